@@ -1,5 +1,5 @@
-//! Documents that the binary and the sources write about themselves, so that they cannot say anything else
-//! than what is done.
+//! Documents that are generated from the binary and the sources, so that they always agree with the
+//! code.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use crate::limits;
 use crate::workspace::root;
 
-/// A file, and the argument of the hidden command `baro generate` that prints it.
+/// Each file, and the argument of the hidden command `baro generate` that prints it.
 const PRINTED: &[(&str, &str)] = &[
     ("docs/reference/cli.md", "cli"),
     ("docs/reference/configuration.md", "config"),
@@ -26,7 +26,7 @@ pub(crate) fn write() -> anyhow::Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// Says where a committed document is not what would be written.
+/// Reports where a committed document differs from the generated one.
 pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let mut faults = Vec::new();
     for (file, text) in documents()? {
@@ -78,7 +78,7 @@ fn print(what: &str) -> anyhow::Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("generate {what}: not UTF-8"))
 }
 
-/// `BARO_BIN` when set, else `target/debug/baro`, built now.
+/// The path of the binary: `BARO_BIN` if set, else `target/debug/baro`, which is built now.
 fn binary() -> anyhow::Result<PathBuf> {
     if let Some(named) = std::env::var_os("BARO_BIN") {
         return Ok(named.into());

@@ -1,9 +1,9 @@
-//! Who may import whom. The table is the architecture: a new arrow is a decision, made here and
-//! nowhere else, so that it is seen in review.
+//! Checks which crate may import which. The table is the architecture: a new arrow is a decision,
+//! made here and nowhere else, so that reviewers see it.
 
 use crate::workspace::{Package, Use};
 
-/// One crate and the crates of ours that it may import, by short name.
+/// One crate and the crates of this project that it may import, by short name.
 struct Row {
     name: &'static str,
     imports: &'static [&'static str],
@@ -13,7 +13,7 @@ struct Row {
 const ROWS: &[Row] = &[
     row("model", &[]),
     row("stream", &["model"]),
-    // Interval policies ask how far off a forecast may be.
+    // Interval policies use the error of forecasts.
     row("forecast", &["model"]),
     row("source", &["model", "forecast"]),
     row("statement", &["model"]),
@@ -21,18 +21,18 @@ const ROWS: &[Row] = &[
     row("rule", &["model", "statement"]),
     // Traces, replay and plots: what forecasts and policies are judged by.
     row("lab", &["model", "forecast"]),
-    // Runs as root: it imports nothing of ours, and nothing of ours imports it.
+    // It runs as root: it imports no crate of this project, and no such crate imports it.
     row("helper", &[]),
     row("archive", &["model", "stream"]),
     row("query", &["model", "stream", "archive"]),
-    // The archive is for its demonstration and tests alone.
+    // The archive is used only by its demonstration and tests.
     row("client", &["model", "stream", "archive", "query"]),
-    // The stream is for its tests, which read what C programs put.
+    // The stream is used only by its tests, which read the values that C programs put.
     row("libbaro", &["model", "stream", "client"]),
-    // What other protocols write, parsed into points: the server receives it, the intake takes it.
+    // Other protocols, parsed into points: the server receives them, the intake takes them in.
     row("bridge", &["model", "stream"]),
     row("server", &["model", "stream", "bridge"]),
-    // What happens to every sample, of the node's streams and of a scope's.
+    // The handling of every sample, of the node's streams and of a scope's.
     row("recorder", &["model", "stream", "forecast", "archive"]),
     row("call", &["model", "stream"]),
     row(
@@ -63,7 +63,7 @@ const ROWS: &[Row] = &[
     row("xtask", &[]),
 ];
 
-/// A dependency that is heavy, or whose types must not spread: few crates may name it.
+/// A dependency that is heavy, or whose types must not spread: only a few crates may name it.
 struct Heavy {
     /// The package, or the beginning of its name when it ends with `-`.
     name: &'static str,
@@ -73,7 +73,7 @@ struct Heavy {
 }
 
 const HEAVY: &[Heavy] = &[
-    // The tests of expressions and insights ask SQLite the same question; benchmarks measure it beside us.
+    // The tests of insights run the same query in SQLite; benchmarks compare it with this project.
     Heavy {
         name: "rusqlite",
         owners: &["query", "bench"],
@@ -135,7 +135,7 @@ const fn row(name: &'static str, imports: &'static [&'static str]) -> Row {
     Row { name, imports }
 }
 
-/// Everything that the table does not allow.
+/// Reports every import that the table does not allow.
 pub(crate) fn check(packages: &[Package]) -> Vec<String> {
     let mut faults = Vec::new();
     for package in packages {
@@ -205,7 +205,7 @@ fn short(package: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Every crate of the table without dependencies, and `extra` dependencies of one of them.
+    /// Every crate of the table without dependencies, except for `extra` dependencies of one.
     fn with(name: &str, extra: &[(&str, Use)]) -> Vec<Package> {
         let full = |short: &str| match short {
             "baro" => "barograph".to_owned(),
@@ -233,7 +233,7 @@ mod tests {
         packages
     }
 
-    /// A crate, what it asks for, how, and the fault (empty: none).
+    /// A crate, its dependency, the use of it, and the expected fault (empty: none).
     #[rustfmt::skip]
     const PLANTED: &[(&str, &str, Use, &str)] = &[
         ("barograph-stream", "barograph-model", Use::Build, ""),

@@ -1,5 +1,5 @@
-//! Licences of everything we link or build with, against the list in deny.toml. cargo-deny does this and
-//! more; this check needs nothing installed, so that it runs wherever the tests run.
+//! Checks the licences of all dependencies against the list in deny.toml. cargo-deny checks this
+//! and more, but this check needs no installed tool, so that it runs wherever the tests run.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use toml::Table;
 use crate::spdx::satisfied;
 use crate::workspace::{MANIFESTS, array, metadata, root, text};
 
-/// Every package whose licence deny.toml does not accept.
+/// Lists every package whose licence deny.toml does not accept.
 pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let file = root().join("deny.toml");
     let deny = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;

@@ -1,5 +1,5 @@
-//! The page of bounds, read from the sources: every queue, buffer, window and timeout has a named constant,
-//! and this is the one place that lists them all.
+//! The page of bounds, generated from the sources: every queue, buffer, window and timeout has a
+//! named constant, and only this page lists them all.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::tidy::rust_files;
 use crate::workspace::root;
 
-/// A constant whose name ends so is a bound.
+/// Suffixes of the names of constants that are bounds.
 const SUFFIXES: &[&str] = &["_MAX", "_MIN", "_DEFAULT"];
 
 const HEAD: &str = "# Limits
@@ -26,7 +26,7 @@ struct Bound {
     help: String,
 }
 
-/// `docs/reference/limits.md`.
+/// Generates `docs/reference/limits.md`.
 pub(crate) fn markdown() -> anyhow::Result<String> {
     let mut page = HEAD.to_owned();
     let crates = root().join("crates");
@@ -70,7 +70,7 @@ fn section(folder: &Path) -> anyhow::Result<String> {
     Ok(rows)
 }
 
-/// The bounds that a file declares at its top level, outside its tests.
+/// Finds the bounds that a file declares at its top level, outside its tests.
 fn bounds(text: &str) -> Vec<Bound> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let mut found = Vec::new();
@@ -80,7 +80,7 @@ fn bounds(text: &str) -> Vec<Bound> {
         if let Some(words) = line.strip_prefix("///") {
             help.push_str(words);
         } else if line.starts_with("#[") {
-            // Attributes stand between a comment and what it is about.
+            // Attributes stand between a comment and its item.
         } else {
             let mut item = line.to_owned();
             while is_open(&item) {
@@ -94,7 +94,7 @@ fn bounds(text: &str) -> Vec<Bound> {
     found
 }
 
-/// A constant that goes on in the next line.
+/// Whether a constant continues on the next line.
 fn is_open(item: &str) -> bool {
     declared(item).is_some() && !item.contains(';')
 }
@@ -119,7 +119,7 @@ fn bound(item: &str, help: &str) -> Option<Bound> {
     is_bound.then(|| Bound {
         name: name.into(),
         value: value.into(),
-        // Links between items mean nothing outside the crate's own documentation.
+        // Links between items work only in the crate's own documentation.
         help: help.replace("[`", "`").replace("`]", "`"),
     })
 }

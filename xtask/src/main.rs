@@ -1,5 +1,5 @@
-//! Checks and generators of this repository: `cargo xtask COMMAND`. They live in Rust because they reason
-//! about crates and Rust sources; running the tests is `scripts/test.py`'s work.
+//! Checks and generators of this repository: `cargo xtask COMMAND`. They are in Rust because they
+//! analyse crates and Rust sources; `scripts/test.py` runs the tests.
 
 mod generate;
 mod layers;

@@ -1,5 +1,5 @@
-//! Code that is handed time and inputs reads no clock, file or socket: a rule about sources, which the
-//! crate graph cannot show because the standard library is everyone's.
+//! Checks that code which gets time and inputs as arguments reads no clock, file or socket. The
+//! crate graph cannot show this, because every crate uses the standard library.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use anyhow::Context;
 use crate::tidy::rust_files;
 use crate::workspace::root;
 
-/// Where the rule holds.
+/// Places where the rule holds.
 const PURE: &[&str] = &[
     "crates/model/src",
     "crates/insight/src",
     "crates/source/src/policy.rs",
 ];
 
-/// What it forbids.
+/// Texts that the rule forbids.
 const FORBIDDEN: &[&str] = &[
     "std::fs",
     "std::net",
@@ -27,7 +27,7 @@ const FORBIDDEN: &[&str] = &[
     "tokio::",
 ];
 
-/// Every place in the pure code that reaches for the outside.
+/// Lists every line of the pure code that has a forbidden text.
 pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let mut faults = Vec::new();
     for place in PURE {
@@ -40,7 +40,7 @@ pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     Ok(faults)
 }
 
-/// The forbidden lines of one file; its tests, which stand at the end, may do as they like.
+/// The forbidden lines of one file. Its tests, which are at the end, are exempt.
 fn impure(file: &Path, text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let mut faults = Vec::new();

@@ -1,9 +1,14 @@
-//! Licence expressions: enough of SPDX to say whether what we accept satisfies one.
+//! Licence expressions: the part of SPDX that is needed to decide whether accepted licences satisfy
+//! one.
 //!
-//! Grammar: `or := and (OR and)*`, `and := one (AND one)*`, `one := ( or ) | NAME [WITH EXCEPTION]`;
-//! the older `A/B` means `A OR B`.
+//! Grammar: `or := and (OR and)*`, `and := one (AND one)*`, `one := ( or ) | NAME [WITH
+//! EXCEPTION]`; the older `A/B` means `A OR B`.
 
-/// Whether a choice of accepted licences satisfies the expression; an error says what is malformed.
+/// Whether a choice of accepted licences satisfies the expression.
+///
+/// # Errors
+///
+/// The malformed part of the expression.
 pub(crate) fn satisfied(expression: &str, accepted: &dyn Fn(&str) -> bool) -> Result<bool, String> {
     let spaced = expression
         .replace('(', " ( ")

@@ -1,5 +1,5 @@
-//! House rules that neither the compiler nor clippy checks: how files open, how long they are, what is not
-//! left in them. The rules' data is `xtask/tidy.toml`.
+//! House rules that neither the compiler nor clippy checks: the first lines of files, their length,
+//! and texts that must not be in them. The rules' data is in `xtask/tidy.toml`.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use toml::Table;
 use crate::workspace::root;
 
 const RULES: &str = "xtask/tidy.toml";
-/// More lines than this need a reason in `xtask/tidy.toml`.
+/// Most lines of a file without a reason in `xtask/tidy.toml`.
 const LINES_MAX: usize = 600;
-/// Folders that are not ours, or are built.
+/// Folders that are built or not part of this project.
 const SKIPPED: &[&str] = &[
     ".git",
     ".venv",
@@ -23,18 +23,18 @@ const SKIPPED: &[&str] = &[
     "node_modules",
     "target",
 ];
-/// Text that we write by hand.
+/// Extensions of files that are written by hand.
 const EXTENSIONS: &[&str] = &[
     "rs", "py", "ts", "tsx", "mjs", "c", "h", "sh", "sql", "toml", "md", "yml", "css",
 ];
 
-/// What `xtask/tidy.toml` says.
+/// The contents of `xtask/tidy.toml`.
 struct Rules {
     banned: Vec<(String, String)>,
     long: Vec<String>,
 }
 
-/// Every departure from the rules.
+/// Reports every departure from the rules.
 pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let rules = rules(&read(&root().join(RULES))?)?;
     let mut faults = Vec::new();
@@ -156,7 +156,7 @@ fn rules(text: &str) -> anyhow::Result<Rules> {
     })
 }
 
-/// What a row is about, and its reason, which every row must give.
+/// The subject of a row, and its reason, which every row must have.
 fn pair(row: &toml::Value, name: &str) -> anyhow::Result<(String, String)> {
     let field = |key: &str| {
         let value = row

@@ -1,4 +1,5 @@
-//! What cargo knows about our crates and their dependencies, as far as the checks need it.
+//! Facts that cargo knows about the crates of this project and their dependencies, as far as the
+//! checks need them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,29 +13,29 @@ pub(crate) const MANIFESTS: [&str; 2] = ["Cargo.toml", "crates/query/extension/C
 /// How one package uses another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// In what is shipped, or in the building of it.
+    /// In the shipped code, or in building it.
     Build,
     /// In tests, examples and benchmarks only.
     Test,
 }
 
-/// One of our packages.
+/// One package of this project.
 #[derive(Clone, Debug)]
 pub(crate) struct Package {
-    /// As in its manifest.
+    /// The name in its manifest.
     pub(crate) name: String,
-    /// Names of the packages that it asks for.
+    /// Names and uses of the packages that it depends on.
     pub(crate) dependencies: Vec<(String, Use)>,
 }
 
-/// The folder of the repository.
+/// The root folder of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("xtask/ lies in the repository")
 }
 
-/// All packages of the repository.
+/// Loads all packages of the repository.
 pub(crate) fn load() -> anyhow::Result<Vec<Package>> {
     let mut packages = Vec::new();
     for manifest in MANIFESTS {
@@ -44,7 +45,7 @@ pub(crate) fn load() -> anyhow::Result<Vec<Package>> {
     Ok(packages)
 }
 
-/// The answer of `cargo metadata` about one manifest.
+/// Runs `cargo metadata` on one manifest.
 pub(crate) fn metadata(manifest: &str, arguments: &[&str]) -> anyhow::Result<Value> {
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let output = Command::new(cargo)
@@ -69,6 +70,10 @@ pub(crate) fn metadata(manifest: &str, arguments: &[&str]) -> anyhow::Result<Val
 }
 
 /// The array under `key`.
+///
+/// # Errors
+///
+/// The key, if its value is not an array.
 pub(crate) fn array<'a>(value: &'a Value, key: &str) -> anyhow::Result<&'a Vec<Value>> {
     value[key]
         .as_array()
@@ -96,7 +101,7 @@ fn usage(dependency: &Value) -> Use {
     }
 }
 
-/// A JSON string, empty when it is something else.
+/// The text of a JSON string; empty if the value is something else.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }

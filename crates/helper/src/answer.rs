@@ -1,4 +1,4 @@
-//! The answer, written without waiting for an asker who does not take it.
+//! Writes the answer without waiting for a requester that does not read it.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use rustix::event::PollFlags;
 
 use crate::run::{Deadline, ready};
 
-/// What a pipe and a socket take at once when they are ready for writing.
+/// Number of bytes that a pipe or a socket accepts at once when it is ready for writing.
 const PIECE_BYTES: usize = 4096;
 
-/// Writes the line `ok` and the output, or the line `error: REASON`; whether all of it was taken.
+/// Writes the line `ok` and the output, or the line `error: REASON`. Returns whether all of it was
+/// accepted in time.
 pub fn write(to: impl AsFd, answer: &Result<Vec<u8>, String>, within: Duration) -> bool {
     let deadline = Deadline::after(within);
     match answer {

@@ -1,25 +1,28 @@
-//! What `barograph-helper` does: reads one request, runs one program of a fixed list,
-//! answers, and ends. It stands alone because it is the only code of ours that runs
-//! as root: it imports no crate of ours, so that what must be trusted is what lies in this folder.
+//! The library of `barograph-helper`, which reads one request, runs one program of a fixed list,
+//! answers, and ends. It is a crate of its own because it is the only code of this project that
+//! runs as root: it imports no other crate of the project, so that the code that must be trusted is
+//! in this folder.
 //!
 //! # Protocol
 //!
 //! Standard input has one line, `VERB` or `VERB ARGUMENT`, of at most [`REQUEST_BYTES_MAX`] bytes.
-//! Standard output gets the line `ok` and then what the program printed, or a line `error: REASON`.
-//! Both are a socket when systemd starts it (`Accept=yes`), pipes when sudo or the agent does.
+//! Standard output gets the line `ok` and then the output of the program, or a line `error:
+//! REASON`. Both are a socket if systemd starts the helper (`Accept=yes`), and pipes if sudo or the
+//! agent does.
 //!
-//! # What it relies on
+//! # Security
 //!
-//! * Verbs, programs, their arguments and what they read are constants ([`verbs::VERBS`]); the one
-//!   word that a request may add is the name of a whole disk that `/sys/block` has.
-//! * A program and every folder above it are root's and nobody else may write them.
+//! * Verbs, programs, their arguments and their input are constants ([`verbs::VERBS`]). The only
+//!   word that a request may add is the name of a whole disk in `/sys/block`.
+//! * A program and every folder above it belong to root, and nobody else may write them.
 //! * A program gets an environment of three variables, `/` as its directory, no descriptor but its
-//!   three pipes, a bound on time and output, and a process group that is killed as a whole. Whoever
-//!   started the helper (systemd, sudo, root) decides what other descriptors there are at all; all
-//!   that are opened here are closed on exec.
-//! * One user has at most [`REQUESTS_PER_USER_MAX`] requests at once; what is asked of a disk, or of the node, is
-//!   asked once at a time, and its answer stays for those who ask again soon ([`verbs::Verb::fresh`]).
-//! * Nothing can gain privileges below it (`PR_SET_NO_NEW_PRIVS`), and it refuses to be setuid.
+//!   three pipes, a bound on time and output, and a process group that is killed as a whole. The
+//!   process that starts the helper (systemd, sudo, root) decides which other descriptors exist;
+//!   all that are opened here are closed on exec.
+//! * One user has at most [`REQUESTS_PER_USER_MAX`] requests at once. Only one request at a time
+//!   runs for a disk, or for the node, and its answer is kept for later requesters for a while
+//!   ([`verbs::Verb::fresh`]).
+//! * No process can gain privileges below it (`PR_SET_NO_NEW_PRIVS`), and it refuses to be setuid.
 
 mod answer;
 mod request;
@@ -42,20 +45,20 @@ use run::Deadline;
 use shares::{Answer, Subject};
 use verbs::Verb;
 
-/// How long each part may take.
+/// Timeouts of the parts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Until the request is whole.
+    /// Time until the request is complete.
     pub request: Duration,
-    /// Until others who ask the same are done, and the program has ended.
+    /// Time until other requests for the same are done, and the program has ended.
     pub run: Duration,
-    /// Until the asker has taken the answer.
+    /// Time until the requester has read the answer.
     pub answer: Duration,
 }
 
 impl Limits {
-    /// What the real helper keeps. The agent, which takes no time to ask, waits for 30 s: longer than
-    /// all this and the end of a killed program take.
+    /// The limits of the real helper. The agent, whose requests take no time, waits for 30 s, which
+    /// is longer than all of these and the end of a killed program together.
     pub const REAL: Self = Self {
         request: Duration::from_secs(3),
         run: Duration::from_secs(20),
@@ -63,30 +66,31 @@ impl Limits {
     };
 }
 
-/// How long the request of who is refused is waited for, so that he reads why: askers send it at once, and who
-/// does not keeps no connection.
+/// Time to wait for a request that is refused, so that the requester reads the reason. Requesters
+/// send it at once, and one that does not cannot hold the connection.
 const REFUSED_REQUEST_WAIT: Duration = Duration::from_millis(100);
 
-/// Decides whether a program may be run, and says which file that really is.
+/// A function that decides whether a program may be run, and returns its real path.
 pub type Vet = fn(&std::path::Path) -> Result<PathBuf, String>;
 
-/// The helper and all that it relies on; tests give it other programs, never the environment.
+/// The helper with everything that it depends on. Tests replace programs here, never by the
+/// environment.
 #[derive(Clone, Debug)]
 pub struct Helper {
-    /// What can be asked.
+    /// The verbs that may be requested.
     pub verbs: &'static [Verb],
-    /// Where `/sys` is.
+    /// Path of `/sys`.
     pub sys: PathBuf,
-    /// Where helpers keep what they share: locks, and answers for a moment.
+    /// Directory of the files that helpers share: locks, and answers for a while.
     pub shares: PathBuf,
-    /// Which programs may be run.
+    /// Decides which programs may be run.
     pub vet: Vet,
-    /// How long each part may take.
+    /// Timeouts of the parts of a request.
     pub limits: Limits,
 }
 
 impl Helper {
-    /// Of this machine.
+    /// The helper of this machine.
     pub fn real() -> Self {
         Self {
             verbs: verbs::VERBS,
@@ -97,13 +101,15 @@ impl Helper {
         }
     }
 
-    /// Reads one request and writes its answer; whether the answer was `ok` and was taken.
+    /// Reads one request and writes its answer. Returns whether the answer was `ok` and was
+    /// accepted.
     pub fn serve(&self, input: impl AsFd, output: impl AsFd) -> bool {
         let place = shares::place(&self.shares, &input);
         let answer = match &place {
             Ok(_held) => self.answer(input),
             Err(reason) => {
-                // A request that is left unread when the socket closes would take the answer with it.
+                // If a request were left unread when the socket closes, the answer would be lost
+                // with it.
                 let _ = request::read(input, REFUSED_REQUEST_WAIT);
                 Err(reason.clone())
             }
@@ -121,7 +127,7 @@ impl Helper {
         };
         let name = match argument {
             "" => verb.name.to_owned(),
-            // A checked name of a disk: it has no dot and no slash.
+            // The name of the disk was checked: it has no dot and no slash.
             disk => format!("{}.{disk}", verb.name),
         };
         let deadline = Deadline::after(self.limits.run);

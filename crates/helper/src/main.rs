@@ -1,4 +1,4 @@
-//! `barograph-helper`: answers one request on standard input and ends. See the library.
+//! `barograph-helper`: answers one request on standard input and ends. See the library for details.
 
 use std::process::ExitCode;
 
@@ -43,7 +43,7 @@ fn serve() -> ExitCode {
         barograph_helper::write_answer(std::io::stdout(), &answer, helper.limits.answer);
         return ExitCode::FAILURE;
     }
-    // Where the kernel is too old for it, what is run is still of the fixed list and vetted.
+    // If the kernel is too old for this, programs are still vetted and from the fixed list.
     let _ = rustix::thread::set_no_new_privs(true);
     match helper.serve(std::io::stdin(), std::io::stdout()) {
         true => ExitCode::SUCCESS,
@@ -51,7 +51,7 @@ fn serve() -> ExitCode {
     }
 }
 
-/// Whether the file gave us rights that whoever started us does not have.
+/// Whether the file is setuid or setgid, so that this process has rights that its parent lacks.
 fn is_raised() -> bool {
     use rustix::process::{getegid, geteuid, getgid, getuid};
     getuid() != geteuid() || getgid() != getegid()

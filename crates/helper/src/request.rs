@@ -1,4 +1,4 @@
-//! The request: one short line, and the only word of it that is not a constant of ours.
+//! The request: one short line, and its only word that is not a constant of this crate.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -9,12 +9,12 @@ use rustix::event::PollFlags;
 use crate::run::{Deadline, ready};
 use crate::verbs::Verb;
 
-/// Longest request, its newline included.
+/// Longest request in bytes, including its newline.
 pub const REQUEST_BYTES_MAX: usize = 256;
-/// Longest name of a disk: the kernel's `DISK_NAME_LEN` is 32.
+/// Longest name of a disk in bytes: the kernel's `DISK_NAME_LEN` is 32.
 const DEVICE_BYTES_MAX: usize = 32;
 
-/// The line without its newline.
+/// Reads a line and returns it without its newline.
 pub(crate) fn read(input: impl AsFd, within: Duration) -> Result<Vec<u8>, String> {
     let deadline = Deadline::after(within);
     let mut line = Vec::with_capacity(REQUEST_BYTES_MAX);
@@ -43,12 +43,12 @@ pub(crate) fn read(input: impl AsFd, within: Duration) -> Result<Vec<u8>, String
     }
 }
 
-/// The verb and its argument, which is empty if there is none.
+/// Parses the verb and its argument, which is empty if there is none.
 pub(crate) fn parse<'a>(
     line: &'a [u8],
     verbs: &'static [Verb],
 ) -> Result<(&'static Verb, &'a str), String> {
-    // Text without control characters, so that nothing of it needs escaping from here on.
+    // A request is text without control characters, so that no later message has to escape it.
     let is_plain = line.iter().all(|b| (b' '..=b'~').contains(b));
     let text = std::str::from_utf8(line).ok().filter(|_| is_plain);
     let text = text.ok_or("a request is printable ASCII")?;
@@ -57,7 +57,7 @@ pub(crate) fn parse<'a>(
     Ok((verb.ok_or("no such verb")?, argument))
 }
 
-/// The path in `/dev` of a whole disk, by its name in `/sys/block`.
+/// The path in `/dev` of a whole disk, from its name in `/sys/block`.
 pub(crate) fn device(name: &str, sys: &Path) -> Result<String, String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'!' | b'_' | b'-');
     let is_name = !name.is_empty()
@@ -70,7 +70,7 @@ pub(crate) fn device(name: &str, sys: &Path) -> Result<String, String> {
     if !sys.join("block").join(name).join("size").is_file() {
         return Err(format!("{name} is no whole disk of this machine"));
     }
-    // sysfs has `!` where the name of the node has a slash: cciss!c0d0 is /dev/cciss/c0d0.
+    // sysfs writes `!` for a slash in the name of the node: cciss!c0d0 is /dev/cciss/c0d0.
     Ok(format!("/dev/{}", name.replace('!', "/")))
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::verbs::VERBS;
 
-    /// Well mixed bits of `n` (SplitMix64).
+    /// Mixes the bits of `n` well (SplitMix64).
     fn mix(n: u64) -> u64 {
         let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

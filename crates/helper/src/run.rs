@@ -1,4 +1,4 @@
-//! One program, run to its end within bounds of time and output.
+//! Runs one program to its end within bounds of time and output.
 #![expect(
     clippy::disallowed_methods,
     reason = "real time is what bounds a real program; nothing else here knows of time"
@@ -20,20 +20,20 @@ use crate::verbs::{Exit, Program};
 
 /// Most bytes that a program may print.
 pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
-/// Most bytes of its complaints that are kept, and of one that is passed on.
+/// Most bytes of standard error that are kept, and of a message that is passed on.
 const COMPLAINT_BYTES_MAX: usize = 160;
-/// How long a killed program is waited for: one that hangs in the kernel is left to it.
+/// How long to wait for a killed program: one that hangs in the kernel is left behind.
 const KILLED_WAIT: Duration = Duration::from_secs(2);
-/// Between looks at whether a program has ended that closed its pipes before, or a lock is free.
+/// Time between checks whether a program that closed its pipes has ended, or a lock is free.
 pub(crate) const STEP: Duration = Duration::from_millis(5);
-/// All that a program sees of an environment.
+/// The whole environment of a program.
 const ENVIRONMENT: [(&str, &str); 3] = [
     ("LC_ALL", "C"),
     ("TZ", "UTC"),
     ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
 ];
 
-/// What the program prints.
+/// Runs a program and returns its output.
 pub(crate) fn run(
     program: &Program,
     device: Option<&str>,
@@ -75,7 +75,7 @@ pub(crate) fn run(
     }
 }
 
-/// A moment that is not waited beyond.
+/// The time at which waiting ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Instant);
 
@@ -89,7 +89,7 @@ impl Deadline {
     }
 }
 
-/// Waits until a descriptor is ready; `false` when the time is over.
+/// Waits until a descriptor is ready; returns `false` if the deadline has passed.
 pub(crate) fn ready(fd: &impl AsFd, what: PollFlags, deadline: Deadline) -> Result<bool, String> {
     loop {
         let mut fds = [PollFd::new(fd, what)];
@@ -108,7 +108,8 @@ fn timespec(time: Duration) -> Timespec {
     }
 }
 
-/// Its input is a few bytes, which any pipe takes at once; one that reads none of it is free to.
+/// Writes the input of a program. It is a few bytes, which any pipe accepts at once; a program need
+/// not read them.
 fn give(child: &mut Child, input: &[u8]) -> Result<(), String> {
     let Some(mut stdin) = child.stdin.take() else {
         return Ok(());
@@ -125,7 +126,7 @@ struct Taken {
     complaint: Vec<u8>,
 }
 
-/// Output and complaints, both until their end.
+/// Reads output and standard error until both end.
 fn take(child: &mut Child, deadline: Deadline) -> Result<Taken, String> {
     let mut out = child.stdout.take();
     let mut err = child.stderr.take();
@@ -162,7 +163,7 @@ fn take(child: &mut Child, deadline: Deadline) -> Result<Taken, String> {
     Ok(taken)
 }
 
-/// One read of what is ready; keeps at most `keep` bytes in all, and forgets the pipe at its end.
+/// Reads once from a ready pipe; keeps at most `keep` bytes in all, and drops the pipe at its end.
 fn step<R: Read>(from: &mut Option<R>, to: &mut Vec<u8>, keep: usize) -> Result<(), String> {
     let Some(reader) = from else {
         return Ok(());
@@ -193,16 +194,16 @@ fn wait(child: &mut Child, deadline: Deadline) -> Result<ExitStatus, String> {
     }
 }
 
-/// Ends a program and all that it started.
+/// Kills a program and all processes of its group.
 fn kill(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself meanwhile.
+        // The group may have ended by itself in the meantime.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = wait(child, Deadline::after(KILLED_WAIT));
 }
 
-/// The first line of a complaint, as printable ASCII.
+/// The first line of standard error, as printable ASCII.
 fn shown(complaint: &[u8]) -> String {
     let line = complaint
         .split(|b| *b == b'\n')

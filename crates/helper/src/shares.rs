@@ -1,8 +1,9 @@
-//! What askers share: how many a user may be at once, and one run at a time of what is asked.
+//! The files that helpers share: the bound on requests of one user, and one run at a time for each
+//! disk or the node.
 //!
-//! It stands alone because a helper is started for each connection and knows of the others only by files: locks,
-//! which the kernel frees with their holder, and answers, which stay for a moment. Without them one
-//! member of the group could keep every disk busy and every connection taken.
+//! A helper is started for each connection and knows about the others only by files: locks, which
+//! the kernel frees when their holder ends, and answers, which are kept for a while. Without them
+//! one member of the group could keep every disk busy and every connection open.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, Write};
@@ -17,13 +18,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::run::{Deadline, OUTPUT_BYTES_MAX, STEP};
 
-/// Requests of one user that are served at once; one more is refused. Root's are not counted.
+/// Most requests of one user that are served at once; one more is refused. Those of root are not
+/// counted.
 pub const REQUESTS_PER_USER_MAX: u32 = 2;
 
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Takes a place among those who are served for whoever is at the other end of a socket; it is his until the file is
-/// closed. Who starts the helper in another way (sudo, an agent that is root) is root, and needs none.
+/// Takes one of the places of the user at the other end of a socket; it is taken until the file is
+/// closed. A process that starts the helper in another way (sudo, an agent that is root) is root,
+/// and needs none.
 pub(crate) fn place(dir: &Path, input: impl AsFd) -> Result<Option<File>, String> {
     let us = rustix::process::geteuid();
     let asker = match rustix::net::sockopt::socket_peercred(input) {
@@ -42,15 +45,15 @@ pub(crate) fn place(dir: &Path, input: impl AsFd) -> Result<Option<File>, String
     ))
 }
 
-/// What may be asked once at a time, held.
+/// The locked file of a verb and disk, for which only one request runs at a time.
 #[derive(Debug)]
 pub(crate) struct Subject(File);
 
-/// An answer: what was printed, or why there is none.
+/// The output of a program, or the reason why there is none.
 pub(crate) type Answer = Result<Vec<u8>, String>;
 
 impl Subject {
-    /// Waits for those who ask the same.
+    /// Waits for other requests for the same, and locks the file.
     pub fn hold(dir: &Path, name: &str, deadline: Deadline) -> Result<Self, String> {
         check(dir)?;
         let file = open(&dir.join(name))?;
@@ -63,7 +66,7 @@ impl Subject {
         Ok(Self(file))
     }
 
-    /// The answer that somebody was given less than `fresh` ago.
+    /// The kept answer, if it is younger than `fresh`.
     pub fn kept(&self, fresh: Duration) -> Option<Answer> {
         let mut bytes = Vec::new();
         let bytes_max = OUTPUT_BYTES_MAX as u64 + 64;
@@ -71,7 +74,7 @@ impl Subject {
         let (then, answer) = line(&bytes)?;
         let (state, rest) = line(answer)?;
         let then = Duration::from_nanos(std::str::from_utf8(then).ok()?.parse().ok()?);
-        // One of the future is of another boot.
+        // A time in the future is from another boot.
         let age = since_boot().checked_sub(then)?;
         match state {
             _ if age >= fresh => None,
@@ -80,7 +83,7 @@ impl Subject {
         }
     }
 
-    /// Keeps an answer for those who ask next. That it cannot be kept costs them a run.
+    /// Keeps an answer for later requesters. If it cannot be kept, they run the program again.
     pub fn keep(&self, answer: &Answer) {
         let mut text = format!("{}\n", since_boot().as_nanos()).into_bytes();
         match answer {
@@ -98,20 +101,20 @@ impl Subject {
     }
 }
 
-/// The first line, and what is behind it.
+/// Splits bytes into the first line and the rest.
 fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     Some((&bytes[..end], &bytes[end + 1..]))
 }
 
-/// Time that passes while the machine sleeps, too, and that nobody sets.
+/// The time since boot, which includes sleep of the machine and cannot be set.
 fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Makes the directory if needed. Nobody else may be able to put anything into it.
+/// Creates the directory if needed, and checks that nobody else can put a file into it.
 fn check(dir: &Path) -> Result<(), String> {
     let failed = |e: io::Error| format!("{} cannot be used: {e}", dir.display());
     match DirBuilder::new().mode(0o700).create(dir) {

@@ -1,44 +1,44 @@
-//! All that can be asked. To add a verb is a decision about security: it is made here, in one place.
+//! All verbs that can be requested. Adding a verb is a security decision, and is made only here.
 
 use std::time::Duration;
 
-/// One thing that can be asked.
+/// One kind of request.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
     /// The first word of the request.
     pub name: &'static str,
-    /// Whether the second word is the name of a whole disk; else there is none.
+    /// Whether the second word is the name of a whole disk; otherwise there is none.
     pub takes_device: bool,
     /// The program that is run.
     pub program: Program,
-    /// How long an answer stays: who asks the same again before gets it, and nothing is run. Much less than
-    /// the agent leaves between two requests.
+    /// How long an answer is kept: the same request before that time gets the answer, and no
+    /// program runs. This is much shorter than the time between two requests of the agent.
     pub fresh: Duration,
-    /// In a few words, for `--verbs`.
+    /// A description in a few words, for `--verbs`.
     pub help: &'static str,
 }
 
-/// A program and all that it is told.
+/// A program with its arguments and input.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its name in messages.
+    /// The program's name in messages.
     pub name: &'static str,
-    /// Where it may be: the first that is there is taken.
+    /// Possible paths: the first that exists is taken.
     pub paths: &'static [&'static str],
-    /// Its arguments; the path of the disk follows where the verb takes one.
+    /// The arguments; the path of the disk follows if the verb takes one.
     pub arguments: &'static [&'static str],
-    /// What it reads on standard input.
+    /// The bytes on standard input.
     pub input: &'static [u8],
-    /// Which ends are good ones.
+    /// The exit statuses that count as success.
     pub exit: Exit,
 }
 
-/// Which ends of a program are good ones.
+/// The exit statuses that count as success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Status 0.
     Zero,
-    /// Any status, if something was printed: the status is a finding, not a failure.
+    /// Any status, if something was printed: the status is a finding and not a failure.
     Any,
 }
 
@@ -47,9 +47,10 @@ pub const VERBS: &[Verb] = &[
     Verb {
         name: "smart",
         takes_device: true,
-        // smartctl(8): `--nocheck=standby` never wakes a disk; the exit status is a mask of findings,
-        // and what it cannot do stands in the JSON too. `devstat` has the counters whose units the
-        // ATA standard fixes, where the vendors' attributes of `--all` differ from model to model.
+        // smartctl(8): `--nocheck=standby` never wakes a disk. The exit status is a mask of
+        // findings, and the JSON also lists commands that failed. `devstat` has the counters whose
+        // units the ATA standard fixes; the vendors' attributes of `--all` differ from model to
+        // model.
         program: Program {
             name: "smartctl",
             paths: &[
@@ -84,7 +85,7 @@ pub const VERBS: &[Verb] = &[
     Verb {
         name: "gpfs",
         takes_device: false,
-        // mmpmon reads requests from standard input; this one changes nothing.
+        // mmpmon reads requests from standard input; this request changes nothing.
         program: Program {
             name: "mmpmon",
             paths: &["/usr/lpp/mmfs/bin/mmpmon"],
@@ -97,7 +98,7 @@ pub const VERBS: &[Verb] = &[
     },
 ];
 
-/// What `--verbs` prints: each verb and what is done for it.
+/// The output of `--verbs`: each verb and its program.
 pub fn table(verbs: &[Verb]) -> String {
     let mut text = String::new();
     for verb in verbs {

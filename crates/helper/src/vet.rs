@@ -1,14 +1,14 @@
-//! Which programs may be run as root: those that only root could have put where they are.
+//! Decides which programs may be run as root: those that only root could have installed.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Writable by the group or by all.
+/// Mode bits: writable by the group or by all.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The file behind a path, if it and every folder above it are root's and nobody else may write
-/// them: who may write a folder may put another file there.
+/// Returns the real file of a path, if it and every folder above it belong to root and nobody else
+/// may write them: a user who may write a folder may replace the file in it.
 pub fn vet(path: &Path) -> Result<PathBuf, String> {
     let shown = path.display();
     let real = path.canonicalize().map_err(|e| format!("{shown}: {e}"))?;
@@ -49,7 +49,7 @@ mod tests {
         assert!(fault.contains("others than root may write"), "{fault}");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
-        // It is the file behind the link that would be run, and that is root's.
+        // The file behind the link would be run, and that one belongs to root.
         assert!(vet(&link).unwrap().is_absolute());
     }
 }

@@ -1,5 +1,5 @@
-//! The helper through sockets, as systemd starts it: the real binary with its real verbs, and the
-//! library with programs of the tests in place of those.
+//! Tests of the helper through sockets, as systemd starts it: the real binary with its real verbs,
+//! and the library with programs of the tests.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,8 +19,8 @@ use barograph_helper::{Helper, Limits, OUTPUT_BYTES_MAX};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_barograph-helper");
 
-/// What systemd does for a socket with `Accept=yes`: a helper for each connection, whose standard
-/// input and output it is.
+/// A stand-in for systemd's socket with `Accept=yes`: it starts a helper for each connection, with
+/// the connection as its standard input and output.
 struct Socket {
     dir: tempfile::TempDir,
 }
@@ -46,7 +46,7 @@ impl Socket {
 
     fn ask(&self, request: &[u8]) -> String {
         let mut stream = UnixStream::connect(self.dir.path().join("s")).unwrap();
-        // The helper may have refused and gone before all of it was written.
+        // The helper may have refused the request and ended before all of it was written.
         let _ = stream.write_all(request);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
@@ -92,7 +92,7 @@ fn hostile_requests_through_a_real_socket() {
     }
 }
 
-/// What it says here depends on the machine; that it is whole and well formed does not.
+/// The answers depend on the machine; that they are complete and well formed does not.
 #[test]
 fn the_real_verbs_answer_or_say_why_not() {
     let disks = std::fs::read_dir("/sys/block").into_iter().flatten();
@@ -156,14 +156,14 @@ fn a_setuid_helper_refuses() {
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let copy = dir.path().join("helper");
     std::fs::copy(BINARY, &copy).unwrap();
-    // Only root can hand a file to another user, and only root can start as one.
+    // Only root can give a file to another user, and only root can run as another user.
     if std::os::unix::fs::chown(&copy, Some(65534), Some(65534)).is_err() {
         return;
     }
     std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o6755)).unwrap();
     let out = Command::new(&copy).stdin(Stdio::null()).output().unwrap();
     let answer = String::from_utf8(out.stdout).unwrap();
-    // A file system mounted nosuid gives no rights, so there is nothing to refuse but the request.
+    // A file system mounted nosuid gives no rights, so that only the request is refused.
     assert!(answer.starts_with("error: "), "{answer}");
     assert!(!out.status.success());
     if !answer.contains("no end of line") {
@@ -220,7 +220,8 @@ impl Fake {
         self.ask_as(0, "sda")
     }
 
-    /// As another user, when we are root: the kernel notes who makes a pair of sockets.
+    /// Asks as another user, if the tests run as root: the kernel records the creator of a socket
+    /// pair.
     fn ask_as(&self, user: u32, disk: &str) -> String {
         let made = std::thread::spawn(move || {
             if user != 0 {
@@ -232,7 +233,7 @@ impl Fake {
         let (mut ours, theirs) = made.join().unwrap();
         let helper = self.helper.clone();
         let thread = std::thread::spawn(move || helper.serve(&theirs, &theirs));
-        // Who is refused is not waited for.
+        // The helper does not wait for a request that is refused.
         let _ = ours.write_all(format!("ask {disk}\n").as_bytes());
         let mut answer = Vec::new();
         ours.read_to_end(&mut answer).unwrap();
@@ -252,7 +253,7 @@ fn a_program_gets_fixed_arguments_our_input_and_a_clean_environment() {
     let answer = Fake::new(script, Exit::Zero, 20_000).ask();
     let lines: Vec<_> = answer.lines().collect();
     assert_eq!(lines[..3], ["ok", "2 --fixed /dev/sda", "from us"]);
-    // The shell adds PWD by itself.
+    // The shell sets PWD itself.
     let env: Vec<_> = lines.iter().filter(|l| l.contains('=')).copied().collect();
     let expect = [
         "LC_ALL=C",
@@ -264,7 +265,7 @@ fn a_program_gets_fixed_arguments_our_input_and_a_clean_environment() {
     assert!(lines.contains(&"/"), "{answer}");
 }
 
-/// The descriptors of the helper itself, such as the asker's socket, stay with it.
+/// The descriptors of the helper itself, such as the requester's socket, are not inherited.
 #[test]
 fn a_program_does_not_inherit_the_socket() {
     let answer = Fake::new("ls -l /proc/self/fd", Exit::Zero, 20_000).ask();
@@ -349,7 +350,7 @@ fn what_takes_too_long_is_ended_with_all_it_started() {
     }
 }
 
-/// An asker who does not take the answer does not keep the helper.
+/// A requester that does not read the answer does not hold the helper.
 #[test]
 fn an_answer_that_nobody_takes_is_dropped() {
     let mut fake = Fake::new("head -c 4000000 /dev/zero | tr '\\0' x", Exit::Zero, 20_000);
@@ -373,14 +374,14 @@ fn programs_that_are_not_there_or_not_roots() {
     assert_eq!(fake.ask(), "error: program is not installed\n");
 }
 
-/// Says that it has started, and ends when the gate is open.
+/// A script that records its start, and ends when the gate is open.
 const GATED: &str =
     "cd $(dirname $0); echo $2 >> started; until [ -e open ]; do sleep 0.01; done; echo done";
-/// Looks at what a program does, 2 ms apart, before a test gives up on it.
+/// Most checks of a program, 2 ms apart, before a test fails.
 const LOOKS_MAX: usize = 15_000;
 
 impl Fake {
-    /// Waits until the program was started so often in all.
+    /// Waits until the program has been started `runs` times in all.
     fn wait_for_runs(&self, runs: usize) {
         let started = || std::fs::read_to_string(self.dir.path().join("started"));
         let is_there = |_: &usize| started().map_or(0, |text| text.lines().count()) >= runs;
@@ -389,7 +390,7 @@ impl Fake {
         assert!(seen.is_some(), "{runs} runs: {:?}", started());
     }
 
-    /// Lets every program end that waits at the gate.
+    /// Lets every program that waits at the gate end.
     fn open_gate(&self) {
         std::fs::write(self.dir.path().join("open"), "").unwrap();
     }
@@ -409,7 +410,7 @@ fn a_user_has_few_requests_at_once_and_takes_no_place_of_others() {
         };
         let held = [ask(12_345, "sda"), ask(12_345, "sdb")];
         fake.wait_for_runs(2);
-        // At once, whatever disk it is.
+        // The third request is refused at once, for any disk.
         let refused = ask(12_345, "sdc").join().unwrap();
         assert_eq!(
             refused,
@@ -422,7 +423,7 @@ fn a_user_has_few_requests_at_once_and_takes_no_place_of_others() {
             assert_eq!(asked.join().unwrap(), "ok\ndone\n");
         }
     });
-    // A place is free again with its holder.
+    // A place is free again when its holder has ended.
     assert_eq!(fake.ask_as(12_345, "sda"), "ok\ndone\n");
 }
 
@@ -431,7 +432,7 @@ fn a_disk_is_asked_once_however_many_want_to_know() {
     let failing = GATED.replace("echo done", "echo no >&2; exit 1");
     for (script, answer) in [
         (GATED, "ok\ndone\n"),
-        // What fails is not tried again at once either.
+        // A program that fails is not run again at once either.
         (failing.as_str(), "error: program: exit status: 1: no\n"),
     ] {
         let mut fake = Fake::new(script, Exit::Zero, 60_000);
@@ -470,7 +471,7 @@ fn who_waits_for_others_waits_no_longer_than_for_the_program() {
         fake.open_gate();
         assert_eq!(held.join().unwrap(), "ok\ndone\n");
     });
-    // A place that others can reach is none.
+    // A directory that others can write is refused.
     let shares = fake.dir.path().join("exposed");
     std::fs::create_dir(&shares).unwrap();
     std::fs::set_permissions(&shares, PermissionsExt::from_mode(0o777)).unwrap();

@@ -1,4 +1,4 @@
-//! Prints what each policy comes to on each trace, beside fixed intervals.
+//! Prints the outcome of each policy on each trace, beside fixed intervals.
 //!
 //!     cargo run --release -p barograph-lab --example policies [-- --json] [NAME…]
 
@@ -36,7 +36,7 @@ fn main() {
     bound();
 }
 
-/// What looks alone can do where gaps of 5 to 20 s are equally likely.
+/// The bound of looks alone if gaps of 5 to 20 s are equally likely.
 fn bound() {
     let gaps: Vec<f64> = (1..=20)
         .map(|gap| if gap >= 5 { 1.0 / 16.0 } else { 0.0 })
@@ -91,7 +91,7 @@ fn recorded(all: &mut Vec<Case>) {
     }
 }
 
-/// Who is behind fixed intervals, where.
+/// Prints the policies that are behind fixed intervals, and the traces.
 fn summary(tables: &[Table]) {
     let mut names: Vec<&str> = Vec::new();
     for row in tables

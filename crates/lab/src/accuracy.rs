@@ -1,4 +1,5 @@
-//! One step ahead over recorded streams, as Apollo's Figure 11 has it: how far off, R2, against "it stays as it is".
+//! Accuracy of predictions one step ahead on recorded streams, as in Apollo's Figure 11: errors and
+//! R2, compared with persistence.
 
 use barograph_forecast::delphi::{Published, Repaired};
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Persistence, Rls, Spectral};
@@ -6,22 +7,22 @@ use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
 
 use crate::Trace;
 
-/// Values before the first that is counted: what the window of the LSTM takes (`scripts/lstm.py`).
+/// Number of values before the first that is counted: the window of the LSTM (`scripts/lstm.py`).
 pub const WARM: usize = 16;
 
-/// A quantity of a recording.
+/// One quantity of a recorded trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantity {
-    /// Of which trace.
+    /// Name of the trace.
     pub trace: String,
-    /// What; `scripts/lstm.py` has the same.
+    /// Name of the quantity, the same as in `scripts/lstm.py`.
     pub metric: &'static str,
-    /// Once a second.
+    /// Values, one per second.
     pub values: Vec<f64>,
 }
 
-/// What is predicted of a recording at 1 s: capacity (of the machine its free memory), bytes written and busy time in
-/// each second.
+/// The quantities of a recording at 1 s: capacity (for the machine, its free memory), bytes written
+/// and busy time in each second.
 pub fn quantities(name: &str, trace: &Trace) -> Vec<Quantity> {
     let values = |column: &str| trace.column(column).map(|column| column.values.clone());
     let moves = |column: &str, by: f64| {
@@ -49,18 +50,18 @@ pub fn quantities(name: &str, trace: &Trace) -> Vec<Quantity> {
     .collect()
 }
 
-/// How far off one model was on one quantity, one step ahead.
+/// Errors of one model on one quantity, one step ahead.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Accuracy {
-    /// Mean of |said - true|, in the quantity's unit.
+    /// Mean of |predicted - true|, in the quantity's unit.
     pub mae: f64,
-    /// Root of the mean square of it.
+    /// Root of the mean square of the same difference.
     pub rmse: f64,
-    /// 1 less the share of the spread that is left; none where the quantity did not change.
+    /// Coefficient of determination, R2; none if the quantity did not change.
     pub r2: Option<f64>,
 }
 
-/// What was said of each value but the first, at the one before.
+/// Computes the accuracy of predictions: `said[i]` is the prediction of `values[i + 1]`.
 pub fn accuracy(values: &[f64], said: &[f64]) -> Accuracy {
     let truths = values.get(WARM..).unwrap_or_default();
     let said = said.get(WARM.saturating_sub(1)..).unwrap_or_default();
@@ -79,16 +80,16 @@ pub fn accuracy(values: &[f64], said: &[f64]) -> Accuracy {
     }
 }
 
-/// One of those that are compared.
+/// One of the models that are compared.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// As tables call it.
+    /// Name in tables.
     pub name: &'static str,
-    /// How many of its numbers were trained before it saw the stream.
+    /// Number of its parameters that were trained before it saw the stream.
     pub trained: u32,
 }
 
-/// Those that are here; the LSTM is trained elsewhere.
+/// The models of this crate; the LSTM is trained elsewhere.
 pub const MODELS: [Model; 9] = [
     model("persistence", 0),
     model("Delphi published", 50),
@@ -105,7 +106,8 @@ const fn model(name: &'static str, trained: u32) -> Model {
     Model { name, trained }
 }
 
-/// What a model says at each value of the next; what is not finite is the value itself, as whoever asks takes it.
+/// The predictions of a model: after each value, that of the next. A prediction that is not finite
+/// is replaced by the value itself, as users of a model do.
 pub fn say(model: &str, values: &[f64]) -> Vec<f64> {
     let mut predictor: Box<dyn Predictor> = match model {
         "Delphi published" => Box::new(Published::default()),
@@ -138,22 +140,24 @@ fn say_selector(values: &[f64]) -> Vec<f64> {
     (0..).zip(values).map(next).collect()
 }
 
-/// A model's answer for one quantity.
+/// The accuracy of one model on one quantity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Which.
+    /// Name of the model.
     pub model: String,
-    /// Of which trace.
+    /// Name of the trace.
     pub trace: String,
-    /// What.
+    /// Name of the quantity.
     pub metric: String,
-    /// How far off.
+    /// Its errors on the quantity.
     pub accuracy: Accuracy,
-    /// The mean error by that of persistence on the same values; none where that was never wrong.
+    /// Mean error divided by that of persistence on the same values; none if persistence was never
+    /// wrong.
     pub relative: Option<f64>,
 }
 
-/// All models over one quantity, and what each took for a value, ns, of the caller's watch.
+/// Compares all models on one quantity. Each result has the time per value in ns, by the caller's
+/// clock `now_ns`.
 pub fn compare(quantity: &Quantity, now_ns: &mut dyn FnMut() -> u64) -> Vec<(Answer, f64)> {
     let values = &quantity.values;
     let held = accuracy(values, values);
@@ -174,7 +178,7 @@ pub fn compare(quantity: &Quantity, now_ns: &mut dyn FnMut() -> u64) -> Vec<(Ans
     MODELS.iter().map(answer).collect()
 }
 
-/// An error by persistence's.
+/// Mean error of `of` divided by that of persistence, `held`.
 pub fn relative(of: Accuracy, held: Accuracy) -> Option<f64> {
     (held.mae > 0.0).then(|| of.mae / held.mae)
 }

@@ -1,4 +1,4 @@
-//! What is said between looks, by whom: the same looks, several ways of filling what is between them.
+//! Compares several ways of filling the ticks between the same looks.
 
 use barograph_forecast::delphi::{Published, Repaired};
 use barograph_forecast::interval::{IntervalPolicy, Outlook, PublishedAimd};
@@ -7,25 +7,27 @@ use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
 use crate::replay::{Act, Held, Outcome, Policy, replay};
 use crate::suite::Case;
 
-/// Who fills what is between two looks.
+/// A way of filling the ticks between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The last value.
+    /// The last value holds.
     Hold,
-    /// The line through the last two.
+    /// The line through the last two values goes on.
     Line,
-    /// Delphi as published, once for each tick, of what was published, its own answers included: as Apollo's code does.
+    /// Delphi as published, run once per tick on everything published, including its own
+    /// predictions, as Apollo's code does.
     FedBack,
-    /// Delphi as published, of looks alone; from the look to what it says of the next a line.
+    /// Delphi as published, run on looks only; a line leads from each look to its prediction of the
+    /// next.
     Published,
-    /// Delphi repaired, in the same way.
+    /// Delphi repaired, used like `Published`.
     Repaired,
-    /// The selector over looks, at the time that is asked for.
+    /// The selector run on looks, and asked for the time of each tick.
     Selector,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways, in the order of the tables.
     pub const ALL: [Self; 6] = [
         Self::Hold,
         Self::Line,
@@ -35,7 +37,7 @@ impl Way {
         Self::Selector,
     ];
 
-    /// As tables call it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hold => "hold",
@@ -48,7 +50,7 @@ impl Way {
     }
 }
 
-/// Looks by one policy, and says by one way.
+/// A policy that looks as one policy does, and fills the ticks between in one way.
 pub struct Between {
     looks: Held,
     filler: Filler,
@@ -63,14 +65,14 @@ enum Filler {
 }
 
 impl Between {
-    /// Looks every so many ticks.
+    /// Looks every `ticks` ticks.
     pub fn fixed(case: &Case, ticks: i64, way: Way) -> Self {
         let interval_ns = ticks.max(1) * case.trace.interval_ns;
         let looks = Held::new(IntervalPolicy::Fixed { interval_ns });
         Self::of(looks, case, interval_ns, way)
     }
 
-    /// Looks as Apollo's AIMD of a window of ten does; it is defined for ticks of a second.
+    /// Looks as Apollo's AIMD with a window of ten does; it is defined for ticks of one second.
     pub fn aimd(case: &Case, way: Way) -> Self {
         let tick = case.trace.interval_ns;
         let looks = Held::published(PublishedAimd::new(0.1, 10, 5 * tick));
@@ -147,7 +149,7 @@ impl Filler {
                 said.value
             }),
         };
-        // Before there are two looks there is no line.
+        // Before the second look there is no line.
         let value = if value.is_finite() { value } else { held.value };
         Outlook {
             value,
@@ -157,7 +159,7 @@ impl Filler {
     }
 }
 
-/// What each way comes to over fixed looks every so many ticks.
+/// The outcome of each way with looks every `ticks` ticks.
 pub fn between(case: &Case, ticks: i64) -> Vec<(Way, Outcome)> {
     let outcome = |way| {
         let mut policy = Between::fixed(case, ticks, way);

@@ -1,4 +1,5 @@
-//! What is replayed for documents: HACC's capacity and the families as made, and the columns of recorded traces.
+//! The cases that are replayed for documents: HACC's capacity and the families as generated, and
+//! the columns of recorded traces.
 
 use barograph_forecast::Shape;
 use barograph_forecast::interval::Bound;
@@ -6,25 +7,25 @@ use barograph_forecast::interval::Bound;
 use crate::suite::Case;
 use crate::{Family, Hacc, Trace, generate, hacc};
 
-/// The paper's half hour.
+/// Half an hour, as in the paper.
 const SECONDS: usize = 1_800;
 
-/// Where a case comes from. Everything but the hold-out may have been looked at while something was chosen.
+/// The origin of a case. Every part but the hold-out may have been used to choose something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// By a generator.
+    /// Made by a generator.
     Made,
-    /// Recorded; first halves, second halves.
+    /// Recorded: first and second halves.
     Recorded,
-    /// Recorded once more with other random numbers; for the last figures alone.
+    /// Recorded once more with other random numbers; used for the final figures only.
     Holdout,
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Self; 3] = [Self::Made, Self::Recorded, Self::Holdout];
 
-    /// As tables call it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Made => "made",
@@ -33,7 +34,7 @@ impl Part {
         }
     }
 
-    /// Of a case or a trace, by its name.
+    /// The part of a case or a trace, by its name.
     pub fn of(name: &str) -> Self {
         match name {
             name if name.contains("-holdout") => Self::Holdout,
@@ -43,7 +44,7 @@ impl Part {
     }
 }
 
-/// HACC in three ways, then all families.
+/// The generated cases: HACC in three ways, then all families.
 pub fn made() -> Vec<Case> {
     let case = |trace: Trace, counter, bound| Case {
         name: format!("{} (made)", trace.name),
@@ -60,10 +61,12 @@ pub fn made() -> Vec<Case> {
     hacc.into_iter().chain(families).collect()
 }
 
-/// The columns of a recorded trace that are replayed; `name` is that of its file without endings.
+/// The columns of a recorded trace that are replayed; `name` is that of its file without
+/// extensions.
 pub fn recorded(name: &str, trace: &Trace) -> Vec<Case> {
     let place = |name: &str| trace.columns.iter().position(|column| column.name == name);
-    // Five blocks of a capacity, a megabyte of what was written, half a percent of memory.
+    // The bounds are five blocks of a capacity, a megabyte of bytes written, half a percent of
+    // memory.
     let wanted = [
         ("available", Bound::Absolute(20_000.0), Shape::Gauge),
         ("write_bytes", Bound::Absolute(1_000_000.0), Shape::Counter),

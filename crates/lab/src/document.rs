@@ -1,19 +1,20 @@
-//! A document from a template: what people wrote stays in the template, what is measured is put where `{{name}}` is.
+//! Fills a document's template: the prose is in the template, and measured figures replace
+//! `{{name}}`.
 
 use std::collections::BTreeMap;
 
-/// Why a document could not be made.
+/// The reason why a document could not be made.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// The template wants what nobody made.
+    /// The template has a name without a text.
     #[error("the template names {{{{{0}}}}}, which nothing fills")]
     Missing(String),
-    /// What was made is nowhere.
+    /// A text has a name that is not in the template.
     #[error("{{{{{0}}}}} is made, but the template does not name it")]
     Unused(String),
 }
 
-/// The names in a template, in their order.
+/// The names in a template, in order.
 pub fn placeholders(template: &str) -> Vec<&str> {
     let parts = template.split("{{").skip(1);
     parts
@@ -22,7 +23,11 @@ pub fn placeholders(template: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The template with each name replaced; every name has a text, and every text a name.
+/// Returns the template with each name replaced by its text.
+///
+/// # Errors
+///
+/// A name without a text, or a text without a name.
 pub fn fill(template: &str, texts: &BTreeMap<String, String>) -> Result<String, DocumentError> {
     let names = placeholders(template);
     if let Some(name) = names.iter().find(|name| !texts.contains_key(**name)) {

@@ -1,28 +1,28 @@
-//! Why a trace could not be read.
+//! Errors of reading a trace.
 
-/// What is wrong with a trace, and where.
+/// A fault of a trace, and its place.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// A line that means nothing.
+    /// A line that cannot be understood.
     #[error("line {line}: {fault}")]
     Line {
-        /// From 1, in the unpacked text.
+        /// Number of the line, from 1, in the unpacked text.
         line: usize,
-        /// What it should have been.
+        /// What the line should have been.
         fault: String,
     },
-    /// No line of values at all.
+    /// There is no line of values.
     #[error("no values: a trace needs a header and at least one line below it")]
     Empty,
-    /// More than is read.
+    /// The trace is greater than a bound.
     #[error("more than {max} {of}: cut the trace into parts")]
     TooMuch {
-        /// Rows, columns or bytes.
+        /// The bounded thing: rows, columns or bytes.
         of: &'static str,
-        /// How many are read.
+        /// The bound.
         max: usize,
     },
-    /// Not text, or not what its first bytes promise.
+    /// The trace is not text, or not what its first bytes promise.
     #[error("cannot be unpacked as text: {0}")]
     Unreadable(#[from] std::io::Error),
 }

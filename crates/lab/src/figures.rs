@@ -1,4 +1,4 @@
-//! The figures of documents, of `baro lab replay` and of its page.
+//! The figures of the documents, of `baro lab replay` and of its page.
 
 use crate::plot::{Axis, Figure, Mark, Series};
 use crate::record::{Moment, Recorder};
@@ -6,7 +6,8 @@ use crate::replay::{Bounded, Policy, replay};
 use crate::suite::Case;
 use crate::{Row, Table};
 
-/// Cost and accuracy of one table: fixed intervals as a line, each policy a point. Upper left is better.
+/// Cost and accuracy of one table: fixed intervals are a line, each policy a point. Upper left is
+/// best.
 pub fn frontier(table: &Table) -> Figure {
     let place = |row: &Row| (row.outcome.cost, row.outcome.right);
     let (fixed, others): (Vec<&Row>, Vec<&Row>) =
@@ -51,14 +52,15 @@ fn points(name: &str, color: usize, points: Vec<(f64, f64)>) -> Series {
     }
 }
 
-/// What a policy said of a case, tick by tick.
+/// The outlooks and looks of a policy on a case, tick by tick.
 pub fn moments(case: &Case, policy: &mut dyn Policy) -> Vec<Moment> {
     let mut recorder = Recorder::new(policy);
     replay(&case.stream(), &mut recorder);
     recorder.moments()
 }
 
-/// The truth, what the error-bounded policy (the sentinel, where there is a counter) said, and where it looked.
+/// The true value, the outlook of the error-bounded policy (of the sentinel, if there is a
+/// counter), and its looks.
 pub fn over_time(case: &Case) -> Figure {
     let config = case.config();
     let (name, mut policy) = if case.counter.is_some() {
@@ -72,12 +74,13 @@ pub fn over_time(case: &Case) -> Figure {
     figure
 }
 
-/// The truth and what each of some policies said, in some seconds of the replay.
+/// The true value and the outlooks of some policies, in a range of seconds of the replay.
 pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<usize>) -> Figure {
     let column = &case.trace.columns[case.value];
     let second = |ts_ns: i64| ts_ns as f64 / 1e9;
     let inside = |at: &f64| *at >= seconds.start as f64 && *at < seconds.end as f64;
-    // A capacity of 250 GB that moves by 38 kB is told from where the figure begins.
+    // A capacity of 250 GB that moves by 38 kB is only visible relative to the figure's first
+    // value.
     let ticks = (0..).zip(&column.values);
     let truth: Vec<(f64, f64)> = ticks
         .map(|(tick, value): (i64, &f64)| (second(tick * case.trace.interval_ns), *value))
@@ -104,7 +107,7 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
             points: places(moments.iter().collect()),
         });
         let looks = places(moments.iter().filter(|moment| moment.is_look).collect());
-        // Who looks when another does is not shown twice.
+        // Looks at the same ticks as those of another policy are not drawn twice.
         if series.iter().all(|series| series.points != looks) {
             series.push(points(&format!("{name}, looks"), color, looks));
         }
@@ -125,10 +128,10 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
     }
 }
 
-/// A name and its points: of which part each is, and its value.
+/// A name and its points: the index of each point's part, and its value.
 pub type NamedRow = (String, Vec<(usize, f64)>);
 
-/// For each name a row of points, each of one part; a line where `even` is.
+/// A row of points for each name, coloured by part, and a vertical line at `even`.
 pub fn rows(title: &str, x: Axis, even: (&str, f64), rows: &[NamedRow], parts: &[&str]) -> Figure {
     let mut series = vec![Series {
         name: even.0.to_owned(),

@@ -1,25 +1,27 @@
-//! Traces made to a text: HACC's capacity as Apollo's authors wrote it, and families of which each is one difficulty.
+//! Generators of traces: HACC's capacity as Apollo's authors described it, and families with one
+//! difficulty each.
 
 use barograph_forecast::Random;
 use barograph_model::NS_PER_S;
 
 use crate::{Column, Trace};
 
-/// What the disk of HACC's capacity held before, in bytes: their NVMe.
+/// Capacity of the disk at the start, in bytes: that of the paper's NVMe.
 const CAPACITY: f64 = 250e9;
 
-/// The two workloads of the paper (apollo.md 4.3.1), seen once a second.
+/// The two workloads of the paper (apollo.md 4.3.1), sampled once per second, and a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hacc {
-    /// 38,000 B every 5 s.
+    /// Writes of 38,000 B every 5 s.
     Regular,
-    /// 19,000 to 38,000 B every 5 to 20 s, in whole seconds.
+    /// Writes of 19,000 to 38,000 B every 5 to 20 s, in whole seconds.
     Irregular,
-    /// The same at any time, not in whole seconds.
+    /// Like `Irregular`, but at any time, not only in whole seconds.
     Unaligned,
 }
 
-/// Capacity (`available`) and bytes written (`written`, a counter that costs nothing to read) for `seconds`.
+/// Generates `seconds` of capacity (`available`) and bytes written (`written`, a counter that costs
+/// nothing to read).
 pub fn hacc(kind: Hacc, seconds: usize, seed: u64) -> Trace {
     let mut random = Random::new(seed);
     let gap = |random: &mut Random| match kind {
@@ -57,31 +59,31 @@ pub fn hacc(kind: Hacc, seconds: usize, seed: u64) -> Trace {
     trace
 }
 
-/// One difficulty each.
+/// A family of traces with one difficulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Always the same.
+    /// A constant value.
     Constant,
-    /// The same more each second.
+    /// The same increase each second.
     Ramp,
-    /// A period of 60 s, noise of a tenth of it.
+    /// A sine with a period of 60 s, and noise of a tenth of it.
     Sine,
-    /// Each second moves by chance.
+    /// A random walk.
     Walk,
-    /// Each second keeps nine tenths of what was off.
+    /// A random process that keeps nine tenths of its deviation each second.
     Autoregressive,
-    /// Nothing, then for some seconds much.
+    /// Zero, then large values for some seconds.
     Bursts,
     /// A new level after 40 s on average, without memory.
     Steps,
-    /// Fills for 90 s, then is emptied.
+    /// Fills for 90 s, then drops to empty.
     Saw,
-    /// Every 200 s another of the above.
+    /// Another of the above families every 200 s.
     Regimes,
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: [Self; 9] = [
         Self::Constant,
         Self::Ramp,
@@ -94,7 +96,7 @@ impl Family {
         Self::Regimes,
     ];
 
-    /// As tables call it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Constant => "constant",
@@ -110,7 +112,7 @@ impl Family {
     }
 }
 
-/// `len` values of a family, once a second, between about 0 and 2000.
+/// Generates `len` values of a family, one per second, between about 0 and 2000.
 pub fn generate(family: Family, len: usize, seed: u64) -> Trace {
     let mut random = Random::new(seed);
     let values = match family {

@@ -1,9 +1,10 @@
-//! What forecasts and interval policies are judged by.
+//! The laboratory that evaluates forecasts and interval policies.
 //!
-//! A [`Trace`] is what a stream truly was, tick by tick: recorded (`traces/`), made ([`generate`]) or read from what
-//! others wrote ([`Trace::parse`]). [`replay`](mod@replay) lets a policy look at it now and then, and counts what that
-//! cost and for how much of the time what was said between looks was right. Nothing here reads a clock or a file: bytes
-//! are arguments, results are plain data.
+//! A [`Trace`] has the true values of streams, tick by tick: recorded (`traces/`), made
+//! ([`generate`]) or read from files of other programs ([`Trace::parse`]). [`replay`](mod@replay)
+//! lets a policy look at a trace at some ticks, and counts the cost of these looks and the share of
+//! time in which the policy's values between them were right. Nothing here reads a clock or a file:
+//! bytes are arguments, results are plain data.
 
 pub mod accuracy;
 pub mod between;

@@ -1,15 +1,17 @@
-//! What no policy that knows only its looks can beat: the best frontier of cost and accuracy on a renewal process.
+//! Bounds that no policy with only its looks can beat: the best frontier of cost and accuracy on a
+//! renewal process.
 //!
-//! Changes come after independent gaps of a known distribution, and a look sees whether one came since the last. The
-//! best policy for a price of wrong time follows from dynamic programming over the age of the last change. The policies of
-//! this bound are told the distribution; a real one has to learn it.
+//! Changes come after independent gaps of a known distribution, and a look shows whether a change
+//! came since the last look. The best policy for a given price of wrong time follows from dynamic
+//! programming over the age of the last change. The policies of this bound know the distribution; a
+//! real policy has to learn it.
 //!
-//! Where what was seen says nothing of how soon what is said goes wrong (walks, steps without memory), fixed intervals
-//! are the best there is: [`forgetful_frontier`].
+//! If past values do not show how soon the present one becomes wrong (walks, steps without memory),
+//! fixed intervals are the best policy: [`forgetful_frontier`].
 
-/// Rounds of value iteration: what is left of the first guess after them is nothing.
+/// Rounds of value iteration; after them nothing of the initial guess is left.
 const VALUES: usize = 25;
-/// Probabilities below this are none.
+/// Probabilities below this count as zero.
 const NOTHING: f64 = 1e-12;
 
 /// One point of the frontier.
@@ -21,9 +23,10 @@ pub struct Frontier {
     pub accuracy: f64,
 }
 
-/// The best cost and accuracy for each price of a wrong tick, in looks; `gaps[g]` is the probability of a gap of
-/// `g + 1` ticks; they add up to 1. The policy is told how late it found a change, and no second change comes between
-/// two looks: so this is a bound, which no policy that has only its looks passes.
+/// The best cost and accuracy for each price of a wrong tick, in looks. `gaps[g]` is the
+/// probability of a gap of `g + 1` ticks; the probabilities add up to 1. The policy knows how late
+/// it found a change, and no second change comes between two looks. So this is a bound that no
+/// policy with only its looks can pass.
 pub fn renewal_frontier(gaps: &[f64], prices: &[f64]) -> Vec<Frontier> {
     prices
         .iter()
@@ -31,12 +34,14 @@ pub fn renewal_frontier(gaps: &[f64], prices: &[f64]) -> Vec<Frontier> {
         .collect()
 }
 
-/// The best share of ticks said right, for so many looks per tick, where each look begins anew: `wrong[k]` is the probability
-/// that what is said is wrong `k + 1` ticks after a look, whatever was seen until then.
+/// The greatest share of ticks with a right value for `cost` looks per tick, if each look begins
+/// anew: `wrong[k]` is the probability that the value is wrong `k + 1` ticks after a look, whatever
+/// was seen before.
 ///
-/// A wait of `w` ticks is wrong for `wrong[0] + … + wrong[w - 2]` of them on average, whatever made the policy choose it.
-/// So looks and wrong ticks of any policy are, by the shares of time that it spends in waits of each length, a mean of those of
-/// fixed intervals: no policy passes the concave hull of all of them.
+/// A wait of `w` ticks is wrong for `wrong[0] + … + wrong[w - 2]` of them on average, whatever the
+/// policy's reason for it. So the looks and wrong ticks of any policy are a mean of those of fixed
+/// intervals, weighted by the share of time that the policy spends in waits of each length: no
+/// policy passes the concave hull of all fixed intervals.
 pub fn forgetful_frontier(wrong: &[f64], cost: f64) -> f64 {
     let mut late = 0.0;
     let mut points = vec![(1.0, 1.0)];
@@ -71,12 +76,12 @@ struct Renewal<'a> {
     survivors: Vec<f64>,
 }
 
-/// From an age of the last change to the look that finds the next.
+/// The time from an age of the last change to the look that finds the next change.
 #[derive(Clone, Default)]
 struct Cycle {
     looks: f64,
     wrong: f64,
-    /// By how late it is found.
+    /// Probabilities of finding the change this many ticks late.
     found: Vec<f64>,
 }
 
@@ -96,7 +101,7 @@ impl<'a> Renewal<'a> {
     }
 
     fn solve(&self) -> Frontier {
-        // What it is worth to have found a change so late, against at once.
+        // The cost of finding a change late, relative to finding it at once, by ticks.
         let mut worth = vec![0.0; self.gaps.len() + 1];
         let mut cycles = self.cycles(&worth);
         for _ in 0..VALUES {
@@ -134,7 +139,7 @@ impl<'a> Renewal<'a> {
         cycle.looks + self.price * cycle.wrong + after
     }
 
-    /// The best that can be done from each age on, when none has come since.
+    /// The best cycle from each age, if no change has come since.
     fn cycles(&self, worth: &[f64]) -> Vec<Cycle> {
         let ages = self.gaps.len();
         let mut cycles = vec![Cycle::default(); ages];
@@ -174,7 +179,7 @@ impl<'a> Renewal<'a> {
     }
 }
 
-/// How often each cycle begins, by how late the one before ended.
+/// The share of cycles by how late the cycle before ended, in the long run.
 fn in_the_long_run(cycles: &[Cycle]) -> Vec<f64> {
     let mut share = vec![0.0; cycles.len()];
     share[0] = 1.0;
@@ -209,7 +214,7 @@ mod tests {
 
     #[test]
     fn between_fixed_intervals_both_are_used() {
-        // Wrong two ticks after a look.
+        // The value is wrong two ticks after a look.
         let wrong = [0.0, 1.0, 1.0];
         assert_eq!(forgetful_frontier(&wrong, 1.0), 1.0);
         assert_eq!(forgetful_frontier(&wrong, 0.5), 1.0);
@@ -221,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_has_no_memory_needs_a_look_each_tick() {
-        // Geometric with mean 4, cut where nothing is left.
+        // A geometric distribution with mean 4, cut where its probabilities are negligible.
         let gaps: Vec<f64> = (0..120).map(|tick| 0.25 * 0.75_f64.powi(tick)).collect();
         let points = renewal_frontier(&gaps, &[100.0, 0.1]);
         assert!(

@@ -1,4 +1,4 @@
-//! Replays as one HTML file that asks nothing of any other: tables, and figures as SVG within.
+//! Replays as one HTML file that loads nothing else: tables, and figures as embedded SVG.
 
 use std::fmt::Write;
 
@@ -6,19 +6,19 @@ use crate::plot::{Figure, PlotError};
 use crate::suite::{HORIZONS, Score};
 use crate::{Row, Table};
 
-/// Cases on one page; each has two figures of some tens of kilobytes.
+/// Most cases on one page; each has two figures of some tens of kilobytes.
 pub const CASES_MAX: usize = 100;
 
 /// One case of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Its heading.
+    /// The heading.
     pub name: String,
-    /// What policies came to.
+    /// The outcomes of the policies.
     pub policies: Option<Table>,
-    /// What predictors came to.
+    /// The scores of the predictors.
     pub predictors: Option<Vec<Score>>,
-    /// Below the tables.
+    /// The figures below the tables.
     pub figures: Vec<Figure>,
 }
 
@@ -27,7 +27,7 @@ table{border-collapse:collapse;margin:1rem 0}td,th{padding:.15rem .6rem;text-ali
 td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto;background:#fff;border-radius:4px}\
 :root{color-scheme:light dark}";
 
-/// The whole file.
+/// Writes the whole file.
 pub fn html(title: &str, sections: &[Section]) -> Result<String, PlotError> {
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><style>{STYLE}</style></head>\n\
@@ -107,7 +107,7 @@ fn grid(heads: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
     text
 }
 
-/// Names of files and columns are anybody's.
+/// Escapes a text for HTML: names of files and columns may contain anything.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,5 +1,6 @@
-//! Figures: lines and points over two axes, as PNG and as SVG. The font is the crate's own, so that a figure is the
-//! same bytes wherever it is drawn; what is drawn is dark on white, which is legible on dark pages too.
+//! Draws figures with lines and points over two axes, as PNG and as SVG. The font is part of the
+//! crate, so that a figure has the same bytes on every machine. Figures are dark on white, which is
+//! legible on dark pages too.
 
 use std::sync::Once;
 
@@ -10,16 +11,17 @@ use plotters::style::{FontStyle, register_font};
 
 /// Width and height, in pixels.
 pub const SIZE: (u32, u32) = (860, 420);
-/// Of a series more is not drawn: every so many-th is.
+/// Most points that are drawn of a series; of a longer one only every n-th is drawn.
 pub const POINTS_MAX: usize = 1_500;
 
-/// What is farther off is not drawn: between ends that are farther apart no axis has numbers.
+/// Greatest coordinate that is drawn: axes with a greater range would have no numbers.
 const PLACE_MAX: f64 = 1e100;
 const LEGEND_WIDTH: u32 = 220;
 const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans-ascii.ttf");
-/// Shapes of points: those of one colour have one.
+/// Number of shapes of points; a colour always has the same shape.
 const SHAPES: usize = 3;
-/// Okabe's and Ito's, which those tell apart who see few colours; yellow is left out, it is too light on white.
+/// The palette of Okabe and Ito, which is legible for the colour-blind; yellow is left out, since
+/// it is too light on white.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
     RGBColor(213, 94, 0),
@@ -30,7 +32,7 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
 ];
 
-/// Why a figure could not be drawn.
+/// The reason why a figure could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("the figure {title:?} cannot be drawn: {fault}")]
 pub struct PlotError {
@@ -41,55 +43,56 @@ pub struct PlotError {
 /// One axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What, and its unit in brackets.
+    /// The quantity, and its unit in brackets.
     pub label: String,
-    /// Decades are as far from each other as decades; what is not above 0 is not drawn.
+    /// Whether the axis is logarithmic; values that are not above 0 are not drawn.
     pub is_log: bool,
-    /// From, to, which is more; what is beyond is drawn on the border. What the points need where there is none.
+    /// Start and end, which is greater; values beyond are drawn on the border. If `None`, the range
+    /// of the points.
     pub range: Option<(f64, f64)>,
-    /// Names of 0, 1, 2 and so on instead of numbers.
+    /// Names that replace the numbers 0, 1, 2 and so on.
     pub names: Vec<String>,
 }
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// From point to point.
+    /// A line from point to point.
     Line,
-    /// Each value holds until the next.
+    /// A line of steps: each value holds until the next.
     Steps,
-    /// Points alone.
+    /// Points without a line.
     Points,
 }
 
-/// What belongs together.
+/// Points that are drawn with the same name, mark and colour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// In the legend; an empty one is not in it.
+    /// Name in the legend; a series with an empty name is not in it.
     pub name: String,
-    /// How it is drawn.
+    /// How the points are drawn.
     pub mark: Mark,
-    /// Which of the colours, and which shape of points.
+    /// Index of the colour and of the shape of points.
     pub color: usize,
-    /// Where; what is not finite, or beyond 1e100, is left out.
+    /// Coordinates; a point that is not finite, or beyond 1e100, is left out.
     pub points: Vec<(f64, f64)>,
 }
 
 /// One figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
-    /// Above it.
+    /// The title above the figure.
     pub title: String,
-    /// To the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
-    /// The first is drawn first.
+    /// The series, in the order of drawing.
     pub series: Vec<Series>,
 }
 
 impl Figure {
-    /// The bytes of a PNG file.
+    /// Draws the bytes of a PNG file.
     pub fn png(&self) -> Result<Vec<u8>, PlotError> {
         let (width, height) = SIZE;
         let mut pixels = vec![0; width as usize * height as usize * 3];
@@ -106,7 +109,7 @@ impl Figure {
         Ok(bytes)
     }
 
-    /// An `<svg>` element; its text is the reader's sans-serif.
+    /// Draws an `<svg>` element; its text is in the reader's sans-serif font.
     pub fn svg(&self) -> Result<String, PlotError> {
         let mut text = String::new();
         self.draw(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area())?;
@@ -122,7 +125,8 @@ impl Figure {
 
     fn draw<B: DrawingBackend>(&self, root: &DrawingArea<B, Shift>) -> Result<(), PlotError> {
         static FONTS: Once = Once::new();
-        // It is in the program and was looked at by a test; a figure without text is still one.
+        // The font is compiled in and checked by a test; if it failed, figures would only lack
+        // text.
         FONTS.call_once(|| {
             let _ = register_font("sans-serif", FontStyle::Normal, FONT);
         });
@@ -167,7 +171,7 @@ impl Figure {
         self.series.iter().flat_map(|series| self.places(series))
     }
 
-    /// What of a series is drawn, as the axes have it.
+    /// The points of a series that are drawn, in the coordinates of the axes.
     fn places<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (f64, f64)> + 'a {
         let every = series.points.len().div_ceil(POINTS_MAX).max(1);
         let places = series.points.iter().step_by(every);
@@ -231,7 +235,7 @@ impl Figure {
 }
 
 impl Axis {
-    /// An axis of numbers.
+    /// Creates an axis of numbers.
     pub fn of(label: &str) -> Self {
         Self {
             label: label.to_owned(),
@@ -260,7 +264,7 @@ impl Axis {
         if from > to {
             return (0.0, 1.0);
         }
-        // Of one value, or of some that are hardly apart, it is nothing.
+        // The range of one value, or of values that hardly differ, would be empty.
         let wide = (to - from).max(from.abs().max(to.abs()) * 1e-6).max(1e-12);
         (from - 0.05 * wide, to + 0.05 * wide)
     }
@@ -273,14 +277,14 @@ impl Axis {
         }
         match self.is_log {
             true if (place - place.round()).abs() < 0.01 => number(10_f64.powf(place.round())),
-            // Half a decade is no number that anybody knows.
+            // Half a decade is no round number.
             true => String::new(),
             false => number(place),
         }
     }
 }
 
-/// A number as axes and tables of figures have it: four digits at most, large ones with a prefix.
+/// A number for axes and tables: four digits at most, large ones with a prefix.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     let (scaled, prefix) = match size {

@@ -1,28 +1,29 @@
-//! What a policy said at each tick, for figures.
+//! Records the values of a policy at each tick, for figures.
 
 use crate::replay::{Act, Policy};
 
 /// One tick of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// When, from the first tick.
+    /// Time from the first tick, in nanoseconds.
     pub ts_ns: i64,
-    /// What was said, or seen.
+    /// The value of the policy's outlook, or the value that was seen.
     pub value: f64,
-    /// Within this the true value is likely to be; infinite where nothing is said of it, 0 at a look.
+    /// Half width of the interval that probably contains the true value: infinite if unknown, 0 at
+    /// a look.
     pub half_width: f64,
-    /// Whether it was looked at.
+    /// Whether the policy looked at this tick.
     pub is_look: bool,
 }
 
-/// A policy that remembers what it said.
+/// Wraps a policy and records its outlooks and looks.
 pub struct Recorder<'a> {
     policy: &'a mut dyn Policy,
     moments: Vec<Moment>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Of this one.
+    /// Records `policy`.
     pub fn new(policy: &'a mut dyn Policy) -> Self {
         Self {
             policy,
@@ -30,7 +31,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Tick by tick.
+    /// The recorded ticks, in order.
     pub fn moments(self) -> Vec<Moment> {
         self.moments
     }
@@ -52,7 +53,7 @@ impl Policy for Recorder<'_> {
 
     fn look(&mut self, ts_ns: i64, counter: f64, value: f64) {
         self.policy.look(ts_ns, counter, value);
-        // Who says something before the first look is made to look.
+        // A policy that has an outlook before the first look is made to look, which replaces it.
         self.moments.pop_if(|last| last.ts_ns == ts_ns);
         self.moments.push(Moment {
             ts_ns,

@@ -1,8 +1,9 @@
-//! A policy that looks at a trace now and then: what that cost, and how right what was said between looks was.
+//! Replays a trace to a policy that looks at some ticks, and counts the cost of looks and the share
+//! of right values.
 //!
-//! A tick is a moment of the trace. At a tick at which the policy looks, what is said is what is seen; at others, what
-//! the policy says. A tick is exact when what was said of it is the true value to the last bit, right when it is within
-//! the bound.
+//! A tick is a moment of the trace. At a tick at which the policy looks, its value is the true one;
+//! at others, it is the value of the policy's outlook. A tick is exact if the value equals the true
+//! one to the last bit, and right if it is within the bound.
 
 use barograph_forecast::interval::{
     Bound, BoundedConfig, ErrorBounded, IntervalPolicy, Looked, Outlook, PolicyState,
@@ -10,59 +11,62 @@ use barograph_forecast::interval::{
 };
 use barograph_forecast::{Forecaster, ForecasterConfig, Shape};
 
-/// What is replayed: one column of a trace, and one that costs nothing to read.
+/// The stream that is replayed: one column of a trace, and a counter that costs nothing to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream<'a> {
-    /// From tick to tick, ns.
+    /// Time between ticks, in nanoseconds.
     pub interval_ns: i64,
-    /// What is to be known, at each tick. NaN: not known even to the trace; it is neither looked at nor counted.
+    /// The true value at each tick. NaN means unknown; such a tick is neither looked at nor
+    /// counted.
     pub values: &'a [f64],
-    /// A counter that moves with it; empty where there is none.
+    /// A counter that moves with the value; empty if there is none.
     pub counter: &'a [f64],
-    /// How far off is still right.
+    /// The greatest error that is still right.
     pub bound: Bound,
 }
 
-/// What a policy came to.
+/// Cost and accuracy of a policy on a stream.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Outcome {
     /// Looks per tick.
     pub cost: f64,
-    /// Share of ticks whose value was said to the last bit.
+    /// Share of ticks with an exact value.
     pub exact: f64,
-    /// Share of ticks whose value was said within the bound.
+    /// Share of ticks with a value within the bound.
     pub right: f64,
-    /// Mean of |said - true|, in the stream's unit.
+    /// Mean of |value - true value|, in the stream's unit.
     pub mean_error: f64,
-    /// The same, relative to the last seen value at the same looks: below 1 is better than holding it.
+    /// Error divided by that of holding the last seen value, with the same looks; below 1 is
+    /// better.
     pub relative_error: f64,
-    /// Share of ticks between looks whose true value was within the half width said, of those that had one.
+    /// Share of ticks with an outlook of known half width at which the true value was within it.
     pub coverage: Option<f64>,
-    /// Ticks counted.
+    /// Number of ticks counted.
     pub ticks: u64,
 }
 
-/// What a policy does at a tick.
+/// The action of a policy at a tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Act {
-    /// Says this of it.
+    /// Gives this outlook without looking.
     Say(Outlook),
-    /// Looks.
+    /// Looks at this tick.
     Look,
-    /// Looked after the tick before, when the value was still that one's, and says what was seen then.
+    /// Looked just after the tick before, when the value was still that of that tick, and gives the
+    /// value seen then.
     Looked,
 }
 
-/// Decides at each tick whether to look, and says what is not looked at.
+/// A policy that decides at each tick whether to look, and gives an outlook if it does not.
 pub trait Policy {
-    /// What to do at this tick.
+    /// Decides the action at this tick.
     fn tick(&mut self, ts_ns: i64, counter: f64) -> Act;
 
-    /// What was seen.
+    /// Receives the value that was seen by a look.
     fn look(&mut self, ts_ns: i64, counter: f64, value: f64);
 }
 
-/// A policy over all ticks of a stream.
+/// Replays all ticks of a stream to a policy.
 pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
     let mut tally = Tally::default();
     let (mut held, mut before) = (f64::NAN, f64::NAN);
@@ -91,7 +95,7 @@ pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
     tally.outcome()
 }
 
-/// The last value, of whose error nothing is known.
+/// An outlook with the last value and an unknown error.
 fn known(value: f64) -> Outlook {
     Outlook {
         value,
@@ -151,13 +155,13 @@ impl Tally {
     }
 }
 
-/// How a value-only policy goes on.
+/// The interval policy behind [`Held`].
 enum Next {
     Known(IntervalPolicy, PolicyState),
     Published(PublishedAimd),
 }
 
-/// A policy that knows values alone; the last one is said.
+/// A policy that decides by values only; its outlook is the last value.
 pub struct Held {
     next: Next,
     due_ns: i64,
@@ -165,12 +169,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// One of the sources' policies.
+    /// Wraps one of the sources' policies.
     pub fn new(policy: IntervalPolicy) -> Self {
         Self::of(Next::Known(policy, policy.start()))
     }
 
-    /// Apollo's, as released.
+    /// Wraps Apollo's policy as released.
     pub fn published(policy: PublishedAimd) -> Self {
         Self::of(Next::Published(policy))
     }
@@ -204,7 +208,7 @@ impl Policy for Held {
             }
             Next::Published(policy) => policy.next(value),
         };
-        // Timers that are no whole number of ticks keep what is left over.
+        // The remainder of an interval that is not a whole number of ticks is kept.
         let due_ns = if self.due_ns == i64::MIN {
             ts_ns
         } else {
@@ -214,7 +218,8 @@ impl Policy for Held {
     }
 }
 
-/// Looks whenever the counter has moved and at no other time: what the counter alone can know.
+/// Looks whenever the counter has moved and at no other time: the policy that trusts the counter
+/// alone.
 #[derive(Default)]
 pub struct EachMove {
     looked: Option<(f64, f64)>,
@@ -233,7 +238,7 @@ impl Policy for EachMove {
     }
 }
 
-/// [`ErrorBounded`] or [`Sentinel`], with a forecaster beside it.
+/// [`ErrorBounded`] or [`Sentinel`], with an optional forecaster.
 pub struct Bounded {
     kind: Kind,
     forecaster: Option<Forecaster>,
@@ -249,7 +254,7 @@ enum Kind {
 }
 
 impl Bounded {
-    /// Looks at the value alone; `shape`, where a forecast may be said.
+    /// Creates a policy that looks at the value alone; `shape` adds a forecaster.
     pub fn new(config: BoundedConfig, shape: Option<Shape>) -> Self {
         Self::of(
             Kind::Alone(Box::new(ErrorBounded::new(config))),
@@ -258,7 +263,7 @@ impl Bounded {
         )
     }
 
-    /// Looks at a counter at each tick.
+    /// Creates a policy that reads a counter at each tick; `shape` adds a forecaster.
     pub fn sentinel(config: BoundedConfig, shape: Option<Shape>) -> Self {
         Self::of(
             Kind::Sentinel(Box::new(Sentinel::new(config))),
@@ -290,7 +295,7 @@ impl Bounded {
         }
     }
 
-    /// The same with a forecaster of one's own, whose confidence is `confidence`.
+    /// Replaces the forecaster; `confidence` is that of its intervals.
     #[must_use]
     pub fn forecaster(mut self, forecaster: Forecaster, confidence: f64) -> Self {
         self.forecaster = Some(forecaster);

@@ -1,4 +1,4 @@
-//! Outcomes beside each other, and beside what fixed intervals of the same cost would have come to.
+//! Tables of outcomes, compared with fixed intervals of the same cost.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::replay::{Held, Outcome, Stream, replay};
 /// The intervals of the fixed frontier, in ticks.
 pub const FIXED_TICKS: [i64; 8] = [1, 2, 3, 5, 10, 20, 40, 60];
 
-/// What comes of looking every so many ticks.
+/// The outcomes of fixed intervals, by interval in ticks.
 pub fn frontier(stream: &Stream) -> Vec<(i64, Outcome)> {
     let fixed = |ticks: i64| {
         let policy = IntervalPolicy::Fixed {
@@ -20,9 +20,9 @@ pub fn frontier(stream: &Stream) -> Vec<(i64, Outcome)> {
     FIXED_TICKS.map(fixed).into()
 }
 
-/// Whether a policy is right more often than fixed intervals of the same cost, or as often where those are always
-/// right: by how much, as a share of ticks. Between two fixed intervals both are used in turn; who costs less
-/// than the longest is held against that.
+/// The lead of a policy over fixed intervals of the same cost, as a share of ticks that `of`
+/// selects; negative if it is behind. A cost between two fixed intervals is reached by using both
+/// in turn. A policy that costs less than the longest interval is compared with that.
 pub fn is_ahead(
     outcome: &Outcome,
     frontier: &[(i64, Outcome)],
@@ -52,31 +52,31 @@ pub fn is_ahead(
     of(outcome) - at(outcome.cost)
 }
 
-/// Rows of one trace.
+/// The outcomes on one trace.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Table {
-    /// What was replayed.
+    /// Name of the trace.
     pub trace: String,
-    /// By policy.
+    /// One row for each policy.
     pub rows: Vec<Row>,
 }
 
-/// One policy on one trace.
+/// The outcome of one policy on one trace.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Who looked.
+    /// Name of the policy.
     pub policy: String,
-    /// What came of it.
+    /// Its cost and accuracy.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// By how much it is right more often than fixed intervals of the same cost; of those themselves nothing.
+    /// Lead over fixed intervals of the same cost, as a share of ticks; none for fixed intervals.
     pub ahead: Option<f64>,
-    /// Of the caller's watch, for each tick.
+    /// Time for each tick, in ns, by the caller's clock.
     pub ns_per_tick: Option<f64>,
 }
 
 impl Table {
-    /// As text, for people.
+    /// The table as text for people.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{:44} {:>6} {:>6} {:>6} {:>11} {:>7} {:>7} {:>7} {:>6}\n",

@@ -1,4 +1,4 @@
-//! All policies and all predictors over one column of a trace, as tables.
+//! Tables of all policies and all predictors on one column of a trace.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::{Row, Table, Trace, frontier, is_ahead};
 /// Horizons of [`score`], in ticks.
 pub const HORIZONS: [usize; 4] = [1, 4, 16, 64];
 
-/// A column of a trace, with what is asked of it.
+/// A column of a trace, with the requirements on a policy.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// As tables call it.
+    /// Name in tables.
     pub name: String,
-    /// What was.
+    /// The trace with the true values.
     pub trace: Trace,
     /// Index of the column that is to be known.
     pub value: usize,
-    /// Index of a counter that costs nothing to read and moves with it.
+    /// Index of a counter that costs nothing to read and moves with the value.
     pub counter: Option<usize>,
-    /// How far off is still right.
+    /// The greatest error that is still right.
     pub bound: Bound,
-    /// What the value can be.
+    /// The values that the column can have.
     pub shape: Shape,
-    /// Which share of intervals is to hold.
+    /// Share of intervals that are to contain the true value.
     pub confidence: f64,
 }
 
 impl Case {
-    /// As it is replayed.
+    /// The stream that is replayed.
     pub fn stream(&self) -> Stream<'_> {
         let counter = self.counter.map(|column| &self.trace.columns[column]);
         Stream {
@@ -55,7 +55,7 @@ impl Case {
     }
 }
 
-/// What fixed intervals and each policy come to. `now_ns` is the caller's watch.
+/// The outcomes of fixed intervals and of each policy. `now_ns` is the caller's clock.
 pub fn policies(case: &Case, now_ns: &mut dyn FnMut() -> u64) -> Table {
     let stream = case.stream();
     let fixed = frontier(&stream);
@@ -124,26 +124,27 @@ fn all_policies(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
     policies
 }
 
-/// How well one predictor did.
+/// The accuracy of one predictor.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Score {
-    /// Who.
+    /// Name of the predictor.
     pub predictor: String,
-    /// Sum of absolute errors at each of [`HORIZONS`], as a multiple of persistence's; none where persistence did not err,
-    /// and where the trace is too short.
+    /// Sum of absolute errors at each of [`HORIZONS`], divided by that of persistence; none if
+    /// persistence did not err, or if the trace is too short.
     pub errors: [Option<f64>; 4],
-    /// Which share of true values was within the half width said of it, where any was said.
+    /// Share of true values within the predicted half width, if there was one.
     pub coverage: [Option<f64>; 4],
-    /// Of the caller's watch: a value observed and the next predicted, ns.
+    /// Time to observe one value and predict the next, in ns, by the caller's clock.
     pub ns_per_tick: f64,
 }
 
-/// Every predictor by itself, and last what the selector made of those that it has, over all ticks of a column.
+/// Scores of every predictor alone, and last of the selector over them, on all ticks of a column.
 pub fn score(case: &Case, now_ns: &mut dyn FnMut() -> u64) -> Vec<Score> {
     score_with(case, None, now_ns)
 }
 
-/// The same; and Delphi with weights of somebody's own training, and a selector that has it too.
+/// Like [`score`], with weights of one's own for Delphi in addition, and a selector that uses them
+/// too.
 pub fn score_with(
     case: &Case,
     delphi: Option<&Arc<Weights>>,
@@ -183,10 +184,10 @@ pub fn score_with(
     scores
 }
 
-/// What follows the name of who has weights that were given.
+/// Appended to the name of a predictor that has given weights.
 const TRAINED: &str = " (trained)";
 
-/// What the selector says.
+/// Score of the selector.
 fn selected(
     name: String,
     case: &Case,
@@ -232,7 +233,7 @@ fn score_one(
         let truths = values.get(horizon..).unwrap_or_default();
         for ((truth, last), said) in truths.iter().zip(values).zip(&all) {
             let (value, half_width) = said[at];
-            // What is not finite counts as persistence does: whoever asks takes the last value instead.
+            // A prediction that is not finite counts as the last value, which users take instead.
             let off = (if value.is_finite() { value } else { *last } - truth).abs();
             error += off;
             persistence += (last - truth).abs();
@@ -254,7 +255,7 @@ fn score_one(
     }
 }
 
-/// Scores as text, for people.
+/// Scores as text for people.
 pub fn scores_text(of: &str, scores: &[Score]) -> String {
     use std::fmt::Write as _;
     let mut text = format!("{of:44}");

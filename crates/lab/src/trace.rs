@@ -1,8 +1,11 @@
-//! Traces: columns of values at the same moments, and the formats that they are read from.
+//! Traces, which are columns of values at the same moments, and the formats that they are read
+//! from.
 //!
-//! Ours is what `scripts/record_traces.py` writes: lines `# trace NAME` and `# interval_ns N`, a header `time_ns,NAME[UNIT],…`
-//! (or `time,…` with ISO 8601), then values; an empty field is unknown. What `sadf -d` prints is read too, and what Apollo
-//! replays, which looks the same: a header `# a;b;…` with a `timestamp`, fields between semicolons. Each may be gzipped.
+//! The format of this project is written by `scripts/record_traces.py`: lines `# trace NAME` and `#
+//! interval_ns N`, a header `time_ns,NAME[UNIT],…` (or `time,…` with ISO 8601), then values; an
+//! empty field is unknown. The output of `sadf -d` is read too, and the traces that Apollo replays,
+//! which look the same: a header `# a;b;…` with a `timestamp`, and fields separated by semicolons.
+//! Each may be gzipped.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,43 +17,43 @@ use jiff::tz::TimeZone;
 
 use crate::TraceError;
 
-/// Unpacked.
+/// Most bytes of a trace, unpacked.
 pub const BYTES_MAX: usize = 256 << 20;
-/// Moments in one trace.
+/// Most moments in one trace.
 pub const ROWS_MAX: usize = 4_000_000;
-/// Columns in one trace.
+/// Most columns in one trace.
 pub const COLUMNS_MAX: usize = 512;
-/// From one moment to the next: a leap year.
+/// Longest interval between two moments: a leap year.
 pub const INTERVAL_NS_MAX: i64 = 366 * 86_400 * 1_000_000_000;
-/// Values in one trace: rows times columns.
+/// Most values in one trace: rows times columns.
 const VALUES_MAX: usize = 32_000_000;
 
 /// One quantity at all moments of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// As its file calls it; of one of many devices, `DEVICE.NAME`.
+    /// Name in the file; `DEVICE.NAME` for one of many devices.
     pub name: String,
-    /// As its file calls it; empty where it says none.
+    /// Unit in the file; empty if it has none.
     pub unit: String,
-    /// One for each moment; NaN where it is not known.
+    /// One value for each moment; NaN if unknown.
     pub values: Vec<f64>,
 }
 
-/// What streams of one machine truly were.
+/// The true values of streams of one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// Where it comes from.
+    /// Name of the trace: its origin.
     pub name: String,
-    /// From one moment to the next, as said or as the median is.
+    /// Interval between moments in ns, as given in the file or as the median.
     pub interval_ns: i64,
-    /// The moments, rising.
+    /// Times of the moments in ns, ascending.
     pub ts_ns: Vec<i64>,
-    /// What was seen at them.
+    /// The values at these moments.
     pub columns: Vec<Column>,
 }
 
 impl Trace {
-    /// Reads any of the formats.
+    /// Parses any of the formats.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let text = unpack(bytes)?;
         let first = text.lines().find(|line| !line.trim().is_empty());
@@ -67,7 +70,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// In our format, not packed. What would be taken for another field of a name is written as `_`.
+    /// Writes the trace in the format of this project, not packed. Characters of a name that would
+    /// end its field are written as `_`.
     pub fn write(&self) -> String {
         use std::fmt::Write;
         let plain = |name: &str| name.replace([',', '[', ']', '\r', '\n'], "_");
@@ -99,7 +103,7 @@ impl Trace {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// One column of a trace made here.
+    /// Creates a trace with one column.
     pub fn of(name: &str, unit: &str, interval_ns: i64, values: Vec<f64>) -> Self {
         Self {
             name: name.to_owned(),
@@ -158,7 +162,7 @@ fn number(text: &str, line: usize) -> Result<f64, TraceError> {
         .map_err(|_| TraceError::line(line, format!("{text:?} is no number")))
 }
 
-/// The median step, for a trace that does not say its interval.
+/// The median step, for a trace that has no interval.
 fn median_step(ts_ns: &[i64]) -> i64 {
     let steps = ts_ns.windows(2);
     let mut steps: Vec<i64> = steps.map(|pair| pair[1].saturating_sub(pair[0])).collect();
@@ -278,11 +282,12 @@ fn rising(last: Option<&i64>, ts_ns: i64, line: usize) -> Result<(), TraceError>
     }
 }
 
-/// What `sadf -d` prints and Apollo replays: sections, each with a header of its own, rows of many devices.
+/// Reader for the output of `sadf -d` and the traces of Apollo: sections, each with a header of its
+/// own, and rows of many devices.
 #[derive(Default)]
 struct Foreign<'a> {
     header: Vec<&'a str>,
-    /// By name, then by moment.
+    /// Values by name, then by moment.
     values: BTreeMap<String, BTreeMap<i64, f64>>,
     count: usize,
 }
@@ -299,7 +304,7 @@ impl<'a> Foreign<'a> {
                     return Err(TraceError::line(line, "a column without a name"));
                 }
             } else if row.contains("LINUX-RESTART") || row.trim().is_empty() {
-                // What was before and after stays one trace: counters are rates here.
+                // Rows before and after a restart stay one trace, since counters are rates here.
             } else {
                 self.row(row, line)?;
             }
@@ -321,7 +326,7 @@ impl<'a> Foreign<'a> {
         for (name, field) in self.header.iter().zip(&fields) {
             match *name {
                 "timestamp" => ts_ns = Some(foreign_time(field, line)?),
-                // sar's own words for what a row is of are in capitals: DEV, CPU, IFACE.
+                // sar's column names for the device of a row are in capitals: DEV, CPU, IFACE.
                 _ if is_item(name) => item = Some(*field),
                 _ => {}
             }
@@ -385,7 +390,8 @@ fn foreign_unit(name: &str) -> &'static str {
     }
 }
 
-/// `2026-11-22 11:25:16 UTC`, with or without the zone; Apollo's have colons around.
+/// Parses `2026-11-22 11:25:16 UTC`, with or without the zone; Apollo's times have colons around
+/// them.
 fn foreign_time(field: &str, line: usize) -> Result<i64, TraceError> {
     let text = field
         .trim_matches(':')

@@ -1,9 +1,11 @@
 //! Writes `docs/evaluation/forecast.md` and its figures anew: `make forecast-evaluation`.
 //!
-//!     cargo run --release -p barograph-lab --example evaluation -- --selector FILE [--traces DIR…] [--docs DIR]
+//!     cargo run --release -p barograph-lab --example evaluation -- \
+//!         --selector FILE [--traces DIR…] [--docs DIR]
 //!
-//! FILE is what `barograph-forecast --example selector` printed. The text is `forecast.md` beside this file; what is
-//! between double braces there is put in here. Everything but times is the same each time.
+//! FILE is the output of `barograph-forecast --example selector`. The template is `forecast.md`
+//! beside this file; names in double braces there are replaced here. Everything but times is the
+//! same in each run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -106,7 +108,7 @@ fn inputs(arguments: &Arguments) -> Result<Inputs, String> {
     })
 }
 
-/// How many processors, and how many wanted them in the last minutes.
+/// The number of processors, and the load averages of the last minutes.
 fn machine() -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Figure 3c: what is between looks, filled in several ways.
+//! Figure 3c: several ways of filling the ticks between looks.
 
 use super::{Evaluation, by_second, geometric, largest, markdown, part_at, shown};
 use crate::between::{Way, between};
@@ -10,7 +10,7 @@ use crate::suite::Case;
 /// Seconds between looks.
 const EVERY: [i64; 2] = [5, 10];
 
-/// Of one way: for each case its part, and its error by that of holding.
+/// The part of each case, and the error of one way divided by that of holding.
 type Ratios = Vec<(usize, f64)>;
 
 pub fn sections(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> {
@@ -58,7 +58,7 @@ fn ratios(all: &[Case], ticks: i64) -> Vec<(Way, Ratios)> {
     for case in by_second(all) {
         let outcomes = between(case, ticks);
         let held = outcomes[0].1.mean_error;
-        // Where the last value is always right there is nothing to gain.
+        // If the last value is always right there is nothing to gain.
         if held > 0.0 {
             for ((_, ratios), (_, outcome)) in ways.iter_mut().zip(&outcomes) {
                 ratios.push((part_at(&case.name), outcome.mean_error / held));

@@ -1,4 +1,4 @@
-//! Figures 8, 9 and 10: what looking costs and how right what is said is.
+//! Figures 8, 9 and 10: the cost of looks and the share of right values.
 
 use super::{Evaluation, against, markdown, median, part_at, shown};
 use crate::between::{Between, Way};
@@ -10,9 +10,10 @@ use crate::replay::{Bounded, Outcome, Policy, replay};
 use crate::suite::{Case, policies};
 use crate::{Row, Table, renewal_frontier};
 
-/// Behind by less is not behind: a tick of a trace is a thousandth.
+/// A policy that is behind by less than this share of ticks counts as even: one tick of a trace is
+/// a thousandth.
 const EVEN: f64 = 0.0005;
-/// HACC's capacity, as made and as recorded.
+/// The cases of HACC's capacity, generated and recorded.
 const HACC: [&str; 7] = [
     "hacc-regular (made)",
     "hacc-irregular (made)",
@@ -22,7 +23,7 @@ const HACC: [&str; 7] = [
     "hacc-regular-1s-holdout available",
     "hacc-irregular-1s-holdout available",
 ];
-/// Those that are shown whole.
+/// Cases whose tables are shown completely.
 const MAIN: [&str; 6] = [
     HACC[0],
     HACC[1],
@@ -31,14 +32,14 @@ const MAIN: [&str; 6] = [
     "checkpoint-1s-test available",
     "mixed-1s-test write_bytes",
 ];
-/// Those of the figures of capacity over time.
+/// Policies in the figures of capacity over time.
 const DRAWN: [&str; 4] = [
     "AIMD published",
     "AIMD, Delphi published",
     "AIMD, Delphi repaired",
     "sentinel",
 ];
-/// Those of the fixed intervals that the paper's figures have, and 1 s.
+/// The fixed intervals of the paper's figures, and 1 s.
 const FIXED: [&str; 4] = ["fixed 1", "fixed 2", "fixed 5", "fixed 10"];
 
 pub fn sections(
@@ -71,7 +72,7 @@ fn row<'a>(table: &'a Table, policy: &str) -> Option<&'a Row> {
     table.rows.iter().find(|row| row.policy == policy)
 }
 
-/// In the order of their first table, without fixed intervals.
+/// Names of the policies in the order of their first table, without fixed intervals.
 fn names(tables: &[Table]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for row in tables.iter().flat_map(|table| &table.rows) {
@@ -102,7 +103,7 @@ fn hacc(tables: &[Table]) -> String {
     markdown(&heads, &policies.map(line).collect::<Vec<_>>())
 }
 
-/// By how much a policy is ahead, on each case of a part.
+/// The leads of a policy on the cases of one part.
 fn leads(tables: &[Table], policy: &str, part: usize) -> Vec<f64> {
     let mine = tables.iter().filter(|table| part_at(&table.trace) == part);
     mine.filter_map(|table| row(table, policy)?.ahead).collect()
@@ -162,7 +163,7 @@ fn ahead(tables: &[Table]) -> Figure {
     )
 }
 
-/// What looks alone can do where gaps of 5 to 20 s are equally likely.
+/// The bound of looks alone if gaps of 5 to 20 s are equally likely.
 fn bound() -> String {
     let gaps: Vec<f64> = (1..=20)
         .map(|gap| if gap >= 5 { 1.0 / 16.0 } else { 0.0 })
@@ -177,7 +178,7 @@ fn bound() -> String {
     texts.join(", ")
 }
 
-/// Figures 9 and 10: two minutes of a capacity, and what half an hour costs.
+/// Figures 9 and 10: two minutes of a capacity, and the cost of half an hour.
 fn capacity(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (name, of) in [
@@ -199,7 +200,8 @@ fn capacity(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> 
         }
         let told: Vec<(&str, &[Moment])> = told.iter().map(|(n, m)| (*n, m.as_slice())).collect();
         let mut figure = figures::said(case, &told, 600..720);
-        // Delphi's gain takes its answers far below; what the others say would be one line.
+        // Delphi's gain takes its predictions far below the truth; the full range would squeeze the
+        // others into one line.
         let moves = figure.series[0].points.iter().map(|(_, y)| *y);
         let low = moves.fold(0.0, f64::min);
         figure.y.range = Some((low * 1.5 - 1.0, -low * 0.5 + 1.0));

@@ -1,5 +1,5 @@
-//! What `docs/evaluation/forecast.md` says in numbers: tables and figures from traces, from what the selector's example
-//! printed and from what the LSTM's training wrote. Prose is the template's.
+//! The figures of `docs/evaluation/forecast.md`: tables and images from traces, from the output of
+//! the selector's example and from that of the LSTM's training. The prose is in the template.
 
 mod fillers;
 mod intervals;
@@ -15,30 +15,30 @@ use crate::suite::Case;
 
 pub use models::Lstm;
 
-/// What everything is made from.
+/// The inputs of the evaluation.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    /// Recorded traces, by the names of their files without endings.
+    /// Recorded traces, by the names of their files without extensions.
     pub traces: Vec<(String, Trace)>,
-    /// What `barograph-forecast --example selector` printed.
+    /// The output of `barograph-forecast --example selector`.
     pub selector: String,
-    /// What `scripts/lstm.py` wrote, where it ran.
+    /// The output of `scripts/lstm.py`, if it ran.
     pub lstm: Option<Lstm>,
-    /// Where this ran, and how busy that was.
+    /// The machine on which this runs, and its load.
     pub machine: String,
 }
 
-/// Everything that a document needs.
+/// Everything that the document needs.
 #[derive(Clone, Debug, Default)]
 pub struct Evaluation {
-    /// By the names that the template has.
+    /// Texts by their names in the template.
     pub texts: BTreeMap<String, String>,
     /// PNG files, by name.
     pub images: Vec<(String, Vec<u8>)>,
 }
 
 impl Evaluation {
-    /// All of it; `now_ns` is the caller's watch.
+    /// Makes the evaluation; `now_ns` is the caller's clock.
     pub fn of(inputs: &Inputs, now_ns: &mut dyn FnMut() -> u64) -> Result<Self, PlotError> {
         let mut all = cases::made();
         for (name, trace) in &inputs.traces {
@@ -66,7 +66,7 @@ impl Evaluation {
     }
 }
 
-/// A table of Markdown.
+/// Writes a table in Markdown.
 fn markdown<H: AsRef<str>>(heads: &[H], rows: &[Vec<String>]) -> String {
     let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
     let heads: Vec<&str> = heads.iter().map(AsRef::as_ref).collect();
@@ -78,7 +78,7 @@ fn markdown<H: AsRef<str>>(heads: &[H], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The geometric mean of ratios; those below a thousandth count as one.
+/// The geometric mean of ratios; a ratio below a thousandth counts as a thousandth.
 fn geometric(ratios: &[f64]) -> Option<f64> {
     let sum: f64 = ratios.iter().map(|ratio| ratio.max(1e-3).ln()).sum();
     (!ratios.is_empty()).then(|| (sum / ratios.len() as f64).exp())
@@ -102,7 +102,7 @@ fn shown(value: Option<f64>) -> String {
     }
 }
 
-/// A row of the summary, which says itself where a target is missed.
+/// A row of the summary, which is marked if the target is missed.
 fn against(figure: &str, ours: String, is_met: bool, target: &str) -> Vec<String> {
     let ours = if is_met {
         ours

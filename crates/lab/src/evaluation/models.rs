@@ -10,59 +10,59 @@ use crate::cases::Part;
 use crate::figures;
 use crate::plot::{Axis, Figure, PlotError, number};
 
-/// What `scripts/lstm.py` writes.
+/// The output of `scripts/lstm.py`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Lstm {
-    /// That made it.
+    /// Command that wrote the file.
     pub command: String,
-    /// With which release of what.
+    /// Name and release of the framework.
     pub framework: String,
-    /// Numbers of one network.
+    /// Number of parameters of one network.
     pub parameters: u32,
-    /// Values that each of its steps sees.
+    /// Number of values in the input of each time step.
     pub inputs: u32,
-    /// Values that it sees in all.
+    /// Number of values in a window.
     pub window: usize,
-    /// Windows in a batch.
+    /// Number of windows in a batch.
     pub batch: usize,
-    /// One network for each series.
+    /// Training of one network for each series.
     pub own: Training,
-    /// One network for all.
+    /// Training of one network for all series.
     pub one: Training,
-    /// Of one window, in a compiled program, µs.
+    /// Time of inference for one window in a compiled program, in µs.
     pub inference_us: f64,
-    /// What it came to.
+    /// The accuracy on each series.
     pub series: Vec<LstmSeries>,
 }
 
-/// How long it was trained.
+/// The length of a training.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Training {
-    /// Batches.
+    /// Number of batches.
     pub rounds: u32,
-    /// Seconds, of all networks of its kind together.
+    /// Seconds of training, summed over all networks of this kind.
     pub train_s: f64,
 }
 
-/// One series.
+/// The accuracy on one series.
 #[derive(Clone, Debug, Deserialize)]
 pub struct LstmSeries {
-    /// Of which trace.
+    /// Name of the trace.
     pub trace: String,
-    /// What.
+    /// Name of the quantity.
     pub metric: String,
-    /// The last value, by the script: has to be what we say of it.
+    /// Accuracy of the last value, by the script; it has to equal that of this crate.
     pub persistence: Accuracy,
-    /// The network that was trained on this series' first half alone.
+    /// Accuracy of the network that was trained on the first half of this series alone.
     pub own: Accuracy,
-    /// The network for all.
+    /// Accuracy of the network for all series.
     pub one: Accuracy,
 }
 
-/// As tables call the two.
+/// Names of the two networks in tables.
 const OWN: &str = "LSTM, one for each";
 const ONE: &str = "LSTM, one for all";
-/// Those whose errors are shown series by series.
+/// Models whose errors are shown for each series.
 const SHOWN: [&str; 6] = [
     "persistence",
     "Delphi published",
@@ -162,7 +162,7 @@ fn row(
     cells
 }
 
-/// RMSE and R2 of some models, for each series of the second halves.
+/// RMSE and R2 of some models, for the second half of each series.
 fn series(answers: &[Answer]) -> String {
     let first = answers.iter().filter(|answer| answer.model == SHOWN[0]);
     let line = |of: &Answer| {

@@ -1,13 +1,14 @@
-//! What the selector's example printed, and its targets.
+//! The results that the selector's example printed, compared with their targets.
 
 use super::{Evaluation, against};
 
-/// A line of it.
+/// One line of the output: the results on one family.
 struct Line {
     name: String,
     ratios: [f64; 4],
     coverage: [f64; 4],
-    /// Whether errors are seldom alike, so that a quantile of them can cover as often as it should.
+    /// Whether equal errors are rare, so that a quantile of the errors can have the wanted
+    /// coverage.
     is_continuous: bool,
     ns: f64,
 }
@@ -38,7 +39,8 @@ fn within((low, high): (f64, f64)) -> bool {
     low >= 88.0 && high <= 92.0
 }
 
-/// Where a family is not covered as it should be. More is no fault where many errors are alike.
+/// The horizons at which a family's coverage is outside the target. A greater coverage is no fault
+/// if many errors are equal.
 fn outside(line: &Line) -> impl Iterator<Item = String> + '_ {
     let pairs = [1, 4, 16, 64].into_iter().zip(line.coverage);
     let out =

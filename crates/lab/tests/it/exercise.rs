@@ -1,14 +1,15 @@
-//! Traces of every format, damaged, and all that is done with one. The tests and the fuzz target share it.
+//! Damaged traces of every format, and every operation on a trace. The tests and the fuzz target
+//! share this file.
 
 use barograph_forecast::Shape;
 use barograph_forecast::interval::Bound;
 use barograph_lab::Trace;
 use barograph_lab::suite::{self, Case};
 
-/// Rows of traces that are replayed too: all else is as long as its input.
+/// Most rows of a trace that is replayed too; all other operations are as long as their input.
 const REPLAYED_MAX: usize = 64;
 
-/// A good one of each format.
+/// A valid trace of each format.
 pub const SPECIMENS: [&[u8]; 4] = [
     b"# trace disk\n# interval_ns 1000000000\ntime_ns,read[B],load[1]\n0,5,0.25\n1000000000,,3\n2000000000,7,1e9\n",
     b"time,v\n2026-11-22T11:25:16Z,1\n2026-11-22T11:25:18.5Z,2\n2026-11-22T11:25:19Z,0\n",
@@ -18,13 +19,15 @@ pub const SPECIMENS: [&[u8]; 4] = [
     b"# tps_;wr_sec/s_;timestamp\n1.5;300;:2020-10-01 12::00::00 UTC:\n2;0;1601553601\n",
 ];
 
-/// Writes over a file, in pieces of a place, a length (one byte each) and that many bytes.
+/// Overwrites parts of a file; an edit is a position and a length (one byte each) and that many
+/// bytes.
 pub fn overlay(good: &[u8], mut edits: &[u8]) -> Vec<u8> {
     let mut file = good.to_vec();
     while let [at, length, rest @ ..] = edits {
         let at = usize::from(*at) * 2 % file.len();
         let (new, others) = rest.split_at(usize::from(*length).min(rest.len()));
-        // Longer or shorter than what was there: an edit may cut and may add.
+        // The replacement may be longer or shorter than the replaced part: an edit may cut and may
+        // add.
         let end = file.len().min(at + new.len() / 2);
         file.splice(at..end, new.iter().copied());
         edits = others;
@@ -35,7 +38,7 @@ pub fn overlay(good: &[u8], mut edits: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Bytes are refused with a reason, or are a trace that is sound.
+/// Checks that bytes are refused with a reason, or are a consistent trace.
 pub fn read(bytes: &[u8]) {
     let trace = match Trace::parse("t", bytes) {
         Ok(trace) => trace,

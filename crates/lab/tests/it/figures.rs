@@ -1,4 +1,4 @@
-//! What was published of Apollo's intervals comes out again, and what ours come to.
+//! Reproduces the published figures of Apollo's intervals, and checks those of our policies.
 
 use barograph_forecast::Shape;
 use barograph_forecast::interval::{Bound, BoundedConfig, IntervalPolicy, PublishedAimd};
@@ -8,7 +8,7 @@ use barograph_lab::{
 };
 use barograph_model::NS_PER_S;
 
-/// The paper's half hour.
+/// Half an hour, as in the paper.
 const SECONDS: usize = 1800;
 const SEEDS: u64 = 10;
 
@@ -111,7 +111,7 @@ fn a_sentinel_calls_for_a_tenth_and_is_right_for_99_hundredths() {
     }
 }
 
-/// The same of what was recorded, where metadata moves the counter and not the value.
+/// The same on recorded traces, where metadata moves the counter and not the value.
 #[test]
 fn a_sentinel_calls_for_a_tenth_of_recorded_seconds() {
     for name in ["hacc-regular-1s", "hacc-irregular-1s"] {
@@ -143,15 +143,17 @@ fn a_constant_costs_little_from_the_start() {
     assert!(outcome.cost <= 0.10, "{outcome:?}");
 }
 
-/// Writes every 5 s: a look for each, a sixteenth more to see what was missed, and some thirty to learn it.
+/// Writes every 5 s need one look each, a sixteenth more to see what was missed, and some thirty
+/// looks to learn the period.
 #[test]
 fn regular_writes_cost_little_more_than_a_look_each() {
     let (cost, exact) = mean(Hacc::Regular, || Box::new(Bounded::new(config(), None)));
     assert!(cost <= 0.235 && exact == 1.0, "{cost} {exact}");
 }
 
-/// Whatever was seen of a walk, or of steps without memory, says nothing of what comes: no policy passes the hull of all fixed
-/// intervals, and ours is little below it, what it has to learn included.
+/// The past of a walk, or of steps without memory, shows nothing of the future: no policy passes
+/// the hull of all fixed intervals, and our policy is little below it, including the cost of
+/// learning.
 #[test]
 fn where_nothing_can_be_known_fixed_intervals_are_the_bound_and_nearly_reached() {
     for (family, wrong, slack) in [
@@ -174,7 +176,7 @@ fn where_nothing_can_be_known_fixed_intervals_are_the_bound_and_nearly_reached()
             ours += outcome.right / SEEDS as f64;
             bound += forgetful_frontier(&wrong, outcome.cost) / SEEDS as f64;
         }
-        // Chance: ten runs have some hundred changes each.
+        // The slack is for chance: ten runs have some hundred changes each.
         assert!(ours <= bound + 0.002, "{family:?} {ours} passes {bound}");
         assert!(
             ours >= bound - slack,
@@ -183,7 +185,8 @@ fn where_nothing_can_be_known_fixed_intervals_are_the_bound_and_nearly_reached()
     }
 }
 
-/// Of a sum of `ticks` normal steps with a deviation of 5: how likely it is off by more than 20 (Abramowitz and Stegun, 7.1.26).
+/// The probability that a sum of `ticks` normal steps with a deviation of 5 is off by more than 20
+/// (Abramowitz and Stegun, 7.1.26).
 fn walk_wrong(ticks: usize) -> f64 {
     let x = 20.0 / (5.0 * (2.0 * ticks as f64).sqrt());
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
@@ -197,7 +200,8 @@ fn walk_wrong(ticks: usize) -> f64 {
     series.iter().fold(0.0, |sum, factor| sum * t + factor) * t * (-x * x).exp()
 }
 
-/// A new level with a probability of 1/40 each tick; one in fifty is within the bound of the old.
+/// A new level comes with a probability of 1/40 each tick; one in fifty is within the bound of the
+/// old.
 fn steps_wrong(ticks: usize) -> f64 {
     0.98 * (1.0 - 0.975_f64.powi(ticks as i32))
 }
@@ -216,8 +220,9 @@ fn bounded_by_error_beats_fixed_on_what_has_a_memory() {
     }
 }
 
-/// Gaps of 5 to 20 s, each as likely: looks alone cannot do better than this, so that the sentinel's target (a tenth of
-/// the looks, right for 99 hundredths) is beyond any policy without a counter.
+/// With gaps of 5 to 20 s, all equally likely, looks alone cannot do better than this. So the
+/// sentinel's target (a tenth of the looks, right for 99 hundredths) is beyond any policy without a
+/// counter.
 #[test]
 fn what_looks_alone_can_do_on_irregular_writes_is_known() {
     let gaps: Vec<f64> = (1..=20)

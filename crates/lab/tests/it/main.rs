@@ -1,4 +1,4 @@
-//! The laboratory from outside: published figures, formats, recorded traces.
+//! Tests of the laboratory from outside: published figures, formats, recorded traces.
 
 mod exercise;
 mod figures;

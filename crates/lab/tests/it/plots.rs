@@ -1,4 +1,5 @@
-//! Figures are files that others can read, and the document's generator leaves nothing out.
+//! Checks that figures are files that other programs can read, and that the document's generator
+//! leaves nothing out.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +19,8 @@ fn case() -> Case {
     case
 }
 
-/// Width and height of a PNG, whose rows are unpacked whole, and how many of its pixels are not white.
+/// Width and height of a PNG, whose rows are all unpacked, and the number of its pixels that are
+/// not white.
 fn unpacked(bytes: &[u8]) -> (u32, u32, usize) {
     let mut reader = png::Decoder::new(std::io::Cursor::new(bytes))
         .read_info()
@@ -111,7 +113,7 @@ fn a_page_asks_nothing_of_any_other() {
     for outside in ["src=", "href=", "url(", "@import", "<script"] {
         assert!(!html.contains(outside), "{outside}");
     }
-    // The name of SVG's own space is no address that is asked.
+    // The name of SVG's namespace is no address that is requested.
     assert_eq!(
         html.matches("http").count(),
         html.matches("http://www.w3.org/2000/svg").count()
@@ -146,7 +148,8 @@ fn the_document_has_all_of_its_sections() {
     assert_eq!(text.matches("(../images/").count(), evaluation.images.len());
 }
 
-/// The script and the laboratory mean the same quantities: of those they share a model, the last value.
+/// The script and the laboratory use the same quantities: they agree on persistence, the model that
+/// both have.
 #[test]
 fn the_lstm_was_scored_on_the_same_values() {
     use barograph_lab::accuracy::{accuracy, quantities};
@@ -154,7 +157,7 @@ fn the_lstm_was_scored_on_the_same_values() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let lstm = fs::read(folder.join("data/lstm.json")).unwrap();
     let lstm: Lstm = serde_json::from_slice(&lstm).unwrap();
-    // Four layers of 50 cells and a sum; with five inputs the paper's 71,851.
+    // Four layers of 50 cells and a sum; with five inputs these are the paper's 71,851 parameters.
     let layer = |inputs: u32| 200 * (inputs + 50 + 1);
     assert_eq!(lstm.parameters, layer(lstm.inputs) + 3 * layer(50) + 51);
     let mut checked = 0;

@@ -1,4 +1,4 @@
-//! Formats, and the traces that are kept.
+//! Tests of the formats, and of the recorded traces.
 
 use std::fs;
 use std::path::{Path, PathBuf};

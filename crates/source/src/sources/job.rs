@@ -1,12 +1,13 @@
-//! Jobs of a batch system that run on this node: whose they are, and what they use here.
+//! Jobs of a batch system that run on this node: their owners, and the resources that they use
+//! here.
 //!
-//! Three ways to know, joined by the job's number: its control groups (what it uses), the files
-//! that `etc/slurm/prolog.sh` writes (whose it is, at no cost), and `squeue` (the same, at the cost
-//! of a question to the cluster's one controller, so asked seldom: a job that a prolog described is
-//! never asked for).
+//! Three kinds of data are joined by the job's number: the job's control groups (the resources that
+//! it uses), the files that `etc/slurm/prolog.sh` writes (the job's owner, at no cost), and
+//! `squeue` (the owner too, but each question costs the cluster's one controller, so it is asked
+//! seldom, and never for a job that a prolog described).
 //!
-//! `job.local.…` are the bytes that the node's own block devices moved for the job. What went to
-//! Lustre or NFS is told by those sources. Names and command lines of jobs are not read.
+//! `job.local.…` are the bytes that the node's own block devices moved for the job. Traffic to
+//! Lustre or NFS is reported by the sources of those. Names and command lines of jobs are not read.
 
 mod find;
 mod followed;
@@ -40,9 +41,9 @@ use note::{Notes, Past};
 use queue::Queued;
 use usage::{BELOW_MAX, Looker, Usage};
 
-/// How long `squeue` may take; a busy controller answers late.
+/// Timeout of `squeue`: a busy controller answers late.
 const SQUEUE_TIMEOUT: Duration = Duration::from_secs(20);
-/// A busy controller answers late, and `squeue` may have to be ended.
+/// The stall time of this source: `squeue` may run until its timeout, and then has to be ended.
 const STALL_NS: i64 = 30 * NS_PER_S;
 /// Most jobs that the report names.
 const NAMED_MAX: usize = 16;
@@ -74,7 +75,8 @@ facts! {
 }
 
 facts! {
-    /// Facts of one job on one block device of this node, those that stand on others included.
+    /// Facts of one job on one block device of this node, including devices that are stacked on
+    /// others.
     pub(crate) enum DeviceFact in "job" {
         ReadBytes: Counter Int "local.device.read.bytes" "bytes" "Read for it from this block device.";
         WriteBytes: Counter Int "local.device.write.bytes" "bytes" "Written for it to this block device.";
@@ -91,25 +93,25 @@ const ON_DEVICE: DeviceFacts<DeviceFact> = DeviceFacts {
 };
 
 facts! {
-    /// Facts of the node.
+    /// Facts of the node as a whole.
     pub(crate) enum NodeFact in "job" {
         All: Gauge Int "all.count" "count" "Jobs on this node.";
     }
 }
 
-/// Jobs of a batch system.
+/// The configuration of the source `job`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobConfig {
     /// Most jobs that are followed.
     pub jobs_max: usize,
-    /// Whether `squeue` is asked: `"auto"` when the node has a job that no prolog described, and
-    /// for each job a few times at most; `true` always; `false` never.
+    /// Whether `squeue` is asked: `"auto"` asks when the node has a job that no prolog described,
+    /// and only a few times for each job; `true` asks always; `false` never.
     pub squeue: Squeue,
-    /// Milliseconds between questions to `squeue`; at least 10 seconds. Every node's question is
-    /// work for the cluster's one controller.
+    /// Milliseconds between questions to `squeue`; at least 10 seconds. The question of every node
+    /// is work for the cluster's one controller.
     pub squeue_interval_ms: u64,
-    /// What Slurm calls this node; empty: its host name up to the first dot.
+    /// The name of this node in Slurm; if empty, the host name up to the first dot.
     pub node: String,
 }
 
@@ -130,7 +132,7 @@ impl Default for JobConfig {
 pub enum Squeue {
     /// Always or never.
     Fixed(bool),
-    /// When there is need.
+    /// Only when it is needed.
     Need(Need),
 }
 
@@ -138,7 +140,7 @@ pub enum Squeue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
-    /// When a job is there of which too little is known.
+    /// `squeue` is asked when the node has a job about which too little is known.
     Auto,
 }
 
@@ -161,7 +163,7 @@ impl JobConfig {
 pub struct Jobs {
     root: SysRoot,
     config: JobConfig,
-    /// How often it is read.
+    /// The interval between polls.
     every_ns: i64,
     commands: Commands,
     jobs: Roster<Job>,
@@ -169,21 +171,21 @@ pub struct Jobs {
     scheduler: Option<&'static str>,
     prolog: bool,
     squeue: Asking,
-    /// The last that ended.
+    /// The job that ended last.
     ended: Option<String>,
     past: Past,
-    /// Notes of jobs that ended.
+    /// Number of notes left behind by jobs that ended.
     left_behind: usize,
     missing: Vec<Missing>,
     devices: Devices,
-    /// What version 1 of control groups counts.
+    /// The counters of control groups version 1 that really count.
     counted: Counted,
     devices_max: usize,
     room: Room,
     bytes: Vec<u8>,
 }
 
-/// What came of asking `squeue`.
+/// The state of the questions to `squeue`.
 #[derive(Debug, Default)]
 struct Asking {
     next_ns: Option<i64>,
@@ -191,13 +193,13 @@ struct Asking {
     /// The jobs of the newest answer.
     listed: Vec<Queued>,
     refusal: Option<String>,
-    /// How often in a row it did not answer, though it is installed.
+    /// Number of questions in a row that failed although `squeue` is installed.
     refusals: u32,
     absent: bool,
 }
 
 impl Jobs {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         let every_ms = config.poll_of("job").interval_ms.unwrap_or(5000);
@@ -225,8 +227,8 @@ impl Jobs {
         }
     }
 
-    /// Asks `squeue` if that is due and there is need; whether it answered. A controller that does
-    /// not is asked ever more seldom.
+    /// Asks `squeue` if a question is due and needed, and returns whether it answered. A controller
+    /// that does not answer is asked less and less often.
     fn ask(&mut self, at_ns: i64, new_jobs: bool, faults: &mut Faults) -> bool {
         let wanted = match self.config.squeue {
             Squeue::Fixed(wanted) => wanted,
@@ -282,7 +284,7 @@ impl Jobs {
         (!name.is_empty() && name.bytes().all(plain)).then_some(name)
     }
 
-    /// Whether what `squeue` said last still tells of the present.
+    /// Whether the last answer of `squeue` is recent enough to describe the present.
     fn is_fresh(&self, at_ns: i64) -> bool {
         let age = self
             .squeue
@@ -291,7 +293,8 @@ impl Jobs {
         age.is_some_and(|age| age <= self.config.squeue_interval_ns().saturating_mul(2))
     }
 
-    /// Who came, who ended, and what is known of those that are there. How many are left out.
+    /// Adds new jobs, ends the streams of jobs that ended, and updates the descriptions of the
+    /// others. Returns how many jobs were left out.
     fn meet(
         &mut self,
         batch: &mut Batch,
@@ -305,7 +308,7 @@ impl Jobs {
         if self.config.squeue == Squeue::Fixed(true) && fresh {
             all.extend(self.squeue.listed.iter().map(|q| q.id.as_str()));
         }
-        // Who has groups comes first; of whom there is only word takes the room that is left.
+        // Jobs with control groups come first; jobs known only from notes or squeue fill the rest.
         let (followed, new): (Vec<&str>, Vec<&str>) = {
             let followed: BTreeSet<&[u8]> = self.jobs.iter().map(|(name, _)| name).collect();
             let words = all.iter().filter(|name| !usages.contains_key(**name));
@@ -314,7 +317,7 @@ impl Jobs {
         let words = followed.into_iter().chain(new).map(str::to_owned);
         let chosen = usages.keys().cloned().chain(words);
         let names: Vec<String> = chosen.take(self.config.jobs_max).collect();
-        // Those that ended make room first.
+        // Jobs that ended make room first.
         self.jobs.begin();
         for name in &names {
             self.jobs.visit(name.as_bytes(), || None);
@@ -365,7 +368,7 @@ impl Jobs {
             faults,
             left: BELOW_MAX,
         };
-        // Those that are followed already come first, so that a new job ends no streams.
+        // Jobs that are already followed come first, so that a new job ends no streams.
         let jobs = &self.jobs;
         let followed = |id: &str| jobs.iter().any(|(name, _)| name == id.as_bytes());
         let (old, new): (Vec<_>, Vec<_>) = found.jobs.iter().partition(|(id, _)| followed(id));
@@ -397,9 +400,10 @@ impl Source for Jobs {
         self.left_behind = self.past.leave_out_ended(&found, &mut notes);
         let notes_missing = notes.missing.take();
         self.prolog = notes.there;
-        // A batch system whose last group went away is still there.
+        // A batch system whose last control group went away still runs here.
         self.scheduler = found.scheduler.or(self.scheduler);
-        // Before squeue is asked, which may take long: these values are of the time of this read.
+        // The control groups are read before squeue is asked, which may take long: their values
+        // belong to the time of this poll.
         let usages = self.look(&found, &mut faults);
         let strangers = |id: &String| {
             let known = self.jobs.iter().any(|(name, _)| name == id.as_bytes());

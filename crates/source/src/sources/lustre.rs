@@ -1,21 +1,23 @@
-//! Lustre, on clients and on servers: what is read and written, how long the servers take, and which
-//! target cannot be reached.
+//! Lustre on clients and on servers: bytes read and written, latencies of the servers, and targets
+//! that cannot be reached.
 //!
-//! After the Lustre manual ("Lustre Parameters", "Lustre Monitoring"), `lctl-get_param(8)` and the
-//! sources named in the files below. What is read:
+//! Sources: the Lustre manual ("Lustre Parameters", "Lustre Monitoring"), `lctl-get_param(8)` and
+//! the Lustre sources named in the files below. The parameters that are read:
 //!
 //! | what | parameter |
 //! | --- | --- |
 //! | a mounted file system | `llite.*.stats` |
-//! | its targets | `osc.*.stats`, `mdc.*.stats`, `*.import`, `cur_dirty_bytes`, `max_rpcs_in_flight`… |
-//! | the targets of a server | `obdfilter.*.stats`, `mdt.*.md_stats`, `recovery_status`, `num_exports`, space |
+//! | a client's targets: traffic | `osc.*.stats`, `mdc.*.stats` |
+//! | a client's targets: state | `*.import`, `cur_dirty_bytes`, `max_rpcs_in_flight`… |
+//! | a server's targets: traffic | `obdfilter.*.stats`, `mdt.*.md_stats` |
+//! | a server's targets: state | `recovery_status`, `num_exports`, space |
 //! | the node | `health_check`, `lnet/stats` |
 //!
-//! The space of a mounted file system is not asked here (`llite.*.kbytesfree`): the question goes to
-//! the servers, and hangs with them. The source `filesystem` asks it so that nothing else waits.
+//! The space of a mounted file system (`llite.*.kbytesfree`) is not read here: the kernel would ask
+//! the servers, and hang with them. The source `filesystem` reads it so that nothing else waits.
 //!
-//! It is a slow source: a file of a connection waits for the connection's lock, which an unmount
-//! holds for as long as it waits for a server.
+//! This is a slow source: reading a file of a connection waits for the connection's lock, which an
+//! unmount holds for as long as it waits for a server.
 
 mod flow;
 mod import;
@@ -44,21 +46,21 @@ use places::{Param, Places, filesystem_of, target_of};
 use server::Served;
 pub(crate) use tables::{Client, Import, Mdc, Mdt, Node, Osc, Ost, Target};
 
-/// Most descriptors that are kept open; files beyond are opened for each read.
+/// Most descriptors that are kept open; files beyond that are opened for each poll.
 const DESCRIPTORS_MAX: usize = 512;
 /// Most mounts of one file system whose counters are added up.
 const INSTANCES_MAX: usize = 16;
-/// Names that a report lists.
+/// Most names that a report lists.
 const NAMES_SHOWN_MAX: usize = 8;
 
-/// Lustre.
+/// The configuration of the source `lustre`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LustreConfig {
     /// Most file systems, and most targets of each kind, that are followed.
     pub targets_max: usize,
-    /// Milliseconds between looks for new file systems and targets, and at what changes slowly:
-    /// space, recovery, limits.
+    /// Milliseconds between searches for new file systems and targets. Slowly changing values are
+    /// read at the same times: space, recovery, limits.
     pub scan_interval_ms: u64,
 }
 
@@ -94,13 +96,13 @@ pub struct Lustre {
     scratch: Scratch,
 }
 
-/// Something that is followed, or cannot be because of its name.
+/// Something that is followed, or cannot be followed because of its name.
 enum Named<T> {
     Followed(Box<T>),
     Unnameable(String),
 }
 
-/// A file system that is mounted here, maybe more than once.
+/// A file system that is mounted here, possibly more than once.
 struct Mounted {
     label: String,
     devices: Vec<Vec<u8>>,
@@ -108,7 +110,7 @@ struct Mounted {
 }
 
 impl Lustre {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         let max = config.lustre.targets_max;
@@ -128,7 +130,7 @@ impl Lustre {
         }
     }
 
-    /// Looks what came and went, and at what changes slowly.
+    /// Finds file systems and targets that came or went, and reads slowly changing values.
     fn scan(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
         self.present = self.places.present();
         match self.present {
@@ -247,7 +249,7 @@ impl Source for Lustre {
             there &= target.read(now_ns, batch, scratch, &mut faults);
         }
         if !there {
-            // Something was unmounted: the next read looks what.
+            // Something was unmounted: the next poll scans.
             self.scan_next_ns = i64::MIN;
         }
         faults.finish()
@@ -360,13 +362,13 @@ impl Mounted {
         })
     }
 
-    /// Looks where the statistics are, if these are other devices or they were not found yet.
+    /// Finds the statistics files if the devices changed or the files were not found yet.
     fn find(&mut self, devices: Vec<Vec<u8>>, places: &Places) {
         if self.devices == devices && !self.flow.files.is_empty() {
             return;
         }
         let found = devices.iter().map(|d| places.find("llite", d, "stats"));
-        // Of a sum, all parts or none.
+        // A sum needs all of its parts.
         let found: Option<Vec<_>> = found.collect();
         let params = found.unwrap_or_default().into_iter().map(Param::new);
         self.flow.replace(params.collect());
@@ -431,7 +433,7 @@ fn named<T>(made: Result<T, SourceError>) -> Named<T> {
     }
 }
 
-/// Devices by what they are a device of. They are sorted, and so are the groups.
+/// Groups devices by what they are a device of. The input is sorted, and so are the groups.
 fn grouped<'a>(
     devices: &'a [Vec<u8>],
     of: impl Fn(&'a [u8]) -> Option<&'a [u8]>,
@@ -462,7 +464,8 @@ fn all<T>(roster: &Roster<Named<T>>) -> impl Iterator<Item = &T> {
     })
 }
 
-/// What is missing of each, the first few in full: a closed debugfs takes them all away.
+/// Lists the missing data of each item, the first few in full: a closed debugfs affects all of
+/// them.
 fn describe<T>(
     roster: &Roster<Named<T>>,
     missing: &mut Vec<Missing>,

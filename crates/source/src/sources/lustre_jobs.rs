@@ -1,13 +1,14 @@
-//! What jobs read and write on the Lustre targets of this server: `job_stats`.
+//! The traffic of jobs on the Lustre targets of this server: `job_stats`.
 //!
-//! After the Lustre manual ("Lustre Jobstats") and `lljobstat(8)`. Clients put the name of their job
-//! on every request, if they are told where to find it (`jobid_var=SLURM_JOB_ID`); servers count by
-//! it. A job's traffic is summed over the targets here; over servers it is the reader's to sum.
+//! Sources: the Lustre manual ("Lustre Jobstats") and `lljobstat(8)`. Clients put the name of their
+//! job on every request, if they are configured where to find it (`jobid_var=SLURM_JOB_ID`), and
+//! servers count by that name. A job's traffic is summed over the targets of this server; a sum
+//! over servers is left to the reader.
 //!
-//! Busy servers count thousands of jobs on each of many targets, hundreds of megabytes of text. It
-//! is parsed a piece at a time; a bounded number of jobs, those with the most traffic, have streams
-//! of their own, the others share those of the job `other`, and `lustre.jobs` is all of them
-//! together. The files are closed after each read: that is when Lustre forgets old jobs.
+//! Busy servers count thousands of jobs on each of many targets, in hundreds of megabytes of text.
+//! The text is parsed a piece at a time. A bounded number of jobs, those with the most traffic,
+//! have streams of their own; the others share those of the job `other`, and `lustre.jobs` sums all
+//! of them. The files are closed after each poll, because Lustre forgets old jobs only then.
 
 mod ledger;
 mod parse;
@@ -33,7 +34,7 @@ use parse::{Kind, Pieces};
 
 /// Most targets that are read.
 const TARGETS_MAX: usize = 256;
-/// Kinds of targets: the directory, and what they count.
+/// Kinds of targets: the directory, and the counters that they have.
 const KINDS: [(&str, Kind); 2] = [("obdfilter", Kind::Object), ("mdt", Kind::Metadata)];
 
 facts! {
@@ -65,7 +66,7 @@ facts! {
     }
 }
 
-/// Jobs on Lustre.
+/// The configuration of the source `lustre_jobs`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LustreJobsConfig {
@@ -101,7 +102,7 @@ pub struct LustreJobs {
     ledger: Ledger,
     jobs_max: usize,
     pieces: Pieces,
-    /// Of the newest read.
+    /// Results of the newest poll.
     present: bool,
     client: bool,
     jobid_var: Option<String>,
@@ -109,7 +110,7 @@ pub struct LustreJobs {
 }
 
 impl LustreJobs {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         let jobs = &config.lustre_jobs;
@@ -159,7 +160,7 @@ impl LustreJobs {
         }
     }
 
-    /// Why there may be nothing to see, which hardly ever changes.
+    /// Finds reasons why there may be no job counters, which hardly ever change.
     fn look_around(&mut self) {
         self.client = !self.places.devices("llite").is_empty();
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! `/proc/meminfo`: how much memory there is, and how much of it waits to be written.
+//! `/proc/meminfo`: the amount and use of memory, including memory that waits to be written.
 
 use crate::error::Faults;
 use crate::fact::{FactSet, facts};
@@ -47,7 +47,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             file: SysRoot::new(&config.sys_root).short_records("proc/meminfo"),
@@ -76,7 +76,7 @@ impl Source for Memory {
                 self.facts.count(batch, now_ns, fact, *value);
             }
         }
-        // Kernels before 3.14 give no estimate of their own.
+        // Kernels before 3.14 give no estimate.
         if let [_, Some(free), None, Some(cached), Some(buffers), ..] = values
             && !bad.any()
         {

@@ -1,4 +1,4 @@
-//! The sources, one file per kernel interface, and the table of all sources.
+//! The sources, one file per kernel interface, and the table that lists them all.
 
 pub mod beegfs;
 pub mod block_trace;
@@ -32,11 +32,11 @@ use crate::{FactSpec, Missing, Source, SourceError, SourcesConfig};
 
 /// An entry of the table of sources.
 pub(crate) struct Entry {
-    /// The name in the configuration, in reports and in labels.
+    /// The source's name in configuration, reports and labels.
     pub(crate) name: &'static str,
-    /// Usual interval, in milliseconds.
+    /// The default interval between polls, in milliseconds.
     pub(crate) interval_ms: u64,
-    /// Whether the source is read unless the configuration overrides it.
+    /// Whether the source is enabled unless the configuration says otherwise.
     pub(crate) usual: bool,
     /// The facts that the source can give: one table for each kind of thing that it reads.
     pub(crate) facts: &'static [&'static [FactSpec]],
@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     pub(crate) make: fn(&SourcesConfig) -> Box<dyn Source>,
 }
 
-/// Every source. To add one, write its file and add its line.
+/// The table of all sources. To add a source, write its file and add its line here.
 #[rustfmt::skip]
 pub(crate) const TABLE: &[Entry] = &[
     Entry { name: "disk", interval_ms: 1000, usual: true, facts: &[disk::Fact::SPECS], make: |c| Box::new(disk::Disks::new(c)) },
@@ -88,8 +88,9 @@ pub fn source_names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|entry| entry.name)
 }
 
-/// The result of reading a file that is the whole interface of a source: `Ok(false)` if the file is
-/// merely absent on this machine, else the fault. The absence is stored for the report.
+/// Handles the result of reading a file that is a source's whole interface: returns false if the
+/// file is merely absent, and remembers that in `absent` for the report; any other fault is an
+/// error.
 fn absent_or_fault(
     result: Result<(), SourceError>,
     absent: &mut Option<String>,

@@ -1,4 +1,4 @@
-//! `/proc/net/dev` and `/sys/class/net`: what the network interfaces carry.
+//! `/proc/net/dev` and `/sys/class/net`: the traffic of the network interfaces.
 
 use crate::config::Globs;
 use crate::error::{BadLines, Faults};
@@ -38,7 +38,7 @@ facts! {
     }
 }
 
-/// The columns after the name that are used: place and fact.
+/// The columns after the name that are used: position and fact.
 const COLUMNS: [(usize, Fact); 8] = [
     (0, Fact::ReceiveBytes),
     (1, Fact::ReceivePackets),
@@ -49,7 +49,7 @@ const COLUMNS: [(usize, Fact); 8] = [
     (10, Fact::TransmitErrors),
     (11, Fact::TransmitDropped),
 ];
-/// Columns that every kernel gives.
+/// Number of columns that every kernel has.
 const COLUMNS_ALL: usize = 16;
 
 /// The source `network`.
@@ -57,7 +57,7 @@ pub struct Network {
     root: SysRoot,
     file: HeldFile,
     bytes: Vec<u8>,
-    /// For files of single devices, while `bytes` holds the list of all.
+    /// Buffer for files of single devices, while `bytes` holds the list of all.
     attribute: Vec<u8>,
     skip: Globs,
     attributes_ns: i64,
@@ -67,9 +67,9 @@ pub struct Network {
 
 enum Device {
     Followed(Box<Followed>),
-    /// Left out by configuration.
+    /// The device is excluded by the configuration.
     Skipped,
-    /// Cannot be a label.
+    /// The device's name cannot be a label.
     Unnameable(String),
 }
 
@@ -86,7 +86,7 @@ struct Followed {
 }
 
 impl Network {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
@@ -131,7 +131,7 @@ impl Source for Network {
         if !cut(&self.bytes).is_empty() || self.bytes.is_empty() {
             bad.add(cut(&self.bytes));
         }
-        // A device that a broken file does not name may well be there.
+        // If lines are broken, a device that is not listed may still exist.
         if !bad.any() {
             self.devices.sweep(|device| {
                 if let Device::Followed(device) = device {
@@ -228,7 +228,7 @@ impl Followed {
         }
     }
 
-    /// What is unreadable here is what virtual interfaces do not have: no fault.
+    /// Reads the attributes. Unreadable ones are no fault: virtual interfaces do not have them.
     fn attributes(&mut self, now_ns: i64, batch: &mut Batch, bytes: &mut Vec<u8>, every_ns: i64) {
         self.sysfs_seen = self.operstate.read(bytes).is_ok();
         if let Some(state) = sole_text(bytes).filter(|_| self.sysfs_seen) {
@@ -239,7 +239,7 @@ impl Followed {
             return;
         }
         self.attributes_next_ns = batch.monotonic_ns().saturating_add(every_ns);
-        // -1, which is no number here, stands for an unknown speed.
+        // An unknown speed is -1, which does not parse as a number here.
         let speed = self
             .speed
             .read_and_close(bytes)
@@ -267,7 +267,7 @@ impl Followed {
 }
 
 fn parse(line: &[u8]) -> Option<(&[u8], [u64; COLUMNS_ALL])> {
-    // The last colon: an alias like eth0:1 has one in its name.
+    // The last colon separates the name: an alias like eth0:1 contains one.
     let colon = line.iter().rposition(|b| *b == b':')?;
     let name = line[..colon].trim_ascii();
     let mut columns = [0; COLUMNS_ALL];

@@ -1,9 +1,10 @@
-//! `/proc/self/mountstats`: what the NFS mounts of this node do, and how long their server takes.
+//! `/proc/self/mountstats`: the operations of the NFS mounts of this node, and how long their
+//! servers take.
 //!
-//! Format: `nfs_show_stats` (fs/nfs/super.c), the counters of fs/nfs/iostat.h and the transports and
-//! operations of net/sunrpc/stats.c and xprtsock.c of the kernel; in words, mountstats(8) and
-//! nfsiostat(8) of nfs-utils. A mount's block ends with an empty line, so that one which is cut is
-//! known to be.
+//! Format: `nfs_show_stats` (fs/nfs/super.c), the counters of fs/nfs/iostat.h and the transports
+//! and operations of net/sunrpc/stats.c and xprtsock.c of the kernel; in words, mountstats(8) and
+//! nfsiostat(8) of nfs-utils. A mount's block ends with an empty line, so that a cut block is
+//! recognized.
 //!
 //! Mounts of one export share their counters when the kernel lets them share a superblock: both
 //! then show the traffic of both.
@@ -25,7 +26,7 @@ use block::{Block, Step, Traffic};
 
 /// Most NFS mounts that are followed.
 const MOUNTS_MAX: usize = 1024;
-/// Milliseconds in a second: the unit of the times in the file.
+/// Milliseconds per second; the file's times are in milliseconds.
 const MS_PER_S: f64 = 1000.0;
 
 facts! {
@@ -64,9 +65,9 @@ pub struct Nfs {
 
 enum Mount {
     Followed(Box<Followed>),
-    /// Left out by configuration.
+    /// The mount is excluded by the configuration.
     Skipped,
-    /// Cannot be a label.
+    /// The mount point cannot be a label.
     Unnameable(String),
 }
 
@@ -76,12 +77,12 @@ struct Followed {
     read: Meter,
     write: Meter,
     last: Option<Traffic>,
-    /// Monotonic time of the last block: of two mounts on one place only the first is taken.
+    /// Monotonic time of the last block: of two mounts on one directory only the first is taken.
     put_ns: Option<i64>,
 }
 
 impl Nfs {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
@@ -129,7 +130,7 @@ impl Source for Nfs {
         let mut faults = Faults::default();
         self.mounts.begin();
         let bad = self.read_blocks(now_ns, batch);
-        // A mount that a broken file does not name may well be there.
+        // If lines are broken, a mount that is not listed may still exist.
         if !bad.any() {
             self.mounts.sweep(|mount| {
                 if let Mount::Followed(mount) = mount {
@@ -236,7 +237,7 @@ impl Followed {
         let Some(last) = self.last.replace(*traffic) else {
             return;
         };
-        // Without an operation in between there is no time of one.
+        // Without an operation since the last poll there is no mean time.
         for (fact, mean_ms) in [
             (Fact::ReadLatency, traffic.read.round_trip_ms(&last.read)),
             (Fact::WriteLatency, traffic.write.round_trip_ms(&last.write)),

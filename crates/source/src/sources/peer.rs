@@ -1,11 +1,11 @@
-//! How long the way to other nodes takes: the time of a TCP connect and of an ICMP echo, to the
-//! peers that the configuration names and to nothing else.
+//! Round-trip times to other nodes: the time of a TCP connect and of an ICMP echo, only to the
+//! peers that the configuration names.
 //!
-//! Documents: `connect(2)` on sockets that do not wait, RFC 792 and RFC 4443 for echo, `icmp(7)`
+//! Documents: `connect(2)` on nonblocking sockets, RFC 792 and RFC 4443 for echo, `icmp(7)`
 //! (`ping_group_range`) for echo without privilege.
 //!
-//! A refused connection is an answer: the host is there, only the service is not. All peers are
-//! asked at once, each for itself; names are looked up on another thread, now and then.
+//! A refused connection is an answer: the host is up, only the service is not. All peers are asked
+//! at once and independently; names are looked up on another thread, from time to time.
 
 mod address;
 mod icmp;
@@ -33,20 +33,21 @@ use resolve::Resolver;
 
 /// Most peers that are asked.
 const PEERS_MAX: usize = 256;
-/// Longest name of a peer.
+/// Longest name of a peer, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// After as many times without an answer the last round trip counts no more.
+/// After this many questions without an answer, the last round-trip time no longer counts.
 const UNANSWERED_MAX: u64 = 3;
-/// A read must end before its source counts as hung.
+/// Greatest timeout: a poll must end before its source counts as hung.
 const TIMEOUT_MS_MAX: u64 = 4000;
 
-/// Peers whose round-trip time is measured.
+/// The configuration of the source `peer`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PeerConfig {
     /// The peers; at most 256. Nothing is sent to anything else.
     pub peers: Vec<Peer>,
-    /// How they are asked: `tcp` those that have a port, `icmp` where the system lets the agent.
+    /// How the peers are asked: `tcp` those that have a port, `icmp` if the system permits it to
+    /// the agent.
     pub methods: Vec<PeerMethod>,
     /// Milliseconds after which a peer that has not answered counts as unreachable; at most 4000.
     pub timeout_ms: u64,
@@ -66,7 +67,7 @@ impl Default for PeerConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Peer {
-    /// What it is called here; the label `peer` of its streams.
+    /// The name of the peer; the label `peer` of its streams.
     pub name: String,
     /// Name or address of the host, with a port for TCP: `10.0.0.2:22`, `[fd00::2]:22`, `node2`.
     pub address: String,
@@ -76,9 +77,9 @@ pub struct Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerMethod {
-    /// A connection, closed as soon as it is there.
+    /// A TCP connection, closed as soon as it is established.
     Tcp,
-    /// An echo request.
+    /// An ICMP echo request.
     Icmp,
 }
 
@@ -92,7 +93,11 @@ impl PeerMethod {
 }
 
 impl PeerConfig {
-    /// Refuses what could not be asked; says which and why.
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// The key of the first invalid value, and the reason.
     pub(crate) fn validate(&self) -> Result<(), SourceError> {
         let fault = |key: &str, reason: String| {
             Err(SourceError::Config {
@@ -155,34 +160,34 @@ struct Way {
     peer: String,
     method: PeerMethod,
     address: Address,
-    /// Its place in the resolver, if its host has a name.
+    /// The index of the host's name in the resolver, if the host is given by name.
     name: Option<usize>,
     facts: FactSet<Fact>,
     failures: u64,
-    /// Of those, since the last answer.
+    /// Failures since the last answer.
     unanswered: u64,
     newest: Newest,
 }
 
-/// What came of the newest read.
+/// The result of the newest question.
 #[derive(Clone, Debug)]
 enum Newest {
     NotAsked,
     Answered,
     Silent,
     Unreachable(Errno),
-    /// We could not even ask.
+    /// The question could not be sent.
     Ours(Errno),
     Unresolved(String),
 }
 
 impl Peers {
-    /// Those that are configured.
+    /// Creates the source for the configured peers.
     pub fn new(config: &SourcesConfig) -> Self {
         Self::with_look_up(config, resolve::system())
     }
 
-    /// Looking names up in another way, such as one that hangs.
+    /// Creates the source with another function for looking up names, such as one that hangs.
     fn with_look_up(config: &SourcesConfig, look_up: resolve::LookUp) -> Self {
         let PeerConfig {
             peers,
@@ -193,7 +198,7 @@ impl Peers {
         let mut ways = Vec::new();
         let mut unnameable = Vec::new();
         for peer in peers.iter().take(PEERS_MAX) {
-            // Validated before; what is not valid is not asked.
+            // The configuration was validated before; an invalid peer is not asked.
             let Ok(address) = Address::parse(&peer.address) else {
                 continue;
             };
@@ -315,7 +320,7 @@ impl Source for Peers {
 }
 
 impl Peers {
-    /// Once for all peers, as it does not depend on them.
+    /// The report's line for all peers at once, since the reason does not depend on the peer.
     fn missing_icmp(&self) -> Option<Missing> {
         let errno = self.ways.iter().find_map(Way::icmp_denied)?;
         Some(Missing::new(
@@ -361,7 +366,7 @@ impl Way {
             Outcome::Ours(errno) => (Newest::Ours(errno), None),
         };
         self.newest = newest;
-        // What we could not ask, we know nothing about.
+        // A question that could not be sent says nothing about the peer.
         if matches!(outcome, Outcome::Ours(_)) {
             return;
         }
@@ -385,7 +390,7 @@ impl Way {
             .measured(batch, now_ns, Fact::Failures, int(self.failures));
     }
 
-    /// Why this system lets the agent send no echo.
+    /// The error if this system does not permit the agent to send an echo.
     fn icmp_denied(&self) -> Option<Errno> {
         match (self.method, &self.newest) {
             (PeerMethod::Icmp, Newest::Ours(errno)) if probe::is_denied(*errno) => Some(*errno),
@@ -419,9 +424,9 @@ impl Way {
     }
 }
 
-/// How often a name is looked up again.
+/// Time between two look-ups of a name.
 const RESOLVE_NS: i64 = 60 * NS_PER_S;
-/// How soon after a failure.
+/// Time until a failed look-up is repeated.
 const RESOLVE_AGAIN_NS: i64 = 10 * NS_PER_S;
 
 #[cfg(test)]
@@ -458,7 +463,7 @@ mod tests {
         assert_eq!((peers.ways[0].failures, peers.ways[0].unanswered), (4, 0));
     }
 
-    /// A name whose look-up hangs keeps no other peer waiting, and not the end either.
+    /// A name whose look-up hangs does not delay the other peers, nor the end of the source.
     #[test]
     fn a_look_up_that_hangs_holds_up_nobody() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,26 +1,28 @@
-//! What the node and its parts draw: the energy counters of processors (RAPL) and the power and
+//! The power of the node and its parts: the energy counters of processors (RAPL) and the power and
 //! energy sensors of hwmon chips.
 //!
 //! Documents: the kernel's `Documentation/power/powercap/powercap.rst` and
 //! `Documentation/ABI/testing/sysfs-class-powercap` for `/sys/class/powercap/intel-rapl:*`, which
 //! AMD's processors have too; `Documentation/hwmon/sysfs-interface.rst` and
-//! `Documentation/hwmon/acpi_power_meter.rst` for `/sys/class/hwmon`. `enabled` of a power zone is
-//! about its limits and says nothing of its counter, so it is not read.
+//! `Documentation/hwmon/acpi_power_meter.rst` for `/sys/class/hwmon`. The file `enabled` of a power
+//! zone is about its limits, not its counter, so it is not read.
 //!
 //! # The node
 //!
-//! Of what covers more, the first that is there: the platform's meter (`power_meter`, ACPI), if
-//! there is exactly one; `psys`, which covers the platform; the packages with their memory. `core`
-//! and `uncore` are parts of their package and would count twice; `dram` stands below its package
-//! in powercap but is not in its counter, so it is added. The last leaves out drives, fans, cards
-//! and losses of the power supply. What the BMC measures is the source `bmc`.
+//! The node's power is taken from the first of these that exists: the platform's meter
+//! (`power_meter`, ACPI), if there is exactly one; `psys`, which covers the platform; the packages
+//! with their memory. `core` and `uncore` are parts of their package and would count twice; `dram`
+//! is below its package in powercap but is not in the package's counter, so it is added. The last
+//! choice leaves out drives, fans, cards and losses of the power supply. Measurements of the BMC
+//! are in the source `bmc`.
 //!
-//! # How fine
+//! # Resolution
 //!
-//! Our streams are for every user, energy counters only for root since CVE-2020-8694: from fine
-//! ones keys can be told (PLATYPUS, Lipp et al., IEEE S&P 2021). So one reading a second leaves
-//! this source, however often it is read, and energy is rounded down to 0.1 J before anything is
-//! derived from it; whoever runs the agent, and whatever the configuration says.
+//! The agent's streams are readable by every user, but energy counters only by root since
+//! CVE-2020-8694: keys can be derived from fine readings (PLATYPUS, Lipp et al., IEEE S&P 2021). So
+//! this source publishes at most one reading per second, however often it is polled, and rounds
+//! energy down to 0.1 J before anything is derived from it. This holds for every user that runs the
+//! agent and every configuration.
 
 mod energy;
 mod scan;
@@ -41,16 +43,16 @@ use scan::{Found, Part, What};
 
 /// Most zones that are followed.
 const ZONES_MAX: usize = 256;
-/// How often new zones are looked for, and those that were denied are tried again.
+/// Time between two scans for new zones; denied zones are tried again at the same times.
 const SCAN_NS: i64 = 30 * NS_PER_S;
 /// Least time between two readings that are published.
 const PACE_NS: i64 = NS_PER_S;
-/// A read may come this much earlier than a second after the last, since timers do; the next one
-/// waits for it.
+/// A poll may come this much earlier than a second after the last, since timers are inexact; the
+/// next one makes up for it.
 const PACE_SLACK_NS: i64 = NS_PER_S / 20;
-/// After as many reads without a reading the last one counts no more.
+/// After this many polls without a reading, the last power no longer counts.
 const SILENT_MAX: u32 = 3;
-/// No node draws more: larger readings are mistakes. 1 MW.
+/// Greatest reading, 1 MW: no node draws more, so a larger one is a mistake.
 const MICROWATTS_MAX: u64 = 1_000_000_000_000;
 
 facts! {
@@ -62,7 +64,7 @@ facts! {
 }
 
 facts! {
-    /// Facts of the node.
+    /// Facts of the node as a whole.
     pub(crate) enum NodeFact in "power.node" {
         Watts: Gauge Float "watts" "watts" "Power of the node, of the source that covers most of it; see power.node.source.name.";
         Source: State Text "source.name" "name" "What the power of the node was taken from: power_meter, psys or packages (with memory).";
@@ -87,29 +89,29 @@ struct Zone {
     part: Part,
     file: HeldFile,
     facts: FactSet<Fact>,
-    /// Of an energy counter.
+    /// The counter, if the zone has an energy counter.
     energy: Option<Energy>,
-    /// Of the newest read.
+    /// Power by the newest poll.
     watts: Option<f64>,
     trouble: Option<Trouble>,
-    /// Reads since the last power.
+    /// Polls since the last power.
     silent: u32,
 }
 
-/// Why a zone gave nothing, or less, in the last read.
+/// Why a zone gave nothing, or less, in the last poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
-    /// Not tried again before the next scan.
+    /// Reading was denied; it is not tried again before the next scan.
     Denied,
     Silent(Errno),
-    /// Its counter may have gone round more than once in between.
+    /// The counter may have wrapped around more than once since the last poll.
     TooSeldom,
-    /// A fault said why.
+    /// A fault was reported with the reason.
     Broken,
 }
 
 impl Power {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             root: SysRoot::new(&config.sys_root),
@@ -124,7 +126,7 @@ impl Power {
         }
     }
 
-    /// Follows what appeared, leaves what vanished, and gives those that were denied another try.
+    /// Follows zones that appeared, drops those that vanished, and tries denied ones again.
     fn scan(&mut self, batch: &mut Batch, faults: &mut Faults) {
         let seen = scan::find(&self.root, &mut self.bytes, faults);
         self.hidden = seen.hidden;
@@ -151,7 +153,7 @@ impl Power {
         }
     }
 
-    /// The power of the node, once all that it is the sum of are known.
+    /// Puts the power of the node, once all parts of its sum are known.
     fn put_node(&mut self, now_ns: i64, batch: &mut Batch) {
         let chosen = NODE_SOURCES.iter().find(|(_, parts)| {
             let mut zones = self.zones.iter().filter(|(_, z)| parts.contains(&z.part));
@@ -185,7 +187,7 @@ impl Power {
     }
 }
 
-/// What the node's power is taken from, the first that is there.
+/// The choices for the node's power; the first that exists is taken.
 const NODE_SOURCES: [(&str, &[Part]); 3] = [
     ("power_meter", &[Part::Meter]),
     ("psys", &[Part::Platform]),
@@ -393,7 +395,7 @@ impl Trouble {
     }
 }
 
-/// One reading a second, on average and but for the slack of timers.
+/// Limits readings to one per second on average, apart from the slack of timers.
 struct Pace {
     next_ns: i64,
 }
@@ -414,7 +416,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Milliseconds at which reads are made, and those at which they count.
+    /// Times of polls in milliseconds, and those at which a reading is published.
     #[test]
     fn no_more_than_a_reading_a_second() {
         let check = |at: &[i64], expect: &[i64]| {
@@ -425,7 +427,7 @@ mod tests {
         check(&[0, 1000, 2000, 3000], &[0, 1000, 2000, 3000]);
         check(&[3, 1000, 2001, 2999, 4000], &[3, 1000, 2001, 2999, 4000]);
         check(&[0, 100, 900, 960, 1100, 1950, 2000], &[0, 960, 1950]);
-        // Slack is not gained again and again.
+        // The slack does not accumulate.
         let fast: Vec<i64> = (0..100).map(|n| n * 960).collect();
         let mut pace = Pace { next_ns: i64::MIN };
         let due = fast

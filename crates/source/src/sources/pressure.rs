@@ -1,4 +1,4 @@
-//! `/proc/pressure/*`: the share of time in which tasks stood still for want of a resource
+//! `/proc/pressure/*`: the share of time in which tasks were stalled because a resource was short
 //! (<https://docs.kernel.org/accounting/psi.html>).
 
 use crate::error::{BadLines, Faults};
@@ -28,7 +28,7 @@ facts! {
     }
 }
 
-/// Ratio and seconds of `some`, then of `full`.
+/// The facts (ratio, seconds) of `some`, then of `full`.
 type Pair = [(Fact, Fact); 2];
 
 /// The source `pressure`.
@@ -47,7 +47,7 @@ struct Resource {
 }
 
 impl Pressure {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         let resource = |name: &'static str, facts: Pair| Resource {
@@ -136,13 +136,14 @@ impl Source for Pressure {
 /// One line of a pressure file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Stall {
-    /// Share of time over the last ten seconds.
+    /// Percent of time stalled over the last ten seconds.
     avg10: f64,
     total_us: u64,
 }
 
 impl Stall {
-    /// The share of time since the meter's last look; on the first one, of the last ten seconds.
+    /// The share of time since the meter's last look; at the first look, that of the last ten
+    /// seconds.
     pub(crate) fn ratio(&self, meter: &mut Meter, monotonic_ns: i64) -> Option<f64> {
         let first = *meter == Meter::default();
         match meter.rate(monotonic_ns, self.total_us) {
@@ -153,7 +154,7 @@ impl Stall {
     }
 }
 
-/// The lines `some` and `full` of a pressure file; some kernels have no `full`.
+/// Parses the lines `some` and `full` of a pressure file; some kernels have no `full`.
 pub(crate) fn parse(bytes: &[u8]) -> ([Option<Stall>; 2], BadLines) {
     let mut stalls = [None; 2];
     let mut bad = BadLines::default();

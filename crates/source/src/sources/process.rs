@@ -1,13 +1,13 @@
-//! Which processes read and write the most: `/proc/PID/io`
+//! The processes that read and write the most: `/proc/PID/io`
 //! (<https://docs.kernel.org/filesystems/proc.html>, proc_pid_io(5)).
 //!
-//! A scan reads one small file of each process, and a second one only of those that moved bytes or
-//! are new: when it started, to tell a process from a later one of the same number. The greatest
-//! have streams, and keep them for a while after they were outdone, so that streams do not flicker.
-//! A process is its number and its start: one that takes another name keeps its streams, which
-//! have the name by which it was chosen, or its bytes would be counted once for each of its names.
-//! A process that begins between two scans counts from its beginning; one that also ends between
-//! them is never seen.
+//! A scan reads one small file of each process. It reads a second one only for processes that moved
+//! bytes or are new: the start time, which distinguishes a process from a later one with the same
+//! number. The greatest readers and writers have streams, and keep them for a while after others
+//! overtook them, so that streams do not flicker. A process is identified by its number and its
+//! start. One that changes its name keeps its streams, whose label is the name that it had when it
+//! was chosen; otherwise its bytes would be counted once for each name. A process that begins
+//! between two scans counts from its beginning; one that also ends between them is never seen.
 
 mod parse;
 mod rings;
@@ -32,13 +32,13 @@ use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
 use parse::Io;
 use rings::Rings;
 
-/// Most processes that may be among the greatest by either measure.
+/// Most processes that have streams for each of the two measures.
 const TOP_MAX: usize = 100;
-/// For how many scans a process that was outdone keeps its streams.
+/// Number of scans for which an overtaken process keeps its streams.
 const LINGER: u32 = 15;
-/// Rings are looked for at every so many scans.
+/// Number of scans between two searches for io_uring rings.
 const RINGS_EVERY: u64 = 5;
-/// No file of a process that is read here is longer.
+/// Buffer size: no file of a process that is read here is longer.
 const PIECE_BYTES: usize = 2048;
 
 facts! {
@@ -65,15 +65,15 @@ facts! {
     }
 }
 
-/// Processes.
+/// The configuration of the source `process`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProcessConfig {
-    /// How many of the greatest readers, and of the greatest writers, have streams; at most 100.
+    /// Number of the greatest readers, and of the greatest writers, that have streams; at most 100.
     pub top: usize,
     /// Most processes that are read in one scan.
     pub processes_max: usize,
-    /// Whether io_uring rings are counted, at every fifth scan. It takes a look at every open file.
+    /// Whether io_uring rings are counted, at every fifth scan. This looks at every open file.
     pub io_uring: bool,
 }
 
@@ -91,13 +91,13 @@ impl Default for ProcessConfig {
 pub struct Processes {
     root: SysRoot,
     config: ProcessConfig,
-    /// How often rings are looked for.
+    /// Interval between searches for rings.
     rings_every_ns: i64,
     known: HashMap<u32, Known>,
     chosen: Vec<Chosen>,
     node: FactSet<NodeFact>,
     file_nr: HeldFile,
-    /// When the scan before was made, if it saw every process.
+    /// Time of the previous scan, if it saw every process.
     complete_at_ns: Option<i64>,
     scanned_at_ns: Option<i64>,
     scans: u64,
@@ -107,10 +107,10 @@ pub struct Processes {
     bytes: Vec<u8>,
 }
 
-/// What is known of one process.
+/// The last look at one process.
 struct Known {
     scan: u64,
-    /// Nothing if it may not be read.
+    /// `None` if the process may not be read.
     seen: Option<Seen>,
 }
 
@@ -122,18 +122,18 @@ struct Seen {
     write: Option<f64>,
 }
 
-/// One of the greatest.
+/// A process that has streams.
 struct Chosen {
     pid: u32,
     start: u64,
-    /// What it called itself last.
+    /// Its newest command name.
     command: Box<[u8]>,
     facts: FactSet<Fact>,
-    /// Scans since it was last one of them.
+    /// Scans since it was last among the greatest.
     out: u32,
 }
 
-/// One that moved bytes in this scan.
+/// A process that moved bytes in this scan.
 struct Active {
     pid: u32,
     start: u64,
@@ -147,13 +147,13 @@ struct Counts {
     all: usize,
     unreadable: usize,
     left_out: usize,
-    /// Those that have no file `io`.
+    /// Number of processes that have no file `io`.
     without_io: usize,
     first_is_there: bool,
 }
 
 impl Processes {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         let every_ms = config.poll_of("process").interval_ms.unwrap_or(5000);
@@ -178,7 +178,7 @@ impl Processes {
         }
     }
 
-    /// Reads every process; gives those that moved bytes.
+    /// Reads every process; returns those that moved bytes.
     fn scan(&mut self, at_ns: i64, faults: &mut Faults) -> Result<Vec<Active>, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = rustix::fs::open(self.root.path("proc"), flags, Mode::empty())?;
@@ -218,7 +218,7 @@ impl Processes {
                     counts.unreadable += 1;
                     known.seen = None;
                 }
-                // It ended between the list and the look; or there is no accounting here.
+                // The process ended since the list was read, or the kernel has no I/O accounting.
                 Err(Trouble::Gone) => {
                     counts.without_io += 1;
                     known.seen = None;
@@ -248,7 +248,7 @@ impl Processes {
         Ok(active)
     }
 
-    /// Who has streams from now on.
+    /// Chooses the processes that have streams from now on.
     fn choose(&mut self, batch: &mut Batch, mut active: Vec<Active>, faults: &mut Faults) {
         let known = &self.known;
         for chosen in &mut self.chosen {
@@ -330,7 +330,8 @@ impl Processes {
                 .count(batch, now_ns, NodeFact::Unreadable, unreadable);
         }
         match self.file_nr.read(&mut self.bytes) {
-            // Allocated, unused, and the most there may be; the last may be beyond what we hold.
+            // The numbers are allocated files, unused files and the maximum; only the first is
+            // parsed.
             Ok(()) => match words(&self.bytes)
                 .number()
                 .filter(|_| self.bytes.ends_with(b"\n"))
@@ -389,7 +390,7 @@ impl Source for Processes {
                 self.choose(batch, active, &mut faults);
                 self.put(now_ns, batch);
                 self.put_node(now_ns, batch, &mut faults);
-                // The first look is one scan late: it has the time of the first scan to itself.
+                // The first search is one scan late, so that it does not slow down the first scan.
                 if self.config.io_uring && self.counts.all > 0 && self.scans % RINGS_EVERY == 2 {
                     self.put_rings(now_ns, batch);
                 }
@@ -475,14 +476,14 @@ impl Processes {
     }
 }
 
-/// What a rate is measured over.
+/// The time over which rates are measured.
 struct Times {
     elapsed_ns: i64,
-    /// Whether a process that is new to us is new altogether.
+    /// Whether a process that was not seen before began since the last scan.
     newcomers: bool,
 }
 
-/// Why a process gave nothing.
+/// Why a process gave no values.
 enum Trouble {
     Denied,
     Gone,
@@ -491,7 +492,7 @@ enum Trouble {
     Failed(&'static str, Errno),
 }
 
-/// Reads the files of processes, one after another, into the same memory.
+/// Reads the files of processes, one after another, into the same buffer.
 struct Files<'a> {
     proc: &'a OwnedFd,
     path: String,
@@ -509,7 +510,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// What a process has moved, and itself if it did so since the last scan.
+    /// The counters of a process, and the process itself if it moved bytes since the last scan.
     fn process(
         &mut self,
         pid: u32,
@@ -532,7 +533,7 @@ impl<'a> Files<'a> {
         let (command, start) = parse::stat(self.read(pid, "stat")?).ok_or(Trouble::Bad("stat"))?;
         let base = match before {
             Some(before) if before.start == start => Some(before.io),
-            // Another process has its number now.
+            // Another process has the number now.
             Some(_) => Some(Io::default()),
             None if new && times.newcomers => Some(Io::default()),
             None => None,
@@ -558,7 +559,7 @@ impl<'a> Files<'a> {
         Ok((seen, active))
     }
 
-    /// One file as a whole: each is one record, which one read gives.
+    /// Reads one file as a whole: it is one record, which one read returns.
     fn read(&mut self, pid: u32, file: &'static str) -> Result<&[u8], Trouble> {
         self.path.clear();
         write!(self.path, "{pid}/{file}").expect("a String takes what it is given");

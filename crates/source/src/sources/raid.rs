@@ -1,8 +1,8 @@
 //! Software RAID of the kernel (md): `/proc/mdstat` and `/sys/block/md*/md`
 //! (<https://docs.kernel.org/admin-guide/md.html>).
 //!
-//! The list in `/proc` says which arrays and members there are, so that no directory is looked
-//! through; their files say how they are. Where `/sys` is not to be seen, the list has the rest as
+//! The list in `/proc` names the arrays and members, so that no directory has to be listed; their
+//! files in `/sys` have the details. If `/sys` is not visible, the list has everything else as
 //! well, except the members' errors.
 
 mod array;
@@ -27,7 +27,7 @@ pub struct Raid {
     root: SysRoot,
     mdstat: HeldFile,
     bytes: Vec<u8>,
-    /// For files of single arrays, while `bytes` holds the list of all.
+    /// Buffer for files of single arrays, while `bytes` holds the list of all.
     attribute: Vec<u8>,
     arrays: Roster<Slot>,
     absent: Option<String>,
@@ -35,16 +35,16 @@ pub struct Raid {
 
 enum Slot {
     Followed(Box<Array>),
-    /// Cannot be a label.
+    /// The array's name cannot be a label.
     Unnameable(String),
 }
 
 impl Raid {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
-            // A line names all members of an array.
+            // A line lists all members of an array, so the file may be long.
             mdstat: root.until_end("proc/mdstat"),
             bytes: Vec::new(),
             attribute: Vec::new(),
@@ -75,7 +75,7 @@ impl Source for Raid {
                 }
             });
         }
-        // An array that a broken list does not name may well be there.
+        // If the list is broken, an array that is not listed may still exist.
         if !bad.any() {
             self.arrays.sweep(|slot| {
                 if let Slot::Followed(array) = slot {
@@ -128,7 +128,7 @@ impl Slot {
     }
 }
 
-/// `md0 (raid6, 4 of 5 in sync, recover)`
+/// Describes an array for the report: `md0 (raid6, 4 of 5 in sync, recover)`.
 fn describe(array: &Array) -> String {
     let summary = &array.summary;
     let mut parts = Vec::new();

@@ -1,4 +1,4 @@
-//! `/proc/vmstat`: the traffic between memory and storage, in a useful selection.
+//! `/proc/vmstat`: the traffic between memory and storage, in a useful selection of counters.
 
 use crate::error::Faults;
 use crate::fact::{FactSet, facts};
@@ -36,8 +36,8 @@ facts! {
     }
 }
 
-/// Key, fact, and what one of the kernel's units is worth in ours: `pgpgin` and `pgpgout` count
-/// KiB, all others what they say.
+/// Key, fact, and factor from the kernel's unit to the fact's: `pgpgin` and `pgpgout` count KiB,
+/// all others the unit in their names.
 const KEYS: [(&[u8], Fact, u64); 21] = [
     (b"pgpgin", Fact::PageIn, 1024),
     (b"pgpgout", Fact::PageOut, 1024),
@@ -73,7 +73,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         Self {
             file: SysRoot::new(&config.sys_root).short_records("proc/vmstat"),
@@ -116,7 +116,7 @@ impl Source for Vm {
     }
 }
 
-/// What follows the key of this place, in our unit.
+/// The value after the key at index `place`, in the fact's unit.
 fn value(place: usize, text: &[u8]) -> Option<u64> {
     let mut words = words(text);
     let (_, _, worth) = KEYS[place];

@@ -2,7 +2,7 @@
 //! <https://openzfs.github.io/openzfs-docs/man/master/4/zfs.4.html>).
 //!
 //! A pool has `state` since 0.8 and had `io` until 2.0; each mounted dataset has an `objset-ID`.
-//! Where there is no zfs, a read only fails to open one file.
+//! Without zfs, a poll only fails to open one file.
 
 mod pool;
 
@@ -23,9 +23,9 @@ pub(crate) use pool::{DatasetFact, PoolFact};
 
 /// Most pools that are followed.
 const POOLS_MAX: usize = 64;
-/// Most names looked at in one directory.
+/// Most names that are read from one directory.
 const NAMES_MAX: usize = 65_536;
-/// How often new pools and datasets are looked for.
+/// Time between two scans for new pools and datasets.
 const SCAN_NS: i64 = 30 * NS_PER_S;
 
 facts! {
@@ -87,7 +87,7 @@ pub struct Zfs {
 }
 
 impl Zfs {
-    /// Below the configured root.
+    /// Creates the source, which reads below the configured root.
     pub fn new(config: &SourcesConfig) -> Self {
         let root = SysRoot::new(&config.sys_root);
         Self {
@@ -116,7 +116,7 @@ impl Zfs {
         bad.report(self.arcstats.path(), faults);
     }
 
-    /// Looks which pools there are, and which datasets are mounted.
+    /// Finds the pools and the mounted datasets.
     fn scan(&mut self, batch: &mut Batch, faults: &mut Faults) {
         let top = self.root.path("proc/spl/kstat/zfs");
         let Some((names, _)) = faults.take(names_in(&top, NAMES_MAX)) else {
@@ -127,7 +127,7 @@ impl Zfs {
         self.datasets.begin();
         for name in &names {
             let dir = top.join(pool::os(name));
-            // What is not a directory is a kstat of all pools.
+            // An entry that is not a directory is a kstat of all pools.
             let Ok((files, _)) = names_in(&dir, NAMES_MAX) else {
                 continue;
             };
@@ -202,7 +202,7 @@ impl Source for Zfs {
             all_there &= dataset.put(now_ns, batch, &mut self.bytes, &mut faults);
         }
         if !all_there {
-            // Something was exported or unmounted: the next read looks what is left.
+            // Something was exported or unmounted: the next poll scans.
             self.scan_next_ns = i64::MIN;
         }
         let too_many = [
@@ -244,10 +244,10 @@ impl Source for Zfs {
     }
 }
 
-/// `4    50000000`: the type of a number that is not negative, and the number.
+/// Parses `4    50000000`: the type of a number that is not negative, and the number.
 fn kstat_number(text: &[u8]) -> Option<u64> {
     let mut words = words(text);
-    // KSTAT_DATA_INT32 to KSTAT_DATA_ULONG.
+    // The types from KSTAT_DATA_INT32 to KSTAT_DATA_ULONG.
     let kind = words.number()?;
     let value = words.number()?;
     ((1..=6).contains(&kind) && words.at_end()).then_some(value)

@@ -1,9 +1,9 @@
-//! A steady poll allocates nothing.
+//! Checks that a steady poll allocates nothing.
 
 use crate::counting::allocations;
 use crate::support::{MACHINES, Reader, Tree, source_names};
 
-/// The container has no list of disks: there, each read looks into the directory, which allocates.
+/// The container has no list of disks: each poll reads the directory there, which allocates.
 #[test]
 fn a_steady_poll_allocates_nothing() {
     const STEP_NS: i64 = 50_000_000;
@@ -12,7 +12,7 @@ fn a_steady_poll_allocates_nothing() {
         let mut readers: Vec<_> = source_names()
             .into_iter()
             .map(|name| (Reader::new(tree.source(&name)), name))
-            // A slow source has a thread of its own; one that runs programs cannot but allocate.
+            // A slow source has a thread of its own; one that runs programs has to allocate.
             .filter(|(reader, name)| !reader.source.is_slow() || name == "filesystem")
             .collect();
         readers.retain_mut(|(reader, name)| {
@@ -21,7 +21,7 @@ fn a_steady_poll_allocates_nothing() {
         });
         tree.advance();
         for (mut reader, name) in readers {
-            // Two seconds, in which the highest bandwidth becomes known.
+            // Two seconds, after which the highest bandwidth is known.
             for _ in 0..40 {
                 reader.read_after(STEP_NS).unwrap();
             }
@@ -33,7 +33,7 @@ fn a_steady_poll_allocates_nothing() {
                     reader.source.read(at_ns, &mut reader.batch).unwrap();
                 });
                 assert_eq!(made, 0, "{name} on {machine}");
-                // What `power` publishes is a reading a second, however often it is read.
+                // `power` publishes one reading per second, however often it is polled.
                 assert!(name == "power" || !reader.batch.samples().is_empty());
             }
         }

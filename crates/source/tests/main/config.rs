@@ -1,4 +1,4 @@
-//! The configuration: what is refused and in which words; what the defaults come to.
+//! Tests of the configuration: refused values with their messages, and the defaults.
 
 use barograph_source::SourcesConfig;
 use barograph_source::policy::IntervalPolicy;

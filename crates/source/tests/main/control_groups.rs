@@ -1,4 +1,5 @@
-//! Control groups: what version 1 counts and what it only seems to, and traffic by device.
+//! Tests of control groups: counters of version 1 that work and that only seem to, and traffic by
+//! device.
 
 use barograph_source::{CgroupConfig, Report};
 
@@ -9,7 +10,7 @@ const V1: &str = "sys/fs/cgroup/blkio";
 const V2: &str = "sys/fs/cgroup";
 const NOTHING: &str = "Total 0\n";
 
-/// Disks by number and name that have moved so many bytes.
+/// Writes disks by number, name and bytes moved.
 fn disks(tree: &Tree, disks: &[(&str, &str, u64)]) {
     let line = |(number, name, bytes): &(&str, &str, u64)| {
         tree.write(&format!("sys/block/{name}/dev"), format!("{number}\n"));
@@ -19,7 +20,7 @@ fn disks(tree: &Tree, disks: &[(&str, &str, u64)]) {
     tree.write("proc/diskstats", disks.iter().map(line).collect::<String>());
 }
 
-/// The files of one group of version 1: what `files` counts, by device.
+/// Writes the files of one group of version 1; `files` selects those that count, by device.
 fn blkio(tree: &Tree, group: &str, files: &str, text: &str) {
     for counts in ["service_bytes", "serviced"] {
         let file = format!("blkio.{files}.io_{counts}_recursive");
@@ -37,7 +38,7 @@ fn cgroups(tree: &Tree, cgroup: CgroupConfig) -> Reader {
     Reader::new(source(&config, "cgroup"))
 }
 
-/// Looks for groups, and what counts, at every read.
+/// A reader that scans for groups and working counters at every poll.
 fn often(tree: &Tree) -> Reader {
     let scan_interval_ms = 1;
     cgroups(
@@ -54,7 +55,7 @@ fn says(report: &Report, part: &str) -> bool {
     missing.any(|m| m.what.contains(part) && !m.why.is_empty() && !m.remedy.is_empty())
 }
 
-/// Linux 6.10 and later: as long as nobody has set a limit all files are there and say zero.
+/// Linux 6.10 and later: while no limit is set, all files exist and are zero.
 #[test]
 fn version_1_without_limits_counts_nothing() {
     let tree = Tree::of("empty");
@@ -76,7 +77,7 @@ fn version_1_without_limits_counts_nothing() {
     );
     let report = reader.source.report();
     assert!(says(&report, "I/O on vda by control group"), "{report:?}");
-    // A limit anywhere, and everything on that disk is counted from then on.
+    // With a limit anywhere, all traffic on that disk is counted from then on.
     disks(&tree, &[("254:0", "vda", 2 << 30), ("7:0", "loop0", 0)]);
     blkio(&tree, "", "throttle", &wrote("254:0", 1 << 20));
     blkio(&tree, "/a", "throttle", &wrote("254:0", 1 << 20));
@@ -84,14 +85,14 @@ fn version_1_without_limits_counts_nothing() {
     reader.read().unwrap();
     let written = |group: &str| format!("cgroup.io.write.bytes{{cgroup={group}}}");
     assert_eq!(reader.number(&written("/a")), Some((1 << 20) as f64));
-    // It moved nothing since, and before it was not counted: a zero would say that it never did.
+    // The group has moved nothing since then, and was not counted before: a zero would be wrong.
     assert_eq!(reader.number(&written("/a/b")), None);
     assert!(says(&reader.source.report(), "some of the I/O on vda"));
-    // As soon as it moves something it is told.
+    // Its bytes are reported as soon as it moves some.
     blkio(&tree, "/a/b", "throttle", &wrote("254:0", 512));
     reader.read().unwrap();
     assert_eq!(reader.number(&written("/a/b")), Some(512.0));
-    // The scheduler that counted is gone: so are the streams.
+    // The scheduler that counted is gone, and the streams with it.
     for group in ["", "/a", "/a/b"] {
         blkio(&tree, group, "throttle", NOTHING);
     }
@@ -99,7 +100,7 @@ fn version_1_without_limits_counts_nothing() {
     assert!(reader.streams("cgroup.io").is_empty() && reader.streams("cgroup.device").is_empty());
 }
 
-/// From 5.16 to 6.4 the files name the device, and count groups with a limit only.
+/// From 5.16 to 6.4 the files name the device, and count only groups with a limit.
 #[test]
 fn zeros_of_a_disk_that_moves_are_no_counts() {
     let tree = Tree::of("empty");
@@ -113,7 +114,7 @@ fn zeros_of_a_disk_that_moves_are_no_counts() {
     assert!(says(&reader.source.report(), "I/O on sda by control group"));
 }
 
-/// Up to 5.15 and from 6.5 to 6.9 everything is counted: there a zero is one.
+/// Up to 5.15 and from 6.5 to 6.9 all traffic is counted: a zero is a real count.
 #[test]
 fn where_all_is_counted_a_zero_is_told() {
     let tree = Tree::of("empty");
@@ -124,11 +125,12 @@ fn where_all_is_counted_a_zero_is_told() {
     reader.read().unwrap();
     assert_eq!(reader.number("cgroup.io.write.bytes{cgroup=/a}"), Some(0.0));
     assert!(!says(&reader.source.report(), "I/O on"));
-    // What the kernel writes back for others counts at the root of version 1, which is said.
+    // Write-back for other groups counts at the root in version 1, which the report mentions.
     assert!(says(&reader.source.report(), "page cache"));
 }
 
-/// A limit on one device says nothing of another: a group's zero there would be none over all.
+/// A limit on one device does not make the counters of another work: a group's zero there would be
+/// wrong.
 #[test]
 fn another_device_that_is_counted_makes_no_zeros() {
     let tree = Tree::of("empty");
@@ -144,7 +146,7 @@ fn another_device_that_is_counted_makes_no_zeros() {
     assert!(says(&reader.source.report(), "I/O on vda by control group"));
 }
 
-/// A disk whose scheduler is bfq is counted by bfq's files.
+/// The traffic of a disk with the scheduler bfq is counted in bfq's files.
 #[test]
 fn the_files_that_count_are_read() {
     let tree = Tree::of("empty");
@@ -190,8 +192,8 @@ fn a_job_of_version_1_has_what_is_counted() {
     assert!(missing(&*reader.source, "I/O on vda").is_empty());
 }
 
-/// Loops and mapped devices have streams of their own, and are in no sum: their traffic is counted
-/// again below them, unless what is below is no block device.
+/// Loops and mapped devices have streams of their own and are in no sum: their traffic is counted
+/// again on the devices below, unless these are no block devices.
 #[test]
 fn traffic_by_device() {
     let tree = Tree::of("empty");
@@ -233,9 +235,9 @@ fn traffic_by_device() {
     assert_eq!(on("read.bytes", "vda"), Some(100.0));
     assert_eq!(on("write.bytes", "dm-0"), Some(20.0));
     assert_eq!(on("write.bytes_per_second", "loop0"), Some(700.0));
-    // The root's are the disks' own; what never moved has none.
+    // The root's traffic is that of the disks; devices without traffic have no streams.
     assert_eq!(reader.streams("cgroup.device.read.bytes{").len(), 3);
-    // A device that is gone takes its streams with it, and so does the group.
+    // The streams of a device end with the device, or with the group.
     tree.write(
         &format!("{V2}/a/io.stat"),
         "254:0 rbytes=100 wbytes=20 rios=1 wios=1\n",
@@ -272,7 +274,7 @@ fn devices_of_groups_are_bounded_each_and_in_all() {
             reader.streams(&part).len()
         };
         assert_eq!([of("a"), of("b"), of("c")], [8, 8, 2]);
-        // The sum has all of them.
+        // The sum includes all of them.
         assert_eq!(
             reader.number("cgroup.io.write.bytes{cgroup=/c}"),
             Some(24.0)

@@ -1,5 +1,6 @@
-//! A real mount that hangs: a FUSE file system whose server never answers. Where this machine lets
-//! nobody mount one, the function that asks hangs instead (as in `mounts.rs`).
+//! Tests with a mount that really hangs: a FUSE file system whose server never answers. If this
+//! machine permits no such mount, the function that reads a file system hangs instead (as in
+//! `mounts.rs`).
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,7 +13,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::support::Reader;
 
-/// A mounted file system of which every question waits until this is dropped.
+/// A mounted file system on which every request waits until this is dropped.
 struct Silent<'a> {
     server: Option<File>,
     point: &'a Path,
@@ -37,7 +38,7 @@ impl<'a> Silent<'a> {
 
 impl Drop for Silent<'_> {
     fn drop(&mut self) {
-        // Without a server the kernel answers every open question with an error.
+        // Without a server the kernel answers every open request with an error.
         self.server.take();
         unmount(self.point, UnmountFlags::DETACH).expect("what was mounted can be unmounted");
     }

@@ -1,4 +1,4 @@
-//! Every source on every machine: what it gives on the first read, and one second later.
+//! Snapshots of every source on every machine: its first poll, and one a second later.
 
 use crate::support::{MACHINES, Reader, Tree, source_names};
 
@@ -14,7 +14,7 @@ fn every_source_on_every_machine() {
         tree.advance();
         let mut silent = Vec::new();
         for ((mut reader, name), (spoke, first)) in readers.into_iter().zip(first) {
-            // Control groups are looked for every ten seconds only; their files are read each time.
+            // A scan for control groups is every ten seconds; their files are read at each poll.
             let (speaks, later) = say(&mut reader, &tree);
             if spoke || speaks {
                 let both = format!("{first}\n--- one second later\n{later}");
@@ -27,7 +27,7 @@ fn every_source_on_every_machine() {
     }
 }
 
-/// Whether a source has facts or faults at its next read, and which.
+/// Whether a source has facts or faults at its next poll, and their text.
 fn say(reader: &mut Reader, tree: &Tree) -> (bool, String) {
     let result = reader.read();
     let speaks = !reader.names.is_empty() || result.is_err();

@@ -1,5 +1,5 @@
-//! Health of disks on trees with recordings of smartctl: each value by hand, what is missing and why,
-//! and answers that are cut, in another language, or nonsense.
+//! Tests of the health of disks on trees with recordings of smartctl: expected values are computed
+//! by hand; missing data and reasons; answers that are cut, in another language, or nonsense.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use barograph_source::{Missing, SourceError};
 
 use crate::support::{Reader, Tree};
 
-/// The four NVMe drives and the disks of the RAID, with what the kernel has of each beside what this
-/// source's part of the fixtures has.
+/// Adds the kernel's files of the four NVMe drives or the disks of the RAID to this source's part
+/// of the fixtures.
 fn machine(name: &str, disks: &[(&str, u64)]) -> Tree {
     let tree = Tree::of(name);
     for (disk, blocks) in disks {
@@ -33,7 +33,7 @@ fn hdd_raid() -> Tree {
     machine("hdd-raid", &[&disks[..], &more].concat())
 }
 
-/// A machine with one disk, so that thousands of reads are quick.
+/// Reduces a machine to one disk, so that thousands of polls are quick.
 fn alone(tree: Tree, disk: &str) -> Tree {
     for name in std::fs::read_dir(tree.path().join("sys/block")).unwrap() {
         let name = name.unwrap();
@@ -94,11 +94,11 @@ fn nvme_drives() {
             ("unsafe_shutdowns.count", Some(1.0)),
             ("critical.count", Some(0.0)),
             ("total.blocks", Some(7_501_476_528.0)),
-            // What no NVMe drive counts is not made up.
+            // A counter that no NVMe drive has is not invented.
             ("bad.blocks", None),
         ],
     );
-    // Worn out: more than the rated endurance, hardly a spare block, two warnings (bits 0 and 2).
+    // A worn drive: more than the rated endurance, hardly any spare, two warnings (bits 0 and 2).
     check(
         &reader,
         "nvme1n1",
@@ -145,7 +145,7 @@ fn disks_of_a_raid() {
         &[
             ("bad.blocks", Some(0.0)),
             ("total.blocks", Some(7_814_037_168.0)),
-            // Of the statistics log, in sectors of 512 bytes.
+            // From the statistics log, in sectors of 512 bytes.
             ("read.blocks", Some(220_918_004_736.0)),
             ("write.blocks", Some(178_112_004_096.0)),
             ("temperature.celsius", Some(31.0)),
@@ -153,7 +153,7 @@ fn disks_of_a_raid() {
             ("unsafe_shutdowns.count", None),
         ],
     );
-    // 24 reallocated and 8 pending; the 5 that could not be read offline are among the pending.
+    // 24 reallocated and 8 pending; the 5 uncorrectable offline ones are among the pending.
     check(
         &reader,
         "sdd",
@@ -163,7 +163,7 @@ fn disks_of_a_raid() {
             ("ok.flag", Some(1.0)),
         ],
     );
-    // One without a statistics log.
+    // A disk without a statistics log.
     check(
         &reader,
         "sde",
@@ -184,15 +184,16 @@ fn disks_of_a_raid() {
             ("media.errors.count", Some(0.0)),
         ],
     );
-    // Asleep: neither smartctl nor the sensor may wake it; the array's list of its bad blocks does not.
+    // The disk sleeps: neither smartctl nor the sensor may wake it, but the array's list of bad
+    // blocks can be read.
     let told = ["bad.blocks", "source.name", "total.blocks"];
     assert_eq!(
         reader.streams("device=sdf"),
         told.map(|fact| format!("health.{fact}{{device=sdf}}"))
     );
     assert!(missing(&reader, "SMART of sdf").why.contains("sleeps"));
-    // Nobody asks these: whether they sleep is not known, so the sensor of the one that has one is
-    // left alone.
+    // No program asks these disks, so that it is unknown whether they sleep; the sensor of the one
+    // that has one is not read.
     assert_eq!(reader.streams("device=sdh"), [""; 0]);
     assert_eq!(reader.streams("device=sdi"), [""; 0]);
     let nobody = missing(&reader, "SMART of sdh");
@@ -203,7 +204,7 @@ fn disks_of_a_raid() {
     );
 }
 
-/// The sensor that may keep a turning disk awake is read only if that was just found awake.
+/// A sensor that may keep a spinning disk awake is read only if the disk was just found awake.
 #[test]
 fn the_sensor_of_a_disk_that_turns() {
     let known = r#"{"json_format_version":[1,0],"smart_status":{"passed":true}}"#;
@@ -223,7 +224,7 @@ fn the_sensor_of_a_disk_that_turns() {
     assert_eq!(of(&tree, &["sdh"]), Some(27.0), "one that does not turn");
 }
 
-/// A disk that falls asleep keeps its streams; one that is pulled loses them.
+/// The streams of a sleeping disk stay; those of a removed one end.
 #[test]
 fn sleep_and_removal() {
     let tree = hdd_raid();
@@ -242,12 +243,11 @@ fn sleep_and_removal() {
     assert_eq!(reader.streams("device=sdb"), [""; 0]);
 }
 
-/// What a disk said of itself ends when it was asked in vain three times, in any way; what the kernel
-/// says of it does not.
+/// Values from a disk end after three failed questions of any kind; values from the kernel do not.
 #[test]
 fn what_a_disk_said_does_not_outlive_its_silence() {
     let nothing = r#"{"json_format_version":[1,0],"smartctl":{"exit_status":2}}"#;
-    // What has nothing to say is asked every tenth read.
+    // A disk without any values is asked at every tenth poll.
     for (answer, reads) in [(Some("garbage"), 3), (Some(nothing), 21), (None, 3)] {
         let tree = alone(nvme_four(), "nvme0n1");
         let path = "commands/smartctl.nvme0n1";
@@ -295,18 +295,19 @@ fn without_smart_what_the_kernel_has() {
     ] {
         write(&format!("{disk}/size"), "1000000\n");
     }
-    // The sensor of a drive with one controller, of one with two, and of a kernel before 5.15.
+    // Sensors of a drive with one controller, of one with two, and of a kernel before 5.15.
     write("nvme0n1/device/hwmon3/temp1_input", "34850\n");
     write("nvme1n1/device/nvme1/hwmon4/temp1_input", "-1500\n");
     write("nvme9n1/device/device/hwmon/hwmon5/temp1_input", "40000\n");
     write("sda/device/hwmon/hwmon2/temp1_input", "garbage\n");
     write("pmem0/badblocks", "4096 8\n8192 16\n");
-    // An array of a partition and of a whole disk.
+    // Members of an array: a partition and a whole disk.
     write("sda/sda2/partition", "2\n");
     write("md0/md/dev-sda2/bad_blocks", "100 3\n");
     write("md0/md/dev-nvme0n1/bad_blocks", "");
     write("sdq/device/vendor", "QEMU    \n");
-    // Not disks: a stack, a drive without a medium, the path below a multipath drive.
+    // These are no disks: a stacked device, a drive without a medium, a path below a multipath
+    // drive.
     write("dm-0/size", "1000000\n");
     write("sdz/size", "0\n");
     write("nvme0c0n1/size", "1000000\n");
@@ -354,7 +355,7 @@ fn without_smart_what_the_kernel_has() {
     }
 }
 
-/// A full page of bad blocks may not be all of them.
+/// A list of bad blocks that fills a page may be incomplete.
 #[test]
 fn a_full_list_is_called_one() {
     let tree = Tree::of("empty");
@@ -391,7 +392,7 @@ fn disks_can_be_left_out() {
     check(&reader, "nvme2n1", &[("ok.flag", Some(1.0))]);
 }
 
-/// A disk that has nothing to say is not asked every minute, but again.
+/// A disk without any values is not asked every minute, but is asked again later.
 #[test]
 fn what_was_vain_is_tried_again_later() {
     let tree = nvme_four();
@@ -418,8 +419,8 @@ fn samples(reader: &Reader) -> BTreeMap<String, Sample> {
     reader.batch.samples().iter().filter_map(named).collect()
 }
 
-/// JSON that is cut is none: nothing of it counts, and the fault names the disk. (The other
-/// recordings are cut at every byte in the parser's own tests.)
+/// Cut JSON is invalid: no value of it is used, and the fault names the disk. (The other recordings
+/// are cut at every byte in the parser's own tests.)
 #[test]
 fn answers_cut_at_every_byte() {
     let tree = alone(nvme_four(), "nvme1n1");
@@ -444,8 +445,8 @@ fn answers_cut_at_every_byte() {
     reader.read().unwrap();
 }
 
-/// Every number replaced by others: never a panic, never a value that no stream may have, and no
-/// stream changes but those that this number is for.
+/// Every number is replaced by others: there is no panic, no value outside a stream's range, and
+/// only the streams of that number change.
 #[test]
 fn answers_with_other_numbers() {
     let others = [
@@ -509,7 +510,7 @@ fn garbage_for_an_answer() {
         tree.write(path, bad);
         let fault = reader.read().unwrap_err().to_string();
         assert!(fault.contains("smartctl of nvme0n1"), "{fault}");
-        // The sensor answers for it.
+        // The temperature comes from the sensor instead.
         check(
             &reader,
             "nvme0n1",
@@ -522,7 +523,7 @@ fn garbage_for_an_answer() {
     check(&reader, "nvme0n1", &[("temperature.celsius", Some(34.0))]);
 }
 
-/// Sensors and lists that are cut or nonsense give no value, and lists say so.
+/// Sensors and lists that are cut or nonsense give no value; for lists a fault is reported.
 #[test]
 fn kernel_files_cut_at_every_byte() {
     let tree = Tree::of("empty");
@@ -570,7 +571,7 @@ fn too_many_disks_are_counted() {
     assert_eq!(fault, "4 disks were left out: the limit is 256");
 }
 
-/// This machine, whatever it has: what is missing is explained.
+/// On the machine that runs the tests, missing data has reasons.
 #[test]
 fn the_real_machine() {
     let mut config = barograph_source::SourcesConfig::default();

@@ -1,5 +1,5 @@
-//! Files cut anywhere, garbage, huge numbers, names that are no text: never a panic, never a value
-//! that was not there.
+//! Hostile files: cut anywhere, garbage, huge numbers, names that are not text. There is never a
+//! panic, and never a value that the whole file does not have.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use barograph_model::Sample;
 
 use crate::support::{Reader, Tree, source_names};
 
-/// Each file that a source reads on this machine.
+/// Each file that a source reads, with the machine.
 const FILES: &[(&str, &str, &str)] = &[
     ("nvme-v2", "disk", "proc/diskstats"),
     ("nvme-v2", "disk", "sys/block/nvme0n1/size"),
@@ -99,7 +99,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("lustre-client", "process", "proc/2190/stat"),
 ];
 
-/// Parts of paths of attributes, beside those named below.
+/// Parts of the paths of attributes, in addition to those in the test below.
 const ATTRIBUTES: [&str; 3] = ["/md/", "/bytes_used", "tank/state"];
 
 const BTRFS_SPACE: &str =
@@ -114,8 +114,8 @@ fn samples(reader: &Reader) -> BTreeMap<String, Sample> {
     reader.batch.samples().iter().filter_map(named).collect()
 }
 
-/// What a cut file gives is part of what the whole one gives, value by value. The exceptions are
-/// sums over its lines, which say less when there are fewer.
+/// The values from a cut file are among those from the whole one. The exceptions are sums over
+/// lines, which are smaller with fewer lines.
 #[test]
 fn files_cut_at_every_byte() {
     for &(machine, name, path) in FILES {
@@ -130,14 +130,14 @@ fn files_cut_at_every_byte() {
             let result = reader.read();
             for (stream, sample) in samples(&reader) {
                 let sum = stream.starts_with("cpu.online") || stream.starts_with("cgroup.io");
-                // A tier that cannot be derived, or a size of zero, only takes a stream away.
+                // A tier that cannot be derived, or a size of zero, only removes a stream.
                 let known = expect.get(&stream);
                 assert!(
                     sum || known == Some(&sample) || known.is_none(),
                     "{path} cut at {end}: {stream} is {sample:?}, not {known:?}"
                 );
             }
-            // A list that is cut inside a line is a fault; an attribute is merely absent.
+            // A list that is cut within a line is a fault; an attribute counts as absent.
             let inside = end > 0 && whole[end - 1] != b'\n';
             let list =
                 !path.contains("queue/") && !path.contains("/size") && !path.contains("class");

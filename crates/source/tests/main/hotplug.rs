@@ -1,4 +1,4 @@
-//! Devices, mounts and groups that come and go between reads.
+//! Tests of devices, mounts and groups that come and go between polls.
 
 use barograph_model::NS_PER_S;
 
@@ -22,7 +22,7 @@ fn a_disk_comes_and_goes() {
         streams.contains(&"disk.read.bytes{device=sda}".to_owned()),
         "{streams:?}"
     );
-    // A list that is cut does not name it, and it may well be there.
+    // A cut list does not contain the disk, but the disk may still exist.
     tree.write("proc/diskstats", &with[..with.len() - 10]);
     assert!(reader.read().is_err());
     assert_eq!(reader.streams("device=sda"), streams);

@@ -1,5 +1,5 @@
-//! What devices are and stand on, quantiles of latency, the greatest bandwidth, and measuring it:
-//! values computed by hand.
+//! Tests of the kinds of devices and the disks below them, quantiles of latency, and the greatest
+//! bandwidth and its measurement; expected values are computed by hand.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ fn devices(tree: &Tree) -> Reader {
     reader
 }
 
-/// The disks of a device, as `device.on.flag` has them.
+/// The disks below a device, by `device.on.flag`.
 fn disks(reader: &Reader, device: &str) -> Vec<String> {
     let on = reader.streams(&format!("device.on.flag{{device={device},"));
     let disk = |s: &String| {
@@ -70,7 +70,7 @@ fn four_drives_and_a_volume_over_two() {
         number("device.start.bytes{device=nvme0n1p2}"),
         Some(1_050_624.0 * 512.0)
     );
-    // Four lanes of 8 GT/s in place of 16, 128 of each 130 bits of data.
+    // Four lanes of 8 GT/s (16 are possible), with 128 of 130 bits for data.
     let lanes = |transfers: f64| transfers * 4.0 * 128.0 / 130.0 / 8.0;
     let close = |stream: &str, expect: f64| {
         let got = number(stream).unwrap();
@@ -87,7 +87,7 @@ fn four_drives_and_a_volume_over_two() {
     assert_eq!(reader.source.report().missing, []);
 }
 
-/// What a file system is mounted from is what `device.on.flag` has, whatever its name.
+/// The device of a file system is the one in `device.on.flag`, whatever its name.
 #[test]
 fn file_systems_join_disks_by_device() {
     let tree = Tree::of("nvme-four");
@@ -115,7 +115,7 @@ fn file_systems_join_disks_by_device() {
     assert!(disks(&devices, "null").is_empty());
 }
 
-/// A tree with a disk of each kind, the links in `slaves` as the kernel makes them.
+/// A tree with a device of each kind, with links in `slaves` as the kernel makes them.
 fn stacked() -> Tree {
     let tree = Tree::of("empty");
     let block = |name: &str, number: &str| {
@@ -200,7 +200,7 @@ fn stacks_of_every_kind() {
     check("md127", "raid", &["sda", "sdb"]);
     check("dm-0", "crypt", &["sda", "sdb"]);
     check("dm-1", "lvm", &["sda", "sdb"]);
-    // Three paths are one disk, by the name of the first: sdc comes before sdaa.
+    // Three paths are one disk, named after the first path: sdc sorts before sdaa.
     check("dm-2", "multipath", &["sdc"]);
     check("dm-3", "partition", &["sdc"]);
     check("sdaa1", "partition", &["sdc"]);
@@ -264,8 +264,8 @@ fn what_is_not_counted_is_said() {
     assert_eq!(missing[0].what, "counters of nvme1n1");
 }
 
-/// Every file of one drive, of its partition and of the volume, cut at each byte, spoilt, and with
-/// huge numbers.
+/// Every file of one drive, its partition and the volume is cut at each byte, damaged, or has huge
+/// numbers.
 #[test]
 fn hostile_files() {
     let huge = [
@@ -300,7 +300,7 @@ fn hostile_files() {
             for (stream, value) in values(&reader) {
                 let known = expect.get(&stream);
                 let path = path.display();
-                // Less being known, a kind, a count or a reason may be told otherwise.
+                // With less data, a kind, a count or a reason may be different.
                 let guessed = ["kind", "tier", "disks"]
                     .iter()
                     .any(|part| stream.contains(part));
@@ -336,7 +336,7 @@ fn collect(dir: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// As many devices as are followed: how long a look takes, and that the bound holds.
+/// The greatest number of devices: the duration of a scan, and the bound.
 #[test]
 fn thousands_of_devices() {
     let tree = Tree::of("empty");
@@ -352,7 +352,7 @@ fn thousands_of_devices() {
     let mut reader = Reader::new(tree.source("device"));
     assert!(reader.source.is_slow());
     let fault = reader.read().unwrap_err().to_string();
-    // Partitions of disks that are left out are not looked for.
+    // Partitions of disks that were left out are not searched.
     assert!(
         fault.contains("52 block devices were left out: the limit is 4096"),
         "{fault}"
@@ -381,7 +381,7 @@ fn quantiles_of_the_last_minute() {
         assert_eq!(quantile(&reader, "write", q, "nvme1n1"), None);
         assert_eq!(quantile(&reader, "write", q, "nvme3n1"), Some(0.002));
     }
-    // Idle for a minute: nothing is known of it any more.
+    // After a minute without requests there are no quantiles.
     for _ in 0..60 {
         reader.read().unwrap();
     }
@@ -418,7 +418,7 @@ fn the_greatest_bandwidth_and_how_it_is_known() {
     store(&config.disk.probes, "nvme3n1", record("SN0000000004")).unwrap();
     store(&config.disk.probes, "nvme2n1", record("another")).unwrap();
     let mut reader = Reader::new(source(&config, "disk"));
-    // A thread reads the file.
+    // The file is read on a thread.
     for _ in 0..500 {
         reader.read().unwrap();
         if known(&reader).1 == "probed" {
@@ -487,7 +487,7 @@ fn devices_of_this_machine() {
     }
 }
 
-/// Time that passes as it does.
+/// A clock that follows real time.
 struct Passing(std::time::Instant);
 
 impl barograph_model::Clock for Passing {
@@ -530,7 +530,7 @@ fn what_cannot_be_measured_is_refused_with_a_reason() {
     check("null", &short, "at least 0.1 seconds");
 }
 
-/// The first disk of the machine that runs the tests, if there is one that may be read.
+/// The first disk of the machine that runs the tests, if one may be read.
 #[test]
 fn a_disk_of_this_machine_is_measured_within_its_limits() {
     let limits = ProbeLimits {

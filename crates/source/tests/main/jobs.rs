@@ -1,4 +1,5 @@
-//! Jobs: a machine's values by hand, what comes and goes, other batch systems, and what is refused.
+//! Tests of jobs: a machine's values computed by hand, jobs that come and go, other batch systems,
+//! and refused files.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +9,10 @@ use barograph_source::{JobConfig, Missing, Source, Squeue};
 use crate::support::{Reader, Tree, source};
 
 const SCOPE: &str = "sys/fs/cgroup/system.slice/slurmstepd.scope";
-/// Where a prolog writes.
+/// The directory of notes.
 pub const NOTES: &str = "run/barograph-jobs";
 
-/// The lines of a queue, each field as wide as it is asked for.
+/// The output of squeue, with each field padded to its width.
 fn queue(jobs: &[[&str; 11]]) -> String {
     const WIDTHS: [usize; 11] = [20, 20, 20, 20, 64, 64, 64, 12, 12, 12, 24];
     let line = |fields: &[&str; 11]| {
@@ -30,19 +31,19 @@ fn with(tree: &Tree, job: JobConfig) -> Reader {
     Reader::new(source(&config, "job"))
 }
 
-/// A value as people read it.
+/// A value as text.
 pub fn text(reader: &Reader, stream: &str) -> Option<String> {
     reader.get(stream).map(|sample| sample.value.to_string())
 }
 
-/// The lines of a report that speak of something.
+/// The missing data in a report that mention `part`.
 pub fn missing(source: &dyn Source, part: &str) -> Vec<Missing> {
     let mut missing = source.report().missing;
     missing.retain(|m| m.what.contains(part) || m.why.contains(part));
     missing
 }
 
-/// A job with one process, in version 2.
+/// Starts a job with one process, in version 2.
 fn start(tree: &Tree, id: &str) {
     let dir = format!("{SCOPE}/job_{id}");
     tree.write(
@@ -66,7 +67,7 @@ fn two_jobs_of_a_client() {
     let check = |reader: &Reader, fact: &str, expect: Option<f64>| {
         assert_eq!(reader.number(fact), expect, "{fact}");
     };
-    // By the prolog, and by the queue.
+    // From the prolog, and from the queue.
     assert_eq!(
         text(&reader, "job.user.name{job=4711}").as_deref(),
         Some("alice")
@@ -90,7 +91,7 @@ fn two_jobs_of_a_client() {
         Some(1_763_750_400.0),
     );
     check(&reader, "job.tasks.count{job=4711}", Some(4.0));
-    // 2050 (extern), 2060, 2101, 2103, 2102.
+    // Processes 2050 (extern), 2060, 2101, 2103, 2102.
     check(&reader, "job.processes.count{job=4711}", Some(5.0));
     check(&reader, "job.local.read.bytes{job=4711}", Some(4_194_304.0));
     check(&reader, "job.cpu.seconds{job=4711}", Some(12.5));
@@ -115,7 +116,7 @@ fn a_job_ends_and_another_begins() {
     let tree = Tree::of("lustre-client");
     let mut reader = Reader::new(tree.source("job"));
     reader.read().unwrap();
-    // The processes end, then the group, then the epilog runs.
+    // The processes end, then the group goes, then the epilog runs.
     for path in [
         "step_extern/user/task_special",
         "step_0/slurm",
@@ -131,7 +132,7 @@ fn a_job_ends_and_another_begins() {
     );
     end(&tree, "4711");
     reader.read().unwrap();
-    // Ended, whether or not an epilog runs, and for good.
+    // The job has ended for good, whether or not an epilog runs.
     for _ in 0..3 {
         assert!(reader.streams("job=4711").is_empty());
         let sees = reader.source.report().sees;
@@ -139,7 +140,7 @@ fn a_job_ends_and_another_begins() {
         assert_eq!(reader.number("job.all.count"), Some(1.0));
         reader.read().unwrap();
     }
-    // Queued again: announced anew.
+    // The job was queued again, so that it is announced anew.
     tree.write(&format!("{NOTES}/4711"), "user=alice\nstart=1763760000\n");
     reader.read().unwrap();
     assert_eq!(
@@ -184,7 +185,7 @@ fn too_many_jobs_are_left_out_and_said() {
         reader.streams("job.memory.bytes"),
         ["job.memory.bytes{job=4712}"]
     );
-    // A new one does not end the streams of those that are followed.
+    // A new job does not end the streams of jobs that are followed.
     start(&tree, "1");
     assert!(reader.read().is_err());
     assert_eq!(
@@ -193,7 +194,7 @@ fn too_many_jobs_are_left_out_and_said() {
     );
 }
 
-/// Notes that nobody removed take no room from jobs that are there, however many they are.
+/// Notes that were not removed take no room from running jobs, however many there are.
 #[test]
 fn notes_without_groups_take_the_room_that_is_left() {
     let tree = Tree::of("empty");
@@ -219,10 +220,10 @@ fn notes_without_groups_take_the_room_that_is_left() {
     let expect = ["job.state.name{job=1}", "job.state.name{job=9}"];
     assert_eq!(states(&reader), expect);
     assert_eq!(reader.number("job.all.count"), Some(4.0));
-    // Left out is not ended.
+    // A job that was left out has not ended.
     assert!(!reader.source.report().sees.contains("ended last"));
 
-    // More than are looked at: the job that is there is described all the same.
+    // There are more notes than are read, but that of the running job is.
     for id in 100..4300 {
         tree.write(&format!("{NOTES}/{id}"), "user=b\n");
     }
@@ -236,7 +237,7 @@ fn notes_without_groups_take_the_room_that_is_left() {
     }
 }
 
-/// Only an answer tells that Slurm does not know a job.
+/// Slurm counts as not knowing a job only after an answer.
 #[test]
 fn a_silent_controller_makes_no_strangers() {
     let tree = Tree::of("empty");
@@ -257,7 +258,7 @@ fn a_silent_controller_makes_no_strangers() {
         "1", "1", "N/A", "RUNNING", "a", "b", "c", "1", "2", "3", "N/A",
     ];
     tree.write("commands/squeue", queue(&[fields]));
-    // Asked ever more seldom, but asked.
+    // squeue is asked less and less often, but it is asked.
     let patience = (0..9).find(|_| {
         reader.read_after(61 * NS_PER_S).unwrap();
         text(&reader, "job.user.name{job=1}").as_deref() == Some("a")
@@ -271,7 +272,7 @@ fn the_queue_is_asked_only_for_jobs_that_nobody_described() {
     tree.write("sys/fs/cgroup/cgroup.controllers", "io memory\n");
     tree.write("proc/sys/kernel/hostname", "n1\n");
     tree.write(&format!("{SCOPE}/cgroup.procs"), "");
-    // Were it asked, this would be a fault.
+    // If squeue were asked, this would be a fault.
     tree.write("commands/squeue", "what\n");
     let mut reader = Reader::new(tree.source("job"));
     reader.read().unwrap();
@@ -290,13 +291,13 @@ fn the_queue_is_asked_only_for_jobs_that_nobody_described() {
         missing(&*reader.source, "users, nodes and tasks of 1 job").len(),
         1
     );
-    // Asked again only after the interval, and a few times at most.
+    // squeue is asked again only after the interval, and only a few times.
     let mut asked = 0;
     for _ in 0..600 {
         asked += i32::from(reader.read().is_err());
     }
     assert_eq!(asked, 2);
-    // Another job is asked for anew, and the answer serves all.
+    // Another job causes a new question, and the answer is used for all jobs.
     start(&tree, "3");
     let job = |id| {
         [
@@ -364,7 +365,7 @@ fn the_queue_may_be_asked_always_or_never() {
     tree.write("commands/squeue", "");
     reader.read_after(61 * NS_PER_S).unwrap();
     assert!(reader.streams("job=7").is_empty());
-    // A queue that is silent for long is no longer believed.
+    // The queue's last answer expires after a long silence.
     tree.write("commands/squeue", queue(&[job("RUNNING")]));
     reader.read_after(61 * NS_PER_S).unwrap();
     assert!(!reader.streams("job=7").is_empty());
@@ -387,7 +388,7 @@ fn the_queue_may_be_asked_always_or_never() {
 
 #[test]
 fn jobs_of_version_1_and_of_other_batch_systems() {
-    // Slurm: the group and those below it, since these files do not count downwards.
+    // Slurm: the group and those below it, since these files do not include groups below.
     let tree = Tree::of("hdd-v1");
     let job = "slurm/uid_1000/job_7";
     tree.write(
@@ -455,7 +456,7 @@ fn jobs_of_version_1_and_of_other_batch_systems() {
     }
 }
 
-/// Two slurmd on one machine: the parts of one job are one job.
+/// With two slurmd on one machine, the parts of a job are one job.
 #[test]
 fn parts_of_a_job_are_summed_and_never_in_part() {
     let tree = Tree::of("empty");
@@ -502,7 +503,7 @@ fn values(reader: &Reader) -> BTreeMap<String, Sample> {
         .collect()
 }
 
-/// A file that is cut gives part of what the whole one gives, or a fault, but no other value.
+/// A cut file gives values of the whole file, or a fault, but no other values.
 #[test]
 fn a_note_and_a_queue_cut_anywhere() {
     for path in [format!("{NOTES}/4711"), "commands/squeue".to_owned()] {
@@ -516,7 +517,7 @@ fn a_note_and_a_queue_cut_anywhere() {
             let mut reader = Reader::new(tree.source("job"));
             let result = reader.read();
             for (stream, sample) in values(&reader) {
-                // What a cut note no longer says, the queue does.
+                // Facts that a cut note lacks come from the queue.
                 assert_eq!(
                     expect.get(&stream),
                     Some(&sample),

@@ -1,4 +1,4 @@
-//! Lustre: values worked out by hand, mounts that come and go, files cut anywhere.
+//! Tests of Lustre: values computed by hand, mounts that come and go, files cut anywhere.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::{Reader, Tree, source};
 
 const ID: &str = "ffff9a0c12345000";
 
-/// Read twice, one second apart.
+/// Reads twice, one second apart.
 fn later(machine: &str) -> (Tree, Reader) {
     let tree = Tree::of(machine);
     let mut reader = Reader::new(tree.source("lustre"));
@@ -38,7 +38,7 @@ fn missing(reader: &Reader, what: &str) -> Option<Missing> {
     missing.into_iter().find(|m| m.what.contains(what))
 }
 
-/// A read so many seconds after the first. What came and went is looked for every ten seconds.
+/// Reads at a time after the first poll. A scan is every ten seconds.
 fn read_at(reader: &mut Reader, seconds: i64) {
     reader.reads = 1;
     reader.read_after(seconds * NS_PER_S).unwrap();
@@ -183,7 +183,7 @@ fn the_targets_of_a_server() {
     assert!(sees.contains("in recovery: scratch-OST0001"), "{sees}");
 }
 
-/// Releases before 2.12 have all of it in `/proc`.
+/// Releases before 2.12 have all parameters in `/proc`.
 #[test]
 fn older_places() {
     let (_, expect) = later("lustre-client");
@@ -200,7 +200,7 @@ fn older_places() {
     let mut reader = Reader::new(tree.source("lustre"));
     reader.read().unwrap();
     assert_eq!(reader.streams(""), {
-        // What only a second read gives.
+        // Facts that need a second poll.
         let once = |s: &String| !s.contains("per_second") && !s.contains("latency");
         let all = expect.streams("").into_iter();
         all.filter(once).collect::<Vec<_>>()
@@ -224,10 +224,10 @@ fn without_debugfs_the_reason_is_said() {
         let missing = missing(&reader, what).unwrap();
         assert!(missing.remedy.contains("mount debugfs"), "{missing:?}");
     }
-    // What sysfs has is there.
+    // Parameters in sysfs are found.
     let active = "lustre.import.active.flag{filesystem=scratch,target=scratch-OST0001}";
     assert!(reader.get(active).is_some());
-    // It is mounted later, and found.
+    // debugfs is mounted later, and found.
     let fixture = Tree::of("lustre-client");
     let debug = "sys/kernel/debug";
     std::fs::rename(fixture.path().join(debug), tree.path().join(debug)).unwrap();
@@ -240,7 +240,7 @@ fn without_debugfs_the_reason_is_said() {
     assert_eq!(reader.source.report().missing, []);
 }
 
-/// Says something only where the tests do not run as root, whom no mode keeps out.
+/// Has an effect only if the tests do not run as root, who may read any file.
 #[test]
 fn a_closed_debugfs_names_the_capability() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -277,7 +277,7 @@ fn mounts_come_and_go() {
     let mut reader = Reader::new(tree.source("lustre"));
     reader.read().unwrap();
     let before = reader.streams("").len();
-    // Unmounted and mounted again: another device, whose counters began anew.
+    // Unmounted and mounted again: the device is another one, whose counters began anew.
     moved(ID, "ffff000000000001");
     read_at(&mut reader, 10);
     let rate = "lustre.client.read.bytes_per_second{filesystem=scratch}";
@@ -285,7 +285,7 @@ fn mounts_come_and_go() {
     read_at(&mut reader, 11);
     check(&reader, rate, 0.0);
     assert!(reader.streams("").len() >= before);
-    // All gone.
+    // Everything is gone.
     std::fs::remove_dir_all(tree.path().join("sys/kernel/debug/lustre")).unwrap();
     std::fs::remove_dir_all(tree.path().join("sys/fs/lustre")).unwrap();
     read_at(&mut reader, 20);
@@ -293,8 +293,8 @@ fn mounts_come_and_go() {
     assert_eq!(reader.source.report().sees, "no Lustre");
 }
 
-/// Without a descriptor that is kept, a file that is gone is noticed at once, and what replaced it is
-/// there with the next read.
+/// Without a held descriptor, an absent file is noticed at once, and the file that replaced it is
+/// found at the next poll.
 #[test]
 fn what_is_gone_is_looked_for_at_once() {
     let tree = Tree::of("empty");
@@ -338,7 +338,7 @@ fn a_file_system_that_is_mounted_twice_is_one() {
         text(&reader, &of("import.state.name")).as_deref(),
         Some("EVICTED")
     );
-    // The second has no file of its own in sysfs: the sum is not known.
+    // The second device has no file in sysfs: the sum is unknown.
     assert_eq!(reader.get(&of("osc.dirty.bytes")), None);
 }
 
@@ -430,9 +430,8 @@ fn files_below(dir: &Path, all: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// Every file of Lustre on both machines, cut at every line and at many other bytes: what is given
-/// is what the whole file gives, or a sum that lacks something, and a list that was cut in a line is
-/// a fault.
+/// Every file of Lustre on both machines is cut at every line and at many other bytes: the values
+/// are those of the whole file or smaller sums, and a list that is cut within a line is a fault.
 #[test]
 fn every_file_cut_anywhere() {
     for (machine, name) in [
@@ -448,7 +447,7 @@ fn every_file_cut_anywhere() {
         files_below(tree.path(), &mut files);
         files.retain(|f| f.to_string_lossy().contains("/lustre/") || f.ends_with("lnet/stats"));
         files.retain(|f| f.ends_with("job_stats") == (name == "lustre_jobs"));
-        // Of the four connections one will do.
+        // One of the four connections is enough.
         files.retain(|f| !f.to_string_lossy().contains("OST0002"));
         for file in files {
             let bytes = std::fs::read(&file).unwrap();
@@ -476,7 +475,7 @@ fn every_file_cut_anywhere() {
     }
 }
 
-/// Every end of a line and its neighbours, and enough others.
+/// The ends of all lines and their neighbours, and some other positions.
 fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let step = (bytes.len() / 40).max(1);
     (0..bytes.len()).filter(move |end| {

@@ -1,5 +1,5 @@
-//! Jobs on Lustre: values worked out by hand, and a server that is simulated, whose jobs come, go and
-//! begin anew while all of it must still add up.
+//! Tests of jobs on Lustre: values computed by hand, and a simulated server whose jobs come, go and
+//! begin anew while all sums must still be right.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ fn jobs_of_a_server() {
     // Two object targets: 8e9 each.
     check(&reader, &job("read.bytes", "4711"), 16e9);
     check(&reader, &job("read.ops", "4711"), 4000.0);
-    // Of the metadata target, too.
+    // Includes those of the metadata target.
     check(&reader, &job("read.bytes", "4712"), 40_200_000.0);
     // open 1000, close 990, getattr 3000, unlink 10
     check(&reader, &job("metadata.ops", "4711"), 5000.0);
@@ -51,7 +51,7 @@ fn jobs_of_a_server() {
     check(&reader, "lustre.jobs.read.bytes_per_second", 656_020_000.0);
     check(&reader, "lustre.jobs.write.bytes_per_second", 401_000_000.0);
     check(&reader, "lustre.jobs.count", 5.0);
-    // Nobody is without streams.
+    // No job is without streams.
     assert_eq!(reader.get(&job("read.bytes", "other")), None);
     let report = reader.source.report();
     assert!(
@@ -118,7 +118,7 @@ fn entry(text: &mut String, name: &str, start: u64, age: u64, counts: [u64; 4]) 
     .unwrap();
 }
 
-/// What a target of the simulated server knows of a job.
+/// The entry of a job on a target of the simulated server.
 #[derive(Clone, Default)]
 struct Known {
     start: u64,
@@ -126,12 +126,12 @@ struct Known {
     idle: u64,
 }
 
-/// A server with targets on which jobs come, pause for longer than they are remembered, and come
+/// A server with targets on which jobs come, pause for longer than their entries are kept, and come
 /// again.
 struct Server {
     tree: Tree,
     targets: Vec<BTreeMap<usize, Known>>,
-    /// What was ever read and written: by job and in all.
+    /// Everything that was ever read and written, by job.
     truth: BTreeMap<usize, [u64; 4]>,
     random: u64,
     now: u64,
@@ -157,7 +157,7 @@ impl Server {
         (self.random >> 33) % limit
     }
 
-    /// Ten seconds of work by some of these jobs, after which every target lists what it knows.
+    /// Ten seconds of work by some of these jobs; after that every target writes its list.
     fn work(&mut self, jobs: std::ops::Range<usize>, forget_after: u64) {
         self.now += 10;
         for target in 0..self.targets.len() {
@@ -209,7 +209,7 @@ impl Server {
     }
 }
 
-/// The sum over all jobs, the one called other included.
+/// The sum over all jobs, including the one called other.
 fn sum(reader: &Reader, fact: &str) -> f64 {
     let streams = reader.streams(&format!("lustre.job.{fact}{{"));
     streams.iter().filter_map(|s| reader.number(s)).sum()
@@ -225,7 +225,7 @@ fn everything_adds_up_while_jobs_come_and_go() {
     let mut reader = server.reader(config);
     let mut before = [0; 4];
     for round in 0..60usize {
-        // A window of jobs that moves on, and comes back.
+        // A window of jobs that moves on and returns.
         let first = (round / 3) % 12;
         server.work(first..first + 8, 4);
         reader.read_after(STEP_NS).unwrap();
@@ -258,10 +258,10 @@ fn everything_adds_up_while_jobs_come_and_go() {
             }
         }
         before = truth;
-        // Other, and no more than five by name.
+        // The job called other, and no more than five by name.
         let alone = reader.streams("lustre.job.read.bytes{");
         assert!(alone.len() <= 6, "{alone:?}");
-        // Who has had streams from the beginning has the whole truth.
+        // The streams of a job that has had them from the beginning are complete.
         if round == 0 {
             for stream in alone.iter().filter(|s| !s.contains("other")) {
                 let name = stream.split("job.").last().unwrap().trim_end_matches('}');
@@ -272,7 +272,7 @@ fn everything_adds_up_while_jobs_come_and_go() {
     }
 }
 
-/// A job that is overtaken keeps its streams for a time; then the other has them.
+/// A job that is overtaken keeps its streams for a while; then the other job gets them.
 #[test]
 fn streams_do_not_flicker() {
     let server = Server::new(1);
@@ -298,7 +298,7 @@ fn streams_do_not_flicker() {
         counts[fast][0] += 100_000;
         counts[1 - fast][0] += 1;
     }
-    // a is ahead in the read of 10 s and behind from that of 20 s: until 40 s it stays.
+    // a is ahead in the poll of 10 s and behind from that of 20 s; it keeps its streams until 40 s.
     let (a, b) = ((true, false), (false, true));
     assert_eq!(seen, [a, a, a, a, b, b, b, b]);
 }
@@ -339,7 +339,7 @@ fn names_that_need_care() {
     );
 }
 
-/// What was never seen before, but began long ago, has no rate; nor has what went back.
+/// There is no rate for an entry that is new to us but began long ago, nor for one that went back.
 #[test]
 fn no_rate_is_made_up() {
     let tree = Tree::of("empty");
@@ -354,7 +354,7 @@ fn no_rate_is_made_up() {
     let mut reader = Reader::new(tree.source("lustre_jobs"));
     write(&[("a", 100, 10, 5000)]);
     reader.read_after(STEP_NS).unwrap();
-    // b began long before the last read, and was passed over in it; c began since.
+    // b began long before the last poll, which did not list it; c began after it.
     write(&[
         ("a", 100, 20, 6000),
         ("b", 50, 70, 1 << 40),
@@ -369,7 +369,7 @@ fn no_rate_is_made_up() {
         reader.number(&job("read.bytes", "b")),
         Some((1u64 << 40) as f64)
     );
-    // a went back although it did not begin anew, c began anew.
+    // a went back although it did not begin anew; c began anew.
     write(&[
         ("a", 100, 30, 1000),
         ("b", 50, 80, 1 << 40),
@@ -386,7 +386,7 @@ fn no_rate_is_made_up() {
     );
 }
 
-/// Larger than any file that is read as a whole.
+/// The file is larger than any that is read as a whole.
 #[test]
 fn thousands_of_jobs_in_bounded_memory() {
     let tree = Tree::of("empty");
@@ -407,7 +407,7 @@ fn thousands_of_jobs_in_bounded_memory() {
     assert_eq!(reader.number("lustre.jobs.read.bytes"), Some(12_497_500.0));
     let named = reader.streams("lustre.job.read.bytes{");
     assert_eq!(named.len(), 501);
-    // Those with the most.
+    // The jobs with the most traffic have streams.
     assert!(reader.get(&job("read.bytes", "4500")).is_some());
     assert!(reader.get(&job("read.bytes", "4499")).is_none());
     let other: f64 = (0..4500).sum::<u64>() as f64;

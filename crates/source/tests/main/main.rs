@@ -1,4 +1,4 @@
-//! Sources on fixture trees and on the real machine, and the poller on a clock that moves when told.
+//! Tests of sources on fixture trees and on the real machine, and of the poller on a manual clock.
 
 #![expect(
     clippy::unwrap_used,

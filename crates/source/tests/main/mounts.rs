@@ -1,4 +1,4 @@
-//! Mounts that do not answer, made by a function that does not return.
+//! Tests of mounts that do not answer, simulated by a function that does not return.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use barograph_source::sources::filesystem::{Filesystems, Space, StatFn};
 
 use crate::support::{Reader, Tree};
 
-/// Holds back every call on a path that contains `hung`, until opened.
+/// Blocks every call on a path that contains `hung`, until opened.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -42,7 +42,7 @@ impl Gate {
     }
 }
 
-/// Lets no held call outlive its test.
+/// Opens the gate at the end of a test, so that no call stays blocked.
 struct Opener(Arc<Gate>);
 
 impl Drop for Opener {
@@ -98,7 +98,7 @@ pub fn a_hung_mount_among_others() {
         "{missing:?}"
     );
     gate.0.open();
-    // Its late answer belongs to an earlier round; the next one asks anew.
+    // The late answer belongs to an earlier round; the next round asks again.
     while flag(&reader, "hung") != Some(1.0) {
         reader.read().unwrap();
     }

@@ -1,4 +1,4 @@
-//! On the machine that runs the tests: the same answers as the `procfs` crate's parsers.
+//! Compares the sources with the parsers of the `procfs` crate, on the machine that runs the tests.
 
 use barograph_source::SourcesConfig;
 use procfs::{Current, CurrentSI};
@@ -11,7 +11,8 @@ fn read(name: &str) -> Reader {
     reader
 }
 
-/// A counter that grows: ours was read before the oracle's, by no more than seconds.
+/// Checks a counter that grows: `before` and `after` were read with `procfs`, seconds apart at
+/// most.
 fn close(what: &str, ours: Option<f64>, before: f64, after: f64) {
     let ours = ours.unwrap_or_else(|| panic!("{what} is there"));
     assert!(
@@ -28,7 +29,7 @@ fn disks() {
     let mut checked = 0;
     for (b, a) in before.iter().zip(&after) {
         let name = &b.name;
-        // Those that stand on others are left out by configuration, used or not.
+        // Stacked devices are left out by configuration, used or not.
         let stacked = ["loop", "dm-", "md", "bcache"];
         let whole = std::path::Path::new("/sys/block")
             .join(name.replace('/', "!"))
@@ -125,7 +126,7 @@ fn paging() {
         ("vm.faults.count", "pgfault", 1.0),
         ("vm.major_faults.count", "pgmajfault", 1.0),
     ] {
-        // The kernel folds counters of processors together from time to time, one by one.
+        // The kernel adds up the counters of processors from time to time, one after another.
         let slack = 1e6;
         let (low, high) = (
             of(&before, key) * worth - slack,
@@ -163,7 +164,7 @@ fn root_file_system() {
     let mut reader = Reader::new(Box::new(
         barograph_source::sources::filesystem::Filesystems::new(&SourcesConfig::default()),
     ));
-    // Some mount of a test machine may well refuse or hang; that is data.
+    // Some mount of a test machine may refuse or hang; that is data.
     reader.read().unwrap();
     let stat = rustix::fs::statvfs("/").unwrap();
     let total = (stat.f_blocks * stat.f_frsize) as f64;

@@ -1,4 +1,5 @@
-//! Interval policies: a constant relaxes, a change tightens, bounds hold.
+//! Tests of interval policies: the interval grows while a value is constant, shrinks at a change,
+//! and stays within bounds.
 
 use barograph_model::NS_PER_S;
 use barograph_source::policy::{Aimd, IntervalPolicy, WINDOW};
@@ -52,10 +53,11 @@ fn complex_by_average_change() {
         let policy = IntervalPolicy::AimdComplex(Aimd { threshold, ..AIMD });
         assert_eq!(run(policy, values), expect, "{threshold} {values:?}");
     };
-    // The first change has no average to stand against.
+    // The first change has no average to be compared with.
     check(0.1, &[7.0, 7.0, 7.0, 7.0], &[1.0, 1.0, 2.0, 3.0]);
     check(0.1, &[7.0, 7.0, 7.0, 8.0], &[1.0, 1.0, 2.0, 1.5]);
-    // A value that bounces as ever: the released threshold tightens, one above 1 relaxes.
+    // A value that bounces as before: the released threshold shortens the interval, one above 1
+    // lengthens it.
     check(0.1, &[0.0, 8.0, 0.0, 8.0], &[1.0, 1.0, 1.0, 1.0]);
     check(1.1, &[0.0, 8.0, 0.0, 8.0], &[1.0, 1.0, 2.0, 3.0]);
     check(1.1, &[0.0, 8.0, 0.0, 16.0], &[1.0, 1.0, 2.0, 1.5]);
@@ -63,7 +65,8 @@ fn complex_by_average_change() {
 
 #[test]
 fn a_change_is_forgotten_after_the_window() {
-    // A change of 5 is little against an average that still holds the jump, and much after.
+    // A change of 5 is small compared with an average that still contains the jump, and large
+    // later.
     let last_two = |calm: usize| {
         let mut values = vec![0.0, 1000.0];
         values.extend(vec![1000.0; calm]);

@@ -1,4 +1,4 @@
-//! The poller on a clock that moves when told, with sources that do as they are told.
+//! Tests of the poller on a manual clock, with fake sources.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -30,7 +30,7 @@ fn descriptor(source: &'static str, fact: &str) -> Descriptor {
     }
 }
 
-/// Gives `value`, after whatever `during` does; fails when the value is negative.
+/// A source that gives `value` after running `during`, and fails if the value is negative.
 pub struct Fake {
     name: &'static str,
     facts: Option<(FactId, FactId)>,
@@ -138,7 +138,7 @@ impl Bench {
         self.poller.run_due(&mut self.map)
     }
 
-    /// Goes to the next deadline and runs.
+    /// Advances the clock to the next deadline and runs.
     pub fn step(&mut self) -> usize {
         let wait_ns = self.poller.next_deadline_ns() - self.clock.monotonic_ns();
         self.clock.advance(wait_ns.max(0));
@@ -200,7 +200,7 @@ fn deadlines_do_not_drift_and_missed_ones_are_counted() {
     let start_ns = bench.clock.monotonic_ns();
     bench.run();
     assert_eq!(bench.poller.next_deadline_ns(), start_ns + NS_PER_S);
-    // The loop comes 2.5 s late: two deadlines have passed unread, the rhythm stays.
+    // The loop is 2.5 s late: two deadlines have passed without a poll, and the rhythm stays.
     bench
         .clock
         .advance(start_ns + NS_PER_S * 7 / 2 - bench.clock.monotonic_ns());
@@ -342,7 +342,7 @@ fn streams_that_the_sink_refuses_are_reported() {
     assert!(report.missing[0].what.starts_with("1 stream"), "{report:?}");
 }
 
-/// A slow source whose reads begin when told and say when they have begun.
+/// A slow source whose reads wait for a signal and report their start.
 pub fn gated(name: &'static str) -> (Fake, Receiver<()>, SyncSender<()>) {
     let (begun_tx, begun) = sync_channel(64);
     let (go, go_rx) = sync_channel::<()>(64);
@@ -431,7 +431,7 @@ fn a_source_that_panics_on_its_thread_is_down() {
     fake.during = Box::new(|| panic!("told to"));
     let mut bench = Bench::new(vec![(fake.boxed(), fixed(1))]);
     bench.run();
-    // Its thread ends some time after the read was asked for.
+    // The thread ends some time after the read was requested.
     for _ in 0..3000 {
         bench.step();
         if bench.report("a").last_error.is_some() {
@@ -444,7 +444,7 @@ fn a_source_that_panics_on_its_thread_is_down() {
     assert!(report.last_error.unwrap().contains("thread has ended"));
 }
 
-/// Nothing of it is down: an interface that is not there has not failed.
+/// No source of the machine is down: an absent interface is no failure.
 #[test]
 fn all_sources_of_an_empty_machine() {
     let config = Tree::of("empty").config();
@@ -476,7 +476,7 @@ fn the_end_does_not_wait_for_a_hung_read() {
     drop(go);
 }
 
-/// Those of which this machine has the interface.
+/// The sources whose interfaces this machine has.
 const HERE: [&str; 8] = [
     "disk",
     "filesystem",
@@ -496,7 +496,7 @@ fn all_sources_of_a_machine() {
     for (name, poll) in &mut config.poll {
         poll.enabled = Some(HERE.contains(&name.as_str()));
     }
-    // With a root of its own, a mount is the directory of its name there.
+    // With a root other than `/`, a mount is the directory of its name below that root.
     std::fs::create_dir_all(tree.path().join("scratch")).unwrap();
     let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));
     let (wake, woken) = sync_channel(64);
@@ -506,7 +506,7 @@ fn all_sources_of_a_machine() {
     poller.run_due(&mut map);
     let scratch =
         "filesystem.responding.flag{device=mapper/vg-scratch,fstype=xfs,mount=/scratch,tier=nvme}";
-    // Slow sources hand over in any order.
+    // Slow sources hand over their results in any order.
     while map.newest(scratch).is_none() {
         woken.recv_timeout(PATIENCE).unwrap();
         poller.run_due(&mut map);

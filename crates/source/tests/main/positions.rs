@@ -1,4 +1,4 @@
-//! Samples of open files: positions that move, what they are called, and what is broken.
+//! Tests of samples of open files: positions that move, names of the files, and broken files.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use barograph_source::SourcesConfig;
 
 use crate::support::{Reader, Tree, source};
 
-/// A process in a tree: what it has open, and where it is in it.
+/// Adds an open file of a process and its position to a tree.
 fn open_file(tree: &Tree, pid: u32, fd: u32, target: &Path, position: u64) {
     let fds = tree.path().join(format!("proc/{pid}/fd"));
     std::fs::create_dir_all(&fds).unwrap();
@@ -32,11 +32,11 @@ fn positions_that_move_make_extents_hot() {
         reader.read_after(0).unwrap();
     };
     at(0, 0);
-    // From one extent into the next; the other file stays in its first.
+    // From one extent to the next; the other file stays in its first extent.
     at(MIB + 1, 4096);
     at(2 * MIB, 8192);
     at(2 * MIB, 12_288);
-    // Back to the beginning is no access.
+    // A move back to the beginning is no access.
     at(0, 0);
     let hot = |rank: u32| {
         let number = |fact: &str| reader.number(&format!("file_trace.hot.{fact}{{rank={rank}}}"));
@@ -102,10 +102,10 @@ fn reads_of_few_files_each_come_round_to_all() {
         samples.push(reader.number("file_trace.samples.count").unwrap());
     }
     assert_eq!(samples, [4.0, 8.0, 10.0, 14.0, 18.0, 20.0, 24.0, 28.0]);
-    // Each was seen twice at least, and had moved.
+    // Each file was seen at least twice and had moved.
     assert!(reader.number("file_trace.moves.count").unwrap() >= 5.0);
 
-    // One process with more than a read looks at.
+    // One process with more files than one poll looks at.
     for fd in 3..13 {
         open_file(&tree, 3, fd, &a, 0);
     }
@@ -151,7 +151,7 @@ fn broken_fdinfo_is_no_position() {
     reader.read().unwrap();
 }
 
-/// This process is left out, so another one reads a file.
+/// This process is excluded, so another one reads a file.
 #[test]
 fn a_process_of_this_machine() {
     let mut config = SourcesConfig::default();
@@ -160,7 +160,7 @@ fn a_process_of_this_machine() {
         ..Default::default()
     };
     config.poll.insert("file_trace".to_owned(), on);
-    // A machine may run many, and one read must come to this one.
+    // A machine may run many processes, and one poll must reach this one.
     config.file_trace.processes_max = usize::MAX;
     config.file_trace.files_max = usize::MAX;
     config.file_trace.ranks = 128;
@@ -174,7 +174,7 @@ fn a_process_of_this_machine() {
         .spawn()
         .unwrap();
     reader.read_after(0).unwrap();
-    // The position belongs to the open file, which both have.
+    // The position belongs to the open file, which both processes share.
     std::io::Seek::seek(&mut &input, std::io::SeekFrom::Start(4096)).unwrap();
     reader.read_after(0).unwrap();
     let _ = other.kill();

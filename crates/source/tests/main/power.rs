@@ -1,5 +1,5 @@
-//! Power, the clock and the way to peers: values computed by hand, rights that are missing, sensors
-//! that come and go, and real sockets.
+//! Tests of power, the clock and round trips to peers: values computed by hand, missing rights,
+//! sensors that come and go, and real sockets.
 
 use std::net::TcpListener;
 
@@ -9,7 +9,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use crate::support::{Reader, Tree, source};
 
-/// On a machine that has what `files` say.
+/// A machine with these files.
 fn tree(files: &[(&str, &str)]) -> Tree {
     let tree = Tree::of("empty");
     for (path, text) in files {
@@ -18,7 +18,7 @@ fn tree(files: &[(&str, &str)]) -> Tree {
     tree
 }
 
-/// One power zone.
+/// Adds one power zone.
 fn zone(tree: &Tree, directory: &str, name: &str, energy_uj: u64) {
     let path = |file: &str| format!("sys/class/powercap/{directory}/{file}");
     tree.write(&path("name"), format!("{name}\n"));
@@ -58,10 +58,10 @@ fn packages_and_their_memory_make_the_node() {
     close(watts("package-0"), 185.3);
     close(watts("package-0/core"), 120.4);
     close(watts("package-1"), 150.0);
-    // 90.25 J are 90.2 where the second began at a whole tenth.
+    // 90.25 J count as 90.2 J if the second began at a whole tenth.
     close(watts("package-1/core"), 90.2);
     close(watts("package-1/dram"), 16.3);
-    // It went round: 65 712.999613 - 65 700 + 5.400387 = 18.4 J.
+    // The counter wrapped: 65 712.999613 - 65 700 + 5.400387 = 18.4 J.
     close(watts("package-0/dram"), 18.4);
     close(
         reader.number("power.energy.joules{zone=package-0/dram}"),
@@ -89,14 +89,14 @@ fn psys_covers_the_packages_and_a_meter_covers_all() {
 
     tree.write("sys/class/hwmon/hwmon2/name", "power_meter\n");
     tree.write("sys/class/hwmon/hwmon2/power1_average", "123456789\n");
-    // New sensors are looked for every half minute.
+    // New sensors are found by a scan every half minute.
     for _ in 0..30 {
         reader.read().unwrap();
     }
     close(reader.number("power.node.watts"), 123.456789);
     assert_eq!(text(&reader, "power.node.source.name"), "power_meter");
 
-    // Of two meters it is not known whether one is behind the other.
+    // Of two meters it is unknown whether one is behind the other.
     tree.write("sys/class/hwmon/hwmon3/name", "power_meter\n");
     tree.write("sys/class/hwmon/hwmon3/power1_average", "5000000\n");
     for _ in 0..30 {
@@ -177,7 +177,7 @@ fn no_more_than_a_reading_a_second_however_often_it_is_read() {
     assert_eq!(published, 11);
 }
 
-/// Runs a test as one who may not pass over the modes of files, whoever runs it.
+/// Runs a test without the capability to ignore the modes of files, even if it runs as root.
 fn without_privilege(test: impl FnOnce()) {
     let before = capabilities(None).unwrap();
     let empty = CapabilitySet::empty();
@@ -217,7 +217,7 @@ fn counters_for_root_only_are_reported_and_no_fault() {
         missing.remedy.contains("CAP_DAC_READ_SEARCH"),
         "{missing:?}"
     );
-    // Given the right, it is seen at the next look for zones.
+    // When the right is given, it is noticed at the next scan for zones.
     mode(0o400);
     for _ in 0..32 {
         reader.read().unwrap();
@@ -255,7 +255,7 @@ fn zones_come_and_go_and_their_names_stay_apart() {
         reader.read().unwrap();
     }
     assert!(reader.streams("intel-rapl").is_empty());
-    // A package that is offline gives an error for its counter; another stays as it is.
+    // The counter of an offline package gives an error; another package is not affected.
     zone(&tree, "intel-rapl:2", "package-2", 3_000_000);
     zone(&tree, "intel-rapl:2", "x".repeat(600).as_str(), 3_000_000);
     for _ in 0..31 {
@@ -344,7 +344,7 @@ fn a_clock_that_chrony_keeps() {
     close(reader.number("clock.time.seconds"), 1_700_000_000.0);
     let error = f64::from(reader.get("clock.time.seconds").unwrap().error);
     assert!((634.8e-6..635.1e-6).contains(&error), "{error}");
-    // -0.000041250 slow is ahead.
+    // "-0.000041250 slow" means ahead.
     close(reader.number("clock.offset.seconds"), 41.25e-6);
     // 0.000041250 + 0.000187330 + 0.000812440 / 2
     close(reader.number("clock.error.max.seconds"), 634.8e-6);
@@ -399,11 +399,11 @@ fn a_clock_of_which_only_the_kernel_knows() {
     let tree = Tree::of("nvme-four");
     let mut reader = Reader::new(tree.source("clock"));
     reader.read().unwrap();
-    // -183512 ns to be added: ahead.
+    // -183512 ns have to be added: the clock is ahead.
     close(reader.number("clock.offset.seconds"), 183.512e-6);
     close(reader.number("clock.error.max.seconds"), 0.2645);
     close(reader.number("clock.error.estimated.seconds"), 850e-6);
-    // -834123 / 65536 ppm are added.
+    // -834123 / 65536 ppm are added to the frequency.
     close(
         reader.number("clock.frequency.ratio"),
         834_123.0 / 65_536.0 * 1e-6,
@@ -415,7 +415,8 @@ fn a_clock_of_which_only_the_kernel_knows() {
     );
 }
 
-/// Whatever keeps it: this machine's clock has a time, and the kernel knows whether it is kept.
+/// This machine's clock has a time, and the kernel knows whether it is synchronized, by any
+/// program.
 #[test]
 fn the_clock_of_this_machine() {
     let mut reader = Reader::new(source(&SourcesConfig::default(), "clock"));
@@ -472,10 +473,10 @@ fn peers_that_listen_and_peers_that_refuse() {
     assert!(report.missing.is_empty());
 }
 
-/// In a network of its own, in which not even the loopback interface is up.
+/// Runs in a network namespace in which not even the loopback interface is up.
 #[test]
 fn peers_without_a_way_to_them_are_counted() {
-    // The thread keeps the namespace, so it is not one of the test's.
+    // The thread keeps the namespace, so it is not one of the test harness.
     let network = std::thread::spawn(|| {
         #[expect(
             deprecated,
@@ -528,7 +529,7 @@ fn without_the_right_to_echo_it_is_said_once() {
         let mut reader = Reader::new(source(&config, "peer"));
         reader.read().unwrap();
         let report = reader.source.report();
-        // Some systems let everyone.
+        // Some systems permit it to everyone.
         if reader.names.is_empty() {
             assert_eq!(report.missing.len(), 1, "{report:?}");
             assert!(

@@ -1,5 +1,5 @@
-//! Processes: who is among the greatest and for how long, what is said of those that are not seen,
-//! and a writer on the machine that runs the tests.
+//! Tests of processes: the choice of the greatest, how long they keep their streams, the report
+//! about processes that are not seen, and a writer on the machine that runs the tests.
 
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use barograph_source::{ProcessConfig, SourcesConfig};
 use crate::jobs::missing;
 use crate::support::{Reader, Tree, source};
 
-/// A process that has moved so much, and began so many ticks after the start of the machine.
+/// Adds a process with its bytes moved, and its start in ticks since boot.
 fn process(tree: &Tree, pid: u32, command: &str, start: u64, read: u64, write: u64) {
     let stat = format!("{pid} ({command}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 9 9\n");
     let io = format!("read_bytes: {read}\nwrite_bytes: {write}\ncancelled_write_bytes: 0\n");
@@ -55,7 +55,7 @@ fn the_greatest_have_streams_and_keep_them_for_a_while() {
         reader.number("process.read.bytes_per_second{command=p,pid=8}"),
         Some(800.0)
     );
-    // Outdone by two others: now four have streams, and the idle two for some scans more.
+    // Two other processes overtake them: now four have streams, the idle two for some more scans.
     process(&tree, 1, "p", 1, 1_000_000, 0);
     process(&tree, 2, "p", 1, 200, 5);
     for scan in 0..=16 {
@@ -71,7 +71,7 @@ fn the_greatest_have_streams_and_keep_them_for_a_while() {
             );
         }
     }
-    // However many take turns, no more than four times `top` have streams.
+    // Even if many processes take turns, at most four times `top` have streams.
     for turn in 0..6 {
         for pid in 1..=8 {
             let read = 2_000_000 + turn * 10 * u64::from(pid == turn as u32 + 1);
@@ -95,7 +95,7 @@ fn a_number_that_is_used_again_is_another_process() {
         reader.number("process.read.bytes_per_second{command=a,pid=7}"),
         Some(1000.0)
     );
-    // Its counters are above those of the one before, and still its own.
+    // The counters are greater than those of the process before, but belong to the new one.
     process(&tree, 7, "a", 900, 2500, 0);
     reader.read().unwrap();
     assert_eq!(
@@ -103,7 +103,7 @@ fn a_number_that_is_used_again_is_another_process() {
         Some(2500.0)
     );
     std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();
-    // A process that began since counts from its beginning.
+    // A process that began since the last scan counts from its beginning.
     process(&tree, 8, "c", 950, 300, 0);
     reader.read().unwrap();
     assert!(reader.streams("pid=7").is_empty());
@@ -138,7 +138,7 @@ fn a_process_that_takes_another_name_is_counted_once() {
         let command = if at > 1 { "fio" } else { "sh" };
         process(&tree, 10, command, 60, at * 512, 0);
         reader.read().unwrap();
-        // One stream for each process, whatever it calls itself, and the sum is what was written.
+        // Each process has one stream, whatever its name, and the sum is right.
         assert_eq!(
             reader.streams("process.write.bytes{"),
             [
@@ -218,7 +218,7 @@ fn rings_are_counted_when_asked_for() {
         "proc/1/fdinfo/5",
         "pos:\t0\nSqMask:\t0x7\nSqHead:\t4\nSqTail:\t6\nCqMask:\t0xf\nCqHead:\t1\nCqTail:\t4\n",
     );
-    // The kernel leaves the marks out while the ring is locked.
+    // The kernel omits these lines while the ring is locked.
     tree.write("proc/1/fdinfo/6", "pos:\t0\n");
     let mut reader = processes(
         &tree,
@@ -242,13 +242,13 @@ fn rings_are_counted_when_asked_for() {
 }
 
 /// A child writes a known number of bytes to a real file; `procfs` reads its counters before and
-/// after us.
+/// after the source.
 #[test]
 fn a_writer_on_this_machine() {
     const BYTES: usize = 4 << 20;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = format!("of={}", dir.path().join("f").display());
-    // It waits for the rest of its input, and lives until we close it.
+    // The child waits for the rest of its input, until the test closes it.
     let mut child = Command::new("dd")
         .args([
             &file,
@@ -300,7 +300,7 @@ fn a_writer_on_this_machine() {
             (BYTES as f64..1.25 * BYTES as f64).contains(&ours),
             "{ours}"
         );
-        // Since the first read, before which it may have made its file.
+        // The rate counts from the first poll; the child may have created its file before.
         let rate = get("write.bytes_per_second").unwrap();
         assert!((BYTES as f64..=ours).contains(&rate), "{rate} of {ours}");
         assert_eq!(get("cancelled.bytes"), Some(0.0));
@@ -319,7 +319,7 @@ fn all_processes_of_this_machine() {
     reader.read().unwrap();
     let after = count();
     let ours = reader.number("process.all.count").unwrap();
-    // Others come and go meanwhile.
+    // Other processes come and go in the meantime.
     let slack = 50.0;
     assert!(before.min(after) - slack <= ours && ours <= before.max(after) + slack);
     let unreadable = reader.number("process.unreadable.count").unwrap();

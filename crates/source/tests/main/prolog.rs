@@ -1,4 +1,4 @@
-//! Slurm's prolog and epilog, run by the shell as Slurm runs them, and read by the source.
+//! Tests of Slurm's prolog and epilog, run by the shell as Slurm runs them, and read by the source.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::jobs::{NOTES, text};
 use crate::support::{Reader, Tree};
 
-/// Runs a script of `etc/slurm` as Slurm does: with nothing in its environment but what is given.
+/// Runs a script of `etc/slurm` as Slurm does: with only the given environment.
 fn script(name: &str, directory: &Path, environment: &[(&str, &str)]) -> Output {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../etc/slurm");
     let mut command = Command::new("/bin/sh");
@@ -86,7 +86,7 @@ fn the_prolog_writes_what_the_source_reads_and_the_epilog_removes_it() {
     assert_eq!(names(&notes), [Path::new("4712")]);
     reader.read().unwrap();
     assert!(reader.streams("job=4711").is_empty());
-    // All that an old Slurm tells: there is a time, and nothing is made up.
+    // An old Slurm gives little: there is a time, and nothing else is invented.
     let known = reader.streams("job=4712");
     assert_eq!(
         known,
@@ -97,7 +97,7 @@ fn the_prolog_writes_what_the_source_reads_and_the_epilog_removes_it() {
     );
 }
 
-/// What may stand in any variable.
+/// Values that any variable may have.
 const ODD: &[&str] = &[
     "",
     " ",
@@ -208,7 +208,7 @@ fn the_prolog_writes_only_where_nobody_else_may() {
     std::fs::write(open.join("4711"), "not ours").unwrap();
     script("epilog.sh", &open, &PROLOG);
     assert!(open.join("4711").exists());
-    // What stands in the way is another's, and stays.
+    // A directory of another user is in the way, and stays.
     std::fs::create_dir(other.join("4711")).unwrap();
     std::fs::write(other.join("4711/kept"), "").unwrap();
     script("epilog.sh", &other, &PROLOG);

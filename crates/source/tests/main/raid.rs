@@ -1,4 +1,5 @@
-//! Arrays, btrfs, zfs and what file systems stand on: values computed by hand, and files that lie.
+//! Tests of arrays, btrfs, zfs and the devices below file systems: values computed by hand, and
+//! wrong files.
 
 use crate::support::{Reader, Tree};
 
@@ -110,7 +111,7 @@ fn arrays_come_go_rest_and_stop() {
     let tree = Tree::of("hdd-raid");
     let mut reader = Reader::new(tree.source("raid"));
     reader.read().unwrap();
-    // Recovered: nothing is under way, so there is no share of it.
+    // The rebuild is done: no action is in progress, so it has no progress.
     tree.write(&format!("{MD0}/sync_action"), "idle\n");
     tree.write(&format!("{MD0}/sync_completed"), "none\n");
     tree.write(&format!("{MD0}/sync_speed"), "none\n");
@@ -119,11 +120,11 @@ fn arrays_come_go_rest_and_stop() {
     numbers(&reader, &[("raid.replication.count{device=md0}", 3.0)]);
     texts(&reader, &[("raid.sync.action.name{device=md0}", "idle")]);
     assert!(reader.streams("sync.ratio").is_empty() && reader.streams("sync.bytes").is_empty());
-    // Broken.
+    // The array is broken.
     tree.write(&format!("{MD0}/array_state"), "broken\n");
     reader.read().unwrap();
     numbers(&reader, &[("raid.replication.count{device=md0}", 0.0)]);
-    // A member is removed, a second array is stopped.
+    // A member is removed, and a second array is stopped.
     let list = "Personalities : [raid6] \n\
         md0 : active raid6 sdf[5] sde[4] sdd[3] sdb[1] sda[0]\n      1 blocks [5/5] [UUUUU]\n\n\
         md7 : inactive sdx[0](S)\n      9 blocks super 1.2\n\nunused devices: <none>\n";
@@ -137,7 +138,7 @@ fn arrays_come_go_rest_and_stop() {
         "{:?}",
         reader.streams("md7")
     );
-    // A list that breaks off says nothing of what it does not name.
+    // A list that breaks off proves nothing about arrays that it does not name.
     tree.write("proc/mdstat", "Personalities : [raid6] \n");
     assert!(reader.read().is_err());
     assert!(!reader.streams("{device=md0}").is_empty());
@@ -165,7 +166,7 @@ fn bad_blocks_that_the_kernel_cut() {
         missing[0].what.contains("bad blocks of sda in md0"),
         "{missing:?}"
     );
-    // One that is only cut is not read.
+    // A list that is cut elsewhere is refused.
     for end in 1..24 {
         tree.write(&path, &full[..end]);
         let mut reader = Reader::new(tree.source("raid"));
@@ -174,7 +175,7 @@ fn bad_blocks_that_the_kernel_cut() {
         let lines = full[..end].matches('\n').count() as f64;
         assert_eq!(reader.number(stream), whole.then_some(8.0 * lines), "{end}");
     }
-    // Metadata without such a list.
+    // Metadata without a list of bad blocks.
     tree.write(&format!("{MD0}/metadata_version"), "0.90\n");
     let mut reader = Reader::new(tree.source("raid"));
     reader.read().unwrap();
@@ -227,7 +228,7 @@ fn a_btrfs_mirror() {
     let member = format!("btrfs.member.corruption_errors.count{{filesystem={BTRFS},member=2}}");
     numbers(&reader, &[(&member, 6.0)]);
 
-    // A device is lost; the other's errors are not read yet.
+    // A device is missing; the errors of the other are not read yet.
     let mut reader = reader;
     let dir = format!("sys/fs/btrfs/{BTRFS}/devinfo");
     tree.write(&format!("{dir}/2/missing"), "1\n");
@@ -244,7 +245,7 @@ fn a_btrfs_mirror() {
             .contains("1 device of archive")
     );
 
-    // Unmounted: gone with the next look, which the failed read brings about.
+    // The file system is unmounted: it is gone at the next scan, which the failed read causes.
     std::fs::remove_dir_all(tree.path().join(format!("sys/fs/btrfs/{BTRFS}"))).unwrap();
     reader = Reader::new(tree.source("btrfs"));
     reader.read().unwrap();
@@ -313,7 +314,7 @@ fn a_zfs_pool() {
         "only an old zfs tells"
     );
 
-    // Degraded, a dataset renamed, and the kstat of an old zfs.
+    // The pool is degraded, a dataset is renamed, and there is the kstat of an old zfs.
     let top = "proc/spl/kstat/zfs/tank";
     tree.write(&format!("{top}/state"), "DEGRADED\n");
     let renamed = String::from_utf8(tree.read(&format!("{top}/objset-0x183"))).unwrap();
@@ -413,7 +414,7 @@ fn what_file_systems_stand_on() {
         "{missing:?}"
     );
 
-    // Remounted with another algorithm: the same streams go on.
+    // The file system is remounted with another algorithm: the streams continue.
     let mounts = String::from_utf8(tree.read("proc/self/mountinfo")).unwrap();
     tree.write(
         "proc/self/mountinfo",
@@ -424,7 +425,7 @@ fn what_file_systems_stand_on() {
     texts(&reader, &[(&archive("compression.name"), "lzo")]);
 }
 
-/// On the machine that runs the tests, whatever it has of these.
+/// On the machine that runs the tests, with any of these or none.
 #[test]
 fn the_real_machine_is_read_without_fault() {
     for name in ["raid", "btrfs", "zfs", "filesystem"] {
@@ -438,8 +439,8 @@ fn the_real_machine_is_read_without_fault() {
     }
 }
 
-/// Every file of the three sources, cut at every byte: nothing is said that the whole files do not
-/// say, but for the sums of lists of bad blocks, where a line that is gone is not missed.
+/// Every file of the three sources is cut at every byte: all values are those of the whole files,
+/// except sums of lists of bad blocks, where an absent line is not noticed.
 #[test]
 fn each_attribute_cut_at_every_byte() {
     let places = [

@@ -1,4 +1,5 @@
-//! NFS, Storage Scale and BeeGFS: values by hand, cuts at every line, and the `procfs` crate's word.
+//! Tests of NFS, Storage Scale and BeeGFS: values computed by hand, cuts at every line, and a
+//! comparison with the `procfs` crate.
 
 use std::io::BufRead as _;
 
@@ -33,7 +34,7 @@ fn nfs_by_hand() {
         home,
         &[
             ("nfs.read.bytes", 140_000_000.0),
-            // 60,000,000 through the cache and 2,000,000 past it.
+            // 60,000,000 through the cache and 2,000,000 with direct I/O.
             ("nfs.write.bytes", 62_000_000.0),
             ("nfs.application.read.bytes", 146_000_000.0),
             ("nfs.application.write.bytes", 62_000_000.0),
@@ -63,7 +64,7 @@ fn nfs_by_hand() {
         data,
         &[("nfs.read.bytes", 4096.0), ("nfs.other.ops", 4.0)],
     );
-    // UDP has no connections, version 1.0 no errors, and nothing was asked in that second.
+    // UDP has no connections, version 1.0 has no errors, and there was no request in that second.
     for absent in ["connects.count", "errors.count", "read.latency.seconds"] {
         assert!(
             reader.get(&format!("nfs.{absent}{{{data}}}")).is_none(),
@@ -103,7 +104,7 @@ fn nfs_as_the_procfs_crate_reads_it() {
     assert_eq!(compared, 2);
 }
 
-/// A mount whose block is cut says nothing, and the others what they say in the whole file.
+/// A mount whose block is cut gives no values, and the others give those of the whole file.
 #[test]
 fn nfs_cut_at_every_byte() {
     let tree = Tree::of(MACHINE);
@@ -132,7 +133,7 @@ fn nfs_cut_at_every_byte() {
     }
 }
 
-/// A broken file takes no stream away, and what was read before stays as it was.
+/// A broken file ends no stream, and values read before stay.
 #[test]
 fn nfs_of_a_broken_file_keeps_its_streams() {
     let tree = Tree::of(MACHINE);
@@ -198,7 +199,7 @@ fn beegfs_by_hand() {
     );
 }
 
-/// Recordings cut, in another language, with other columns, and answers that are none.
+/// Recordings that are cut, in another language, with other columns, or no answers at all.
 #[test]
 fn programs_that_say_something_else() {
     let cases: [(&str, &str, &[&str]); 2] = [
@@ -231,7 +232,7 @@ fn programs_that_say_something_else() {
         let whole = tree.read(&path);
         let mut reader = Reader::new(tree.source(source));
         reader.read().unwrap();
-        // The second gives the rates.
+        // The second poll gives the rates.
         reader.read().unwrap();
         let streams = reader.streams("");
         for text in wrong {
@@ -254,7 +255,7 @@ fn programs_that_say_something_else() {
     }
 }
 
-/// No file system mounted is no fault, and ends what was there.
+/// No mounted file system is no fault, and ends the streams.
 #[test]
 fn gpfs_without_a_mount() {
     let tree = Tree::of(MACHINE);

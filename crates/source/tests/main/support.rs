@@ -1,4 +1,4 @@
-//! Fixture trees in a temporary directory, a batch that remembers, and a sink that is a map.
+//! Fixture trees in a temporary directory, a reader that keeps the batch, and a sink that is a map.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use barograph_source::{
 };
 use rustix::io::Errno;
 
-/// Wall time of the first read of a test.
+/// Wall time of the first poll of a test.
 pub const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 
 /// The machines under `tests/fixtures`.
@@ -47,7 +47,7 @@ impl Tree {
         tree
     }
 
-    /// What the machine looks like one second later.
+    /// Changes the files to those one second later.
     pub fn advance(&self) {
         copy(&self.fixture.join("later"), self.path());
     }
@@ -66,7 +66,7 @@ impl Tree {
         std::fs::read(self.path().join(path)).unwrap()
     }
 
-    /// Every source, those that are usually off too.
+    /// The configuration with every source enabled, including those that are off by default.
     pub fn config(&self) -> SourcesConfig {
         let on = |name: String| {
             let enabled = Some(true);
@@ -89,7 +89,7 @@ impl Tree {
         }
     }
 
-    /// One source; file systems answer with made-up numbers.
+    /// Creates one source; file systems give made-up numbers.
     pub fn source(&self, name: &str) -> Box<dyn Source> {
         source(&self.config(), name)
     }
@@ -132,7 +132,8 @@ fn made_up_space() -> Arc<StatFn> {
     })
 }
 
-/// Files that are there already keep their inode, as those of `/proc` do for who holds them open.
+/// Copies files. Existing files keep their inode, like those of `/proc` for a process that holds
+/// them open.
 fn copy(from: &Path, to: &Path) {
     let Ok(entries) = std::fs::read_dir(from) else {
         return;
@@ -148,7 +149,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Reads a source again and again, and knows what each fact is.
+/// Polls a source repeatedly, and keeps the descriptors of its facts.
 pub struct Reader {
     pub source: Box<dyn Source>,
     pub batch: Batch,
@@ -166,7 +167,7 @@ impl Reader {
         }
     }
 
-    /// One read, one second after the last.
+    /// Polls one second after the last poll.
     pub fn read(&mut self) -> Result<(), SourceError> {
         self.read_after(NS_PER_S)
     }
@@ -176,7 +177,8 @@ impl Reader {
         self.reads += 1;
         self.batch.begin(at_ns);
         let result = self.source.read(START_NS + at_ns, &mut self.batch);
-        // Declared first: an id may be declared and retired in one read, but never the reverse.
+        // Declarations come first: an id may be declared and retired in one poll, but never the
+        // reverse.
         let declared: Vec<_> = self
             .batch
             .declared()
@@ -199,7 +201,7 @@ impl Reader {
         result
     }
 
-    /// The newest sample of a fact, as its descriptor reads: `disk.read.bytes{device=vda}`.
+    /// The newest sample of a fact, by its descriptor as text: `disk.read.bytes{device=vda}`.
     pub fn get(&self, stream: &str) -> Option<&Sample> {
         let id = self.names.iter().find(|(_, d)| d.to_string() == stream)?.0;
         self.batch
@@ -213,7 +215,7 @@ impl Reader {
         self.get(stream)?.value.as_f64()
     }
 
-    /// The live facts whose names match.
+    /// The live facts whose names contain `part`.
     pub fn streams(&self, part: &str) -> Vec<String> {
         let mut streams: Vec<_> = self
             .names
@@ -225,7 +227,7 @@ impl Reader {
         streams
     }
 
-    /// All samples, the report and the fault of the newest read.
+    /// All samples, the report and the fault of the newest poll.
     pub fn render(&self, result: Result<(), SourceError>, root: &Path) -> String {
         let mut lines: Vec<_> = self
             .batch
@@ -254,16 +256,16 @@ impl Reader {
     }
 }
 
-/// A sink that remembers everything.
+/// A sink that keeps everything.
 #[derive(Default)]
 pub struct Map {
     pub streams: BTreeMap<u32, (Descriptor, Vec<Sample>)>,
     pub intervals: BTreeMap<u32, i64>,
     pub retired: usize,
     next: u32,
-    /// How many streams it takes.
+    /// Most streams that it takes.
     pub room: Option<usize>,
-    /// What policies want, by stream.
+    /// The wishes of policies, by stream.
     pub wanted: BTreeMap<String, Wanted>,
     pub wishes: u64,
 }

@@ -1,5 +1,5 @@
-//! Traces of requests: counts worked out by hand, traces cut and broken, and this machine's own
-//! requests where tracing is allowed.
+//! Tests of traces of requests: counts computed by hand, traces that are cut and broken, and this
+//! machine's own requests if tracing is permitted.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -25,7 +25,7 @@ fn all(reader: &Reader) -> BTreeMap<String, f64> {
     named.filter_map(|(name, v)| Some((name, v?))).collect()
 }
 
-/// A quantile is as true as it is said to be.
+/// Checks that a quantile is as accurate as documented.
 fn check_latency(reader: &Reader, stream: &str, truth: f64) {
     let value = reader.number(stream).unwrap_or_else(|| panic!("{stream}"));
     let below = (truth - value) / truth;
@@ -79,7 +79,7 @@ fn what_the_events_of_a_recording_come_to() {
         number("block_trace.write.size.p50.bytes{device=nvme1n1}"),
         Some(65536.0)
     );
-    // 17 pairs, a discard and a flush of two events each, and one whose beginning was not seen.
+    // 17 pairs, a discard and a flush of two events each, and one end whose beginning was not seen.
     assert_eq!(number("block_trace.events.count"), Some(39.0));
     assert_eq!(number("block_trace.unmatched.count"), Some(1.0));
     assert_eq!(number("block_trace.lost.count"), Some(0.0));
@@ -104,9 +104,9 @@ fn what_a_loss_does_to_a_recording() {
     let number = |stream: &str| reader.number(stream);
     assert_eq!(number("block_trace.events.count"), Some(48.0));
     assert_eq!(number("block_trace.lost.count"), Some(12.0));
-    // What was under way at the loss, and its end.
+    // The requests in flight at the loss, and the end of one.
     assert_eq!(number("block_trace.unmatched.count"), Some(3.0));
-    // One second of a half-life of 60: what was ten is 9.89, and one came.
+    // After one second with a half-life of 60, ten are 9.89, and one was added.
     let (ops, error, _) = hot(&reader, "nvme0n1", 1).unwrap();
     assert_eq!((ops, error), (11.0, 1.0));
     check_latency(
@@ -126,11 +126,11 @@ fn hotness_follows_the_present_and_ends() {
     let mut reader = Reader::new(tree.source("block_trace"));
     reader.read().unwrap();
     tree.write(PIPE, "");
-    // After a half-life of quiet, half.
+    // After a half-life without requests, half is left.
     reader.reads += 59;
     reader.read().unwrap();
     assert_eq!(hot(&reader, "nvme0n1", 1).unwrap().0, 5.0);
-    // After twenty, devices are forgotten.
+    // After twenty half-lives, devices are forgotten.
     reader.reads += 1200;
     reader.read().unwrap();
     assert_eq!(reader.streams("device="), [] as [&str; 0]);
@@ -143,7 +143,7 @@ fn a_trace_cut_at_every_byte() {
     tree.advance();
     let whole = tree.read(PIPE);
     let read = |bytes: &[u8]| {
-        // A new file: a file system may write an old one out when it is cut.
+        // The file is new, because a file system may write an old one out when it is cut.
         std::fs::remove_file(tree.path().join(PIPE)).unwrap();
         tree.write(PIPE, bytes);
         let mut reader = Reader::new(tree.source("block_trace"));
@@ -207,7 +207,7 @@ fn by(command: &str, pid: u32, operation: &str, sectors: u64) -> String {
     )
 }
 
-/// Whose requests a device gets, by process, whatever its threads are called.
+/// The requests of a device by process, whatever the names of its threads.
 #[test]
 fn requests_have_issuers() {
     let tree = Tree::of("nvme-four");
@@ -234,7 +234,7 @@ fn requests_have_issuers() {
     assert_eq!(rate(&reader, "write", "fio", 7), Some(8192.0));
     assert_eq!(rate(&reader, "write", "dd", 9), Some(1024.0));
     assert_eq!(rate(&reader, "read", "dd", 9), Some(0.0));
-    // Of a crowd those who move the most have streams, and what was counted is not given to others.
+    // Of many processes, those that move the most have streams, and counts are not given to others.
     for pid in 100..300 {
         pipe.write_all(by("many", pid, "R", u64::from(pid)).as_bytes())
             .unwrap();
@@ -243,7 +243,7 @@ fn requests_have_issuers() {
     assert_eq!(rate(&reader, "read", "many", 299), Some(299.0 * 512.0));
     assert_eq!(reader.streams("process.read").len(), 8);
     assert_eq!(rate(&reader, "read", "fio", 7), None);
-    // Who is silent for a while is forgotten.
+    // A process that is silent for a while is forgotten.
     for _ in 0..12 {
         reader.read().unwrap();
     }
@@ -267,7 +267,7 @@ fn garbage_in_a_trace_is_a_fault_and_the_rest_is_read() {
         let mut reader = Reader::new(tree.source("block_trace"));
         let fault = reader.read().unwrap_err().to_string();
         assert!(fault.contains("left out: "), "{fault}");
-        // The longest took the line that followed it with it.
+        // The longest line took the next line with it.
         let events = reader.number("block_trace.events.count").unwrap();
         assert!(events >= 38.0, "{fault}: {events}");
         let text = "       a-1 [000] ..... 6.000000: block_rq_issue: 259,0 R 4096 () 18446744073709551615 + 4294967295 [a]\n";
@@ -308,7 +308,7 @@ fn devices_and_work_are_bounded() {
     while reader.number("block_trace.events.count") < Some(50_000.0) {
         reader.read_after(0).unwrap();
     }
-    // Each extent came once, and each could have come as often as all together by counters.
+    // Each extent had one request, but by its counter could have had as many as all together.
     let (ops, error, _) = hot(&reader, "8:0", 1).unwrap();
     assert!(
         ops <= 501.0 && f64::from(error) >= ops - 1.0,
@@ -320,7 +320,7 @@ fn devices_and_work_are_bounded() {
 fn lines_that_are_no_events_bound_a_read_too() {
     let tree = Tree::of("nvme-four");
     let event = "  a-1 [000] ..... 6.000000: block_rq_issue: 8,0 R 4096 () 8 + 8 [a]\n";
-    // Half a MiB that nobody understands, then an event.
+    // Half a MiB of lines that are not understood, then an event.
     tree.write(PIPE, "nothing of ours\n".repeat(1 << 15) + event);
     let mut config = tree.config();
     config.block_trace.events_max = 1000;
@@ -338,7 +338,7 @@ fn missing_of(reader: &Reader) -> Option<Missing> {
     reader.source.report().missing.into_iter().next()
 }
 
-/// Reads of a file past the page cache, each 4 KiB, all within one MiB of it.
+/// Reads a file with direct I/O, 4 KiB at a time, all within one MiB of it.
 fn read_directly(path: &Path, count: usize) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECT;
     let Ok(fd) = rustix::fs::open(path, flags, Mode::empty()) else {
@@ -388,7 +388,8 @@ fn this_machines_own_requests() {
     let tracefs = own.parent().unwrap().parent().unwrap().to_owned();
     assert!(own.is_dir());
 
-    // One whose agent is gone is removed when another agent starts, one of somebody else is not.
+    // An instance whose agent is gone is removed when another agent starts; that of another program
+    // is not.
     let left = tracefs.join("instances/barograph-4294967295-1-7");
     let foreign = tracefs.join(format!("instances/somebody-{}", std::process::id()));
     std::fs::create_dir(&left).unwrap();
@@ -413,7 +414,7 @@ fn this_machines_own_requests() {
             .max_by_key(|s| reader.number(s).unwrap() as u64);
         let hottest = hottest.expect("a hot extent");
         let ops = reader.number(&hottest).unwrap();
-        // The file's MiB may lie in two extents of the disk.
+        // The file's MiB may be in two extents of the disk.
         assert!(ops >= READS as f64 * 0.45, "{hottest}: {ops}");
         let device = hottest
             .split("device=")
@@ -444,7 +445,7 @@ fn this_machines_own_requests() {
     assert!(!own.exists(), "the instance is removed at the end");
 }
 
-/// More events than the smallest buffer holds: what is lost is counted, and nothing else is.
+/// There are more events than the smallest buffer holds: exactly the lost ones are counted as lost.
 #[test]
 fn what_this_machine_loses_is_counted() {
     const READS: usize = 8000;
@@ -478,7 +479,7 @@ fn what_this_machine_loses_is_counted() {
     std::fs::remove_file(&file).unwrap();
 }
 
-/// `/proc/diskstats` of one disk: so many reads, and for how long it was busy.
+/// `/proc/diskstats` of one disk with this number of reads and this busy time.
 fn diskstats(ops: u64, busy_ms: u64) -> String {
     format!(" 259 0 nvme0n1 {ops} 0 0 {busy_ms} 0 0 0 0 0 {busy_ms} {busy_ms}\n")
 }
@@ -492,7 +493,7 @@ fn request(at_us: u64, sector: u64) -> String {
     )
 }
 
-/// A tree whose one disk is traced in turns of 3 s.
+/// A tree whose only disk is traced in turns of 3 s.
 fn in_turns(core_percent: u64) -> (Tree, Reader) {
     let tree = Tree::of("nvme-four");
     tree.write(PIPE, "");
@@ -524,7 +525,7 @@ fn the_mode_auto_traces_while_a_disk_is_busy_and_ends_what_it_gave() {
     reader.read().unwrap();
     check_latency(&reader, P50, 500e-6);
     assert_eq!(number(&reader, "on.flag"), Some(1.0));
-    // The turn is over after 3 s, busy or not, and its values with it.
+    // The turn ends after 3 s, busy or not, and its values with it.
     let mut busy_ms = 1_100;
     for _ in 0..3 {
         busy_ms += 1_000;
@@ -535,7 +536,7 @@ fn the_mode_auto_traces_while_a_disk_is_busy_and_ends_what_it_gave() {
     assert_eq!(reader.streams("device="), [] as [&str; 0]);
     assert_eq!(number(&reader, "on.flag"), Some(0.0));
     assert_eq!(number(&reader, "turns.seconds"), Some(3.0));
-    // The next one comes a minute after the first began, not before.
+    // The next turn comes a minute after the first began, not before.
     for _ in 0..55 {
         busy_ms += 1_000;
         tree.write("proc/diskstats", diskstats(busy_ms, busy_ms));
@@ -554,12 +555,12 @@ fn the_mode_auto_traces_while_a_disk_is_busy_and_ends_what_it_gave() {
 fn the_mode_auto_leaves_off_what_it_cannot_pay() {
     let (tree, mut reader) = in_turns(1);
     let number = |reader: &Reader, stream: &str| reader.number(&format!("block_trace.{stream}"));
-    // More requests than 1 % of a core pays: not even begun.
+    // There are more requests than 1 % of a core can trace: no turn begins.
     tree.write("proc/diskstats", diskstats(100_000, 1_000));
     reader.read().unwrap();
     assert_eq!(number(&reader, "turns.count"), Some(0.0));
     assert_eq!(number(&reader, "unaffordable.count"), Some(1.0));
-    // Begun with few, and then they are many: what was paid for is read, and it ends.
+    // A turn begins with few requests, and then there are many: the budget is used up, and it ends.
     tree.write("proc/diskstats", diskstats(100_100, 2_000));
     reader.read().unwrap();
     assert_eq!(number(&reader, "turns.count"), Some(1.0));

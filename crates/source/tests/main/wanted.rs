@@ -1,4 +1,5 @@
-//! The poller under policies: what they want, between what sources and the budget bear.
+//! Tests of the poller under policies: the intervals that they want, limited by the sources and the
+//! budget.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,8 @@ fn wanted(wait_s: i64) -> Wanted {
     }
 }
 
-/// Source a is wanted so, and has a second between reads without; b is without a policy.
+/// Source a has a policy that wants this interval, and a second between polls without it; b has no
+/// policy.
 fn bench(wait_s: i64) -> Bench {
     let sources = vec![
         (Fake::new("a").boxed(), fixed(1)),
@@ -70,7 +72,7 @@ fn a_call_makes_a_source_due_at_once_but_no_sooner_than_it_bears() {
     bench.clock.advance(5 * NS_PER_S);
     bench.run();
     assert_eq!(bench.map.samples(A).len(), 1);
-    // Nobody is told: it is not asked for.
+    // Without a notice the poller does not ask for wishes.
     bench.map.wanted.insert(A.into(), wanted(0));
     bench.run();
     assert_eq!(bench.map.samples(A).len(), 1);
@@ -160,13 +162,13 @@ fn a_slow_source_waits_from_when_it_was_asked() {
     bench.run();
     read(&mut bench);
     assert_eq!(bench.map.interval(A), Some(20 * NS_PER_S));
-    // The deadlines of its fixed interval pass unused.
+    // The deadlines of the source's fixed interval pass unused.
     while bench.clock.monotonic_ns() < start_ns + 19 * NS_PER_S {
         assert_eq!(bench.step(), 0);
     }
     assert_eq!(bench.clock.monotonic_ns(), start_ns + 20 * NS_PER_S);
     begun.recv_timeout(PATIENCE).unwrap();
-    // A call while it reads changes nothing: what it wants is known after it.
+    // A request during a read changes nothing: the wanted interval is known after the read.
     bench.map.wishes += 1;
     bench.clock.advance(NS_PER_S / 2);
     bench.run();
@@ -200,7 +202,7 @@ fn what_fails_is_tried_again_as_often_as_it_bears() {
     }
 }
 
-/// A source whose reads take so many ms of the clock.
+/// A source whose reads take this many milliseconds of the clock.
 fn dear(
     name: &'static str,
     clock: &Arc<ManualClock>,
@@ -222,7 +224,7 @@ fn the_budget_is_kept_and_goes_where_it_buys_most() {
         ..wanted(0)
     };
     bench.map.wanted.insert(B.into(), rare);
-    // Until the first share is known they are read as wanted.
+    // Until the first share is known, the sources are polled as wanted.
     let start_ns = bench.clock.monotonic_ns() + 20 * NS_PER_S;
     while bench.clock.monotonic_ns() < start_ns {
         bench.step();
@@ -237,7 +239,7 @@ fn the_budget_is_kept_and_goes_where_it_buys_most() {
     let spent = (of_a + of_b) as f64 * 0.05 / 1000.0;
     assert!(spent <= 0.0105, "{spent}: {of_a} and {of_b}");
     assert!(spent >= 0.008, "{spent}: {of_a} and {of_b}");
-    // The root of nine.
+    // The square root of nine.
     let ratio = of_a as f64 / of_b as f64;
     assert!((2.5..=3.5).contains(&ratio), "{of_a} and {of_b}");
     let pace = bench.report("a").pace.unwrap();

@@ -1,6 +1,6 @@
-//! Which jobs have control groups on this node, and where.
+//! Finds the jobs that have control groups on this node, and the paths of the groups.
 //!
-//! Looked for only at the places where batch systems make them:
+//! Only the places where batch systems make such groups are searched:
 //! * Slurm, version 2: `system.slice/slurmstepd.scope/job_4711`, or `NODE_slurmstepd.scope` where
 //!   several slurmd share a machine, in whatever slice `CgroupSlice` names
 //!   (<https://slurm.schedmd.com/cgroup_v2.html>); version 1: `slurm/uid_1000/job_4711`, or
@@ -8,11 +8,11 @@
 //! * OpenPBS: `pbs_jobs.service/jobid/4711.server` in version 1 and `pbs_jobs.service/jobs/…` in
 //!   version 2 (its hook `pbs_cgroups`); `pbspro/…` in older releases
 //! * Torque: `torque/4711.server` (its `trq_cgroups.c`)
-//! * LSF: `lsf/CLUSTER/job.4711.…`; its manual names the controllers, not the path, which is what
-//!   sites report
+//! * LSF: `lsf/CLUSTER/job.4711.…`; its manual names the controllers but not the path, which is
+//!   taken from reports of sites
 //!
-//! A job's number is what the batch system calls it in the job's own environment, so that Lustre
-//! and NFS, which are told it there, call it the same.
+//! A job's number is the one that the batch system puts into the job's own environment. Lustre and
+//! NFS take it from there, so that all of them name a job alike.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,25 +21,26 @@ use barograph_model::Pattern;
 
 use crate::util::file::SysRoot;
 
-/// Most directories looked at in one read.
+/// Most directories looked at in one poll.
 const DIRECTORIES_MAX: usize = 16_384;
-/// Longest number of a job.
+/// Longest number of a job, in bytes.
 pub(super) const ID_BYTES_MAX: usize = 128;
 
-/// What a hierarchy of control groups tells.
+/// The counters that a hierarchy of control groups has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    /// Everything.
+    /// Version 2: all counters.
     V2,
     Memory,
     Blkio,
     Cpuacct,
     Pids,
-    /// Only which processes there are.
+    /// Only the list of processes.
     Other,
 }
 
-/// The hierarchies below `sys/fs/cgroup`, those of processes last: memory is asked first for them.
+/// The hierarchies of version 1 below `sys/fs/cgroup`. Those with only processes come last, so that
+/// processes are counted in the memory hierarchy if there is one.
 const V1: [(&str, Role); 8] = [
     ("memory", Role::Memory),
     ("blkio", Role::Blkio),
@@ -51,7 +52,8 @@ const V1: [(&str, Role); 8] = [
     ("devices", Role::Other),
 ];
 
-/// A batch system, the directories of its jobs, and how it names them.
+/// A batch system, the directories of its jobs, and the function that takes a job's number from a
+/// directory's name.
 type Place = (
     &'static str,
     &'static [&'static str],
@@ -74,21 +76,21 @@ const PLACES: [Place; 9] = [
 #[derive(Debug)]
 pub(super) struct Groups {
     pub(super) scheduler: &'static str,
-    /// At most one of a hierarchy and place; several slurmd may each have one.
+    /// At most one directory for each hierarchy and place; each of several slurmd may have its own.
     pub(super) directories: Vec<(Role, PathBuf)>,
 }
 
-/// What a look found.
+/// The result of one search.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) jobs: BTreeMap<String, Groups>,
-    /// The batch system whose groups are there, with or without jobs.
+    /// The batch system whose groups exist, with or without jobs.
     pub(super) scheduler: Option<&'static str>,
-    /// There were more directories than are looked at.
+    /// Whether there were more directories than are looked at.
     pub(super) cut: bool,
 }
 
-/// Looks at every place.
+/// Searches every place.
 pub(super) fn jobs(root: &SysRoot) -> Found {
     let mut found = Found::default();
     let mut left = DIRECTORIES_MAX;
@@ -132,7 +134,7 @@ fn hierarchies(root: &SysRoot) -> Vec<(Role, PathBuf)> {
     found
 }
 
-/// Follows a way of names and globs from a directory.
+/// Collects the directories that a path of names and globs leads to from `dir`.
 fn walk(dir: &Path, way: &[&str], left: &mut usize, places: &mut Vec<PathBuf>) {
     let Some((first, rest)) = way.split_first() else {
         places.push(dir.to_owned());
@@ -153,7 +155,7 @@ fn walk(dir: &Path, way: &[&str], left: &mut usize, places: &mut Vec<PathBuf>) {
     }
 }
 
-/// The directories in one, sorted; none if it is gone.
+/// The directories in `dir`, sorted; none if it is gone. Each takes one from `left`.
 pub(super) fn directories(dir: &Path, left: &mut usize) -> Vec<(String, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return Vec::new();
@@ -175,20 +177,20 @@ pub(super) fn directories(dir: &Path, left: &mut usize) -> Vec<(String, PathBuf)
     found
 }
 
-/// `job_4711`: also each element of an array and each part of a heterogeneous job has a number of
-/// its own.
+/// The number in `job_4711`. Each element of an array and each part of a heterogeneous job has a
+/// number of its own as well.
 fn slurm(name: &str) -> Option<&str> {
     let id = name.strip_prefix("job_")?;
     let digits = (1..=20).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_digit());
     digits.then_some(id)
 }
 
-/// `4711.server` or `4711[3].server`.
+/// The number in `4711.server` or `4711[3].server`, which is the whole name.
 fn pbs(name: &str) -> Option<&str> {
     (name.starts_with(|c: char| c.is_ascii_digit()) && is_id(name)).then_some(name)
 }
 
-/// `job.4711.20814.1763750000`: number, process, time.
+/// The number in `job.4711.20814.1763750000`, which is number, process and time.
 fn lsf(name: &str) -> Option<&str> {
     let id = name.strip_prefix("job.")?;
     let id = &id[..id.find('.').unwrap_or(id.len())];

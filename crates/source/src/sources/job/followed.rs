@@ -1,4 +1,4 @@
-//! One job that is followed: what is known of it, and its streams.
+//! One job that is followed: its description, its resource usage and its streams.
 
 use crate::Batch;
 use crate::fact::FactSet;
@@ -12,21 +12,21 @@ use super::queue::Queued;
 use super::usage::Usage;
 use super::{DeviceFact, Fact, ON_DEVICE};
 
-/// How often one job is asked for before it is taken that Slurm does not tell.
+/// Most questions about one job; after them Slurm is taken not to know it.
 const ASKS_MAX: u32 = 3;
 
-/// What all jobs are put with.
+/// The values that the streams of all jobs need in one poll.
 pub(super) struct Putting<'a> {
     pub(super) now_ns: i64,
-    /// How often jobs are read.
+    /// The interval between polls.
     pub(super) every_ns: i64,
-    /// Whether `squeue` is asked always, and has answered of late.
+    /// Whether `squeue` is always asked and has answered recently.
     pub(super) by_queue: bool,
     pub(super) devices: &'a Devices,
     pub(super) room: &'a mut Room,
 }
 
-/// A job, and what is known of it.
+/// A job and its known data.
 pub(super) struct Job {
     id: String,
     pub(super) scheduler: Option<&'static str>,
@@ -42,7 +42,7 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(id: &str) -> Option<Self> {
-        // Numbers of jobs are short enough for a label: `find::is_id`.
+        // A job's number is short enough for a label: see `find::is_id`.
         let facts = FactSet::labelled([("job", id.to_owned())]).ok()?;
         Some(Self {
             id: id.to_owned(),
@@ -58,12 +58,13 @@ impl Job {
         })
     }
 
-    /// Whether nobody has said whose it is.
+    /// Whether the job's owner is unknown.
     pub(super) fn is_stranger(&self) -> bool {
         self.queued.is_none() && self.note.as_ref().is_none_or(|note| note.user.is_none())
     }
 
-    /// Whether `squeue` may know more: of Slurm, undescribed, and not asked for too often.
+    /// Whether `squeue` may know more about the job: it is a job of Slurm, is not yet fully
+    /// described, and was not asked about too often.
     pub(super) fn is_unknown(&self) -> bool {
         let lacks =
             |note: &Note| note.user.is_none() || note.nodes.is_none() || note.tasks.is_none();
@@ -72,7 +73,7 @@ impl Job {
         slurm && !told && self.asked < ASKS_MAX
     }
 
-    /// Ends all its streams.
+    /// Ends all streams of the job.
     pub(super) fn retire(&mut self, batch: &mut Batch) {
         self.facts.retire(batch);
         self.by_device.retire(batch);
@@ -97,7 +98,7 @@ impl Job {
             }
             None => self.facts.retire_one(batch, Fact::State),
         }
-        // Given back, since the report asks what is known of it.
+        // Taken out and given back: the report needs it later.
         match self.usage.take() {
             Some(usage) => {
                 self.put_usage(batch, &usage, with);
@@ -191,7 +192,7 @@ impl Job {
         }
     }
 
-    /// Its groups are gone, only its note is left.
+    /// Ends the streams of a job whose groups are gone and of which only the note is left.
     fn retire_usage(&mut self, batch: &mut Batch) {
         const OF_GROUPS: [Fact; 10] = [
             Fact::Processes,

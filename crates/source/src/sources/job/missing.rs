@@ -1,4 +1,4 @@
-//! What the report says is missing, why, and what would help.
+//! The missing data of jobs that the report lists, with reasons and remedies.
 
 use crate::Missing;
 use crate::report::counted;
@@ -9,7 +9,7 @@ use super::usage::{BELOW_MAX, Usage};
 use super::{Jobs, Squeue, note};
 
 impl Jobs {
-    /// After a read.
+    /// Lists everything that is missing after a poll.
     pub(super) fn explain(&self, found: &Found, notes_missing: Option<Missing>) -> Vec<Missing> {
         let mut missing = Vec::new();
         if self.scheduler.is_none() && !self.prolog && self.jobs.len() == 0 {
@@ -71,7 +71,7 @@ impl Jobs {
         missing
     }
 
-    /// Bytes of the node's own devices; `blind`: of how many jobs none are known.
+    /// Missing bytes of the node's own devices; `blind` is the number of jobs that have none.
     fn explain_local(&self, found: &Found, blind: usize) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut groups = found.jobs.values().flat_map(|groups| &groups.directories);
@@ -98,7 +98,7 @@ impl Jobs {
         missing
     }
 
-    /// Jobs of which only the groups are known.
+    /// Jobs whose control groups are known but not their owner.
     fn explain_strangers(&self) -> Option<Missing> {
         let strangers = self
             .jobs
@@ -136,7 +136,7 @@ impl Jobs {
     }
 }
 
-/// As the end of a sentence that begins with `squeue`.
+/// Phrases a refusal as the end of a sentence that begins with `squeue`.
 fn phrase(refusal: &str) -> String {
     match ["is ", "was ", "took "]
         .iter()

@@ -1,8 +1,8 @@
-//! What a prolog wrote of a job: `etc/slurm/prolog.sh` writes a file `KEY=VALUE` a line for each
-//! job of this node, `etc/slurm/epilog.sh` removes it.
+//! Notes about jobs: `etc/slurm/prolog.sh` writes a file with one `KEY=VALUE` per line for each job
+//! of this node, and `etc/slurm/epilog.sh` removes it.
 //!
-//! The directory is root's alone. It is not below the agent's run directory: whoever runs as the
-//! agent could put a link there, for root's prolog to follow.
+//! Only root may write to the directory. It is not below the agent's run directory, because a
+//! process that runs as the agent could put a link there for root's prolog to follow.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,12 +16,12 @@ use crate::util::parse::{cut, escape, lines, number};
 
 use super::find::{Found, is_id};
 
-/// Below the root.
+/// The directory of notes, relative to the root of the source.
 pub(super) const DIRECTORY: &str = "run/barograph-jobs";
-/// Most files looked at, besides those of jobs that have control groups.
+/// Most files read, not counting those of jobs that have control groups.
 const FILES_MAX: usize = 4096;
 
-/// What is known of one job.
+/// The contents of one note.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) user: Option<String>,
@@ -37,13 +37,13 @@ pub(super) struct Note {
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) jobs: BTreeMap<String, Note>,
-    /// Whether the directory is there: a prolog has been at work.
+    /// Whether the directory exists, so that a prolog has run here.
     pub(super) there: bool,
     pub(super) missing: Option<Missing>,
 }
 
 impl Notes {
-    /// Those of the jobs that were found are read however many others there are.
+    /// Reads the notes. Those of the jobs in `found` are read even if there are too many others.
     pub(super) fn read(
         root: &SysRoot,
         found: &Found,
@@ -96,7 +96,7 @@ impl Notes {
     }
 
     fn take(&mut self, dir: &Path, name: &str, bytes: &mut Vec<u8>, faults: &mut Faults) {
-        // What begins with a dot is still being written.
+        // A file whose name begins with a dot is still being written.
         if !is_id(name) {
             return;
         }
@@ -107,7 +107,7 @@ impl Notes {
                 bad.report(&path, faults);
                 self.jobs.insert(name.to_owned(), note);
             }
-            // The job ended meanwhile.
+            // The job ended in the meantime.
             Err(fault) if fault.is_absent() => {}
             Err(fault) => faults.add(fault),
         }
@@ -121,9 +121,9 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Takes away the notes of jobs whose groups are gone: these jobs ended, whether or not an epilog
-    /// ever removes their notes. How many there are. A note that was written anew, for a job that
-    /// was queued again, stays.
+    /// Removes the notes of jobs whose groups are gone: these jobs ended, whether or not an epilog
+    /// ever removes their notes. Returns how many were removed. A note that was written anew, for a
+    /// job that was queued again, stays.
     pub(super) fn leave_out_ended(&mut self, found: &Found, notes: &mut Notes) -> usize {
         self.notes
             .retain(|id, note| notes.jobs.get(id) == Some(note));
@@ -134,7 +134,7 @@ impl Past {
                 self.notes.insert(id.clone(), note.clone());
             }
         }
-        // Groups that were not looked at are not gone.
+        // If the search was cut, groups may exist that it did not reach.
         if found.cut {
             return 0;
         }
@@ -150,7 +150,7 @@ fn is_roots(uid: u32, mode: u32) -> bool {
     uid == 0 && mode & 0o022 == 0
 }
 
-/// Unknown keys are others' business; of a key that is there twice the first counts.
+/// Parses a note. Unknown keys are ignored; of a key that is there twice, the first counts.
 fn parse(bytes: &[u8]) -> (Note, BadLines) {
     let mut note = Note::default();
     let mut bad = BadLines::default();
@@ -168,7 +168,7 @@ fn parse(bytes: &[u8]) -> (Note, BadLines) {
 fn take(note: &mut Note, line: &[u8]) -> Option<()> {
     let at = line.iter().position(|b| *b == b'=')?;
     let (key, value) = (&line[..at], &line[at + 1..]);
-    // The prolog was not told.
+    // The prolog did not know the value.
     if value.is_empty() {
         return Some(());
     }

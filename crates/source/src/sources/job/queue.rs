@@ -1,10 +1,10 @@
-//! The queue of Slurm as `squeue` prints it (squeue(1)), for what control groups do not know: whose
-//! a job is, its nodes, its tasks.
+//! The queue of Slurm as `squeue` prints it (squeue(1)). It gives the facts that control groups do
+//! not have: the owner of a job, its nodes and its tasks.
 //!
-//! `--Format` with a width for each field cuts and pads every one of them to that width, in all
-//! releases, so a line is taken apart by position and no user's text can pass for another field.
-//! A text as wide as its field may have been cut, and counts as unknown. Names and command lines of
-//! jobs are not asked for.
+//! `--Format` with a width for each field cuts and pads every field to that width, in all releases.
+//! A line is therefore split by position, and no user's text can pass for another field. A text as
+//! wide as its field may have been cut, and counts as unknown. Names and command lines of jobs are
+//! not requested.
 
 use crate::error::BadLines;
 use crate::util::command::{Commands, Program, Refusal};
@@ -21,7 +21,7 @@ const SQUEUE: Program = Program {
     ],
 };
 
-/// Fields and their widths; the test of lengths below keeps the argument the same.
+/// Widths of the fields in bytes; a test below checks that they are the same in the argument.
 const WIDTHS: [usize; 11] = [20, 20, 20, 20, 64, 64, 64, 12, 12, 12, 24];
 const FORMAT: &str = "--Format=JobID:20,ArrayJobID:20,ArrayTaskID:20,State:20,UserName:64,Account:64,Partition:64,NumNodes:12,NumCPUs:12,NumTasks:12,StartTime:24";
 const LINE_BYTES: usize = 332;
@@ -29,11 +29,11 @@ const LINE_BYTES: usize = 332;
 /// One job of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Queued {
-    /// Of its own also as part of an array or of a heterogeneous job.
+    /// The number of the job; elements of an array and parts of a heterogeneous job have their own.
     pub(super) id: String,
     /// The array and its index there, like `4711_3`.
     pub(super) array: Option<String>,
-    /// In lower case.
+    /// The state in lower case.
     pub(super) state: String,
     pub(super) user: Option<String>,
     pub(super) account: Option<String>,
@@ -44,13 +44,13 @@ pub(super) struct Queued {
     pub(super) start_s: Option<u64>,
 }
 
-/// The jobs that run on this node, by Slurm's word.
+/// Asks Slurm for the jobs that run on this node.
 pub(super) fn ask(commands: &Commands, node: &str) -> Result<(Vec<Queued>, BadLines), Refusal> {
     let nodes = format!("--nodelist={node}");
     let arguments = [
         "--noheader",
         "--local",
-        // Without it 2048 processors are "2K".
+        // Without this option 2048 processors are printed as "2K".
         "--noconvert",
         "--states=RUNNING,SUSPENDED,COMPLETING",
         &nodes,
@@ -60,7 +60,7 @@ pub(super) fn ask(commands: &Commands, node: &str) -> Result<(Vec<Queued>, BadLi
     Ok(parse(&text))
 }
 
-/// Lines that are not as documented are left out and said.
+/// Parses the lines of `squeue`. Lines that are not as documented are left out and reported.
 fn parse(text: &[u8]) -> (Vec<Queued>, BadLines) {
     let mut jobs = Vec::new();
     let mut bad = BadLines::default();
@@ -118,8 +118,8 @@ fn job(line: &[u8]) -> Option<Queued> {
     })
 }
 
-/// A number, or none where Slurm says that there is none. One that fills its field may be the
-/// beginning of another.
+/// Parses a number; the inner `None` means that Slurm gives none. A number that fills its field is
+/// refused, since it may be the beginning of a longer one.
 fn count(field: &[u8]) -> Option<Option<u64>> {
     match field.strip_suffix(b" ")?.trim_ascii() {
         word if is_unknown(word) => Some(None),
@@ -131,7 +131,7 @@ fn is_unknown(word: &[u8]) -> bool {
     matches!(word, b"" | b"N/A" | b"Unknown" | b"(null)")
 }
 
-/// Unknown too if it fills its field.
+/// Parses a text; one that fills its field counts as unknown.
 fn text(field: &[u8]) -> Option<String> {
     let whole = field.last() == Some(&b' ');
     let text = field.trim_ascii();
@@ -143,7 +143,7 @@ fn state_word(word: &[u8]) -> Option<String> {
     known.then(|| String::from_utf8_lossy(word).to_lowercase())
 }
 
-/// `2026-11-21T18:00:00`, in UTC as it was asked for, in seconds since 1970.
+/// Parses `2026-11-21T18:00:00`, which is in UTC as requested, to seconds since 1970.
 fn seconds(text: &[u8]) -> Option<u64> {
     let shape = b"0000-00-00T00:00:00";
     let fits = |(a, b): (&u8, &u8)| match b {
@@ -167,7 +167,7 @@ fn seconds(text: &[u8]) -> Option<u64> {
     };
     let leap_days = year / 4 - year / 100 + year / 400;
     let days = 365 * year + leap_days + (153 * month + 2) / 5 + day - 1;
-    /// From March of year 0 to 1970.
+    /// Days from March of year 0 to 1970.
     const EPOCH_DAYS: u64 = 719_468;
     Some((days - EPOCH_DAYS) * 86_400 + hour * 3600 + minute * 60 + second)
 }
@@ -233,7 +233,7 @@ mod tests {
         let odd = "o'brien|x y=1";
         assert_eq!(with(4, odd).0[0].user.as_deref(), Some(odd));
         assert_eq!(with(4, "a\u{7f}b").0[0].user.as_deref(), Some("a\\x7fb"));
-        // As wide as its field: perhaps cut.
+        // A text as wide as its field may have been cut.
         assert_eq!(with(4, &"u".repeat(64)).0[0].user, None);
         assert_eq!(with(5, "(null)").0[0].account, None);
         assert_eq!(with(10, "N/A").0[0].start_s, None);

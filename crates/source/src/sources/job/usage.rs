@@ -1,9 +1,10 @@
-//! What a job's control groups say that it uses.
+//! The resource usage of a job, from its control groups.
 //!
-//! The files of version 2 count the groups below (<https://docs.kernel.org/admin-guide/cgroup-v2.html>),
-//! except `cgroup.procs`, and so do those of version 1, except blkio's without `_recursive`
-//! (<https://docs.kernel.org/admin-guide/cgroup-v1/>): these are summed over steps and tasks. Of
-//! blkio's files counts what `cgroup::counted` knows to be counted.
+//! The files of version 2 include the groups below
+//! (<https://docs.kernel.org/admin-guide/cgroup-v2.html>), except `cgroup.procs`. So do those of
+//! version 1, except the files of blkio without `_recursive`
+//! (<https://docs.kernel.org/admin-guide/cgroup-v1/>). These exceptions are summed over steps and
+//! tasks. Of the files of blkio only the counters that `cgroup::counted` knows to work are used.
 
 use std::path::{Path, PathBuf};
 
@@ -15,28 +16,28 @@ use crate::util::parse::{cut, lines, number, sole_number, words};
 
 use super::find::{Groups, Role, directories};
 
-/// Most groups below those of all jobs that are looked at in one read.
+/// Most groups below those of all jobs that are looked at in one poll.
 pub(super) const BELOW_MAX: usize = 16_384;
 
-/// What is not known is not there.
+/// Resource usage of one job. An unknown value is `None`.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     pub(super) memory_bytes: Option<u64>,
     pub(super) cpu_seconds: Option<f64>,
     pub(super) threads: Option<u64>,
     pub(super) processes: Option<u64>,
-    /// By device.
+    /// Traffic by device.
     pub(super) traffic: Option<Table>,
 }
 
-/// What every look at a job needs.
+/// The state that reading every job needs.
 pub(super) struct Looker<'a> {
-    /// What version 1 counts.
+    /// The counters of control groups version 1 that really count.
     pub(super) counted: &'a Counted,
     pub(super) stacked: &'a Stacked,
     pub(super) bytes: &'a mut Vec<u8>,
     pub(super) faults: &'a mut Faults,
-    /// How many more groups below jobs may be looked at.
+    /// Number of groups below jobs that may still be looked at.
     pub(super) left: usize,
 }
 
@@ -69,8 +70,8 @@ impl Looker<'_> {
         }
     }
 
-    /// Over all groups of the job; nothing if one of them does not tell, since a sum that lacks a
-    /// part would look like a reset.
+    /// Sums a value over all groups of the job. Returns nothing if one of them has no value, since
+    /// a sum that lacks a part would look like a reset of the counter.
     fn sum(
         &mut self,
         groups: &[(Role, &Path)],
@@ -120,7 +121,7 @@ impl Looker<'_> {
         Some(())
     }
 
-    /// A process is in one group of each hierarchy, so one hierarchy is asked.
+    /// Counts processes in one hierarchy only: each process is in one group of every hierarchy.
     fn processes(&mut self, groups: &Groups) -> Option<u64> {
         let asked = groups.directories.first()?.0;
         let mut all = Vec::new();
@@ -130,7 +131,7 @@ impl Looker<'_> {
         }
         let mut count = None;
         for dir in all {
-            // A threaded group has no list; its processes stand in that of its domain.
+            // A threaded group has no list; its processes are in the list of its domain.
             if let Some(here) = self.file(&dir, "cgroup.procs", count_lines) {
                 count = Some(count.unwrap_or(0) + here);
             }
@@ -138,7 +139,7 @@ impl Looker<'_> {
         count
     }
 
-    /// The groups below one; nothing if there are too many.
+    /// Collects the groups below one; returns nothing if there are too many.
     fn below(&mut self, dir: &Path, all: &mut Vec<PathBuf>) -> Option<()> {
         for (_, below) in directories(dir, &mut self.left) {
             all.push(below.clone());
@@ -147,7 +148,8 @@ impl Looker<'_> {
         (self.left > 0).then_some(())
     }
 
-    /// Nothing if the file is not there, or has a line that is not as documented.
+    /// Parses the lines of a file. Returns nothing if the file is absent or has a line that is not
+    /// as documented.
     fn lines(&mut self, path: &Path, parse: impl FnOnce(&[u8]) -> BadLines) -> Option<()> {
         self.read(path)?;
         let bad = parse(self.bytes);
@@ -173,7 +175,8 @@ impl Looker<'_> {
         value
     }
 
-    /// A file that is not there is none of this job's controllers, or the job has just ended.
+    /// Reads a file. An absent file belongs to a controller that this job does not use, or the job
+    /// has just ended.
     fn read(&mut self, path: &Path) -> Option<()> {
         match HeldFile::short_records(path.to_owned()).read_and_close(self.bytes) {
             Ok(()) => Some(()),
@@ -186,7 +189,7 @@ impl Looker<'_> {
     }
 }
 
-/// The line `usage_usec 2500000` of `cpu.stat`.
+/// Parses the line `usage_usec 2500000` of `cpu.stat`.
 fn usage_us(bytes: &[u8]) -> Option<u64> {
     if !cut(bytes).is_empty() {
         return None;
@@ -195,7 +198,7 @@ fn usage_us(bytes: &[u8]) -> Option<u64> {
     words(line).number()
 }
 
-/// One process on each line; 0 stands for one of another namespace.
+/// Counts lines with one process each; 0 stands for a process of another namespace.
 fn count_lines(bytes: &[u8]) -> Option<u64> {
     if !cut(bytes).is_empty() {
         return None;

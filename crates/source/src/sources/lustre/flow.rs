@@ -1,5 +1,5 @@
-//! From the lines of a `stats` file to the facts of one thing: bytes, operations, how many a second
-//! and how long they took.
+//! The facts of one thing, computed from the lines of its `stats` files: bytes, operations, their
+//! rates and their latencies.
 
 use crate::error::Faults;
 use crate::fact::{FactSet, FactTable};
@@ -11,7 +11,7 @@ use super::stats::{Count, Key, Role, Timed, parse};
 
 /// A table of facts that come from `stats` files.
 pub(super) trait FlowTable: FactTable {
-    /// The lines that are wanted.
+    /// The lines that are read.
     const KEYS: &'static [Key<Self>];
     /// Facts of reads.
     const READ: Option<Way<Self>>;
@@ -39,7 +39,7 @@ pub(super) struct Operations<T> {
     pub(super) latency: T,
 }
 
-/// What was read of one direction.
+/// The counters of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Data {
     bytes: Option<u64>,
@@ -47,17 +47,17 @@ struct Data {
     time: Option<Timed>,
 }
 
-/// What was read of a thing.
+/// The counters of one thing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     read: Data,
     write: Data,
-    /// Of metadata operations, or of requests.
+    /// Metadata operations, or requests of every kind.
     ops: Option<u64>,
     time: Option<Timed>,
 }
 
-/// Memory for one file at a time.
+/// Buffers that are reused for each file.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     pub(super) bytes: Vec<u8>,
@@ -65,12 +65,12 @@ pub(super) struct Scratch {
 }
 
 /// The statistics of one thing, from one file for each of its instances: a file system that is
-/// mounted twice is one file system.
+/// mounted twice is one file system with two files.
 pub(super) struct Flow<T> {
     facts: FactSet<T>,
     pub(super) files: Vec<Param>,
     last: Option<(i64, Totals)>,
-    /// What the last read was refused.
+    /// The file whose reading was refused last, by index, and the error.
     refused: Option<(usize, rustix::io::Errno)>,
 }
 
@@ -84,7 +84,8 @@ impl<T: FlowTable> Flow<T> {
         }
     }
 
-    /// Reads from these files from now on. Their counters are others'.
+    /// Replaces the files that are read. Counters start anew, since those of the new files are
+    /// different ones.
     pub(super) fn replace(&mut self, files: Vec<Param>) {
         self.files = files;
         self.last = None;
@@ -99,8 +100,8 @@ impl<T: FlowTable> Flow<T> {
         &mut self.facts
     }
 
-    /// Reads and puts. Whether all files were there: one that is gone means that the devices
-    /// changed.
+    /// Reads all files and puts the facts. Returns whether all files existed: if one is gone, the
+    /// devices changed.
     pub(super) fn read(
         &mut self,
         now_ns: i64,
@@ -150,7 +151,7 @@ impl<T: FlowTable> Flow<T> {
             }
         }
         if !whole {
-            // Sums over several lines lack some.
+            // Sums over several lines lack some of them.
             (totals.ops, totals.time) = (None, None);
         }
         let at_ns = batch.monotonic_ns();
@@ -217,7 +218,7 @@ impl<T: FlowTable> Flow<T> {
         }
     }
 
-    /// The report's line if there is nothing to read or we may not.
+    /// The report's line if there is no file to read or reading it is not permitted.
     pub(super) fn missing(&self, what: &str, places: &Places) -> Option<Missing> {
         let what = || format!("statistics of {what}");
         if let Some((at, errno)) = self.refused {

@@ -1,5 +1,5 @@
 //! A client's connections to its targets: `import` files (`lprocfs_import_seq_show` in
-//! `lustre/obdclass/lprocfs_status.c`), with what is asked of a target beside them.
+//! `lustre/obdclass/lprocfs_status.c`), and the attributes of the targets beside them.
 //!
 //! ```text
 //! import:
@@ -26,31 +26,31 @@ use super::flow::{Flow, FlowTable, Scratch};
 use super::places::{Param, Places, is_denied, missing_denied};
 use super::tables::{Import, Osc};
 
-/// Longest word that is taken for a state.
+/// Longest word that is accepted as a state, in bytes.
 const STATE_BYTES_MAX: usize = 32;
 
-/// What an `import` file says.
+/// The contents of an `import` file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said<'a> {
     state: Option<&'a str>,
     inflight: Option<u64>,
     timeouts: Option<u64>,
     attempts: Option<u64>,
-    /// Seconds.
+    /// Estimated service time in seconds.
     estimate: Option<u64>,
 }
 
-/// A target of a file system that is mounted here, by way of one device for each mount.
+/// A connection to a target of a file system that is mounted here, through one device per mount.
 pub(super) struct Connection<T> {
     pub(super) label: String,
     pub(super) devices: Vec<Vec<u8>>,
     pub(super) flow: Flow<T>,
     facts: FactSet<Import>,
     imports: Vec<Param>,
-    /// As put the last time, so that an unchanged one is not allocated again.
+    /// The value that was put last, kept so that an unchanged one is not allocated again.
     state: Value,
     refused: Option<Missing>,
-    /// Attributes of the first device.
+    /// Attribute files of the first device.
     active: Option<Param>,
     inflight_max: Option<Param>,
     dirty: Vec<Param>,
@@ -58,7 +58,11 @@ pub(super) struct Connection<T> {
 }
 
 impl<T: FlowTable> Connection<T> {
-    /// Of a file system and a target; or why they cannot be named.
+    /// Creates the connection to a target of a file system.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the two cannot be labels.
     pub(super) fn new(filesystem: &str, target: &str) -> Result<Self, SourceError> {
         let labels = || {
             [
@@ -81,7 +85,7 @@ impl<T: FlowTable> Connection<T> {
         })
     }
 
-    /// Reads by way of these devices from now on.
+    /// Replaces the devices that are read.
     pub(super) fn follow(&mut self, devices: Vec<Vec<u8>>) {
         self.flow.replace(Vec::new());
         for files in [&mut self.imports, &mut self.dirty, &mut self.grant] {
@@ -91,12 +95,12 @@ impl<T: FlowTable> Connection<T> {
         self.devices = devices;
     }
 
-    /// Looks where the files are that were not found yet.
+    /// Finds the files that were not found yet.
     pub(super) fn find(&mut self, kind: &str, places: &Places) {
         let devices = &self.devices;
         let all = |name: &str| {
             let found = devices.iter().map(|d| places.find(kind, d, name));
-            // Of a sum, all parts or none.
+            // A sum needs all of its parts.
             let found: Option<Vec<_>> = found.collect();
             let params = found.unwrap_or_default().into_iter().map(Param::new);
             params.collect::<Vec<_>>()
@@ -135,7 +139,7 @@ impl<T: FlowTable> Connection<T> {
         self.facts.retire(batch);
     }
 
-    /// Reads and puts. Whether all files were there.
+    /// Reads and puts the facts. Returns whether all files existed.
     pub(super) fn read(
         &mut self,
         now_ns: i64,
@@ -176,7 +180,7 @@ impl<T: FlowTable> Connection<T> {
             }
             let (said, bad) = parse(bytes);
             bad.report(file.path(), faults);
-            // Of two mounts, the state of the one that is worse off.
+            // If the target is mounted twice, the worse of the two states is reported.
             let worse = at == 0 || said.state.is_some_and(|state| !is_connected(state));
             if let Some(state) = said.state.filter(|_| worse) {
                 if !matches!(&self.state, Value::Text(old) if **old == *state) {
@@ -210,7 +214,7 @@ impl<T: FlowTable> Connection<T> {
         true
     }
 
-    /// What hardly ever changes.
+    /// Reads values that hardly ever change.
     pub(super) fn read_attributes(
         &mut self,
         now_ns: i64,
@@ -228,7 +232,7 @@ impl<T: FlowTable> Connection<T> {
         }
     }
 
-    /// The state, if the target cannot be used.
+    /// The state of the connection, if the target cannot be used.
     pub(super) fn trouble(&self) -> Option<&str> {
         match &self.state {
             Value::Text(state) if !state.is_empty() && !is_connected(state) => Some(state),
@@ -243,7 +247,7 @@ impl<T: FlowTable> Connection<T> {
 }
 
 impl Connection<Osc> {
-    /// What waits in the client's cache, and what it may still put there.
+    /// Reads the dirty bytes in the client's cache and the grant for more.
     pub(super) fn read_cache(&mut self, now_ns: i64, batch: &mut Batch, bytes: &mut Vec<u8>) {
         let facts = self.flow.facts();
         if let Some(dirty) = sum(&mut self.dirty, bytes) {
@@ -251,7 +255,7 @@ impl Connection<Osc> {
         }
     }
 
-    /// As [`Self::read_attributes`].
+    /// Reads the facts of the grant, like [`Self::read_attributes`].
     pub(super) fn read_grant(
         &mut self,
         now_ns: i64,
@@ -266,7 +270,8 @@ impl Connection<Osc> {
     }
 }
 
-/// The number that is alone in a file. Nothing if it cannot be had: not every release has it.
+/// Reads a file that holds a single number. Returns nothing on any error: not every release has the
+/// file.
 fn sole(file: &mut Option<Param>, bytes: &mut Vec<u8>) -> Option<u64> {
     file.as_mut()?.read(bytes).ok()?;
     sole_number(bytes)
@@ -286,7 +291,7 @@ fn is_connected(state: &str) -> bool {
 }
 
 impl Said<'_> {
-    /// Adds what another device says. What one of them lacks is not known of all.
+    /// Adds the values of another device. A value that one device lacks is unknown for the sum.
     fn add(&mut self, other: &Said<'_>, first: bool) {
         let plus = |a: &mut Option<u64>, b: Option<u64>| {
             *a = match first {
@@ -304,7 +309,7 @@ impl Said<'_> {
     }
 }
 
-/// The lines that are known. Others differ between releases.
+/// Parses the known lines. Other lines differ between releases and are ignored.
 fn parse(bytes: &[u8]) -> (Said<'_>, BadLines) {
     let mut said = Said::default();
     let mut bad = BadLines::default();
@@ -341,7 +346,7 @@ fn parse(bytes: &[u8]) -> (Said<'_>, BadLines) {
     (said, bad)
 }
 
-/// A word as those of `ptlrpc_import_state_name`, of which releases add some.
+/// Parses a state, which is a word like those of `ptlrpc_import_state_name`; releases add some.
 fn state(value: &[u8]) -> Option<&str> {
     let letter = |b: &u8| b.is_ascii_uppercase() || matches!(b, b'_' | b'<' | b'>');
     let word = !value.is_empty() && value.len() <= STATE_BYTES_MAX && value.iter().all(letter);

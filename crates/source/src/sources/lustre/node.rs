@@ -1,8 +1,8 @@
-//! What concerns the whole node: health, and LNet, over which all of Lustre's traffic goes.
+//! Facts of the whole node: health, and LNet, which carries all of Lustre's traffic.
 //!
 //! `lnet/stats` is one line of eleven numbers (`proc_lnet_stats` in `lnet/lnet/router_proc.c`):
-//! messages held now and at most, errors, messages sent, received, routed and dropped, and the bytes
-//! of these four.
+//! messages held now and at most, errors, messages sent, received, routed and dropped, and the
+//! bytes of these four.
 
 use crate::error::{BadLines, Faults};
 use crate::fact::FactSet;
@@ -14,11 +14,11 @@ use crate::{Batch, Missing, SourceError};
 use super::places::{Param, Places, is_denied, missing_denied};
 use super::tables::Node;
 
-/// Newer releases first.
+/// Places of the LNet statistics, those of newer releases first.
 const LNET: [&str; 2] = ["sys/kernel/debug/lnet/stats", "proc/sys/lnet/stats"];
-/// Numbers in that line.
+/// Count of numbers in that line.
 const NUMBERS: usize = 11;
-/// Of them, those that are used: place and fact.
+/// The numbers that are used: position in the line and fact.
 const FACTS: [(usize, Node); 10] = [
     (0, Node::Messages),
     (2, Node::Errors),
@@ -32,7 +32,7 @@ const FACTS: [(usize, Node); 10] = [
     (10, Node::DroppedBytes),
 ];
 
-/// The node as Lustre sees it.
+/// The facts of the node and their files.
 pub(super) struct NodeFacts {
     facts: FactSet<Node>,
     health: Option<Param>,
@@ -56,7 +56,7 @@ impl NodeFacts {
         }
     }
 
-    /// Looks where the files are.
+    /// Finds the files.
     pub(super) fn find(&mut self, root: &SysRoot, places: &Places) {
         if self.health.is_none() {
             self.health = places.find_node("health_check").map(Param::new);
@@ -89,7 +89,7 @@ impl NodeFacts {
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) {
-        // Not held open: an open file of debugfs keeps its module from being unloaded.
+        // The file is not held open: an open file of debugfs keeps its module from being unloaded.
         if read(&mut self.health, bytes, &mut self.missing, faults) {
             let healthy = sole_text(bytes).map(|text| text == "healthy");
             match healthy {
@@ -125,7 +125,7 @@ impl NodeFacts {
     }
 }
 
-/// Whether there was something to read. A file that is gone is looked for anew.
+/// Reads a file and returns whether it had contents. A file that is gone is searched anew.
 fn read(
     file: &mut Option<Param>,
     bytes: &mut Vec<u8>,

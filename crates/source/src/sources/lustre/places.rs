@@ -1,6 +1,6 @@
-//! Where Lustre keeps a parameter. `lctl get_param` hides it: the same name is in debugfs, `/proc`
-//! or sysfs, and moves from one to another with the releases (`lustre/utils/lustre_param.c` looks
-//! into all three, as this does).
+//! The files in which Lustre keeps its parameters. `lctl get_param` hides the place: the same name
+//! is in debugfs, `/proc` or sysfs, and moves from one to another between releases
+//! (`lustre/utils/lustre_param.c` searches all three, as this module does).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::{Missing, SourceError};
 
-/// In the order of trial: newer releases first.
+/// The three trees in the order of trial: newer releases first.
 const BASES: [&str; 3] = ["sys/kernel/debug/lustre", "proc/fs/lustre", "sys/fs/lustre"];
-/// Most names of one directory that are looked at.
+/// Most names that are read from one directory.
 const NAMES_MAX: usize = 8192;
 
 /// The three trees of parameters below one root.
@@ -29,13 +29,14 @@ impl Places {
         }
     }
 
-    /// Whether Lustre is loaded here. debugfs is not asked: it may be closed to us.
+    /// Whether Lustre is loaded. sysfs and `/proc` are asked first, since debugfs may be closed to
+    /// the agent.
     pub(crate) fn present(&self) -> bool {
         self.bases[1..].iter().any(|base| base.is_dir()) || self.bases[0].is_dir()
     }
 
-    /// The devices of a kind (`osc`, `obdfilter`…), sorted; from every tree, since a tree that is
-    /// closed to us may have a sibling that names them.
+    /// The devices of a kind (`osc`, `obdfilter`…), sorted and taken from every tree: if one tree
+    /// is closed to the agent, another may list them.
     pub(crate) fn devices(&self, kind: &str) -> Vec<Vec<u8>> {
         let lists = self.bases.iter();
         let lists = lists.filter_map(|base| names_in(&base.join(kind), NAMES_MAX).ok());
@@ -45,20 +46,20 @@ impl Places {
         names
     }
 
-    /// Where this parameter of a device is, if anywhere that we may look.
+    /// The path of a device's parameter, if it is in a tree that the agent may read.
     pub(crate) fn find(&self, kind: &str, device: &[u8], name: &str) -> Option<PathBuf> {
         let relative = Path::new(kind).join(OsStr::from_bytes(device)).join(name);
         let places = self.bases.iter().map(|base| base.join(&relative));
         places.into_iter().find(|path| path.is_file())
     }
 
-    /// Where a parameter of the node is.
+    /// The path of a parameter of the node.
     pub(crate) fn find_node(&self, name: &str) -> Option<PathBuf> {
         let places = self.bases.iter().map(|base| base.join(name));
         places.into_iter().find(|path| path.is_file())
     }
 
-    /// Why statistics that newer releases keep in debugfs were not found, and what would help.
+    /// The reason why statistics were not found that newer releases keep in debugfs, and a remedy.
     pub(crate) fn why_not_found(&self) -> (String, &'static str) {
         let debugfs = &self.bases[0];
         match names_in(debugfs, 1) {
@@ -79,16 +80,16 @@ impl Places {
     }
 }
 
-/// Whether the kernel means that this user may not look.
+/// Whether an error means that this user may not read the file.
 pub(crate) fn is_denied(errno: Errno) -> bool {
     matches!(errno, Errno::ACCESS | Errno::PERM)
 }
 
-/// What a refusal means, and what would help.
+/// The reason and the remedy for a file that may not be read.
 pub(crate) fn denied(path: &Path, errno: Errno) -> (String, &'static str) {
     let why = format!("{}: {}", path.display(), std::io::Error::from(errno));
     match errno {
-        // What the kernel says under lockdown (Documentation of `lockdown` in man 7
+        // The error of a kernel under lockdown (Documentation of `lockdown` in man 7
         // kernel_lockdown): debugfs is closed to root as well.
         Errno::PERM => (
             why,
@@ -101,13 +102,13 @@ pub(crate) fn denied(path: &Path, errno: Errno) -> (String, &'static str) {
     }
 }
 
-/// The line of a report for something that may not be read.
+/// The line of a report for a file that may not be read.
 pub(crate) fn missing_denied(what: String, path: &Path, errno: Errno) -> Missing {
     let (why, remedy) = denied(path, errno);
     Missing::new(what, why, remedy)
 }
 
-/// A parameter's file, whose descriptor is kept while there is room for it.
+/// The file of a parameter. Its descriptor is kept open if the limit on descriptors allows it.
 #[derive(Debug)]
 pub(crate) struct Param {
     file: HeldFile,
@@ -126,7 +127,7 @@ impl Param {
         self.file.path()
     }
 
-    /// Keeps the descriptor from now on if `room` is left, of which it takes one.
+    /// Keeps the descriptor open from now on if `room` is not 0, and takes one from `room`.
     pub(crate) fn keep_within(&mut self, room: &mut usize) {
         self.keep = *room > 0;
         *room = room.saturating_sub(1);
@@ -140,9 +141,9 @@ impl Param {
     }
 }
 
-/// `scratch-OST0003` of `scratch-OST0003-osc-ffff9a0c12345000`: the target of a client's device.
-/// Nothing for the devices with which metadata servers reach their object targets
-/// (`…-osc-MDT0000`), nor for what is no device at all.
+/// The target of a client's device: `scratch-OST0003` for `scratch-OST0003-osc-ffff9a0c12345000`.
+/// Returns nothing for the devices with which metadata servers reach their object targets
+/// (`…-osc-MDT0000`), and for names that are not of a device.
 pub(crate) fn target_of<'a>(device: &'a [u8], kind: &str) -> Option<&'a [u8]> {
     let mark = format!("-{kind}-");
     let mark = mark.as_bytes();
@@ -152,8 +153,8 @@ pub(crate) fn target_of<'a>(device: &'a [u8], kind: &str) -> Option<&'a [u8]> {
     (!server && !instance.is_empty() && filesystem_of(target).is_some()).then_some(target)
 }
 
-/// `scratch` of `scratch-OST0003` or `scratch-ffff9a0c12345000`. The name of a file system may have
-/// hyphens of its own.
+/// The file system of a device: `scratch` for `scratch-OST0003` or `scratch-ffff9a0c12345000`. The
+/// name of a file system may itself have hyphens.
 pub(crate) fn filesystem_of(device: &[u8]) -> Option<&[u8]> {
     let at = device.iter().rposition(|b| *b == b'-')?;
     let (name, rest) = (&device[..at], &device[at + 1..]);

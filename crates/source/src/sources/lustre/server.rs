@@ -10,9 +10,9 @@ use super::flow::{Flow, FlowTable, Scratch};
 use super::places::{Param, Places};
 use super::tables::Target;
 
-/// Where a target's space may be told: the newest first.
+/// The kinds of devices that have a target's space, the newest first.
 const DISKS: [&str; 3] = ["osd-ldiskfs", "osd-zfs", "osd-wbcfs"];
-/// Files of space: name, what a unit of it is worth, fact.
+/// Files of space: name, bytes or files per unit, fact.
 const SPACE: [(&str, u64, Target); 5] = [
     ("kbytestotal", 1024, Target::Total),
     ("kbytesfree", 1024, Target::Free),
@@ -21,7 +21,7 @@ const SPACE: [(&str, u64, Target); 5] = [
     ("filesfree", 1, Target::FilesFree),
 ];
 
-/// One target.
+/// One target of this server.
 pub(super) struct Served<T> {
     pub(super) label: String,
     pub(super) flow: Flow<T>,
@@ -30,12 +30,16 @@ pub(super) struct Served<T> {
     exports: Option<Param>,
     recovery: Option<Param>,
     degraded: Option<Param>,
-    /// As read the last time.
+    /// Whether the target was recovering at the last poll.
     pub(super) recovering: bool,
 }
 
 impl<T: FlowTable> Served<T> {
-    /// Of a file system; or why it cannot be named.
+    /// Creates a target of a file system.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the two cannot be labels.
     pub(super) fn new(device: &[u8], filesystem: &[u8]) -> Result<Self, SourceError> {
         let label = escape(device);
         let labels = || {
@@ -56,8 +60,8 @@ impl<T: FlowTable> Served<T> {
         })
     }
 
-    /// Looks where the files are that were not found yet: of a kind (`obdfilter` or `mdt`), with
-    /// this file of statistics.
+    /// Finds the files that were not found yet; `kind` is `obdfilter` or `mdt`, `stats` the name of
+    /// the statistics file.
     pub(super) fn find(&mut self, kind: &str, stats: &str, device: &[u8], places: &Places) {
         let param = |name: &str| places.find(kind, device, name).map(Param::new);
         if self.flow.files.is_empty() {
@@ -103,7 +107,7 @@ impl<T: FlowTable> Served<T> {
         self.flow.read(now_ns, batch, scratch, faults)
     }
 
-    /// Space and state, which change slowly. What a release does not have is no fault.
+    /// Reads space and state, which change slowly. A file that a release does not have is no fault.
     pub(super) fn read_attributes(
         &mut self,
         now_ns: i64,
@@ -162,7 +166,7 @@ impl<T: FlowTable> Served<T> {
     }
 }
 
-/// The word after `status:` in a `recovery_status` (`lprocfs_recovery_status_seq_show` in
+/// Parses the word after `status:` in a `recovery_status` (`lprocfs_recovery_status_seq_show` in
 /// `lustre/ptlrpc/…`; Lustre manual, "Checking Lustre recovery").
 fn recovery(bytes: &[u8]) -> Option<&str> {
     let value = lines(bytes).find_map(|line| line.strip_prefix(b"status:"))?;

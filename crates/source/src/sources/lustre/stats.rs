@@ -1,5 +1,6 @@
-//! The format that all of Lustre's `stats` files share (`lprocfs_stats_seq_show` in
-//! `lustre/obdclass/lprocfs_status.c`; Lustre manual, "Monitoring the OST Stats" and "Client stats"):
+//! Parser for the format that all of Lustre's `stats` files share (`lprocfs_stats_seq_show` in
+//! `lustre/obdclass/lprocfs_status.c`; Lustre manual, "Monitoring the OST Stats" and "Client
+//! stats"):
 //!
 //! ```text
 //! snapshot_time             1700000000.250000000 secs.nsecs
@@ -10,19 +11,19 @@
 //! create                    4 samples [reqs]
 //! ```
 //!
-//! A line is a name, a count and a unit; then, where the release and the counter have them, the
-//! least, the greatest, the sum and the sum of squares. Lines of counters that are 0 are left out.
-//! Sums of squares wrap, and are not read.
+//! A line is a name, a count and a unit. The least, the greatest, the sum and the sum of squares
+//! follow if the release and the counter have them. Lines of counters that are 0 are left out. Sums
+//! of squares wrap around and are not read.
 
 use crate::error::BadLines;
 use crate::util::parse::{cut, lines, number, words};
 
-/// What a line of a name is good for.
+/// The use of a line, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Bytes of reads, and their number.
+    /// Bytes and number of reads.
     ReadBytes,
-    /// Bytes of writes, and their number.
+    /// Bytes and number of writes.
     WriteBytes,
     /// Time of reads.
     ReadTime,
@@ -30,22 +31,22 @@ pub(super) enum Role {
     WriteTime,
     /// Time of requests of every kind, from sending to reply.
     Request,
-    /// An operation on metadata; with its time, where the release has it.
+    /// A metadata operation, with its time if the release has it.
     Metadata,
     /// An operation that is only counted.
     Other,
 }
 
-/// A line that is wanted.
+/// A line that is read, by its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<T: 'static> {
     pub(super) name: &'static [u8],
     pub(super) role: Role,
-    /// The fact that counts it.
+    /// The fact that counts the operations of this line.
     pub(super) fact: Option<T>,
 }
 
-/// A counter.
+/// The counter of one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) samples: u64,
@@ -53,7 +54,7 @@ pub(super) struct Count {
     pub(super) unit: Unit,
 }
 
-/// Of the sum.
+/// The unit of the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Unit {
     Bytes,
@@ -62,11 +63,11 @@ pub(super) enum Unit {
     Other,
 }
 
-/// Adds the wanted lines to `counts`, which has a place for each key: a file system that is mounted
-/// twice has two files.
+/// Parses a file and adds its wanted lines to `counts`, which has a place for each key: a file
+/// system that is mounted twice has two files.
 pub(super) fn parse<T>(bytes: &[u8], keys: &[Key<T>], counts: &mut [Option<Count>]) -> BadLines {
     let mut bad = BadLines::default();
-    // The kernel's order is that of the keys, save for releases that differ.
+    // The kernel's order is that of the keys, except in releases that differ.
     let mut next = 0;
     for line in lines(bytes) {
         let Some((name, count)) = parse_line(line) else {
@@ -102,12 +103,12 @@ impl Count {
         }
     }
 
-    /// The sum, if it is of bytes.
+    /// The sum, if its unit is bytes.
     pub(super) fn bytes(&self) -> Option<u64> {
         self.sum.filter(|_| self.unit == Unit::Bytes)
     }
 
-    /// Operations and their time, if it is known.
+    /// Operations and their time, if the time is known.
     pub(super) fn timed(&self) -> Option<Timed> {
         let microseconds = self.sum.filter(|_| self.unit == Unit::Microseconds)?;
         Some(Timed {
@@ -117,7 +118,7 @@ impl Count {
     }
 }
 
-/// Operations and the time that they took in all.
+/// Operations and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Timed {
     pub(super) ops: u64,
@@ -136,7 +137,7 @@ impl Timed {
         self.microseconds as f64 / 1e6
     }
 
-    /// Mean seconds of an operation since then; 0 if there were none, nothing if a counter went
+    /// Mean seconds of an operation since `old`; 0 if there were none, `None` if a counter went
     /// back.
     pub(super) fn latency_since(self, old: Self) -> Option<f64> {
         let ops = self.ops.checked_sub(old.ops)?;
@@ -155,7 +156,7 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], Count)> {
     if words.next()? != b"samples" {
         return None;
     }
-    // Releases wrote `usec` and `regs`, too.
+    // Some releases wrote `usec` and `regs`.
     let unit = match words.next()?.strip_prefix(b"[")?.strip_suffix(b"]")? {
         b"bytes" => Unit::Bytes,
         b"usec" | b"usecs" => Unit::Microseconds,
@@ -163,10 +164,10 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], Count)> {
     };
     let sum = match (words.next(), words.next()) {
         (None, _) => None,
-        // The least and the greatest of nothing are made-up numbers.
+        // The least and the greatest of no samples are made-up numbers.
         (Some(_), Some(_)) => match words.next() {
             Some(sum) => Some(number(sum)?),
-            // A counter of the least and the greatest only.
+            // The counter has only the least and the greatest.
             None => None,
         },
         (Some(_), None) => return None,
@@ -259,7 +260,7 @@ getxattr_hits             201 samples [reqs]
         ] {
             check(bad, [None; 3], false);
         }
-        // The least of nothing is the greatest number there is.
+        // The least of no samples is the greatest number there is.
         check(
             "read_bytes 0 samples [bytes] 18446744073709551615 0 0 0\n",
             [Some((0, Some(0))), None, None],

@@ -1,5 +1,5 @@
-//! What is known about Lustre: the facts, and the lines of `stats` files that they come from. The
-//! names of the lines are those of `lustre/llite/lproc_llite.c` (client), `lustre/ptlrpc/lproc_ptlrpc.c`
+//! Tables of Lustre: the facts, and the lines of `stats` files that they come from. The names of
+//! the lines are those of `lustre/llite/lproc_llite.c` (client), `lustre/ptlrpc/lproc_ptlrpc.c`
 //! (requests to a target), `lustre/ofd/lproc_ofd.c` and `lustre/mdt/mdt_lproc.c` (servers).
 
 use crate::fact::facts;
@@ -190,7 +190,7 @@ facts! {
     }
 }
 
-/// The facts of data in either direction, which have the same names in every table.
+/// The facts of reads and writes, which have the same names in every table.
 macro_rules! ways {
     () => {
         const READ: Option<Way<Self>> = Some(Way {
@@ -210,7 +210,7 @@ macro_rules! ways {
     };
 }
 
-/// The facts of operations, under the names that the table has for them.
+/// The facts of operations, by the names that they have in the table.
 macro_rules! operations {
     ($ops:ident $rate:ident $latency:ident) => {
         const OPERATIONS: Option<Operations<Self>> = Some(Operations {
@@ -231,8 +231,8 @@ const fn counted<T>(name: &'static [u8], role: Role, fact: T) -> Key<T> {
     Key { name, role, fact }
 }
 
-// Not counted as metadata: `inode_permission` and `seek`, which ask no server, and what counts the
-// same again (`opencount`, `getxattr_hits`).
+// Not counted as metadata: `inode_permission` and `seek`, which ask no server, and lines that count
+// the same operation again (`opencount`, `getxattr_hits`).
 impl FlowTable for Client {
     #[rustfmt::skip]
     const KEYS: &'static [Key<Self>] = &[
@@ -280,7 +280,7 @@ impl FlowTable for Osc {
     operations!(RequestOps RequestRate RequestLatency);
 }
 
-// A metadata target holds the data of small files, if it is told to: then it is read like an object
+// A metadata target can be set up to hold the data of small files; it is then read like an object
 // target.
 impl FlowTable for Mdc {
     #[rustfmt::skip]

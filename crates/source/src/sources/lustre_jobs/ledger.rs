@@ -1,9 +1,9 @@
-//! What each job read and wrote: growth of its entries on every target, summed; and which jobs have
-//! streams of their own.
+//! The ledger of jobs: it sums what each job read and wrote, as the growth of the job's entries on
+//! all targets, and chooses the jobs that have streams of their own.
 //!
-//! An entry lives on one target, from the job's first operation there until the target's
-//! `job_cleanup_interval` has passed without one. A job's counters are what its entries grew by, so
-//! they only grow, whichever entries end or begin anew meanwhile.
+//! An entry exists on one target, from the job's first operation there until the target's
+//! `job_cleanup_interval` has passed without one. A job's counters are the sums of the growth of
+//! its entries, so they only grow, even if entries end or begin anew.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -19,28 +19,30 @@ use super::parse::{
 };
 use super::{Job, Jobs};
 
-/// Most entries of all targets that are remembered from one read to the next.
+/// Most entries of all targets that are kept from one poll to the next.
 pub(super) const ENTRIES_MAX: usize = 1 << 18;
-/// Most jobs that are told apart in one read; those beyond are summed as those without streams are.
+/// Most jobs that are told apart in one poll; jobs beyond that are summed like those without
+/// streams.
 const JOBS_TOLD_MAX: usize = 1 << 16;
-/// Reads for which an entry that is not there is remembered: while entries end, the list of older
-/// releases may pass over others.
+/// Polls for which an absent entry is kept: while entries end, the list of older releases may skip
+/// others.
 const ABSENT_ROUNDS: u32 = 6;
-/// How far the clocks of a target and of this source may be apart, in the time of one read.
+/// Greatest difference between the clocks of a target and of this source, over the time of one
+/// poll.
 const SLACK_NS: i64 = NS_PER_S;
-/// The job that stands for those without streams.
+/// Label of the job that stands for all jobs without streams.
 const OTHER: &str = "other";
 
-/// What of the counts is shown as a rate.
+/// Number of counters that are also given as rates.
 const RATES: usize = 3;
 const RATED: [usize; RATES] = [READ_BYTES, WRITE_BYTES, METADATA_OPS];
 
-/// The entries of one target, as they were read last.
+/// The entries of one target, as of the last poll.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     entries: HashMap<u64, Seen>,
     read_ns: Option<i64>,
-    /// Of this read.
+    /// Time since the poll before, in the present poll.
     elapsed_ns: Option<i64>,
 }
 
@@ -52,22 +54,22 @@ struct Seen {
 }
 
 impl Book {
-    /// Begins a read of the target.
+    /// Begins a poll of the target.
     pub(super) fn begin(&mut self, at_ns: i64) {
         let elapsed = self.read_ns.map(|then_ns| at_ns.saturating_sub(then_ns));
         self.elapsed_ns = elapsed.filter(|ns| *ns > 0);
     }
 }
 
-/// One job in this read, over all targets.
+/// The sums of one job in this poll, over all targets.
 #[derive(Debug, Default)]
 struct Sum {
     name: Box<[u8]>,
-    /// What its entries say.
+    /// The values of its entries.
     whole: Counts,
-    /// What is new in that.
+    /// The growth of its entries since the last poll.
     growth: Counts,
-    /// What of the growth surely happened since the last read, per second.
+    /// Rates per second of the part of the growth that surely happened since the last poll.
     rates: [f64; RATES],
 }
 
@@ -76,23 +78,23 @@ struct Followed {
     label: String,
     facts: FactSet<Job>,
     counts: Counts,
-    /// When it was last among those with the most bytes, and had some.
+    /// When the job was last among those with the most new bytes, and had some.
     top_ns: i64,
     seen_ns: i64,
 }
 
-/// What the newest read found.
+/// The counts of the newest poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Jobs.
+    /// Number of jobs.
     pub(super) jobs: usize,
-    /// Of these, those whose names cannot be labels.
+    /// Number of those jobs whose names cannot be labels.
     pub(super) unnameable: usize,
-    /// Entries that there was no memory for.
+    /// Number of entries for which there was no memory.
     pub(super) refused: usize,
 }
 
-/// All jobs.
+/// The sums and streams of all jobs.
 pub(super) struct Ledger {
     jobs_max: usize,
     keep_ns: i64,
@@ -100,23 +102,23 @@ pub(super) struct Ledger {
     round: u32,
     entries: usize,
     jobs: HashMap<u64, Sum>,
-    /// Jobs beyond those that are told apart.
+    /// The sum of the jobs beyond those that are told apart.
     rest: Sum,
     rest_jobs: usize,
     followed: BTreeMap<u64, Followed>,
     other: FactSet<Job>,
     other_counts: Counts,
-    /// Whether there ever was a job without streams.
+    /// Whether there has ever been a job without streams.
     others: bool,
     total: FactSet<Jobs>,
     total_counts: Counts,
-    /// Whether some target was read before, so that there are rates.
+    /// Whether some target was read before, so that rates can be computed.
     rated: bool,
     ranking: Vec<(Rank, u64)>,
     pub(super) found: Found,
 }
 
-/// Bytes, then operations that are new; then bytes in all.
+/// New bytes, then new operations, then all bytes.
 type Rank = (u64, u64, u64);
 
 impl Ledger {
@@ -143,7 +145,7 @@ impl Ledger {
         }
     }
 
-    /// Begins a read of all targets.
+    /// Begins a poll of all targets.
     pub(super) fn begin<'a>(&mut self, books: impl Iterator<Item = &'a Book>) {
         self.round = self.round.wrapping_add(1);
         self.entries = books.map(|book| book.entries.len()).sum();
@@ -154,12 +156,12 @@ impl Ledger {
         self.found = Found::default();
     }
 
-    /// Takes an entry of the target that is read.
+    /// Adds an entry of the target that is being read.
     pub(super) fn enter(&mut self, book: &mut Book, entry: &Entry<'_>) {
         let key = self.hasher.hash_one(entry.job);
         let elapsed_ns = book.elapsed_ns;
         let (growth, recent) = match book.entries.get_mut(&key) {
-            // Twice in one list: it changed while it was read.
+            // An entry is twice in one list if the list changed while it was read.
             Some(seen) if seen.round == self.round => return,
             Some(seen) => {
                 let step = seen.step(entry, elapsed_ns);
@@ -201,7 +203,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the read of a target that was read to its end.
+    /// Ends the poll of a target whose file was read to its end.
     pub(super) fn end(&mut self, book: &mut Book, at_ns: i64) {
         self.rated |= book.elapsed_ns.is_some();
         book.read_ns = Some(at_ns);
@@ -210,7 +212,7 @@ impl Ledger {
             .retain(|_, seen| round.wrapping_sub(seen.round) <= ABSENT_ROUNDS);
     }
 
-    /// Ends the read of all targets: chooses who has streams, and puts.
+    /// Ends the poll of all targets: chooses the jobs that have streams, and puts all facts.
     pub(super) fn settle(&mut self, now_ns: i64, batch: &mut Batch) {
         let at_ns = batch.monotonic_ns();
         self.found.jobs = self.jobs.len() + self.rest_jobs;
@@ -220,7 +222,7 @@ impl Ledger {
         self.put(now_ns, batch);
     }
 
-    /// Puts the greatest at the front of the ranking.
+    /// Ranks the jobs with the most new traffic, at most `jobs_max`.
     fn rank(&mut self) {
         self.ranking.clear();
         let ranked = self.jobs.iter().map(|(key, job)| (job.rank(), *key));
@@ -236,7 +238,8 @@ impl Ledger {
         }
     }
 
-    /// Adds what is new to those who have streams, and ends those who have not been there for long.
+    /// Adds the growth to the jobs that have streams, and ends the streams of jobs that have been
+    /// absent for long.
     fn update(&mut self, at_ns: i64, batch: &mut Batch) {
         for (key, followed) in &mut self.followed {
             if let Some(job) = self.jobs.get(key) {
@@ -259,8 +262,8 @@ impl Ledger {
         });
     }
 
-    /// Gives streams to the greatest that have none, while there is room, or someone has not been
-    /// among the greatest for long.
+    /// Gives streams to the highest ranked jobs that have none, while there is room, or a job that
+    /// has not been highly ranked for long can make room.
     fn promote(&mut self, at_ns: i64, batch: &mut Batch) {
         for at in 0..self.ranking.len() {
             let (rank, key) = self.ranking[at];
@@ -285,8 +288,8 @@ impl Ledger {
         }
     }
 
-    /// Ends the streams of whoever was least lately among the greatest. Only for one who is active,
-    /// and only after a time, so that streams do not flicker.
+    /// Ends the streams of the job that was highly ranked the longest time ago. This is done only
+    /// for a job that is active, and only after `keep_ns`, so that streams do not flicker.
     fn make_room(&mut self, rank: &Rank, at_ns: i64, batch: &mut Batch) -> bool {
         let oldest = self.followed.iter().min_by_key(|(_, f)| f.top_ns);
         let Some((key, oldest)) = oldest.map(|(key, f)| (*key, f.top_ns)) else {
@@ -301,7 +304,8 @@ impl Ledger {
         true
     }
 
-    /// The label of a job. Nothing if it cannot be one, or if it is another's.
+    /// The label of a job and its facts. Returns nothing if the name cannot be a label, or if
+    /// another job has the label.
     fn name(&self, key: u64) -> Option<(String, FactSet<Job>)> {
         let label = escape(&unescaped(&self.jobs[&key].name));
         let taken = label == OTHER || self.followed.values().any(|f| f.label == label);
@@ -340,12 +344,12 @@ impl Ledger {
         }
     }
 
-    /// How many jobs have streams of their own.
+    /// Number of jobs that have streams of their own.
     pub(super) fn followed(&self) -> usize {
         self.followed.len()
     }
 
-    /// No target is here any more.
+    /// Ends all streams after the last target has gone.
     pub(super) fn retire(&mut self, batch: &mut Batch) {
         self.followed
             .values_mut()
@@ -357,7 +361,7 @@ impl Ledger {
 }
 
 impl Seen {
-    /// What is new in an entry, and whether that surely happened since the last read.
+    /// The growth of an entry, and whether the growth surely happened since the last poll.
     fn step(&self, entry: &Entry<'_>, elapsed_ns: Option<i64>) -> (Counts, bool) {
         let mut growth = [0; COUNTS];
         let steps = entry.counts.iter().zip(&self.counts);
@@ -370,17 +374,17 @@ impl Seen {
             });
         match (grew, self.start == entry.start) {
             (Some(()), true) => (growth, true),
-            // Begun anew: all of it is new.
+            // The entry began anew: all of its counts are new.
             (_, false) => (entry.counts, began_since(entry, elapsed_ns)),
-            // Of releases that do not tell when counting began, this is all there is to see.
+            // Older releases do not give the time when counting began; this is the only sign there.
             (None, true) if entry.start == 0 => (entry.counts, false),
             (None, true) => ([0; COUNTS], false),
         }
     }
 }
 
-/// Whether an entry that was not there at the last read of its target began since. Releases that do
-/// not tell when an entry began are taken at their word.
+/// Whether an entry that was absent at the last poll of its target began since then. In releases
+/// that do not give an entry's start its age is 0, so that it counts as new.
 fn began_since(entry: &Entry<'_>, elapsed_ns: Option<i64>) -> bool {
     let age_ns = i64::try_from(entry.elapsed_ns).unwrap_or(i64::MAX);
     elapsed_ns.is_some_and(|elapsed_ns| age_ns <= elapsed_ns.saturating_add(SLACK_NS))
@@ -401,7 +405,7 @@ impl Sum {
 }
 
 trait Activity {
-    /// Whether there is something new.
+    /// Whether the job had new traffic.
     fn is_active(&self) -> bool;
 }
 
@@ -411,7 +415,7 @@ impl Activity for Rank {
     }
 }
 
-/// A table of the facts of jobs, in the order of the counts and of the rates.
+/// A table of facts of jobs, in the order of the counts and of the rates.
 pub(super) trait JobTable: FactTable {
     const COUNTERS: [Self; COUNTS];
     const RATES: [Self; RATES];

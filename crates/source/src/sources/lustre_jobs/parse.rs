@@ -1,4 +1,4 @@
-//! `job_stats` files, a piece at a time (`lprocfs_jobstats_seq_show` in
+//! Parser of `job_stats` files, a piece at a time (`lprocfs_jobstats_seq_show` in
 //! `lustre/obdclass/lprocfs_jobstats.c`; Lustre manual, "Lustre Jobstats"):
 //!
 //! ```text
@@ -7,14 +7,14 @@
 //!   snapshot_time:   1700000000.123456789 secs.nsecs
 //!   start_time:      1699999000.000000001 secs.nsecs
 //!   elapsed_time:    1000.123456788 secs.nsecs
-//!   read_bytes:      { samples: 2000, unit: bytes, min: 4096, max: 4194304, sum: 8000000000, sumsq: 0, hist: { 4K: 1 } }
+//!   read_bytes:      { samples: 9, unit: bytes, min: 512, max: 512, sum: 4608, sumsq: 0, hist: … }
 //!   setattr:         { samples:    3, unit:  reqs }
 //! - job_id:          "node17:my\x20solver:1000"
 //! ```
 //!
-//! They are YAML by intent. What the kernel writes is one line for each counter, and that is what is
-//! parsed: a general parser takes seconds for what a busy server has. Files may have hundreds of
-//! megabytes, so none is ever in memory as a whole.
+//! The files are meant to be YAML, but the kernel writes one line for each counter, and these lines
+//! are parsed: a general parser would take seconds for the files of a busy server. A file may have
+//! hundreds of megabytes, so no file is ever in memory as a whole.
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -22,16 +22,17 @@ use rustix::io::Errno;
 use crate::error::BadLines;
 use crate::util::parse::{Words, number, words};
 
-/// Longest line that is understood; a histogram is its longest part.
+/// Longest line that is understood, in bytes; a histogram is its longest part.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Longest name of a job. The kernel's have 31 bytes, each of which may be written as four.
+/// Longest name of a job, in bytes. The kernel's names have 31 bytes, each of which may be written
+/// as four.
 const JOB_BYTES_MAX: usize = 256;
 /// Most bytes that are read of one file.
 const FILE_BYTES_MAX: u64 = 2 << 30;
 
-/// What is counted of a job on one target.
+/// The counters of a job on one target.
 pub(super) type Counts = [u64; COUNTS];
-/// How many counters these are.
+/// Number of these counters.
 pub(super) const COUNTS: usize = 5;
 pub(super) const READ_BYTES: usize = 0;
 pub(super) const WRITE_BYTES: usize = 1;
@@ -40,7 +41,7 @@ pub(super) const WRITE_OPS: usize = 3;
 pub(super) const METADATA_OPS: usize = 4;
 
 /// Operations on names and attributes, as metadata targets count them. `samedir_rename`,
-/// `crossdir_rename` and the like count renames again.
+/// `crossdir_rename` and the like are left out, since they count renames again.
 const METADATA: [&[u8]; 15] = [
     b"open",
     b"close",
@@ -62,36 +63,37 @@ const METADATA: [&[u8]; 15] = [
 /// One job on one target.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
-    /// As the file has it, without quotes.
+    /// The job's name as in the file, without quotes.
     pub(super) job: &'a [u8],
     pub(super) counts: Counts,
-    /// When counting began, in nanoseconds of some clock; 0 where the release does not tell.
+    /// When counting began, in nanoseconds of some clock; 0 if the release does not give it.
     pub(super) start: u64,
-    /// Nanoseconds from then to the job's newest operation; 0 where the release does not tell.
+    /// Nanoseconds from `start` to the job's newest operation; 0 if the release does not give it.
     pub(super) elapsed_ns: u64,
 }
 
-/// What a target counts.
+/// The counters that a target has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Data; operations on objects are not those of the job, but of its metadata server.
+    /// Counters of data; operations on objects are left out, since they are made by the metadata
+    /// server and not by the job.
     Object,
-    /// Names, attributes, and the data of small files.
+    /// Counters of names, attributes, and the data of small files.
     Metadata,
 }
 
-/// Memory for files of any length.
+/// A buffer for reading files of any length.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     buffer: Vec<u8>,
 }
 
 impl Pieces {
-    /// Calls `each` with every line, without its newline. Whether the last one had a newline.
+    /// Calls `each` with every line, without its newline, and returns how the file ended.
     fn lines(&mut self, file: impl AsFd, mut each: impl FnMut(&[u8])) -> Result<Ending, Errno> {
         self.buffer.resize(LINE_BYTES_MAX, 0);
         let (mut filled, mut taken) = (0, 0u64);
-        // In the middle of a line that is too long.
+        // Whether the position is within a line that is too long.
         let mut skipping = false;
         let mut ending = Ending::Whole;
         loop {
@@ -132,20 +134,20 @@ enum Ending {
     Whole,
     /// In the middle of a line.
     Cut,
-    /// With its end, after a line that was too long.
+    /// At its end, but with a line that was too long.
     TooLong,
 }
 
 fn newline(bytes: &[u8]) -> Option<usize> {
     use std::io::BufRead as _;
     let mut rest = bytes;
-    // The search of std that looks at many bytes at a time.
+    // The search of the standard library, which compares many bytes at a time.
     let length = rest.skip_until(b'\n').ok()?;
     (bytes[..length].last() == Some(&b'\n')).then(|| length - 1)
 }
 
-/// Calls `each` with every entry that was understood as a whole. The others are noted: their counts
-/// would be too low.
+/// Calls `each` with every entry that was understood as a whole. The others are reported, since
+/// their counts would be too low.
 pub(super) fn read(
     file: impl AsFd,
     kind: Kind,
@@ -162,13 +164,13 @@ struct Entries<F> {
     each: F,
     job: Vec<u8>,
     open: bool,
-    /// Of the open entry: nothing in it was bad.
+    /// Whether the open entry has had no bad line.
     good: bool,
     counts: Counts,
     start: u64,
     elapsed_ns: u64,
-    /// Counters that the open entry has, and those that the first had: every entry of a file has
-    /// the same.
+    /// Number of counters in the open entry; `expected` is that of the first entry, since every
+    /// entry of a file has the same.
     fields: usize,
     expected: Option<usize>,
     bad: BadLines,
@@ -221,7 +223,8 @@ impl<F: FnMut(&Entry<'_>)> Entries<F> {
         (self.start, self.elapsed_ns, self.fields) = (0, 0, 0);
     }
 
-    /// One line of an entry, or what stands before the first. Whether it was understood.
+    /// Parses one line of an entry, or a line before the first entry. Returns whether it was
+    /// understood.
     fn field(&mut self, text: &[u8]) -> bool {
         let Some(colon) = text.iter().position(|b| *b == b':') else {
             return text.is_empty();
@@ -234,7 +237,7 @@ impl<F: FnMut(&Entry<'_>)> Entries<F> {
             b"snapshot_time" => return true,
             b"start_time" => return nanoseconds(value).map(|v| self.start = v).is_some(),
             b"elapsed_time" => return nanoseconds(value).map(|v| self.elapsed_ns = v).is_some(),
-            // The output of lctl repeats it for every target.
+            // The output of lctl repeats this line for every target.
             b"job_stats" => return true,
             _ => {}
         }
@@ -242,7 +245,8 @@ impl<F: FnMut(&Entry<'_>)> Entries<F> {
         let done = match (key, self.kind) {
             (b"read_bytes", _) => self.data(value, READ_BYTES, READ_OPS),
             (b"write_bytes", _) => self.data(value, WRITE_BYTES, WRITE_OPS),
-            // Times, except in the first releases, which had no other names for bytes.
+            // These lines are times, except in the first releases, which had no other names for
+            // bytes.
             (b"read", _) => self.old_data(value, READ_BYTES, READ_OPS),
             (b"write", _) => self.old_data(value, WRITE_BYTES, WRITE_OPS),
             (_, Kind::Metadata) if METADATA.contains(&key) => self.metadata(value),
@@ -306,7 +310,7 @@ impl<F: FnMut(&Entry<'_>)> Entries<F> {
 
 fn after_colon(rest: &[u8]) -> &[u8] {
     let rest = rest.trim_ascii_start();
-    // Some releases leave the colon away.
+    // Some releases omit the colon.
     rest.strip_prefix(b":").unwrap_or(rest).trim_ascii()
 }
 
@@ -315,12 +319,12 @@ fn unquoted(name: &[u8]) -> &[u8] {
     inner.unwrap_or(name)
 }
 
-/// The number behind `{ samples:`, and what follows it.
+/// Parses the number after `{ samples:`, and returns it with the rest.
 fn samples(value: &[u8]) -> Option<(u64, &[u8])> {
     let value = value.trim_ascii_start().strip_prefix(b"{")?;
     let value = value.trim_ascii_start().strip_prefix(b"samples:")?;
     let (first, rest) = first_part(value)?;
-    // What has no end was cut.
+    // A value without its closing brace was cut.
     value.trim_ascii_end().ends_with(b"}").then_some(())?;
     Some((number(first)?, rest))
 }
@@ -333,8 +337,8 @@ fn sum(rest: &[u8]) -> Option<u64> {
     number(first_part(part(rest, b"sum:")?)?.0)
 }
 
-/// Up to the comma or brace, and what follows. A comma without a blank is none of the kernel's: some
-/// languages have it in numbers.
+/// Splits at the first comma or brace. The kernel writes no comma without a blank after it, but
+/// some languages have such commas in numbers, so that one is refused.
 fn first_part(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = value.iter().position(|b| matches!(b, b',' | b'}'))?;
     let (first, rest) = value.split_at(end);
@@ -342,7 +346,7 @@ fn first_part(value: &[u8]) -> Option<(&[u8], &[u8])> {
     (!foreign).then_some((first.trim_ascii(), rest))
 }
 
-/// What follows this name among the parts that commas divide. Not so `sum:` in `sumsq:`.
+/// The value with this name among the parts that commas separate; `sum:` does not match `sumsq:`.
 fn part<'a>(rest: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut rest = rest;
     loop {
@@ -354,7 +358,7 @@ fn part<'a>(rest: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// `1700000000.123456789 secs.nsecs` in nanoseconds.
+/// Parses `1700000000.123456789 secs.nsecs` to nanoseconds.
 fn nanoseconds(value: &[u8]) -> Option<u64> {
     let mut words: Words<'_> = words(value);
     let time = words.next()?;
@@ -371,7 +375,7 @@ fn nanoseconds(value: &[u8]) -> Option<u64> {
         .checked_add(fraction * scale)
 }
 
-/// The name of a job as a label's bytes: what the kernel wrote as `\xHH` is a byte again.
+/// The name of a job as the bytes of a label: `\xHH` becomes one byte again.
 pub(super) fn unescaped(name: &[u8]) -> Vec<u8> {
     let hex = |b: u8| (b as char).to_digit(16);
     let mut bytes = Vec::with_capacity(name.len());
@@ -465,7 +469,7 @@ mod tests {
         assert_eq!((got, bad), (expect, false));
     }
 
-    /// An entry is given as it is or not at all.
+    /// An entry is given completely or not at all.
     #[test]
     fn a_cut_file_gives_whole_entries_only() {
         let whole = parse(OBJECT.as_bytes(), Kind::Object).0;
@@ -473,7 +477,7 @@ mod tests {
             let (got, bad) = parse(&OBJECT.as_bytes()[..end], Kind::Object);
             let inside = end > 0 && OBJECT.as_bytes()[end - 1] != b'\n';
             assert!(!inside || bad, "cut at {end} went unnoticed");
-            // Without a second one, nothing tells that the first lacks a line.
+            // Without a second entry, nothing shows that the first lacks a line.
             let first = OBJECT.find("- job_id:          \"").unwrap();
             if end > first {
                 assert!(whole.starts_with(&got), "cut at {end}: {got:?}");

@@ -1,8 +1,8 @@
-//! One mount's part of the file, line by line.
+//! Parser of one mount's part of the file, line by line.
 
 use crate::util::parse::{Words, words};
 
-/// Counters of a kind of operation.
+/// Counters of one kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ops {
     pub(super) ops: u64,
@@ -13,12 +13,13 @@ pub(super) struct Ops {
 }
 
 impl Ops {
-    /// Mean time from sent to answered of the operations since `last`; nothing if there were none.
+    /// Mean time from sending to reply of the operations since `last`, in milliseconds; nothing if
+    /// there were none.
     pub(super) fn round_trip_ms(&self, last: &Self) -> Option<f64> {
         self.mean(last, self.round_trip_ms, last.round_trip_ms)
     }
 
-    /// Mean time in the queue before that.
+    /// Mean time in the queue before sending, in milliseconds.
     pub(super) fn wait_ms(&self, last: &Self) -> Option<f64> {
         self.mean(last, self.wait_ms, last.wait_ms)
     }
@@ -36,7 +37,8 @@ impl Ops {
         self.round_trip_ms = self.round_trip_ms.saturating_add(line.round_trip_ms);
     }
 
-    /// Both are counted when an operation ends, so what is under way is in neither.
+    /// Number of retransmissions. Both counters are raised when an operation ends, so pending
+    /// operations are in neither.
     fn retransmits(&self) -> u64 {
         self.sent.saturating_sub(self.ops)
     }
@@ -49,7 +51,7 @@ struct OpLine {
     timeouts: u64,
     wait_ms: u64,
     round_trip_ms: u64,
-    /// Since statistics version 1.1.
+    /// Present since statistics version 1.1.
     errors: Option<u64>,
 }
 
@@ -78,7 +80,7 @@ impl OpLine {
     }
 }
 
-/// What a mount did so far.
+/// The counters of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     pub(super) read_bytes: u64,
@@ -104,7 +106,7 @@ impl Traffic {
     }
 }
 
-/// Where in the file we are.
+/// The parser's place in the file.
 #[derive(Debug, Default)]
 pub(super) struct Block<'a> {
     place: Place<'a>,
@@ -116,12 +118,12 @@ pub(super) struct Block<'a> {
     reason = "one at a time, on the stack: a box would cost an allocation a mount and read"
 )]
 enum Place<'a> {
-    /// Between the mounts, or in one of another type.
+    /// Between the mounts, or in a mount of another type.
     #[default]
     Outside,
     /// In an NFS mount.
     Mount(Open<'a>),
-    /// In one of which a line was bad: its sums would be wrong.
+    /// In an NFS mount that had a bad line: its sums would be wrong.
     Spoilt,
 }
 
@@ -134,23 +136,23 @@ struct Open<'a> {
     in_operations: bool,
 }
 
-/// What a line means.
+/// The meaning of a line.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "one at a time, on the stack: a box would cost an allocation a mount and read"
 )]
 pub(super) enum Step<'a> {
-    /// No mount ends here.
+    /// No mount ends at this line.
     Inside,
-    /// It is not what the kernel documents.
+    /// The line is not as the kernel documents.
     Bad,
-    /// The end of a mount: its place, what is mounted there, what it did.
+    /// The end of a mount: its mount point, its device and its counters.
     Whole(&'a [u8], &'a [u8], Traffic),
 }
 
 impl<'a> Block<'a> {
-    /// Takes the next line.
+    /// Parses the next line.
     pub(super) fn step(&mut self, line: &'a [u8]) -> Step<'a> {
         if line.starts_with(b"device ") || line.starts_with(b"no device ") {
             let cut = self.is_open();
@@ -182,7 +184,7 @@ impl<'a> Block<'a> {
             Place::Mount(open) if open.has_bytes && open.in_operations => {
                 Step::Whole(open.name, open.device, open.traffic)
             }
-            // Statistics of a version without them: nothing to say of this mount.
+            // Statistics of a version that has none of these counters: the mount gives no facts.
             Place::Mount(_) | Place::Outside | Place::Spoilt => Step::Inside,
         }
     }
@@ -197,8 +199,8 @@ fn opened_badly(place: &Place<'_>) -> bool {
     matches!(place, Place::Spoilt)
 }
 
-/// `device WHAT mounted on WHERE with fstype TYPE [statvers=V]`: of an NFS mount with statistics,
-/// its beginning; of any other nothing.
+/// Parses `device WHAT mounted on WHERE with fstype TYPE [statvers=V]`. Returns the open block of
+/// an NFS mount with statistics; nothing for any other mount.
 fn open(line: &[u8]) -> Result<Option<Open<'_>>, ()> {
     let mut words = words(line);
     if words.next() != Some(b"device") {
@@ -226,7 +228,7 @@ fn open(line: &[u8]) -> Result<Option<Open<'_>>, ()> {
 }
 
 impl Open<'_> {
-    /// Nothing if the line is one that is used and cannot be understood.
+    /// Parses a line of a mount. Returns nothing if the line is used and cannot be understood.
     fn take(&mut self, line: &[u8]) -> Option<()> {
         let line = line.trim_ascii();
         if line == b"per-op statistics" {
@@ -234,7 +236,7 @@ impl Open<'_> {
             return Some(());
         }
         let Some(colon) = line.iter().position(|b| *b == b':') else {
-            // Kernels may add lines of other forms; between the operations there are none.
+            // Kernels may add lines of other forms, but not among the operations.
             return (!self.in_operations).then_some(());
         };
         let (key, rest) = (&line[..colon], &line[colon + 1..]);
@@ -248,7 +250,8 @@ impl Open<'_> {
         }
     }
 
-    /// Read and written by programs through the cache, past it, and to and from the server.
+    /// Parses the bytes that programs read and wrote through the cache and past it, and those read
+    /// from and written to the server.
     fn bytes(&mut self, rest: &[u8]) -> Option<()> {
         let mut columns = words(rest);
         let mut counts = [0; 6];
@@ -271,7 +274,8 @@ impl Open<'_> {
         Some(())
     }
 
-    /// `tcp PORT BINDS CONNECTS …`; a mount may have several, one that is UDP has no connections.
+    /// Parses `tcp PORT BINDS CONNECTS …`; a mount may have several transports, and UDP has no
+    /// connections.
     fn transport(&mut self, rest: &[u8]) -> Option<()> {
         let mut columns = words(rest);
         let kind = columns.next()?;
@@ -350,7 +354,7 @@ mod tests {
         );
         let (found, bad, _) = whole(&format!("{bad_one}{good}"));
         assert_eq!((found.len(), bad), (1, 1));
-        // The next mount begins before the last one ended.
+        // The next mount begins before the last one has ended.
         let (found, bad, _) = whole(&format!("{HEAD}\tbytes:\t1 2 3 4 5 6\n{good}"));
         assert_eq!((found.len(), bad), (1, 1));
     }

@@ -1,28 +1,29 @@
-//! How a peer's address is written: a host, and a port where TCP is to be asked.
+//! The address of a peer: a host, and a port if TCP is to be used.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-/// Longest name of a host: RFC 1035.
+/// Longest name of a host, in bytes: RFC 1035.
 const HOST_BYTES_MAX: usize = 253;
 
-/// A host and perhaps a port.
+/// A host and an optional port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) host: Host,
     pub(super) port: Option<u16>,
 }
 
-/// Where a peer is.
+/// The host of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Host {
-    /// With the interface of a link-local address; the port means nothing.
+    /// An address, with the interface if it is link-local; the port is unused.
     Ip(SocketAddr),
-    /// To be looked up.
+    /// A name that is to be looked up.
     Name(String),
 }
 
 impl Address {
-    /// `10.0.0.2:22`, `10.0.0.2`, `[fd00::2]:22`, `fd00::2`, `[fe80::1%2]:22`, `node2:22`, `node2`.
+    /// Parses an address: `10.0.0.2:22`, `10.0.0.2`, `[fd00::2]:22`, `fd00::2`, `[fe80::1%2]:22`,
+    /// `node2:22`, `node2`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if let Ok(ip) = text.parse::<IpAddr>() {
             let host = Host::Ip(SocketAddr::new(ip, 0));
@@ -64,7 +65,8 @@ impl Address {
     }
 }
 
-/// Letters, digits, hyphens, dots and underscores; and no number that is meant as an address.
+/// Checks a host name: letters, digits, hyphens, dots and underscores, with at least one letter,
+/// since a number is meant as an address.
 fn name(host: &str) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
     let is_name = (1..=HOST_BYTES_MAX).contains(&host.len())

@@ -1,9 +1,9 @@
-//! Echo requests and replies, of both versions: eight bytes of header and a cookie that tells the
-//! reply to us from all others.
+//! Echo requests and replies of both versions of ICMP: a header of eight bytes and a cookie by
+//! which the replies to this process are recognized.
 
 use std::net::SocketAddr;
 
-/// A request or a reply.
+/// Length of a request or a reply.
 pub(super) const ECHO_BYTES: usize = 8 + COOKIE_BYTES;
 const COOKIE_BYTES: usize = 16;
 const ECHO_REQUEST: u8 = 8;
@@ -11,11 +11,11 @@ const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
 
-/// What was sent, to know its reply by.
+/// The request that was sent, by which its reply is recognized.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Echo {
     is_v6: bool,
-    /// Whether replies come with their IP header: raw sockets, version 4.
+    /// Whether replies include their IP header, as they do on raw sockets of version 4.
     is_raw: bool,
     sequence: u16,
     cookie: [u8; COOKIE_BYTES],
@@ -31,8 +31,8 @@ impl Echo {
         }
     }
 
-    /// The request. The kernel replaces identifier and checksum where the socket is not raw, and
-    /// the checksum of version 6.
+    /// The bytes of the request. The kernel replaces the identifier and checksum if the socket is
+    /// not raw, and always the checksum of version 6.
     pub(super) fn request(&self) -> [u8; ECHO_BYTES] {
         let mut packet = [0; ECHO_BYTES];
         packet[0] = match self.is_v6 {
@@ -49,7 +49,7 @@ impl Echo {
         packet
     }
 
-    /// Whether these bytes are the reply to it.
+    /// Whether these bytes are the reply to this request.
     pub(super) fn is_answered_by(&self, bytes: &[u8]) -> bool {
         let packet = match self.is_raw && !self.is_v6 {
             // The length of an IP header, in words, is the low half of its first byte.
@@ -70,7 +70,7 @@ impl Echo {
     }
 }
 
-/// RFC 1071.
+/// The checksum of RFC 1071.
 fn checksum(packet: &[u8]) -> u16 {
     let words = packet.chunks(2);
     let words = words.map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0)));

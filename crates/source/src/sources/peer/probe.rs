@@ -1,5 +1,5 @@
-//! Asking all peers at once and timing each answer. One thread, sockets that do not wait, one
-//! epoll: a peer that is silent costs nothing but its place.
+//! Asks all peers at once and times each answer, with one thread, nonblocking sockets and one
+//! epoll: a silent peer costs only its slot.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -15,32 +15,32 @@ use rustix::net::{
 use super::PeerMethod;
 use super::icmp::Echo;
 
-/// Longest packet that is looked at; longer ones are none of ours.
+/// Longest packet that is read, in bytes; a longer one cannot be a reply to this process.
 const PACKET_BYTES: usize = 512;
-/// Most packets of others that are passed over at a time; a raw socket gets them all.
+/// Most packets for other processes that are skipped at a time; a raw socket receives all of them.
 const PACKETS_MAX: usize = 64;
 /// Most answers that are taken at a time.
 const EVENTS_MAX: usize = 64;
 
-/// Whom to ask, and how.
+/// A peer's address and the method of asking it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) method: PeerMethod,
     pub(super) address: SocketAddr,
 }
 
-/// What came of it.
+/// The result of asking one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Answered(Duration),
     Silent,
-    /// The network says that it does not get there.
+    /// The network reports that it cannot reach the peer.
     Unreachable(Errno),
-    /// It was not asked, for a reason that is ours.
+    /// The question could not be sent, for a reason on this node.
     Ours(Errno),
 }
 
-/// Whether this is what a system says that lets us have no such socket.
+/// Whether an error means that the system does not permit such a socket.
 pub(super) fn is_denied(errno: Errno) -> bool {
     matches!(
         errno,
@@ -48,15 +48,18 @@ pub(super) fn is_denied(errno: Errno) -> bool {
     )
 }
 
-/// A question that has no answer yet.
+/// A question without an answer so far.
 struct Open {
     fd: OwnedFd,
     echo: Option<Echo>,
     since: Instant,
 }
 
-/// Asks all of them and waits until all have answered, at most `timeout` after the last was asked.
-/// The error is of epoll itself.
+/// Asks all targets and waits until all have answered, at most `timeout` after the last was asked.
+///
+/// # Errors
+///
+/// An error of epoll itself.
 pub(super) fn round(targets: &[Target], timeout: Duration) -> Result<Vec<Outcome>, Errno> {
     let mut round = Round {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -65,11 +68,11 @@ pub(super) fn round(targets: &[Target], timeout: Duration) -> Result<Vec<Outcome
         outcomes: vec![Outcome::Silent; targets.len()],
         left: 0,
     };
-    // Tells replies to this round from late ones to another.
+    // The cookie distinguishes replies to this round from late replies to another.
     let cookie = cookie();
     for (place, target) in targets.iter().enumerate() {
         round.start(place, target, cookie)?;
-        // Or the first answers would wait until the last question is sent.
+        // Otherwise the first answers would wait until the last question is sent.
         round.take(Duration::ZERO)?;
     }
     let deadline = now() + timeout;
@@ -86,7 +89,7 @@ pub(super) fn round(targets: &[Target], timeout: Duration) -> Result<Vec<Outcome
 struct Round {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
-    /// By place; nothing once it is answered.
+    /// Open questions by index of their target; `None` once answered.
     open: Vec<Option<Open>>,
     outcomes: Vec<Outcome>,
     left: usize,
@@ -121,7 +124,7 @@ impl Round {
         Ok(())
     }
 
-    /// Takes the answers that are there, or come within `wait`.
+    /// Takes the answers that have arrived, or arrive within `wait`.
     fn take(&mut self, wait: Duration) -> Result<(), Errno> {
         let wait = Timespec {
             tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
@@ -143,7 +146,7 @@ impl Round {
             if let Some(outcome) = outcome {
                 self.outcomes[place] = outcome;
                 self.left -= 1;
-                // Closed, it is no longer in the epoll either.
+                // A closed descriptor is removed from the epoll as well.
                 *slot = None;
             }
         }
@@ -152,7 +155,7 @@ impl Round {
 }
 
 impl Open {
-    /// What its socket says; nothing if that was not about our question.
+    /// The outcome by the state of the socket; nothing if it received no reply to this question.
     fn outcome(&self, at: Instant) -> Option<Outcome> {
         let time = at.saturating_duration_since(self.since);
         match &self.echo {
@@ -182,10 +185,11 @@ impl Open {
     }
 }
 
-/// The connection is not waited for. What comes back at once is no socket but an outcome.
+/// Starts a TCP connection without waiting for it. A result that is known at once is returned as
+/// the error.
 fn ask_tcp(target: &Target) -> Result<OwnedFd, Outcome> {
     let fd = open(target, SocketType::STREAM, Some(ipproto::TCP)).map_err(Outcome::Ours)?;
-    // Closing sends a reset: no state is left, neither here nor there.
+    // Closing sends a reset, so that no state is left on either side.
     let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
     match connect(&fd, &target.address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
@@ -193,7 +197,7 @@ fn ask_tcp(target: &Target) -> Result<OwnedFd, Outcome> {
     }
 }
 
-/// Without privilege where `ping_group_range` lets us, else with it.
+/// Sends an echo request, without privilege if `ping_group_range` permits it, else with it.
 fn ask_icmp(target: &Target, place: usize, cookie: u128) -> Result<(OwnedFd, Echo), Outcome> {
     let protocol = match target.address.is_ipv6() {
         true => ipproto::ICMPV6,
@@ -208,7 +212,7 @@ fn ask_icmp(target: &Target, place: usize, cookie: u128) -> Result<(OwnedFd, Ech
         Err(errno) => return Err(Outcome::Ours(errno)),
     };
     connect(&fd, &target.address).map_err(unanswered)?;
-    // Two peers may have one address: each has its own sequence number.
+    // Two peers may have the same address: each has its own sequence number.
     let echo = Echo::new(&target.address, is_raw, place as u16, cookie);
     match send(
         &fd,
@@ -236,7 +240,7 @@ fn tcp_outcome(result: Result<(), Errno>, time: Duration) -> Outcome {
     }
 }
 
-/// Which errors are the network's, and which our own.
+/// Classifies an error as one of the network or one of this node.
 fn unanswered(errno: Errno) -> Outcome {
     match errno {
         Errno::TIMEDOUT => Outcome::Silent,
@@ -262,7 +266,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Different in each round, of each process.
+/// A number that differs in each round and each process.
 fn cookie() -> u128 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let process = u128::from(
@@ -282,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// Long, as other programs may keep the processors busy.
+    /// A long timeout, as other programs may keep the processors busy.
     const TIMEOUT: Duration = Duration::from_secs(10);
 
     fn target(method: PeerMethod, address: impl Into<SocketAddr>) -> Target {
@@ -296,7 +300,7 @@ mod tests {
         matches!(outcome, Outcome::Answered(time) if time < TIMEOUT)
     }
 
-    /// An address here where something listens, and one where nothing does.
+    /// An address of this host with a listener, and one without.
     fn addresses(ip: &str) -> Option<(TcpListener, SocketAddr, SocketAddr)> {
         let listener = TcpListener::bind((ip, 0)).ok()?;
         let closed = TcpListener::bind((ip, 0)).ok()?.local_addr().ok()?;
@@ -317,7 +321,7 @@ mod tests {
         }
     }
 
-    /// A full queue of a listener swallows what comes: such a peer looks as if it were gone.
+    /// A listener with a full queue drops connections: such a peer looks as if it were gone.
     fn black_hole() -> (OwnedFd, Vec<OwnedFd>, SocketAddr) {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let any = target(PeerMethod::Tcp, address);
@@ -387,7 +391,7 @@ mod tests {
         }
     }
 
-    /// No packet leaves: there is no way to these.
+    /// No packet leaves: there is no route to these addresses.
     #[test]
     fn what_cannot_be_asked_is_no_failure_of_the_peer() {
         let link_local = SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)), 1);

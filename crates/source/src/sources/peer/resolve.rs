@@ -1,17 +1,18 @@
-//! Names of hosts, looked up on a thread that may hang for as long as the name service does.
+//! Look-ups of host names, on a thread that may hang for as long as the name service does.
 //!
 //! The newest address of a name is kept while it is looked up again, and when that fails. The
-//! thread is there only while there is something to look up; the names wait for each other.
+//! thread runs only while there is a name to look up, and looks up one name after another.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{RESOLVE_AGAIN_NS, RESOLVE_NS};
 
-/// Looks a name up; may hang.
+/// A function that looks a name up; it may hang.
 pub(super) type LookUp = Arc<dyn Fn(&str) -> Result<IpAddr, String> + Send + Sync>;
 
-/// `getaddrinfo`: the first address, in the order in which they should be tried.
+/// A look-up by `getaddrinfo`, which gives the first address in the order in which they should be
+/// tried.
 pub(super) fn system() -> LookUp {
     Arc::new(|name| {
         let mut found = (name, 0).to_socket_addrs().map_err(|e| e.to_string())?;
@@ -23,9 +24,9 @@ pub(super) fn system() -> LookUp {
 struct Entry {
     name: Arc<str>,
     newest: Option<Result<IpAddr, String>>,
-    /// When to look again.
+    /// When the name is looked up again.
     due_ns: i64,
-    /// Whether it waits for the thread, or is with it.
+    /// Whether the name waits for the thread or is being looked up.
     open: bool,
 }
 
@@ -37,7 +38,7 @@ struct Board {
     stop: bool,
 }
 
-/// Names and what is known of them.
+/// The names and their addresses.
 pub(super) struct Resolver {
     board: Arc<Mutex<Board>>,
     look_up: LookUp,
@@ -55,7 +56,7 @@ impl Resolver {
         }
     }
 
-    /// A place for this name.
+    /// Adds a name and returns its index.
     pub(super) fn add(&mut self, name: &str) -> usize {
         let entries = &mut lock(&self.board).entries;
         entries.push(Entry {
@@ -67,7 +68,7 @@ impl Resolver {
         entries.len() - 1
     }
 
-    /// Has the names looked up for which it is time. Does not wait.
+    /// Starts the look-ups that are due. Does not wait.
     pub(super) fn refresh(&self, now_ns: i64) {
         let mut board = lock(&self.board);
         board.now_ns = now_ns;
@@ -93,7 +94,7 @@ impl Resolver {
         }
     }
 
-    /// What is known of a name; nothing while it is looked up for the first time.
+    /// The newest result for a name; nothing while it is looked up for the first time.
     pub(super) fn address(&self, place: usize) -> Option<Result<IpAddr, String>> {
         lock(&self.board).entries.get(place)?.newest.clone()
     }
@@ -164,7 +165,7 @@ mod tests {
         let mut resolver = Resolver::new(look_up);
         let good = resolver.add("good");
         assert_eq!(resolver.address(good), None);
-        // Time, and how often it was asked by then.
+        // Time in seconds, and the number of look-ups until then.
         for (s, times) in [(0, 1), (59, 1), (60, 2), (69, 2), (70, 3)] {
             resolver.refresh(s * NS_PER_S);
             settled(&resolver);

@@ -1,35 +1,35 @@
-//! An energy counter that goes round, as one that only grows and is coarse.
+//! Turns an energy counter that wraps around into a coarse one that only grows.
 //!
-//! A RAPL counter is 32 bits of small units: with 15 µJ it goes round after 65 kJ, which a package
-//! uses in a few minutes. That it went round once is seen, since it is then smaller than before.
-//! That it went round twice cannot be seen from it. It is possible only if the time between two
-//! reads is long enough for the largest draw there could be; then no power is given for that step,
-//! and the energy is what was used at the least.
+//! A RAPL counter has 32 bits of small units: with 15 µJ it wraps around after 65 kJ, which a
+//! package uses in a few minutes. One wrap is visible, since the counter is then smaller than
+//! before. Two wraps are not visible. They are possible only if the time between two polls is long
+//! enough for the largest possible draw; then no power is given for that step, and the energy is a
+//! lower bound.
 
-/// No zone draws more than this on average over a second: processors that exist draw a quarter.
+/// Greatest draw of a zone on average over a second, in watts: existing processors draw a quarter.
 const WATTS_MAX: u64 = 2000;
-/// Steps in which energy leaves this file, in microjoules: 0.1 J.
+/// Resolution of the energy that this file gives, in microjoules: 0.1 J.
 const STEP_UJ: u64 = 100_000;
-/// The same, per joule.
+/// The number of such steps per joule.
 const STEPS_PER_J: f64 = 10.0;
 
-/// One counter.
+/// One energy counter.
 #[derive(Debug)]
 pub(super) struct Energy {
-    /// Its largest value, if it goes round.
+    /// Its largest value, if it wraps around.
     range_uj: Option<u64>,
-    /// Monotonic time and value of the last read.
+    /// Monotonic time and value of the last poll.
     last: Option<(i64, u64)>,
     total_uj: u64,
 }
 
-/// What is known of the power since the last read.
+/// The power since the last poll.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Growth {
     Watts(f64),
-    /// There was no read before, or the counter was set to another value in between.
+    /// There was no poll before, or the counter was set to another value since.
     Unknown,
-    /// So long ago that it may have gone round unseen.
+    /// The last poll was so long ago that the counter may have wrapped around unseen.
     TooSeldom,
 }
 
@@ -42,8 +42,8 @@ impl Energy {
         }
     }
 
-    /// Joules since the counter began, in steps of 0.1 J, and the power that follows from these
-    /// steps. Nothing if the counter cannot have this value.
+    /// Returns the joules since the counter began, in steps of 0.1 J, and the power that follows
+    /// from these steps. Returns nothing if the counter cannot have this value.
     pub(super) fn read(&mut self, at_ns: i64, raw_uj: u64) -> Option<(f64, Growth)> {
         if self.range_uj.is_some_and(|range_uj| raw_uj > range_uj) {
             return None;
@@ -53,7 +53,7 @@ impl Energy {
             return Some((self.joules(), Growth::Unknown));
         };
         let elapsed_ns = u64::try_from(at_ns.saturating_sub(then_ns)).unwrap_or(0);
-        // W * ns = nJ.
+        // Watts times nanoseconds are nanojoules.
         let most_uj = elapsed_ns.saturating_mul(WATTS_MAX) / 1000;
         let before = self.steps();
         let used_uj = match (raw_uj.checked_sub(old_uj), self.range_uj) {
@@ -62,7 +62,8 @@ impl Energy {
             (None, None) => None,
         };
         let Some(used_uj) = used_uj.filter(|used_uj| *used_uj <= most_uj && elapsed_ns > 0) else {
-            // Reset, by whoever may write to it or by a driver that was loaded again.
+            // The counter was reset, by a program that may write to it or because its driver was
+            // loaded again.
             return Some((self.joules(), Growth::Unknown));
         };
         self.total_uj = self.total_uj.saturating_add(used_uj);
@@ -92,7 +93,7 @@ mod tests {
     const S: i64 = 1_000_000_000;
     const J: u64 = 1_000_000;
 
-    /// Reads of (time, counter), and the joules and power that each gives.
+    /// Polls as (time, counter), and the joules and power that each gives.
     fn check(range_uj: Option<u64>, reads: &[(i64, u64)], expect: &[(f64, Growth)]) {
         let mut energy = Energy::new(range_uj);
         let got: Vec<_> = reads
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn a_reset_is_no_turn() {
         use Growth::{Unknown, Watts};
-        // As a turn this would be 99 kJ in a second.
+        // As a wrap this would be 99 kJ in a second.
         check(
             Some(100_000 * J),
             &[(0, 1000 * J), (S, 5 * J), (2 * S, 105 * J)],

@@ -1,4 +1,4 @@
-//! Which zones and sensors there are, what they are called, and what they are parts of.
+//! Finds the zones and sensors, their labels, and the zones that they are parts of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,29 @@ pub(super) const POWERCAP: &str = "sys/class/powercap";
 pub(super) const HWMON: &str = "sys/class/hwmon";
 /// Most entries of a directory that are looked at.
 const ENTRIES_MAX: usize = 4096;
-/// RAPL by MSR. The same packages may be there again as `intel-rapl-mmio:*`, with the same energy.
+/// RAPL by MSR. The same packages may also exist as `intel-rapl-mmio:*`, with the same energy.
 const RAPL: &[u8] = b"intel-rapl:";
-/// What the driver of ACPI's power meters calls its chips.
+/// The chip name that the driver of ACPI's power meters uses.
 const METER: &str = "power_meter";
 
-/// What a zone is for the sum over the node.
+/// The part that a zone has in the sum over the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// The one meter of the platform.
     Meter,
-    /// `psys`. On machines of several packages those that do not measure it do not list it.
+    /// `psys`. On machines with several packages, those that do not measure it do not list it.
     Platform,
     Package,
     /// `dram`.
     Memory,
-    /// Part of another zone, or of something that is none.
+    /// Part of another zone, or of a thing that is not a zone.
     Inner,
 }
 
-/// What its file holds.
+/// The content of a zone's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Microjoules that go round after `range_uj`.
+    /// Microjoules, which wrap around after `range_uj`.
     Energy { range_uj: Option<u64> },
     /// Microwatts.
     Power,
@@ -42,24 +42,24 @@ pub(super) enum What {
 /// One zone or sensor.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Its file, below the root.
+    /// Path of the file, relative to the root.
     pub(super) path: String,
     pub(super) label: String,
     pub(super) part: Part,
     pub(super) what: What,
 }
 
-/// What was seen.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) zones: Vec<Found>,
     /// Directories of zones whose name cannot be read.
     pub(super) hidden: Vec<String>,
-    /// Whether all could be looked at: only then is gone what was not seen.
+    /// Whether everything could be read: only then is a zone that was not seen gone.
     pub(super) whole: bool,
 }
 
-/// Looks for zones and sensors. Labels are unique.
+/// Finds zones and sensors. Labels are unique.
 pub(super) fn find(root: &SysRoot, bytes: &mut Vec<u8>, faults: &mut Faults) -> Seen {
     let mut seen = Seen {
         whole: true,
@@ -87,7 +87,7 @@ fn rapl(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Fault
             seen.hidden.push(directory);
             continue;
         };
-        // intel-rapl:0:1 stands below intel-rapl:0.
+        // intel-rapl:0:1 is below intel-rapl:0.
         let above = directory
             .rsplit_once(':')
             .and_then(|(above, _)| labels.get(above));
@@ -144,14 +144,14 @@ fn hwmon(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Faul
             });
         }
     }
-    // Of several it is not known which covers the others.
+    // If there are several meters, it is unknown which one covers the others.
     if let [only] = meters[..] {
         seen.zones[only].part = Part::Meter;
     }
 }
 
-/// The sensors among the files of a chip, each with the file that is read: the present power
-/// rather than an average over a time that the chip chose.
+/// The sensors among the files of a chip, each with the file that is read: the present power is
+/// preferred to an average over a time that the chip chose.
 fn sensors(files: &[String]) -> BTreeMap<String, String> {
     let mut sensors = BTreeMap::new();
     for (kind, ending) in [
@@ -174,7 +174,7 @@ fn sensors(files: &[String]) -> BTreeMap<String, String> {
     sensors
 }
 
-/// The names in a directory that begin so. That there is no such directory is no fault.
+/// The names in a directory that begin with `prefix`. A directory that does not exist is no fault.
 fn entries(
     root: &SysRoot,
     path: &str,

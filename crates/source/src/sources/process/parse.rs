@@ -1,10 +1,10 @@
-//! The files of one process: `/proc/PID/io`, `/proc/PID/stat` (proc_pid_io(5), proc_pid_stat(5)),
-//! and `fdinfo` of its io_uring rings (`io_uring/fdinfo.c` of the kernel).
+//! Parsers of the files of one process: `/proc/PID/io`, `/proc/PID/stat` (proc_pid_io(5),
+//! proc_pid_stat(5)), and `fdinfo` of its io_uring rings (`io_uring/fdinfo.c` of the kernel).
 
 use crate::util::parse::{lines, number, words};
 
-/// What a process had read from and written to storage since it began. Page cache hits are not in
-/// it; what it deleted before it was written is in `cancelled`.
+/// Bytes that a process has read from and written to storage since it began. Page cache hits are
+/// not included; bytes that were deleted before they were written are in `cancelled_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Io {
     pub(super) read_bytes: u64,
@@ -12,7 +12,7 @@ pub(super) struct Io {
     pub(super) cancelled_bytes: u64,
 }
 
-/// Nothing unless all three lines are there and whole.
+/// Parses `io`; returns nothing unless all three lines are complete.
 pub(super) fn io(bytes: &[u8]) -> Option<Io> {
     let mut values = [None; 3];
     const KEYS: [&[u8]; 3] = [
@@ -34,12 +34,12 @@ pub(super) fn io(bytes: &[u8]) -> Option<Io> {
     })
 }
 
-/// The command and the start, in ticks since boot: `4711 (a (b) c) S 1 …`. A command may hold
-/// blanks and brackets, so it ends at the last one.
+/// Parses the command and the start, in ticks since boot: `4711 (a (b) c) S 1 …`. A command may
+/// contain blanks and brackets, so it ends at the last bracket.
 pub(super) fn stat(bytes: &[u8]) -> Option<(&[u8], u64)> {
     /// Field 22, counted from the state, which is field 3.
     const START: usize = 19;
-    // A command may also hold a newline, so only the last one ends the line.
+    // A command may also contain a newline, so only the last one ends the line.
     let line = bytes.strip_suffix(b"\n")?;
     let open = line.iter().position(|b| *b == b'(')?;
     let close = line.iter().rposition(|b| *b == b')')?;
@@ -48,10 +48,10 @@ pub(super) fn stat(bytes: &[u8]) -> Option<(&[u8], u64)> {
     Some((command, number(start)?))
 }
 
-/// The part of a command that a worker of the kernel keeps while it works for one queue after
-/// another: `kworker/u8:2` of `kworker/u8:2-flush-254:0` and `kworker/u8:2+events`
-/// (`wq_worker_comm` in `kernel/workqueue.c`). Other commands are whole, those of rescuers too: they
-/// have one queue (`kworker/R-writeback`).
+/// The lasting part of a command. A worker of the kernel keeps only the first part of its name
+/// while it works for one queue after another: `kworker/u8:2` of `kworker/u8:2-flush-254:0` and
+/// `kworker/u8:2+events` (`wq_worker_comm` in `kernel/workqueue.c`). Other commands are returned
+/// whole, including those of rescuers, which have one queue (`kworker/R-writeback`).
 pub(super) fn lasting(command: &[u8]) -> &[u8] {
     let rest = command.strip_prefix(b"kworker/");
     let Some(rest) = rest.filter(|rest| !rest.starts_with(b"R-")) else {
@@ -61,17 +61,17 @@ pub(super) fn lasting(command: &[u8]) -> &[u8] {
     &command[..end.map_or(command.len(), |at| command.len() - rest.len() + at)]
 }
 
-/// How full one ring is.
+/// Fill level of one ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ring {
-    /// Submissions that the kernel has not taken.
+    /// Submissions that the kernel has not taken yet.
     pub(super) queued: u64,
-    /// Completions that the program has not taken.
+    /// Completions that the program has not taken yet.
     pub(super) completed: u64,
 }
 
-/// Nothing if the four marks are not there: the kernel leaves them out while the ring is locked,
-/// and before Linux 5.18 it gave others.
+/// Parses the heads and tails of a ring. Returns nothing if one of the four is missing: the kernel
+/// leaves them out while the ring is locked, and before Linux 5.18 it printed others.
 pub(super) fn ring(bytes: &[u8]) -> Option<Ring> {
     const KEYS: [&[u8]; 4] = [b"SqHead:", b"SqTail:", b"CqHead:", b"CqTail:"];
     let mut marks = [None; 4];
@@ -83,7 +83,7 @@ pub(super) fn ring(bytes: &[u8]) -> Option<Ring> {
         }
     }
     let [sq_head, sq_tail, cq_head, cq_tail] = [marks[0]?, marks[1]?, marks[2]?, marks[3]?];
-    /// `IORING_MAX_CQ_ENTRIES`: a distance beyond it is a tail that was read before its head.
+    /// `IORING_MAX_CQ_ENTRIES`: a greater distance means that a tail was read before its head.
     const ENTRIES_MAX: u32 = 65_536;
     let distance = |head: u32, tail: u32| {
         let distance = tail.wrapping_sub(head);
@@ -130,7 +130,7 @@ mod tests {
             assert_eq!(stat(line.as_bytes()), expect, "{command}");
             for end in 0..line.len() {
                 let got = stat(&line.as_bytes()[..end]);
-                // A cut that ends in a newline of the command itself is no exception.
+                // A cut that ends at a newline of the command itself is no exception.
                 assert_eq!(got, None, "{command} cut at {end}");
             }
         };

@@ -1,5 +1,5 @@
-//! The io_uring rings of all processes, and how full they are. A look goes through every open file
-//! of every process, so it is bounded and made far more seldom than the scan.
+//! The io_uring rings of all processes, and their fill levels. A look goes through every open file
+//! of every process, so it is bounded and much less frequent than the scan.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,27 +9,27 @@ use super::parse::{Ring, ring};
 
 /// Most open files looked at in one look.
 pub(super) const FILES_MAX: usize = 65_536;
-/// The marks of a ring stand in its first lines; what follows lists every request.
+/// The heads and tails of a ring are in its first lines; the rest lists every request.
 const HEAD_BYTES: u64 = 4096;
-/// What the link of a ring's descriptor says.
+/// The link target of a ring's descriptor.
 const LINK: &str = "anon_inode:[io_uring]";
 
-/// All rings together.
+/// The sums over all rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rings {
     pub(super) rings: u64,
     pub(super) fill: Ring,
-    /// There were more open files than are looked at.
+    /// Whether there were more open files than are looked at.
     pub(super) cut: bool,
 }
 
-/// A ring that several processes hold open counts for each.
+/// Counts all rings. A ring that several processes hold open counts for each of them.
 pub(super) fn look(proc: &Path, pids: impl Iterator<Item = u32>) -> Rings {
     let mut all = Rings::default();
     let mut left = FILES_MAX;
     for pid in pids {
         let dir = proc.join(pid.to_string());
-        // Gone, or another user's.
+        // The process is gone, or belongs to another user.
         let Ok(files) = std::fs::read_dir(dir.join("fd")) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! One array: what its files say, and where there are none what the list says.
+//! One array: the facts of its files, or of the list where it has no files.
 
 use crate::Batch;
 use crate::SourceError;
@@ -12,7 +12,7 @@ use super::mdstat::{Listed, Role, Sync, share};
 
 /// Most members of one array; version 1 metadata has room for 384.
 const MEMBERS_MAX: usize = 384;
-/// Texts of md are words; what is longer is something else.
+/// Longest text of md, in bytes: its texts are words, so a longer one is something else.
 const TEXT_BYTES_MAX: usize = 100;
 /// The kernel cuts a list of bad blocks at the end of a page, mostly within a line.
 const PAGE_BYTES: usize = 4096;
@@ -50,18 +50,18 @@ pub(super) struct Array {
     facts: FactSet<Fact>,
     files: Files,
     members: Roster<Follow>,
-    /// For the report: what it is, how well it does.
+    /// The description for the report.
     pub(super) summary: Summary,
 }
 
-/// What the report says of an array.
+/// The report's data about an array.
 #[derive(Default)]
 pub(super) struct Summary {
     pub(super) level: String,
     pub(super) active: Option<u64>,
     pub(super) devices: Option<u64>,
     pub(super) action: String,
-    /// Whether its directory in `/sys` can be read.
+    /// Whether the array's directory in `/sys` can be read.
     pub(super) sysfs_seen: bool,
     pub(super) members_refused: usize,
 }
@@ -84,7 +84,7 @@ pub(super) struct Follow {
     state: HeldFile,
     errors: HeldFile,
     bad_blocks: HeldFile,
-    /// Whether its list of bad blocks was longer than the kernel gives.
+    /// Whether the list of bad blocks is longer than the kernel gives.
     pub(super) bad_blocks_cut: bool,
 }
 
@@ -112,7 +112,7 @@ impl Array {
         })
     }
 
-    /// Reads its files, and puts what they and the list say.
+    /// Reads the files of the array, and puts the facts of these and of the list.
     pub(super) fn put(
         &mut self,
         now_ns: i64,
@@ -133,7 +133,7 @@ impl Array {
         if !level.is_empty() {
             facts.text(batch, now_ns, Fact::Level, level);
         }
-        // During a reshape the number before it stands behind: `6 (5)`.
+        // During a reshape the previous number follows in brackets: `6 (5)`.
         let wanted = word(&mut files.disks, bytes, faults)
             .and_then(|text| words(text.as_bytes()).number())
             .or(listed.disks.map(|(wanted, _)| wanted));
@@ -185,7 +185,7 @@ impl Array {
     ) {
         let (files, facts) = (&mut self.files, &mut self.facts);
         self.summary.action.clear();
-        // Where a level has no redundancy the list says nothing, and there is nothing to sync.
+        // A level without redundancy has no sync in the list, and nothing to sync.
         let by_list = match listed.sync {
             Some(Sync { action, .. }) => Some(action),
             None => (listed.whole && listed.disks.is_some()).then_some("idle"),
@@ -211,7 +211,7 @@ impl Array {
         }
     }
 
-    /// Reads the files of its members. `all_listed`: who is not listed is gone.
+    /// Reads the files of the members. If `all_listed`, members that are not listed are gone.
     pub(super) fn put_members(
         &mut self,
         now_ns: i64,
@@ -221,7 +221,7 @@ impl Array {
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) {
-        // Metadata of version 0.90, and that of others, has no list of bad blocks.
+        // Metadata of version 0.90, and that of other formats, has no list of bad blocks.
         let has_list =
             word(&mut self.files.metadata, bytes, faults).is_some_and(|v| v.starts_with("1."));
         let label = &self.label;
@@ -276,7 +276,7 @@ impl Follow {
         if let Some(state) = word(&mut self.state, bytes, faults) {
             self.facts.text(batch, now_ns, MemberFact::State, state);
         }
-        // These two are not held open: of many members that would be many descriptors.
+        // The next two files are not held open, since many members would need many descriptors.
         if self.errors.read_and_close(bytes).is_ok()
             && let Some(errors) = sole_number(bytes)
         {
@@ -293,8 +293,8 @@ impl Follow {
     }
 }
 
-/// How many failures lose data: the copies of each block that are left, or could be made, in the
-/// worst case.
+/// The number of failures after which data is lost: the copies of each block that are left, or
+/// could be rebuilt, in the worst case.
 fn replication(
     level: &str,
     copies: Option<u64>,
@@ -308,19 +308,21 @@ fn replication(
         "raid1" => active,
         "raid4" | "raid5" => Some(2_u64.saturating_sub(missing()?)),
         "raid6" => Some(3_u64.saturating_sub(missing()?)),
-        // More may be missing than one block had copies, if they were copies of different blocks.
+        // More members may be missing than a block had copies, if they held copies of different
+        // blocks.
         "raid10" => Some(copies?.saturating_sub(missing()?).max(1)),
         _ => None,
     }
 }
 
-/// The low byte of the layout is the near copies, the next the far ones (md(4), RAID10).
+/// The number of copies of a RAID10 layout: its low byte is the near copies, the next byte the far
+/// ones (md(4), RAID10).
 fn raid10_copies(layout: u64) -> Option<u64> {
     let copies = (layout & 0xff) * (layout >> 8 & 0xff);
     (copies > 0).then_some(copies)
 }
 
-/// `2929687552 / 23437500416`; `none` and `delayed` are no share.
+/// Parses `2929687552 / 23437500416`; `none` and `delayed` give nothing.
 fn completed(text: &str) -> Option<f64> {
     let mut words = words(text.as_bytes());
     let done = words.number()?;
@@ -328,8 +330,8 @@ fn completed(text: &str) -> Option<f64> {
     share(done, words.number()?).filter(|_| words.at_end())
 }
 
-/// The sectors of a list with a start and a length on each line. `is_cut`: its last line may be
-/// less than a line.
+/// Sums the sectors of a list with a start and a length on each line. If `is_cut`, the last line
+/// may be incomplete.
 fn bad_blocks(bytes: &[u8], is_cut: bool) -> Option<u64> {
     let mut sum: u64 = 0;
     for line in lines(bytes) {
@@ -341,7 +343,7 @@ fn bad_blocks(bytes: &[u8], is_cut: bool) -> Option<u64> {
     (is_cut || cut(bytes).is_empty()).then_some(sum)
 }
 
-/// The text alone in a file; one that is not there is no fault.
+/// The text of a file with a single word; an absent file is no fault.
 fn word<'a>(file: &mut HeldFile, bytes: &'a mut Vec<u8>, faults: &mut Faults) -> Option<&'a str> {
     let read = file.read_if_there(bytes, faults);
     sole_text(bytes).filter(|text| read && text.len() <= TEXT_BYTES_MAX)

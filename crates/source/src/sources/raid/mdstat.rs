@@ -1,23 +1,24 @@
-//! `/proc/mdstat`: which arrays there are, of which members, and how far one is rebuilt.
+//! Parser of `/proc/mdstat`: the arrays, their members, and the progress of rebuilds.
 //!
-//! The kernel documents the file by the code that writes it (`md_seq_show` in drivers/md/md.c).
+//! The file is documented only by the kernel code that writes it (`md_seq_show` in
+//! drivers/md/md.c).
 
 use crate::error::BadLines;
 use crate::util::parse::{Words, cut, lines, number, words};
 
-/// One array as the list has it.
+/// One array of the list.
 #[derive(Clone, Debug)]
 pub(super) struct Listed<'a> {
     pub(super) name: &'a [u8],
-    /// Whether it runs.
+    /// Whether the array runs.
     pub(super) active: bool,
-    /// `raid6`; nothing for an array that does not run.
+    /// Level, such as `raid6`; nothing for an array that does not run.
     pub(super) level: Option<&'a str>,
     members: Words<'a>,
-    /// How many members it should have, and how many of those are in place.
+    /// Number of members that the array should have, and number of those that are in place.
     pub(super) disks: Option<(u64, u64)>,
     pub(super) sync: Option<Sync>,
-    /// Whether all that the list says of it was there.
+    /// Whether all lines about the array were complete.
     pub(super) whole: bool,
 }
 
@@ -28,23 +29,23 @@ pub(super) struct Member<'a> {
     pub(super) role: Role,
 }
 
-/// What a device is to its array.
+/// The role of a device in its array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// In a place of its own, whether filled already or not.
+    /// A member with a place of its own, whether it is rebuilt already or not.
     Placed,
     Failed,
     Spare,
-    /// Holds a log, or is to take the place of another.
+    /// Holds a log, or will replace another member.
     Helper,
 }
 
-/// A rebuild or a check under way.
+/// A rebuild or a check in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sync {
-    /// In the words of `sync_action`.
+    /// The action, as `sync_action` names it.
     pub(super) action: &'static str,
-    /// Of the way that is done; nothing while it waits.
+    /// Share of the work that is done; nothing while it waits.
     pub(super) ratio: Option<f64>,
     pub(super) bytes_per_second: Option<f64>,
 }
@@ -54,7 +55,7 @@ impl<'a> Listed<'a> {
         self.members.clone().filter_map(member)
     }
 
-    /// How many of its devices are this.
+    /// Number of devices with this role.
     pub(super) fn count(&self, role: Role) -> u64 {
         self.members().filter(|m| m.role == role).count() as u64
     }
@@ -69,7 +70,8 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// Gives each array that is listed; notes what cannot be understood, and a list without its end.
+/// Calls `each` with every listed array; reports lines that cannot be understood, and a list
+/// without its end.
 pub(super) fn arrays<'a>(bytes: &'a [u8], bad: &mut BadLines, mut each: impl FnMut(Listed<'a>)) {
     let mut open: Option<Listed<'a>> = None;
     let mut ended = false;
@@ -99,7 +101,7 @@ pub(super) fn arrays<'a>(bytes: &'a [u8], bad: &mut BadLines, mut each: impl FnM
     }
 }
 
-/// `md0 : active (auto-read-only) raid6 sdf[5] sdc[2](F) sda[0]`
+/// Parses `md0 : active (auto-read-only) raid6 sdf[5] sdc[2](F) sda[0]`.
 fn head(line: &[u8]) -> Option<Listed<'_>> {
     let mut rest = words(line);
     let name = rest.next()?;
@@ -139,7 +141,7 @@ fn head(line: &[u8]) -> Option<Listed<'_>> {
     })
 }
 
-/// `sdc[2](F)`
+/// Parses `sdc[2](F)`.
 fn member(word: &[u8]) -> Option<Member<'_>> {
     let open = word.iter().position(|b| *b == b'[')?;
     let close = word.iter().position(|b| *b == b']')?;
@@ -158,7 +160,7 @@ fn member(word: &[u8]) -> Option<Member<'_>> {
     (!name.is_empty()).then_some(Member { name, role })
 }
 
-/// `[5/4]`
+/// Parses `[5/4]`.
 fn disks(word: &[u8]) -> Option<(u64, u64)> {
     let (wanted, placed) = fraction(word.strip_prefix(b"[")?.strip_suffix(b"]")?)?;
     (placed <= wanted).then_some((wanted, placed))
@@ -169,8 +171,8 @@ fn fraction(word: &[u8]) -> Option<(u64, u64)> {
     Some((number(&word[..slash])?, number(&word[slash + 1..])?))
 }
 
-/// `[==>...]  recovery = 12.5% (1464843776/11718750208) finish=1390.7min speed=122880K/sec`, or
-/// `resync=DELAYED`
+/// Parses `[==>...]  recovery = 12.5% (1464843776/11718750208) finish=1390.7min speed=122880K/sec`,
+/// or `resync=DELAYED`.
 fn sync(line: &[u8]) -> Option<Sync> {
     const ACTIONS: [(&[u8], &str); 4] = [
         (b"recovery", "recover"),
@@ -204,7 +206,7 @@ fn sync(line: &[u8]) -> Option<Sync> {
     Some(sync)
 }
 
-/// What is done of all, if that is a share.
+/// The quotient of `done` and `all`, if it is between 0 and 1.
 pub(super) fn share(done: u64, all: u64) -> Option<f64> {
     (all > 0 && done <= all).then(|| done as f64 / all as f64)
 }

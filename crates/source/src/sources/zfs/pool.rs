@@ -13,7 +13,7 @@ use crate::{Batch, Missing, SourceError};
 
 use super::kstat_number;
 
-/// Most datasets that are followed, each by one descriptor.
+/// Most datasets that are followed, each with one descriptor.
 pub(super) const DATASETS_MAX: usize = 256;
 
 facts! {
@@ -76,7 +76,7 @@ impl Pool {
         })
     }
 
-    /// Reads its files; says whether one of them is still there.
+    /// Reads the pool's files and puts the facts; returns whether one of the files still exists.
     pub(super) fn put(
         &mut self,
         now_ns: i64,
@@ -113,7 +113,8 @@ impl Pool {
     }
 }
 
-/// A line of names and one of numbers, behind a line about the kstat itself.
+/// Puts the counters of `io`: a line of names and a line of numbers, after a line about the kstat
+/// itself.
 fn put_io(facts: &mut FactSet<PoolFact>, now_ns: i64, batch: &mut Batch, bytes: &[u8]) -> bool {
     let mut rest = lines(bytes).skip(1);
     let (Some(names), Some(numbers)) = (rest.next(), rest.next()) else {
@@ -130,15 +131,15 @@ fn put_io(facts: &mut FactSet<PoolFact>, now_ns: i64, batch: &mut Batch, bytes: 
     true
 }
 
-/// A dataset that is followed, by the number of its object set.
+/// A dataset that is followed, identified by the number of its object set.
 pub(super) struct Dataset {
     pool: String,
     file: HeldFile,
     lines: KeyedLines<{ OBJSET.len() }>,
-    /// Its name as it is, which may change.
+    /// The name as it is in the file; it may change.
     name: Vec<u8>,
     facts: Option<FactSet<DatasetFact>>,
-    /// Why it has no streams, if so.
+    /// Why the dataset has no streams, if it has none.
     pub(super) missing: Option<Missing>,
 }
 
@@ -154,7 +155,7 @@ impl Dataset {
         }
     }
 
-    /// Reads its file; says whether it is still there.
+    /// Reads the dataset's file and puts the facts; returns whether the file still exists.
     pub(super) fn put(
         &mut self,
         now_ns: i64,
@@ -209,7 +210,7 @@ impl Dataset {
     }
 }
 
-/// `dataset_name                    7    tank/home`; a name may have blanks within.
+/// Parses `dataset_name                    7    tank/home`; a name may contain blanks.
 fn dataset_name(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_prefix(b"dataset_name ")?.trim_ascii();
     let name = rest.strip_prefix(b"7")?;
@@ -220,12 +221,12 @@ fn dataset_name(line: &[u8]) -> Option<&[u8]> {
     (!name.is_empty()).then_some(name)
 }
 
-/// States are words in capitals.
+/// Whether a text may be a state: a short word in capitals.
 fn is_state(text: &str) -> bool {
     text.len() <= 32 && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
 }
 
-/// A name as part of a path.
+/// A name as a component of a path.
 pub(super) fn os(name: &[u8]) -> &OsStr {
     OsStr::from_bytes(name)
 }
