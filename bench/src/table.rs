@@ -1,4 +1,4 @@
-//! The rows as the Markdown that `docs/evaluation/one-node.md` holds: nothing there is typed by hand.
+//! The rows as Markdown for `docs/evaluation/one-node.md`: nothing there is typed by hand.
 
 use serde_json::Value as Json;
 
