@@ -14,7 +14,7 @@ use crate::report::{Fault, Report};
 const IDLE: usize = 500;
 const ROUNDS: usize = 50;
 
-/// Processes that do nothing, until they are dropped.
+/// Idle processes, which are killed when this value is dropped.
 struct Crowd(Vec<Child>);
 
 impl Crowd {

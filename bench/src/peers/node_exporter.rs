@@ -9,7 +9,7 @@ use super::{Server, installed, start};
 use crate::measure::{each_ns, keep};
 use crate::report::Report;
 
-/// A running exporter.
+/// A running node_exporter.
 pub struct Exporter {
     port: u16,
     /// The server process.

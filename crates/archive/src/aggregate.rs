@@ -8,8 +8,8 @@
 //! that is polled has samples at the beginning and at the end of each hour (`Streams` in `agent`
 //! ensures it).
 //!
-//! This module stands alone because sealing, every read by step and the merging of files end here,
-//! and because its loops are the hot path of `history()`: over slices of one type, one bucket at a
+//! This module stands alone because sealing, reads by step and the merging of files all use it, and
+//! because its loops are the hot path of `history()`: over slices of one type, one bucket at a
 //! time.
 
 mod budget;

@@ -111,7 +111,7 @@ mod tests {
 
     const HOURS: i64 = 5;
 
-    /// A node with a sample in each of some hours: three files an hour.
+    /// Makes a node with a sample in each of some hours: three files per hour.
     fn write(root: &Path, node: &str) {
         let keep = KeepConfig {
             raw_ns: i64::MAX,

@@ -38,14 +38,14 @@ const BODY_AT: usize = HEAD.len() + 8 + 2;
 pub struct Losses {
     /// Samples that found the buffer full.
     pub overflow_samples: u64,
-    /// Samples whose write failed, or that came while nothing could be written.
+    /// Samples whose write failed, that came while nothing could be written, or fit no stream.
     pub failed_samples: u64,
     /// Bytes of torn tails that were cut after crashes.
     pub torn_bytes: u64,
     /// Samples that were deleted early because the file system was full or the bound of the archive
     /// was reached.
     pub shed_samples: u64,
-    /// Files whose checksums did not hold; they were set aside.
+    /// Files that were damaged, which were set aside, and log segments that were gone.
     pub corrupt_files: u64,
 }
 

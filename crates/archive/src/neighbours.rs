@@ -24,7 +24,7 @@ pub enum Rank {
     /// The node's own history, which is deleted last.
     #[default]
     Own,
-    /// What programs publish.
+    /// History of what programs publish.
     Guest,
 }
 
@@ -57,7 +57,7 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     since_ns: i64,
-    /// Time of the last question whose turn it is.
+    /// Time at which an archive last asked whose turn it is.
     asked_ns: i64,
     /// Bytes that the archive could delete when the turn began.
     bytes: u64,

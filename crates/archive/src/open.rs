@@ -77,8 +77,9 @@ pub(crate) fn check_ours(layout: &Layout) -> Result<(), ArchiveError> {
     dirs(layout).iter().try_for_each(|dir| check_dir(dir))
 }
 
-/// Refuses a node if one of its directories belongs neither to the agent that names it nor to root:
-/// the files in it would be taken for what the agent observed.
+/// Refuses a node if one of its directories is a link, belongs neither to the agent that names it
+/// nor to root, or can be written by everybody: the files in it would be taken for what the agent
+/// observed.
 pub(crate) fn check_agents(layout: &Layout, agent: u32) -> Result<(), ArchiveError> {
     let check = |dir: &PathBuf| check_dir_of(dir, &[agent, 0]);
     dirs(layout).iter().try_for_each(check)

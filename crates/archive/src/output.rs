@@ -16,7 +16,7 @@ use crate::seal::Context;
 use crate::storage::OutFile;
 use crate::{ArchiveError, Tier};
 
-/// The tier of seconds holds a series that has more samples per second than this on average.
+/// The tier of seconds holds a series whose buckets have more samples than this on average.
 const SAMPLES_A_SECOND: usize = 2;
 /// Most buckets of a series that have no sample of their own.
 const FILLED_MAX: usize = 1 << 17;

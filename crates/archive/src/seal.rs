@@ -394,7 +394,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Puts `next` in force.
+    /// Puts `next` in force as the manifest.
     pub(crate) fn commit(&mut self, next: Manifest) -> Result<(), ArchiveError> {
         next.check_parts().map_err(|reason| self.unsound(reason))?;
         let (layout, storage) = (&self.context.layout, &*self.context.storage);

@@ -3,7 +3,7 @@
 //!
 //! A frame is complete or does not count. So a reader that finds a mark finds every sample before
 //! it, and a reader that does not finds none of them: records that are read again after a crash can
-//! be told from new ones.
+//! be distinguished from new ones.
 
 use std::collections::BTreeMap;
 

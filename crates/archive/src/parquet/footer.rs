@@ -240,8 +240,8 @@ fn check_times(column: &ColumnChunkMetaData, bounds: Span) -> Result<(), &'stati
     }
 }
 
-/// Texts of up to so many bytes are never cut in statistics; longer ones may be, and are then only
-/// bounds.
+/// Length of a text in bytes up to which it is never cut in statistics; longer texts may be, and
+/// are then only bounds.
 const WHOLE_TEXT_BYTES_MAX: usize = 64;
 
 fn check_texts(column: &ColumnChunkMetaData, bounds: &[String; 2]) -> Result<(), &'static str> {

@@ -10,7 +10,7 @@ use super::read::ParquetPart;
 use super::schema::{raw, tier};
 use crate::ArchiveError;
 
-/// A row group of samples.
+/// A reader of a row group of samples.
 pub(crate) struct SampleGroup<'a> {
     chunks: Chunks<'a>,
     ts: Column<Int64Type>,
@@ -23,7 +23,7 @@ pub(crate) struct SampleGroup<'a> {
     number: Column<Int64Type>,
 }
 
-/// A row group of buckets.
+/// A reader of a row group of buckets.
 pub(crate) struct TierGroup<'a> {
     chunks: Chunks<'a>,
     ts: Column<Int64Type>,

@@ -19,7 +19,7 @@ use crate::storage::OutFile;
 /// Rows of strings that are expanded from runs at a time.
 const RUN_ROWS: usize = 8 << 10;
 
-/// The file.
+/// The writer of one Parquet file.
 pub(super) struct FileSink {
     path: PathBuf,
     out: Box<dyn OutFile>,

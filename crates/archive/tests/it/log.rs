@@ -167,7 +167,7 @@ fn a_reader_follows_its_writer_and_a_cut() {
     assert!(!part.follow().unwrap());
     let mut changes = 0;
     for length in 129..=bytes.len() {
-        // As its writer does: the file is the same, and longer.
+        // The file grows in place, as its writer makes it grow.
         fs::write(&path, &bytes[..length]).unwrap();
         changes += usize::from(part.follow().unwrap());
     }

@@ -1,4 +1,4 @@
-//! Marks in the log say how far programs' rings were read, in the same frames as the samples: a
+//! Marks in the log record how far programs' rings were read, in the same frames as the samples: a
 //! reader that continues from the marks takes every record once, wherever the previous writer was
 //! killed and whatever of its disk failed.
 
@@ -211,7 +211,7 @@ fn a_log_without_marks_is_read_as_ever() {
         entries.push(crate::support::sample(0, 1, 1, 1));
         keeper.journal().submit(&mut entries);
     }
-    // As the first version wrote it: without a minor number.
+    // The header is changed to that of the first version, which has no minor number.
     let path = segments(dir.path()).pop().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     assert_eq!(bytes[104..108], 2u32.to_le_bytes());

@@ -53,7 +53,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Compact),
         1 => Just(Op::Restart),
         1 => (-48 * HOUR_NS..48 * HOUR_NS).prop_map(Op::Set),
-        // Back to the hours of a segment that has many.
+        // Sets the clock back to the hours of a segment that has many.
         1 => (-120 * HOUR_NS..0).prop_map(Op::Set),
     ]
 }

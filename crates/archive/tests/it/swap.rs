@@ -170,7 +170,7 @@ fn what_waits_for_its_exchange_is_read_and_put_in_place_by_the_next_start() {
     drop(keeper);
     let files = parquet_files(root);
     for path in &files {
-        // As a crash before the exchange leaves it.
+        // The files are moved to where a crash before the exchange leaves them.
         let words: Vec<_> = path
             .strip_prefix(root)
             .unwrap()

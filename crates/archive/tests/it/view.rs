@@ -117,7 +117,7 @@ fn a_node_that_cannot_be_read_is_left_out_and_named() {
     let mut entries = vec![declare(1, "a", ValueType::Int, 1), sample(1, 1, 1, 1)];
     let position = keeper.journal().submit(&mut entries);
     assert!(keeper.journal().wait_durable(position, SOON));
-    // Written and synced.
+    // Everything is written and synced by now.
     drop(keeper);
     let before = everything(dir.path());
     let nodes = dir.path().join("nodes");

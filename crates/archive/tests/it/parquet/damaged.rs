@@ -169,7 +169,7 @@ fn files_of_the_version_before_are_read() {
     let older = forge::older(&std::fs::read(&path).unwrap());
     std::fs::write(&path, &older).unwrap();
     assert_eq!(read(&path, Span::ALL).unwrap(), known);
-    // They have no columns of later versions, whatever their index says.
+    // They have no columns of later versions, whatever their index contains.
     let path = dir.path().join("later.parquet");
     write(&path, &specimen());
     let older = forge::older(&std::fs::read(&path).unwrap());
