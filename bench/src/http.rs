@@ -1,4 +1,4 @@
-//! As much of an HTTP client as a benchmark needs: one connection, kept, one request at a time.
+//! An HTTP client with what a benchmark needs: one kept connection, one request at a time.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 
@@ -6,12 +6,12 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 pub struct Connection<S>(BufReader<S>);
 
 impl<S: Read + Write> Connection<S> {
-    /// Over a connected stream.
+    /// Returns a client over a connected stream.
     pub fn new(stream: S) -> Self {
         Self(BufReader::new(stream))
     }
 
-    /// Status and length of the answer.
+    /// Sends a GET request; returns status and length of the answer.
     pub fn get(&mut self, path: &str) -> Option<(u16, usize)> {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }

@@ -1,8 +1,9 @@
-//! `make bench`: the figures of barograph beside its peers, from one run on one machine.
+//! `make bench`: the figures of barograph beside those of its peers, from one run on one machine.
 //!
-//! Prints a table and writes `target/bench.json`. Every case is also run by hand, and then takes the
-//! place of its own rows in that file: `cargo run --release -p barograph-bench -- read.latest`.
-//! With `--table`, prints the file as Markdown and measures nothing. Nothing here asserts a time.
+//! The program prints a table and writes `target/bench.json`. A case can also be run alone, and
+//! then replaces its own rows in that file: `cargo run --release -p barograph-bench --
+//! read.latest`. With `--table` the program prints the file as Markdown and measures nothing.
+//! Nothing here asserts a time.
 
 mod cases;
 mod http;
@@ -17,7 +18,7 @@ use report::Report;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Helper processes of the cases are this program again.
+    // Helper processes of the cases run this program again.
     if let Some(role) = arguments.first().and_then(|a| a.strip_prefix("--role=")) {
         return cases::role(role, &arguments[1..]);
     }

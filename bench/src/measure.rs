@@ -1,4 +1,4 @@
-//! Time and processor time, and what to make of many measurements.
+//! Measurement of time and processor time, and statistics of many measurements.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Operations of one batch: long enough to hide the clock, short enough to escape most preemption.
+/// Operations of one batch: enough to hide the cost of the clock, few enough to escape most
+/// preemption.
 const BATCH: usize = 500;
 
-/// Nanoseconds now.
+/// Returns the present time of the monotonic clock.
 #[expect(
     clippy::disallowed_methods,
     reason = "benchmarks measure the system's time"
@@ -18,8 +19,8 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Keeps this thread on one processor, where there are two: on the same one, a reader and a writer
-/// never meet.
+/// Keeps this thread on one processor, if there are two: on the same one, a reader and a writer
+/// never run at the same time.
 pub fn stay_on(processor: usize) {
     let mut set = CpuSet::new();
     set.set(processor);
@@ -28,13 +29,13 @@ pub fn stay_on(processor: usize) {
     }
 }
 
-/// Processor time of this thread, in seconds.
+/// Returns the processor time of this thread, in seconds.
 pub fn thread_cpu_s() -> f64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
-/// Median nanoseconds of one `operation`, over batches of [`BATCH`] for about `for_`.
+/// Returns the median nanoseconds of one `operation`, over batches of [`BATCH`] for about `for_`.
 pub fn batch_ns(for_: Duration, mut operation: impl FnMut()) -> f64 {
     let started = now();
     let mut batches = Vec::new();
@@ -48,7 +49,8 @@ pub fn batch_ns(for_: Duration, mut operation: impl FnMut()) -> f64 {
     median(&mut batches)
 }
 
-/// Median nanoseconds of single operations that take a microsecond or more.
+/// Returns the median and the 99th percentile of single operations that take a microsecond or more,
+/// in ns.
 pub fn each_ns(count: usize, mut operation: impl FnMut()) -> Spread {
     for _ in 0..count / 10 {
         operation();
@@ -63,7 +65,7 @@ pub fn each_ns(count: usize, mut operation: impl FnMut()) -> Spread {
     Spread::of(&mut times)
 }
 
-/// Processor nanoseconds of this thread for one operation, over `count` of them.
+/// Returns the processor time of this thread for one operation in ns, over `count` of them.
 pub fn cpu_ns(count: usize, mut operation: impl FnMut()) -> f64 {
     let begin = thread_cpu_s();
     for _ in 0..count {
@@ -72,17 +74,17 @@ pub fn cpu_ns(count: usize, mut operation: impl FnMut()) -> f64 {
     (thread_cpu_s() - begin) * 1e9 / count as f64
 }
 
-/// Middle and edge of many measurements.
+/// The median and the 99th percentile of many measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
-    /// Half are below.
+    /// Half of the measurements are below.
     pub p50: f64,
-    /// 99 of 100 are below.
+    /// 99 of 100 measurements are below.
     pub p99: f64,
 }
 
 impl Spread {
-    /// Of measurements in any order.
+    /// Returns the spread of measurements in any order.
     pub fn of(times: &mut [f64]) -> Self {
         let p50 = median(times);
         Self {
@@ -92,7 +94,7 @@ impl Spread {
     }
 }
 
-/// The middle one; there must be one.
+/// Returns the middle one of the measurements, of which there must be at least one.
 pub fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]

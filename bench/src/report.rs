@@ -1,14 +1,14 @@
-//! The rows: printed as they come, written as JSON at the end.
+//! The rows of results: printed as they come, written as JSON at the end.
 
 use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value as Json, json};
 
-/// Why a case has no figure.
+/// The reason why a case has no figure.
 pub type Fault = Box<dyn std::error::Error>;
 
-/// What is measured, in the order of running.
+/// The results, in the order of running.
 pub struct Report {
     rows: Vec<Json>,
     /// Rows of earlier runs, for the cases that this one leaves out.
@@ -17,7 +17,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Says under which conditions the run begins. A `whole` run forgets earlier ones.
+    /// Prints the conditions under which the run begins. A `whole` run forgets earlier ones.
     pub fn begin(whole: bool) -> Self {
         println!("{}, load {}", machine(), load());
         println!(
@@ -36,7 +36,7 @@ impl Report {
         }
     }
 
-    /// One figure and what the peers had in the same run.
+    /// Adds one figure and those of the peers in the same run.
     pub fn row(&mut self, id: &str, case: &str, ours: f64, unit: &str, peers: &[(&str, f64)]) {
         let shown: Vec<String> = peers
             .iter()
@@ -56,13 +56,13 @@ impl Report {
         }));
     }
 
-    /// A figure that could not be had; the run goes on, and ends in failure.
+    /// Reports a case without a figure; the run continues, and ends in failure.
     pub fn failed(&mut self, id: &str, fault: &Fault) {
         println!("{id:<18} FAILED: {fault}");
         self.failures += 1;
     }
 
-    /// A peer that this machine does not have.
+    /// Reports a peer that this machine does not have.
     pub fn skipped(&mut self, peer: &str, why: &str) {
         println!("SKIPPED peer {peer}: {why}");
     }
@@ -89,12 +89,12 @@ fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/bench.json")
 }
 
-/// The rows of earlier runs.
+/// Reads the rows of earlier runs.
 pub fn rows() -> Result<Vec<Json>, Fault> {
     Ok(serde_json::from_str(&fs::read_to_string(path())?)?)
 }
 
-/// Processors and memory.
+/// Returns a description of processors and memory.
 pub fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
@@ -121,7 +121,7 @@ pub fn machine() -> String {
     )
 }
 
-/// The one-minute load average.
+/// Returns the one-minute load average.
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ')
@@ -130,7 +130,7 @@ fn load() -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// A peer's figure, and by what factor ours is the better one. Shares have no factor.
+/// Formats a peer's figure, and the factor by which ours is better. Shares have no factor.
 pub fn beside(ours: f64, peer: f64, unit: &str) -> String {
     let factor = if unit.ends_with("/s") {
         ours / peer
@@ -143,7 +143,7 @@ pub fn beside(ours: f64, peer: f64, unit: &str) -> String {
     }
 }
 
-/// A number as people read it.
+/// Formats a number for people.
 pub fn short(v: f64) -> String {
     match v.abs() {
         0.0 => "0".to_owned(),

@@ -1,4 +1,4 @@
-//! The rows as the Markdown that `docs/evaluation/one-node.md` holds: nothing there is typed by hand.
+//! The rows as Markdown for `docs/evaluation/one-node.md`: nothing there is typed by hand.
 
 use serde_json::Value as Json;
 
@@ -14,7 +14,7 @@ the same run, on the same machine; what is said to be from a paper was not.
 Times are wall times and medians unless the case says processor or p99.
 ";
 
-/// Prints the whole page.
+/// Prints the whole page as Markdown.
 pub fn print() -> Result<(), Fault> {
     let rows = rows()?;
     let loads: Vec<f64> = rows.iter().filter_map(|r| r["load"].as_f64()).collect();

@@ -1,4 +1,4 @@
-//! The real agent as a process, and what a process with its children costs.
+//! The real agent as a process, and the cost of a process with its children.
 
 use std::fs;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use crate::measure::now;
 use crate::peers::Server;
 use crate::report::Fault;
 
-/// Every source, by the name that the configuration has for it.
+/// Every source, by its name in the configuration.
 pub const SOURCES: [&str; 8] = [
     "cgroup",
     "cpu",
@@ -25,7 +25,7 @@ pub const SOURCES: [&str; 8] = [
     "pressure",
     "vm",
 ];
-/// Until the start is over: attributes read, insights made, tables registered.
+/// Time until the start is complete: attributes read, insights created, tables registered.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// A running agent with a run directory of its own.
@@ -33,17 +33,17 @@ pub struct Agent {
     server: Server,
     /// The run directory.
     pub scratch: Scratch,
-    /// Its port on loopback.
+    /// The agent's port on loopback.
     pub port: u16,
 }
 
 impl Agent {
-    /// Starts one with this configuration file, and waits until it has settled.
+    /// Starts an agent with this configuration file, and waits until it has settled.
     pub fn start(name: &str, config: &str) -> Result<Self, Fault> {
         Self::start_on(Scratch::new(name)?, config, None)
     }
 
-    /// The same with what it keeps in another directory, on a real disk.
+    /// As [`Agent::start`], with a state directory on a real disk.
     pub fn start_in(name: &str, config: &str, state_dir: &Path) -> Result<Self, Fault> {
         Self::start_on(Scratch::new(name)?, config, Some(state_dir))
     }
@@ -77,12 +77,12 @@ impl Agent {
         Err("the agent did not start".into())
     }
 
-    /// Its process.
+    /// Returns the id of the process.
     pub fn pid(&self) -> u32 {
         self.server.0.id()
     }
 
-    /// A reader of its streams in this process.
+    /// Returns a reader of the agent's streams in this process.
     pub fn observer(&self) -> Result<Observer, Fault> {
         Ok(Observer::open(
             RunDir::new(&self.scratch.0),
@@ -91,7 +91,7 @@ impl Agent {
     }
 }
 
-/// A configuration that reads every source this often.
+/// Returns a configuration that polls every source at this interval.
 pub fn every_ms(interval_ms: u32) -> String {
     SOURCES
         .iter()
@@ -107,16 +107,16 @@ fn binary() -> Result<PathBuf, Fault> {
     Ok(path)
 }
 
-/// What a process and its children took.
+/// The cost of a process and its children.
 #[derive(Clone, Copy)]
 pub struct Cost {
-    /// Share of one core, in percent.
+    /// Share of one core, in per cent.
     pub cpu: f64,
     /// Resident memory, shared pages included, in MB.
     pub rss: f64,
 }
 
-/// Runs `work`, and says what the processes below and with `pid` took meanwhile.
+/// Runs `work`, and returns the cost of the process `pid` and those below it meanwhile.
 pub fn cost(pid: u32, mut work: impl FnMut()) -> Result<Cost, Fault> {
     let family = family(pid);
     let cpu_s = || family.iter().map(|&pid| cpu_s(pid)).sum::<f64>();
@@ -130,7 +130,7 @@ pub fn cost(pid: u32, mut work: impl FnMut()) -> Result<Cost, Fault> {
     Ok(Cost { cpu, rss })
 }
 
-/// The process, its children, theirs, and so on.
+/// Returns the process, its children, their children, and so on.
 fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut at = 0;
@@ -152,8 +152,8 @@ fn family(pid: u32) -> Vec<u32> {
     family
 }
 
-/// Processor seconds of a process, counted by the scheduler in nanoseconds. (`/proc/PID/stat` has
-/// ticks of 10 ms, too coarse for what sleeps nearly always.)
+/// Returns the processor seconds of a process, counted by the scheduler in nanoseconds.
+/// (`/proc/PID/stat` has ticks of 10 ms, too coarse for a process that sleeps nearly always.)
 fn cpu_s(pid: u32) -> f64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()

@@ -1,4 +1,5 @@
-//! `app.put` and `app.drain`: what a value costs the application that puts it, and the agent that takes it.
+//! `app.put` and `app.drain`: the cost of a value for the application that puts it, and for the
+//! agent that reads it.
 
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
@@ -12,18 +13,19 @@ use super::Scratch;
 use crate::measure::{cpu_ns, keep, thread_cpu_s};
 use crate::report::{Fault, Report};
 
-/// Values of one measurement.
+/// Number of values of one measurement.
 const PUTS: usize = 10_000_000;
 const PUTS_SOCKET: usize = 500_000;
-/// A value with its series and its time.
+/// Bytes of a value with its series and its time.
 const RECORD_BYTES: usize = 24;
-/// Records of the bare ring, as many as ours has.
+/// Number of records of the bare ring, as many as ours has.
 const RING_RECORDS: usize = 1 << 16;
-/// Records that lie ready for a drain: less than a ring, which can be lapped by an eighth.
+/// Number of records that are ready for a drain: less than a ring, which can be lapped by an
+/// eighth.
 const READY: u64 = 50_000;
 const DRAINS: usize = 200;
 
-/// Puts of doubles with a time stamp, in frames of one and of a thousand.
+/// Measures puts of doubles with a time stamp, in frames of one and of a thousand.
 pub fn put(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("app-put")?;
     let clock = SystemClock::new();
@@ -58,7 +60,7 @@ pub fn put(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The floor: three stores into memory, and one that publishes them.
+/// Measures the floor: three stores into memory, and one that publishes them.
 fn bare_ring(per_frame: u64) -> f64 {
     let words: Vec<AtomicU64> = (0..3 * RING_RECORDS).map(|_| AtomicU64::new(0)).collect();
     let published = AtomicU64::new(0);
@@ -77,7 +79,7 @@ fn bare_ring(per_frame: u64) -> f64 {
     ns
 }
 
-/// What a client of a server does at least: hand the frame's bytes to the kernel.
+/// Measures the least that a client of a server does: it passes the frame's bytes to the kernel.
 fn socket_write(per_frame: usize) -> Result<f64, Fault> {
     let (mut ours, mut theirs) = UnixStream::pair()?;
     let frame = vec![0u8; RECORD_BYTES * per_frame];
@@ -99,7 +101,7 @@ fn socket_write(per_frame: usize) -> Result<f64, Fault> {
     })
 }
 
-/// Records a second that one thread of the agent reads, checks and hands on.
+/// Measures the records per second that one thread of the agent reads, checks and passes on.
 pub fn drain(report: &mut Report) -> Result<(), Fault> {
     let socket = socket_read()?;
     for (case, length) in [("doubles", None), ("texts of 100 bytes", Some(100))] {
@@ -137,7 +139,7 @@ fn fill(ring: &mut ThreadRing, length: Option<usize>) {
     let text = [b'x'; 128];
     match length {
         None => (0..READY).for_each(|n| keep(ring.put(kind::FLOAT, 0, n, n))),
-        // Each takes its own place and one for every 16 bytes.
+        // Each value takes one place for itself and one for every 16 bytes.
         Some(length) => (0..READY / (1 + length.div_ceil(16) as u64)).for_each(|n| {
             keep(ring.put_bytes(kind::TEXT, 0, n, &text[..length]));
         }),
@@ -145,7 +147,7 @@ fn fill(ring: &mut ThreadRing, length: Option<usize>) {
     ring.commit();
 }
 
-/// Records a second that a server reads from a socket.
+/// Measures the records per second that a server reads from a socket.
 fn socket_read() -> Result<f64, Fault> {
     const BURST: usize = 1_000;
     let (mut ours, mut theirs) = UnixStream::pair()?;

@@ -1,4 +1,4 @@
-//! `stream.append`: samples a second that one core appends.
+//! `stream.append`: the samples per second that one core appends.
 
 use barograph_model::Sample;
 
@@ -9,7 +9,7 @@ use crate::report::{Fault, Report};
 
 const SAMPLES: usize = 20_000_000;
 
-/// Raw, with a sample made, and looks that change nothing.
+/// Measures raw appends, appends with a sample made, and looks that change nothing.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("append")?;
     let mut segment = segment(&scratch)?;

@@ -1,5 +1,5 @@
-//! `archive.append`, `archive.start`, `archive.bytes`: the durable log, a start after a crash, and what a
-//! stored sample takes.
+//! `archive.append`, `archive.start`, `archive.bytes`: the durable log, a start after a crash, and
+//! the bytes of a stored sample.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -22,19 +22,20 @@ use crate::report::{Fault, Report};
 
 const NODE: &str = "bench";
 const STREAMS: u32 = 1_000;
-/// Samples handed over at once, as an agent's tick does.
+/// Samples that are submitted together, as in an agent's tick.
 const BATCH: u64 = 10_000;
 const APPEND_FOR: Duration = Duration::from_secs(5);
 const COMMIT_NS: i64 = 10_000_000;
-/// How long a durable sample may take to be acknowledged before the case fails.
+/// Longest time until a durable sample is acknowledged; after it the case fails.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(30);
 const GIGABYTE: u64 = 1 << 30;
-/// How long this machine is observed when no recording is named.
+/// How long this machine is observed if no recording is named.
 const OBSERVED_FOR: Duration = Duration::from_secs(60);
-/// A run directory of an agent whose rings hold an hour (`streams.depth = 4096`).
+/// Environment variable with a run directory of an agent whose rings hold an hour (`streams.depth =
+/// 4096`).
 const RECORDING: &str = "BARO_BENCH_RUN_DIR";
 
-/// Durable samples a second, with a group commit every 10 ms.
+/// Measures the durable samples per second, with a group commit every 10 ms.
 pub fn append(report: &mut Report) -> Result<(), Fault> {
     let kept = Kept::new("append")?;
     let keeper = start(durable(&kept.0))?;
@@ -45,7 +46,7 @@ pub fn append(report: &mut Report) -> Result<(), Fault> {
         samples(&mut entries, sent);
         sent += BATCH;
         position = journal.submit(&mut entries);
-        // The bound of the buffer is the agent's; here nothing is to be lost.
+        // The buffer has the agent's bound; here no sample may be lost.
         if sent.is_multiple_of(10 * BATCH) {
             acknowledged(&journal, position)?;
         }
@@ -77,7 +78,7 @@ pub fn append(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A start after a SIGKILL with 1 GB of log.
+/// Measures a start after a SIGKILL with 1 GB of log.
 pub fn crashed(report: &mut Report) -> Result<(), Fault> {
     let kept = Kept::new("crashed")?;
     let mut writer = Command::new(std::env::current_exe()?)
@@ -114,7 +115,7 @@ pub fn crashed(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The process that is killed: writes 1 GB of log, says so, and waits.
+/// The helper process that is killed: writes 1 GB of log, reports it, and waits.
 pub fn log(arguments: &[String]) -> Result<(), Fault> {
     let [root] = arguments else {
         return Err("log DIR".into());
@@ -134,7 +135,7 @@ pub fn log(arguments: &[String]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Bytes of a stored sample of this machine's own streams, Parquet index and all.
+/// Measures the bytes of a stored sample of this machine's own streams, including Parquet's index.
 pub fn bytes(report: &mut Report) -> Result<(), Fault> {
     let kept = Kept::new("bytes")?;
     let (observer, agent) = match std::env::var_os(RECORDING) {
@@ -165,7 +166,7 @@ pub fn bytes(report: &mut Report) -> Result<(), Fault> {
     let minutes = span_ns as f64 / 60e9;
     let case = |what: &str| format!("{what}, {minutes:.0} min of this machine, {rows} samples");
     let each = |bytes: u64| bytes as f64 / rows as f64;
-    // Figures of `research/applications.md`, of other data.
+    // Figures from `research/applications.md`, for other data.
     let peers = [("DuckDB", 8.7), ("SQLite", 23.5), ("SOSflow", 94.5)];
     report.row("archive.bytes", &case("raw"), each(raw), "bytes", &peers);
     report.row(
@@ -178,7 +179,7 @@ pub fn bytes(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the rings of an observer hold goes to an archive in the order of time, and is sealed.
+/// Writes the samples in the rings of an observer to an archive in the order of time, and seals it.
 fn replay(observer: &Observer, root: &Path) -> Result<(u64, i64), Fault> {
     let keeper = start(ArchiveConfig {
         buffer_bytes_max: 256 << 20,
@@ -213,7 +214,7 @@ fn replay(observer: &Observer, root: &Path) -> Result<(u64, i64), Fault> {
     Ok((sent, last - first))
 }
 
-/// The same samples into SQLite, committed as often: what a file database gives.
+/// Writes the same samples into SQLite with commits at the same interval, as a file database would.
 fn sqlite(directory: &Path) -> Result<f64, Fault> {
     let mut connection = rusqlite::Connection::open(directory.join("peer.sqlite"))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -258,7 +259,7 @@ fn durable(root: &Path) -> ArchiveConfig {
     }
 }
 
-/// One log segment that is never sealed.
+/// Returns a configuration with one log segment that is never sealed.
 fn one_segment(root: &Path) -> ArchiveConfig {
     ArchiveConfig {
         segment_bytes_max: 64 * GIGABYTE,
@@ -281,7 +282,7 @@ fn declarations() -> Vec<Entry> {
     (0..STREAMS).map(declare).collect()
 }
 
-/// The next batch: every stream in turn.
+/// Makes the next batch: every stream in turn.
 fn samples(entries: &mut Vec<Entry>, sent: u64) {
     let ts = SystemClock::new().now_ns();
     entries.extend((sent..sent + BATCH).map(|i| {
@@ -302,7 +303,7 @@ fn acknowledged(journal: &Journal, position: Position) -> Result<(), Fault> {
     }
 }
 
-/// A process that is killed when it goes out of sight.
+/// A process that is killed when this value is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -312,10 +313,10 @@ impl Drop for Ended {
     }
 }
 
-/// The length of the samples' own time that a made-up history has.
+/// Length of a generated history in ns of the samples' own time.
 pub(super) const DAY_NS: i64 = 86_400 * NS_PER_S;
 
-/// Where DuckDB is: the environment of the tests, or the system's Python.
+/// Returns the Pythons that may have DuckDB: that of the tests' environment, and the system's.
 pub(super) fn pythons() -> [PathBuf; 2] {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     [root.join(".venv/bin/python"), PathBuf::from("python3")]

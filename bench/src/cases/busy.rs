@@ -1,5 +1,6 @@
-//! `app.busy_disk`: how soon SQL sees what a program puts while the disk of the agent's history is kept busy by
-//! somebody who writes and syncs, and whether all that history did not get is counted.
+//! `app.busy_disk`: how soon SQL sees what a program puts while another program keeps the disk of
+//! the agent's history busy with writes and syncs, and whether every sample that is missing in
+//! history is counted.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -19,12 +20,13 @@ use super::visible::{OFFERED, PER_FRAME, ages, appeared, offer};
 use crate::measure::{Spread, now};
 use crate::report::{Fault, Report};
 
-/// What is written between two syncs, in blocks of 1 MiB.
+/// Number of blocks of 1 MiB that are written between two syncs.
 const BLOCKS: usize = 128;
-/// Until history has what it will get.
+/// Longest wait until history has all samples that will be archived.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Puts at a steady rate for some seconds while SQL asks for the newest value and the disk is kept busy.
+/// Puts at a steady rate for some seconds while SQL queries the newest value and the disk is kept
+/// busy.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let disk = Kept::new("busy-disk")?;
     let agent = Agent::start_in("app-busy-disk", "", &disk.0.join("state"))?;
@@ -55,7 +57,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
         Ok((ages?, put, syncs?))
     })?;
     publisher.commit();
-    // With frames, which are samples too.
+    // Frames are samples too, and are included.
     let put = put + put / PER_FRAME + 2;
     let (there, lost) = settled(&mut database, put)?;
     let ages = Spread::of(&mut ages);
@@ -78,7 +80,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// As `dd conv=fsync` in a loop: how often it was synced.
+/// Writes like `dd conv=fsync` in a loop; returns the number of syncs.
 fn keep_busy(path: &Path, over: &AtomicBool) -> Result<u32, String> {
     let written = || -> std::io::Result<u32> {
         let (mut file, block) = (File::create(path)?, vec![0x5a; 1 << 20]);
@@ -96,9 +98,10 @@ fn keep_busy(path: &Path, over: &AtomicBool) -> Result<u32, String> {
     written().map_err(|error| error.to_string())
 }
 
-/// How many samples are in history and how many are counted as lost, once together they are all that was put or no more
-/// come. Among the lost are samples of the scope's own streams (`app.process.*`), some 70 beside 60,000 that were put: where
-/// anything is lost, so many uncounted losses cannot be seen here.
+/// Returns how many samples are in history and how many are counted as lost, once together they are
+/// all that was put or no more come. The lost ones include samples of the scope's own streams
+/// (`app.process.*`), some 70 beside 60,000 that were put: where any sample is lost, that many
+/// uncounted losses cannot be detected here.
 fn settled(database: &mut Database, put: u64) -> Result<(u64, u64), Fault> {
     const THERE: &str =
         "SELECT (SELECT count(*) FROM app_visible_sent) + (SELECT count(*) FROM app_visible_frame)";

@@ -1,4 +1,4 @@
-//! Apollo's Figures 4 and 6 rebuilt on one node: anatomy and throughput.
+//! Apollo's Figures 4 and 6, rebuilt on one node: anatomy and throughput.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -12,7 +12,8 @@ use super::{Scratch, descriptor, segment};
 use crate::measure::{each_ns, keep, now};
 use crate::report::{Fault, Report};
 
-/// Figure 4: the parts of a poll (hook and publish) and of an insight (input, compute, publish).
+/// Measures Figure 4: the parts of a poll (hook and publish) and of an insight (input, compute,
+/// publish).
 pub fn anatomy(report: &mut Report) -> Result<(), Fault> {
     poll(report)?;
     insight(report)
@@ -101,7 +102,7 @@ fn insight(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Figure 6a: samples a second of 1 to 40 publishers, each with a stream of its own.
+/// Measures Figure 6a: samples per second of 1 to 40 publishers, each with a stream of its own.
 pub fn throughput(report: &mut Report) -> Result<(), Fault> {
     const EACH: usize = 2_000_000;
     for threads in [1, 2, 4, 8, 16, 32, 40] {
@@ -111,8 +112,8 @@ pub fn throughput(report: &mut Report) -> Result<(), Fault> {
             .map(|i| segment.register(&descriptor(i), None, 0))
             .collect::<Result<_, _>>()?;
         let barrier = Barrier::new(threads);
-        // Each thread says when it began and ended: the one that would time them may not run until
-        // all are done, on fewer cores than threads.
+        // Each thread records its begin and end: with fewer cores than threads, a thread that
+        // measured them might not run until all are done.
         let spans: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
             let running: Vec<_> = writers
                 .into_iter()

@@ -1,5 +1,5 @@
 //! `sql.history`: time buckets and GROUP BY over 10 M archived samples, beside DuckDB on the same
-//! Parquet; and the memory of a process that asks for a day.
+//! Parquet files; and the memory of a process that queries a day.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,10 +17,10 @@ use crate::measure::{keep, median, now};
 use crate::report::{Fault, Report};
 
 const STREAMS: u32 = 116;
-/// A day at one sample a second: 10 M samples in all.
+/// Samples of a stream: a day at one sample per second, 10 M samples in all.
 const SAMPLES: i64 = 86_400;
 const ROUNDS: usize = 5;
-/// How the peer ends where there is no DuckDB.
+/// Exit code of the peer if there is no DuckDB.
 const NOT_THERE: i32 = 77;
 const PEER: &str = include_str!("history.py");
 
@@ -30,7 +30,7 @@ struct Case {
     duckdb: String,
 }
 
-/// Each question to both, each answer of as many rows.
+/// Runs each query on both; the answers must have the same number of rows.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let kept = Kept::new("history")?;
     let first = fill(&kept.0)?;
@@ -74,7 +74,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     memory(report, &kept.0, first)
 }
 
-/// Writes the samples and seals them. Gives the time of the first.
+/// Writes the samples and seals them. Returns the time of the first one.
 fn fill(root: &Path) -> Result<i64, Fault> {
     let keeper = start(ArchiveConfig {
         buffer_bytes_max: 1 << 30,
@@ -94,7 +94,7 @@ fn fill(root: &Path) -> Result<i64, Fault> {
         Entry::Declare(StreamKey(i), declared)
     };
     let mut entries: Vec<Entry> = (0..STREAMS).map(declare).collect();
-    // A walk, so that the values are neither constant nor noise.
+    // The values are a random walk, neither constant nor noise.
     let mut values = vec![0.0f64; STREAMS as usize];
     let mut random = 88_172_645_463_325_252u64;
     for second in 0..SAMPLES {
@@ -180,7 +180,7 @@ fn cases(first: i64) -> Vec<Case> {
     ]
 }
 
-/// Milliseconds and rows of each question, as DuckDB has them.
+/// Returns milliseconds and rows of each query in DuckDB; `None` without DuckDB.
 fn duckdb(files: &Path, questions: &[&str]) -> Result<Option<Vec<(f64, usize)>>, Fault> {
     for python in pythons() {
         let mut command = Command::new(python);
@@ -208,7 +208,8 @@ fn duckdb(files: &Path, questions: &[&str]) -> Result<Option<Vec<(f64, usize)>>,
     Ok(None)
 }
 
-/// What a process of its own takes at most for a day of history, as buckets and row by row.
+/// Measures the greatest memory of a separate process for a day of history, as buckets and row by
+/// row.
 fn memory(report: &mut Report, root: &Path, first: i64) -> Result<(), Fault> {
     let questions = [
         (
@@ -235,7 +236,7 @@ fn memory(report: &mut Report, root: &Path, first: i64) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The other process: asks, and says the most memory that it ever had.
+/// The helper process: runs the query, and prints its greatest memory.
 pub fn day(arguments: &[String]) -> Result<(), Fault> {
     let [root, sql] = arguments else {
         return Err("day DIR SQL".into());

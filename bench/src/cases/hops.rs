@@ -1,5 +1,5 @@
-//! Apollo's Figure 7 rebuilt: from a changed fact to the insight's new value, by inputs and by hops,
-//! inside the graph and until a reader in another process runs again.
+//! Apollo's Figure 7, rebuilt: the time from a changed fact to the insight's new value, by inputs
+//! and by hops, inside the graph and until a reader in another process runs again.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const CHANGES: usize = 2_000;
 const GAP: Duration = Duration::from_micros(300);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The figure.
+/// Measures the figure.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     for degree in [1, 40, 80, 160, 320, 640] {
         let one = change(degree, 1, false)?;
@@ -58,7 +58,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Delays that this process sees on the last hop's stream.
+/// Returns the delays that this process sees on the last hop's stream.
 fn told(hops: usize) -> Result<Spread, Fault> {
     let scratch = Scratch::new("hops")?;
     let clock = SystemClock::new();
@@ -76,7 +76,7 @@ fn told(hops: usize) -> Result<Spread, Fault> {
         if handle.wait(seen, PATIENCE) != Waited::News {
             return Err("the insights fell silent".into());
         }
-        // The value is when its fact was made: an insight's own time may be another.
+        // The value is the time of its fact: an insight's own time may differ.
         let Some((_, made)) = handle.latest_f64() else {
             continue;
         };
@@ -104,7 +104,7 @@ fn appear(scratch: &Scratch, name: &str) -> Result<StreamReader, Fault> {
     Err("the insights did not start".into())
 }
 
-/// A sink that writes a segment, as the agent's does.
+/// A sink that writes to a segment, as the agent's does.
 struct Published {
     segment: Segment,
     writers: Vec<StreamWriter>,
@@ -127,7 +127,8 @@ impl Sink for Published {
     fn expect_interval(&mut self, _: StreamKey, _: i64) {}
 }
 
-/// The other process: a fact of the present time, its insights, a wake, a rest.
+/// The helper process: puts a fact of the present time, computes its insights, wakes the readers,
+/// and sleeps.
 pub fn publisher(arguments: &[String]) -> Result<(), Fault> {
     let [directory, hops, base_ns] = arguments else {
         return Err("hops DIR HOPS BASE".into());
@@ -153,7 +154,7 @@ pub fn publisher(arguments: &[String]) -> Result<(), Fault> {
         graph.sample(fact, &sample);
         graph.evaluate(ts, &mut sink);
         sink.segment.wake(std::mem::take(&mut sink.mask));
-        // The reader looks for the streams that the first change made.
+        // The reader looks for the streams that the first change created.
         std::thread::sleep(if n == 0 { 200 * GAP } else { GAP });
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `agent.idle` and `source.1khz`: what the whole agent costs while it observes this machine.
+//! `agent.idle` and `source.1khz`: the cost of the whole agent while it observes this machine.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::report::{Fault, Report};
 
 const SECONDS: u32 = 20;
 
-/// All sources at their usual intervals, SQL idle.
+/// Measures all sources at their usual intervals, without SQL.
 pub fn idle(report: &mut Report) -> Result<(), Fault> {
     let agent = Agent::start("idle", "")?;
     let ours = cost(agent.pid(), || each_second(|| {}))?;
@@ -46,7 +46,7 @@ pub fn idle(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the agent's users would do once a second.
+/// Runs once per second what the agent's users would do.
 fn each_second(mut work: impl FnMut()) {
     for _ in 0..SECONDS {
         work();
@@ -54,7 +54,7 @@ fn each_second(mut work: impl FnMut()) {
     }
 }
 
-/// One source a thousand times a second.
+/// Measures one source that is polled a thousand times per second.
 pub fn one_khz(report: &mut Report) -> Result<(), Fault> {
     let config = |source: &str| match source {
         "disk" => "[sources.poll.disk]\ninterval_ms = 1\n".to_owned(),

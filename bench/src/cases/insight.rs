@@ -1,4 +1,4 @@
-//! `insight.dag`: what a hop, a wide insight and a long chain cost.
+//! `insight.dag`: the cost of a hop, a wide insight and a long chain.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::named;
 use crate::measure::{batch_ns, cpu_ns, keep};
 use crate::report::{Fault, Report};
 
-/// A sink that keeps nothing, and counts what it was given.
+/// A sink that stores nothing, and counts its samples.
 #[derive(Default)]
 pub struct Nowhere {
     streams: u32,
-    /// Samples so far.
+    /// Number of samples so far.
     pub puts: u64,
 }
 
@@ -30,7 +30,7 @@ impl Sink for Nowhere {
     fn expect_interval(&mut self, _: StreamKey, _: i64) {}
 }
 
-/// Insights in a chain over the sum of one metric.
+/// Adds a chain of insights over the sum of one metric.
 pub fn chain(graph: &mut Graph, hops: usize) -> Result<(), Fault> {
     for hop in 1..=hops {
         let from = match hop {
@@ -45,7 +45,7 @@ pub fn chain(graph: &mut Graph, hops: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A graph that may be as deep as the figures need.
+/// Returns a graph that may be as deep as the figures need.
 pub fn empty() -> Graph {
     Graph::new(Limits {
         depth_max: 128,
@@ -53,7 +53,8 @@ pub fn empty() -> Graph {
     })
 }
 
-/// A graph with `inputs` streams of one metric and a chain of `hops` insights over their sum.
+/// Returns a graph with `inputs` streams of one metric and a chain of `hops` insights over their
+/// sum.
 pub fn graph(inputs: u32, hops: usize, sink: &mut Nowhere) -> Result<Graph, Fault> {
     let mut graph = empty();
     for i in 0..inputs {
@@ -65,15 +66,15 @@ pub fn graph(inputs: u32, hops: usize, sink: &mut Nowhere) -> Result<Graph, Faul
     Ok(graph)
 }
 
-/// What a change costs, from its input to all outputs given out.
+/// The cost of a change, from its input to the last output.
 pub struct Change {
-    /// Median time.
+    /// Median time in ns.
     pub wall_ns: f64,
-    /// Mean processor time.
+    /// Mean processor time in ns.
     pub cpu_ns: f64,
 }
 
-/// One of `inputs` changes (or `all` of them), and `hops` insights follow.
+/// Measures a change of one of `inputs` streams (or of `all`), which `hops` insights follow.
 pub fn change(inputs: u32, hops: usize, all: bool) -> Result<Change, Fault> {
     let mut sink = Nowhere::default();
     let mut graph = graph(inputs, hops, &mut sink)?;
@@ -91,7 +92,7 @@ pub fn change(inputs: u32, hops: usize, all: bool) -> Result<Change, Fault> {
     };
     let wall_ns = batch_ns(Duration::from_millis(200), &mut operation);
     let cpu_ns = cpu_ns(5_000, &mut operation);
-    // Else something other than the work was measured.
+    // Otherwise something other than the work was measured.
     if sink.puts - before != (ts - 1) as u64 * hops as u64 {
         return Err(format!(
             "{} outputs of {} changes over {hops} hops",
@@ -103,7 +104,7 @@ pub fn change(inputs: u32, hops: usize, all: bool) -> Result<Change, Fault> {
     Ok(Change { wall_ns, cpu_ns })
 }
 
-/// The rows of the targets, in processor time.
+/// Measures the rows of the targets, in processor time.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let rows = [
         ("one hop, one input changes", change(1, 1, false)?),

@@ -1,4 +1,4 @@
-"""Median nanoseconds of reading a stream's newest value: latest.py RUN_DIR."""
+"""Prints the median nanoseconds of reading a stream's newest value: latest.py RUN_DIR."""
 
 import statistics
 import sys

@@ -1,5 +1,5 @@
-//! `lustre.jobs`: a busy Lustre server's jobs read whole, beside reading the same bytes alone.
-//! Exporters that parse this text as YAML or by regular expressions take seconds for it.
+//! `lustre.jobs`: the jobs of a busy Lustre server, read and parsed, beside only reading the same
+//! bytes. Exporters that parse this text as YAML or by regular expressions take seconds for it.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -15,13 +15,13 @@ use crate::report::{Fault, Report};
 const JOBS: usize = 5_000;
 const TARGETS: usize = 8;
 const ROUNDS: usize = 5;
-/// Counters of an object target that are no data, as Lustre 2.15 has them.
+/// Counters of an object target that count no data, as in Lustre 2.15.
 const OTHERS: [&str; 13] = [
     "read", "write", "getattr", "setattr", "punch", "sync", "destroy", "create", "statfs",
     "get_info", "set_info", "quotactl", "prealloc",
 ];
 
-/// A server with this many targets, each of which knows all jobs.
+/// Measures a server with several targets, each of which lists all jobs.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("lustre")?;
     let mut config = SourcesConfig::default();

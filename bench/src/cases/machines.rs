@@ -1,7 +1,8 @@
-//! `source.machine`: every source on the tests' machines; `source.devices`: a node with 4,096 disks.
+//! `source.machine`: every source on the machines of the tests; `source.devices`: a node with 4,096
+//! disks.
 //!
-//! The trees stand in memory, so what a read costs is that of `open`, `pread` and parsing, not that
-//! of the kernel's own work behind a file of `/proc`.
+//! The trees are in memory, so the cost of a read is that of `open`, `pread` and parsing, without
+//! the kernel's own work behind a file of `/proc`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +22,7 @@ use crate::measure::{cpu_ns, keep};
 use crate::report::{Fault, Report};
 
 const ROUNDS: usize = 300;
-/// Of sources that look at thousands of disks.
+/// Rounds of sources that read thousands of disks.
 const ROUNDS_MANY: usize = 20;
 const DEVICES: usize = 4096;
 const FIXTURES: &str = concat!(
@@ -29,7 +30,7 @@ const FIXTURES: &str = concat!(
     "/../crates/source/tests/fixtures"
 );
 
-/// Each source where it has most to say.
+/// Measures each source on the machine where it has the most facts.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let mut best: BTreeMap<&'static str, (usize, f64, String, PathBuf)> = BTreeMap::new();
     let scratch = Scratch::new("machines")?;
@@ -61,7 +62,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The sources that look at disks, on 4,096 of them.
+/// Measures the sources that read disks, on 4,096 of them.
 pub fn devices(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("devices")?;
     many_disks(&scratch.0)?;
@@ -105,7 +106,7 @@ fn sources(root: &Path) -> Vec<Box<dyn Source>> {
     })
 }
 
-/// Facts, and processor nanoseconds of one read after the first few.
+/// Returns the number of facts, and the processor nanoseconds of one read after the first few.
 fn cost(source: &mut dyn Source, rounds: usize) -> (usize, f64) {
     let clock = SystemClock::new();
     let mut batch = Batch::new();
@@ -118,7 +119,7 @@ fn cost(source: &mut dyn Source, rounds: usize) -> (usize, f64) {
     (batch.facts(), ours)
 }
 
-/// What others take for the same bytes.
+/// Returns the cost of the peers for the same bytes.
 fn peers(source: &str, tree: &Path) -> Vec<(String, f64)> {
     let floor = |path: &str| {
         let file = File::open(tree.join(path)).ok()?;

@@ -33,10 +33,10 @@ use barograph_stream::{Segment, SegmentConfig};
 
 use crate::report::{Fault, Report};
 
-/// A case and the prefix of the rows that it gives.
+/// A case: the prefix of its rows, and the function that runs it.
 pub type Case = (&'static str, fn(&mut Report) -> Result<(), Fault>);
 
-/// All of them.
+/// All cases, in the order of running.
 pub const ALL: &[Case] = &[
     ("read.latest", read::run),
     ("read.latest", proof::system_calls),
@@ -71,7 +71,7 @@ pub const ALL: &[Case] = &[
     ("apollo.fig7", hops::run),
 ];
 
-/// What a helper process of a case does.
+/// Runs the helper process of a case.
 pub fn role(role: &str, arguments: &[String]) -> ExitCode {
     let done = match role {
         "writer" => read::writer(arguments),
@@ -92,11 +92,11 @@ pub fn role(role: &str, arguments: &[String]) -> ExitCode {
     }
 }
 
-/// A directory of this run, in memory, that goes with it.
+/// A directory of this run, in memory, which is deleted on drop.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// A new one.
+    /// Creates a directory with this name in its path.
     pub fn new(name: &str) -> Result<Self, Fault> {
         let path = PathBuf::from(format!(
             "/dev/shm/barograph-bench-{}-{name}",
@@ -113,11 +113,11 @@ impl Drop for Scratch {
     }
 }
 
-/// A directory of this run, on a real disk, that goes with it: below the build's own.
+/// A directory of this run on a real disk, below the build's own, which is deleted on drop.
 pub struct Kept(pub PathBuf);
 
 impl Kept {
-    /// A new one.
+    /// Creates a directory with this name in its path.
     pub fn new(name: &str) -> Result<Self, Fault> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join("../target/bench-files")
@@ -133,7 +133,7 @@ impl Drop for Kept {
     }
 }
 
-/// A segment in a scratch directory.
+/// Creates a segment in a scratch directory.
 pub fn segment(scratch: &Scratch) -> Result<Segment, Fault> {
     Ok(Segment::create(
         &scratch.0.join("segment"),
@@ -142,12 +142,12 @@ pub fn segment(scratch: &Scratch) -> Result<Segment, Fault> {
     )?)
 }
 
-/// A float gauge called `bench.value.count` with label `i`.
+/// Returns the descriptor of a float gauge called `bench.value.count` with label `i`.
 pub fn descriptor(i: usize) -> Descriptor {
     named("bench.value.count", i)
 }
 
-/// A float gauge of this name with label `i`.
+/// Returns the descriptor of a float gauge of this name with label `i`.
 pub fn named(name: &str, i: usize) -> Descriptor {
     Descriptor {
         name: Name::new(name).expect("a literal"),

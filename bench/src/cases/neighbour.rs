@@ -1,5 +1,5 @@
-//! `app.neighbour`: how soon the agent has what one user's program commits, alone and beside another user who does
-//! all to the ingest directory that may be done there.
+//! `app.neighbour`: how soon the agent has what one user's program commits, alone and beside
+//! another user who does everything to the ingest directory that is permitted.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,24 +19,24 @@ use super::visible::resident_mb;
 use crate::measure::{Spread, now};
 use crate::report::{Fault, Report};
 
-/// Commits of one measurement, and the time between two of them.
+/// Number of commits of one measurement; `BETWEEN` is the time between two of them.
 const COMMITS: usize = 2_000;
 const BETWEEN: Duration = Duration::from_millis(2);
-/// Until one is taken in.
+/// Longest wait until a commit is taken in.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The other user: nobody.
+/// Uid of the other user: nobody.
 const STRANGER: u32 = 65_534;
-/// What the other user does.
+/// Number of files, floods and rings of the other user.
 const JUNK_FILES: usize = 100_000;
 const FLOODS: usize = 60;
 const RINGS: usize = 8;
-/// Before it is at work.
+/// Time until the other user's process is at work.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Of a file: where the heads are, and in a head what is committed and what is taken.
+/// Offsets in an ingest file: of the heads, and in a head of the committed and the taken position.
 const HEAD_AT: u64 = 4_096;
 const TAIL: u64 = 128;
 
-/// A program with one value, which looks when it is taken.
+/// A program with one value, which observes when the value is taken in.
 struct Program {
     producer: Producer,
     ring: ThreadRing,
@@ -62,7 +62,7 @@ impl Program {
         })
     }
 
-    /// Commits a value, and waits until the agent says that it has it: in ns.
+    /// Commits a value and waits until the agent has taken it; returns the time in ns.
     fn commit(&mut self, number: u64) -> Result<f64, Fault> {
         let time = self.producer.time_source().now(&self.clock);
         self.ring.put(kind::INT, 0, time, number);
@@ -112,7 +112,7 @@ fn value(name: &str, help: &str) -> Declaration {
     }
 }
 
-/// The other user's process, as long as it is kept.
+/// The other user's process, which is killed when this value is dropped.
 struct Stranger(Child);
 
 impl Drop for Stranger {
@@ -122,13 +122,13 @@ impl Drop for Stranger {
     }
 }
 
-/// Commits alone, then beside the other user.
+/// Measures commits alone, then beside the other user.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let config = "[archive]\nenabled = false\n[applications]\nusers = \"all\"\n";
     let agent = Agent::start("app-neighbour", config)?;
     let run_dir = RunDir::new(&agent.scratch.0);
     let mut program = Program::start(&run_dir)?;
-    // The first one opens what it needs.
+    // The first commit opens what is needed.
     program.commit(0)?;
     measure(report, &mut program, "alone")?;
     let stranger = Command::new(std::env::current_exe()?)
@@ -167,7 +167,8 @@ fn measure(report: &mut Report, program: &mut Program, case: &str) -> Result<(),
     Ok(())
 }
 
-/// The other user: junk files, files that are none, floods of declarations, of records and of knocks.
+/// The other user: junk files, directory entries that are not files, floods of declarations, of
+/// records and of wakes.
 pub fn stranger(arguments: &[String]) -> Result<(), Fault> {
     let [place] = arguments else {
         return Err("it takes a run directory".into());
@@ -188,7 +189,7 @@ pub fn stranger(arguments: &[String]) -> Result<(), Fault> {
     for _ in 0..FLOODS {
         let producer = Producer::create(&dir, config, &clock)?;
         let mut n = 0;
-        // Until there is no room: the second half of them are of names that are none.
+        // The loop ends when there is no room: every second declaration has an invalid name.
         while declare(&producer, &format!("flood{n}")) {
             let name = if u32::is_multiple_of(n, 2) {
                 "v"
@@ -211,7 +212,7 @@ pub fn stranger(arguments: &[String]) -> Result<(), Fault> {
     knock.set_nonblocking(true)?;
     for n in 0u64.. {
         for ring in &mut rings {
-            // Frames, and answers to no call.
+            // Frames, and acknowledgements of calls that do not exist.
             ring.frame(0, n, n);
             ring.put(kind::ACK, 9, n, n);
         }

@@ -1,4 +1,4 @@
-//! Apollo's Figure 5: what a job that writes pays for being observed.
+//! Apollo's Figure 5: the cost of being observed for a job that writes.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,15 +8,15 @@ use super::agent::{Agent, cost, every_ms};
 use crate::measure::{median, now};
 use crate::report::{Fault, Report};
 
-/// One file written and made durable in parts: 1 GB.
+/// The job writes one file of 1 GB in parts, each of which it syncs.
 const PARTS: usize = 4;
 const PART_BLOCKS: usize = 256;
 const BLOCK_BYTES: usize = 1 << 20;
 const ROUNDS: usize = 7;
 const INTERVALS_MS: [u32; 2] = [1000, 100];
 
-/// The job alone and beside the agent, in turn, so that a slow minute of the disk meets all; the
-/// fastest of each counts, since what others do to the disk only ever adds.
+/// Measures the job alone and beside the agent, in turn, so that a slow minute of the disk affects
+/// all cases; the fastest run of each counts, since other users of the disk only add time.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let directory = Directory::new()?;
     let mut alone = Vec::new();
@@ -90,7 +90,7 @@ fn fastest(times: &[f64]) -> f64 {
     times.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// Seconds that the job takes.
+/// Returns the seconds that the job takes.
 fn job(directory: &Path) -> Result<f64, Fault> {
     let block = vec![0x5a; BLOCK_BYTES];
     let begin = now();
@@ -102,7 +102,7 @@ fn job(directory: &Path) -> Result<f64, Fault> {
     Ok(begin.elapsed().as_secs_f64())
 }
 
-/// A directory on the disk that has the build, gone with this value.
+/// A directory on the disk of the build, which is deleted on drop.
 struct Directory(PathBuf);
 
 impl Directory {

@@ -1,4 +1,5 @@
-//! `read.predicted`: what a stream is between two looks, beside its newest value, through held handles.
+//! `read.predicted`: the value of a stream between two looks, beside its newest value, through held
+//! handles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +14,11 @@ use crate::measure::{batch_ns, keep};
 use crate::report::{Fault, Report};
 
 const LONG: Duration = Duration::from_millis(400);
-/// As many as a cascade of three forecasters says.
+/// Number of knots: as many as a cascade of three forecasters predicts.
 const KNOTS: usize = 31;
 
-/// Measured, measured with its age, predicted; and a stream that is asked for so and not forecast.
+/// Measures reads of the newest value, of the newest value with its age, and of the predicted
+/// value; and the prediction of a stream that has no forecast.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("predicted")?;
     let mut segment = segment(&scratch)?;

@@ -1,5 +1,6 @@
-//! `process.scan`: one scan of all processes for the greatest readers and writers, beside the procfs
-//! crate reading the same file of each, with some hundred idle processes more than the machine has.
+//! `process.scan`: one scan of all processes for the greatest readers and writers, beside the
+//! procfs crate reading the same file of each, with some hundred idle processes in addition to
+//! those of the machine.
 
 use std::process::{Child, Command, Stdio};
 
@@ -13,7 +14,7 @@ use crate::report::{Fault, Report};
 const IDLE: usize = 500;
 const ROUNDS: usize = 50;
 
-/// Processes that do nothing, until they are dropped.
+/// Idle processes, which are killed when this value is dropped.
 struct Crowd(Vec<Child>);
 
 impl Crowd {
@@ -37,7 +38,7 @@ impl Drop for Crowd {
     }
 }
 
-/// Scans as they are by default, and with a look at every open file for rings.
+/// Measures scans with default settings, and scans that check every open file for io_uring rings.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let crowd = Crowd::gather()?;
     let clock = SystemClock::new();
@@ -60,7 +61,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
             batch.begin(clock.monotonic_ns());
             let _ = source.read(clock.now_ns(), &mut batch);
         };
-        // The first reads of each process take its start too.
+        // The first reads of each process also read its start time.
         (0..5).for_each(|_| read());
         let ours = cpu_ns(ROUNDS, read);
         let rings = if io_uring {

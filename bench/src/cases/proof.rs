@@ -1,4 +1,4 @@
-//! `read.latest`, more of it: that a read makes no system call, and what it costs from Python.
+//! More of `read.latest`: that a read makes no system call, and what it costs from Python.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,8 @@ use crate::report::{Fault, Report};
 const READS: u64 = 1_000_000;
 const PYTHON: &str = include_str!("latest.py");
 
-/// System calls of a process that reads a million times, less those of one that reads never.
+/// Counts the system calls of a process that reads a million times, minus those of one that never
+/// reads.
 pub fn system_calls(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("calls")?;
     let mut writer = start(&scratch, "idle")?;
@@ -42,7 +43,7 @@ pub fn system_calls(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// All system calls of a reader with so many reads; `None` without strace.
+/// Returns the number of system calls of a reader that makes so many reads; `None` without strace.
 fn calls(scratch: &Scratch, reads: u64) -> Result<Option<u64>, Fault> {
     let summary = scratch.0.join("strace");
     let traced = Command::new("strace")
@@ -59,7 +60,7 @@ fn calls(scratch: &Scratch, reads: u64) -> Result<Option<u64>, Fault> {
         Ok(status) if status.success() => {}
         _ => return Ok(None),
     }
-    // The last line: 100.00  seconds  usecs/call  calls  [errors]  total
+    // The last line has the form: 100.00 seconds usecs/call calls [errors] total
     let text = std::fs::read_to_string(summary)?;
     let total = text
         .lines()
@@ -68,7 +69,7 @@ fn calls(scratch: &Scratch, reads: u64) -> Result<Option<u64>, Fault> {
     Ok(total.split_whitespace().nth(3).and_then(|t| t.parse().ok()))
 }
 
-/// The other process: opens, reads so many times, ends.
+/// The helper process: opens the segment, reads so many times, and ends.
 pub fn reader(arguments: &[String]) -> Result<(), Fault> {
     let [directory, reads] = arguments else {
         return Err("reader DIR READS".into());
@@ -81,7 +82,7 @@ pub fn reader(arguments: &[String]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The Python package, where it is built.
+/// Measures the Python package, if it is built.
 pub fn python(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("python")?;
     let mut writer = start(&scratch, "idle")?;

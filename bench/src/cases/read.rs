@@ -13,10 +13,11 @@ use crate::report::{Fault, Report};
 
 const LONG: Duration = Duration::from_millis(400);
 const CONTENDED_READS: u32 = 500;
-/// Streams in the segment: more than a first-level cache holds of lines.
+/// Streams in the segment: more lines than a first-level cache holds.
 const STREAMS: usize = 4096;
 
-/// Idle writer, writer at full speed, and after the writer was killed.
+/// Measures reads with an idle writer, with a writer at full speed, and after the writer was
+/// killed.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let redis = peers::redis::latest_us(report);
     let exporter = peers::node_exporter::scrape_us(report);
@@ -59,7 +60,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
 
     let mut busy = start(&scratch, "busy")?;
     let handles = self::handles(&scratch)?;
-    // On a thread of its own, since it stays where it is put.
+    // The reads run on a thread of their own, since it stays on its processor.
     let (latest, single) = std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
             stay_on(0);
@@ -94,8 +95,8 @@ fn one(handle: &StreamReader) -> f64 {
     batch_ns(LONG, || keep(handle.latest_f64()))
 }
 
-/// As [`one`], but of such batches only as the writer was at work in, all along: on a machine that
-/// others use it is not always running.
+/// As [`one`], but counts only batches during which the writer was always at work: on a machine
+/// with other users it does not always run.
 fn contended(handle: &StreamReader) -> Option<f64> {
     let count = || handle.count().unwrap_or(0);
     let begin = now();
@@ -122,7 +123,7 @@ fn random(handles: &[StreamReader]) -> f64 {
     })
 }
 
-/// Of every stream in the writer's segment.
+/// Returns a handle for every stream in the writer's segment.
 pub fn handles(scratch: &Scratch) -> Result<Vec<StreamReader>, Fault> {
     let reader = SegmentReader::open(&scratch.0.join("segment"))?;
     Ok(reader
@@ -133,7 +134,7 @@ pub fn handles(scratch: &Scratch) -> Result<Vec<StreamReader>, Fault> {
         .collect())
 }
 
-/// Starts the other process: `how` is idle or busy.
+/// Starts the writer process: `how` is idle or busy.
 pub fn start(scratch: &Scratch, how: &str) -> Result<Child, Fault> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--role=writer", how])
@@ -148,7 +149,7 @@ pub fn start(scratch: &Scratch, how: &str) -> Result<Child, Fault> {
     Ok(child)
 }
 
-/// The other process: writes until it is killed.
+/// The helper process: writes until it is killed.
 pub fn writer(arguments: &[String]) -> Result<(), Fault> {
     let [how, directory] = arguments else {
         return Err("writer HOW DIR".into());

@@ -1,5 +1,5 @@
-//! What the agent's servers give: the newest value over HTTP, and sampling that stays punctual while
-//! others ask the worst.
+//! The agent's servers: the newest value over HTTP, and sampling that stays punctual under the
+//! worst queries.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use crate::report::{Fault, Report};
 const ONE: &str = "/api/v1/latest?match=memory.available.bytes";
 const REQUESTS: usize = 3_000;
 
-/// `GET /api/v1/latest` over kept connections.
+/// Measures `GET /api/v1/latest` over kept connections.
 pub fn http(report: &mut Report) -> Result<(), Fault> {
     let exporter = peers::node_exporter::scrape_us(report);
     let peers: Vec<(&str, f64)> = exporter
@@ -68,7 +68,7 @@ fn requests<S: std::io::Read + std::io::Write>(
 
 const WATCHED: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Each asked again and again by a client of its own.
+/// Queries, each repeated by a client of its own.
 const HOSTILE: [&str; 8] = [
     "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
     "SELECT count(*) FROM streams a, streams b, streams c, streams d",
@@ -80,7 +80,8 @@ const HOSTILE: [&str; 8] = [
     "SELECT DISTINCT a.name || b.name || c.name FROM streams a, streams b, streams c",
 ];
 
-/// How late sources are read, alone and under eight clients that ask the worst.
+/// Measures how late sources are polled, without clients and under eight clients with the worst
+/// queries.
 pub fn hostile(report: &mut Report) -> Result<(), Fault> {
     let agent = Agent::start("hostile", "")?;
     let observer = agent.observer()?;
@@ -130,7 +131,7 @@ pub fn hostile(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Lateness in seconds of every source, looked at more often than it changes.
+/// Returns the lateness of every source in seconds, read more often than it changes.
 fn skew(observer: &Observer) -> Result<Spread, Fault> {
     let selector = Selector::parse("source.skew.seconds")?;
     let begin = now();

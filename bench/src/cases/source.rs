@@ -1,4 +1,5 @@
-//! `source.read`: processor time of reading every source, beside the floor and the procfs crate.
+//! `source.read`: the processor time of reading every source, beside the floor and the procfs
+//! crate.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -13,7 +14,7 @@ use crate::report::{Fault, Report};
 
 const ROUNDS: usize = 2_000;
 
-/// All sources that read on the loop.
+/// Measures all sources that read on the loop's thread.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let clock = SystemClock::new();
     let config = SourcesConfig::default();
@@ -78,7 +79,7 @@ fn peers(source: &str) -> Vec<(String, f64)> {
             keep(procfs::MemoryPressure::current().is_ok());
         })]
         .into(),
-        // Theirs is the table of mounts alone, without the space on them.
+        // The peer reads only the table of mounts, without the space on them.
         "filesystem" => floor("/proc/self/mountinfo")
             .into_iter()
             .chain([crate_of(&|| {

@@ -1,4 +1,4 @@
-//! `sql.latest`: Apollo's resource query over 1, 3 and 8 streams, in the asker's process.
+//! `sql.latest`: Apollo's resource query over 1, 3 and 8 streams, in the process of the caller.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use crate::report::{Fault, Report};
 
 const ROUNDS: usize = 20_000;
 
-/// From text and prepared, beside SQLite's own tables in memory.
+/// Measures the query from text and prepared, beside SQLite's own tables in memory.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("sql")?;
     let mut segment = segment(&scratch)?;
@@ -36,12 +36,12 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
         let sql = query(tables);
         let answer = database.run(&sql, &limits, &cancel)?;
         if answer.len() != 1 {
-            // Equal rows of a UNION are one.
+            // Equal rows of a UNION become one.
             return Err(format!("{} rows of {tables} equal ones", answer.len()).into());
         }
         let mut n = 0u64;
         let text = each_ns(ROUNDS, || {
-            // Another text each time, so that no statement is found prepared.
+            // The text differs each time, so that no prepared statement is found.
             n += 1;
             keep(
                 database
@@ -86,8 +86,8 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Median nanoseconds of the same statement, prepared, over SQLite's own tables of one newest row
-/// each: the least that a server which keeps only the newest would pay.
+/// Returns the median nanoseconds of the same prepared statement over SQLite's own tables of one
+/// newest row each: the least cost for a server that keeps only the newest values.
 fn sqlite(sql: &str) -> Result<f64, Fault> {
     let connection = rusqlite::Connection::open_in_memory()?;
     for i in 0..8 {

@@ -1,16 +1,16 @@
-//! `block_trace.parse`: how many events of the kernel's tracing are understood in a second of one
-//! core, beside what only finds their lines.
+//! `block_trace.parse`: the events of the kernel's tracing that one core parses per second, beside
+//! only finding their lines.
 
 use barograph_source::sources::block_trace::line::{Line, parse};
 
 use crate::measure::{cpu_ns, keep};
 use crate::report::{Fault, Report};
 
-/// Requests in the text: two events each, and more than a cache of the second level holds.
+/// Number of requests in the text: two events each, and more than a second-level cache holds.
 const REQUESTS: u64 = 10_000;
 const ROUNDS: usize = 50;
 
-/// As `trace_pipe` gives them on a kernel of today.
+/// Measures text in the form that `trace_pipe` has on a current kernel.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let text = text();
     let events = 2.0 * REQUESTS as f64;

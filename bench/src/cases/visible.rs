@@ -1,4 +1,5 @@
-//! `app.visible` and `app.memory`: how soon SQL sees what a program puts, and what the agent holds of it.
+//! `app.visible` and `app.memory`: how soon SQL sees what a program puts, and how much memory the
+//! agent takes for it.
 
 use std::fs;
 use std::sync::Arc;
@@ -14,19 +15,19 @@ use super::agent::Agent;
 use crate::measure::{Spread, keep, now};
 use crate::report::{Fault, Report};
 
-/// Values a second that are offered: the target's.
+/// Values per second that are put: the target's rate.
 pub const OFFERED: u64 = 1_000_000;
 const SECONDS: u64 = 10;
-/// Values of one frame.
+/// Number of values of one frame.
 pub const PER_FRAME: u64 = 10;
-/// A look of the reader.
+/// Interval at which the reader looks.
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks before this are not counted: tables appear, scopes are opened.
+/// Time before which looks are not counted: tables appear, scopes are opened.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Until what was put is taken in.
+/// Longest wait until the values are taken in.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Puts at a steady rate for some seconds while SQL in this process asks for the newest value.
+/// Puts at a steady rate for some seconds while SQL in this process queries the newest value.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let agent = Agent::start("app-visible", "")?;
     let run_dir = RunDir::new(&agent.scratch.0);
@@ -39,7 +40,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
     }
     let publication = publisher.publication("visible", PublicationConfig::default())?;
     let sent = publication.value("sent", ValueType::Int, "ns", Kind::Gauge, "when it was put")?;
-    // The table is there before anybody asks for it.
+    // The table exists before the first query.
     sent.put_i64(SystemClock::new().now_ns());
     publication.frame(0);
     let mut database = appeared(&run_dir)?;
@@ -53,7 +54,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
             offered
         });
         let ages = ages(&mut database, &over);
-        // It has stopped by itself, whatever became of the looks.
+        // The program has stopped by itself, even if the looks failed.
         let put = offering.join().map_err(|_| "the program failed")?;
         let held = held.join().map_err(|_| "the memory could not be read")??;
         Ok((ages?, put, held))
@@ -98,7 +99,7 @@ fn tell(report: &mut Report, ages: &mut [f64], put: u64, taken: &Taken, missing:
     }
 }
 
-/// Puts the time, frame by frame, as many as are due; how many in all.
+/// Puts the present time, in as many frames as are due; returns how many values in all.
 pub fn offer(sent: ValueHandle, mut frame: impl FnMut(u64)) -> u64 {
     let clock = SystemClock::new();
     let (begin, mut put, mut frames) = (now(), 0, 0);
@@ -138,7 +139,7 @@ pub fn appeared(run_dir: &RunDir) -> Result<Database, Fault> {
     }
 }
 
-/// How old the newest value is at each look, in ns.
+/// Returns the age of the newest value at each look, in ns.
 pub fn ages(database: &mut Database, over: &AtomicBool) -> Result<Vec<f64>, Fault> {
     let (limits, cancel) = (SqlLimits::default(), AtomicBool::new(false));
     let clock = SystemClock::new();
@@ -167,7 +168,7 @@ struct Taken {
     lost: u64,
 }
 
-/// What the agent says it has taken, when it has all, or no more comes.
+/// Returns what the agent reports as taken, once that is everything or no more comes.
 fn taken(database: &mut Database, put: u64) -> Result<Taken, Fault> {
     const SQL: &str = "SELECT taken, lost FROM publications WHERE name = 'visible'";
     let (limits, cancel) = (SqlLimits::default(), AtomicBool::new(false));
@@ -187,7 +188,7 @@ fn taken(database: &mut Database, put: u64) -> Result<Taken, Fault> {
     }
 }
 
-/// Memory of a process at each full second until it is over, in MB.
+/// Returns the memory of a process at each full second until it is over, in MB.
 fn held(pid: u32, over: &AtomicBool) -> Result<Vec<f64>, String> {
     let (begin, mut held) = (now(), Vec::new());
     while !over.load(Ordering::Acquire) {
@@ -199,7 +200,7 @@ fn held(pid: u32, over: &AtomicBool) -> Result<Vec<f64>, String> {
     Ok(held)
 }
 
-/// Memory of a process, shared pages apart, in MB.
+/// Returns the memory of a process without shared pages, in MB.
 pub fn resident_mb(pid: u32) -> Result<f64, Fault> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status

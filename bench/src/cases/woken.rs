@@ -1,4 +1,5 @@
-//! `read.woken`: from an append in one process to a waiting reader in another that runs again.
+//! `read.woken`: the time from an append in one process until a waiting reader in another process
+//! runs again.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,7 +20,8 @@ const REPEATS: usize = 3;
 const GAP: Duration = Duration::from_micros(300);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Told through the segment, beside a bare futex between two threads: in turn, in one run.
+/// Measures waking through the segment beside a bare futex between two threads: in turn, in one
+/// run.
 pub fn run(report: &mut Report) -> Result<(), Fault> {
     let (mut bare, mut threads, mut processes) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..REPEATS {
@@ -96,7 +98,7 @@ fn across_processes(poll: bool) -> Result<Vec<f64>, Fault> {
     delays
 }
 
-/// From the time in each sample until it is in this thread's hands.
+/// Returns the delays from the time in each sample until this thread has read it.
 fn delays(handle: &StreamReader, poll: bool) -> Result<Vec<f64>, Fault> {
     let clock = SystemClock::new();
     let mut delays = Vec::new();
@@ -130,7 +132,7 @@ fn appear(scratch: &Scratch) -> Result<StreamReader, Fault> {
     Err("the writer did not start".into())
 }
 
-/// The other process: appends the present time, wakes, rests.
+/// The helper process: appends the present time, wakes the readers, sleeps.
 pub fn waker(arguments: &[String]) -> Result<(), Fault> {
     let [directory] = arguments else {
         return Err("waker DIR".into());
@@ -141,7 +143,8 @@ pub fn waker(arguments: &[String]) -> Result<(), Fault> {
     tell(&segment, writer, || false)
 }
 
-/// Appends the present time, wakes, rests, until nobody can need more.
+/// Appends the present time, wakes the readers and sleeps, until `over` returns true, and at most
+/// for twice the rounds that a reader needs.
 fn tell(segment: &Segment, mut writer: StreamWriter, over: impl Fn() -> bool) -> Result<(), Fault> {
     let clock = SystemClock::new();
     std::thread::sleep(Duration::from_millis(200));
@@ -156,7 +159,7 @@ fn tell(segment: &Segment, mut writer: StreamWriter, over: impl Fn() -> bool) ->
     Ok(())
 }
 
-/// The floor: the same with nothing but a word and the kernel.
+/// Measures the floor: the same with only a word and the kernel.
 fn bare_futex() -> Vec<f64> {
     let word = AtomicU32::new(0);
     let started = now();

@@ -1,5 +1,6 @@
-//! The peers: started, asked in their own protocol, stopped. One that is not installed is skipped
-//! aloud (`scripts/peers.sh` installs what the system's packages have).
+//! The peers: they are started, queried by their own protocol, and stopped. One that is not
+//! installed is skipped with a message (`scripts/peers.sh` installs those that the system
+//! packages).
 
 pub mod node_exporter;
 pub mod pcp;
@@ -9,7 +10,7 @@ use std::process::{Child, Command};
 
 use crate::report::Report;
 
-/// A peer's server process; ends with this value.
+/// A peer's server process; it is killed when this value is dropped.
 pub struct Server(pub Child);
 
 impl Drop for Server {
@@ -19,7 +20,8 @@ impl Drop for Server {
     }
 }
 
-/// The program's name when it is on the path or in the system's directories.
+/// Returns the program's path if it is in one of the system's directories; otherwise reports that
+/// the peer is skipped.
 pub fn installed(report: &mut Report, peer: &str, program: &str) -> Option<String> {
     for directory in [
         "/usr/bin",
@@ -40,7 +42,7 @@ pub fn installed(report: &mut Report, peer: &str, program: &str) -> Option<Strin
     None
 }
 
-/// Starts a program without a word on its output.
+/// Starts a program without any output.
 pub fn start(command: &mut Command) -> Option<Server> {
     use std::process::Stdio;
     command

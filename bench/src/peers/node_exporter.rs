@@ -1,4 +1,4 @@
-//! Prometheus' node_exporter: a scrape of the disk statistics alone.
+//! Prometheus' node_exporter: a scrape of only the disk statistics.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,15 +9,15 @@ use super::{Server, installed, start};
 use crate::measure::{each_ns, keep};
 use crate::report::Report;
 
-/// A running exporter.
+/// A running node_exporter.
 pub struct Exporter {
     port: u16,
-    /// The process.
+    /// The server process.
     pub server: Server,
 }
 
 impl Exporter {
-    /// Starts one on a free port of loopback.
+    /// Starts an exporter on a free port of loopback.
     pub fn start(report: &mut Report) -> Option<Self> {
         let program = installed(report, "node_exporter", "prometheus-node-exporter")?;
         let port = TcpListener::bind("127.0.0.1:0")
@@ -38,7 +38,7 @@ impl Exporter {
         None
     }
 
-    /// One scrape; the bytes of the answer.
+    /// Makes one scrape; returns the bytes of the answer.
     pub fn scrape(&self, query: &str) -> Option<usize> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         let request =
@@ -49,7 +49,7 @@ impl Exporter {
     }
 }
 
-/// Median microseconds of a scrape of the disk statistics.
+/// Returns the median microseconds of a scrape of the disk statistics.
 pub fn scrape_us(report: &mut Report) -> Option<f64> {
     let exporter = Exporter::start(report)?;
     let spread = each_ns(200, || keep(exporter.scrape("?collect[]=diskstats")));

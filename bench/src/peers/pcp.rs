@@ -1,5 +1,5 @@
-//! Performance Co-Pilot: pmcd in the foreground on a unix socket of this run, asked by a client that
-//! stays connected, as its own clients do.
+//! Performance Co-Pilot: pmcd in the foreground on a unix socket of this run, queried by a client
+//! that stays connected, as its own clients do.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -12,23 +12,23 @@ use crate::report::Report;
 
 const METRIC: &str = "disk.dev.read";
 const ROUNDS: &str = "5000";
-/// Fetches over one connection and prints the median in us. The bindings come with pcp for the
-/// system's own Python.
+/// A program that fetches over one connection and prints the median in us. The bindings come with
+/// pcp for the system's own Python.
 const FETCH: &str = include_str!("pcp_fetch.py");
 
 /// A running pmcd with the agents of its default configuration.
 pub struct Pcp {
     scratch: Scratch,
-    /// The process; its agents are its children.
+    /// The server process; its agents are its children.
     pub server: Server,
 }
 
 impl Pcp {
-    /// Starts one.
+    /// Starts a pmcd.
     pub fn start(report: &mut Report) -> Option<Self> {
         let program = installed(report, "pcp", "pmcd")?;
         let scratch = Scratch::new("pcp").ok()?;
-        // pmcd becomes the user pcp when root starts it.
+        // pmcd becomes the user pcp if root starts it.
         std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o777)).ok()?;
         let mut command = Command::new(program);
         command.args(["-f", "-A", "-i", "127.0.0.1", "-p", "44399", "-l"]);
@@ -36,7 +36,7 @@ impl Pcp {
             .arg(scratch.0.join("pmcd.log"))
             .arg("-s")
             .arg(scratch.0.join("socket"));
-        // Its agents write their logs where they are started.
+        // Its agents write their logs in the directory in which they are started.
         command
             .current_dir(&scratch.0)
             .env("PCP_RUN_DIR", &scratch.0);
@@ -56,7 +56,7 @@ impl Pcp {
         self.scratch.0.join("socket")
     }
 
-    /// One fetch by a process of its own: whether it gives values.
+    /// Fetches once from a process of its own; returns whether that gave values.
     pub fn fetch(&self) -> bool {
         let asked = Command::new("pminfo")
             .arg("-h")
@@ -71,7 +71,7 @@ impl Pcp {
     }
 }
 
-/// Median microseconds of one fetch over a kept connection.
+/// Returns the median microseconds of one fetch over a kept connection.
 pub fn fetch_us(report: &mut Report) -> Option<f64> {
     let pcp = Pcp::start(report)?;
     let asked = Command::new("/usr/bin/python3")

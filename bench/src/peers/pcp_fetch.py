@@ -1,4 +1,4 @@
-"""Median microseconds of pmFetch over one connection: pcp_fetch.py HOST METRIC ROUNDS."""
+"""Prints the median microseconds of pmFetch over one connection: pcp_fetch.py HOST METRIC ROUNDS."""
 
 import statistics
 import sys

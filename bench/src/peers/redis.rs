@@ -1,4 +1,4 @@
-//! Redis streams, Apollo's path: XADD and XREVRANGE over a unix socket.
+//! Redis streams, as Apollo uses them: XADD and XREVRANGE over a unix socket.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -61,7 +61,7 @@ impl Redis {
         self.stream.get_mut().write_all(&bytes).ok()
     }
 
-    /// Reads one reply of the protocol and throws it away.
+    /// Reads one reply of the protocol and discards it.
     fn reply(&mut self) -> Option<()> {
         let mut left = 1;
         while left > 0 {
@@ -86,7 +86,7 @@ impl Redis {
     }
 }
 
-/// Median microseconds of reading the newest entry of a stream.
+/// Returns the median microseconds of reading the newest entry of a stream.
 pub fn latest_us(report: &mut Report) -> Option<f64> {
     let mut redis = Redis::start(report)?;
     redis.send(&[&["XADD", "fact", "*", "value", "3.14"]])?;
@@ -98,7 +98,7 @@ pub fn latest_us(report: &mut Report) -> Option<f64> {
     Some(spread.p50 / 1e3)
 }
 
-/// Entries a second that one pipelining client appends.
+/// Returns the entries per second that one pipelining client appends.
 pub fn appends_per_s(report: &mut Report) -> Option<f64> {
     let mut redis = Redis::start(report)?;
     let one: &[&str] = &[

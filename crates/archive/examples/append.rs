@@ -1,7 +1,9 @@
-//! How fast durable samples are appended: `cargo run --release --example append [samples] [dir]`.
+//! Measures how fast durable samples are appended: `cargo run --release --example append [samples]
+//! [dir]`.
 //!
-//! It prints samples a second from the first submit to the last sync, and then how fast they are read.
-//! Submits what fits, so that nothing overflows: a sampler that is ahead of the disk waits here.
+//! It prints samples per second from the first submit to the last sync, and then how fast the
+//! samples are read. It submits only what fits, so that nothing overflows: a sampler that is faster
+//! than the disk waits here.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Copies files to an object store as the agent does, for tests that look at what arrives:
-//! `copy_to_target URL [OPTION=VALUE]... -- LOCAL RELATIVE [LOCAL RELATIVE]...`
+//! Copies files to an object store as the agent does, for tests of what arrives: `copy_to_target
+//! URL [OPTION=VALUE]... -- LOCAL RELATIVE [LOCAL RELATIVE]...`
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,11 +1,11 @@
-//! How fast and how small: writes samples to a Parquet file, tells the bytes of each column, reads it by
-//! buckets.
+//! Measures speed and size: writes samples to a Parquet file, prints the bytes of each column, and
+//! reads the file in buckets.
 //!
 //!     parquet_speed FILE made ROWS [STEP_SECONDS]     samples of 1,500 streams, made up
 //!     parquet_speed FILE dump DUMP.tsv                samples of a real agent
 //!
 //! A dump has a line `S, name, labels, type, unit, kind, help` for each series, then its samples
-//! `number, ts, value, quality, error`; tabs in between.
+//! `number, ts, value, quality, error`; the fields are separated by tabs.
 
 #![expect(
     clippy::disallowed_methods,
@@ -50,7 +50,7 @@ fn main() {
     one(path, &series);
 }
 
-/// Processor time of all threads so far, in seconds; the kernel counts in hundredths.
+/// Returns the processor time of all threads so far, in seconds; the kernel counts in hundredths.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let after_name = stat.rsplit(')').next().unwrap();
@@ -162,7 +162,8 @@ fn descriptor(name: &str, labels: Labels, value_type: ValueType, unit: &str) -> 
     })
 }
 
-/// Counters, gauges and noise; sources look once a second, later by some tens of microseconds.
+/// Makes counters, gauges and noise; sources are polled once a second, up to some tens of
+/// microseconds late.
 fn made(rows: usize) -> Vec<Series> {
     let mut seed = 1u64;
     let mut random = move || {

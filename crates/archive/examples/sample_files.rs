@@ -1,7 +1,9 @@
-//! Writes a small archive's Parquet files, for other programs to read: `sample_files DIRECTORY`.
+//! Writes the Parquet files of a small archive, for other programs to read: `sample_files
+//! DIRECTORY`.
 //!
-//! Two hours of a node that has a float, an integer counter, one beyond what doubles hold, a bool and a
-//! text; raw and by the minute. What is in them is computed from row numbers, so that a reader can check it.
+//! The files have two hours of a node with a float, an integer counter, an integer beyond the exact
+//! range of doubles, a bool and a text, raw and by the minute. The values are computed from row
+//! numbers, so that a reader can check them.
 
 use std::path::Path;
 use std::sync::Arc;

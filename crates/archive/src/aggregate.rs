@@ -1,12 +1,16 @@
-//! Samples to buckets: [`Fold`] takes the samples of a series chunk after chunk and keeps only buckets.
+//! Conversion of samples to buckets: a [`Fold`] takes the samples of a series chunk by chunk and
+//! keeps only buckets.
 //!
-//! A sample is a change, or says that the one before it still holds: its value holds until the next sample of the same
-//! life in the same hour, also through buckets that have no sample of their own, and after a last look nothing does. From one
-//! hour to the next nothing holds, so that the files of an hour say the same by themselves as with those about them: what is
-//! looked at has samples at the beginning and at the end of each hour (`Streams` in `agent` sees to it).
+//! A sample is a change, or a confirmation that the previous value still holds: a value holds until
+//! the next sample of the same life in the same hour, also through buckets without a sample of
+//! their own, and after a last look no value holds. No value holds from one hour to the next, so
+//! that the files of an hour give the same result alone as together with their neighbours: a stream
+//! that is polled has samples at the beginning and at the end of each hour (`Streams` in `agent`
+//! ensures it).
 //!
-//! It stands alone because sealing, every read by step and the merging of parts end here, and because
-//! its loops are the hot path of `history()`: over slices of one type, one bucket at a time.
+//! This module stands alone because sealing, reads by step and the merging of files all use it, and
+//! because its loops are the hot path of `history()`: over slices of one type, one bucket at a
+//! time.
 
 mod budget;
 mod number;
@@ -24,7 +28,7 @@ use number::{Cell, Number};
 use crate::compose::HOUR_NS;
 pub use parallel::{Ask, aggregate};
 
-/// Buckets of one series in the making.
+/// Buckets of one series while they are built.
 #[derive(Clone, Debug)]
 pub struct Fold {
     value_type: ValueType,
@@ -32,29 +36,30 @@ pub struct Fold {
     cells: Cells,
 }
 
-/// What counts, and how it is cut.
+/// The span that counts, and the step of the buckets.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     step_ns: i64,
-    /// Samples before it and after it tell how long values held in it.
+    /// The span that counts. Samples outside show how long values held in it.
     span: Span,
     /// Whether values hold in buckets that have no sample.
     holds: bool,
 }
 
-/// The samples of one chunk beside their values: whose they are, when, and which of them say that nobody looked after them.
+/// The samples of one chunk without their values: their life, their times, and which of them are
+/// last looks.
 #[derive(Clone, Copy, Debug)]
 struct Rows<'a> {
     life: i64,
     ts: &'a [i64],
-    /// Empty where there are none such.
+    /// Empty if the chunk has no last looks.
     quality: &'a [Quality],
 }
 
 #[derive(Clone, Debug)]
 enum Cells {
     Float(Run<f64>),
-    /// Bools are here too, as 0 and 1.
+    /// Ints, and bools as 0 and 1.
     Int(Run<i64>),
     Text(Run<Arc<str>>),
     Bytes(Run<Arc<[u8]>>),
@@ -66,13 +71,13 @@ enum Cells {
 #[derive(Clone, Debug)]
 struct Run<T: Number> {
     cells: Vec<Cell<T>>,
-    /// Some bucket is not after the one before: the clock was set back.
+    /// Whether some bucket is not after its predecessor: the clock was set back.
     mixed: bool,
-    /// Bytes of the last values; of numbers none.
+    /// Bytes of the last values; 0 for numbers.
     bytes: usize,
-    /// Life and time of the first sample, where what held before it was not among what was added.
+    /// Life and time of the first sample, if the value that held before it was not added.
     head: Option<(i64, i64)>,
-    /// What holds after the newest sample.
+    /// The value that holds after the newest sample.
     tail: Option<Tail<T>>,
 }
 
@@ -81,12 +86,12 @@ struct Run<T: Number> {
 struct Tail<T> {
     life: i64,
     ts: i64,
-    /// Up to when it was counted.
+    /// Time until which it was counted.
     until: i64,
     value: T,
 }
 
-/// The hour of a time: from its first instant to that of the next.
+/// Returns the hour of a time: from its first instant to that of the next hour.
 pub fn hour_of(ts: i64) -> Span {
     let from = ts.saturating_sub(ts.rem_euclid(HOUR_NS));
     Span {
@@ -107,11 +112,12 @@ impl<T> Tail<T> {
     }
 }
 
-/// Most buckets that are made before it is asked whether there is room for them.
+/// Most buckets that are made before the caller checks whether there is room for them.
 const GROWTH_MAX: usize = 1 << 14;
 
 impl Fold {
-    /// None yet, of a series of this type; starts will be multiples of `step_ns`, and only what is within the span counts.
+    /// Returns an empty fold of a series of this type; starts of buckets will be multiples of
+    /// `step_ns`, and only samples within the span count.
     pub fn new(value_type: ValueType, step_ns: i64, span: Span) -> Self {
         let cells = match value_type {
             ValueType::Float => Cells::Float(Run::new()),
@@ -132,7 +138,8 @@ impl Fold {
         }
     }
 
-    /// Buckets so far; where the clock was set back, some may turn out to be one.
+    /// Returns the number of buckets so far; if the clock was set back, some may be merged at the
+    /// end.
     pub fn len(&self) -> usize {
         match &self.cells {
             Cells::Float(run) => run.cells.len(),
@@ -143,7 +150,8 @@ impl Fold {
         }
     }
 
-    /// What it counts for: its buckets, and as many as have the bytes of its long values.
+    /// Returns the size in buckets: the number of buckets, and the bytes of long values divided by
+    /// those of a bucket.
     pub fn weight(&self) -> usize {
         let bytes = match &self.cells {
             // Texts are short here.
@@ -155,13 +163,14 @@ impl Fold {
         self.len() + bytes / BUCKET_BYTES
     }
 
-    /// Whether there are none.
+    /// Whether there is no bucket yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds samples from a row on: of one life in order of number, lives in order. Gives the row to go on from, since it makes
-    /// no more than some thousand buckets at once. Columns of another type are not added.
+    /// Adds samples from row `at` on: those of one life in order of number, lives in order. Returns
+    /// the row to continue from, since a call makes no more than some thousand buckets. Columns of
+    /// another type are not added.
     pub fn add(&mut self, life: i64, columns: &Columns, at: usize) -> usize {
         let rows = Rows {
             life,
@@ -179,7 +188,7 @@ impl Fold {
         }
     }
 
-    /// All samples of a chunk.
+    /// Adds all samples of a chunk.
     pub fn add_all(&mut self, life: i64, columns: &Columns) {
         let mut at = 0;
         while at < columns.len() {
@@ -187,7 +196,7 @@ impl Fold {
         }
     }
 
-    /// Adds samples as the column of doubles has them; those of integers are whole.
+    /// Adds samples from a column of doubles; doubles of an integer series are whole.
     fn add_doubles(&mut self, rows: Rows<'_>, values: &[f64], at: usize) -> usize {
         match &mut self.cells {
             Cells::Float(run) => run.add(rows, values, at, self.cut),
@@ -199,7 +208,7 @@ impl Fold {
         }
     }
 
-    /// Adds samples of what is no number.
+    /// Adds samples that are not numbers.
     fn add_long(&mut self, rows: Rows<'_>, values: &Values, at: usize) -> usize {
         match (&mut self.cells, values) {
             (Cells::Text(run), Values::Text(v)) => run.add_texts(rows, v, at, self.cut),
@@ -210,7 +219,6 @@ impl Fold {
         }
     }
 
-    /// Adds samples of integers.
     fn add_ints(&mut self, rows: Rows<'_>, values: &[i64], at: usize) -> usize {
         match &mut self.cells {
             Cells::Int(run) => run.add(rows, values, at, self.cut),
@@ -218,8 +226,8 @@ impl Fold {
         }
     }
 
-    /// The newest sample still held at this time, if it is of this life and hour. Whether it was counted until then: it makes no more than
-    /// some thousand buckets at once.
+    /// Counts the newest sample as held until this time, if it is of this life and hour. Returns
+    /// whether it was counted until then: a call makes no more than some thousand buckets.
     pub fn hold_until(&mut self, life: i64, ts: i64) -> bool {
         match &mut self.cells {
             Cells::Float(run) => run.hold_until(life, ts, self.cut),
@@ -230,7 +238,7 @@ impl Fold {
         }
     }
 
-    /// What comes next follows a sample of this life.
+    /// Sets the sample of this life that precedes the next one.
     pub(crate) fn follow(&mut self, life: i64, ts: i64, value: &Value) {
         match (&mut self.cells, value) {
             (Cells::Float(run), Value::Float(v)) => run.tail = Some(Tail::new(life, ts, *v)),
@@ -245,7 +253,7 @@ impl Fold {
         }
     }
 
-    /// Of what comes next it is not known that it follows the newest sample.
+    /// Forgets the newest sample: the next one may not follow it.
     pub(crate) fn forget_newest(&mut self) {
         match &mut self.cells {
             Cells::Float(run) => run.tail = None,
@@ -256,17 +264,18 @@ impl Fold {
         }
     }
 
-    /// What counts from now on.
+    /// Sets the span that counts from now on.
     pub(crate) fn reach(&mut self, span: Span) {
         self.cut.span = span;
     }
 
-    /// From now on samples count in the buckets that they are in, and for no time in others.
+    /// Makes the following samples count only in the buckets that they are in, and not in later
+    /// ones.
     pub(crate) fn stop_holding(&mut self) {
         self.cut.holds = false;
     }
 
-    /// Life and time of the first sample, where what held before it was not among what was added.
+    /// Returns life and time of the first sample, if the value that held before it was not added.
     fn head(&self) -> Option<(i64, i64)> {
         match &self.cells {
             Cells::Float(run) => run.head,
@@ -277,8 +286,9 @@ impl Fold {
         }
     }
 
-    /// Adds buckets of a step of which ours is a multiple, in order: those that start within the span.
-    /// They do not tell how many samples of theirs were NaN: none, unless all were.
+    /// Adds buckets of a finer step that divides ours, in order: those that start within the span.
+    /// Buckets do not contain how many of their samples were NaN: it is assumed that none were,
+    /// unless all were.
     pub fn add_buckets(&mut self, buckets: &Buckets) {
         let cut = self.cut;
         let bools = |v: &[bool]| v.iter().map(|v| i64::from(*v)).collect::<Vec<_>>();
@@ -300,7 +310,7 @@ impl Fold {
         }
     }
 
-    /// Adds what came after this: its last values win.
+    /// Merges a fold of later samples: its last values win.
     fn merge(&mut self, later: Self) {
         match (&mut self.cells, later.cells) {
             (Cells::Float(run), Cells::Float(later)) => run.merge(later),
@@ -314,8 +324,8 @@ impl Fold {
         }
     }
 
-    /// The buckets in order of time. Of what is no number the least and the greatest are the last; of a text
-    /// its first [`TEXT_BYTES_MAX`] bytes.
+    /// Returns the buckets in order of time. For values that are not numbers, the least and the
+    /// greatest are the last; of a text they have its first [`TEXT_BYTES_MAX`] bytes.
     pub fn finish(self) -> Buckets {
         match self.cells {
             Cells::Float(run) => run.finish(Values::Float),
@@ -342,14 +352,16 @@ impl<T: Number> Run<T> {
         }
     }
 
-    /// Whether nothing was added.
+    /// Whether nothing was added yet.
     fn is_new(&self) -> bool {
         self.cells.is_empty() && self.head.is_none() && self.tail.is_none()
     }
 
-    /// Folds samples from a row on, from one last look to the next; the row to go on from.
+    /// Folds samples from a row on, from one last look to the next; returns the row to continue
+    /// from.
     fn add(&mut self, rows: Rows<'_>, values: &[T], mut at: usize, cut: Cut) -> usize {
-        // Both have the same length; said so that the loops need no checks.
+        // Both have the same length; slicing them shows it to the compiler, so that the loops need
+        // no checks.
         let count = rows.ts.len().min(values.len());
         let (ts, values) = (&rows.ts[..count], &values[..count]);
         let quality = &rows.quality[..count.min(rows.quality.len())];
@@ -378,7 +390,8 @@ impl<T: Number> Run<T> {
         rows.ts.len()
     }
 
-    /// Cuts the samples where a bucket ends, and folds each piece; the row to go on from.
+    /// Cuts the samples where a bucket ends, and folds each piece; returns the row to continue
+    /// from.
     fn add_looks(&mut self, life: i64, ts: &[i64], values: &[T], mut at: usize, cut: Cut) -> usize {
         let full = self.cells.len() + GROWTH_MAX;
         let span = cut.span;
@@ -421,11 +434,12 @@ impl<T: Number> Run<T> {
         is_done
     }
 
-    /// A value held from one time until another: counts what of that is within the span, bucket by bucket; until when.
+    /// Counts a value that held from one time until another, bucket by bucket and within the span;
+    /// returns until when it was counted.
     fn hold(&mut self, from: i64, until: i64, value: &T, cut: Cut) -> i64 {
         let full = self.cells.len() + GROWTH_MAX;
         let mut from = from.max(cut.span.from);
-        // Times are whole ns: the last one of the span is in it to its end.
+        // Times are whole ns: the last ns of the span is in it to its end.
         let end = until.min(cut.span.to.saturating_add(1));
         if value.known().is_none() {
             return until;
@@ -437,7 +451,7 @@ impl<T: Number> Run<T> {
             let bucket = Bucket::of(from, cut.step_ns);
             let next = bucket.last.saturating_add(1).min(end);
             if next <= from {
-                break; // The end of all time.
+                break; // End of the range of i64.
             }
             if let Some(cell) = Cell::held(bucket.start, next.abs_diff(from), value) {
                 self.push(cell);
@@ -506,7 +520,7 @@ impl<T: Number> Run<T> {
 
     fn finish(mut self, wrap: impl Fn(Vec<T>) -> Values) -> Buckets {
         if self.mixed {
-            // Stable: of one bucket, what came last stays last.
+            // The sort is stable: of one bucket, the value that came last stays last.
             self.cells.sort_by_key(|cell| cell.start);
             self.cells.dedup_by(|later, kept| {
                 let same = later.start == kept.start;
@@ -531,7 +545,7 @@ impl<T: Number> Run<T> {
 }
 
 impl Run<Arc<str>> {
-    /// As [`Self::add`]; of a bucket only the beginning of its text is kept, as in the tiers.
+    /// As [`Self::add`]; a bucket keeps only the beginning of its text, as in the tiers.
     fn add_texts(&mut self, rows: Rows<'_>, values: &[Arc<str>], at: usize, cut: Cut) -> usize {
         let known = self.cells.len().saturating_sub(1);
         let at = self.add(rows, values, at, cut);
@@ -564,7 +578,7 @@ struct Bucket {
 
 impl Bucket {
     fn of(ts: i64, step_ns: i64) -> Self {
-        // The first bucket of all time may begin before it.
+        // The first bucket may begin before the least time of an i64.
         let start = ts.saturating_sub(ts.rem_euclid(step_ns));
         Self {
             start,
@@ -572,7 +586,7 @@ impl Bucket {
         }
     }
 
-    /// The bucket of `ts`, which is mostly the one that follows: no division then.
+    /// Returns the bucket of `ts`; mostly it is the following one, which needs no division.
     fn seek(self, ts: i64, step_ns: i64) -> Self {
         if let Some(start) = self.last.checked_add(1)
             && let Some(last) = self.last.checked_add(step_ns)

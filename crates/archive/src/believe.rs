@@ -1,8 +1,8 @@
-//! Which time history is let go by: the clock's, where what is archived bears it out.
+//! The time by which history is deleted: the clock's, if the archive confirms it.
 //!
-//! It stands alone because a clock that is set to a wrong year must not cost all history. What tells is the
-//! archive itself, so that it is the same after a restart: samples made by a wrong clock prove nothing until
-//! there are many hours of them.
+//! This module stands alone because a clock that is set to a wrong year must not delete all
+//! history. The archive itself is the evidence, so the result is the same after a restart: samples
+//! made by a wrong clock prove nothing until there are many hours of them.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use barograph_model::{Clock, NS_PER_S, Span};
 
 use crate::compose::HOUR_NS;
 
-/// A clock that is further ahead of what is known than this is not believed, and nothing goes by its age: a
-/// machine may have been off for so long.
+/// A clock that is further ahead of the archive than this is not believed, and nothing is deleted
+/// by age: a machine may have been off for that long.
 const AHEAD_NS_MAX: i64 = 7 * 86_400 * NS_PER_S;
-/// Hours with samples after such a gap from which on the times behind it are believed.
+/// Number of hours with samples after such a gap that make the times behind it believed.
 const HOURS_PROVEN: usize = 168;
 
-/// What is known of the time.
+/// The newest time that is believed.
 #[derive(Debug, Default)]
 pub(crate) struct Belief {
-    /// A wall time that was believed, and the monotonic time then.
+    /// A wall time that was believed, and the monotonic time at that moment.
     known: Option<(i64, i64)>,
-    /// Whether it was said that the clock is not believed.
+    /// Whether it was logged that the clock is not believed.
     told: bool,
 }
 
 impl Belief {
-    /// The clock's time, where it is not far ahead of the newest believed sample and of the time that has passed
-    /// since that was known. `spans` are the times of what is archived.
+    /// Returns the clock's time, if it is not far ahead of the newest believed sample plus the time
+    /// that has passed since that sample was known. `spans` are the times of all archived files.
     pub(crate) fn now(
         &mut self,
         clock: &dyn Clock,
@@ -58,10 +58,10 @@ impl Belief {
     }
 }
 
-/// The newest time that is believed: of the oldest run of samples without a long gap, or of a later one that has
-/// many hours.
+/// Returns the newest time that is believed: the end of the oldest run of samples without a long
+/// gap, or of a later run that has many hours.
 fn newest(spans: impl Iterator<Item = Span>) -> Option<i64> {
-    // A file may hold samples from before and after the clock was set: only its ends are sure.
+    // A file may hold samples from before and after the clock was set: only its ends are certain.
     let mut hours: BTreeMap<i64, i64> = BTreeMap::new();
     for ts in spans.flat_map(|span| [span.from, span.to]) {
         let newest = hours.entry(ts.div_euclid(HOUR_NS)).or_insert(ts);

@@ -1,8 +1,10 @@
-//! Numbers and texts in bytes, written and cut off again: what the formats of this crate are made of.
+//! Numbers and texts as bytes, written and read: the parts that the formats of this crate are made
+//! of.
 //!
-//! It stands alone because what is cut may be anything: each step says how much there must be.
+//! This module stands alone because the bytes to read may be anything: each step checks that enough
+//! bytes are left.
 
-/// Appends an unsigned number: seven bits a byte, least first (LEB128).
+/// Appends an unsigned number: seven bits per byte, least significant first (LEB128).
 pub(crate) fn put_u64(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
@@ -11,7 +13,7 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, mut v: u64) {
     out.push(v as u8);
 }
 
-/// Appends a signed number: its sign is the last bit, so that small ones are short.
+/// Appends a signed number with its sign as the last bit, so that small numbers are short.
 pub(crate) fn put_i64(out: &mut Vec<u8>, v: i64) {
     put_u64(out, ((v << 1) ^ (v >> 63)) as u64);
 }
@@ -22,7 +24,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// What is left to be read.
+/// The rest of the bytes that are being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut<'a>(&'a [u8]);
 
@@ -35,7 +37,7 @@ impl<'a> Cut<'a> {
         self.0.is_empty()
     }
 
-    /// How many bytes are left.
+    /// Number of bytes left.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -77,7 +79,7 @@ impl<'a> Cut<'a> {
         Some((v >> 1) as i64 ^ -((v & 1) as i64))
     }
 
-    /// A count of things of at least `each_min` bytes, which must still be there.
+    /// Reads a count of things of at least `each_min` bytes each; `None` if fewer bytes are left.
     pub fn count(&mut self, each_min: usize) -> Option<usize> {
         let count = usize::try_from(self.u64()?).ok()?;
         (count.checked_mul(each_min)? <= self.0.len()).then_some(count)

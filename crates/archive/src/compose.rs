@@ -1,8 +1,8 @@
-//! Samples of log segments, or of Parquet files that are merged, as new Parquet files: one for each hour
-//! and tier, sorted by series, life and number.
+//! Makes new Parquet files of the samples of log segments, or of Parquet files that are merged: one
+//! for each hour and tier, sorted by series, life and number.
 //!
-//! It stands alone because it decides how much memory that takes: the sources are read once for each run of
-//! series whose samples fit, however large the sources are.
+//! This module stands alone because it bounds the memory that this takes: the sources are read once
+//! for each run of series whose samples fit, however large the sources are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use crate::output::Output;
 use crate::seal::Context;
 use crate::{ArchiveError, Tier};
 
-/// Nanoseconds of an hour.
+/// Length of an hour in ns.
 pub(crate) const HOUR_NS: i64 = 3_600 * NS_PER_S;
-/// Most samples that are sorted in memory at once, of about 32 bytes each.
+/// Most samples that are sorted in memory together, of about 32 bytes each.
 const PASS_ROWS_MAX: u64 = 256 << 10;
-/// Bytes of such a sample.
+/// Bytes of one such sample.
 const ROW_BYTES: u64 = 32;
-/// A text takes so many times the memory of a number.
+/// Memory of a text, as a multiple of that of a number.
 const TEXT_WEIGHT: u64 = 6;
 
 /// One life of one series in a source.
@@ -34,25 +34,25 @@ pub(crate) struct Unit {
     pub(crate) id: SeriesId,
     pub(crate) descriptor: Arc<Descriptor>,
     pub(crate) life: i64,
-    /// Samples.
+    /// Number of samples.
     pub(crate) rows: u64,
-    /// Bytes of their texts, JSON, bytes and arrays, at most; where that was not counted, 0.
+    /// Upper bound of the bytes of their texts, JSON, bytes and arrays; 0 if they were not counted.
     pub(crate) bytes: u64,
-    /// Their times.
+    /// Times of the samples.
     pub(crate) span: Span,
 }
 
-/// Takes the samples of a unit, by its index.
+/// A function that takes samples of a unit, given by its index.
 pub(crate) type Each<'a> = dyn FnMut(usize, Columns) -> Result<(), ArchiveError> + 'a;
 
-/// What samples are taken from.
+/// A source of samples.
 pub(crate) trait Source {
-    /// The file.
+    /// Returns the path of the file.
     fn path(&self) -> &Path;
-    /// What is in it.
+    /// Returns the units in the file.
     fn units(&self) -> Vec<Unit>;
-    /// Hands on the samples of the wanted units within the span, each unit by number; in as many pieces as
-    /// it likes.
+    /// Passes on the samples of the wanted units within the span, each unit by number, in any
+    /// number of pieces.
     fn read(
         &self,
         wanted: &[usize],
@@ -62,22 +62,22 @@ pub(crate) trait Source {
     ) -> Result<(), ArchiveError>;
 }
 
-/// The newest samples of what was sealed last: their values held until the first samples of what is sealed next. Of what
-/// has no buckets they are not kept, of texts the beginning.
+/// The newest samples of the previous sealing: their values held until the first samples of the
+/// next one. Values without buckets are not kept, and of texts only the beginning.
 #[derive(Debug, Default)]
 pub(crate) struct Newest {
-    /// By series and life; number, time and value.
+    /// Number, time and value by series and life.
     samples: HashMap<(SeriesId, i64), (u64, i64, Value)>,
 }
 
 impl Newest {
-    /// Time and value of the newest sample of a life.
+    /// Returns time and value of the newest sample of a life.
     pub(crate) fn of(&self, id: SeriesId, life: i64) -> Option<(i64, &Value)> {
         let newest = self.samples.get(&(id, life));
         newest.map(|(_, ts, value)| (*ts, value))
     }
 
-    /// Takes note of the last of these.
+    /// Keeps the last of these samples, if it is the newest of its life.
     fn add(&mut self, unit: &Unit, columns: &Columns) {
         let Some(row) = columns.len().checked_sub(1) else {
             return;
@@ -104,39 +104,39 @@ impl Newest {
     }
 }
 
-/// Which files samples go to.
+/// The files to which samples go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Those of their hours.
+    /// The files of their hours.
     Hours,
-    /// Those that stand at this hour, all of them: where the sources stand. A source that holds a run of hours
-    /// is not spread over hours whose files hold the same log segments.
+    /// The files at the place of this hour, for all samples: the place of the sources. A source
+    /// that holds a run of hours is not spread over hours whose files hold the same log segments.
     At(i64),
 }
 
-/// A file that was made, still at its temporary place.
+/// A new file, still at its temporary path.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     pub(crate) key: PartKey,
     pub(crate) part: Part,
     pub(crate) tmp: PathBuf,
-    /// Where it belongs.
+    /// The path to which it belongs.
     pub(crate) path: PathBuf,
 }
 
-/// Everything that was made.
+/// The new files of one sealing or merge.
 #[derive(Debug, Default)]
 pub(crate) struct Composed {
     pub(crate) made: Vec<Made>,
-    /// What comes next follows it.
+    /// The newest samples, for the next sealing.
     pub(crate) newest: Newest,
 }
 
-/// Why nothing was made.
+/// The reason why nothing was made.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: ArchiveError,
-    /// The source that is damaged, where one is.
+    /// Index of the damaged source, if one is damaged.
     pub(crate) source: Option<usize>,
 }
 
@@ -149,8 +149,8 @@ impl From<ArchiveError> for Failure {
     }
 }
 
-/// Makes the files of all samples of the sources, which hold the log segments of `range` and follow `before`. When it fails,
-/// nothing is left at the temporary place.
+/// Makes the files of all samples of the sources, which hold the log segments of `range` and follow
+/// `before`. If it fails, nothing is left at the temporary paths.
 pub(crate) fn compose<S: Source>(
     context: &Context,
     sources: &[S],
@@ -177,7 +177,7 @@ pub(crate) fn compose<S: Source>(
     });
     if result.is_err() {
         let storage = &*context.storage;
-        // What cannot be removed now is at the next start.
+        // What cannot be deleted now is deleted at the next start.
         for path in storage.list(&context.layout.tmp_dir()).unwrap_or_default() {
             let _ = storage.unlink(&path);
         }
@@ -212,11 +212,11 @@ fn write<S: Source>(
 /// A life of a series in all sources.
 pub(crate) struct Life {
     pub(crate) unit: Unit,
-    /// Source and unit in it.
+    /// Indexes of a source and of a unit in it.
     places: Vec<(usize, usize)>,
 }
 
-/// In the order of the files: by name, labels, series, life.
+/// Returns all lives in the order of the files: by name, labels, series, life.
 fn lives<S: Source>(sources: &[S]) -> Vec<Life> {
     let mut lives: BTreeMap<(SeriesId, i64), Life> = BTreeMap::new();
     for (source, units) in sources.iter().map(Source::units).enumerate() {
@@ -248,7 +248,8 @@ fn lives<S: Source>(sources: &[S]) -> Vec<Life> {
     lives
 }
 
-/// Runs of lives whose samples are sorted in memory together; one that is too large is alone.
+/// Splits lives into runs whose samples are sorted in memory together; a life that is too large is
+/// alone.
 fn passes(lives: &[Life]) -> impl Iterator<Item = &[Life]> {
     let mut left = lives;
     std::iter::from_fn(move || {
@@ -286,7 +287,7 @@ fn read_pass<S: Source>(
         return Ok(());
     };
     let span = union(first.span(), last.span());
-    // One life alone comes in the order in which it is written: it may be of any size.
+    // A single life comes in the order in which it is written, so it may be of any size.
     let alone = pass.len() == 1;
     let mut waiting: Vec<Columns> = pass
         .iter()
@@ -303,7 +304,7 @@ fn read_pass<S: Source>(
         if wanted.is_empty() {
             continue;
         }
-        // What the writers say is not the source's fault.
+        // An error of the writers is not the source's fault.
         let mut fault = None;
         let mut each = |unit: usize, columns: Columns| {
             let index = wanted.binary_search(&unit).expect("only these are wanted");
@@ -330,7 +331,8 @@ fn read_pass<S: Source>(
     Ok(())
 }
 
-/// What a source said: a damaged one is named, so that it can be left out.
+/// Converts an error of a source: if it is damaged, the failure names it so that it can be left
+/// out.
 fn damaged(source: usize, error: ArchiveError) -> Failure {
     Failure {
         source: matches!(error, ArchiveError::Corrupt { .. }).then_some(source),
@@ -338,7 +340,7 @@ fn damaged(source: usize, error: ArchiveError) -> Failure {
     }
 }
 
-/// Gives each hour its samples.
+/// Passes samples to the outputs of their hours.
 fn distribute(
     unit: &Unit,
     columns: &Columns,
@@ -356,7 +358,7 @@ fn distribute(
     Ok(())
 }
 
-/// The hours that have samples, as few runs of them as are allowed.
+/// Returns the hours that have samples, in as few runs as are allowed.
 fn hours<S: Source>(
     context: &Context,
     sources: &[S],
@@ -401,7 +403,7 @@ pub(crate) fn append(to: &mut Columns, from: &Columns) {
     to.error.extend_from_slice(&from.error);
 }
 
-/// The samples up to a number.
+/// Returns the samples up to a number.
 pub(crate) fn within_numbers(columns: &Columns, number_max: u64) -> Columns {
     let mut inside = Columns::new(columns.values.value_type());
     for (row, number) in columns.numbers.iter().enumerate() {
@@ -412,7 +414,7 @@ pub(crate) fn within_numbers(columns: &Columns, number_max: u64) -> Columns {
     inside
 }
 
-/// The samples within a span.
+/// Returns the samples within a span.
 pub(crate) fn within(columns: &Columns, span: Span) -> Columns {
     let mut inside = Columns::new(columns.values.value_type());
     for row in 0..columns.len() {

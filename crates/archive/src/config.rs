@@ -1,4 +1,4 @@
-//! What the writer of an archive is told. `agent` fills it in from its configuration.
+//! The settings of the writer of an archive. `agent` fills them in from its configuration.
 
 use std::path::PathBuf;
 
@@ -6,59 +6,62 @@ use barograph_model::{NS_PER_S, Selector};
 
 use crate::{Neighbours, Rank};
 
-/// Most bytes of what is known of the series of an archive: some 150,000 series. Their index fits a file then
-/// (64 MiB), and the manifest what readers take of one.
+/// Default bound of the bytes that series take: some 150,000 series. With it the index of the
+/// series fits a file (64 MiB), and the manifest stays below the size that readers accept.
 const SERIES_BYTES_MAX: u64 = 32 << 20;
 const DAY_NS: i64 = 86_400 * NS_PER_S;
 
-/// How an archive is written and how much of it is kept.
+/// Settings of an archive: how it is written and how much of it is kept.
 #[derive(Clone, Debug)]
 pub struct ArchiveConfig {
-    /// The archive's directory.
+    /// Path of the archive's directory.
     pub root: PathBuf,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
     /// Streams whose samples are synced in groups.
     pub durable: Vec<Selector>,
-    /// Streams that are not archived.
+    /// Streams whose samples are not archived.
     pub leave_out: Vec<Selector>,
-    /// Longest wait of a durable sample for its sync, in ns.
+    /// Longest time that a durable sample waits for its sync, in ns.
     pub commit_ns: i64,
-    /// Longest wait of other samples for the page cache, in ns.
+    /// Longest time that other samples wait before they are in the page cache, in ns.
     pub flush_ns: i64,
-    /// A log segment is sealed at this size…
+    /// Size at which a log segment is sealed, in bytes.
     pub segment_bytes_max: u64,
-    /// …or at this age, in ns.
+    /// Age at which a log segment is sealed, in ns.
     pub segment_ns_max: i64,
-    /// Most bytes that wait for the writer; what is beyond is lost and counted.
+    /// Most bytes that wait for the writer; samples beyond that are lost and counted.
     pub buffer_bytes_max: usize,
-    /// Most bytes of all files of this node; the oldest go first.
+    /// Most bytes of all files of this node; beyond that the oldest files are deleted.
     pub bytes_max: u64,
-    /// Most bytes of what is known of series: who may publish makes series, and all of them are in memory. Beyond it
-    /// the oldest history is shed, with the series that ended then.
+    /// Most bytes of the descriptions of all series: whoever may publish can create series, and all
+    /// of them are kept in memory. Beyond that the oldest history is deleted, with the series that
+    /// ended then.
     pub series_bytes_max: u64,
-    /// Bytes of the file system that are left free: below it the oldest history is shed.
+    /// Bytes of the file system that stay free: if there are fewer, the oldest history is deleted.
     pub free_bytes_min: u64,
-    /// For how long each tier is kept.
+    /// How long each tier is kept.
     pub keep: KeepConfig,
-    /// Whose history it is: where there is too little room, guests give way before the node.
+    /// Rank of this archive: when space runs out, history of guests is deleted before that of the
+    /// node.
     pub rank: Rank,
-    /// The archives that are written beside it.
+    /// The archives that are written beside this one.
     pub neighbours: Neighbours,
-    /// Most bytes of the files of all guests together; the largest of them gives way.
+    /// Most bytes of the files of all guests together; beyond that the largest guest loses its
+    /// oldest files.
     pub guests_bytes_max: u64,
 }
 
-/// For how long the tiers are kept, in ns; `i64::MAX` is for ever.
+/// How long each tier is kept, in ns; `i64::MAX` is for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepConfig {
-    /// Every sample.
+    /// Raw samples, in ns.
     pub raw_ns: i64,
-    /// Buckets of a second.
+    /// Buckets of a second, in ns.
     pub second_ns: i64,
-    /// Buckets of a minute.
+    /// Buckets of a minute, in ns.
     pub minute_ns: i64,
-    /// Buckets of an hour.
+    /// Buckets of an hour, in ns.
     pub hour_ns: i64,
 }
 
@@ -74,7 +77,7 @@ impl Default for KeepConfig {
 }
 
 impl ArchiveConfig {
-    /// The defaults, for a node below `root`.
+    /// Returns the defaults for the archive of `node` in the directory `root`.
     pub fn new(root: impl Into<PathBuf>, node: impl Into<String>) -> Self {
         Self {
             root: root.into(),

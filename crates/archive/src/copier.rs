@@ -1,7 +1,8 @@
-//! The copier: the thread that waits for the object store, so that nobody else does.
+//! The copier: the thread that waits for the object store, so that no other thread does.
 //!
-//! It is handed a few errands at a time and says what became of them. It decides nothing and remembers nothing:
-//! what is to be done is found in the manifest by the sealer, each time anew, so a stop or a crash loses none of it.
+//! The copier takes a few jobs at a time and reports the result of each. It decides nothing and
+//! remembers nothing: the sealer finds the jobs in the manifest, each time anew, so a stop or a
+//! crash loses none of them.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -14,33 +15,33 @@ use crate::Target;
 use crate::manifest::PartKey;
 use crate::seal::{NICE, Order};
 
-/// Most errands that wait at once.
+/// Most jobs that wait at once.
 pub(crate) const JOBS_MAX: usize = 16;
-/// Longest wait for an errand under way when the writer ends; then it is left to itself.
+/// Longest wait for a job under way when the writer ends; after that its thread is left behind.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// What is done with a copy.
+/// The operation on a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
-    /// It is made.
+    /// The copy is made.
     Copy,
-    /// It is removed.
+    /// The copy is deleted.
     Remove,
 }
 
-/// One thing to do at the object store.
+/// One operation at the object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) what: Errand,
     pub(crate) key: PartKey,
-    /// The file, relative to the archive's directory.
+    /// Path of the file, relative to the archive's directory.
     pub(crate) path: PathBuf,
 }
 
-/// What became of it.
+/// A finished job and its result.
 pub(crate) type Done = (Job, Result<(), String>);
 
-/// Between the sealer and the copier.
+/// The queue between the sealer and the copier.
 pub(crate) struct Errands {
     state: Mutex<State>,
     changed: Condvar,
@@ -49,9 +50,10 @@ pub(crate) struct Errands {
 struct State {
     jobs: VecDeque<Job>,
     busy: bool,
-    /// At most as many as were handed over: more are, when these are taken.
+    /// Results of finished jobs. No more than were handed over together: the next jobs come after
+    /// these are taken.
     done: Vec<Done>,
-    /// Wakes the sealer when there is no more to do; `None` when the writer ends.
+    /// Wakes the sealer when no jobs are left; `None` once the writer ends.
     wake: Option<SyncSender<Order>>,
     ended: bool,
 }
@@ -72,33 +74,33 @@ impl Errands {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds it can leave half a value behind.
+        // No holder of the lock can leave a half-written value behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was done since this was asked last.
+    /// Returns the results since the last call.
     pub(crate) fn take_done(&self) -> Vec<Done> {
         std::mem::take(&mut self.lock().done)
     }
 
-    /// Whether there is nothing to do, and all that was done is taken.
+    /// Whether no job is left, and all results are taken.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.jobs.is_empty() && !state.busy && state.done.is_empty()
     }
 
-    /// Whether the thread is gone, so that nothing will be done any more.
+    /// Whether the thread has ended, so that no job will be done any more.
     pub(crate) fn is_ended(&self) -> bool {
         self.lock().ended
     }
 
-    /// Hands over what is to be done, up to [`JOBS_MAX`].
+    /// Hands over jobs, up to [`JOBS_MAX`].
     pub(crate) fn hand_over(&self, jobs: impl Iterator<Item = Job>) {
         self.lock().jobs.extend(jobs.take(JOBS_MAX));
         self.changed.notify_all();
     }
 
-    /// The next errand, without waiting.
+    /// Returns the next job, without waiting.
     #[cfg(test)]
     pub(crate) fn begin(&self) -> Option<Job> {
         Self::begin_in(&mut self.lock())
@@ -110,15 +112,15 @@ impl Errands {
         job
     }
 
-    /// The next errand, when there is one; `None` when the writer ends.
+    /// Waits for the next job; `None` when the writer ends.
     fn wait(&self) -> Option<Job> {
         let idle = |state: &mut State| state.jobs.is_empty() && state.wake.is_some();
         let waited = self.changed.wait_while(self.lock(), idle);
         Self::begin_in(&mut waited.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes what became of an errand. After a failure the others are left: when they are tried again is the
-    /// sealer's to say, who finds them again.
+    /// Notes the result of a job. After a failure the other jobs are dropped: the sealer finds them
+    /// again and decides when they are tried again.
     pub(crate) fn finish(&self, job: Job, result: Result<(), String>) {
         let mut state = self.lock();
         if result.is_err() {
@@ -127,12 +129,13 @@ impl Errands {
         state.done.push((job, result));
         state.busy = false;
         if let (true, Some(wake)) = (state.jobs.is_empty(), &state.wake) {
-            // A sealer that has other orders looks after each of them.
+            // If the queue is full, the sealer has other orders, and takes the results after each
+            // of them.
             let _ = wake.try_send(Order::Copied);
         }
     }
 
-    /// Nothing more is begun.
+    /// Drops the waiting jobs; no other is begun.
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.jobs.clear();
@@ -141,7 +144,7 @@ impl Errands {
         self.changed.notify_all();
     }
 
-    /// Waits for the thread, but not for ever; whether it has ended.
+    /// Waits for the thread, at most [`STOP_MAX`]; returns whether it has ended.
     pub(crate) fn wait_for_end(&self) -> bool {
         let waited = self
             .changed
@@ -150,7 +153,7 @@ impl Errands {
     }
 }
 
-/// The thread: one errand after the other, until the writer ends.
+/// The body of the thread: does one job after the other, until the writer ends.
 pub(crate) fn run(
     errands: &Arc<Errands>,
     mut target: Box<dyn Target>,
@@ -158,7 +161,7 @@ pub(crate) fn run(
     stop: &AtomicBool,
 ) {
     let ended = Ended(Arc::clone(errands));
-    // Without it copying would only be less polite.
+    // If the priority cannot be lowered, copying only competes more with other work.
     let _ = rustix::process::setpriority_process(None, NICE);
     while let Some(job) = errands.wait() {
         let result = match job.what {
@@ -168,11 +171,11 @@ pub(crate) fn run(
         };
         errands.finish(job, result);
     }
-    // Before the target goes, which may wait for a network once more.
+    // The end is reported before the target is dropped, which may wait for the network once more.
     drop(ended);
 }
 
-/// However the thread ends, nobody waits for it afterwards.
+/// A guard that marks the copier as ended, however the thread ends, so that nobody waits for it.
 struct Ended(Arc<Errands>);
 
 impl Drop for Ended {

@@ -1,6 +1,8 @@
-//! Copies of sealed files in an object store: what counts here is there, and what was merged is not.
+//! Copies of sealed files in an object store: files that count here are copied, and copies of files
+//! that were merged are deleted.
 //!
-//! It stands apart from sealing because what it decides is done by another thread, which waits for a network.
+//! This module is apart from sealing because another thread, which waits for a network, does what
+//! it decides.
 
 use std::io;
 
@@ -9,11 +11,12 @@ use crate::copier::{Errand, Errands, JOBS_MAX, Job};
 use crate::manifest::PartKey;
 use crate::seal::Sealer;
 
-/// Copies after which the manifest is told; at a crash these are made again.
+/// Number of copies after which they are entered in the manifest; after a crash these are made
+/// again.
 const COPIES_MAX: usize = 16;
 
 impl Sealer {
-    /// Takes what the copier did, and hands over what is to be done next. It never waits for the copier.
+    /// Takes the copier's results, and hands over the next jobs. It never waits for the copier.
     pub(crate) fn tend_copies(&mut self) {
         let Some(errands) = self.errands.clone() else {
             return;
@@ -46,7 +49,7 @@ impl Sealer {
         }
     }
 
-    /// The end: what the copier still has in hand is waited for, but not for long. What is not copied by then is
+    /// Ends the copying: waits briefly for the job under way. Files that are not copied by then are
     /// copied after the next start.
     pub(crate) fn end_copies(&mut self) {
         let Some(errands) = self.errands.clone() else {
@@ -59,14 +62,14 @@ impl Sealer {
             );
         }
         self.take_copies(&errands, self.clock.monotonic_ns());
-        // Without it they are made once more after the next start.
+        // If this fails, the same copies are made once more after the next start.
         let _ = self.note_copies(1);
         self.tell();
     }
 
     fn take_copies(&mut self, errands: &Errands, now: i64) {
         for (Job { what, key, path }, result) in errands.take_done() {
-            // What was merged or let go meanwhile is no trouble, whatever became of its copy.
+            // The result is ignored for a file that was merged or deleted meanwhile.
             let counts = match what {
                 Errand::Copy => self.manifest.parts.contains_key(&key),
                 Errand::Remove => self.manifest.stale_copies.contains(&key),
@@ -95,8 +98,9 @@ impl Sealer {
         }
     }
 
-    /// What the copier does next: copies, oldest first. Copies of what was merged are removed once all that counts
-    /// is copied, and the manifest knows it: so the object store lacks no row that it had.
+    /// Returns the next jobs of the copier: copies, oldest first. Copies of merged files are
+    /// deleted once all files that count are copied and the manifest records it: so the object
+    /// store never lacks a row that it had.
     fn next_jobs(&self, now: i64) -> Vec<Job> {
         let layout = &self.context.layout;
         let job = |what| {
@@ -126,7 +130,7 @@ impl Sealer {
         keys.map(job(Errand::Remove)).collect()
     }
 
-    /// What is not at the object store, oldest first.
+    /// Returns the files that are not in the object store, oldest first.
     fn uncopied(&self) -> impl Iterator<Item = PartKey> {
         let keys = self.manifest.parts.keys();
         keys.copied().filter(|key| !self.is_copied(key))
@@ -136,7 +140,8 @@ impl Sealer {
         self.uncopied().next()
     }
 
-    /// Tells the manifest of copies that were made or removed, when they are so many; how many it was told of.
+    /// Enters copies that were made or deleted in the manifest, if there are at least `count`;
+    /// returns how many were entered.
     fn note_copies(&mut self, count: usize) -> Result<usize, ArchiveError> {
         let noted = self.copied.len() + self.removed.len();
         if noted < count {
@@ -162,18 +167,18 @@ impl Sealer {
         self.copied.contains(key) || known.is_some_and(|part| part.copied)
     }
 
-    /// Whether the object store may have one: a copy that seemed to fail, that is under way, or that no manifest
-    /// was told of before a crash, may be there.
+    /// Whether the object store may have a copy: one that seemed to fail, that is under way, or
+    /// that was not entered in the manifest before a crash, may exist.
     pub(crate) fn may_be_copied(&self, key: &PartKey) -> bool {
         self.errands.is_some() || self.is_copied(key)
     }
 
-    /// Whether it is to be at the object store and is not: then it does not go for its age.
+    /// Whether the file is to be copied and is not yet: then it is not deleted by age.
     pub(crate) fn waits_for_copy(&self, key: &PartKey) -> bool {
         self.errands.is_some() && !self.is_copied(key)
     }
 
-    /// How many do, and how many copies wait to be removed.
+    /// Returns how many files wait to be copied, and how many copies wait to be deleted.
     pub(crate) fn waiting_copies(&self) -> (u64, u64) {
         let waiting = match self.errands {
             Some(_) => self.uncopied().count(),
@@ -184,8 +189,8 @@ impl Sealer {
     }
 }
 
-/// The keys from the one after that which failed last, so that one that always does keeps no other; at most as
-/// many as are handed over at once.
+/// Returns the keys starting after the one that failed last, so that one that always fails does not
+/// block the others; at most as many as are handed over together.
 fn after<I: Iterator<Item = PartKey>>(
     tried: Option<PartKey>,
     keys: impl Fn() -> I,
@@ -217,7 +222,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// A sealer of so many files, and no thread that copies: the test does.
+        /// Returns a sealer with so many files and no copier thread: the test does the copying.
         fn new(files: i64) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let config = ArchiveConfig::new(dir.path(), "n1");
@@ -266,7 +271,7 @@ mod tests {
             }
         }
 
-        /// Does what was handed over; what of it was tried.
+        /// Does the jobs that were handed over; returns the keys that were tried.
         fn copy(&self, takes: impl Fn(&PartKey) -> bool) -> Vec<PartKey> {
             let mut tried = Vec::new();
             while let Some(job) = self.errands.begin() {
@@ -332,11 +337,11 @@ mod tests {
         }
         let waits: Vec<_> = waits.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(waits.is_sorted(), "{waits:?}");
-        // What became of it is taken a second later.
+        // The result is taken a second later.
         assert_eq!((waits[0], waits.last()), (11, Some(&601)), "{waits:?}");
     }
 
-    /// A file that is older than it is kept, and one of now.
+    /// Checks a file that is older than it is kept, and one of now.
     #[test]
     fn what_is_not_copied_goes_by_size_alone() {
         let mut fixture = Fixture::new(2);
@@ -363,7 +368,8 @@ mod tests {
         assert_eq!(losses(&fixture.sealer), 7, "nobody has it");
     }
 
-    /// The merged file goes while it is copied: what it was made of stays there, and its own copy does not.
+    /// The merged file is deleted while it is copied: the copies of its sources stay in the target,
+    /// and its own copy does not.
     #[test]
     fn what_goes_while_it_is_copied_leaves_no_row_twice() {
         let mut fixture = Fixture::new(1);
@@ -397,7 +403,7 @@ mod tests {
         let mut fixture = Fixture::new(2);
         fixture.sealer.tend_copies();
         let gone = fixture.keys[0];
-        // As a merge has it, while the copy is under way.
+        // The manifest changes as by a merge, while the copy is under way.
         fixture.sealer.manifest.parts.remove(&gone);
         fixture.sealer.manifest.add_stale_copies([gone]);
         std::fs::remove_file(gone.path(&fixture.layout)).unwrap();

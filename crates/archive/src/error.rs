@@ -1,89 +1,89 @@
-//! What can go wrong with the archive's files.
+//! The errors of the archive.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why something of the archive cannot be read or written.
+/// Reasons why a part of an archive cannot be read or written.
 #[derive(Debug, Error)]
 pub enum ArchiveError {
     /// An operation on a file failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation, as a verb.
         what: &'static str,
-        /// On which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         #[source]
         source: io::Error,
     },
-    /// Another process writes this node's archive.
+    /// Another process is writing this node's archive.
     #[error("{} is held by another agent: stop it, or give --archive-dir", path.display())]
     Occupied {
-        /// The lock.
+        /// Path of the lock.
         path: PathBuf,
     },
-    /// A directory in which the writer would make and remove files is not its own.
+    /// A directory in which the writer would create and delete files does not belong to it.
     #[error("{} is refused: {reason}; see to it that only the agent writes there, or give --archive-dir", path.display())]
     Foreign {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// Why it is refused.
         reason: String,
     },
-    /// A file is not what its name says.
+    /// The content of a file is not what its name promises.
     #[error("{}: {reason} (at byte {at}); baro archive verify tells what is affected", path.display())]
     Corrupt {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
-        /// Where.
+        /// Offset of the damage in the file, in bytes.
         at: u64,
     },
-    /// A file of a later version of barograph.
+    /// A file was written by a later version of barograph.
     #[error("{}: it was written by a newer barograph (format {found}, this one reads up to {known}): update this one", path.display())]
     Newer {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its format.
+        /// Version of its format.
         found: u32,
-        /// Ours.
+        /// Newest version of the format that this program reads.
         known: u32,
     },
-    /// A thread cannot be started.
+    /// A thread could not be started.
     #[error("cannot start the thread {name}: {source}")]
     Thread {
-        /// Its name.
+        /// Name of the thread.
         name: &'static str,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         #[source]
         source: io::Error,
     },
     /// A file could not be copied to the object store.
     #[error("cannot copy {} to the target: {reason}", path.display())]
     Copy {
-        /// The file, relative to the archive's directory.
+        /// Path of the file, relative to the archive's directory.
         path: PathBuf,
-        /// Why, and what to do.
+        /// Why it was not copied, and what to do.
         reason: String,
     },
-    /// A copy whose rows are in another one by now could not be removed from the object store.
+    /// A copy that has been merged into another one could not be deleted from the object store.
     #[error("{} was merged, and its copy stays in the target for now: {reason}", path.display())]
     StaleCopy {
-        /// The file, relative to the archive's directory.
+        /// Path of the file, relative to the archive's directory.
         path: PathBuf,
-        /// Why, and what to do.
+        /// Why the copy was not deleted, and what to do.
         reason: String,
     },
-    /// A target for copies that cannot be used.
+    /// A target for copies cannot be used.
     #[error("the target {url} is refused: {reason}")]
     Target {
-        /// The target, as given.
+        /// The target, as it was configured.
         url: String,
-        /// Why, and what to do.
+        /// Why it is refused, and what to do.
         reason: String,
     },
     /// The reader's bound on buckets was reached.
@@ -91,13 +91,13 @@ pub enum ArchiveError {
         "there are more buckets than there is room for: ask for a shorter span, fewer series or a longer step"
     )]
     TooManyBuckets,
-    /// The reader asked for an end.
+    /// The reader cancelled the read.
     #[error("the read was cancelled")]
     Cancelled,
 }
 
 impl ArchiveError {
-    /// Wraps what the kernel said; for `map_err`.
+    /// Returns a function for `map_err` that adds an operation and a path to an I/O error.
     pub(crate) fn io(
         what: &'static str,
         path: impl Into<PathBuf>,
@@ -106,7 +106,7 @@ impl ArchiveError {
         move |source| Self::Io { what, path, source }
     }
 
-    /// A file that is not what its name says.
+    /// Returns a `Corrupt` error for the byte `at` of a file.
     pub(crate) fn corrupt(path: &Path, reason: impl Into<String>, at: u64) -> Self {
         Self::Corrupt {
             path: path.to_owned(),
@@ -115,17 +115,17 @@ impl ArchiveError {
         }
     }
 
-    /// Whether a file was not there.
+    /// Whether the error is that a file does not exist.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether this user may not read it.
+    /// Whether the error is that this user may not read the file.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// Whether the file system, or this user's share of it, is full.
+    /// Whether the error is that the file system, or this user's quota, is full.
     pub(crate) fn is_full(&self) -> bool {
         let Self::Io { source, .. } = self else {
             return false;

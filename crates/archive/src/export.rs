@@ -1,4 +1,5 @@
-//! A selection of the node's archive and those of applications, copied out: as archives of their own, or as text.
+//! Exports: a selection of the node's archive and those of applications, copied as archives or as
+//! text.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,22 +16,22 @@ use crate::snapshot::Node;
 use crate::sources::{RawSource, Selected};
 use crate::{Archive, ArchiveConfig, ArchiveError, Disk, Series, Storage as _, Tier, View, sweep};
 
-/// Where a selection goes.
+/// Destination of an export.
 pub enum ExportTo<'a> {
-    /// A directory that is empty or not there yet: an archive in which the selection is all there is,
-    /// with its tiers; the raw files are partitioned as ours are. What is of applications is an archive of its own
-    /// for each scope, below it ([`scope_path`]).
+    /// A directory that is empty or does not exist yet: it becomes an archive of only the
+    /// selection, with its tiers; the raw files are partitioned as ours are. Samples of
+    /// applications become an archive for each scope, below the directory ([`scope_path`]).
     Parquet(&'a Path),
     /// Lines of comma-separated values, below a line with their names.
     Csv(&'a mut dyn Write),
-    /// An object a line.
+    /// One JSON object per line.
     JsonLines(&'a mut dyn Write),
 }
 
-/// What is copied: series of one archive or several, as they are at one moment.
+/// A selection of series of one archive or several, at one moment.
 ///
-/// All raw files of the span are held open: the limit of this process for open files is raised for it as far
-/// as it may be. Where that is not enough, nothing is written, and the error says what to do.
+/// All raw files of the span are held open: the limit of open files of this process is raised for
+/// it as far as possible. If that is not enough, nothing is written, and the error says what to do.
 #[derive(Debug)]
 pub struct Export {
     span: Span,
@@ -40,7 +41,7 @@ pub struct Export {
 /// The wanted series of one archive.
 #[derive(Debug)]
 struct ExportPart {
-    /// Of applications; `None`: the node's own.
+    /// The scope of applications; `None` for the node's own archive.
     scope: Option<Box<str>>,
     view: View,
     /// Places in the view's list of series.
@@ -48,13 +49,14 @@ struct ExportPart {
 }
 
 impl Export {
-    /// Of this span, and of nothing yet.
+    /// Returns an export of this span that has no series yet.
     pub fn new(span: Span) -> Self {
         let parts = Vec::new();
         Self { span, parts }
     }
 
-    /// Adds the wanted series of an archive: of a scope of applications, or of the node where none is named.
+    /// Adds the wanted series of an archive: that of a scope of applications, or of the node if
+    /// `scope` is `None`.
     pub fn add(
         &mut self,
         archive: &Archive,
@@ -75,12 +77,12 @@ impl Export {
         Ok(())
     }
 
-    /// How many series are wanted.
+    /// Returns how many series are selected.
     pub fn series(&self) -> usize {
         self.parts.iter().map(|part| part.places.len()).sum()
     }
 
-    /// Whether any of them has a sample within the span: reads up to the first.
+    /// Whether any selected series has a sample within the span; reads up to the first one.
     pub fn has_samples(&self) -> Result<bool, ArchiveError> {
         let cancel = AtomicBool::new(false);
         for part in &self.parts {
@@ -93,8 +95,9 @@ impl Export {
         Ok(false)
     }
 
-    /// Writes each sample once, whatever the writers of the archives do meanwhile; how many. As text they come
-    /// archive by archive, file by file, and in each by series. `progress` is told the samples so far.
+    /// Writes each sample once, whatever the writers of the archives do meanwhile; returns how
+    /// many. Text is ordered by archive and file, and in each by series. `progress` is called with
+    /// the number of samples so far.
     pub fn write(
         &self,
         to: ExportTo<'_>,
@@ -163,13 +166,14 @@ impl Export {
     }
 }
 
-/// Where the archive of a scope of applications lies in an export and at a target for copies, relative to that of the
-/// node. No path of the node's begins so: those begin with a tier or with `nodes`.
+/// Returns the path of the archive of a scope of applications in an export and in a target,
+/// relative to that of the node. No path of the node's archive begins so: those begin with a tier
+/// or with `nodes`.
 pub fn scope_path(scope: &str) -> PathBuf {
     Path::new("applications").join(scope)
 }
 
-/// Writes one sample.
+/// A function that writes one sample.
 type Line<'a> = dyn FnMut(&Series, &Sample) -> io::Result<()> + 'a;
 
 fn csv_line(out: &mut dyn Write, series: &Series, sample: &Sample) -> io::Result<()> {
@@ -193,7 +197,7 @@ fn csv_line(out: &mut dyn Write, series: &Series, sample: &Sample) -> io::Result
     )
 }
 
-/// In quotes, where there are commas, quotes or line ends.
+/// Quotes a text that contains commas, quotes or line ends.
 fn quoted(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -239,7 +243,7 @@ fn labels(of: &Descriptor) -> String {
     serde_json::to_string(&labels).expect("texts are JSON")
 }
 
-/// `2026-11-21T21:54:56.5Z`; nothing where a calendar has no such year.
+/// Returns a time like `2026-11-21T21:54:56.5Z`; empty if the calendar has no such year.
 fn iso(ts: i64) -> String {
     let instant = jiff::Timestamp::from_nanosecond(ts.into());
     instant.map_or_else(|_| String::new(), |instant| instant.to_string())
@@ -262,12 +266,12 @@ impl ExportPart {
         for node in &view.nodes {
             let of_unit = |unit: &Unit| {
                 let place = node.places.get(&unit.id);
-                // They are in order.
+                // The places are sorted.
                 place.is_some_and(|place| self.places.binary_search(place).is_ok())
             };
             let config = ArchiveConfig::new(root, &*node.name);
             let context = Context::new(config, Arc::new(Disk), Arc::default());
-            // Makes the directories.
+            // This creates the directories.
             sweep::start(&context.layout, &node.name, &Disk)?;
             for sets in Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span)) {
                 for (range, part) in raw_parts(view, node, &sets)? {
@@ -302,7 +306,7 @@ fn raw_parts(view: &View, node: &Node, sets: &Sets) -> Result<Vec<Ranged>, Archi
     Ok(parts)
 }
 
-/// Makes the files of one source and puts them into place.
+/// Writes the files of one source and moves them into place.
 fn write<S: Source>(
     context: &Context,
     source: S,

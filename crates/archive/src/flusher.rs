@@ -1,8 +1,8 @@
-//! The thread that writes the log: takes what waits, commits it, closes segments, and calls the
-//! sealer.
+//! The thread that writes the log: it takes waiting batches, commits them, closes segments, and
+//! hands these to the sealer.
 //!
-//! It sleeps by real time and never by the clock: a clock that is set, or stands still, delays
-//! nothing.
+//! The thread sleeps by real time and never by the clock: a clock that is set, or stands still,
+//! delays nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,59 +18,60 @@ use crate::log::{Batch, LogWriter, is_empty};
 use crate::seal::{Order, SealStatus, Sealing};
 use crate::{ArchiveConfig, ArchiveError};
 
-/// First wait after a failure; it doubles up to the greatest.
+/// Shortest wait after a failure; it doubles up to `BACKOFF_MAX`.
 const BACKOFF: Duration = Duration::from_millis(20);
-/// Longest wait after a failure: what can be done about a full disk is done by people.
+/// Longest wait after a failure: only people can make space on a full disk.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How often the last batch is tried when the writer is to finish.
 const LAST_ATTEMPTS: u32 = 5;
-/// While the sealer does not take a request, it is offered again after this.
+/// Time after which a request is offered again that the sealer had no room for.
 const OFFER: Duration = Duration::from_millis(50);
 
-/// What people want of the writer: that all be sealed, and merged.
+/// A user's request to seal everything, and to merge it if `merge` is set.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub merge: bool,
     pub reply: SyncSender<Result<usize, ArchiveError>>,
 }
 
-/// How the log is doing.
+/// Progress of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Samples written since the start.
+    /// Number of samples written since the start.
     pub samples: AtomicU64,
     /// Bytes of the segments that are not sealed.
     pub log_bytes: AtomicU64,
-    /// Time of their oldest sample; `i64::MAX` as bits when there is none.
+    /// Time of the oldest sample in these segments; `i64::MAX` as bits if there is none.
     pub oldest_ts: AtomicU64,
-    /// When the last flush was, by monotonic time.
+    /// Time of the last flush, by the monotonic clock.
     pub flushed_ns: AtomicU64,
 }
 
-/// The thread's own.
+/// State of the thread.
 pub(crate) struct Flusher {
     pub config: ArchiveConfig,
     pub clock: Arc<dyn Clock>,
     pub shared: Arc<Shared>,
     pub progress: Arc<Progress>,
     pub writer: LogWriter,
-    /// What people want.
+    /// The queue of users' requests.
     pub requests: Receiver<Request>,
-    /// What they want of the batch in hand.
+    /// Requests that also cover the batch in hand.
     pub asked: Vec<Request>,
-    /// What the sealer has had no room for yet: at most one for each who waits, and one more.
+    /// Requests for which the sealer had no room yet: at most one for each waiting user, and one
+    /// more.
     pub offers: VecDeque<Sealing>,
-    /// The last segment that the sealer was told of.
+    /// The last segment that was offered to the sealer.
     pub offered: u64,
-    /// Whether marks are still to be carried over into a new segment.
+    /// Whether marks are still to be copied into a new segment.
     pub is_owing: bool,
     pub sealer: SyncSender<Order>,
-    /// What the sealer says of itself.
+    /// Status of the sealer.
     pub sealed: Arc<Mutex<SealStatus>>,
 }
 
 impl Flusher {
-    /// Runs until it is told to stop; then what waits is written, or counted as lost.
+    /// Runs until the writer is to stop; then the waiting batch is written, or counted as lost.
     pub fn run(mut self) {
         let _ended = Ended(Arc::clone(&self.shared));
         let mut batch = Batch::default();
@@ -99,8 +100,8 @@ impl Flusher {
         self.finish(&batch);
     }
 
-    /// Sleeps until there is reason to write, then takes what waits unless a batch is in hand.
-    /// Whether to finish.
+    /// Sleeps until there is a reason to write, then takes the waiting batch unless one is already
+    /// in hand. Returns whether to finish.
     fn wait(&mut self, batch: &mut Batch, backoff: Duration) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
@@ -122,7 +123,8 @@ impl Flusher {
             state = sleep(&shared.wake, state, commit, |s| {
                 !s.stop && s.call == Call::Commit
             });
-            // In this order, under the lock: whoever asked has submitted before.
+            // The requests are taken first, under the lock: their senders submitted their samples
+            // before.
             self.asked.extend(self.requests.try_iter());
             state.take(batch);
         }
@@ -170,7 +172,7 @@ impl Flusher {
         };
         if first {
             tracing::error!("{trouble}");
-            // What is old may be let go, and make room.
+            // The sealer may delete old history, and so make room.
             let _ = self.sealer.try_send(Order::Seal(Sealing {
                 through: self.writer.closed(),
                 merge: false,
@@ -183,8 +185,8 @@ impl Flusher {
         }
     }
 
-    /// Closes the open segment when it is time or somebody wants it, and tells the sealer, for whom
-    /// it never waits.
+    /// Closes the open segment if it is due or requested, and offers it to the sealer, without
+    /// waiting.
     fn seal(&mut self) {
         let due = self
             .writer
@@ -224,7 +226,7 @@ impl Flusher {
         }
     }
 
-    /// Repeats marks in a new segment: the one that has them is not sealed before.
+    /// Copies marks into the new segment: the segment that has them is not sealed before.
     fn carry(&mut self) {
         let carried = self.writer.carry();
         if let Err(error) = &carried {
@@ -265,7 +267,7 @@ impl Flusher {
     }
 }
 
-/// However the thread ends, nobody waits for it afterwards.
+/// A guard that marks the writer as ended, however the thread ends, so that nobody waits for it.
 struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
@@ -294,7 +296,7 @@ fn duration(ns: i64) -> Duration {
     Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
 }
 
-/// The same error for another who asked.
+/// Returns a copy of an error, for another request.
 fn again(error: &ArchiveError) -> ArchiveError {
     match error {
         ArchiveError::Io { what, path, source } => ArchiveError::Io {

@@ -1,5 +1,5 @@
-//! Parquet files that are open, shared by the views of one archive: their indexes are read once, and
-//! there are never too many, nor too large ones.
+//! Open Parquet files, shared by the views of one archive: their indexes are read once, and both
+//! the number of files and the size of the indexes are bounded.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,13 +12,13 @@ use crate::manifest::{Part, PartKey};
 use crate::open;
 use crate::parquet::ParquetPart;
 
-/// Most files whose indexes are kept; those in use count on after they are pushed out.
+/// Most files whose indexes are kept; files in use stay open after they are evicted.
 const OPEN_MAX: usize = 128;
-/// Most series of their indexes together, of about half a KiB each. One index may have more: it is then the
-/// only one.
+/// Most series of all kept indexes together, of about half a KiB each. One index may have more: it
+/// is then the only one kept.
 const SERIES_MAX: usize = 128 << 10;
 
-/// The cache.
+/// The cache of open files.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     open: Mutex<Open>,
@@ -27,25 +27,27 @@ pub(crate) struct Handles {
 #[derive(Debug, Default)]
 struct Open {
     parts: HashMap<Which, Kept>,
-    /// Of all that are kept.
+    /// Number of series of all kept indexes.
     series: usize,
-    /// Counts uses: the least is the oldest.
+    /// Counter of uses: the file with the least value was not used for longest.
     uses: u64,
 }
 
 #[derive(Debug)]
 struct Kept {
     part: Arc<ParquetPart>,
-    /// Of its index.
+    /// Number of series of its index.
     series: usize,
     used: u64,
 }
 
-/// A file and its length: a name may be used again when somebody removed an archive and began anew.
+/// A file's path and length: a path may be used again if somebody deleted an archive and began
+/// anew.
 type Which = (PathBuf, u64);
 
 impl Handles {
-    /// The part with its index read, from the cache, from the file that a view holds, or from its path.
+    /// Returns the file with its index read: from the cache, from the file that a view holds, or
+    /// from its path.
     pub(crate) fn open(
         &self,
         layout: &Layout,
@@ -64,7 +66,7 @@ impl Handles {
             None => open::part(layout, key)?,
         };
         let opened = Arc::new(ParquetPart::from_file(path, file)?);
-        // Without the lock: others need not wait for it.
+        // The index is read without the lock, so that other threads need not wait.
         let series = opened.index()?.series.len();
         self.lock().keep(which, &opened, series);
         Ok(opened)
@@ -98,9 +100,10 @@ impl Open {
         Some(Arc::clone(&kept.part))
     }
 
-    /// Keeps a part whose index has so many series, and lets go of those that were not used for longest.
+    /// Keeps a file whose index has so many series, and evicts those that were not used for
+    /// longest.
     fn keep(&mut self, which: Which, part: &Arc<ParquetPart>, series: usize) {
-        // Another thread may have opened it at the same time.
+        // Another thread may have opened the file at the same time.
         self.remove(&which);
         while self.parts.len() >= OPEN_MAX || self.series + series > SERIES_MAX {
             let oldest = self.parts.iter().min_by_key(|(_, kept)| kept.used);
@@ -132,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// A file without rows.
+    /// Returns a file without rows.
     fn part() -> Arc<ParquetPart> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
@@ -147,7 +150,7 @@ mod tests {
         Arc::new(ParquetPart::open(&path).unwrap())
     }
 
-    /// Uses of files, by letter and series, against what is kept afterwards.
+    /// Checks which files are kept after a list of uses, each a letter and a number of series.
     #[test]
     fn what_was_not_used_for_longest_goes() {
         let part = part();
@@ -160,7 +163,7 @@ mod tests {
                 &[("a", third), ("b", third), ("c", third), ("d", half)],
                 "cd",
             ),
-            // As large as all, and larger.
+            // Indexes as large as the bound, and larger.
             (&[("a", 1), ("b", SERIES_MAX)], "b"),
             (&[("a", 1), ("b", SERIES_MAX + 1)], "b"),
             (&[("b", SERIES_MAX + 1), ("a", 1)], "a"),

@@ -1,7 +1,9 @@
-//! Files that views hold open so that they can be read after they are unlinked, bounded for the process.
+//! Files that views hold open so that they can be read after they are unlinked, with one bound for
+//! the process.
 //!
-//! It stands alone because the bound is the process's: it may follow many nodes, of several archives, and
-//! what it holds for them is lacking everywhere else.
+//! This module stands alone because the bound applies to the process: it may read many nodes of
+//! several archives, and each file that is held leaves fewer descriptors for the rest of the
+//! program.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +13,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// Most files that are held open.
 const HELD_MAX: usize = 256;
-/// Of what the process may open, the part that is held at most.
+/// Divisor of the process's limit of open files: at most this part of them is held.
 const LIMIT_PART: u64 = 4;
 
 /// The places for files that are held open.
@@ -22,7 +24,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Those of this process.
+    /// Returns the places of this process.
     pub(crate) fn of_process() -> Arc<Self> {
         static PLACES: OnceLock<Arc<Places>> = OnceLock::new();
         let places = PLACES.get_or_init(|| {
@@ -38,12 +40,13 @@ impl Places {
         Arc::new(Self { taken, max })
     }
 
-    /// How many one of so many nodes may take. A quarter is left for what views of before still hold.
+    /// Returns how many places one of so many nodes may take. A quarter is left for what earlier
+    /// views still hold.
     pub(crate) fn share(&self, nodes: usize) -> usize {
         (self.max - self.max / 4) / nodes.max(1)
     }
 
-    /// Holds what is opened, where there is a place for it.
+    /// Opens a file and holds it, if a place is free.
     pub(crate) fn hold(self: &Arc<Self>, open: impl FnOnce() -> Option<File>) -> Option<HeldFile> {
         let more = |taken: usize| (taken < self.max).then_some(taken + 1);
         let taken = &self.taken;
@@ -66,7 +69,7 @@ pub(crate) struct HeldFile {
 }
 
 impl HeldFile {
-    /// One that is held beyond the bound, by who has seen to it that there is room.
+    /// Returns a file that is held beyond the bound; the caller makes sure that there is room.
     pub(crate) fn beyond(file: File) -> Self {
         Self {
             file: Arc::new(file),
@@ -83,7 +86,7 @@ impl std::ops::Deref for HeldFile {
     }
 }
 
-/// Given back when dropped.
+/// A taken place; it is free again when this is dropped.
 #[derive(Debug)]
 struct Place(Arc<Places>);
 
@@ -108,7 +111,7 @@ mod tests {
 
     const HOURS: i64 = 5;
 
-    /// A node with a sample in each of some hours: three files an hour.
+    /// Makes a node with a sample in each of some hours: three files per hour.
     fn write(root: &Path, node: &str) {
         let keep = KeepConfig {
             raw_ns: i64::MAX,
@@ -160,13 +163,13 @@ mod tests {
         let taken = || places.taken.load(Ordering::Relaxed);
         let first = Archive::holding(dir.path(), Arc::clone(&places));
         let view = first.view().unwrap();
-        // No node takes all.
+        // No node takes all places.
         let held: Vec<usize> = view.nodes.iter().map(|n| n.sealed.held.len()).collect();
         assert_eq!((held, taken()), (vec![4, 4, 4], 12));
         let second = Archive::holding(dir.path(), Arc::clone(&places));
         let other = second.view().unwrap();
         assert_eq!(taken(), 16);
-        // What is not held is opened when it is read.
+        // A file that is not held is opened when it is read.
         for view in [&view, &other] {
             let cancel = AtomicBool::new(false);
             let rows = view.scan(&[0, 1, 2], Span::ALL, &cancel);

@@ -1,6 +1,7 @@
-//! Which hours the files of one sealing are of: each its own, as long as they are not too many.
+//! The hours for which one sealing writes files: one file for each hour, unless there are too many.
 //!
-//! It stands alone because how many files and how much memory a sealing takes is decided here, whatever times samples have.
+//! This module stands alone because it decides how many files and how much memory a sealing needs,
+//! whatever times the samples have.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +10,19 @@ use barograph_model::Span;
 use crate::compose::HOUR_NS;
 use crate::layout;
 
-/// Hours whose files are written at once, whatever they hold: a segment seldom crosses more than one full hour.
+/// Hours whose files are always written together: a segment seldom contains more than one full
+/// hour.
 const HOURS_OPEN: usize = 2;
-/// Most hours whose files are written at once: each takes up to four open files…
+/// Most hours whose files are written together: each takes up to four open files.
 const HOURS_OPEN_MAX: usize = 32;
-/// …and most samples that they may have together, since a row group of each may wait in memory.
+/// Most samples of the hours whose files are written together, since a row group of each may wait
+/// in memory.
 const HOURS_OPEN_ROWS: u64 = 512 << 10;
-/// Most hours, or runs of them, that one sealing makes files of: six weeks that are filled in late. Of more, runs of hours
-/// share files, which then stand where no hour is claimed.
+/// Most hours, or runs of hours, for which one sealing writes files: six weeks that are filled in
+/// late. If there are more, runs of hours share files, whose place names no hour.
 const HOURS_MAX: usize = 1_024;
 
-/// The hour of a time, since the epoch.
+/// Returns the hour of a time, counted since the epoch.
 fn hour_of(ts: i64) -> i64 {
     ts.div_euclid(HOUR_NS)
 }
@@ -27,16 +30,16 @@ fn hour_of(ts: i64) -> i64 {
 /// A run of hours that share files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hours {
-    /// The place of their files: the hour, since the epoch, where all samples are of one.
+    /// Place of the files: the hour since the epoch if all samples are of one hour.
     pub(crate) hour: i64,
     /// All instants of the run.
     pub(crate) span: Span,
-    /// Samples; `u64::MAX` where they were not counted.
+    /// Number of samples; `u64::MAX` if they were not counted.
     rows: u64,
 }
 
 impl Hours {
-    /// All that there is, for files that stand at a place already.
+    /// Returns a run of all time, for files that already have a place.
     pub(crate) fn at(hour: i64) -> Self {
         Self {
             hour,
@@ -45,7 +48,7 @@ impl Hours {
         }
     }
 
-    /// The hours of a span, where they are so few that they need not be counted.
+    /// Returns the hours of a span, if they are so few that their samples need not be counted.
     pub(crate) fn few(span: Span) -> Option<Vec<Self>> {
         let (from, to) = (hour_of(span.from), hour_of(span.to));
         (to - from < HOURS_OPEN as i64).then(|| (from..=to).map(Self::one).collect())
@@ -60,7 +63,8 @@ impl Hours {
     }
 }
 
-/// Hours whose files are written at once, so that the sources are read few times and the memory is bounded.
+/// Splits hours into groups whose files are written together, so that the sources are read few
+/// times and the memory is bounded.
 pub(crate) fn open_together(hours: &[Hours]) -> impl Iterator<Item = &[Hours]> {
     let mut left = hours;
     std::iter::from_fn(move || {
@@ -76,7 +80,7 @@ pub(crate) fn open_together(hours: &[Hours]) -> impl Iterator<Item = &[Hours]> {
     })
 }
 
-/// All instants of the hours, both included.
+/// Returns all instants of the hours from `first` to `last`, both included.
 fn instants(first: i64, last: i64) -> Span {
     Span {
         from: first.saturating_mul(HOUR_NS),
@@ -87,14 +91,14 @@ fn instants(first: i64, last: i64) -> Span {
     }
 }
 
-/// Hours, in runs of a power of two so that there are never too many.
+/// A set of hours, in runs of a power of two hours so that there are never too many runs.
 #[derive(Default)]
 pub(crate) struct HourSet {
     shift: u32,
     runs: BTreeMap<i64, HourRun>,
 }
 
-/// Hours that have samples: the first and the last, and how many samples.
+/// The first and the last hour of a run that have samples, and the number of samples.
 #[derive(Clone, Copy)]
 struct HourRun {
     first: i64,
@@ -113,7 +117,7 @@ impl HourRun {
 }
 
 impl HourSet {
-    /// Counts samples of these times.
+    /// Adds samples with these times.
     pub(crate) fn add_times(&mut self, times: &[i64]) {
         for of_hour in times.chunk_by(|a, b| hour_of(*a) == hour_of(*b)) {
             self.add(hour_of(of_hour[0]), of_hour.len() as u64);
@@ -141,7 +145,7 @@ impl HourSet {
             .or_insert(hours);
     }
 
-    /// Each hour by itself, as long as they are not too many.
+    /// Returns each hour by itself, unless there are too many.
     pub(crate) fn hours(&self) -> Vec<Hours> {
         let hours = |run: &HourRun| Hours {
             hour: match run.first == run.last {

@@ -1,7 +1,8 @@
-//! The hand-over from the sampler to the archive's thread: bounded, and never waited for.
+//! The queue between the sampler and the archive's thread: it is bounded, and the sampler never
+//! waits for it.
 //!
-//! One lock guards a batch that the sampler fills and the writer swaps for an empty one. What the
-//! sampler does under it is counting and copying; what the writer does is the swap.
+//! One lock guards a batch that the sampler fills and the writer swaps for an empty one. Under the
+//! lock the sampler counts and copies; the writer only swaps.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,73 +15,74 @@ use barograph_stream::Incarnation;
 use crate::log::{Batch, MARKS_MAX, Mark, NUMBER_MAX, Stream};
 use crate::{ArchiveConfig, Losses};
 
-/// Keys at and above this are not streams of a segment; a table is kept below it.
+/// Keys from this number on are not streams of a segment; the table of keys stays smaller.
 const KEYS_MAX: u32 = barograph_stream::STREAMS_MAX;
-/// Places in a buffer's texts have 32 bits.
+/// Bound of a buffer: offsets into its texts have 32 bits.
 const BYTES_MAX: usize = 1 << 30;
-/// Most stretches of positions that are remembered because something durable in them was lost;
-/// beyond it the two oldest become one, so that too much rather than too little counts as lost.
+/// Most ranges of positions that are remembered because a durable sample was lost in them; beyond
+/// it the two oldest are joined, so that too much rather than too little counts as lost.
 const LOSSY_MAX: usize = 16;
 
-/// One stream, as it is declared to the journal before its samples.
+/// The declaration of a stream, which the journal takes before the stream's samples.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// What it is.
+    /// Descriptor of the stream.
     pub descriptor: Arc<Descriptor>,
-    /// When it was registered in the segment (`created_ns`).
+    /// Time of its registration in the segment, in ns since the epoch (`created_ns`).
     pub life: i64,
-    /// Samples that its ring holds: the log must follow before they are gone.
+    /// Number of samples that its ring holds: the log must be written before they are overwritten.
     pub depth: u32,
 }
 
-/// What happened to a stream, in order.
+/// One event of a stream, in order.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// A stream begins.
+    /// A stream is registered.
     Declare(StreamKey, Declared),
-    /// A sample was appended, as the `u64`th of its life.
+    /// A sample was appended; the `u64` is its number in its life, from 1.
     Sample(StreamKey, u64, Sample),
-    /// The same, and it came of a record that a program put into a ring: which ring, and up to where it was
-    /// read with this sample. Both are in the log, or neither.
+    /// A sample was appended that came from a record which a program put into a ring: the mark
+    /// names the ring and the position up to which it was read with this sample. Both are in the
+    /// log, or neither.
     Read(StreamKey, u64, Sample, Mark),
-    /// A stream has ended; its key may be used for another.
+    /// A stream was retired; its key may be used for another one.
     Retire(StreamKey),
-    /// A program's rings are gone: how far they were read need not be known any more.
+    /// The rings of a program are gone: their marks need not be kept any more.
     Forget(Incarnation),
 }
 
-/// How far the journal has come: entries accepted since it began.
+/// A position in the journal: the number of entries accepted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(pub u64);
 
-/// The sampler's side. Cheap to clone.
+/// The sampler's side of the queue. A clone shares the queue.
 #[derive(Clone)]
 pub struct Journal {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Journal {
-    /// A journal that nobody writes yet: what is submitted waits, as far as there is room, until a
+    /// Returns a journal that has no writer yet: entries wait, as far as there is room, until a
     /// [`Keeper`](crate::Keeper) is started with it.
     pub fn new(config: &ArchiveConfig) -> Self {
         let shared = Arc::new(Shared::new(config));
         Self { shared }
     }
 
-    /// What was lost since this journal was made.
+    /// Returns the losses since this journal was made.
     pub fn lost(&self) -> Losses {
         self.shared.lock().lost.clone()
     }
 
-    /// Says why nothing is written just now, and what to do about it. What is lost meanwhile counts as failed.
-    /// The writer takes it back when it has written.
+    /// Sets the reason why nothing is written at present, and its remedy. Samples that are lost
+    /// meanwhile count as failed. The writer clears the reason when it has written.
     pub fn set_trouble(&self, trouble: &str) {
         trouble.clone_into(&mut self.shared.lock().trouble);
     }
 
-    /// Takes the entries and leaves the vector empty with its capacity: one short lock, no system
-    /// call unless somebody waits. Samples beyond the bound are lost and counted; declarations
-    /// and ends never are.
+    /// Takes the entries and leaves the vector empty with its capacity: one short lock, and no
+    /// system call unless somebody waits. Samples beyond the bound are lost and counted;
+    /// declarations and retirements never are.
     pub fn submit(&self, entries: &mut Vec<Entry>) -> Position {
         let mut state = self.shared.lock();
         let before = state.call;
@@ -110,16 +112,16 @@ impl Journal {
         position
     }
 
-    /// Whether nothing up to `position` waits for the disk any more: each durable sample is synced, or it is
-    /// counted as lost and that count is synced.
+    /// Whether nothing up to `position` waits for the disk any more: each durable sample is synced,
+    /// or it is counted as lost and that count is synced.
     pub fn is_settled(&self, position: Position) -> bool {
         let state = self.shared.lock();
         state.ended || state.is_synced(position.0)
     }
 
     /// Waits until everything up to `position` that belongs to durable streams is synced (true), or
-    /// the timeout has passed or the writer has failed (false). It is also false, at once, when a
-    /// durable sample that was submitted together with that position found no room.
+    /// the timeout has passed or the writer has failed (false). The result is also false, at once,
+    /// if a durable sample that was submitted together with that position found no room.
     pub fn wait_durable(&self, position: Position, timeout: Duration) -> bool {
         let mut state = self.shared.lock();
         state.waiting += 1;
@@ -138,82 +140,83 @@ impl fmt::Debug for Journal {
     }
 }
 
-/// How urgently the writer is wanted.
+/// How urgently the writer is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
-    /// When the time to flush has come.
+    /// When the flush interval is over.
     #[default]
     Flush,
-    /// When a group of durable samples has had time to gather.
+    /// When the commit interval is over, in which a group of durable samples gathers.
     Commit,
     /// At once.
     Now,
 }
 
-/// What the sampler, the writer and those who ask how it is share.
+/// The state that the sampler, the writer and the callers of `status` share.
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Wakes the writer.
     pub wake: Condvar,
-    /// Wakes those who wait for a sync.
+    /// Wakes the threads that wait for a sync.
     pub done: Condvar,
     bytes_max: usize,
     durable: Vec<Selector>,
     leave_out: Vec<Selector>,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 #[derive(Default)]
 pub(crate) struct State {
-    /// What waits for the writer.
+    /// The batch that waits for the writer.
     pub pending: Batch,
     pub call: Call,
-    /// Whether the writer sleeps: only then is it worth a system call to wake it.
+    /// Whether the writer sleeps: only then a system call to wake it is useful.
     pub asleep: bool,
-    /// The writer is to finish.
+    /// Whether the writer is to finish.
     pub stop: bool,
-    /// The writer has finished.
+    /// Whether the writer has finished.
     pub ended: bool,
-    /// Entries accepted.
+    /// Number of entries accepted.
     accepted: u64,
     /// The position of the last durable sample.
     last_durable: u64,
-    /// Up to here all that is durable is synced.
+    /// Position up to which all durable samples are synced.
     pub synced: u64,
-    /// From where to where a durable sample was lost; the last may go up to the end of `pending`.
+    /// Ranges of positions in which a durable sample was lost; the last one may reach to the end of
+    /// `pending`.
     lossy: Vec<(u64, u64)>,
-    /// How many wait for a sync.
+    /// Number of threads that wait for a sync.
     pub waiting: usize,
-    /// Handles of keys.
+    /// The handle of each key.
     keys: Vec<Handle>,
-    /// By handle.
+    /// The stream of each handle.
     streams: Vec<Slot>,
-    /// Handles that are free.
     pub free: Vec<u32>,
-    /// Counts the batches: what was counted in another batch counts no more.
+    /// Number of the pending batch: a slot's count from another batch is void.
     batch: u64,
-    /// The pending batch had no room for a sample: it takes no other, so that what is in the log of a ring
-    /// and what is counted as lost of it lie in one order.
+    /// Whether the pending batch had no room for a sample. It then takes no other, so that the
+    /// archived and the lost samples of a ring follow one another in order.
     is_full: bool,
-    /// How far programs' rings are in the log already, where samples were submitted before that was known.
+    /// Positions of programs' rings up to which the log has their records, if samples were
+    /// submitted before these positions were known.
     had: HashMap<(Incarnation, u32), u64>,
-    /// What was lost since the start.
+    /// The losses since the start.
     pub lost: Losses,
-    /// Bytes of the batch that the writer has.
+    /// Size of the batch that the writer has taken, in bytes.
     pub writing_bytes: usize,
-    /// Why nothing is written just now.
+    /// Why nothing is written at present; empty if all is well.
     pub trouble: String,
 }
 
-/// What a key stands for.
+/// The meaning of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Handle {
-    /// Nothing.
+    /// No stream.
     #[default]
     None,
-    /// A stream that is not archived.
+    /// A stream that is left out of the archive.
     LeftOut,
-    /// A stream.
+    /// An archived stream, by its index in `streams`.
     Of(u32),
 }
 
@@ -221,17 +224,17 @@ enum Handle {
 struct Slot {
     stream: Arc<Stream>,
     durable: bool,
-    /// Its last number that was accepted or lost.
+    /// Number of its last sample that was accepted or lost.
     last: u64,
-    /// The batch that `waits` counts in.
+    /// The batch in which `waits` counts.
     batch: u64,
-    /// Its samples that wait.
+    /// Number of its samples in that batch.
     waits: u32,
-    /// Where in the pending batch it is declared.
+    /// Index of its declaration in the pending batch.
     declared_at: Option<usize>,
 }
 
-/// Whether a record up to this mark is in the log.
+/// Whether the log has the record that ends at this mark.
 fn has(had: &HashMap<(Incarnation, u32), u64>, mark: &Mark) -> bool {
     let to = had.get(&(mark.incarnation, mark.ring));
     to.is_some_and(|to| mark.position <= *to)
@@ -249,7 +252,8 @@ impl Shared {
         }
     }
 
-    /// The state; a thread that panicked while it held the lock left at worst a sample uncounted.
+    /// Locks the state. A thread that panicked while it held the lock left at worst a sample
+    /// uncounted.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,7 +264,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Tells the writer to finish.
+    /// Makes the writer finish.
     pub fn stop(&self) {
         self.lock().stop = true;
         self.wake.notify_one();
@@ -366,8 +370,9 @@ impl State {
         }
     }
 
-    /// Calls the writer at least so urgently. The field is written only where it changes: this is called for each
-    /// sample, and reading a word right after one byte of it was written is slow.
+    /// Raises the urgency to at least `call`. The field is written only if it changes: this
+    /// function runs for each sample, and reading a word right after one byte of it was written is
+    /// slow.
     fn call(&mut self, call: Call) {
         if self.call < call {
             self.call = call;
@@ -376,7 +381,7 @@ impl State {
 
     fn lose(&mut self, durable: bool, fits: bool) {
         for losses in [&mut self.pending.losses, &mut self.lost] {
-            // A full buffer while nothing can be written is the disk's failure.
+            // If nothing can be written, a full buffer is the disk's failure.
             if fits && self.trouble.is_empty() && !self.ended {
                 losses.overflow_samples += 1;
             } else {
@@ -386,12 +391,12 @@ impl State {
         if !durable {
             return;
         }
-        // The count is synced as the sample would have been: who is told that it was lost is not told of a
-        // loss that a kill takes back.
+        // The count of losses is synced as the sample would have been: a loss that was reported
+        // must not be undone by a kill.
         self.pending.durable = true;
         self.last_durable = self.accepted;
         self.call(Call::Commit);
-        // The stretch ends where the pending batch will.
+        // The range ends where the pending batch will end.
         if self.lossy.last().is_none_or(|last| last.1 != u64::MAX) {
             self.lossy.push((self.accepted, u64::MAX));
             if self.lossy.len() > LOSSY_MAX {
@@ -407,7 +412,7 @@ impl State {
         };
         let slot = &mut self.streams[handle as usize];
         let waits = slot.batch == self.batch && slot.waits > 0;
-        // Streams that come and go while nothing is written must not pile up.
+        // Streams that come and go while nothing is written must not accumulate.
         if let Some(at) = slot.declared_at.filter(|_| !waits) {
             self.pending.declares.swap_remove(at);
             if let Some((moved, _)) = self.pending.declares.get(at) {
@@ -419,7 +424,8 @@ impl State {
         }
     }
 
-    /// While nothing is written they must not pile up either: the next start is asked again.
+    /// While nothing is written, these must not accumulate either: at the next start the program is
+    /// looked for again.
     fn forget(&mut self, incarnation: Incarnation) {
         self.had.retain(|(of, _), _| *of != incarnation);
         if self.pending.forgets.len() < MARKS_MAX {
@@ -427,14 +433,15 @@ impl State {
         }
     }
 
-    /// A writer begins, which has found these marks and these losses. What was submitted before it came and is in
-    /// its log by an earlier life of the agent is not written again.
+    /// Starts the writing, by a writer that found these marks and losses in its log. Entries that
+    /// were submitted before and that an earlier run of the agent already wrote to the log are not
+    /// written again.
     pub fn begin(&mut self, marks: &[Mark], losses: &Losses) {
         (self.stop, self.ended) = (false, false);
         self.call = Call::Now;
         self.pending.losses.add(losses);
         if self.accepted == 0 {
-            // Whoever submits from now on has been told the marks.
+            // From now on the submitter knows the marks.
             return;
         }
         let places = marks.iter().map(|m| ((m.incarnation, m.ring), m.position));
@@ -457,7 +464,7 @@ impl State {
         self.synced >= wanted
     }
 
-    /// Swaps what waits for the empty batch.
+    /// Swaps the pending batch for the empty one.
     pub fn take(&mut self, empty: &mut Batch) {
         std::mem::swap(&mut self.pending, empty);
         empty.end = self.accepted;

@@ -1,4 +1,4 @@
-//! The writer of an archive: its threads, and what it says of itself.
+//! The writer of an archive: its threads and its status.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,45 +20,46 @@ use crate::{
     ArchiveConfig, ArchiveError, Journal, Layout, Losses, Storage, Target, recover, sweep,
 };
 
-/// Requests of people that wait for the writer; the next waits for its turn.
+/// Most requests of users that wait for the writer; the sender of another one blocks.
 const REQUESTS_MAX: usize = 16;
-/// Requests that wait for the sealer; a segment that finds no room is offered again.
+/// Most requests that wait for the sealer; a segment that finds no room is offered again.
 const SEALINGS_MAX: usize = 4;
 
-/// How the writer is doing; the agent makes streams of it.
+/// The status of the writer; the agent makes streams of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
-    /// Samples written to the log since the start.
+    /// Number of samples written to the log since the start.
     pub samples: u64,
     /// Bytes of all files of this node.
     pub bytes: u64,
-    /// Bytes of them that are log segments.
+    /// Bytes of the log segments.
     pub log_bytes: u64,
-    /// Parquet files.
+    /// Number of Parquet files.
     pub files: u64,
     /// Bytes that wait for the writer.
     pub waiting_bytes: u64,
-    /// Time of the oldest sample kept at any tier, ns since the epoch; 0 when there is none.
+    /// Time of the oldest sample kept at any tier, in ns since the epoch; 0 if there is none.
     pub oldest_ts: i64,
     /// Age of the last sync or flush, in ns.
     pub flushed_age_ns: i64,
-    /// What was lost, since the archive began.
+    /// Losses since the archive began.
     pub losses: Losses,
-    /// Files that wait to be copied to the target; 0 where there is none.
+    /// Number of files that wait to be copied to the target; 0 if there is no target.
     pub waiting_copies: u64,
-    /// Copies at the target that wait to be removed, since their rows are in others by now.
+    /// Number of copies in the target that wait to be deleted, since their rows are in other copies
+    /// by now.
     pub stale_copies: u64,
-    /// Why nothing is written just now, and what to do about it; empty when all is well.
+    /// Why nothing is written at present, and what to do about it; empty if all is well.
     pub trouble: String,
-    /// Why log segments, which are written, are not made into Parquet just now; empty when all is well.
+    /// Why written log segments are not made into Parquet files at present; empty if all is well.
     pub seal_trouble: String,
-    /// Why files, which are written, are not copied to the target just now; empty when all is well.
+    /// Why files are not copied to the target at present; empty if all is well.
     pub copy_trouble: String,
 }
 
 impl Status {
-    /// What is wrong just now, for people; empty when all is well. What is not written may be lost, what is
-    /// not copied is still here.
+    /// Returns all present problems as text for people; empty if all is well. Samples that are not
+    /// written may be lost, files that are not copied are still here.
     pub fn troubles(&self) -> String {
         let all = [
             ("history is not written", &self.trouble),
@@ -77,22 +78,22 @@ impl Status {
     }
 }
 
-/// The writer. Dropping it flushes, syncs and ends its threads; only a copy under way is not waited for beyond some
-/// seconds: what is not copied is copied after the next start.
+/// The writer. Dropping it flushes, syncs and ends its threads; a copy under way is only waited for
+/// some seconds: files that are not copied are copied after the next start.
 pub struct Keeper {
     journal: Journal,
     clock: Arc<dyn Clock>,
     progress: Arc<Progress>,
     sealed: Arc<Mutex<SealStatus>>,
-    /// What was lost before this start, by what the log says.
+    /// The losses before this start, as the log records them.
     lost_before: Losses,
-    /// What the start found.
+    /// The marks that were in the log at the start.
     marks: Vec<Mark>,
-    /// `None` once it is told to end.
+    /// The queue to the writer; `None` once it is to end.
     requests: Option<SyncSender<Request>>,
-    /// Tells the sealer and the copier to give up what they are making.
+    /// A flag that makes the sealer and the copier abandon their work.
     stop: Arc<AtomicBool>,
-    /// What is handed to the copier; `None` where nothing is copied.
+    /// The queue to the copier; `None` if nothing is copied.
     errands: Option<Arc<Errands>>,
     threads: Vec<JoinHandle<()>>,
     _lock: FileLock,
@@ -100,7 +101,8 @@ pub struct Keeper {
 
 impl Keeper {
     /// Takes the lock, recovers what a crash left (torn tails are cut and counted), and starts the
-    /// threads. An archive that cannot be opened is an error: the agent then goes on without one.
+    /// threads. If the archive cannot be opened the result is an error: the agent then continues
+    /// without an archive.
     pub fn start(
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
@@ -109,7 +111,7 @@ impl Keeper {
         Self::start_with_target(config, storage, clock, None)
     }
 
-    /// The same; sealed files are copied to `target` as well.
+    /// As [`start`](Self::start), with a target to which sealed files are copied.
     pub fn start_with_target(
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
@@ -120,8 +122,9 @@ impl Keeper {
         Self::start_with_journal(config, storage, clock, target, journal)
     }
 
-    /// The same with a journal that may have been written to since it was made: what waits in it is written
-    /// first. After a failure it may be tried again with the same journal, by one at a time.
+    /// As [`start_with_target`](Self::start_with_target), with a journal that may already have
+    /// entries: they are written first. After a failure the start may be tried again with the same
+    /// journal, by one caller at a time.
     pub fn start_with_journal(
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
@@ -189,7 +192,7 @@ impl Keeper {
         let errands = keeper.errands.clone();
         let sealer = Sealer::new(context, clock, manifest, sealed, errands);
         keeper.spawn("archive-seal", move || seal::run(sealer, &to_seal))?;
-        // Last: once it runs it takes what waits in the journal.
+        // This thread starts last: once it runs, it takes what waits in the journal.
         keeper.spawn("archive-log", move || flusher.run())?;
         Ok(keeper)
     }
@@ -205,8 +208,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// It is not among the threads that are joined: the sealer waits for it at the end, for as long as that takes
-    /// at most.
+    /// Starts the copier. Its thread is not among those that are joined: at the end the sealer
+    /// waits for it, with a time limit.
     fn start_copier(
         &mut self,
         target: Box<dyn Target>,
@@ -224,12 +227,12 @@ impl Keeper {
             .map_err(|source| ArchiveError::Thread { name, source })
     }
 
-    /// The sampler's side.
+    /// Returns the sampler's side of the queue.
     pub fn journal(&self) -> Journal {
         self.journal.clone()
     }
 
-    /// How the writer is doing.
+    /// Returns the status of the writer.
     pub fn status(&self) -> Status {
         let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         let sealed = sealed.clone();
@@ -258,20 +261,21 @@ impl Keeper {
         }
     }
 
-    /// How far programs' rings had been read when this writer started: everything before is in the archive.
-    /// Those that are of no use any more are to be forgotten ([`crate::Entry::Forget`]).
+    /// Returns the marks of programs' rings when this writer started: every record up to them is in
+    /// the archive. Marks that are not needed any more are to be dropped with
+    /// [`crate::Entry::Forget`].
     pub fn marks(&self) -> &[Mark] {
         &self.marks
     }
 
-    /// Seals the log segment of now and all before it, and waits for it: afterwards everything that
-    /// was submitted before is Parquet.
+    /// Seals the open log segment and all before it, and waits for the result: afterwards
+    /// everything that was submitted before is in Parquet files.
     pub fn seal(&self) -> Result<(), ArchiveError> {
         self.ask(false).map(|_| ())
     }
 
-    /// Seals, then merges the files of each hour into one, and waits for it. Returns how many files
-    /// were replaced.
+    /// Seals, then merges the files of each hour into one, and waits for the result. Returns how
+    /// many files were replaced.
     pub fn compact(&self) -> Result<usize, ArchiveError> {
         self.ask(true)
     }
@@ -313,7 +317,8 @@ impl Drop for Keeper {
     }
 }
 
-/// The older of the log's oldest sample (`i64::MAX`: none) and the Parquet files' (0: none).
+/// Returns the older of the log's oldest sample (`i64::MAX`: none) and that of the Parquet files
+/// (0: none).
 fn oldest_of(log: i64, parquet: i64) -> i64 {
     match (log, parquet) {
         (i64::MAX, parquet) => parquet,

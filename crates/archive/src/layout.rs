@@ -1,41 +1,42 @@
-//! Where the files of an archive are.
+//! The paths of an archive's files.
 
 use std::path::{Path, PathBuf};
 
 use crate::Tier;
 
-/// From this number on places claim no hour: they are of files that hold several, the first of which is the number less
-/// this. No time in ns since the epoch is in an hour that is near it.
+/// Places from this number on are those of files that hold several hours: the first of the hours is
+/// the number minus `SEVERAL`. No time in ns since the epoch falls into an hour near this number.
 const SEVERAL: i64 = 1 << 40;
-/// Where such files are: a day that no sample is of, and no hour of it. Programs that read the partitions of all files as
-/// days and numbers can go on to do so, which words or nulls among them would end.
+/// Directories of files that hold several hours: a day that has no sample, and an hour that does
+/// not exist. Programs that read the partitions of all files as dates and numbers still can; words
+/// or nulls among them would prevent it.
 const SEVERAL_DIRS: [&str; 2] = ["date=0001-01-01", "hour=99"];
 
-/// The place of files that hold several hours, by the first of them.
+/// Returns the place of files that hold several hours, of which `first` is the first.
 pub(crate) fn several(first: i64) -> i64 {
     SEVERAL.saturating_add(first)
 }
 
-/// Of the place of files that hold several hours, the first of them.
+/// Returns the first hour of files that hold several; `None` if the place is that of a single hour.
 pub(crate) fn first_of_several(place: i64) -> Option<i64> {
     (place >= SEVERAL / 2).then(|| place.saturating_sub(SEVERAL))
 }
 
-/// The first hour that files at a place may hold.
+/// Returns the first hour that files at a place may hold.
 pub(crate) fn first_hour(place: i64) -> i64 {
     first_of_several(place).unwrap_or(place)
 }
 
-/// The paths of one node's part of an archive.
+/// The paths of one node's files in an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     root: PathBuf,
-    /// The node's name as a path and a Hive partition value have it.
+    /// The node's name, encoded for paths and Hive partition values.
     node: String,
 }
 
 impl Layout {
-    /// The part of `node` below `root`.
+    /// Returns the paths of `node` in the archive `root`.
     pub fn new(root: impl Into<PathBuf>, node: &str) -> Self {
         Self {
             root: root.into(),
@@ -43,8 +44,8 @@ impl Layout {
         }
     }
 
-    /// The nodes below `root`, by the names of their directories. What is no directory, or has a name that
-    /// no node has, is not ours.
+    /// Returns the nodes of the archive `root`, by the names of their directories. Entries that are
+    /// not directories, or whose names no node can have, are ignored.
     pub(crate) fn nodes(root: &Path) -> std::io::Result<Vec<Self>> {
         let entries = match std::fs::read_dir(root.join("nodes")) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -64,53 +65,53 @@ impl Layout {
         Ok(nodes)
     }
 
-    /// The node's name as paths have it.
+    /// Returns the node's name, encoded for paths.
     pub(crate) fn encoded(&self) -> &str {
         &self.node
     }
 
-    /// The archive's directory.
+    /// Returns the archive's directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What only this node writes.
+    /// Returns the directory of the files that only this node writes.
     pub fn node_dir(&self) -> PathBuf {
         self.root.join("nodes").join(&self.node)
     }
 
-    /// The writer's lock.
+    /// Returns the path of the writer's lock.
     pub fn lock(&self) -> PathBuf {
         self.node_dir().join("lock")
     }
 
-    /// What is sealed.
+    /// Returns the path of the manifest, which lists the sealed files.
     pub fn manifest(&self) -> PathBuf {
         self.node_dir().join("manifest.json")
     }
 
-    /// The log segments.
+    /// Returns the directory of the log segments.
     pub fn log_dir(&self) -> PathBuf {
         self.node_dir().join("log")
     }
 
-    /// One log segment.
+    /// Returns the path of one log segment.
     pub fn log(&self, sequence: u64) -> PathBuf {
         self.log_dir().join(format!("{sequence:016}.log"))
     }
 
-    /// The record of the newest log segment.
+    /// Returns the path of the record of the newest log segment.
     pub fn newest(&self) -> PathBuf {
         self.log_dir().join("newest")
     }
 
-    /// Files being made.
+    /// Returns the directory of files that are being written.
     pub fn tmp_dir(&self) -> PathBuf {
         self.node_dir().join("tmp")
     }
 
-    /// Where the Parquet files of a tier and hour are, relative to the root; `hour` counts hours
-    /// since the epoch, or is the place of files that claim none.
+    /// Returns the directory of the Parquet files of a tier and hour, relative to the root; `hour`
+    /// counts hours since the epoch, or is the place of files that hold several hours.
     pub fn partition(&self, tier: Tier, hour: i64) -> PathBuf {
         let node = PathBuf::from(tier.as_str()).join(format!("node={}", self.node));
         if first_of_several(hour).is_some() {
@@ -124,7 +125,8 @@ impl Layout {
     }
 }
 
-/// Letters, digits, `-`, `_` and inner dots stand; other bytes become `%XX`, as Hive has it.
+/// Encodes a node's name as Hive does: letters, digits, `-`, `_` and inner dots stay, every other
+/// byte becomes `%XX`.
 fn encode(node: &str) -> String {
     let plain =
         |i: usize, b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b) || (b == b'.' && i > 0);
@@ -139,7 +141,7 @@ fn encode(node: &str) -> String {
     out
 }
 
-/// Whether [`encode`] makes this name of some node's.
+/// Whether the name is one that [`encode`] returns for some node.
 fn is_encoded(name: &str) -> bool {
     let mut bytes = Vec::new();
     let mut rest = name.as_bytes();
@@ -157,7 +159,7 @@ fn is_encoded(name: &str) -> bool {
             }
         }
     }
-    // What could have been written otherwise differs.
+    // A name that encodes a byte without need differs here.
     String::from_utf8(bytes).is_ok_and(|node| !node.is_empty() && encode(&node) == name)
 }
 

@@ -1,8 +1,8 @@
-//! History that survives: every sample goes to a checksummed log, sealed log segments become Parquet
-//! and tiers, and [`View`] is all of it at one moment.
+//! The history of all streams on disk: every sample goes to a checksummed log, sealed log segments
+//! become Parquet files and tiers, and a [`View`] is all of them at one moment.
 //!
-//! It stands alone because it owns the files of the archive: their formats, their durability and
-//! their end. What is where and why is in `docs/design/0003-history.md`, the bytes in
+//! This crate stands alone because it owns the files of an archive: their formats, their durability
+//! and their deletion. The map and the reasons are in `docs/design/0003-history.md`, the bytes in
 //! `docs/reference/archive-format.md`.
 
 #[doc(hidden)]
@@ -55,7 +55,7 @@ pub use journal::{Declared, Entry, Journal, Position};
 pub use keeper::{Keeper, Status};
 pub use layout::Layout;
 pub use log::Mark;
-#[doc(hidden)] // For tests and fuzzing: a reader of archives has `View`.
+#[doc(hidden)] // For tests and fuzzing: a reader of archives uses `View`.
 pub use log::{LogPart, LogSeries};
 pub use manifest::Losses;
 pub use neighbours::{Neighbours, Rank};

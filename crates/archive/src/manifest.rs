@@ -1,8 +1,9 @@
 //! The manifest: which Parquet files count, up to which log segment they reach, how far each series
-//! is in them, and what was lost. It is the one word on what is in charge, so it is replaced as a whole.
+//! is archived in them, and what was lost. It alone decides which files are in charge, so it is
+//! always replaced as a whole.
 //!
-//! It stands alone because its bytes are read by every process that reads history: a text of one
-//! line whose checksum comes first.
+//! This module stands alone because every process that reads history reads the manifest's bytes: a
+//! text of one line that begins with its checksum.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,92 +20,87 @@ use crate::{ArchiveError, Archived, Layout, Storage, Tier, open, swap};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 3;
-/// Largest manifest that is read: some millions of series and files.
+/// Largest manifest that is read, in bytes: some millions of series and files.
 const BYTES_MAX: u64 = 512 << 20;
-/// Most copies that wait to be removed: beyond it the first are forgotten, and stay.
+/// Most copies that wait to be deleted: beyond it the first ones are forgotten, and stay in the
+/// target.
 const STALE_COPIES_MAX: usize = 4_096;
-/// What a series takes beside its texts, about.
+/// Approximate bytes of a series without its texts.
 const SERIES_BYTES: u64 = 128;
-/// What comes before the checksum of all that follows the comma after it.
+/// The text before the checksum, which covers everything after the comma that follows it.
 const HEAD: &str = "{\"checksum\":\"";
-/// Head, eight digits, quote and comma.
+/// Offset of the body: after the head, eight digits, a quote and a comma.
 const BODY_AT: usize = HEAD.len() + 8 + 2;
 
-/// What was lost, counted since the archive began.
+/// Losses of an archive, counted since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Losses {
     /// Samples that found the buffer full.
     pub overflow_samples: u64,
-    /// Samples whose write failed, or that came while nothing could be written.
+    /// Samples whose write failed, that came while nothing could be written, or fit no stream.
     pub failed_samples: u64,
     /// Bytes of torn tails that were cut after crashes.
     pub torn_bytes: u64,
-    /// Samples that were shed before their time because the disk or the bound was full.
+    /// Samples that were deleted early because the file system was full or the bound of the archive
+    /// was reached.
     pub shed_samples: u64,
-    /// Files whose checksums do not hold, set aside.
+    /// Files that were damaged, which were set aside, and log segments that were gone.
     pub corrupt_files: u64,
 }
 
-/// What is sealed of one node.
+/// The sealed part of one node's archive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Manifest {
-    /// The node's name.
     pub(crate) node: String,
-    /// Log segments up to this one are Parquet, or were shed.
+    /// Log segments up to this one are in Parquet files, or were deleted for lack of space.
     pub(crate) sealed_through: u64,
-    /// The Parquet files that count.
     pub(crate) parts: BTreeMap<PartKey, Part>,
-    /// Every series of which something is kept in them.
+    /// Every series that the Parquet files hold.
     pub(crate) series: BTreeMap<SeriesId, Known>,
-    /// What was lost up to there.
+    /// The losses up to `sealed_through`.
     pub(crate) losses: Losses,
-    /// Copies at the object store of files that count no more, since their rows are in a merged one: they are
-    /// to be removed there.
+    /// Copies in the object store of files that do not count any more, since their rows are in a
+    /// merged file: these copies are to be deleted.
     pub(crate) stale_copies: BTreeSet<PartKey>,
 }
 
-/// Which file it is: no two of a tier and hour hold the same log segment. The order is that in
-/// which samples were appended, of one sealing by the hours that they are of, finest tier first.
+/// The identity of a Parquet file: no two files of a tier and hour hold the same log segment. The
+/// order is that in which samples were appended; the files of one sealing are ordered by hour,
+/// finest tier first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PartKey {
-    /// First log segment that is in it.
     pub(crate) first: u64,
-    /// Its place: the hour of its partition, since the epoch, or one that claims none ([`crate::layout::several`]).
+    /// The file's place: the hour of its partition, since the epoch, or a number that stands for
+    /// several hours ([`crate::layout::several`]).
     pub(crate) hour: i64,
-    /// Last log segment that is in it.
     pub(crate) last: u64,
-    /// Raw or which buckets.
     pub(crate) tier: Tier,
 }
 
-/// A Parquet file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Samples or buckets.
     pub(crate) rows: u64,
-    /// Its size.
     pub(crate) bytes: u64,
-    /// Times of its samples; of buckets, of the samples that they were made of.
+    /// Times of its samples; for buckets, of the samples that they were computed from.
     pub(crate) span: Span,
-    /// Whether it is at the object store.
+    /// Whether the file is in the object store.
     pub(crate) copied: bool,
-    /// CRC-32 of the whole file; not known of files of earlier versions, and where the manifest was made anew.
+    /// CRC-32 of the whole file; `None` for files of earlier versions, and if the manifest was
+    /// rebuilt.
     pub(crate) crc32: Option<u32>,
 }
 
-/// What is known of a series.
+/// A series and how far it is sealed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Known {
     pub(crate) descriptor: Arc<Descriptor>,
-    /// Times of its sealed samples.
     pub(crate) span: Span,
-    /// The last sealed sample.
     pub(crate) archived: Archived,
 }
 
 impl Known {
-    /// Bytes that it takes in memory and in files, about.
+    /// Returns the approximate bytes that the series takes in memory and in files.
     pub(crate) fn bytes(&self) -> u64 {
         let of = &self.descriptor;
         let labels = of
@@ -139,38 +135,37 @@ impl PartKey {
         format!("{:016}-{:016}{several}.parquet", self.first, self.last)
     }
 
-    /// The file, relative to the archive's directory.
+    /// Returns the path of the file, relative to the archive's directory.
     pub(crate) fn relative(&self, layout: &Layout) -> PathBuf {
         layout
             .partition(self.tier, self.hour)
             .join(self.file_name())
     }
 
-    /// Where it may wait until it is put there.
+    /// Returns the path where the file may wait until it is moved to its place.
     pub(crate) fn waiting(&self, layout: &Layout) -> PathBuf {
         swap::dir(layout, self.tier, self.hour).join(self.file_name())
     }
 
-    /// The file.
     pub(crate) fn path(&self, layout: &Layout) -> PathBuf {
         layout.root().join(self.relative(layout))
     }
 
-    /// Whether what is in the other file is in this one.
+    /// Whether this file holds everything that the other one does.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         (self.tier, self.hour) == (other.tier, other.hour)
             && self.first <= other.first
             && other.last <= self.last
     }
 
-    /// The same set's file of another tier.
+    /// Returns the key of the same set's file of another tier.
     pub(crate) fn of(self, tier: Tier) -> Self {
         Self { tier, ..self }
     }
 }
 
 impl Manifest {
-    /// Of a node that has nothing yet.
+    /// Returns the manifest of a node that has no files yet.
     pub(crate) fn new(node: &str) -> Self {
         Self {
             node: node.into(),
@@ -178,13 +173,14 @@ impl Manifest {
         }
     }
 
-    /// The manifest of a node; `None` where there is none.
+    /// Reads the manifest of a node; `None` if there is none.
     pub(crate) fn read(layout: &Layout) -> Result<Option<Self>, ArchiveError> {
         let path = &layout.manifest();
         let Some(manifest) = Self::read_file(path)? else {
             return Ok(None);
         };
-        // Another node's would have all files of this one removed, since it names none of them.
+        // The manifest of another node names none of this node's files, so all of them would be
+        // deleted.
         if Layout::new(layout.root(), &manifest.node) == *layout {
             return Ok(Some(manifest));
         }
@@ -209,7 +205,8 @@ impl Manifest {
         Self::decode(&bytes, path).map(Some)
     }
 
-    /// Writes the file that [`Self::publish`] puts in force, and syncs it. Nothing has changed when it fails.
+    /// Writes the file that [`Self::publish`] puts in force, and syncs it. If this fails, nothing
+    /// has changed.
     pub(crate) fn prepare(
         &self,
         layout: &Layout,
@@ -225,7 +222,8 @@ impl Manifest {
         write().map_err(ArchiveError::io("write", &tmp))
     }
 
-    /// Puts the prepared manifest in force. When it fails, either may be: the next start tells.
+    /// Puts the prepared manifest in force. If this fails, either the old or the new one may be in
+    /// force: the next start finds out.
     pub(crate) fn publish(layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
         let path = layout.manifest();
         storage
@@ -234,7 +232,6 @@ impl Manifest {
             .map_err(ArchiveError::io("replace", &path))
     }
 
-    /// Adds what a log segment has of each series.
     pub(crate) fn add_log(&mut self, log: &LogPart) {
         for of in log.series() {
             let archived = Archived {
@@ -246,7 +243,7 @@ impl Manifest {
         }
     }
 
-    /// Notes copies that are to be removed.
+    /// Adds copies that are to be deleted.
     pub(crate) fn add_stale_copies(&mut self, keys: impl IntoIterator<Item = PartKey>) {
         self.stale_copies.extend(keys);
         while self.stale_copies.len() > STALE_COPIES_MAX {
@@ -259,9 +256,9 @@ impl Manifest {
         }
     }
 
-    /// Of a file that goes and has no copy that is known of: those of what was merged into it are all that is left
-    /// of it at the object store, and stay. A copy of it that gets there all the same, since it was under way, is
-    /// beside them and goes.
+    /// Keeps the copies of files that were merged into `key`, a file that is deleted and has no
+    /// known copy: they are all that is left of it in the object store. If a copy of `key` itself
+    /// arrives nevertheless, since it was under way, it is redundant and is deleted.
     pub(crate) fn keep_copies_of(&mut self, key: &PartKey) {
         let before = self.stale_copies.len();
         self.stale_copies.retain(|stale| !key.covers(stale));
@@ -270,14 +267,15 @@ impl Manifest {
         }
     }
 
-    /// Bytes of its files.
+    /// Returns the bytes of all Parquet files.
     pub(crate) fn bytes(&self) -> u64 {
         self.parts
             .values()
             .fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
 
-    /// What readers insist on: files are of sealed segments, and of one tier and hour no log segment is in two.
+    /// Checks the rules that readers enforce: files are of sealed segments, and within one tier and
+    /// hour no log segment is in two files.
     pub(crate) fn check_parts(&self) -> Result<(), String> {
         let mut keys: Vec<_> = self.parts.keys().collect();
         keys.sort_by_key(|key| (key.tier, key.hour, key.first));
@@ -297,7 +295,8 @@ impl Manifest {
         }
     }
 
-    /// The least that has all that it says: 3 where a file claims no hour, 2 where a series is of bytes, JSON or arrays.
+    /// Returns the lowest format that can express this manifest: 3 if a file holds several hours, 2
+    /// if a series is of bytes, JSON or arrays, else 1.
     fn format(&self) -> u32 {
         let mut keys = self.parts.keys().chain(&self.stale_copies);
         if keys.any(|key| first_of_several(key.hour).is_some()) {
@@ -319,7 +318,7 @@ impl Manifest {
             stale_copies: self.stale_copies.iter().map(WireKey::from).collect(),
         };
         let body = serde_json::to_string(&wire).expect("plain structs are JSON");
-        // The body's own brace gives way to the head.
+        // The head replaces the opening brace of the body.
         let body = &body[1..];
         let checksum = crc32fast::hash(body.as_bytes());
         format!("{HEAD}{checksum:08x}\",{body}").into_bytes()
@@ -339,7 +338,7 @@ impl Manifest {
             return Err(corrupt("the checksum does not hold".into(), HEAD.len()));
         }
         let unreadable = |error: serde_json::Error| corrupt(error.to_string(), error.column());
-        // The format is looked at first: a newer one may have other fields.
+        // The format is read first: a newer one may have other fields.
         let version: WireFormat = serde_json::from_slice(bytes).map_err(unreadable)?;
         if version.format > FORMAT {
             return Err(ArchiveError::Newer {
@@ -352,7 +351,7 @@ impl Manifest {
         Self::check(wire).map_err(|reason| corrupt(reason, BODY_AT))
     }
 
-    /// What JSON cannot say: that the whole makes sense.
+    /// Checks that the manifest as a whole makes sense, which the JSON parser cannot.
     fn check(wire: Wire) -> Result<Self, String> {
         let mut manifest = Self {
             node: wire.node,
@@ -385,7 +384,8 @@ impl Manifest {
     }
 }
 
-/// Adds what a file knows of a series. Without samples it makes none known.
+/// Adds what a file holds of a series. A series that has no samples and is not known yet is not
+/// added.
 pub(crate) fn add_series(
     series: &mut BTreeMap<SeriesId, Known>,
     id: SeriesId,
@@ -411,7 +411,7 @@ pub(crate) fn add_series(
     }
 }
 
-/// The two as one.
+/// Returns the smallest span that contains both.
 pub(crate) fn union(a: Span, b: Span) -> Span {
     Span {
         from: a.from.min(b.from),

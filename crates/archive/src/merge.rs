@@ -1,7 +1,8 @@
-//! Many files of an hour become one of each tier: fewer to open, and better compressed.
+//! Merging: many files of an hour become one for each tier. There are fewer files to open, and they
+//! compress better.
 //!
-//! It stands alone because what is merged is always whole sets: the raw files, with the tiers made anew of
-//! them. So a tier holds of a series either all of the set's samples or none.
+//! This module stands alone because always whole sets are merged: the raw files, from which the
+//! tiers are made anew. So a tier holds either all samples of a series in the set or none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,15 +15,15 @@ use crate::seal::Sealer;
 use crate::sources::RawSource;
 use crate::{ArchiveError, Tier, swap};
 
-/// An hour that is over is merged when it has more sets than this.
+/// An hour that is over is merged if it has more sets than this.
 const SETS_MAX: usize = 4;
-/// One that is not over, or gets samples late.
+/// An hour that is not over, or that gets samples late, is merged if it has more sets than this.
 const SETS_MAX_NOW: usize = 32;
-/// Most sets that are merged at once: their files are open together.
+/// Most sets that are merged together: their files are open at the same time.
 const SETS_AT_ONCE: usize = 64;
 
 impl Sealer {
-    /// Merges one hour that has too many files; how many were replaced.
+    /// Merges one hour that has too many files; returns how many were replaced.
     pub(crate) fn merge_next(&mut self) -> Result<usize, ArchiveError> {
         let now = self.clock.now_ns();
         let crowded = |(hour, sets): &(&i64, &Vec<Set>)| {
@@ -37,7 +38,7 @@ impl Sealer {
         self.merge(&run)
     }
 
-    /// Merges every hour that has more than one set; how many files were replaced.
+    /// Merges every hour that has more than one set; returns how many files were replaced.
     pub(crate) fn merge_all(&mut self) -> Result<usize, ArchiveError> {
         let mut replaced = 0;
         loop {
@@ -53,10 +54,10 @@ impl Sealer {
         }
     }
 
-    /// The sets of each hour.
+    /// Returns the sets of each hour.
     fn hours(&self) -> BTreeMap<i64, Vec<Set>> {
         let mut hours: BTreeMap<i64, Vec<Set>> = BTreeMap::new();
-        // In the order of the keys the files of one set are neighbours.
+        // In the order of keys, the files of one set are neighbours.
         for key in self.manifest.parts.keys() {
             let sets = hours.entry(key.hour).or_default();
             match sets.last_mut() {
@@ -95,8 +96,8 @@ impl Sealer {
         }
     }
 
-    /// Sets a damaged raw file aside. The tiers of its set stay, so nothing is merged across it: what is
-    /// merged claims all log segments from its first to its last.
+    /// Sets a damaged raw file aside. The tiers of its set stay, so nothing is merged across it: a
+    /// merged file claims all log segments from its first to its last.
     fn leave_out(&mut self, set: Set, error: ArchiveError) -> Result<usize, ArchiveError> {
         let key = set.key.of(Tier::Raw);
         let mut next = self.manifest.clone();
@@ -115,12 +116,13 @@ impl Sealer {
         for key in &old {
             next.parts.remove(key);
         }
-        // Their copies go with the same commit: should it fail, they go on to count.
+        // The same commit marks their copies as stale: if it fails, the copies still count.
         let copies = old.iter().filter(|key| self.may_be_copied(key));
         next.add_stale_copies(copies.copied());
         let waiting = self.let_wait(&old, &mut made);
         if let Err(error) = self.put(next, &made) {
-            // Whether something in them counts, and what is left of them, is found out before the next change.
+            // Whether a file in these directories counts, and what is left of the exchange, is
+            // found out before the next change.
             self.sweep_due |= !waiting.is_empty();
             return Err(error);
         }
@@ -137,7 +139,8 @@ impl Sealer {
         Ok(old.len())
     }
 
-    /// Has what was made put into directories that are exchanged for those of its hour, where that can be: which.
+    /// Puts the new files into directories that are exchanged for those of their hours, if the file
+    /// system can do that; returns these directories.
     fn let_wait(&mut self, old: &[PartKey], made: &mut [Made]) -> Vec<PathBuf> {
         let (layout, storage) = (&self.context.layout, &*self.context.storage);
         match swap::begin(storage, layout, old, made) {
@@ -159,9 +162,9 @@ impl Sealer {
 /// The files of one sealing in one hour.
 #[derive(Clone, Copy, Debug)]
 struct Set {
-    /// Of one of its files.
+    /// Key of one of the files.
     key: PartKey,
-    /// Whether its raw file is there.
+    /// Whether the raw file exists.
     raw: bool,
 }
 
@@ -171,7 +174,7 @@ impl Set {
     }
 }
 
-/// Neighbours whose raw files are all there.
+/// Returns runs of neighbouring sets that all have their raw files.
 fn runs(sets: &[Set]) -> impl Iterator<Item = &[Set]> {
     sets.chunk_by(|a, b| a.raw && b.raw)
         .flat_map(|run| run.chunks(SETS_AT_ONCE))

@@ -1,8 +1,8 @@
-//! Which of several archives gives way first: those of guests, the one with the most bytes at its head; the node's own
-//! only when no guest has anything left.
+//! The order in which several archives delete history when space runs out: guests first, beginning
+//! with the one that has the most bytes; the node's own only when no guest has anything left.
 //!
-//! It stands alone because archives that are written by one process share a file system and know nothing of each
-//! other, and each would let go of its own history for what another one has written.
+//! This module stands alone because archives that one process writes share a file system and know
+//! nothing of one another, and each would delete its own history for what another one has written.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,19 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_model::NS_PER_S;
 
-/// An archive whose turn it is and that has let go of nothing for so long is passed over: it cannot.
+/// Longest turn of an archive that deletes nothing; after it the archive is passed over, as unable
+/// to.
 const TURN_NS_MAX: i64 = 60 * NS_PER_S;
-/// Archives ask every few seconds while something is short. When nobody has asked for so long, that shortage is over,
-/// and a turn of then says nothing of the next one.
+/// Time without a request after which a shortage is over, and a turn from then does not count for
+/// the next one. Archives ask every few seconds while there is a shortage.
 const ASKED_NS_MAX: i64 = 30 * NS_PER_S;
 
-/// Whose history an archive holds.
+/// Rank of an archive: whose history it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rank {
-    /// The node's own, which goes last.
+    /// The node's own history, which is deleted last.
     #[default]
     Own,
-    /// What programs publish.
+    /// History of what programs publish.
     Guest,
 }
 
@@ -39,26 +40,26 @@ struct State {
     archives: BTreeMap<u64, Known>,
 }
 
-/// What is known of one of them.
+/// State of one archive.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     rank: Rank,
-    /// The file system, where it is known.
+    /// Device of its file system, if known.
     device: Option<u64>,
-    /// Bytes that could be let go.
+    /// Bytes that it could delete.
     bytes: u64,
-    /// Bytes that were let go and are not free yet.
+    /// Bytes that it deleted and that are not free yet.
     waiting: u64,
     turn: Option<Turn>,
 }
 
-/// The turn of an archive to let go.
+/// The turn of an archive to delete history.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     since_ns: i64,
-    /// When it was last asked whose turn it is.
+    /// Time at which an archive last asked whose turn it is.
     asked_ns: i64,
-    /// What the archive had at its beginning.
+    /// Bytes that the archive could delete when the turn began.
     bytes: u64,
 }
 
@@ -89,31 +90,34 @@ impl Neighbours {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds it can leave half a value behind.
+        // No holder of the lock can leave a half-written value behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl NeighbourPlace {
-    /// Says how many bytes this archive could let go, and how many of those that it did are not free yet.
+    /// Sets how many bytes this archive could delete, and how many of the deleted ones are not free
+    /// yet.
     pub(crate) fn tell(&self, bytes: u64, waiting: u64) {
         if let Some(own) = self.all.lock().archives.get_mut(&self.id) {
             (own.bytes, own.waiting) = (bytes, waiting);
         }
     }
 
-    /// Bytes that the others on this file system have let go and that are not free yet.
+    /// Returns the bytes that the other archives on this file system deleted and that are not free
+    /// yet.
     pub(crate) fn waiting(&self) -> u64 {
         let state = self.all.lock();
         let others = state.nearby(self.id).filter(|(id, _)| *id != self.id);
         others.fold(0, |sum, (_, known)| sum.saturating_add(known.waiting))
     }
 
-    /// Whether it is this archive's turn to let go, where there is too little room for all on the file system.
+    /// Whether it is this archive's turn to delete history, when the file system has too little
+    /// room.
     pub(crate) fn is_to_give(&self, now_ns: i64) -> bool {
         let mut state = self.all.lock();
         let mut nearby: Vec<(u64, Known)> = state.nearby(self.id).collect();
-        // Guests first, of these the largest.
+        // Guests come first, the largest of them at the head.
         nearby.sort_by_key(|(id, known)| (known.rank == Rank::Own, u64::MAX - known.bytes, *id));
         for (id, known) in nearby {
             if id == self.id {
@@ -126,8 +130,8 @@ impl NeighbourPlace {
         true
     }
 
-    /// Of bytes that all guests together have beyond a bound, what this archive is to let go: the largest guest that
-    /// can lets go of all of it.
+    /// Returns how many bytes this archive is to delete of those that all guests together have
+    /// beyond a bound: the largest guest that can delete takes all of it.
     pub(crate) fn beyond(&self, bytes_max: u64, now_ns: i64) -> u64 {
         let mut state = self.all.lock();
         let guests = state.archives.iter();
@@ -160,7 +164,8 @@ impl Drop for NeighbourPlace {
 }
 
 impl State {
-    /// Notes that it is the turn of an archive; whether it has been for so long that others go on without it.
+    /// Notes that it is the turn of an archive; returns whether it has been for so long that others
+    /// continue without it.
     fn has_had_its_turn(&mut self, id: u64, now_ns: i64) -> bool {
         let Some(known) = self.archives.get_mut(&id) else {
             return true;
@@ -181,7 +186,7 @@ impl State {
         now_ns.saturating_sub(turn.since_ns) >= TURN_NS_MAX
     }
 
-    /// The archives on the file system of this one, with it.
+    /// Returns the archives on the same file system as this one, which is included.
     fn nearby(&self, id: u64) -> impl Iterator<Item = (u64, Known)> {
         let device = self.archives.get(&id).and_then(|known| known.device);
         let all = self.archives.iter().map(|(id, known)| (*id, *known));
@@ -214,7 +219,8 @@ mod tests {
         assert_eq!(turns(2), [false, true, false]);
         small.tell(0, 0);
         assert!(own.is_to_give(3));
-        // One that could and does not is passed over in the end; what it lets go gives it time again.
+        // A guest that could delete and does not is passed over at last; if it deletes something it
+        // gets time again.
         large.tell(20, 0);
         assert_eq!(turns(10), [false, false, true]);
         let mut now_ns = 10;
@@ -225,7 +231,7 @@ mod tests {
         assert!(own.is_to_give(10 + TURN_NS_MAX));
         large.tell(19, 0);
         assert!(!own.is_to_give(11 + TURN_NS_MAX));
-        // A later shortage gives it all of its time anew.
+        // At a later shortage it has all of its time anew.
         assert!(!own.is_to_give(11 + 2 * TURN_NS_MAX));
         drop(large);
         assert!(own.is_to_give(12 + 2 * TURN_NS_MAX));

@@ -1,7 +1,8 @@
-//! Which directories and files of an archive are touched at all.
+//! Checks of the directories and files of an archive before they are used.
 //!
-//! It stands alone because an archive may lie where others write too: what its writer empties must be its
-//! own, and what a reader opens must be a file.
+//! This module stands alone because an archive may lie where others write too: a directory that its
+//! writer empties must belong to that writer, and a path that a reader opens must be a regular
+//! file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,9 +19,9 @@ use crate::{ArchiveError, Layout, Tier};
 const OTHERS_WRITE: u32 = 0o002;
 const NOT_REGULAR: &str = "it is no regular file";
 
-/// Opens a file for reading. What is no regular file is `Corrupt`: opening a pipe would wait for ever. Whose file
-/// it is does not matter, since copies of archives are read too; of an archive that an agent names, its directories
-/// are looked at.
+/// Opens a file for reading. Anything but a regular file is `Corrupt`: opening a pipe would wait
+/// for ever. The owner of the file does not matter, since copies of archives are read too; for an
+/// archive that an agent names, the directories are checked instead.
 pub(crate) fn regular(path: &Path) -> Result<File, ArchiveError> {
     regular_file(path).map_err(|error| told(path, error))
 }
@@ -32,14 +33,15 @@ fn told(path: &Path, error: io::Error) -> ArchiveError {
     }
 }
 
-/// Opens a Parquet file that counts, wherever it is: at its place, or where it waits for the exchange that puts it there.
+/// Opens a Parquet file that counts: at its place, or where it waits for the exchange that moves it
+/// there.
 pub(crate) fn part(layout: &Layout, key: PartKey) -> Result<File, ArchiveError> {
     part_file(layout, key).map_err(|error| told(&key.path(layout), error))
 }
 
-/// The same, told as the system tells it.
+/// As [`part`], with the error of the system.
 pub(crate) fn part_file(layout: &Layout, key: PartKey) -> io::Result<File> {
-    // It may be exchanged just between the first two looks.
+    // The file may be moved between the first two attempts.
     let mut open = regular_file(&key.path(layout));
     for path in [key.waiting(layout), key.path(layout)] {
         match open {
@@ -50,7 +52,7 @@ pub(crate) fn part_file(layout: &Layout, key: PartKey) -> io::Result<File> {
     open
 }
 
-/// The same, told as the system tells it; what is no regular file is `InvalidInput`.
+/// As [`regular`], with the error of the system; anything but a regular file is `InvalidInput`.
 pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -59,7 +61,7 @@ pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
     options.custom_flags(flags.bits().cast_signed());
     let not_regular = || io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR);
     let file = match options.open(path) {
-        // Sockets, and devices that are not there, cannot even be opened.
+        // Sockets, and devices that do not exist, cannot even be opened.
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
             return Err(not_regular());
         }
@@ -69,33 +71,34 @@ pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
     is_file.then_some(file).ok_or_else(not_regular)
 }
 
-/// Refuses a node whose directories, as far as they are there, lead elsewhere, are somebody else's, or are open
-/// to all: files are made and removed in them by name.
+/// Refuses a node if one of its existing directories is a link, belongs to another user, or can be
+/// written by everybody: files are created and deleted in them by name.
 pub(crate) fn check_ours(layout: &Layout) -> Result<(), ArchiveError> {
     dirs(layout).iter().try_for_each(|dir| check_dir(dir))
 }
 
-/// Refuses a node whose directories are not those of the agent that names them, or root's: what lies there would be
-/// taken for what the agent has seen.
+/// Refuses a node if one of its directories is a link, belongs neither to the agent that names it
+/// nor to root, or can be written by everybody: the files in it would be taken for what the agent
+/// observed.
 pub(crate) fn check_agents(layout: &Layout, agent: u32) -> Result<(), ArchiveError> {
     let check = |dir: &PathBuf| check_dir_of(dir, &[agent, 0]);
     dirs(layout).iter().try_for_each(check)
 }
 
-/// Those of one node.
+/// Returns all directories of one node.
 fn dirs(layout: &Layout) -> Vec<PathBuf> {
     let mut dirs = vec![layout.node_dir(), layout.log_dir(), layout.tmp_dir()];
     dirs.extend(Tier::ALL.map(|tier| tier_dir(layout, tier)));
     dirs
 }
 
-/// The same for one of them.
+/// As [`check_ours`], for one directory.
 pub(crate) fn check_dir(dir: &Path) -> Result<(), ArchiveError> {
     let us = rustix::process::geteuid().as_raw();
     check_dir_of(dir, &[us])
 }
 
-/// Refuses a directory that is none of these users'; the first is named in the reason.
+/// Refuses a directory that belongs to none of these users; the error names the first of them.
 fn check_dir_of(dir: &Path, owners: &[u32]) -> Result<(), ArchiveError> {
     let metadata = match std::fs::symlink_metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -118,10 +121,10 @@ fn check_dir_of(dir: &Path, owners: &[u32]) -> Result<(), ArchiveError> {
     Err(ArchiveError::Foreign { path, reason })
 }
 
-/// The directory of a node's files of a tier.
+/// Returns the directory of a node's files of one tier.
 fn tier_dir(layout: &Layout, tier: Tier) -> PathBuf {
     let mut dir = layout.root().join(layout.partition(tier, 0));
-    // Above the hour and the date.
+    // The partition is of an hour; the directory of the tier is two levels up.
     dir.pop();
     dir.pop();
     dir

@@ -1,6 +1,7 @@
-//! The files of one hour being made: raw and tiers, from samples in the order of the files.
+//! The files of one hour while they are written: raw and tiers, from samples in the order of the
+//! files.
 //!
-//! It stands alone because it is the one place where tiers are made of samples.
+//! This module stands alone because it is the only place where tiers are made of samples.
 
 use std::path::PathBuf;
 
@@ -15,14 +16,14 @@ use crate::seal::Context;
 use crate::storage::OutFile;
 use crate::{ArchiveError, Tier};
 
-/// The tier of seconds holds a series with more samples than this in a second on the mean.
+/// The tier of seconds holds a series whose buckets have more samples than this on average.
 const SAMPLES_A_SECOND: usize = 2;
-/// Buckets of a series that may have no sample of their own.
+/// Most buckets of a series that have no sample of their own.
 const FILLED_MAX: usize = 1 << 17;
 /// The tiers of buckets.
 const TIERS: [Tier; 3] = [Tier::Second, Tier::Minute, Tier::Hour];
 
-/// The files of one hour. Each is begun with its first row: no file is empty.
+/// The files of one hour. Each is created with its first row: no file is empty.
 pub(crate) struct Output<'a> {
     context: &'a Context,
     range: (u64, u64),
@@ -30,11 +31,11 @@ pub(crate) struct Output<'a> {
     before: &'a Newest,
     raw: Option<RawWriter>,
     tiers: [Option<TierWriter>; 3],
-    /// The series whose rows come now, with its buckets so far.
+    /// The series whose rows come now, its buckets so far, and its number of rows.
     now: Option<(Unit, [Fold; 3], usize)>,
-    /// The last sample written, so that none is there twice.
+    /// The last sample written, so that none is written twice.
     last: Option<(SeriesId, i64, u64)>,
-    /// Times of all samples.
+    /// Times of all samples so far.
     times: Option<Span>,
 }
 
@@ -58,12 +59,12 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The instants whose samples belong here.
+    /// Returns the instants whose samples belong here.
     pub(crate) fn span(&self) -> Span {
         self.hours.span
     }
 
-    /// Takes samples of a unit: units in the order of the files, each by number.
+    /// Takes samples of a unit: units come in the order of the files, each by number.
     pub(crate) fn push(&mut self, unit: &Unit, columns: &Columns) -> Result<(), ArchiveError> {
         let fresh = self.fresh(unit, columns);
         let columns = fresh.as_ref().unwrap_or(columns);
@@ -90,7 +91,7 @@ impl<'a> Output<'a> {
         }
         if let Some((_, folds, rows)) = &mut self.now {
             *rows += columns.len();
-            // The three have the same types.
+            // All three tiers hold the same types.
             if Tier::Hour.holds(unit.descriptor.value_type) {
                 for fold in folds {
                     fill(fold, unit.life, columns, *rows);
@@ -107,8 +108,8 @@ impl<'a> Output<'a> {
         raw.write(unit.id, &unit.descriptor, unit.life, columns)
     }
 
-    /// Without the samples that were written before, if there are any: they were in two sources, after the
-    /// log's writer could not cut what it could not sync.
+    /// Returns the samples without those that were already written; `None` if all are new. A sample
+    /// is in two sources if the log's writer could not cut what it could not sync.
     fn fresh(&mut self, unit: &Unit, columns: &Columns) -> Option<Columns> {
         let last = self
             .last
@@ -156,7 +157,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Ends and syncs the files.
+    /// Finishes and syncs the files.
     pub(crate) fn finish(mut self) -> Result<Vec<Made>, ArchiveError> {
         self.end_series()?;
         let mut made = Vec::new();
@@ -190,8 +191,8 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Adds samples to buckets. A file of one hour has few; where the clock was set about, values that hold for long would fill
-/// more of them than there is memory for.
+/// Adds samples to buckets. A file of one hour has few buckets; if the clock was changed, values
+/// that hold for long would fill more of them than fit in memory.
 fn fill(fold: &mut Fold, life: i64, columns: &Columns, rows: usize) {
     let mut at = 0;
     while at < columns.len() {
@@ -202,7 +203,7 @@ fn fill(fold: &mut Fold, life: i64, columns: &Columns, rows: usize) {
     }
 }
 
-/// A new file at its temporary place.
+/// Creates a file at its temporary path.
 fn begin(
     context: &Context,
     hours: Hours,

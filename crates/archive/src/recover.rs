@@ -1,4 +1,4 @@
-//! What a start finds: takes the lock, cuts torn tails, and counts what was lost.
+//! The recovery at a start: the lock is taken, torn tails are cut, and losses are counted.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
@@ -11,22 +11,22 @@ use barograph_stream::FileLock;
 use crate::log::{HEADER_BYTES, Kept, Mark, Marks, Newest};
 use crate::{ArchiveError, Disk, Layout, LogPart, Losses, Storage, open, swap};
 
-/// What the log segments of earlier runs hold.
+/// The content of the log segments of earlier runs.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
-    /// They, oldest first.
+    /// The segments, oldest first.
     pub kept: VecDeque<Kept>,
-    /// What they say was lost.
+    /// Losses that the segments record, and those of this start.
     pub losses: Losses,
-    /// What is lost with this start, and written nowhere yet.
+    /// Losses found at this start, which are not recorded anywhere yet.
     pub lost_now: Losses,
-    /// How far programs' rings were read.
+    /// The marks of programs' rings.
     pub marks: Marks,
-    /// The sequence of the next segment.
+    /// Sequence of the next segment.
     pub next: u64,
 }
 
-/// Makes the directories and takes the lock.
+/// Creates the directories and takes the lock.
 pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<FileLock, ArchiveError> {
     for dir in [layout.node_dir(), layout.log_dir(), layout.tmp_dir()] {
         let made = storage.make_dir(&dir);
@@ -45,7 +45,8 @@ pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<FileLock,
     let Some(lock) = lock else {
         return Err(ArchiveError::Occupied { path });
     };
-    // A durable sample is in a file whose name must survive as well, and so must the directories'.
+    // A durable sample is in a file whose name must survive as well, and so must the names of its
+    // directories.
     let node_dir = layout.node_dir();
     let below_root = node_dir.ancestors().take_while(|dir| *dir != layout.root());
     for dir in below_root.chain([layout.root()]) {
@@ -55,7 +56,8 @@ pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<FileLock,
     Ok(lock)
 }
 
-/// Removes files that were being made when the last run ended. What waits for an exchange may count, and is the sweep's.
+/// Deletes files that were being written when the last run ended. A directory that waits for an
+/// exchange may hold files that count; the sweep handles it.
 pub(crate) fn empty_tmp(layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
     let dir = layout.tmp_dir();
     let left = storage.list(&dir);
@@ -67,7 +69,7 @@ pub(crate) fn empty_tmp(layout: &Layout, storage: &dyn Storage) -> Result<(), Ar
     Ok(())
 }
 
-/// Reads every segment beyond `sealed`, cuts what is torn, and removes those that are sealed.
+/// Reads every segment beyond `sealed`, cuts torn tails, and deletes the segments that are sealed.
 pub(crate) fn logs(
     layout: &Layout,
     storage: &dyn Storage,
@@ -97,8 +99,8 @@ pub(crate) fn logs(
     Ok(found)
 }
 
-/// How far programs' rings were read, by the log of an archive that cannot be written now: of what of it can be read.
-/// Nothing is changed there.
+/// Returns the marks of programs' rings from the log of an archive that cannot be written at
+/// present, as far as it can be read. Nothing is changed there.
 pub fn marks_of(layout: &Layout) -> Vec<Mark> {
     let mut marks = Marks::default();
     for path in Disk.list(&layout.log_dir()).unwrap_or_default() {
@@ -134,8 +136,9 @@ impl Recovered {
             tracing::warn!(path = %path.display(), at = part.bytes(), torn, why, "a log segment's tail is cut");
             self.lost_now.torn_bytes += torn;
         }
-        // Cutting nothing off syncs: what programs' rings are not asked for again, and what the next segment says of
-        // this one, must be on disk.
+        // The file is cut even if nothing is torn, since that syncs it: the records that programs'
+        // rings are not read for again, and the length that the next segment states for this one,
+        // must be on disk.
         let cut = storage.truncate(path, part.bytes());
         cut.map_err(|source| io_error("cut", path, source))?;
         if part.has_marks() {
@@ -151,8 +154,8 @@ impl Recovered {
         Ok(())
     }
 
-    /// Counts what is missing of the newest segment by the record of it, and records what there is: from now on nobody
-    /// writes to the segments that were found.
+    /// Counts what is missing of the newest segment by its record, and records what there is: from
+    /// now on nobody writes to the segments that were found.
     fn check_newest(&mut self, layout: &Layout, storage: &dyn Storage, sealed: u64) {
         let told = Newest::read(layout).unwrap_or_else(|error| {
             tracing::error!("{error}");
@@ -164,7 +167,7 @@ impl Recovered {
         let there = self.kept.iter().find(|kept| kept.sequence == told.sequence);
         match there {
             Some(kept) => {
-                // What was cut off just now is counted already; what had been cut before is not.
+                // What was cut just now is already counted; what had been cut before is not.
                 let missing = told.bytes.saturating_sub(kept.bytes);
                 let missing = missing.saturating_sub(self.lost_now.torn_bytes);
                 self.lost_now.torn_bytes += missing;
@@ -177,14 +180,14 @@ impl Recovered {
             None => {}
         }
         let newest = self.kept.back().map_or(Newest::default(), Kept::newest);
-        // Where there is no room, the next segment is recorded when it is begun.
+        // If there is no room, the next segment is recorded when it is begun.
         if let Err(error) = newest.write(layout, storage) {
             tracing::warn!("{error}");
         }
     }
 
-    /// A file whose header is no header: one that was just being made goes, another is kept for
-    /// people to look at, under a name that nobody takes for a segment.
+    /// Handles a file whose header is invalid: one that was just being created is deleted, another
+    /// is kept for people to look at, under a name that is not taken for a segment.
     fn set_aside(
         &mut self,
         storage: &dyn Storage,
@@ -205,7 +208,7 @@ impl Recovered {
     }
 }
 
-/// The sequence in a segment's name.
+/// Returns the sequence in a segment's name.
 pub(crate) fn sequence_of(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?.strip_suffix(".log")?;
     let digits = name.len() >= 16 && name.bytes().all(|b| b.is_ascii_digit());

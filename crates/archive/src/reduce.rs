@@ -1,4 +1,4 @@
-//! Buckets of a view: from tiers where they fit, from samples where they do not.
+//! Buckets of a view: from tiers where they fit, from samples elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::{ArchiveError, Tier, View};
 /// Hours whose files are open together: enough for every thread to have a row group.
 const HOURS_AT_ONCE: usize = 32;
 
-/// What is wanted; see [`View::buckets`].
+/// The parameters of [`View::buckets`].
 pub(crate) struct Request<'a> {
     pub(crate) wanted: &'a [usize],
     pub(crate) span: Span,
     pub(crate) step_ns: i64,
     pub(crate) threads: usize,
     pub(crate) cancel: &'a AtomicBool,
-    /// Bounds the buckets in the making.
+    /// Bound of the buckets that are being built.
     pub(crate) budget: &'a Budget<'a>,
 }
 
-/// By place in the series of the view.
+/// Folds by place in the view's list of series.
 pub(crate) type Folds = BTreeMap<usize, Fold>;
 
 pub(crate) fn folds(view: &View, ask: &Request<'_>) -> Result<Folds, ArchiveError> {
@@ -49,7 +49,7 @@ pub(crate) fn folds(view: &View, ask: &Request<'_>) -> Result<Folds, ArchiveErro
         if wanted.is_empty() {
             continue;
         }
-        // What has no buckets in the tiers is made of samples.
+        // Series that have no buckets in the tiers are computed from samples.
         let in_tiers = |place: usize| Tier::Hour.holds(view.series()[place].descriptor.value_type);
         let (tiered, raw): (HashMap<_, _>, HashMap<_, _>) = wanted
             .iter()
@@ -59,7 +59,7 @@ pub(crate) fn folds(view: &View, ask: &Request<'_>) -> Result<Folds, ArchiveErro
         sealed(view, node, &raw, ask, 1, &mut folds)?;
         logs(node, &wanted, ask, &mut folds)?;
     }
-    // What is added to them comes after what the last section read.
+    // Later samples come after those that the last section read.
     folds.values_mut().for_each(|fold| fold.reach(ask.span));
     Ok(folds)
 }
@@ -86,11 +86,12 @@ fn sealed(
         .map(|span| span.from)
         .min()
     {
-        // Buckets do not tell what held when they end: in hours that go on in the log samples do.
+        // A bucket does not contain the value that held at its end: hours that continue in the log
+        // are read as samples.
         samples_from(hour_of(first).from, &mut sections);
     }
     for (span, level) in sections {
-        // What held at the ends of a section is read beside it.
+        // The values that held at the ends of a section are read beside it.
         for place in wanted.values() {
             if let Some(fold) = folds.get_mut(place) {
                 fold.forget_newest();
@@ -112,7 +113,7 @@ fn sealed(
     Ok(())
 }
 
-/// Folds what is open, in order.
+/// Folds the open files, in order.
 fn read(
     node: &Node,
     open: &[OpenSet],
@@ -122,7 +123,7 @@ fn read(
     folds: &mut Folds,
 ) -> Result<(), ArchiveError> {
     let mut parts: Vec<&ParquetPart> = Vec::new();
-    // What each part is not asked for: its set's first choice has it.
+    // For each file, the series that it is not read for: those that its set's first choice holds.
     let mut without: Vec<Option<Arc<Index>>> = Vec::new();
     let (beyond, open): (Vec<&OpenSet>, Vec<&OpenSet>) = open.iter().partition(|set| set.beyond);
     for set in open {
@@ -154,14 +155,15 @@ fn read(
         wanted.get(&series.id).copied().filter(|_| !elsewhere)
     };
     merge(folds, aggregate(&parts, &of, &request)?, ask.budget)?;
-    // What the view reads of the log as well is the newest.
+    // Files that also hold what the view reads from the log are the newest.
     for set in beyond {
         read_beyond(node, set, wanted, (span, reading), ask, folds)?;
     }
     Ok(())
 }
 
-/// Samples of a file that was merged, since the view was taken, with what the view reads from the log.
+/// Folds samples of a file that was merged after the view was taken with segments that the view
+/// reads from the log.
 fn read_beyond(
     node: &Node,
     set: &OpenSet,
@@ -192,7 +194,8 @@ fn read_beyond(
     Ok(())
 }
 
-/// Folds the log segments: a thread has one at a time, since each is read from its beginning on.
+/// Folds the log segments: each thread reads one at a time, since a segment is read from its
+/// beginning.
 fn logs(
     node: &Node,
     wanted: &HashMap<SeriesId, usize>,
@@ -244,12 +247,12 @@ fn read_log(
             Ok(())
         },
     )?;
-    // What is added to them comes after what the last section read.
+    // Later samples come after those that the last section read.
     folds.values_mut().for_each(|fold| fold.reach(ask.span));
     Ok(folds)
 }
 
-/// Adds samples of one life, those beside the span for what they say of it.
+/// Adds samples of one life; those outside the span show which values held in it.
 fn add(
     fold: &mut Fold,
     life: i64,
@@ -260,7 +263,7 @@ fn add(
     ask.budget.add(fold, columns.len(), add)
 }
 
-/// The hours that a span meets: what held at its ends is known from samples in them.
+/// Returns the hours that a span meets: samples in them show which values held at its ends.
 fn around(span: Span) -> Span {
     Span {
         from: hour_of(span.from).from,
@@ -268,7 +271,7 @@ fn around(span: Span) -> Span {
     }
 }
 
-/// Adds what came later.
+/// Merges folds with those of later samples.
 fn merge(folds: &mut Folds, later: Folds, budget: &Budget<'_>) -> Result<(), ArchiveError> {
     for (place, fold) in later {
         match folds.get_mut(&place) {
@@ -281,9 +284,9 @@ fn merge(folds: &mut Folds, later: Folds, budget: &Budget<'_>) -> Result<(), Arc
     Ok(())
 }
 
-/// The tier that is read of a set: the wanted one, else the coarsest that is finer, else, where retention
-/// has taken those, the finest that is coarser. Seconds are not there of every series: for the others the
-/// next.
+/// Chooses the tier that is read of a set: the wanted one, else the coarsest that is finer, else,
+/// if retention deleted those, the finest that is coarser. The tier of seconds does not hold every
+/// series: for the others the next tier is the second choice.
 fn choose(there: &dyn Fn(Tier) -> bool, level: Tier) -> (Tier, Option<Tier>) {
     let finer = Tier::ALL.into_iter().rev().filter(|tier| *tier <= level);
     let coarser = Tier::ALL.into_iter().filter(|tier| *tier > level);
@@ -294,8 +297,8 @@ fn choose(there: &dyn Fn(Tier) -> bool, level: Tier) -> (Tier, Option<Tier>) {
     }
 }
 
-/// The span in pieces, in order of time, each with the coarsest tier whose buckets fit into the step and do
-/// not cross its ends. Ends beyond what is known cut nothing.
+/// Splits the span into sections in order of time, each with the coarsest tier whose buckets fit
+/// into the step and do not cross the section's ends. Ends beyond the known samples cut nothing.
 fn sections(span: Span, known: Span, step_ns: i64) -> Vec<(Span, Tier)> {
     const HOUR_NS: i64 = crate::compose::HOUR_NS;
     let from = match span.from <= known.from {
@@ -318,7 +321,7 @@ fn sections(span: Span, known: Span, step_ns: i64) -> Vec<(Span, Tier)> {
     sections
 }
 
-/// From this time on, all that is read are samples.
+/// Makes the sections from this time on read samples only.
 fn samples_from(from: i64, sections: &mut Vec<(Span, Tier)>) {
     let ends = sections.first().zip(sections.last());
     let Some((first, to)) = ends.map(|((first, _), (last, _))| (first.from, last.to)) else {
@@ -334,7 +337,8 @@ fn samples_from(from: i64, sections: &mut Vec<(Span, Tier)>) {
     }
 }
 
-/// Whole buckets of the first tier, and what is left before and after them from the others.
+/// Appends whole buckets of the first tier, and the rest before and after them from the other
+/// tiers.
 fn cut(span: Span, tiers: &[Tier], sections: &mut Vec<(Span, Tier)>) {
     let Some((tier, finer)) = tiers.split_first() else {
         sections.push((span, Tier::Raw));

@@ -1,5 +1,5 @@
-//! What the readers of this process hold open although it was unlinked: a file takes its place on the disk until
-//! the last of them closes it, so the writer asks them to.
+//! The readers of this process that keep files open: an unlinked file takes space on the disk until
+//! the last reader closes it, so the writer asks them to.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A reader that keeps files open between reads.
 pub(crate) trait Release: Send + Sync {
-    /// Closes those that were unlinked, where that does not mean to wait.
+    /// Closes files that were unlinked, unless that would have to wait.
     fn release(&self);
 }
 
 static READERS: Mutex<Vec<Weak<dyn Release>>> = Mutex::new(Vec::new());
 
-/// Makes a reader known until it is dropped.
+/// Registers a reader until it is dropped.
 pub(crate) fn register(reader: &Arc<impl Release + 'static>) {
     let mut readers = READERS.lock().unwrap_or_else(PoisonError::into_inner);
     readers.retain(|reader| reader.strong_count() > 0);
@@ -21,9 +21,9 @@ pub(crate) fn register(reader: &Arc<impl Release + 'static>) {
     readers.push(reader);
 }
 
-/// Has every reader close what was unlinked. Views that are in use go on holding theirs.
+/// Makes every reader close its unlinked files. Views that are in use keep theirs.
 pub(crate) fn release() {
-    // Held meanwhile, so that two writers do not find each other's readers busy.
+    // The lock is held meanwhile, so that two writers do not find each other's readers busy.
     let readers = READERS.lock().unwrap_or_else(PoisonError::into_inner);
     for reader in readers.iter().filter_map(Weak::upgrade) {
         reader.release();

@@ -1,6 +1,6 @@
-//! What is let go, and when: by age, by size, and when the disk is full. Always whole files, the oldest
-//! first, by a commit and then an unlink. What is to be copied and is not yet does not go by its age: only by size
-//! or for a full disk, and then it is counted as shed.
+//! Retention: what is deleted and when, by age, by size, and when the disk is full. Whole files are
+//! deleted, the oldest first, by a commit and then an unlink. A file that is still to be copied is
+//! not deleted by age: only by size or for a full disk, and then it is counted as shed.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use crate::manifest::{Manifest, Part, PartKey};
 use crate::seal::{LogFile, Sealer};
 use crate::{ArchiveConfig, ArchiveError, KeepConfig, Losses, Tier, release};
 
-/// Longest wait for bytes that were let go to become free, before more goes.
+/// Longest wait for deleted bytes to become free, before more is deleted.
 const FREED_NS_MAX: i64 = 120 * NS_PER_S;
 
 impl KeepConfig {
-    /// For how long a tier is kept, in ns.
+    /// Returns how long a tier is kept, in ns.
     pub fn of(&self, tier: Tier) -> i64 {
         match tier {
             Tier::Raw => self.raw_ns,
@@ -28,8 +28,8 @@ impl KeepConfig {
 }
 
 impl Sealer {
-    /// Lets go what is too old, too much, or in the way of `extra_bytes` more on the file system. How many
-    /// files went.
+    /// Deletes what is too old, too much, or in the way of `extra_bytes` more on the file system.
+    /// Returns how many files were deleted.
     pub(crate) fn retain(&mut self, extra_bytes: u64) -> Result<usize, ArchiveError> {
         let logs = self.logs(u64::MAX)?;
         let spans = self.manifest.parts.values().map(|part| part.span);
@@ -49,8 +49,9 @@ impl Sealer {
         let logs = victims.logs.iter().map(|log| log.path.clone());
         let paths: Vec<_> = parts.chain(logs).collect();
         match self.commit(next.clone()) {
-            // Not even a manifest fits. A manifest whose files are gone is mended at a start, so here, and
-            // only here, the files go first; what is left counts from now on, and is written when it can be.
+            // There is no room even for a manifest. A start repairs a manifest whose files are
+            // gone, so here, and only here, the files go first; the new manifest counts from now
+            // on, and is written when it can be.
             Err(error) if error.is_full() => {
                 self.let_go(paths, victims.bytes());
                 self.manifest = next;
@@ -68,7 +69,8 @@ impl Sealer {
         Ok(victims.parts.len() + victims.logs.len())
     }
 
-    /// Of bytes that are missing on the file system, what this archive is to let go; with what guests have too much.
+    /// Returns how many of the bytes that are missing on the file system this archive is to delete,
+    /// or its part of what guests have too much, whichever is more.
     fn short(&self, missing: u64) -> u64 {
         let now_ns = self.clock.monotonic_ns();
         let is_to_give = missing > 0 && self.place.is_to_give(now_ns);
@@ -77,7 +79,8 @@ impl Sealer {
         given.max(self.place.beyond(bytes_max, now_ns))
     }
 
-    /// What of this archive could go: not what is still written to.
+    /// Tells the neighbours how much this archive could delete: all but the segments that are still
+    /// written.
     fn tell_neighbours(&self, logs: &[LogFile]) {
         let logs = logs.iter().filter(|log| log.sequence <= self.due);
         let logs = logs.fold(0u64, |sum, log| sum.saturating_add(log.bytes));
@@ -89,12 +92,13 @@ impl Sealer {
         self.unlink(paths);
         release::release();
         self.freed.add(bytes, self.clock.monotonic_ns());
-        // What became free at once is waited for no longer. Without this look it is at the next.
+        // Bytes that became free at once are not waited for any longer. If this check fails, the
+        // next one finds it.
         let _ = self.free_bytes(0);
         self.place.tell(self.manifest.bytes(), self.freed.bytes);
     }
 
-    /// Bytes that are free, or will be when everybody has closed what was let go.
+    /// Returns the bytes that are free, or will be when everybody has closed the deleted files.
     fn free_bytes(&mut self, needed: u64) -> Result<u64, ArchiveError> {
         let mut look = || {
             let root = self.context.layout.root();
@@ -108,20 +112,21 @@ impl Sealer {
         if free >= needed {
             return Ok(free);
         }
-        // Log segments that were sealed may be held as well.
+        // Sealed log segments may be held open as well.
         release::release();
         look()
     }
 
-    /// What is too old, too much, or in the way of `short` bytes. Nothing goes by its age where the time is
-    /// not known, or that is to be copied first.
+    /// Chooses what is too old, too much, or in the way of `short` bytes. Nothing is chosen by age
+    /// if the time is unknown; neither are files that must be copied first.
     fn victims(&self, logs: &[LogFile], short: u64, now: Option<i64>) -> Victims {
         let config = &self.context.config;
         let used = self.manifest.bytes() + logs.iter().map(|log| log.bytes).sum::<u64>();
         let mut excess = used.saturating_sub(config.bytes_max).max(short);
         let mut parts: Vec<(PartKey, Part)> =
             self.manifest.parts.iter().map(|(k, p)| (*k, *p)).collect();
-        // A file is as old as its newest sample; of one hour, raw goes before what is made of it.
+        // A file is as old as its newest sample; within one hour, raw goes before the tiers that
+        // were made of it.
         parts.sort_by_key(|(key, part)| (part.span.to.div_euclid(HOUR_NS), key.tier, key.first));
         let aged = |(key, part): &(PartKey, Part)| {
             now.is_some_and(|now| is_old(config, *key, part.span, now)) && !self.waits_for_copy(key)
@@ -144,7 +149,7 @@ impl Sealer {
             gone.push((key, part));
         }
         let mut logs_gone = Vec::new();
-        // The last resort; what is still written to is not touched.
+        // Log segments are the last resort; those that are still written are not touched.
         for log in logs.iter().filter(|log| log.sequence <= self.due) {
             if excess == 0 {
                 break;
@@ -159,7 +164,8 @@ impl Sealer {
         }
     }
 
-    /// The time up to which history goes so that what is known of series keeps to its bound; `None` when it does.
+    /// Returns the time up to which history is deleted so that the descriptions of series keep to
+    /// their bound; `None` if they do.
     fn series_end(&self) -> Option<i64> {
         let series = self.manifest.series.values();
         let mut all: Vec<(i64, u64)> = series.map(|known| (known.span.to, known.bytes())).collect();
@@ -183,7 +189,8 @@ impl Sealer {
         end
     }
 
-    /// The manifest without them, and what is taken over from log segments so far.
+    /// Returns the manifest without the victims, and the losses taken over from log segments so
+    /// far.
     fn without(&self, victims: &Victims) -> (Manifest, Losses) {
         let (mut next, mut taken) = (self.manifest.clone(), self.taken.clone());
         next.losses.shed_samples += victims.shed;
@@ -204,7 +211,7 @@ impl Sealer {
             next.losses.shed_samples += log.rows();
             next.add_log(&log);
         }
-        // Series of which nothing is left are forgotten.
+        // Series that have nothing left are removed.
         let oldest = next.parts.values().map(|part| part.span.from).min();
         let oldest = oldest.unwrap_or(i64::MAX);
         next.series.retain(|_, known| known.span.to >= oldest);
@@ -218,7 +225,8 @@ impl Sealer {
         let layout = &self.context.layout;
         for (key, _) in &victims.parts {
             let path = key.path(layout);
-            // The hour, then the date; what is not empty stays, and an empty one harms nobody.
+            // The hour is removed, then the date; a directory that is not empty stays, and an empty
+            // one does no harm.
             for dir in path.ancestors().skip(1).take(2) {
                 let _ = self.context.storage.remove_dir(dir);
             }
@@ -228,15 +236,15 @@ impl Sealer {
 
 fn is_old(config: &ArchiveConfig, key: PartKey, span: Span, now: i64) -> bool {
     let keep_ns = config.keep.of(key.tier);
-    // The longest is for ever, whatever time samples say they are of.
+    // `i64::MAX` means for ever, whatever the times of the samples.
     keep_ns < i64::MAX && span.to < now.saturating_sub(keep_ns)
 }
 
-/// What goes.
+/// The files to delete.
 struct Victims {
     parts: Vec<(PartKey, Part)>,
     logs: Vec<LogFile>,
-    /// Samples that go before their time.
+    /// Number of samples that are deleted early.
     shed: u64,
 }
 
@@ -248,14 +256,14 @@ impl Victims {
     }
 }
 
-/// Bytes that were let go and are not free yet: somebody has the files open, or the file system takes its
-/// time. Whoever lets go more instead of waiting lets go everything.
+/// Bytes that were deleted and are not free yet: a reader has the files open, or the file system is
+/// slow. If more were deleted instead of waiting, everything would be deleted in the end.
 #[derive(Debug, Default)]
 pub(crate) struct Freed {
     bytes: u64,
-    /// What was free when it was last looked.
+    /// Free bytes at the last check.
     free: u64,
-    /// When it is given up, by the monotonic clock: then more must go.
+    /// Time at which the wait ends, by the monotonic clock: then more must be deleted.
     until_ns: i64,
 }
 
@@ -265,7 +273,7 @@ impl Freed {
         self.until_ns = now_ns.saturating_add(FREED_NS_MAX);
     }
 
-    /// What is still to become free, where `free` bytes are.
+    /// Returns the bytes that are still to become free, when `free` bytes are free.
     fn waiting(&mut self, free: u64, now_ns: i64) -> u64 {
         let risen = free.saturating_sub(self.free);
         self.free = free;

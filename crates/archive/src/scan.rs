@@ -1,4 +1,4 @@
-//! Samples of a view, one row group or run of log frames at a time.
+//! The samples of a view, read one row group or run of log frames at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use crate::{ArchiveError, Chunk, Tier, View};
 
 /// Bytes of a log segment that are read at a time.
 const LOG_BYTES: u64 = 8 << 20;
-/// Where there are more hours than this, after the clock was set about, stretches are of several.
+/// Most hours for which each stretch is of one hour. If there are more, after the clock was
+/// changed, stretches are of several hours.
 const STRETCHES_MAX: i64 = 128 << 10;
 
-/// The chunks of the files of a view.
+/// An iterator over the chunks of the files of a view.
 pub(crate) struct Scanner<'a> {
     view: &'a View,
     span: Span,
     cancel: &'a AtomicBool,
-    /// Wanted series of each node: their places in the view.
+    /// The wanted series of each node, with their places in the view.
     wanted: Vec<HashMap<SeriesId, usize>>,
     work: VecDeque<Work>,
     ready: VecDeque<Chunk>,
@@ -32,11 +33,11 @@ pub(crate) struct Scanner<'a> {
     failed: bool,
 }
 
-/// What is still to be read; the number is that of the node.
+/// Remaining work; the number is the index of the node.
 enum Work {
-    /// The sets of an hour: opened together, since a merge replaces them together.
+    /// The sets of an hour: they are opened together, since a merge replaces them together.
     Hour(usize, Sets),
-    /// A raw file: its row groups, last first.
+    /// A raw file and its row groups, last first.
     Part(usize, OpenPart, Vec<(usize, Vec<Piece>)>),
     /// A log segment, from this block on.
     Log(usize, Arc<LogPart>, usize),
@@ -83,7 +84,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Only what is in no Parquet file yet.
+    /// Returns a scanner of only the samples that are in no Parquet file yet.
     pub(crate) fn of_logs(
         view: &'a View,
         wanted: &[usize],
@@ -118,7 +119,7 @@ impl<'a> Scanner<'a> {
 
     fn begin(&mut self, at: usize, set: OpenSet) -> Result<(), ArchiveError> {
         for (tier, part) in set.parts {
-            // A coarser one stands for raw only where buckets are wanted.
+            // A coarser tier replaces raw only if buckets are wanted.
             if tier != Tier::Raw {
                 continue;
             }
@@ -222,7 +223,7 @@ impl Iterator for Scanner<'_> {
     }
 }
 
-/// The wanted series of a node, with their places in the view.
+/// Returns the wanted series of a node, with their places in the view.
 pub(crate) fn wanted_of(view: &View, node: &Node, wanted: &[usize]) -> HashMap<SeriesId, usize> {
     let series = wanted.iter().filter_map(|place| {
         let series = view.series().get(*place)?;
@@ -238,7 +239,7 @@ fn cut(columns: barograph_model::Columns, span: Span) -> barograph_model::Column
     }
 }
 
-/// See [`View::stretches`].
+/// Computes [`View::stretches`].
 pub(crate) fn stretches(view: &View, span: Span) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for node in &view.nodes {
@@ -252,7 +253,7 @@ pub(crate) fn stretches(view: &View, span: Span) -> Vec<Span> {
         let (from, to) = (times.clone().min(), times.max());
         spans.extend(from.zip(to).map(|(&from, &to)| Span { from, to }));
     }
-    // Without samples a span ends before it begins.
+    // A span without samples ends before it begins.
     spans.retain(|s| s.from <= s.to && s.meets(&span));
     spans.sort_by_key(|span| span.from);
     let mut runs: Vec<Span> = Vec::new();

@@ -1,9 +1,10 @@
-//! The sealer: the thread that turns log segments into Parquet, merges and lets go, one thing at a time
-//! and at low priority, so that the writer of the log waits for none of it. It says what is to be copied; the
-//! copier does it.
+//! The sealer: the thread that turns log segments into Parquet, merges files and deletes old ones,
+//! one thing at a time and at low priority, so that the writer of the log waits for none of it. It
+//! decides what is to be copied; the copier does it.
 //!
-//! Every change of what counts is one commit of the manifest: files are made and synced before it, and
-//! those that it replaces are unlinked after it. So a crash at any point leaves one or the other.
+//! Every change of what counts is one commit of the manifest: files are written and synced before
+//! it, and the files that they replace are unlinked after it. So a crash at any point leaves one or
+//! the other.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,64 +24,64 @@ use crate::neighbours::NeighbourPlace;
 use crate::retain::Freed;
 use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, sweep};
 
-/// Longest wait for an order before it is looked whether something else is to be done.
+/// Longest wait for an order before the sealer looks for other work.
 const TURN: Duration = Duration::from_secs(5);
-/// How much nicer than the rest of the process the thread is.
+/// Nice value of the thread, the lowest priority.
 pub(crate) const NICE: i32 = 19;
-/// Wait after a first failure, doubled after each further one…
+/// Wait after the first failure in ns; it doubles after each further one.
 const BACKOFF_NS: i64 = 5 * NS_PER_S;
-/// …up to this.
+/// Longest wait after a failure in ns.
 const BACKOFF_NS_MAX: i64 = 600 * NS_PER_S;
-/// What wakes the sealer.
+/// A message that wakes the sealer.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// The writer asks for something.
+    /// A request of the writer.
     Seal(Sealing),
-    /// The copier has done what it had to do.
+    /// The copier has finished its jobs.
     Copied,
 }
 
-/// What the writer asks of the sealer.
+/// A request of the writer to the sealer.
 #[derive(Debug)]
 pub(crate) struct Sealing {
-    /// The last segment to seal; all up to it are closed.
+    /// The last segment to seal; all segments up to it are closed.
     pub(crate) through: u64,
     /// Whether to merge the files of each hour afterwards.
     pub(crate) merge: bool,
-    /// Told how many files were replaced, when it is done.
+    /// Receives the number of replaced files when the request is done.
     pub(crate) reply: Option<SyncSender<Result<usize, ArchiveError>>>,
 }
 
-/// What the sealer says of itself; the writer's status is made of it.
+/// Status of the sealer; the writer's status contains it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SealStatus {
-    /// Segments up to here are sealed.
+    /// Segments up to this one are sealed.
     pub(crate) through: u64,
     /// Bytes of the Parquet files.
     pub(crate) bytes: u64,
-    /// How many there are.
+    /// Number of Parquet files.
     pub(crate) files: u64,
-    /// Time of the oldest sample in them, ns since the epoch; 0 when there is none.
+    /// Time of the oldest sample in these files, in ns since the epoch; 0 if there is none.
     pub(crate) oldest_ts: i64,
-    /// What the manifest said at the start, and what the sealer itself lost since: not what it took
-    /// over from log segments, which the writer has counted.
+    /// The losses in the manifest at the start, and what the sealer itself lost since: without the
+    /// losses taken over from log segments, which the writer has counted.
     pub(crate) losses: Losses,
-    /// Files that wait to be copied to the object store.
+    /// Number of files that wait to be copied to the object store.
     pub(crate) waiting_copies: u64,
-    /// Copies that wait to be removed from it.
+    /// Number of copies that wait to be deleted from it.
     pub(crate) stale_copies: u64,
-    /// Why nothing is sealed just now; empty when all is well.
+    /// Why nothing is sealed at present; empty if all is well.
     pub(crate) trouble: String,
-    /// Why nothing is copied to the object store just now; empty when all is well.
+    /// Why nothing is copied to the object store at present; empty if all is well.
     pub(crate) copy_trouble: String,
 }
 
-/// What the sealer works with.
+/// Settings and file access of the sealer.
 pub(crate) struct Context {
     pub(crate) config: ArchiveConfig,
     pub(crate) layout: Layout,
     pub(crate) storage: Arc<dyn Storage>,
-    /// Set when the writer ends: what is being made is given up.
+    /// Set when the writer ends: unfinished files are abandoned.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -99,9 +100,9 @@ impl Context {
     }
 }
 
-/// The sealer's thread: serves requests until the writer has gone.
+/// The body of the sealer's thread: serves requests until the writer is gone.
 pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
-    // Without it sealing would only be less polite.
+    // If the priority cannot be lowered, sealing only competes more with other work.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut more = true;
     loop {
@@ -115,19 +116,19 @@ pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
     }
 }
 
-/// The one that changes the manifest.
+/// The sealer: only it changes the manifest.
 pub(crate) struct Sealer {
     pub(crate) context: Context,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) manifest: Manifest,
-    /// What was lost according to log segments that were sealed since the start.
+    /// Losses in log segments that were sealed since the start.
     pub(crate) taken: Losses,
     shared: Arc<Mutex<SealStatus>>,
-    /// The copier's side; `None` where nothing is copied.
+    /// The queue to the copier; `None` if nothing is copied.
     pub(crate) errands: Option<Arc<Errands>>,
-    /// Copies that the manifest does not know yet.
+    /// Copies that are made but not in the manifest yet.
     pub(crate) copied: BTreeSet<PartKey>,
-    /// Copies that are removed, which the manifest does not know yet.
+    /// Copies that are deleted but still in the manifest.
     pub(crate) removed: BTreeSet<PartKey>,
     /// The file whose copy failed last.
     pub(crate) copy_tried: Option<PartKey>,
@@ -135,17 +136,17 @@ pub(crate) struct Sealer {
     pub(crate) removal_tried: Option<PartKey>,
     /// The last log segment that may be sealed.
     pub(crate) due: u64,
-    /// Whether the manifest on disk may be another than ours, after a failed commit.
+    /// Whether the manifest on disk may differ from ours, after a failed commit.
     pub(crate) unsure: bool,
-    /// Whether there may be files that the manifest does not know.
+    /// Whether there may be files that the manifest does not list.
     pub(crate) sweep_due: bool,
-    /// The newest samples of what was sealed last.
+    /// The newest samples of the previous sealing.
     newest: Newest,
-    /// By which time history is let go.
+    /// The time by which history is deleted.
     pub(crate) belief: Belief,
-    /// What was let go and still takes its place.
+    /// Bytes that were deleted and are not free yet.
     pub(crate) freed: Freed,
-    /// Among the archives that are written beside this one.
+    /// This archive's place among those that are written beside it.
     pub(crate) place: NeighbourPlace,
     work: Backoff,
     pub(crate) copying: Backoff,
@@ -189,7 +190,7 @@ impl Sealer {
         sealer
     }
 
-    /// Does what is asked, and says how it went.
+    /// Serves a request and sends the result.
     pub(crate) fn order(&mut self, order: Sealing) {
         self.due = self.due.max(order.through);
         let result = self.serve(order.merge);
@@ -197,7 +198,7 @@ impl Sealer {
         self.work.note(now, &result);
         self.tell();
         if let Some(reply) = order.reply {
-            // Who asked may have stopped waiting.
+            // The requester may have stopped waiting.
             let _ = reply.try_send(result);
         }
     }
@@ -209,7 +210,7 @@ impl Sealer {
         Ok(replaced)
     }
 
-    /// One piece of whatever else is to be done; whether there is more.
+    /// Does one piece of other work; returns whether there is more.
     pub(crate) fn turn(&mut self) -> bool {
         let now = self.clock.monotonic_ns();
         let mut more = false;
@@ -227,7 +228,7 @@ impl Sealer {
 
     fn chores(&mut self) -> Result<usize, ArchiveError> {
         match self.settle() {
-            // Without room for a manifest nothing can be done but to make some.
+            // If there is no room for a manifest, the only thing to do is to make some.
             Err(error) if error.is_full() => {
                 self.retain(0)?;
                 self.settle()?;
@@ -239,7 +240,7 @@ impl Sealer {
         self.merge_next()
     }
 
-    /// Seals what is due; a full disk sheds the oldest, once.
+    /// Seals the segments that are due; if the disk is full, old history is deleted once.
     fn seal_due(&mut self) -> Result<usize, ArchiveError> {
         loop {
             self.settle()?;
@@ -248,7 +249,7 @@ impl Sealer {
                 return Ok(0);
             };
             match self.seal(batch) {
-                // Parquet is smaller than the log that it is made of.
+                // Parquet files are smaller than the log that they are made of.
                 Err(error) if error.is_full() && self.retain(bytes(batch))? > 0 => {
                     self.seal(batch)?;
                 }
@@ -257,7 +258,8 @@ impl Sealer {
         }
     }
 
-    /// As many of the logs as are sealed at once: reading all of them several times is to stay cheap.
+    /// Returns as many of the logs as are sealed together: reading all of them several times must
+    /// stay cheap.
     fn batch<'a>(&self, logs: &'a [LogFile]) -> Option<&'a [LogFile]> {
         let mut sum = 0;
         let fits = |log: &&LogFile| {
@@ -269,7 +271,7 @@ impl Sealer {
     }
 
     fn seal(&mut self, batch: &[LogFile]) -> Result<(), ArchiveError> {
-        // Those that were let go to make room, perhaps with others after them, are done with.
+        // Segments that were just deleted to make room, perhaps with later ones, are not sealed.
         let through = self.manifest.sealed_through;
         let done = batch.partition_point(|file| file.sequence <= through);
         let batch = &batch[done..];
@@ -300,7 +302,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Makes the Parquet files of the sources; a source that turns out to be damaged is set aside, and the
+    /// Makes the Parquet files of the sources; a source that proves damaged is set aside, and the
     /// others are read again.
     pub(crate) fn compose_all<S: Source>(
         &mut self,
@@ -325,8 +327,8 @@ impl Sealer {
         }
     }
 
-    /// Renames a damaged file, so that it is read no more and can be looked at; any other error is
-    /// handed back.
+    /// Renames a damaged file, so that it is not read again and can be examined; any other error is
+    /// returned.
     pub(crate) fn set_aside(
         &self,
         path: &Path,
@@ -348,7 +350,8 @@ impl Sealer {
         Ok(())
     }
 
-    /// Renames what was made into place and commits; when that fails for certain, nothing is left of it.
+    /// Renames new files into place and commits; if that certainly failed, the new files are
+    /// deleted.
     pub(crate) fn put(&mut self, mut next: Manifest, made: &[Made]) -> Result<(), ArchiveError> {
         let mut sound = Ok(());
         for file in made {
@@ -356,7 +359,7 @@ impl Sealer {
                 sound = Err(format!("{:?} is there already", file.key));
             }
         }
-        // Before anything is renamed to where another file may be.
+        // The check comes before any rename, which could replace another file.
         if let Err(reason) = sound.and_then(|()| next.check_parts()) {
             self.unlink(made.iter().map(|file| file.tmp.clone()));
             return Err(self.unsound(reason));
@@ -375,7 +378,7 @@ impl Sealer {
         let mut dirs = BTreeSet::new();
         for file in made {
             let dir = file.path.parent().unwrap_or(Path::new("."));
-            // A new directory is an entry of the one above it, and so on up to the root.
+            // A new directory is an entry of its parent, and so on up to the root.
             let root = self.context.layout.root();
             dirs.extend(dir.ancestors().take_while(|dir| dir.starts_with(root)));
             storage
@@ -391,7 +394,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Puts `next` in force.
+    /// Puts `next` in force as the manifest.
     pub(crate) fn commit(&mut self, next: Manifest) -> Result<(), ArchiveError> {
         next.check_parts().map_err(|reason| self.unsound(reason))?;
         let (layout, storage) = (&self.context.layout, &*self.context.storage);
@@ -404,14 +407,14 @@ impl Sealer {
         Ok(())
     }
 
-    /// A manifest that no reader would take must not come into force.
+    /// Returns the error for a manifest that no reader would accept: it must not come into force.
     fn unsound(&self, reason: String) -> ArchiveError {
         let reason = format!("a change was refused, since afterwards {reason}");
         ArchiveError::corrupt(&self.context.layout.manifest(), reason, 0)
     }
 
-    /// After a commit of which is not known whether it came through: puts ours in force again before anything
-    /// is built on it. Then removes what does not belong to it.
+    /// After a commit whose result is unknown, puts our manifest in force again before anything is
+    /// built on it. Then deletes files that do not belong to it.
     pub(crate) fn settle(&mut self) -> Result<(), ArchiveError> {
         if self.unsure {
             self.commit(self.manifest.clone())?;
@@ -428,7 +431,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Unlinks what counts no more. What cannot be unlinked now is swept later.
+    /// Unlinks files that do not count any more. What cannot be unlinked now is swept later.
     pub(crate) fn unlink(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
         for path in paths {
             if self.context.storage.unlink(&path).is_err() {
@@ -437,7 +440,7 @@ impl Sealer {
         }
     }
 
-    /// The log segments that are not sealed, up to `through`.
+    /// Returns the log segments up to `through` that are not sealed.
     pub(crate) fn logs(&self, through: u64) -> Result<Vec<LogFile>, ArchiveError> {
         let mut logs = sweep::logs(&self.context.layout, &*self.context.storage)?;
         logs.retain(|log| (self.manifest.sealed_through + 1..=through).contains(&log.sequence));
@@ -480,7 +483,7 @@ fn status(manifest: &Manifest, taken: &Losses) -> SealStatus {
     }
 }
 
-/// A log segment's file.
+/// The file of a log segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogFile {
     pub(crate) sequence: u64,
@@ -488,19 +491,19 @@ pub(crate) struct LogFile {
     pub(crate) bytes: u64,
 }
 
-/// Bytes of the files together.
+/// Returns the bytes of all the files together.
 fn bytes(logs: &[LogFile]) -> u64 {
     logs.iter().map(|log| log.bytes).sum()
 }
 
-/// Where a damaged file is kept.
+/// Returns the path at which a damaged file is kept.
 pub(crate) fn bad(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".bad");
     name.into()
 }
 
-/// When something that failed is tried again, and what is said of it until then.
+/// The time at which a failed task is tried again, and the error until then.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -518,7 +521,8 @@ impl Backoff {
             Ok(_) => *self = Self::default(),
             Err(ArchiveError::Cancelled) => {}
             Err(error) => {
-                // Who fills a disk may leave room again at any time, and shedding makes some.
+                // Any program may free space on a full disk at any time, and deleting history makes
+                // some.
                 let doubled = if error.is_full() {
                     0
                 } else {

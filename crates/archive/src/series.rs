@@ -1,30 +1,31 @@
-//! A series as the archive knows it.
+//! The description of one archived series.
 
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, SeriesId, Span};
 
-/// Up to where a series is in the archive: of `life` every sample up to `number` that is not lost,
-/// and all earlier lives.
+/// The last archived sample of a series: every sample of `life` up to `number` that is not lost,
+/// and all earlier lives are in the archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Archived {
-    /// When the stream was registered (`Entry::created_ns` of its segment).
+    /// Time of the stream's registration, in ns since the epoch (`Entry::created_ns` of its
+    /// segment).
     pub life: i64,
-    /// The last sample's number within that life, from 1.
+    /// Number of the last sample in that life, from 1.
     pub number: u64,
 }
 
-/// One series.
+/// One series of an archive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Where it was measured.
+    /// Name of the node that measured it.
     pub node: Arc<str>,
-    /// Its identity.
+    /// Identity of the series: the hash of its descriptor.
     pub id: SeriesId,
-    /// What it is.
+    /// Descriptor of its stream.
     pub descriptor: Arc<Descriptor>,
-    /// The times of what is archived of it, at any tier.
+    /// Times of all its archived samples and buckets, at any tier.
     pub known: Span,
-    /// Up to where it is archived; the default when a tier alone has it.
+    /// Its last archived sample; the default if only a tier has the series.
     pub archived: Archived,
 }

@@ -1,5 +1,5 @@
-//! The Parquet files of an hour, opened so that each sample of it is read once: whatever was merged since the
-//! view was taken.
+//! The Parquet files of an hour, opened so that each sample is read once, whatever was merged since
+//! the view was taken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use crate::parquet::ParquetPart;
 use crate::snapshot::Node;
 use crate::{ArchiveError, Tier};
 
-/// How often the manifest is read again because files of it are gone.
+/// How often the manifest is read again because some of its files are gone.
 const LOOKS_MAX: usize = 16;
 
-/// The sets of one hour, in order: what one sealing made of it, or a merge.
+/// The sets of one hour, in order. A set is the files that one sealing or one merge made of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Sets {
-    /// Hours since the epoch.
+    /// The place of the files: the hour since the epoch.
     pub(crate) hour: i64,
     sets: Vec<BTreeMap<Tier, (PartKey, Part)>>,
 }
 
-/// The files of a set that were wanted and are there.
+/// The files of a set that were chosen and exist.
 pub(crate) struct OpenSet {
     pub(crate) parts: Vec<(Tier, Arc<ParquetPart>)>,
-    /// It holds log segments as well that the view reads as such.
+    /// Whether the set also holds log segments that the view reads as such.
     pub(crate) beyond: bool,
 }
 
-/// Which tiers are wanted of a set that has these: the first, and for the series that are not in it the
-/// second.
+/// A function that chooses tiers of a set, given which ones it has: the first, and a second one for
+/// the series that the first does not hold.
 pub(crate) type Choose<'a> = dyn Fn(&dyn Fn(Tier) -> bool) -> (Tier, Option<Tier>) + 'a;
 
 impl Sets {
-    /// The hours of a manifest, in the order in which their first samples were archived.
+    /// Returns the hours of a manifest, in the order in which their first samples were archived.
     pub(crate) fn of(manifest: &Manifest, wanted: &dyn Fn(&Self) -> bool) -> Vec<Self> {
         let mut hours: BTreeMap<i64, Self> = BTreeMap::new();
         for (key, part) in &manifest.parts {
@@ -52,7 +52,7 @@ impl Sets {
         hours
     }
 
-    /// Keys come in order: the files of a set are neighbours.
+    /// Adds a file. Keys come in order, so the files of a set are neighbours.
     fn add(&mut self, key: PartKey, part: Part) {
         let same = |set: &BTreeMap<Tier, (PartKey, Part)>| {
             set.values().any(|(other, _)| other.of(key.tier) == key)
@@ -70,19 +70,19 @@ impl Sets {
         keys.map(|(key, _)| key.first).min().unwrap_or(0)
     }
 
-    /// Whether there are samples within the span.
+    /// Whether the sets have samples within the span.
     pub(crate) fn has_raw(&self, span: Span) -> bool {
         let raw = self.sets.iter().filter_map(|set| set.get(&Tier::Raw));
         raw.into_iter().any(|(_, part)| part.span.meets(&span))
     }
 
-    /// The raw files.
+    /// Returns the keys of the raw files.
     pub(crate) fn raw(&self) -> impl Iterator<Item = PartKey> {
         let raw = self.sets.iter().filter_map(|set| set.get(&Tier::Raw));
         raw.map(|(key, _)| *key)
     }
 
-    /// Whether anything is within the span.
+    /// Whether any file of the sets meets the span.
     pub(crate) fn meets(&self, span: Span) -> bool {
         let parts = self.sets.iter().flat_map(|set| set.values());
         parts.into_iter().any(|(_, part)| part.span.meets(&span))
@@ -101,7 +101,7 @@ impl Sets {
         }
     }
 
-    /// Opens what took the place of files that are gone.
+    /// Opens the files that replaced files which are gone.
     fn open_newer(
         &self,
         node: &Node,
@@ -120,7 +120,7 @@ impl Sets {
                     newer.add(*key, *part);
                 }
             }
-            // What the newest manifest has and nobody can open was removed by other hands.
+            // A file that the newest manifest lists and nobody can open was deleted by hand.
             if let Some(open) = newer.try_open(node, handles, choose, look == LOOKS_MAX)? {
                 return Ok(open);
             }
@@ -128,7 +128,7 @@ impl Sets {
         Ok(Vec::new())
     }
 
-    /// `None` when a file is gone, unless such files are passed over.
+    /// Opens the chosen files; `None` if a file is gone, unless such files are skipped.
     fn try_open(
         &self,
         node: &Node,
@@ -143,7 +143,7 @@ impl Sets {
                 .values()
                 .any(|(key, _)| key.last > sealed.manifest.sealed_through);
             let (first, second) = match beyond {
-                // Only samples tell which are beyond.
+                // Only samples show which of them are beyond the sealed segments.
                 true => (Tier::Raw, None),
                 false => choose(&|tier| set.contains_key(&tier)),
             };
@@ -158,7 +158,7 @@ impl Sets {
                 };
                 let held = sealed.held.get(key).map(|held| &held.file);
                 match handles.open(&sealed.layout, *key, part, held) {
-                    // Means over time are those of the samples, as long as these are there.
+                    // Time-weighted means are computed from the samples as long as these exist.
                     Ok(part) if tier != Tier::Raw && part.is_of_samples() && has_raw => {
                         parts.clear();
                         wanted = vec![Tier::Raw];
@@ -176,7 +176,7 @@ impl Sets {
 }
 
 impl Node {
-    /// Takes away the samples that the view reads from the log.
+    /// Removes the samples that the view reads from the log.
     pub(crate) fn cut_beyond(&self, id: SeriesId, life: i64, columns: &mut Columns) {
         let known = self.sealed.manifest.series.get(&id);
         let archived = known.map(|known| known.archived).unwrap_or_default();

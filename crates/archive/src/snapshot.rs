@@ -1,8 +1,9 @@
-//! What is on disk of each node, followed cheaply: a manifest is read again when its file was replaced, a
-//! log segment where it has grown.
+//! The files of each node, followed cheaply: a manifest is read again if its file was replaced, a
+//! log segment if it has grown.
 //!
-//! It stands alone because it is the one place where a reader and the sealer race: the sealer replaces the
-//! manifest before it unlinks anything, so whoever finds the manifest unchanged afterwards has missed nothing.
+//! This module stands alone because here a reader and the sealer race: the sealer replaces the
+//! manifest before it unlinks anything, so a reader that finds the manifest unchanged afterwards
+//! has missed nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -21,12 +22,12 @@ use crate::manifest::{Known, Manifest, PartKey, add_series};
 use crate::sets::Sets;
 use crate::{ArchiveError, Archived, Disk, Layout, Series, open, release, sweep};
 
-/// How often a node is looked at again because the sealer was at work meanwhile.
+/// How often a node is read again because the sealer changed it meanwhile.
 pub(crate) const LOOKS_MAX: usize = 16;
-/// Files that a process has open besides those that it is to hold.
+/// Descriptors that a process needs besides those of the files that it holds.
 const OTHER_FILES: u64 = 1_024;
 
-/// What is known of one node between views.
+/// State of one node between views.
 #[derive(Debug)]
 pub(crate) struct Follower {
     layout: Layout,
@@ -35,13 +36,13 @@ pub(crate) struct Follower {
     held_max: usize,
     stamp: Option<Stamp>,
     sealed: Arc<Sealed>,
-    /// By sequence, as they are now; a growing one is copied for each view.
+    /// Log segments by sequence, as they are now; a growing one is copied for each view.
     logs: BTreeMap<u64, Arc<LogPart>>,
-    /// Segments that cannot be read, and why: nothing of them counts.
+    /// Segments that cannot be read, and why: none of their samples count.
     unreadable: BTreeMap<u64, String>,
 }
 
-/// What tells whether a file was replaced.
+/// Metadata that shows whether a file was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -49,9 +50,9 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-/// A manifest, and its newest files held open so that they can be read after they are unlinked. What is
-/// beyond is opened when it is read: a merge meanwhile is noticed and followed, but what retention has
-/// taken by then is gone.
+/// A manifest, and its newest files held open so that they can be read after they are unlinked.
+/// Other files are opened when they are read: a merge meanwhile is noticed and followed, but what
+/// retention has deleted by then is gone.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) layout: Layout,
@@ -64,9 +65,9 @@ pub(crate) struct Sealed {
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) sealed: Arc<Sealed>,
-    /// Segments that are not sealed, in order.
+    /// Log segments that are not sealed, in order.
     pub(crate) logs: Vec<Arc<LogPart>>,
-    /// Places in the series of the view.
+    /// Places of its series in the view's list.
     pub(crate) places: HashMap<SeriesId, usize>,
 }
 
@@ -75,7 +76,7 @@ impl Follower {
         Self::holding(layout, Places::of_process())
     }
 
-    /// Holds its files in these places.
+    /// Returns a follower that holds its files in these places.
     pub(crate) fn holding(layout: Layout, places: Arc<Places>) -> Self {
         let sealed = Sealed {
             layout: layout.clone(),
@@ -93,22 +94,24 @@ impl Follower {
         }
     }
 
-    /// Log segments that are not sealed and cannot be read, and why. The newest may just be being made.
+    /// Returns the log segments that are not sealed and cannot be read, and why. The newest may
+    /// just be being created.
     pub(crate) fn unreadable(&self) -> &BTreeMap<u64, String> {
         &self.unreadable
     }
 
-    /// Where it looks.
+    /// Returns the paths that it follows.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// It is one of so many nodes: from the next manifest on it holds no more than its share.
+    /// Sets how many nodes there are: from the next manifest on the follower holds no more files
+    /// than its share.
     pub(crate) fn share(&mut self, nodes: usize) {
         self.held_max = self.places.share(nodes);
     }
 
-    /// Looks what is new; whether anything is.
+    /// Reads what is new; returns whether anything is.
     pub(crate) fn follow(&mut self) -> Result<bool, ArchiveError> {
         let path = self.layout.manifest();
         let mut changed = false;
@@ -124,7 +127,7 @@ impl Follower {
                 return Ok(changed);
             }
         }
-        // The sealer cannot be that fast for long: somebody else writes here.
+        // The sealer cannot be that fast for long: another process writes here.
         Err(unsteady(&path))
     }
 
@@ -143,7 +146,7 @@ impl Follower {
         for key in newest.into_iter().rev().take(self.held_max) {
             let file = match self.sealed.held.get(key) {
                 Some(file) => Some(Arc::clone(file)),
-                // One that is gone was replaced, which the next look sees, or was removed by other hands.
+                // A missing file was replaced, which the next look detects, or was deleted by hand.
                 None => {
                     let open = || open::part(&self.layout, *key).ok();
                     self.places.hold(open).map(Arc::new)
@@ -182,8 +185,8 @@ impl Follower {
                     self.logs.insert(file.sequence, Arc::new(log));
                     changed = true;
                 }
-                // Its header is being written, or it is damaged, which the sealer says and counts; or it was
-                // sealed just now, which the manifest says.
+                // The header is being written, or it is damaged, which the sealer reports and
+                // counts; or the segment was sealed just now, which the manifest shows.
                 Err(ArchiveError::Corrupt { reason, .. }) => {
                     self.unreadable.insert(file.sequence, reason);
                 }
@@ -194,7 +197,8 @@ impl Follower {
         Ok(changed)
     }
 
-    /// The node as it is now; its series are added to `series`, where their places are not known yet.
+    /// Returns the node as it is now; its series are added to `series`, whose places are not known
+    /// yet.
     pub(crate) fn node(&self, series: &mut Vec<Series>) -> Node {
         let manifest = &self.sealed.manifest;
         let of_log = self.logs.values().next().map(|log| log.node());
@@ -230,8 +234,8 @@ impl Follower {
 }
 
 impl Node {
-    /// The same with every raw file of a span held open, however many; `None` when one was replaced since. One
-    /// that was removed by other hands is left out.
+    /// Returns the node with every raw file of a span held open, however many; `None` if one was
+    /// replaced since. A file that was deleted by hand is left out.
     pub(crate) fn holding(&self, span: Span) -> Result<Option<Self>, ArchiveError> {
         let layout = &self.sealed.layout;
         let mut manifest = self.sealed.manifest.clone();
@@ -257,7 +261,7 @@ impl Node {
             }
         }
         if !gone.is_empty() {
-            // Read after they were found to be gone: what replaced them is in it.
+            // The manifest is read after the files were missing, so it lists what replaced them.
             let now = Manifest::read(layout)?.unwrap_or_default();
             if gone.iter().any(|key| !now.parts.contains_key(key)) {
                 return Ok(None);
@@ -280,7 +284,7 @@ impl Node {
     }
 }
 
-/// Lets this process have so many more files open, as far as it may without asking anybody.
+/// Raises the limit of open files of this process, as far as it may without privilege.
 pub(crate) fn make_room(files: u64) {
     let limit = getrlimit(Resource::Nofile);
     let wanted = files.saturating_add(OTHER_FILES);
@@ -290,12 +294,12 @@ pub(crate) fn make_room(files: u64) {
             current: Some(wanted),
             ..limit
         };
-        // What it is good for says so when it is not enough.
+        // If the limit is not enough, opening the files fails with an error.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }
 
-/// What is read changes all the time.
+/// Returns the error for files that change all the time.
 pub(crate) fn unsteady(path: &Path) -> ArchiveError {
     ArchiveError::io("get a steady look at", path)(ErrorKind::ResourceBusy.into())
 }
@@ -309,7 +313,7 @@ fn too_many(files: usize, path: PathBuf) -> ArchiveError {
 }
 
 impl Stamp {
-    /// `None` where there is no file.
+    /// Returns the stamp of a file; `None` if it does not exist.
     fn of(path: &Path) -> Result<Option<Self>, ArchiveError> {
         match fs::metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -1,4 +1,4 @@
-//! What new files are made of: log segments, raw files, and a selection of either.
+//! The inputs of new files: log segments, raw files, and selections of either.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -43,11 +43,11 @@ impl Source for LogPart {
     }
 }
 
-/// A raw file; its units are the lives of its series.
+/// A raw file as a source; its units are the lives of its series.
 pub(crate) struct RawSource {
     part: Arc<ParquetPart>,
     index: Arc<Index>,
-    /// The first unit of each series.
+    /// Index of the first unit of each series.
     first: Vec<usize>,
 }
 
@@ -77,7 +77,7 @@ impl Source for RawSource {
                 descriptor: Arc::clone(&series.descriptor),
                 life: life.life,
                 rows: life.rows,
-                // Of all lives: each may have most of it.
+                // These are the bytes of all lives: each life may have most of them.
                 bytes: series.bytes,
                 span: series.span,
             })
@@ -111,10 +111,10 @@ impl Source for RawSource {
     }
 }
 
-/// Some units of a source, within a span.
+/// Some units of a source, limited to a span.
 pub(crate) struct Selected<S> {
     source: S,
-    /// Units of the source.
+    /// Indexes of the selected units in the source.
     units: Vec<usize>,
     span: Span,
 }
@@ -165,7 +165,7 @@ impl<S: Source> Source for Selected<S> {
     }
 }
 
-/// What both have; ends before it begins where that is nothing.
+/// Returns the intersection of two spans; if it is empty, the result ends before it begins.
 fn meet(a: Span, b: Span) -> Span {
     Span {
         from: a.from.max(b.from),

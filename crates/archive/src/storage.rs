@@ -1,4 +1,5 @@
-//! The file system as the writer uses it: a seam, so that tests can fail the n-th operation.
+//! The file-system operations of the writer: a seam, so that tests can make the n-th operation
+//! fail.
 //!
 //! Readers map and read files as any process does; they need no seam.
 
@@ -9,50 +10,52 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// Files: who may read the segment may read its history.
+/// Mode of files: whoever may read the segment may read its history.
 const FILE_MODE: u32 = 0o644;
-/// Directories.
+/// Mode of directories.
 const DIR_MODE: u32 = 0o755;
 
-/// What the writer does to the file system.
+/// The file-system operations that the writer uses.
 pub trait Storage: Send + Sync {
-    /// Makes a directory and those above it; one that is there is fine.
+    /// Creates a directory and its parents; an existing one is not an error.
     fn make_dir(&self, path: &Path) -> io::Result<()>;
-    /// Makes a new file; one that is there is an error.
+    /// Creates a new file; an existing one is an error.
     fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>>;
-    /// Writes `bytes` over the beginning of a small file, which is made where there is none.
+    /// Writes `bytes` over the beginning of a small file, which is created if it does not exist.
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts a file to `bytes`.
+    /// Cuts a file to `bytes` bytes and syncs it.
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()>;
-    /// Renames, replacing what is there.
+    /// Renames a file and replaces an existing one.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Gives a file a second name; one that is there is an error.
+    /// Gives a file a second name; an existing file of that name is an error.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Gives two directories each other's name, in one step.
+    /// Exchanges two directories in one step.
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;
-    /// Removes a file; one that is gone is fine.
+    /// Deletes a file; a missing one is not an error.
     fn unlink(&self, path: &Path) -> io::Result<()>;
-    /// Removes an empty directory; one that is gone or not empty is fine.
+    /// Deletes an empty directory; one that is missing or not empty is left alone without an error.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
-    /// Makes what was made, renamed or removed in a directory survive a power failure.
+    /// Syncs a directory: files that were created, renamed or deleted in it stay so after a power
+    /// failure.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// The names in a directory, sorted; none where there is no directory.
+    /// Returns the paths in a directory, sorted; none if the directory does not exist.
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
-    /// Bytes that this user can still write on the file system of `path`.
+    /// Returns how many bytes this user can still write on the file system of `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 }
 
-/// A file being written, from its beginning on.
+/// A file that is written from its beginning.
 pub trait OutFile: Send {
     /// Appends all of `bytes`.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was written survive a power failure.
+    /// Syncs the file: what was written survives a power failure.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts the file to `bytes` and goes on appending there: after a write that failed half way.
+    /// Cuts the file to `bytes` bytes, where the next write appends: used after a write that failed
+    /// half way.
     fn rewind(&mut self, bytes: u64) -> io::Result<()>;
 }
 
-/// The file system itself.
+/// The real file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk;
 

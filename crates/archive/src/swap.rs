@@ -1,12 +1,15 @@
-//! Files of an hour that are replaced in one step, also for programs that go by the names of files alone.
+//! Replacement of the files of an hour in one step, also for programs that only know the names of
+//! files.
 //!
-//! A merged file waits in a directory of its own, beside links to all that stays in its hour, and counts as soon as the manifest has
-//! it: our readers look for a file in both places ([`crate::open::part`]). Then this directory and the hour's are exchanged, so
-//! that whoever lists the hour sees what was there before or what is there now, and never both. What a crash leaves of
-//! that, the next start finishes. On file systems that cannot exchange directories, or cannot link files, the
-//! merged file is renamed to its place and the others are unlinked after it: there, both are seen for a moment.
+//! A merged file waits in a directory of its own, beside links to all files that stay in its hour,
+//! and counts as soon as the manifest lists it: our readers look for a file in both places
+//! ([`crate::open::part`]). Then this directory and that of the hour are exchanged, so that a
+//! program which lists the hour sees the files from before or from after, and never both. If a
+//! crash interrupts this, the next start finishes it. On file systems that cannot exchange
+//! directories, or cannot link files, the merged file is renamed to its place and the others are
+//! unlinked after it: there, both are visible for a moment.
 //!
-//! It stands alone because it is the only place where what counts is not where it belongs.
+//! This module stands alone because only here a file that counts is not at its place.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -18,16 +21,16 @@ use crate::layout::first_of_several;
 use crate::manifest::{Manifest, PartKey};
 use crate::{Layout, Storage, Tier};
 
-/// What names of these directories end with.
+/// Suffix of the names of these directories.
 const SUFFIX: &str = ".swap";
 
-/// Where files of a tier and hour wait: the directory that is exchanged for theirs.
+/// Returns the directory in which files of a tier and hour wait, and which is exchanged for theirs.
 pub(crate) fn dir(layout: &Layout, tier: Tier, hour: i64) -> PathBuf {
     let name = format!("{}-{hour}{SUFFIX}", tier.as_str());
     layout.tmp_dir().join(name)
 }
 
-/// Of such a directory, the tier and hour.
+/// Returns the tier and hour of such a directory.
 pub(crate) fn of_dir(path: &Path) -> Option<(Tier, i64)> {
     let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
     let (tier, hour) = name.split_once('-')?;
@@ -35,7 +38,8 @@ pub(crate) fn of_dir(path: &Path) -> Option<(Tier, i64)> {
     Some((tier, hour.parse().ok()?))
 }
 
-/// Makes the directories in which what was made is to wait, each with links to all files of its hour but those that are replaced.
+/// Creates the directories in which merged files wait, each with links to all files of its hour
+/// except those that are replaced.
 pub(crate) fn begin(
     storage: &dyn Storage,
     layout: &Layout,
@@ -46,11 +50,11 @@ pub(crate) fn begin(
     let mut dirs = Vec::new();
     for Made { key, .. } in made {
         if first_of_several(key.hour).is_some() {
-            // Their place is that of other hours too.
+            // The directory of several hours holds the files of other hours too.
             return Err(io::ErrorKind::Unsupported.into());
         }
         let dir = dir(layout, key.tier, key.hour);
-        // A link that is there is left of an exchange that failed: then the sweep comes first.
+        // An existing link is the rest of a failed exchange: then the sweep must run first.
         storage.make_dir(&dir)?;
         let place = layout.root().join(layout.partition(key.tier, key.hour));
         let files = storage.list(&place)?;
@@ -62,8 +66,8 @@ pub(crate) fn begin(
     Ok(dirs)
 }
 
-/// Puts the files that count and wait in `dir` where they belong, and removes it with what else of ours is in it. May be tried
-/// again whatever was done of it.
+/// Moves the files that count and wait in `dir` to their place, and deletes `dir` with the other
+/// files of ours in it. It may be tried again after any failure.
 pub(crate) fn finish(
     storage: &dyn Storage,
     layout: &Layout,
@@ -85,13 +89,13 @@ pub(crate) fn finish(
     if !waiting()?.is_empty() {
         storage.make_dir(place)?;
         storage.sync_dir(dir)?;
-        // Where it fails, or only says so, what still waits is renamed.
+        // If the exchange fails, or only claims to succeed, the files that still wait are renamed.
         let exchanged = storage.exchange(dir, place);
         for path in waiting()? {
             tracing::debug!(?exchanged, path = %path.display(), "directories are not exchanged");
             storage.rename(&path, &moved(&path, place))?;
         }
-        // On disk before anything is removed that it replaces.
+        // The merged files are on disk before the files that they replace are deleted.
         let date = place.parent().unwrap_or(place);
         for dir in [place, date, &layout.tmp_dir()] {
             storage.sync_dir(dir)?;
@@ -103,14 +107,14 @@ pub(crate) fn finish(
         if is_ours(&path) || there.contains(&back) {
             storage.unlink(&path)?;
         } else {
-            // Somebody put it there while the directories were exchanged.
+            // Another program put the file there while the directories were exchanged.
             storage.rename(&path, &back)?;
         }
     }
     storage.remove_dir(dir)
 }
 
-/// The path of a file of this name in another directory.
+/// Returns the path of a file of this name in another directory.
 fn moved(path: &Path, dir: &Path) -> PathBuf {
     path.file_name()
         .map_or_else(|| dir.to_owned(), |name| dir.join(name))

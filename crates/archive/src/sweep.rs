@@ -1,4 +1,4 @@
-//! A start: which manifest is in force, and what lies about that it does not know.
+//! The start of an archive: which manifest is in force, and which files it does not list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use crate::parquet::ParquetPart;
 use crate::seal::{Context, LogFile, bad};
 use crate::{ArchiveError, Archived, Layout, Storage, Tier, open, swap};
 
-/// Reads the manifest. One that is damaged is kept aside, and made anew from the files: nothing of them is
-/// lost but what the manifest alone knew (earlier losses, which copies are made).
+/// Reads the manifest. A damaged one is set aside and rebuilt from the files: only what the
+/// manifest alone knew is lost (earlier losses, which copies are made).
 pub(crate) fn start(
     layout: &Layout,
     node: &str,
@@ -46,13 +46,13 @@ pub(crate) fn start(
     }
 }
 
-/// The log segments of a node, in order.
+/// Returns the log segments of a node, in order.
 pub(crate) fn logs(layout: &Layout, storage: &dyn Storage) -> Result<Vec<LogFile>, ArchiveError> {
     let dir = layout.log_dir();
     let paths = storage.list(&dir).map_err(ArchiveError::io("list", &dir))?;
     let log = |path: PathBuf| {
         let sequence = path.file_stem()?.to_str()?.parse().ok()?;
-        // Only names that are exactly ours.
+        // Names that are not exactly ours are ignored.
         (layout.log(sequence) == path).then_some(())?;
         let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
         Some(LogFile {
@@ -64,8 +64,9 @@ pub(crate) fn logs(layout: &Layout, storage: &dyn Storage) -> Result<Vec<LogFile
     Ok(paths.into_iter().filter_map(log).collect())
 }
 
-/// Finishes exchanges, and removes what a crash or a failure left: files being made, log segments that are sealed, Parquet files
-/// that do not count. Takes from `manifest` the files that are gone; whether there were any.
+/// Finishes exchanges, and deletes what a crash or a failure left: unfinished files, log segments
+/// that are sealed, Parquet files that do not count. Removes missing files from `manifest`; returns
+/// whether there were any.
 pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, ArchiveError> {
     let (layout, storage) = (&context.layout, &*context.storage);
     open::check_ours(layout)?;
@@ -100,7 +101,7 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
         }
         unlink(&path)?;
         for dir in path.ancestors().skip(1).take(2) {
-            // It stays where it is not empty.
+            // A directory that is not empty stays.
             let _ = storage.remove_dir(dir);
         }
     }
@@ -123,7 +124,7 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
     Ok(changed)
 }
 
-/// A manifest from the files alone.
+/// Rebuilds a manifest from the files alone.
 pub(crate) fn rebuild(
     layout: &Layout,
     node: &str,
@@ -135,10 +136,10 @@ pub(crate) fn rebuild(
         .map(|log| log.sequence)
         .collect();
     let mut files = parquet_files(layout, storage)?;
-    // Log segments go after the commit of what was made of them: a file whose segments are all there was
-    // not, or needs not be, committed.
+    // Log segments are deleted after the commit of the file that was made of them: a file whose
+    // segments all still exist was not committed, or need not be.
     files.retain(|(_, key)| !(key.first..=key.last).all(|sequence| logs.contains(&sequence)));
-    // What was merged is within the one that it was merged into: that one first.
+    // A merged file covers the files that it was made of, so it comes first.
     files.sort_by_key(|(_, key)| (key.tier, key.hour, key.first, u64::MAX - key.last));
     let mut last: Option<PartKey> = None;
     for (path, key) in files {
@@ -161,7 +162,7 @@ pub(crate) fn rebuild(
     Ok(manifest)
 }
 
-/// Takes a file into a manifest by what its index says.
+/// Adds a file to a manifest by what its index contains.
 fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), ArchiveError> {
     let index = part.index()?;
     let about = &index.about;
@@ -169,7 +170,8 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
         let reason = "it is another file than its name says";
         return Err(ArchiveError::corrupt(part.path(), reason, 0));
     }
-    // Of a set, the raw file comes first: it knows times to the nanosecond, and a tier adds nothing.
+    // The raw file of a set comes first: its times are exact to the nanosecond, and a tier adds
+    // nothing.
     let raw = manifest.parts.get(&key.of(Tier::Raw)).copied();
     let span = raw.map_or(index.span(), |raw| raw.span);
     if span.from > span.to {
@@ -185,7 +187,7 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
     manifest.parts.insert(key, kept);
     manifest.sealed_through = manifest.sealed_through.max(key.last);
     for series in index.series.iter().filter(|_| raw.is_none()) {
-        // Tiers have no lives: what only they hold is archived without a number.
+        // Tiers have no lives: a series that only they hold is archived without a number.
         let lives = series.lives.iter().map(|life| Archived {
             life: life.life,
             number: life.last,
@@ -202,7 +204,7 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
     Ok(())
 }
 
-/// Every Parquet file of the node whose name is ours.
+/// Returns every Parquet file of the node that has one of our names.
 pub(crate) fn parquet_files(
     layout: &Layout,
     storage: &dyn Storage,
@@ -221,14 +223,14 @@ pub(crate) fn parquet_files(
     Ok(files)
 }
 
-/// The directories in which a node's files of a tier are.
+/// Returns the directories that contain a node's files of a tier.
 pub(crate) fn hour_dirs(
     layout: &Layout,
     tier: Tier,
     storage: &dyn Storage,
 ) -> Result<Vec<PathBuf>, ArchiveError> {
     let hour = layout.root().join(layout.partition(tier, 0));
-    // Above the hour and the date.
+    // The partition is of an hour; the node's directory is two levels up.
     let node = hour.ancestors().nth(2).unwrap_or(layout.root());
     let mut dirs = Vec::new();
     for date in list(storage, node)? {
@@ -237,9 +239,10 @@ pub(crate) fn hour_dirs(
     Ok(dirs)
 }
 
-/// What the name of a file says, when it is one of ours at its place.
+/// Returns the key in the name of a file, if it is one of ours at its place.
 fn key_of(layout: &Layout, tier: Tier, path: &Path) -> Option<PartKey> {
-    // First and last sequence; of a file that claims no hour, the first of those that it holds.
+    // The words are the first and the last sequence and, for a file of several hours, the first of
+    // its hours.
     let mut words = path.file_stem()?.to_str()?.splitn(3, '-');
     let (first, last) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let key = PartKey {
@@ -254,7 +257,7 @@ fn key_of(layout: &Layout, tier: Tier, path: &Path) -> Option<PartKey> {
     (key.path(layout) == path && key.first <= key.last).then_some(key)
 }
 
-/// The hour that the directories of a file claim, since the epoch.
+/// Returns the hour that a file's directories name, since the epoch.
 fn hour_of(path: &Path) -> Option<i64> {
     let mut dirs = path.ancestors().skip(1).map(|dir| dir.file_name());
     let hour = dirs.next()??.to_str()?.strip_prefix("hour=")?;
@@ -264,10 +267,10 @@ fn hour_of(path: &Path) -> Option<i64> {
     Some(midnight.as_second().div_euclid(3_600) + hour.parse::<i64>().ok()?)
 }
 
-/// What is in a directory; nothing where it is none.
+/// Returns the paths in a directory; none if there is no such directory.
 pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<PathBuf>, ArchiveError> {
     match storage.list(dir) {
-        // A file that is none of ours stands where a directory is expected.
+        // A file that is not ours stands where a directory is expected.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(Vec::new()),
         result => result.map_err(ArchiveError::io("list", dir)),
     }

@@ -2,15 +2,15 @@
 
 use barograph_model::{NS_PER_S, ValueType};
 
-/// Up to so many samples a second, raw is as small as buckets of seconds.
+/// Most samples per second for which a raw file is as small as one with buckets of a second.
 const SAMPLES_PER_SECOND_MAX: u64 = 2;
 
-/// How finely a Parquet file holds the past.
+/// The resolution of a Parquet file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
     /// Every sample.
     Raw,
-    /// Buckets of one second; only of series that have more than two samples a second.
+    /// Buckets of one second; only for series that have more than two samples per second.
     Second,
     /// Buckets of one minute.
     Minute,
@@ -19,10 +19,10 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// All, finest first.
+    /// All tiers, finest first.
     pub const ALL: [Self; 4] = [Self::Raw, Self::Second, Self::Minute, Self::Hour];
 
-    /// The name: of the directory, in the manifest and in configuration.
+    /// Returns the tier's name: in directories, in the manifest and in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -32,24 +32,25 @@ impl Tier {
         }
     }
 
-    /// The tier of this name.
+    /// Returns the tier of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tier| tier.as_str() == name)
     }
 
-    /// Whether a series with so many samples in so long has buckets of this tier: those of seconds must
-    /// be worth it.
+    /// Whether a series with so many samples in so many ns gets buckets of this tier: buckets of a
+    /// second are only made if they are smaller than the samples.
     pub fn takes(self, samples: u64, ns: i64) -> bool {
         let seconds = (ns.max(0) / NS_PER_S).max(1) as u64;
         self != Self::Second || samples > seconds.saturating_mul(SAMPLES_PER_SECOND_MAX)
     }
 
-    /// Whether series of this type have buckets in files: bytes, JSON and arrays are in raw files only.
+    /// Whether files of this tier hold series of this type: bytes, JSON and arrays are only in raw
+    /// files.
     pub fn holds(self, value_type: ValueType) -> bool {
         self == Self::Raw || value_type.is_number() || value_type == ValueType::Text
     }
 
-    /// The length of a bucket in ns; raw samples have none.
+    /// Length of a bucket in ns; `None` for raw samples.
     pub fn step_ns(self) -> Option<i64> {
         match self {
             Self::Raw => None,

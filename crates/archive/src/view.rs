@@ -1,4 +1,4 @@
-//! All of an archive at one moment, for readers in any process.
+//! The content of an archive at one moment, for readers in any process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,11 +16,12 @@ use crate::{ArchiveError, Layout, Losses, Series, Tier, open, reduce, release, s
 /// Most buckets of a reader that sets no bound of its own.
 const BUCKETS_MAX: usize = 8 << 20;
 
-/// An archive that is read. Keeps what it learned of files between views.
+/// An archive to read. It keeps what it learned about files between views.
 #[derive(Debug)]
 pub struct Archive {
     root: PathBuf,
-    /// Whose its directories must be, or root's; `None` where whoever reads it has named it.
+    /// The user who must own its directories, unless root does; `None` if the reader named the
+    /// archive.
     owner: Option<u32>,
     places: Arc<Places>,
     known: Arc<Mutex<KnownNodes>>,
@@ -28,9 +29,9 @@ pub struct Archive {
 
 #[derive(Debug, Default)]
 struct KnownNodes {
-    /// By the names of their directories.
+    /// Followers by the names of their directories.
     followers: BTreeMap<String, Follower>,
-    /// Those that cannot be read now.
+    /// The nodes that cannot be read at present.
     faults: Vec<NodeFault>,
     view: Option<Arc<View>>,
     handles: Arc<Handles>,
@@ -38,7 +39,7 @@ struct KnownNodes {
 
 impl release::Release for Mutex<KnownNodes> {
     fn release(&self) {
-        // Who holds it is about to look anew.
+        // A thread that holds the lock is about to look anew.
         let Ok(mut known) = self.try_lock() else {
             return;
         };
@@ -52,13 +53,13 @@ impl release::Release for Mutex<KnownNodes> {
 }
 
 impl Archive {
-    /// The archive at `root`, which need not be there yet. Whose it is does not matter: who names a directory means
-    /// it, and it may be a copy.
+    /// Opens the archive at `root`, which need not exist yet. Its owner does not matter: the caller
+    /// named the directory on purpose, and it may be a copy.
     pub fn open(root: impl Into<PathBuf>) -> Self {
         Self::holding(root, Places::of_process())
     }
 
-    /// Holds files open in these places.
+    /// Opens an archive that holds files open in these places.
     pub(crate) fn holding(root: impl Into<PathBuf>, places: Arc<Places>) -> Self {
         let known = Arc::default();
         release::register(&known);
@@ -71,9 +72,9 @@ impl Archive {
         }
     }
 
-    /// The archive that the agent of this user names: a node whose directories are neither that user's nor root's, or
-    /// that everybody may write to, is refused. Else whoever may name or fill a directory could put words into the
-    /// agent's mouth.
+    /// Opens the archive that the agent of this user names: a node whose directories belong neither
+    /// to that user nor to root, or that everybody may write to, is refused. Otherwise anybody who
+    /// may name or fill a directory could present its content as the agent's.
     pub fn of_user(root: impl Into<PathBuf>, user: u32) -> Self {
         Self {
             owner: Some(user),
@@ -81,14 +82,14 @@ impl Archive {
         }
     }
 
-    /// Its directory.
+    /// Returns its directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What it holds now. The same `Arc` as before when nothing has changed, which costs a few
-    /// `stat` calls. A node that cannot be read is left out, which the view says; an error is that of the
-    /// only node, or of the first where none can be read.
+    /// Returns the present content of the archive. If nothing has changed it is the same `Arc` as
+    /// before, which costs a few `stat` calls. A node that cannot be read is left out and listed in
+    /// the view; the result is an error only if no node can be read, and then that of the first.
     pub fn view(&self) -> Result<Arc<View>, ArchiveError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let layouts = Layout::nodes(&self.root);
@@ -146,9 +147,10 @@ impl Archive {
         }
     }
 
-    /// What it holds now, with all raw files of a span held open: whatever is merged, sealed or let go from
-    /// then on, the view has each sample of the span once. That takes a file descriptor each, for which this
-    /// process' own limit is raised as far as it may be; where that is not enough, the error says what to do.
+    /// Returns the present content of the archive with all raw files of a span held open: whatever
+    /// is merged, sealed or deleted from then on, the view has each sample of the span once. That
+    /// takes a file descriptor per file, for which the limit of this process is raised as far as
+    /// possible; if that is not enough, the error says what to do.
     pub(crate) fn view_held(&self, span: Span) -> Result<View, ArchiveError> {
         for _ in 0..LOOKS_MAX {
             let view = self.view()?;
@@ -168,44 +170,44 @@ impl Archive {
     }
 }
 
-/// What a part is.
+/// The kind of a file of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
     /// A log segment.
     Log,
     /// A Parquet file of this tier.
     Parquet(Tier),
-    /// Samples in memory: of tests.
+    /// Samples in memory, as tests have them.
     Memory,
 }
 
-/// A file of the archive, for people.
+/// A description of a file of the archive, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartInfo {
-    /// Where it was measured.
+    /// Name of the node that measured it.
     pub node: Arc<str>,
-    /// What it is.
+    /// Kind of the file.
     pub kind: PartKind,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Rows: samples, or buckets.
+    /// Number of samples or buckets.
     pub rows: u64,
-    /// Bytes.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// Times of the rows.
     pub span: Span,
-    /// Log segments that it holds, both included.
+    /// The first and the last log segment that it holds.
     pub sequences: (u64, u64),
-    /// Whether a copy is at the object store.
+    /// Whether the object store has a copy.
     pub copied: bool,
 }
 
-/// A node whose part of the archive cannot be read.
+/// A node whose archive cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFault {
-    /// The name of its directory.
+    /// Name of the node's directory.
     pub node: Arc<str>,
-    /// Its directory.
+    /// Path of the node's directory.
     pub path: PathBuf,
     /// Why it cannot be read, and what to do.
     pub reason: String,
@@ -214,24 +216,24 @@ pub struct NodeFault {
 /// Samples of one life of one series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
-    /// Index into [`View::series`].
+    /// Index of the series in [`View::series`].
     pub series: usize,
-    /// When the stream was registered.
+    /// Time of the stream's registration, in ns since the epoch.
     pub life: i64,
-    /// The samples.
+    /// The samples, by number.
     pub columns: Columns,
 }
 
-/// Chunks one by one, so that memory is that of a few row groups.
+/// An iterator over chunks, which needs only the memory of a few row groups.
 pub type Scan<'a> = Box<dyn Iterator<Item = Result<Chunk, ArchiveError>> + Send + 'a>;
 
-/// The archive at one moment. It holds its newest files open: when they are unlinked meanwhile, they go
-/// on being read. Older ones are opened when they are read; one that was merged by then is found where it
-/// went, and what retention took is gone.
+/// An archive at one moment. A view holds its newest files open, so they can still be read after
+/// they are unlinked. Older files are opened when they are read; one that was merged by then is
+/// found in the merged file, and what retention deleted is gone.
 #[derive(Debug)]
 pub struct View {
     series: Vec<Series>,
-    /// What a test put there, in order.
+    /// Chunks of a test, in order.
     pub(crate) memory: Vec<Chunk>,
     pub(crate) nodes: Vec<Node>,
     faults: Vec<NodeFault>,
@@ -239,8 +241,8 @@ pub struct View {
 }
 
 impl View {
-    /// An archive in memory, for tests of readers: the chunks in the order in which they were
-    /// archived.
+    /// Returns an archive in memory, for tests of readers; the chunks are in the order in which
+    /// they were archived.
     pub fn in_memory(series: Vec<Series>, chunks: Vec<Chunk>) -> Self {
         Self {
             series,
@@ -279,26 +281,26 @@ impl View {
         }
     }
 
-    /// Every series, by name, labels and node.
+    /// Returns every series, ordered by name, labels and node.
     pub fn series(&self) -> &[Series] {
         &self.series
     }
 
-    /// The disjoint stretches of time, oldest first, such that no sample of one lies in another: whoever
-    /// wants rows in order of time sorts one at a time. They end at full hours.
+    /// Returns disjoint stretches of time, oldest first, such that no sample of one lies in
+    /// another: to get rows in order of time, sort one stretch at a time. They end at full hours.
     pub fn stretches(&self, span: Span) -> Vec<Span> {
         scan::stretches(self, span)
     }
 
-    /// The samples of the wanted series (indexes into [`Self::series`], ascending) within the span,
-    /// each once: chunks of one series and life are in the order of their numbers, except where the
-    /// clock was set back to an hour that had passed.
+    /// Returns the samples of the wanted series (indexes into [`Self::series`], ascending) within
+    /// the span, each once. Chunks of one series and life are in the order of their numbers, except
+    /// where the clock was set back to an hour that had passed.
     pub fn scan<'a>(&'a self, wanted: &'a [usize], span: Span, cancel: &'a AtomicBool) -> Scan<'a> {
         let files = scan::Scanner::new(self, wanted, span, cancel);
         self.with_memory(files, wanted, span, cancel)
     }
 
-    /// What a test put there, before what is in files.
+    /// Returns chunks of a test before those of the files.
     fn with_memory<'a>(
         &'a self,
         files: scan::Scanner<'a>,
@@ -317,8 +319,8 @@ impl View {
         Box::new(memory.chain(files))
     }
 
-    /// As [`Self::scan`], only what no Parquet file of [`Self::parts`] has: what is in the log (and, in
-    /// tests, in memory).
+    /// As [`Self::scan`], but only samples that no Parquet file of [`Self::parts`] has: those in
+    /// the log (and, in tests, in memory).
     pub fn scan_log<'a>(
         &'a self,
         wanted: &'a [usize],
@@ -329,13 +331,14 @@ impl View {
         self.with_memory(logs, wanted, span, cancel)
     }
 
-    /// The wanted series by buckets of `step_ns` (starts are multiples of it), from the coarsest tier
-    /// whose buckets fit into the step and the span, raw where there is none; parts are read in parallel by at
-    /// most `threads`. Indexes into [`Self::series`] with what they have; a tier's last value is that
-    /// of its last part.
+    /// Returns the wanted series in buckets of `step_ns` (starts are multiples of it), from the
+    /// coarsest tier whose buckets fit into the step and the span, or from raw samples if there is
+    /// none; files are read in parallel by at most `threads` threads. The keys are indexes into
+    /// [`Self::series`]; the last value of a bucket from a tier is that of its last file.
     ///
-    /// Where retention has taken everything that is as fine as the step, coarser buckets stand for it: each
-    /// counts as a whole in the bucket in which it begins, and the buckets until its end are missing.
+    /// Where retention has deleted everything as fine as the step, coarser buckets are used: each
+    /// counts as a whole in the bucket in which it begins, and the buckets until its end are
+    /// missing.
     ///
     /// More than 8 Mi buckets are an error.
     pub fn buckets(
@@ -354,7 +357,8 @@ impl View {
         Ok(buckets.filter(|(_, buckets)| !buckets.is_empty()).collect())
     }
 
-    /// The same in the making; more than there is room for are an error, as soon as there are.
+    /// As [`Self::buckets`], but returns the folds before they are finished. More buckets than the
+    /// budget has room for are an error, as soon as it is exceeded.
     #[doc(hidden)] // For `query`, as is the budget.
     pub fn folds_within(
         &self,
@@ -376,7 +380,7 @@ impl View {
         reduce::folds(self, &ask)
     }
 
-    /// What there is, for people.
+    /// Returns a description of every file, for people.
     pub fn parts(&self) -> Vec<PartInfo> {
         let mut parts = Vec::new();
         for node in &self.nodes {
@@ -405,12 +409,12 @@ impl View {
         parts
     }
 
-    /// The nodes that are left out, since they cannot be read.
+    /// Returns the nodes that are left out since they cannot be read.
     pub fn faults(&self) -> &[NodeFault] {
         &self.faults
     }
 
-    /// What was lost, by node.
+    /// Returns the losses of each node.
     pub fn losses(&self) -> Vec<(Arc<str>, Losses)> {
         let losses = self.nodes.iter().map(|node| {
             let mut losses = node.sealed.manifest.losses.clone();

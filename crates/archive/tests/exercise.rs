@@ -1,5 +1,5 @@
-//! A log segment, damaged in ways that its checksums do not show, and all that a reader does with it.
-//! The tests and the fuzz target share it.
+//! A log segment that is damaged in ways that its checksums do not show, and every operation of a
+//! reader on it. The tests and the fuzz target share it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use barograph_model::{
 const HEADER_BYTES: usize = 128;
 const FRAME_BYTES: usize = 32;
 
-/// A segment with a stream of every type, samples, losses and an end.
+/// Writes a segment with a stream of every type, samples, losses and an end.
 pub fn specimen(dir: &Path) -> PathBuf {
     let config = ArchiveConfig::new(dir, "n1");
     let clock = Arc::new(ManualClock::at(0));
@@ -54,13 +54,13 @@ fn entries() -> Vec<Entry> {
             entries.push(Entry::Sample(StreamKey(key), number, sample));
         }
     }
-    // One of no stream: a loss is a frame too.
+    // A sample of no stream: a loss is a frame too.
     entries.push(Entry::Sample(StreamKey(9), 1, Sample::measured(1, 1)));
     entries
 }
 
-/// Writes over a segment, in pieces of a place (three bytes), a length (one byte) and that many bytes,
-/// and makes the checksums hold again as far as frames can be told.
+/// Overwrites parts of a segment; each edit is an offset (three bytes), a length (one byte) and
+/// that many bytes. Then makes the checksums hold again as far as frames are recognised.
 pub fn overlay(mut file: Vec<u8>, mut edits: &[u8]) -> Vec<u8> {
     while let [a, b, c, length, rest @ ..] = edits {
         let at = u32::from_le_bytes([*a, *b, *c, 0]) as usize % file.len();
@@ -85,8 +85,8 @@ pub fn overlay(mut file: Vec<u8>, mut edits: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Opens, reads and follows it. What is read keeps to the rules, whatever the bytes are. Says how many
-/// samples there were.
+/// Opens, reads and follows a segment. Samples keep to the rules, whatever the bytes are. Returns
+/// how many samples there were.
 pub fn read_everything(path: &Path) -> u64 {
     let Ok(mut part) = LogPart::open(path) else {
         return 0;

@@ -1,5 +1,5 @@
-//! A manifest that lies under a checksum that holds, and all that a reader does with it.
-//! The tests and the fuzz target share it.
+//! A manifest with wrong content under a checksum that holds, and every operation of a reader on
+//! it. The tests and the fuzz target share it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use barograph_model::{
     Descriptor, Kind, Labels, ManualClock, Name, Sample, Span, StreamKey, Unit, ValueType,
 };
 
-/// Where the checksum's digits are in a manifest, and where what it is of begins.
+/// Offset of the checksum's digits in a manifest; `BODY_AT` is the offset of the bytes that it
+/// covers.
 const DIGITS_AT: usize = 13;
 const BODY_AT: usize = 23;
 
-/// An archive with a sealed hour, and a log segment.
+/// Makes an archive with a sealed hour, and a log segment.
 pub fn specimen(root: &Path) {
     let config = ArchiveConfig {
         free_bytes_min: 0,
@@ -43,7 +44,7 @@ pub fn specimen(root: &Path) {
     keeper.journal().submit(&mut vec![sample(4)]);
 }
 
-/// The manifest with these bytes at these places, and a checksum that holds.
+/// Returns the manifest with some bytes changed, and a checksum that holds.
 pub fn forge(whole: &[u8], changes: &[(u16, u8)]) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     let length = bytes.len() - BODY_AT;
@@ -55,7 +56,7 @@ pub fn forge(whole: &[u8], changes: &[(u16, u8)]) -> Vec<u8> {
     bytes
 }
 
-/// Reads all of an archive: an error or samples, and no panic.
+/// Reads a whole archive: the result is an error or samples, and no panic.
 pub fn read_everything(root: &Path) {
     let Ok(view) = Archive::open(root).view() else {
         return;

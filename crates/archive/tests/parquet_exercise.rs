@@ -1,4 +1,4 @@
-//! Reads a Parquet file in every way that the archive has: whatever is in it, nothing panics.
+//! Reads a Parquet file in every way that the archive has: whatever its bytes, nothing panics.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

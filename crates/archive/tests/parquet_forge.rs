@@ -1,14 +1,15 @@
-//! Parquet files that lie: bytes of the index and of pages are changed, and all checksums are made to hold.
+//! Forged Parquet files: bytes of the index and of pages are changed, and all checksums are made to
+//! hold.
 //!
-//! Written from archive-format.md alone; it shares no code with the reader. Used by the tests and by the
-//! fuzz target.
+//! The code is written from archive-format.md alone and shares nothing with the reader. It is used
+//! by the tests and by the fuzz target.
 
 const TAIL_BYTES: usize = 28;
-/// By the version of the index.
+/// Number of columns by the version of the index.
 const RAW_COLUMNS: [usize; 4] = [0, 11, 13, 13];
 const TIER_COLUMNS: usize = 13;
 
-/// Writes bytes at places (modulo the length) of the unpacked index and of the column chunks.
+/// Writes bytes at offsets (modulo the length) of the unpacked index and of the column chunks.
 pub fn forge(whole: &[u8], index: &[(u16, u8)], pages: &[(u16, u8)]) -> Vec<u8> {
     let word = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
     let footer_at = whole.len() - 8 - word(whole.len() - 8);
@@ -31,8 +32,9 @@ pub fn forge(whole: &[u8], index: &[(u16, u8)], pages: &[(u16, u8)]) -> Vec<u8> 
     file
 }
 
-/// The raw file of numbers and texts as version 1 of the index has it: without the columns of bytes and arrays,
-/// and without the bytes of each series. (The footer still tells of those columns; our reader does not read it.)
+/// Returns the raw file of numbers and texts in version 1 of the index: without the columns of
+/// bytes and arrays, and without the bytes of each series. (The footer still has those columns; our
+/// reader does not read it.)
 pub fn older(whole: &[u8]) -> Vec<u8> {
     let word = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
     let footer_at = whole.len() - 8 - word(whole.len() - 8);
@@ -88,13 +90,13 @@ pub fn older(whole: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Where the footer begins.
+/// Returns the offset of the footer.
 pub fn footer_at(whole: &[u8]) -> usize {
     let length = whole[whole.len() - 8..].first_chunk().unwrap();
     whole.len() - 8 - u32::from_le_bytes(*length) as usize
 }
 
-/// Makes the checksum of a footer hold; one whose key is not there stays as it is.
+/// Makes the checksum of a footer hold; one without its key stays as it is.
 pub fn reseal(footer: &mut [u8]) {
     let key = b"barograph.footer\x18\x08";
     let Some(at) = footer.windows(key.len()).rposition(|bytes| bytes == key) else {
@@ -106,7 +108,7 @@ pub fn reseal(footer: &mut [u8]) {
     footer[at..at + 8].copy_from_slice(crc.as_bytes());
 }
 
-/// The index and its tail.
+/// Appends the index and its tail.
 fn end(file: &mut Vec<u8>, plain: &[u8], version: usize) {
     let packed = zstd::bulk::compress(plain, 3).unwrap();
     let mut tail = Vec::new();
@@ -121,7 +123,7 @@ fn end(file: &mut Vec<u8>, plain: &[u8], version: usize) {
     file.extend(tail);
 }
 
-/// Puts the checksums of the column chunks into the index.
+/// Writes the checksums of the column chunks into the index.
 fn mend(plain: &mut [u8], file: &[u8], version: usize) {
     let mut at = 0;
     let node = varint(plain, &mut at);

@@ -1,7 +1,8 @@
-//! How many buckets may be in the making at once, over all threads that make them.
+//! The budget of buckets that are built at the same time, over all threads that build them.
 //!
-//! It stands alone because a step may be so short that every sample has a bucket of its own: then buckets
-//! are larger than what they are made of, and only their number bounds them.
+//! This module stands alone because a step may be so short that every sample has a bucket of its
+//! own: then buckets are larger than the samples that they are made of, and only their number
+//! bounds them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,25 +11,25 @@ use super::Fold;
 use super::number::Cell;
 use crate::ArchiveError;
 
-/// What a bucket counts for in bytes: itself while it is made, and its row of the finished columns. The
-/// texts themselves are shared by those that are equal.
+/// Bytes of a bucket: itself while it is built, and its row of the finished columns. Equal texts
+/// share their memory.
 pub const BUCKET_BYTES: usize = 2 * size_of::<Cell<Arc<str>>>();
 
-/// Buckets between two questions whether there is room for them.
+/// Buckets between two calls that check whether there is room for them.
 const ASKED_BUCKETS: usize = 1 << 14;
 
-/// A bound on buckets. It is looked at whenever a fold has made some thousand more: so many a thread may be ahead of it. What
-/// was taken is given back when it is dropped.
+/// A bound on buckets. It is checked whenever a fold has made some thousand more: each thread may
+/// exceed it by that many. What was taken is returned when the budget is dropped.
 pub struct Budget<'h> {
     used: Arc<AtomicUsize>,
     max: usize,
-    /// What one bucket counts for.
+    /// Weight of one bucket in the unit of `used`.
     each: usize,
-    /// What was taken of `used` here.
+    /// The part of `used` that this budget took.
     held: AtomicUsize,
-    /// Whether there is room for so many buckets.
+    /// A function that returns whether there is room for so many buckets.
     holds: Option<&'h (dyn Fn(usize) -> bool + Sync)>,
-    /// There was no room.
+    /// Whether that function found no room.
     is_refused: AtomicBool,
 }
 
@@ -42,24 +43,26 @@ impl std::fmt::Debug for Budget<'_> {
 }
 
 impl<'h> Budget<'h> {
-    /// At most so many buckets.
+    /// Returns a budget of at most so many buckets.
     pub fn of(buckets_max: usize) -> Self {
         Self::new(Arc::default(), buckets_max, 1)
     }
 
-    /// At most so many buckets, and as many as there is room for by what `holds` says of their number.
+    /// Returns a budget of at most so many buckets, which also asks `holds` whether there is room
+    /// for a number of buckets.
     pub fn asking(buckets_max: usize, holds: &'h (dyn Fn(usize) -> bool + Sync)) -> Self {
         let mut budget = Self::of(buckets_max);
         budget.holds = Some(holds);
         budget
     }
 
-    /// Whether it was room that was missing.
+    /// Whether the budget ended because `holds` found no room.
     pub fn is_refused(&self) -> bool {
         self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// As many as fit into what is left of so many bytes, of which `used` are taken, here and by others.
+    /// Returns a budget of as many buckets as fit into what is left of `bytes_max` bytes, of which
+    /// `used` are taken, here and by others.
     pub fn within(used: Arc<AtomicUsize>, bytes_max: usize) -> Self {
         Self::new(used, bytes_max, BUCKET_BYTES)
     }
@@ -75,7 +78,7 @@ impl<'h> Budget<'h> {
         }
     }
 
-    /// There were so many buckets, and now there are so many.
+    /// Changes the number of taken buckets from `before` to `after`.
     pub fn settle(&self, before: usize, after: usize) -> Result<(), ArchiveError> {
         if after <= before {
             let given = (before - after).saturating_mul(self.each);
@@ -90,7 +93,8 @@ impl<'h> Budget<'h> {
         if now > self.max {
             return Err(ArchiveError::TooManyBuckets);
         }
-        // Asked in steps, since buckets are small and many; and ahead, for there may be no further question.
+        // The call is made in steps, since buckets are small and many, and ahead, since there may
+        // be no further call.
         let steps = now / ASKED_BUCKETS;
         if let Some(holds) = self.holds
             && steps > used / ASKED_BUCKETS
@@ -102,7 +106,7 @@ impl<'h> Budget<'h> {
         Ok(())
     }
 
-    /// Lets a fold grow.
+    /// Runs a function that makes a fold grow, and takes the new buckets from the budget.
     pub(crate) fn grow(
         &self,
         fold: &mut Fold,
@@ -113,7 +117,8 @@ impl<'h> Budget<'h> {
         self.settle(before, fold.weight())
     }
 
-    /// Adds samples to a fold: `add` takes them from a row on, and gives the row to go on from.
+    /// Adds samples to a fold: `add` takes them from a row on, and returns the row to continue
+    /// from.
     pub fn add(
         &self,
         fold: &mut Fold,
@@ -127,7 +132,7 @@ impl<'h> Budget<'h> {
         Ok(())
     }
 
-    /// The newest sample of a fold held until this time, if it is of this life.
+    /// Counts the newest sample of a fold as held until this time, if it is of this life.
     pub fn hold_until(&self, fold: &mut Fold, life: i64, ts: i64) -> Result<(), ArchiveError> {
         let mut is_done = false;
         while !is_done {
@@ -136,7 +141,8 @@ impl<'h> Budget<'h> {
         Ok(())
     }
 
-    /// Adds to a fold what came after it; what held last held until its first sample.
+    /// Merges a fold of later samples into `fold`; the last value of `fold` held until the first
+    /// later sample.
     pub fn merge(&self, fold: &mut Fold, later: Fold) -> Result<(), ArchiveError> {
         fold.cut.span.to = fold.cut.span.to.max(later.cut.span.to);
         if let Some((life, ts)) = later.head() {

@@ -8,43 +8,45 @@ use std::sync::Arc;
 pub(super) struct Cell<T: Number> {
     pub start: i64,
     pub count: u64,
-    /// Those that are not NaN.
+    /// Number of samples that are not NaN.
     pub known: u64,
     pub sum: T::Sum,
-    /// For how long values that are not NaN held, in ns.
+    /// Time for which values that are not NaN held, in ns.
     pub held_ns: u64,
-    /// Each of them times the ns that it held.
+    /// Sum of these values, each times the ns that it held.
     pub area: f64,
     pub min: T,
     pub max: T,
     pub last: T,
 }
 
-/// What can be aggregated.
+/// A type of values that can be aggregated.
 pub(super) trait Number: Clone + std::fmt::Debug {
-    /// Holds the sum of any number of them.
+    /// The sum of any number of values.
     type Sum: Copy + std::fmt::Debug;
     const ZERO: Self::Sum;
-    /// The samples of one bucket, at least one, in order. Each held until the next; how long the last did is added later.
+    /// Returns the bucket of at least one sample, in order. Each value held until the next one; the
+    /// time of the last one is added later.
     fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self>;
-    /// What it counts for as long as it holds: itself, and what is no number nothing. `None` of NaN.
+    /// Returns the value's part in a mean over time: itself, 0 if it is not a number, `None` for
+    /// NaN.
     fn known(&self) -> Option<f64>;
-    /// Between the two; a mean of equal values is that value.
+    /// Limits a mean to the range of its values, so that a mean of equal values is that value.
     fn between(mean: f64, min: &Self, max: &Self) -> f64;
     fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     fn lesser(a: Self, b: Self) -> Self;
     fn greater(a: Self, b: Self) -> Self;
     fn mean(sum: Self::Sum, known: u64) -> f64;
-    /// The sum that has this mean.
+    /// Returns the sum that has this mean.
     fn sum(mean: f64, known: u64) -> Self::Sum;
-    /// Bytes that it holds beside itself.
+    /// Returns the bytes that the value owns outside of itself.
     fn bytes(&self) -> usize {
         0
     }
 }
 
 impl<T: Number> Cell<T> {
-    /// A value of before that held for so long; nothing of one that is not known.
+    /// Returns a bucket in which an earlier value held for `ns` ns; `None` for NaN.
     pub fn held(start: i64, ns: u64, value: &T) -> Option<Self> {
         let known = value.known()?;
         Some(Self {
@@ -60,12 +62,13 @@ impl<T: Number> Cell<T> {
         })
     }
 
-    /// The mean of the samples.
+    /// Returns the mean of the samples.
     pub fn sample_mean(&self) -> f64 {
         T::mean(self.sum, self.known)
     }
 
-    /// The mean over the time in which values held, or of the samples where that is not known.
+    /// Returns the mean over the time in which values held, or that of the samples if this time is
+    /// 0.
     pub fn mean(&self) -> f64 {
         if self.held_ns == 0 {
             return self.sample_mean();
@@ -73,9 +76,9 @@ impl<T: Number> Cell<T> {
         T::between(self.area / self.held_ns as f64, &self.min, &self.max)
     }
 
-    /// Adds what came after.
+    /// Merges a bucket of later samples.
     pub fn merge(&mut self, later: Self) {
-        // Counts of tiers are foreign.
+        // Counts of tiers are not trusted.
         self.count = self.count.saturating_add(later.count);
         self.known = self.known.saturating_add(later.known);
         self.sum = T::add(self.sum, later.sum);
@@ -87,16 +90,16 @@ impl<T: Number> Cell<T> {
     }
 }
 
-/// For how long all but the last of these held, in ns, and the sum of each times that. `known` gives what a value counts
-/// for, and a mask of its time: none of what is not known.
+/// Returns for how long all but the last of these values held, in ns, and the sum of each times
+/// that. `known` returns a value's part and a mask of its time, which is 0 for NaN.
 fn held<T>(ts: &[i64], values: &[T], known: impl Fn(&T) -> (f64, u64)) -> (u64, f64) {
     let (mut held_ns, mut area) = (0_u64, 0.0);
     for (pair, value) in ts.windows(2).zip(values) {
-        // Nothing where the clock was set back.
+        // The time is 0 where the clock was set back.
         let ns = pair[1].saturating_sub(pair[0]).max(0) as u64;
         let (value, mask) = known(value);
         held_ns = held_ns.saturating_add(ns & mask);
-        // An infinity that held for no time is none.
+        // Infinity times 0 would be NaN: a value that held for no time adds nothing.
         area += if ns > 0 { value * ns as f64 } else { 0.0 };
     }
     (held_ns, area)
@@ -139,7 +142,7 @@ impl Number for f64 {
     }
 
     fn between(mean: f64, min: &Self, max: &Self) -> f64 {
-        // Not `clamp`, which panics where the two are NaN.
+        // `clamp` would panic if the bounds are NaN.
         mean.max(*min).min(*max)
     }
 
@@ -147,7 +150,7 @@ impl Number for f64 {
         a + b
     }
 
-    /// Of two numbers; NaN only where both are.
+    /// Returns the lesser of two numbers; NaN only if both are NaN.
     fn lesser(a: Self, b: Self) -> Self {
         if b < a || a.is_nan() { b } else { a }
     }
@@ -250,7 +253,7 @@ impl<T: ?Sized + Debug> Number for Arc<T> {
 
     fn add((): (), (): ()) {}
 
-    /// The later: a text is neither small nor large, nor is any of these.
+    /// Returns the later value: texts, bytes, JSON and arrays have no order.
     fn lesser(_: Self, later: Self) -> Self {
         later
     }

@@ -1,4 +1,4 @@
-//! Many Parquet files to buckets: row group by row group, by several threads.
+//! Buckets of many Parquet files, read row group by row group by several threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,39 +12,41 @@ use crate::parquet::{
 };
 use crate::{ArchiveError, Tier};
 
-/// What is asked of the files.
+/// The parameters of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// Samples within it count; of tiers the buckets that start in it.
+    /// The span in which samples count, and in which buckets of tiers start.
     pub span: Span,
-    /// What is read: with samples before and after the span, which tell what held at its ends.
+    /// The span that is read: it includes samples before and after `span`, which show the values
+    /// that held at its ends.
     pub read: Span,
-    /// The length of a bucket: a multiple of those of the files.
+    /// Length of a bucket in ns: a multiple of those of the files.
     pub step_ns: i64,
-    /// Most threads.
+    /// Most threads that read.
     pub threads: usize,
-    /// Set by the asker who has gone away.
+    /// Set when the caller does not need the result any more.
     pub cancel: &'a AtomicBool,
-    /// Bounds the buckets.
+    /// Bound of the buckets.
     pub budget: &'a Budget<'a>,
 }
 
-/// A row group to be read.
+/// A row group to read.
 struct Unit<'a> {
     part: &'a ParquetPart,
     index: Arc<Index>,
     group: usize,
     pieces: Vec<Piece>,
-    /// For each piece, whose it is to be.
+    /// The key of each piece.
     keys: Vec<usize>,
 }
 
-/// What a row group gave: in order of the file, a key perhaps several times.
+/// The result of a row group: in the order of the file, perhaps with several folds for one key.
 type Done = Vec<(usize, Fold)>;
 
-/// The buckets of the wanted series of all parts, by the key that `wanted` gives them (index of the part, the
-/// series; the same key is for one series in several parts). Parts are in order: later ones have the
-/// last value. Both raw files and tiers may be among them; what is in both counts twice.
+/// Returns the buckets of the wanted series of all files, by the keys that `wanted` returns
+/// (arguments: the index of the file, and the series; one series in several files has one key).
+/// Files are in order: later ones have the last value. There may be both raw files and tiers; what
+/// is in both counts twice.
 pub fn aggregate(
     parts: &[&ParquetPart],
     wanted: &dyn Fn(usize, &IndexSeries) -> Option<usize>,
@@ -71,7 +73,7 @@ pub fn aggregate(
     };
     std::thread::scope(|scope| {
         for _ in 1..ask.threads.min(units.len()) {
-            // Where no thread can be had, those that are there do it all.
+            // If no thread can be started, the existing ones do all the work.
             let thread = std::thread::Builder::new().name("archive-read".into());
             if thread.spawn_scoped(scope, work).is_err() {
                 break;
@@ -88,14 +90,14 @@ pub fn aggregate(
     Ok(gathered.all)
 }
 
-/// What the row groups gave, one after the other: a bucket that several share is there once as soon as
-/// those before are done.
+/// The results of the row groups, merged in order: a bucket that several of them share becomes one
+/// as soon as the earlier ones are done.
 #[derive(Default)]
 struct Gathered {
     all: BTreeMap<usize, Fold>,
-    /// How many row groups are in `all`.
+    /// Number of row groups that are merged into `all`.
     through: usize,
-    /// Row groups that were read before one that comes first.
+    /// Row groups that were read before an earlier one.
     early: BTreeMap<usize, Done>,
 }
 
@@ -203,7 +205,7 @@ impl Unit<'_> {
         Ok(done)
     }
 
-    /// Where a piece goes.
+    /// Returns the fold to which a piece belongs.
     fn fold<'d>(
         &self,
         done: &'d mut Done,

@@ -1,7 +1,7 @@
-//! What the sampler handed over and the writer has not written yet.
+//! The batch: entries that the sampler handed over and the writer has not written yet.
 //!
-//! Samples wait in the form in which they will be written, which is half the size of what was
-//! submitted and holds no pointers: two of these buffers are swapped for ever and nothing is freed.
+//! Samples wait in the form in which they will be written, which is half the size of the entries
+//! and holds no pointers: two of these buffers are swapped for ever and nothing is freed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::format::{RECORD_BYTES, Record, Text, cut};
 use super::marks::Mark;
 use crate::{Declared, Losses};
 
-/// Buffers of less than this are never made smaller.
+/// Buffers smaller than this are never made smaller.
 const IDLE_BYTES: usize = 64 << 10;
 
 /// A stream that is archived.
@@ -23,45 +23,45 @@ pub(crate) struct Stream {
     pub id: SeriesId,
 }
 
-/// Where a record came from.
+/// The ring from which a record came.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
-    /// Which record.
+    /// Index of the record in the batch.
     record: u32,
-    /// Place of the ring among those of the batch.
+    /// Index of the ring in the batch.
     ring: u32,
-    /// Up to where the ring was read with it.
+    /// Position up to which the ring was read with this record.
     position: u64,
 }
 
 const ORIGIN_BYTES: usize = size_of::<Origin>();
 
-/// Entries in the order in which they came. Streams are named by handles, each of which is one
-/// stream for as long as anything of it waits.
+/// Entries in the order in which they came. Streams are named by handles; a handle means the same
+/// stream for as long as any entry of it waits.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub records: Vec<Record>,
     texts: Vec<u8>,
-    /// Of the records that were read from a ring, in their order.
+    /// The origins of records that were read from a ring, in their order.
     origins: Vec<Origin>,
-    /// Rings by their places, and the other way round.
+    /// Rings by index, and indexes by ring.
     rings: Vec<(Incarnation, u32)>,
     places: HashMap<(Incarnation, u32), u32>,
-    /// Streams that begin; before the records.
+    /// Streams that are registered; written before the records.
     pub declares: Vec<(u32, Arc<Stream>)>,
-    /// Streams that have ended; after the records.
+    /// Streams that have ended; applied after the records.
     pub retires: Vec<u32>,
-    /// Processes whose files are gone; after the records.
+    /// Processes whose files are gone; applied after the records.
     pub forgets: Vec<Incarnation>,
-    /// What was lost meanwhile.
+    /// Losses since the previous batch.
     pub losses: Losses,
-    /// Whether a durable sample is among them.
+    /// Whether a durable sample is in the batch.
     pub durable: bool,
-    /// The journal's position after the last of them.
+    /// The journal's position after the last entry.
     pub end: u64,
-    /// How many records are written; moves back when a sync fails.
+    /// Number of records that are written; it moves back if a sync fails.
     pub written: usize,
-    /// Whether the losses are.
+    /// Whether the losses are written.
     pub losses_written: bool,
 }
 
@@ -75,19 +75,20 @@ impl Batch {
             && self.losses.is_none()
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub fn bytes(&self) -> usize {
         let origins = self.origins.len() * ORIGIN_BYTES;
         self.records.len() * RECORD_BYTES + self.texts.len() + origins
     }
 
-    /// Bytes that a sample will take, read from a ring or not.
+    /// Returns the bytes that a sample will take, with or without a mark.
     pub fn cost(sample: &Sample, from: Option<Mark>) -> usize {
         let origin = from.map_or(0, |_| ORIGIN_BYTES);
         origin + RECORD_BYTES + sample.value.bytes().min(VALUE_BYTES_MAX)
     }
 
-    /// Adds a sample. A text that is too long for any stream is cut; other values are not that long.
+    /// Adds a sample. A text that is too long for any stream is cut; other values are never that
+    /// long.
     pub fn push(&mut self, stream: u32, number: u64, sample: &Sample) {
         let bits = match &sample.value {
             Value::Int(v) => *v as u64,
@@ -117,10 +118,10 @@ impl Batch {
         });
     }
 
-    /// Says how far a ring was read with the sample that was added last.
+    /// Sets how far a ring was read with the sample that was added last.
     pub fn mark(&mut self, from: Mark) {
         let ring = (from.incarnation, from.ring);
-        // Records come in runs of a ring.
+        // Records come in runs of one ring.
         let last = self.origins.last().map(|origin| origin.ring);
         let place = match last.filter(|place| self.rings[*place as usize] == ring) {
             Some(place) => place,
@@ -136,7 +137,7 @@ impl Batch {
         });
     }
 
-    /// Takes out the records that were read from a ring and of which `is_had` says so.
+    /// Removes the records that were read from a ring and for whose marks `is_had` is true.
     pub fn drop_records(&mut self, is_had: impl Fn(&Mark) -> bool) {
         let rings = &self.rings;
         let mark = |origin: &Origin| {
@@ -150,7 +151,7 @@ impl Batch {
         };
         let mut gone = self.origins.iter().filter(|origin| is_had(&mark(origin)));
         let mut next = gone.next().map(|origin| origin.record);
-        // Where each record goes that stays.
+        // The new index of each record that stays.
         let mut places = Vec::with_capacity(self.records.len());
         let mut kept = 0_u32;
         for record in 0..self.records.len() as u32 {
@@ -171,8 +172,8 @@ impl Batch {
         });
     }
 
-    /// How far each ring was read with the records from `from` to `to`, into `marks`: one for a ring, so not
-    /// more than there are records.
+    /// Writes into `marks` how far each ring was read with the records from `from` to `to`: one
+    /// mark for a ring, so not more than there are records.
     pub fn marks(&self, from: usize, to: usize, marks: &mut Vec<Mark>) {
         let before = |at| self.origins.partition_point(|o| (o.record as usize) < at);
         let origins = &self.origins[before(from)..before(to)];
@@ -194,14 +195,14 @@ impl Batch {
         }
     }
 
-    /// The bytes that a record of no number means.
+    /// Returns the bytes of a record that is not a number.
     pub fn text(&self, record: &Record) -> &[u8] {
         Text::from_bits(record.bits)
             .of(&self.texts)
             .expect("the text was put there with the record")
     }
 
-    /// Empties it. Buffers that were much too large become smaller, step by step.
+    /// Empties the batch. Buffers that are much too large shrink step by step.
     pub fn clear(&mut self) {
         let records = self.records.len();
         let texts = self.texts.len();

@@ -1,6 +1,6 @@
-//! What the frames of a segment say, taken in one by one.
+//! The contents of a segment, taken in frame by frame.
 //!
-//! A frame counts as a whole or not at all: what does not keep to the format changes nothing, and is
+//! A frame counts as a whole or not at all: a frame that breaks the format changes nothing, and is
 //! the end of the segment.
 
 use std::sync::Arc;
@@ -12,61 +12,62 @@ use super::format::{
 };
 use crate::Losses;
 
-/// Frames are skipped, and read again, in blocks of about this size.
+/// Size in bytes of a block of frames, approximately: frames are skipped, and read again, by
+/// blocks.
 pub(crate) const BLOCK_BYTES: u64 = 128 << 10;
 
 /// One series of one life in a log segment.
 #[derive(Clone, Debug)]
 pub struct LogSeries {
-    /// Its identity.
+    /// Identity of the series.
     pub id: SeriesId,
-    /// What it is.
+    /// Descriptor of the stream.
     pub descriptor: Arc<Descriptor>,
-    /// When it was registered.
+    /// Time of the stream's registration, in ns since the epoch.
     pub life: i64,
-    /// Samples that its ring holds.
+    /// Number of samples that its ring holds.
     pub depth: u32,
-    /// Its last number that was archived before this segment; 0 when there was none.
+    /// Number of its last sample that was archived before this segment; 0 if there is none.
     pub before: u64,
-    /// Its last number in this segment, or before.
+    /// Number of its last sample in this segment or before it.
     pub archived: u64,
-    /// Its samples in this segment.
+    /// Number of its samples in this segment.
     pub rows: u64,
     /// Bytes of their texts, JSON, bytes and arrays.
     pub bytes: u64,
-    /// Their times; `from > to` when there are none.
+    /// Times of its samples here; `from > to` if there are none.
     pub span: Span,
 }
 
-/// What was understood of a segment.
+/// The contents of a segment up to the last good frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents {
-    /// Where the last good frame ends.
+    /// Offset at which the last good frame ends.
     pub end: u64,
-    /// Whether that one says that nothing follows.
+    /// Whether that frame marks the end of the segment.
     pub closed: bool,
     pub series: Vec<LogSeries>,
     pub blocks: Vec<Block>,
     pub rows: u64,
     pub span: Span,
     pub losses: Losses,
-    /// Whether any frame has marks; they are read by who wants them.
+    /// Whether any frame has marks; they are read only on request.
     pub has_marks: bool,
-    /// Numbers to go back to when a frame turns out to be bad half way.
+    /// Numbers to restore if a frame proves bad half way.
     undo: Vec<(u32, u64)>,
 }
 
-/// Some frames that follow each other.
+/// Some consecutive frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub at: u64,
     pub bytes: u64,
-    /// Times of their samples.
+    /// Times of the samples in the block.
     pub span: Span,
 }
 
 impl Contents {
-    /// Of a segment that has nothing but its header.
+    /// Returns the contents of a segment that has only its header.
     pub fn new() -> Self {
         Self {
             end: HEADER_BYTES as u64,
@@ -81,7 +82,7 @@ impl Contents {
         }
     }
 
-    /// Takes in the frame at `at`, which has so many bytes in all.
+    /// Takes in the frame at offset `at`, which has `bytes` bytes in all.
     pub fn add(
         &mut self,
         at: u64,

@@ -1,7 +1,7 @@
 //! The bytes of a log segment: header, frames, declarations, records.
 //!
-//! Everything that is parsed here was written by another process or by a disk that failed: lengths
-//! are checked before use, and what does not keep to the format is refused, never guessed.
+//! All parsed bytes were written by another process or by a disk that failed: lengths are checked
+//! before use, and bytes that break the format are refused, never guessed.
 
 use std::sync::Arc;
 
@@ -15,28 +15,29 @@ use crate::Losses;
 
 /// The first bytes of every log segment.
 pub(crate) const MAGIC: [u8; 8] = *b"BAROLOG\0";
-/// What this version writes, and the newest that it reads. Segments of version 1 have texts of at most 126
-/// bytes, and no bytes, JSON or arrays.
+/// The version that is written, and the newest that is read. Segments of version 1 have texts of at
+/// most 126 bytes, and no bytes, JSON or arrays.
 pub(crate) const VERSION: u32 = 2;
-/// What a reader of the version may pass over: 1 has marks, 2 names the segment before.
+/// The minor version, whose additions a reader may ignore: 1 has marks, 2 names the previous
+/// segment.
 const VERSION_MINOR: u32 = 2;
-/// From this minor version on there is a record of the newest segment ([`super::Newest`]).
+/// First minor version with a record of the newest segment ([`super::Newest`]).
 const MINOR_WITH_RECORD: u32 = 2;
-/// Bytes of the file's header.
+/// Size of the file's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 128;
-/// Bytes of a frame's header.
+/// Size of a frame's header in bytes.
 pub(crate) const FRAME_BYTES: usize = 32;
-/// Bytes of one sample.
+/// Size of one sample in bytes.
 pub(crate) const RECORD_BYTES: usize = 32;
-/// Most samples, and most marks, of one frame: small enough that a reader skips finely, large enough that the
-/// header is nothing.
+/// Most samples, and most marks, of one frame: few enough that a reader can skip finely, many
+/// enough that the header costs almost nothing.
 pub(crate) const FRAME_RECORDS_MAX: usize = 2_048;
-/// Longest payload: a frame of as many short texts as it may have fits, or some of the longest values, and a mark
-/// for each of them.
+/// Longest payload in bytes: the greatest number of short texts fits, or some of the longest
+/// values, and a mark for each of them.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 512 << 10;
-/// What the samples of a payload may take: the rest is for marks.
+/// Most bytes of the samples of a payload: the rest is for marks.
 pub(crate) const SAMPLES_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - FRAME_RECORDS_MAX * MARK_BYTES;
-/// The highest number of a sample within its life, as in the segment.
+/// The highest number of a sample in its life, as in the shared-memory segment.
 pub(crate) const NUMBER_MAX: u64 = (1 << 48) - 1;
 
 const BEFORE_AT: usize = 32;
@@ -48,7 +49,7 @@ const HEADER_CRC_AT: usize = HEADER_BYTES - 4;
 const DECLARE_BYTES: usize = 48;
 const QUALITY_SHIFT: u32 = 48;
 
-/// The times of no samples: every union with it is the other.
+/// The empty span: its union with another span is the other one.
 pub(crate) const NO_SPAN: Span = Span {
     from: i64::MAX,
     to: i64::MIN,
@@ -59,7 +60,7 @@ pub(crate) fn is_empty(span: Span) -> bool {
     span.from > span.to
 }
 
-/// The smallest span that holds both.
+/// Returns the smallest span that holds both.
 pub(crate) fn union(a: Span, b: Span) -> Span {
     Span {
         from: a.from.min(b.from),
@@ -67,24 +68,25 @@ pub(crate) fn union(a: Span, b: Span) -> Span {
     }
 }
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub sequence: u64,
     pub created_ns: i64,
     pub node: String,
-    /// The segment before it that was not sealed when this one was begun; sequence 0: none, or not known.
+    /// The previous segment, if it was not sealed when this one was begun; sequence 0: none, or not
+    /// known.
     pub before: Newest,
-    /// Whether there is a record of the newest segment beside it.
+    /// Whether the writer keeps a record of the newest segment beside it.
     pub has_record: bool,
 }
 
-/// Why the first bytes of a file are not a header.
+/// The reason why the first bytes of a file are not a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HeaderFault {
-    /// Not ours, or damaged.
+    /// The file is not a log segment, or is damaged.
     Corrupt(&'static str),
-    /// Of a later version.
+    /// The file is of this later version.
     Newer(u32),
 }
 
@@ -112,7 +114,8 @@ impl Header {
         if bytes[..8] != MAGIC {
             return Err(HeaderFault::Corrupt("it is not a log segment"));
         }
-        // First: a damaged version is no later version, which all know by the same checksum.
+        // The checksum comes first: it is the same in all versions, so that a damaged version
+        // number is not taken for a later version.
         if crc32fast::hash(&bytes[..HEADER_CRC_AT]) != u32_at(bytes, HEADER_CRC_AT) {
             return Err(HeaderFault::Corrupt("its header's checksum does not hold"));
         }
@@ -139,17 +142,17 @@ impl Header {
     }
 }
 
-/// What a frame holds. Readers skip kinds that they do not know.
+/// Kinds of frames. Readers skip kinds that they do not know.
 pub(crate) mod kind {
-    /// Streams: index, identity, life, where they stand.
+    /// Declarations of streams: index, identity, life, last number so far.
     pub const DECLARE: u8 = 1;
-    /// Samples, then their texts.
+    /// Samples, their texts, and marks.
     pub const SAMPLES: u8 = 2;
-    /// What was lost since the last of these.
+    /// Losses since the previous frame of this kind.
     pub const LOSSES: u8 = 3;
-    /// The segment was closed in order: nothing follows.
+    /// The end: the segment was closed in order and nothing follows.
     pub const END: u8 = 4;
-    /// How far rings of programs were read, from earlier segments.
+    /// Marks of rings, repeated from earlier segments.
     pub const MARKS: u8 = 5;
 }
 
@@ -157,34 +160,35 @@ pub(crate) mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub kind: u8,
-    /// Marks at the end of a payload of samples.
+    /// Number of marks at the end of a payload of samples.
     pub marks: u16,
-    /// Samples, declarations, or marks where there is nothing else.
+    /// Number of samples or declarations; in a frame of marks alone, of marks.
     pub count: u32,
-    /// Times of the samples; [`NO_SPAN`] of other kinds.
+    /// Times of the samples; [`NO_SPAN`] for other kinds.
     pub span: Span,
 }
 
-/// What the bytes at some place of a segment are.
+/// The result of parsing the bytes at some offset of a segment.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Parsed<'a> {
-    /// A whole frame whose checksum holds: its header, its payload, its bytes in all.
+    /// A whole frame whose checksum holds: its header, its payload, its size in bytes.
     Whole(Frame, &'a [u8], usize),
-    /// The beginning of a frame that has this many bytes.
+    /// The beginning of a frame of at least this many bytes.
     Short(usize),
-    /// No frame.
+    /// The bytes are not a frame, for this reason.
     Bad(&'static str),
 }
 
 impl Frame {
-    /// Begins a frame at the end of `out`; its payload follows, then [`Self::finish`].
+    /// Begins a frame at the end of `out` and returns its offset; append the payload, then call
+    /// [`Self::finish`].
     pub fn begin(out: &mut Vec<u8>) -> usize {
         let at = out.len();
         out.resize(at + FRAME_BYTES, 0);
         at
     }
 
-    /// Ends the frame that was begun at `at`.
+    /// Completes the frame that was begun at `at`.
     pub fn finish(self, out: &mut Vec<u8>, at: usize) {
         let length = out.len() - at - FRAME_BYTES;
         pad(out);
@@ -199,7 +203,7 @@ impl Frame {
         out[at..at + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The frame at the beginning of `bytes`.
+    /// Parses the frame at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Parsed<'_> {
         if bytes.len() < FRAME_BYTES {
             return Parsed::Short(FRAME_BYTES);
@@ -231,13 +235,14 @@ impl Frame {
 /// One sample. In the file it is these fields in this order, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Record {
-    /// Which stream: in memory the writer's handle, in a file the index of its declaration.
+    /// The stream: in memory the writer's handle, in a file the index of its declaration.
     pub stream: u32,
     pub error: f32,
     pub ts: i64,
-    /// The value: an integer, the bits of a float, 0 or 1, or where its bytes are (see [`Text`]).
+    /// The value: an integer, the bits of a float, 0 or 1, or the place of its bytes (see
+    /// [`Text`]).
     pub bits: u64,
-    /// Number within the life, and above it the quality.
+    /// Number in the life, and the quality in the bits above it.
     pub meta: u64,
 }
 
@@ -283,7 +288,7 @@ impl Record {
     }
 }
 
-/// What a frame of samples has: records, their texts, and marks.
+/// The parts of a frame of samples: records, their texts, and marks.
 pub(crate) struct Samples<'a> {
     pub records: &'a [[u8; RECORD_BYTES]],
     pub texts: &'a [u8],
@@ -305,14 +310,15 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// The marks of a frame that has nothing else.
+/// Returns the marks of a frame of marks alone.
 pub(crate) fn only_marks(frame: Frame, payload: &[u8]) -> Option<&[[u8; MARK_BYTES]]> {
     let count = usize::try_from(frame.count).ok()?;
     (count <= FRAME_RECORDS_MAX).then_some(())?;
     Some(payload.get(..count * MARK_BYTES)?.as_chunks().0)
 }
 
-/// Where a text, JSON, bytes or an array is: its place behind the records of its frame, and its length above it.
+/// The place of a text, JSON, bytes or an array: the offset after the records of its frame, and
+/// above it the length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text {
     pub at: u32,
@@ -331,7 +337,7 @@ impl Text {
         }
     }
 
-    /// The bytes that are meant, where there are that many.
+    /// Returns the bytes; `None` if they reach beyond `texts`.
     pub fn of(self, texts: &[u8]) -> Option<&[u8]> {
         texts
             .get(self.at as usize..)?
@@ -339,21 +345,21 @@ impl Text {
     }
 }
 
-/// A stream as a segment declares it.
+/// The declaration of a stream in a segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Declaration {
-    /// How records of this segment call it: from 0, in order of declaration.
+    /// The index by which records of this segment name the stream: from 0, in order of declaration.
     pub index: u32,
     pub id: SeriesId,
     pub descriptor: Arc<Descriptor>,
     pub life: i64,
     pub depth: u32,
-    /// The last number of this life that is in the archive before this segment.
+    /// Number of the last sample of this life that was archived before this segment.
     pub before: u64,
 }
 
 impl Declaration {
-    /// Appends it to the payload of a frame.
+    /// Appends the declaration to the payload of a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let of = &self.descriptor;
         let help = cut(&of.help, HELP_BYTES_MAX);
@@ -378,7 +384,7 @@ impl Declaration {
         pad(out);
     }
 
-    /// The declaration at the beginning of `bytes`, and what follows it.
+    /// Parses the declaration at the beginning of `bytes`; returns it and the bytes that follow.
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (fixed, rest) = bytes.split_at_checked(DECLARE_BYTES)?;
         let mut left = rest;
@@ -436,7 +442,7 @@ impl Losses {
         *self == Self::default()
     }
 
-    /// Counts what another has as well.
+    /// Adds the losses of another.
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in self.counters().into_iter().zip(other.clone().counters()) {
             *sum = sum.saturating_add(*more);
@@ -449,7 +455,7 @@ impl Losses {
         }
     }
 
-    /// What a payload has; counters of a later version are passed over.
+    /// Parses a payload; counters of a later version are ignored.
     pub(crate) fn parse(payload: &[u8]) -> Self {
         let mut losses = Self::default();
         let counters = losses.counters();
@@ -459,7 +465,7 @@ impl Losses {
         losses
     }
 
-    /// All of them, in the order of the format.
+    /// Returns all counters, in the order of the format.
     fn counters(&mut self) -> [&mut u64; 5] {
         [
             &mut self.overflow_samples,
@@ -475,12 +481,12 @@ fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
-/// The name of a node as headers have it.
+/// Returns the name of a node as it is cut for headers.
 pub(crate) fn cut_node(node: &str) -> &str {
     cut(node, NODE_BYTES_MAX)
 }
 
-/// At most `bytes_max` bytes of a text, cut at a character.
+/// Returns at most `bytes_max` bytes of a text, cut at a character.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }

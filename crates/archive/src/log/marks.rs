@@ -1,32 +1,34 @@
-//! Marks: how far the rings of programs were read, in the same frames as the samples that came of it.
+//! Marks: how far the rings of programs were read, in the same frames as the samples from these
+//! records.
 //!
-//! A frame is whole or it is not there. So whoever finds a mark finds every sample before it, and whoever
-//! does not finds none of them: what was read again afterwards is told from what is new.
+//! A frame is complete or does not count. So a reader that finds a mark finds every sample before
+//! it, and a reader that does not finds none of them: records that are read again after a crash can
+//! be distinguished from new ones.
 
 use std::collections::BTreeMap;
 
 use barograph_stream::Incarnation;
 
-/// Bytes of a mark in a file.
+/// Size of a mark in a file, in bytes.
 pub(crate) const MARK_BYTES: usize = 32;
-/// Most marks that a writer keeps, and a start gives back. Those that moved longest ago go first: rings
-/// whose tails have long passed them.
+/// Most marks that a writer keeps, and a start returns. Those that moved longest ago are dropped
+/// first: rings whose tails have long passed them.
 pub(crate) const MARKS_MAX: usize = 1 << 16;
 
-/// How far a ring of a process was read: every sample that came of a record before the position, and
-/// belongs to this archive, is in it or was counted as lost.
+/// How far a ring of a process was read: every sample from a record before the position that
+/// belongs to this archive is in it, or was counted as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Which life of which process.
+    /// The life of the process's ingest file.
     pub incarnation: Incarnation,
-    /// Which of its rings.
+    /// Index of the ring in that process.
     pub ring: u32,
-    /// Records before this.
+    /// Position in the ring: all records before it were read.
     pub position: u64,
 }
 
 impl Mark {
-    /// Appends it to the payload of a frame.
+    /// Appends the mark to the payload of a frame.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.incarnation.0);
         out.extend_from_slice(&self.position.to_le_bytes());
@@ -46,7 +48,7 @@ impl Mark {
     }
 }
 
-/// The marks of a log, each ring's last.
+/// The marks of a log, the last one of each ring.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     of: BTreeMap<([u8; 16], u32), Place>,
@@ -55,7 +57,7 @@ pub(crate) struct Marks {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     position: u64,
-    /// The batch that last moved it, and from where; `None` when it was not there.
+    /// The batch that last moved the mark, and its position before; `None` if it was new.
     moved: (u64, Option<u64>),
 }
 
@@ -64,7 +66,7 @@ impl Marks {
         self.of.is_empty()
     }
 
-    /// Takes a mark in, as part of a batch. Forward only.
+    /// Takes a mark of a batch. A mark only moves forward.
     pub fn take(&mut self, mark: Mark, batch: u64) {
         let key = (mark.incarnation.0, mark.ring);
         let place = self.of.entry(key).or_insert(Place {
@@ -80,7 +82,7 @@ impl Marks {
         }
     }
 
-    /// Lets go of the half that moved longest ago.
+    /// Drops the half of the marks that moved longest ago.
     fn thin_out(&mut self) {
         let mut batches: Vec<u64> = self.of.values().map(|place| place.moved.0).collect();
         let middle = batches.len() / 2;
@@ -88,7 +90,7 @@ impl Marks {
         let middle_batch = *middle_batch;
         let newer = batches[middle..].iter().filter(|b| **b > middle_batch);
         let mut left = (MARKS_MAX / 2).saturating_sub(newer.count());
-        // Of those that moved in the middle's batch, as many as there is room for.
+        // Of the marks that moved in the middle batch, as many stay as there is room for.
         self.of.retain(|_, place| {
             let is_middle = place.moved.0 == middle_batch && left > 0;
             left -= usize::from(is_middle);
@@ -99,7 +101,7 @@ impl Marks {
         );
     }
 
-    /// As it was before this batch.
+    /// Restores the marks as they were before this batch.
     pub fn undo(&mut self, batch: u64) {
         self.of.retain(|_, place| match place.moved {
             (moved, before) if moved == batch => {
@@ -110,7 +112,7 @@ impl Marks {
         });
     }
 
-    /// Lets go of a process whose file is gone.
+    /// Drops the marks of a process whose file is gone.
     pub fn forget(&mut self, incarnation: Incarnation) {
         let rings = (incarnation.0, 0)..=(incarnation.0, u32::MAX);
         let rings: Vec<_> = self.of.range(rings).map(|(key, _)| *key).collect();
@@ -119,7 +121,7 @@ impl Marks {
         }
     }
 
-    /// All of them.
+    /// Returns all marks.
     pub fn iter(&self) -> impl Iterator<Item = Mark> {
         self.of.iter().map(|(&(incarnation, ring), place)| Mark {
             incarnation: Incarnation(incarnation),
@@ -192,7 +194,7 @@ mod tests {
         assert!((1..=MARKS_MAX / 2).contains(&left.len()), "{}", left.len());
         assert!(left.contains(&mark(2, 0, 1)));
         assert!(!left.contains(&mark(1, 0, 1)));
-        // All in one batch: it is bounded all the same.
+        // All marks are in one batch: the number is bounded even so.
         for ring in 0..2 * most {
             marks.take(mark(3, ring, 1), u64::MAX);
         }

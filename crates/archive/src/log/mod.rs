@@ -1,9 +1,9 @@
-//! Log segments: checksummed frames, written by one, read by any.
+//! Log segments: files of checksummed frames with one writer and any number of readers.
 //!
-//! It stands alone because the bytes are a format that others read too: `docs/reference/archive-format.md`
-//! has them one by one. `format` is the bytes, `batch` what the sampler handed over, `writer` puts
-//! the one into the other, `reader` takes it out again; `marks` says what of programs' rings is in it,
-//! and `newest` which segment must be there.
+//! This module stands alone because others read the bytes too: `docs/reference/archive-format.md`
+//! describes them one by one. `format` has the bytes, `batch` the samples that the sampler handed
+//! over, `writer` writes batches to segments, `reader` reads them; `marks` records how far
+//! programs' rings were read, and `newest` which segment must exist.
 
 mod batch;
 mod contents;

@@ -1,29 +1,30 @@
-//! The record of the newest log segment: which one it is, and how much of it is on disk.
+//! The record of the newest log segment: its sequence, and how much of it is on disk.
 //!
-//! It stands alone because nothing else tells that the newest segment was removed or cut: each segment names the one
-//! before it, and the manifest knows only what is sealed. The record is a small file beside the segments, which the
-//! writer overwrites in place after each sync. It is never ahead of what is on disk.
+//! This module stands alone because nothing else shows that the newest segment was deleted or cut:
+//! each segment names the previous one, and the manifest knows only sealed ones. The record is a
+//! small file beside the segments, which the writer overwrites in place after each sync. It is
+//! never ahead of what is on disk.
 
 use std::io::Read as _;
 
 use crate::{ArchiveError, Layout, Storage, open};
 
 const MAGIC: [u8; 8] = *b"BARONEWS";
-/// Bytes of the record.
+/// Size of the record in bytes.
 const BYTES: usize = 32;
 const CRC_AT: usize = BYTES - 4;
 
-/// What the record says.
+/// The content of the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Newest {
-    /// Number of the segment; 0: none was made yet.
+    /// Sequence of the segment; 0 if none was made yet.
     pub sequence: u64,
-    /// Bytes of it that are on disk for certain.
+    /// Bytes of the segment that are certainly on disk.
     pub bytes: u64,
 }
 
 impl Newest {
-    /// The record of a node; `None` where there is none, as beside the segments of earlier versions.
+    /// Reads the record of a node; `None` if there is none, as beside segments of earlier versions.
     pub fn read(layout: &Layout) -> Result<Option<Self>, ArchiveError> {
         let path = layout.newest();
         let file = match open::regular(&path) {
@@ -39,18 +40,18 @@ impl Newest {
         record.ok_or_else(damaged).map(Some)
     }
 
-    /// Puts it in place of the one before. It is not synced.
+    /// Replaces the record. It is not synced.
     pub fn write(self, layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
         let path = layout.newest();
         let written = storage.overwrite(&path, &self.encode());
         written.map_err(ArchiveError::io("write", path))
     }
 
-    /// The same, and it survives a power failure: for what must not be on disk after something that is to follow.
+    /// As [`Self::write`], and synced: for a record that must be on disk before what follows.
     pub fn write_synced(self, layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
         self.write(layout, storage)?;
         let path = layout.newest();
-        // Cutting nothing off syncs.
+        // Truncating to the present length syncs the file.
         let synced = storage.truncate(&path, BYTES as u64);
         synced.map_err(ArchiveError::io("sync", path))
     }

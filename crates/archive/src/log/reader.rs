@@ -1,8 +1,8 @@
-//! A log segment as a reader in any process sees it.
+//! The reader of a log segment, for any process.
 //!
 //! The writer may be appending to the file meanwhile: only whole frames whose checksum holds count,
-//! and the first that is not one is the end, for now. What was understood is kept as an index of
-//! blocks of frames, so that reading again passes over times that are not wanted.
+//! and the first other bytes are the end for now. The contents are kept as an index of blocks of
+//! frames, so that a later read skips times that are not wanted.
 
 use std::fs::File;
 use std::io;
@@ -23,11 +23,11 @@ use super::newest::Newest;
 use super::scan;
 use crate::{ArchiveError, Losses, open};
 
-/// Most samples of one series that are handed on at once.
+/// Most samples of one series that are passed on at once.
 const CHUNK_SAMPLES_MAX: usize = 64 << 10;
-/// So many bytes of a text, bytes or an array weigh as much as a sample; a short text weighs nothing beside it.
+/// Bytes of a text, bytes or an array that weigh as much as a sample; a short text adds no weight.
 const LONG_BYTES: usize = 128;
-/// Most samples, of all series together, that are held before some are handed on.
+/// Most samples, of all series together, that are held before some are passed on.
 const HELD_SAMPLES_MAX: usize = 512 << 10;
 
 /// An open log segment.
@@ -40,8 +40,8 @@ pub struct LogPart {
 }
 
 impl LogPart {
-    /// Opens a segment and reads what is in it. A file without a whole header is `Corrupt`: it may be
-    /// just being made.
+    /// Opens a segment and reads its contents. A file without a whole header is `Corrupt`: it may
+    /// just be being created.
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
         let io = |source| io_error("read", path, source);
         let file = open::regular(path)?;
@@ -74,7 +74,8 @@ impl LogPart {
         Ok(part)
     }
 
-    /// The segment that has this number, as its name says; another's copy under that name is `Corrupt`.
+    /// Opens the segment whose sequence is in its name; the copy of another one under that name is
+    /// `Corrupt`.
     pub(crate) fn of_sequence(path: &Path, sequence: u64) -> Result<Self, ArchiveError> {
         let part = Self::open(path)?;
         if part.sequence() == sequence {
@@ -84,7 +85,7 @@ impl LogPart {
         Err(ArchiveError::corrupt(path, reason, 0))
     }
 
-    /// The segment as it is known now: what follows later is not in it.
+    /// Returns a copy of the segment as it is known now: later frames are not in it.
     pub fn fork(&self) -> Result<Self, ArchiveError> {
         let file = self.file.try_clone();
         Ok(Self {
@@ -95,14 +96,14 @@ impl LogPart {
         })
     }
 
-    /// Whether [`Self::follow`] may find more, or less.
+    /// Whether [`Self::follow`] may find more frames, or fewer.
     pub fn has_news(&self) -> Result<bool, ArchiveError> {
         let (length, end) = (self.length()?, self.contents.end);
         Ok(length != end && !(self.contents.closed && length > end))
     }
 
-    /// Picks up what was written since; whether there was anything. A segment that has become shorter
-    /// (its writer cut what it could not sync) is read anew.
+    /// Reads the frames that were written since; returns whether there were any. A segment that has
+    /// become shorter (its writer cut what it could not sync) is read anew.
     pub fn follow(&mut self) -> Result<bool, ArchiveError> {
         if !self.has_news()? {
             return Ok(false);
@@ -115,7 +116,7 @@ impl LogPart {
         Ok(self.contents.end != before)
     }
 
-    /// Reads frames up to `length`, and says why it stopped.
+    /// Reads frames up to `length`, and returns the reason why it stopped.
     fn scan(&mut self, length: u64) -> Result<&'static str, ArchiveError> {
         let contents = &mut self.contents;
         let reached = scan::frames(
@@ -127,7 +128,7 @@ impl LogPart {
         reached.map_err(|source| io_error("read", &self.path, source))
     }
 
-    /// The file's length now.
+    /// Returns the present length of the file in bytes.
     pub(crate) fn length(&self) -> Result<u64, ArchiveError> {
         let metadata = self.file.metadata();
         Ok(metadata
@@ -135,7 +136,7 @@ impl LogPart {
             .len())
     }
 
-    /// Why the bytes behind the end are no frame; `None` when there are none.
+    /// Returns why the bytes after the last good frame are not a frame; `None` if there are none.
     pub fn damage(&mut self) -> Result<Option<&'static str>, ArchiveError> {
         let length = self.length()?;
         if length <= self.contents.end {
@@ -145,23 +146,23 @@ impl LogPart {
         Ok(Some(why).filter(|_| self.contents.end < length))
     }
 
-    /// As it is open.
+    /// Returns the open file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The node whose streams these are, as its agent calls it.
+    /// Returns the name of the node, as its agent uses it.
     pub fn node(&self) -> &str {
         &self.header.node
     }
 
-    /// The segment before it, as far as it had been written when this one was begun; `None` where that was sealed, or
-    /// this one is of an earlier version.
+    /// Returns the previous segment, with the length it had when this one was begun; `None` if it
+    /// was sealed by then, or if this segment is of an earlier version.
     pub(crate) fn before(&self) -> Option<Newest> {
         Some(self.header.before).filter(|before| before.sequence > 0)
     }
@@ -171,20 +172,20 @@ impl LogPart {
         self.header.has_record
     }
 
-    /// Whether a whole frame begins somewhere behind the end: then what is at the end was damaged, and is no frame
-    /// that a writer had begun when it was killed.
+    /// Whether a whole frame begins somewhere after the last good one: then the bytes in between
+    /// were damaged, and are not a frame that a writer had begun when it was killed.
     pub(crate) fn goes_on_behind(&self) -> Result<bool, ArchiveError> {
         let length = self.length()?;
         let found = scan::any_frame(&self.file, self.contents.end, length);
         found.map_err(|source| io_error("read", &self.path, source))
     }
 
-    /// Its number among the segments of its node.
+    /// Returns its sequence among the segments of its node.
     pub fn sequence(&self) -> u64 {
         self.header.sequence
     }
 
-    /// When it was begun.
+    /// Returns the time at which it was begun, in ns since the epoch.
     pub fn created_ns(&self) -> i64 {
         self.header.created_ns
     }
@@ -194,38 +195,38 @@ impl LogPart {
         self.contents.closed
     }
 
-    /// Every stream that it declares. More may come with [`Self::follow`]; indexes stay.
+    /// Returns every stream that it declares. [`Self::follow`] may add more; indexes do not change.
     pub fn series(&self) -> &[LogSeries] {
         &self.contents.series
     }
 
-    /// The times of its samples; `from > to` when there are none.
+    /// Returns the times of its samples; `from > to` if there are none.
     pub fn span(&self) -> Span {
         self.contents.span
     }
 
-    /// Samples in it.
+    /// Returns the number of its samples.
     pub fn rows(&self) -> u64 {
         self.contents.rows
     }
 
-    /// Bytes up to the end of the last good frame.
+    /// Returns the number of bytes up to the end of the last good frame.
     pub fn bytes(&self) -> u64 {
         self.contents.end
     }
 
-    /// What was lost while it was written.
+    /// Returns what was lost while it was written.
     pub fn losses(&self) -> &Losses {
         &self.contents.losses
     }
 
-    /// Whether there are marks in it.
+    /// Whether any frame has marks.
     pub(crate) fn has_marks(&self) -> bool {
         self.contents.has_marks
     }
 
-    /// Hands on the marks in it, in their order: how far rings of programs were read. The file is gone
-    /// through once more: only a writer that starts wants to know.
+    /// Passes the marks of programs' rings to `each`, in their order. The whole file is read once
+    /// more: only a writer that starts needs the marks.
     pub fn marks(&self, each: &mut dyn FnMut(Mark)) -> Result<(), ArchiveError> {
         let (from, to) = (HEADER_BYTES as u64, self.contents.end);
         let scanned = scan::frames(&self.file, from, to, |_, frame, payload, _| {
@@ -242,9 +243,9 @@ impl LogPart {
         scanned.map_err(|source| io_error("read", &self.path, source))
     }
 
-    /// Hands the samples of the wanted series within the span to `each`: by index into
-    /// [`Self::series`], the chunks of a series in the order of its numbers. Memory is that of some
-    /// hundred thousand samples.
+    /// Passes the samples of the wanted series within the span to `each`: by index into
+    /// [`Self::series`], the chunks of a series in the order of its numbers. It needs memory for
+    /// some hundred thousand samples.
     pub fn read(
         &self,
         wanted: &dyn Fn(&LogSeries) -> bool,
@@ -256,8 +257,8 @@ impl LogPart {
             .map(|_| ())
     }
 
-    /// The same in steps: from this block on, until about so many bytes are read. The block to go on
-    /// from, if there is one.
+    /// As [`Self::read`], in steps: starts at block `first` and stops after about `bytes_max`
+    /// bytes. Returns the block to continue from, if there is one.
     pub fn read_from(
         &self,
         first: usize,
@@ -287,7 +288,7 @@ impl LogPart {
             }
             buffer.resize(usize::try_from(block.bytes).unwrap_or(usize::MAX), 0);
             match self.file.read_exact_at(&mut buffer, block.at) {
-                // The writer has cut what it could not sync: that is in another segment now.
+                // The writer cut what it could not sync: these samples are in another segment now.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
                 result => result.map_err(|source| io_error("read", &self.path, source))?,
             }
@@ -316,17 +317,18 @@ impl LogPart {
     }
 }
 
-/// Samples on their way to the reader.
+/// Samples that are collected for the reader.
 struct Held {
     wanted: Vec<bool>,
     columns: Vec<Option<Columns>>,
-    /// Samples of each, and what their texts, bytes and arrays weigh: as many samples as have so many bytes.
+    /// Weight of each column: its samples, and the bytes of its long values in units of
+    /// `LONG_BYTES`.
     weights: Vec<usize>,
-    /// Of all.
+    /// Weight of all columns.
     samples: usize,
-    /// The heaviest column is not heavier than this.
+    /// Bound of the weight of each column.
     longest: usize,
-    /// Room that a column begins with: its share of what is held.
+    /// Initial capacity of a column: its share of the samples that are held.
     each: usize,
 }
 
@@ -366,13 +368,13 @@ impl Held {
         }
     }
 
-    /// Hands on what is long: chunks that are as long as they may be, and, when much is held in all,
-    /// those that are at least half as long as the mean, which is half of it or more.
+    /// Passes on long chunks: those that are as long as they may be, and, if much is held in all,
+    /// those that are at least half as long as the mean, which together are half of it or more.
     fn hand_on(
         &mut self,
         each: &mut dyn FnMut(usize, Columns) -> Result<(), ArchiveError>,
     ) -> Result<(), ArchiveError> {
-        // A block may add this much before the next look; of long values, some times as much.
+        // A block may add this much before the next check; with long values, a few times as much.
         let slack = BLOCK_BYTES as usize / RECORD_BYTES;
         let long = if self.samples > HELD_SAMPLES_MAX - slack {
             let used = self.columns.iter().flatten().count();
@@ -421,13 +423,13 @@ fn with_capacity(series: &LogSeries, samples_max: usize) -> Columns {
         Values::Float(values) => values.reserve_exact(samples),
         Values::Bool(values) => values.reserve_exact(samples),
         Values::Text(values) => values.reserve_exact(samples),
-        // As they come: few fit.
+        // Their capacity is not reserved, since few fit.
         Values::Bytes(_) | Values::Json(_) | Values::Floats(_) => {}
     }
     columns
 }
 
-/// Adds a sample to the column; false when it does not keep to the format.
+/// Adds a sample to the column; returns false if it breaks the format.
 #[inline]
 fn push(columns: &mut Columns, record: &Record, texts: &[u8]) -> bool {
     let Some(quality) = record.quality() else {
@@ -455,7 +457,7 @@ fn push(columns: &mut Columns, record: &Record, texts: &[u8]) -> bool {
             let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) else {
                 return false;
             };
-            // Texts are mostly said again and again: they share their memory.
+            // Texts mostly repeat: equal ones share their memory.
             let text = match values.last() {
                 Some(last) if **last == *text => Arc::clone(last),
                 _ => Arc::from(text),

@@ -1,4 +1,4 @@
-//! Walks the frames of a file in order, through a buffer of a fixed size.
+//! A walk through the frames of a file in order, with a buffer of a fixed size.
 
 use std::fs::File;
 use std::io;
@@ -6,14 +6,15 @@ use std::os::unix::fs::FileExt as _;
 
 use super::format::{FRAME_BYTES, Frame, PAYLOAD_BYTES_MAX, Parsed};
 
-/// Largest read: the longest frame fits.
+/// Largest read in bytes: the longest frame fits.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Frames begin at multiples of this.
+/// Frames begin at multiples of this number of bytes.
 const FRAME_STEP: u64 = 8;
 const _: () = assert!(BUFFER_BYTES >= FRAME_BYTES + PAYLOAD_BYTES_MAX);
 
-/// Hands each good frame between `from` and `length` to `each`, with its place and its bytes in
-/// all. It ends at the first that is torn, damaged, or refused by `each`, and says why.
+/// Calls `each` for every good frame between `from` and `length`, with its offset and its size in
+/// bytes. The walk ends at the first frame that is torn, damaged, or refused by `each`; the reason
+/// is returned.
 pub(crate) fn frames(
     file: &File,
     from: u64,
@@ -52,7 +53,7 @@ pub(crate) fn frames(
     }
 }
 
-/// Whether a whole frame with something in it begins behind `from`, at any place where one can begin.
+/// Whether a whole frame that is not empty begins after `from`, at any offset where one can begin.
 pub(crate) fn any_frame(file: &File, from: u64, length: u64) -> io::Result<bool> {
     let (mut buffer, mut at) = (vec![0; BUFFER_BYTES], from + FRAME_STEP);
     while at < length {
@@ -69,9 +70,10 @@ pub(crate) fn any_frame(file: &File, from: u64, length: u64) -> io::Result<bool>
         let mut used = 0;
         while used < held {
             match Frame::parse(&buffer[used..held]) {
-                // Zeros are not a frame: their checksum is another.
+                // Zeros are not a frame: their checksum is not zero.
                 Parsed::Whole(..) => return Ok(true),
-                // It may go on behind the buffer, which holds the longest from its beginning.
+                // The frame may continue after the buffer, which holds the longest frame from its
+                // beginning.
                 Parsed::Short(_) if used > 0 && !is_last => break,
                 Parsed::Short(_) | Parsed::Bad(_) => used += FRAME_STEP as usize,
             }

@@ -1,10 +1,11 @@
-//! Writes batches into log segments, and never leaves a sample in two of them.
+//! The writer of log segments: it writes batches, and never leaves a sample in two segments.
 //!
-//! When a write fails, the file is cut back to the last whole frame and the rest of the batch is written
-//! there later. When that cut fails, or a sync, the segment is given up: after a failed sync nobody
-//! knows what of the file is on disk, and a second sync that succeeds says nothing. It is cut back to
-//! where the batch began, and only when that has succeeded is the whole batch written again, to a new
-//! segment. So a sample is in one segment at most, and what was acknowledged lies before the cut.
+//! If a write fails, the file is cut back to the last whole frame and the rest of the batch is
+//! written there later. If that cut fails, or a sync, the segment is given up: after a failed sync
+//! nobody knows what of the file is on disk, and a second sync that succeeds proves nothing. The
+//! segment is cut back to where the batch began, and only when that has succeeded is the whole
+//! batch written again, to a new segment. So a sample is in one segment at most, and what was
+//! acknowledged lies before the cut.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,15 +24,15 @@ use super::newest::Newest;
 use crate::storage::OutFile;
 use crate::{ArchiveError, Layout, Storage};
 
-/// A segment is closed when so many streams have begun in it, whatever its size: whoever reads it has all of them in
-/// memory.
+/// Number of streams registered in a segment at which it is closed, whatever its size: every reader
+/// has all of them in memory.
 const BEGUN_MAX: u32 = 64 << 10;
-/// Declarations are put into frames of about this size.
+/// Approximate size of a frame of declarations, in bytes.
 const DECLARATIONS_BYTES: usize = 64 << 10;
-/// The encoding buffer is made smaller again when one frame made it larger than this.
+/// Capacity above which the encoding buffer is freed after a frame.
 const ENCODED_BYTES: usize = 256 << 10;
 
-/// Where the writer's segments are and what it knows of its streams.
+/// The writer's segments, and the state of its streams.
 pub(crate) struct LogWriter {
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
@@ -40,31 +41,31 @@ pub(crate) struct LogWriter {
     /// Sequence of the next segment.
     next: u64,
     open: Option<Open>,
-    /// What must be cut before anything else is written.
+    /// A cut that must be made before anything else is written.
     cut: Option<Cut>,
-    /// By handle.
+    /// Streams by handle.
     streams: Vec<Option<Known>>,
-    /// How far rings were read, by what is in the log.
+    /// The marks of rings, as they are in the log.
     marks: Marks,
-    /// Those of the frame that is written.
+    /// The marks of the frame that is being written.
     frame_marks: Vec<Mark>,
     /// Segments that are written and not sealed, oldest first.
     kept: VecDeque<Kept>,
-    /// What the record of the newest segment says; `None` when that is not known.
+    /// The content of the record of the newest segment; `None` if it is not known.
     recorded: Option<Newest>,
     encoded: Vec<u8>,
-    /// Counts batches, so that each stream's undo belongs to one.
+    /// Number of the batch, so that each stream's undo belongs to one batch.
     batch: u64,
 }
 
 /// A stream that is written.
 struct Known {
     stream: Arc<Stream>,
-    /// Its last number that is in the log.
+    /// Number of its last sample in the log.
     archived: u64,
-    /// The batch that last moved it, and from where.
+    /// The batch that last changed `archived`, and the value before.
     moved: (u64, u64),
-    /// How the open segment calls it.
+    /// The stream's index in the open segment.
     index: Option<u32>,
 }
 
@@ -75,19 +76,19 @@ struct Open {
     kept: Kept,
     /// Bytes of the header and of the first declarations.
     head_bytes: u64,
-    /// Streams declared.
+    /// Number of declared streams.
     declared: u32,
-    /// Those of them that lived when it was begun.
+    /// Number of streams that existed when the segment was begun.
     living: u32,
-    /// When it was begun: monotonic, so that setting the clock neither ages nor spares it.
+    /// When it was begun, by the monotonic clock: setting the clock does not change its age.
     opened_ns: i64,
-    /// As it was before the batch that is being written.
+    /// The segment's state before the present batch.
     before: Kept,
-    /// Nobody knows what is in the file, or on disk: it must be given up.
+    /// Whether the content of the file is unknown, in memory or on disk: then it must be given up.
     broken: bool,
 }
 
-/// A segment's vital statistics.
+/// The size and time span of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     pub sequence: u64,
@@ -97,7 +98,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// As the record and the next segment have it.
+    /// Returns the segment for the record and for the header of the next one.
     pub fn newest(&self) -> Newest {
         Newest {
             sequence: self.sequence,
@@ -108,13 +109,14 @@ impl Kept {
 
 struct Cut {
     path: PathBuf,
-    /// What it has before the batch that failed; nothing but a head: the file goes.
+    /// The segment's state before the batch that failed; `None` if it had only a head: then the
+    /// file is deleted.
     kept: Option<Kept>,
 }
 
 impl LogWriter {
-    /// A writer whose first segment will be `next`; `kept` are those that wait for the sealer, and `marks`
-    /// is what they say.
+    /// Returns a writer whose first segment will be `next`; `kept` are the segments that wait for
+    /// the sealer, and `marks` their marks.
     pub fn new(
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
@@ -142,8 +144,8 @@ impl LogWriter {
         }
     }
 
-    /// Writes what of the batch is not written, and syncs it when something durable is in it. After a
-    /// failure call it again with the same batch.
+    /// Writes the rest of the batch, and syncs it if it has durable samples. After a failure, call
+    /// it again with the same batch.
     pub fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
         let committed = self.try_commit(batch);
         if committed.is_err() && self.open.as_ref().is_some_and(|open| open.broken) {
@@ -155,7 +157,7 @@ impl LogWriter {
     fn try_commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
         self.learn(batch);
         self.cut_off()?;
-        // Streams that come and go are worth no segment: the next one declares who lives then.
+        // Streams that come and go need no segment: the next one declares those that exist then.
         if self.open.is_none() && (!batch.records.is_empty() || !batch.losses.is_none()) {
             self.begin_segment()?;
         }
@@ -203,12 +205,12 @@ impl LogWriter {
                 open.kept.bytes += self.encoded.len() as u64;
                 Ok(())
             }
-            // Half a frame at its end would look like damage.
+            // Half a frame at the end would look like damage.
             Err(error) => open.file.rewind(open.kept.bytes).and(Err(error)),
         };
-        // What is durable has been synced with its batch. Should this fail, the sealer reads what
-        // is there, and syncs what it makes of it; the next segment says no more of it than is
-        // known to be on disk.
+        // Durable samples were synced with their batch. If this sync fails, the sealer reads what
+        // is there and syncs the files that it makes of it; the next segment states only the length
+        // that is known to be on disk.
         let synced = open.file.sync();
         if synced.is_ok() {
             self.record(open.kept);
@@ -224,8 +226,8 @@ impl LogWriter {
         self.kept.push_back(open.kept);
     }
 
-    /// Makes the next segment now when there are marks to be repeated in it, so that the one before can be
-    /// sealed though no sample comes.
+    /// Begins the next segment now if marks must be repeated in it, so that the previous one can be
+    /// sealed even if no sample comes.
     pub fn carry(&mut self) -> Result<(), ArchiveError> {
         if !self.has_only_marks() {
             return Ok(());
@@ -242,14 +244,16 @@ impl LogWriter {
         self.open.is_none() && !self.marks.is_empty()
     }
 
-    /// The last segment that nobody will write to any more, and nobody else needs; 0 when there is none.
+    /// Returns the last segment that is not written any more and whose marks are not needed; 0 if
+    /// there is none.
     pub fn closed(&self) -> u64 {
         let held = usize::from(self.has_only_marks());
         let closed = self.kept.iter().rev().nth(held);
         closed.map_or(0, |kept| kept.sequence)
     }
 
-    /// Segments that are not sealed, with the open one. Those up to `sealed` are.
+    /// Returns the segments that are not sealed, with the open one; those up to `sealed` are
+    /// sealed.
     pub fn unsealed(&mut self, sealed: u64) -> impl Iterator<Item = &Kept> {
         while self
             .kept
@@ -267,7 +271,7 @@ impl LogWriter {
             if handle >= self.streams.len() {
                 self.streams.resize_with(handle + 1, || None);
             }
-            // On a second attempt it is known already.
+            // At a second attempt the stream is already known.
             self.streams[handle].get_or_insert_with(|| Known {
                 stream: Arc::clone(stream),
                 archived: 0,
@@ -284,7 +288,7 @@ impl LogWriter {
         let done = match cut.kept {
             Some(kept) => self.storage.truncate(&cut.path, kept.bytes),
             None => {
-                // A segment that the record names must be there.
+                // A segment that the record names must exist, so the record is changed first.
                 let newest = self.kept.back().map_or(Newest::default(), Kept::newest);
                 self.recorded = None;
                 newest.write_synced(&self.layout, &*self.storage)?;
@@ -298,12 +302,12 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Makes a new segment in which every living stream is declared.
+    /// Begins a new segment in which every existing stream is declared.
     fn begin_segment(&mut self) -> Result<(), ArchiveError> {
         let sequence = self.next;
         let path = self.layout.log(sequence);
         let file = self.storage.create(&path);
-        // Even if it could not be made: never try a name twice.
+        // A name is never tried twice, even if the file could not be created.
         self.next += 1;
         let kept = Kept {
             sequence,
@@ -354,7 +358,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// How far rings were read by what is in earlier segments, which will not be read for ever.
+    /// Writes the marks of earlier segments, which will be deleted one day.
     fn repeat_marks(&mut self) -> Result<(), ArchiveError> {
         let marks: Vec<Mark> = self.marks.iter().collect();
         for marks in marks.chunks(FRAME_RECORDS_MAX) {
@@ -405,7 +409,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Where the frame ends whose first record is `batch.written`: it has one at least.
+    /// Returns the end of the frame whose first record is `batch.written`; it has at least one
+    /// record.
     fn frame_end(&self, batch: &Batch) -> usize {
         let most = batch.records.len().min(batch.written + FRAME_RECORDS_MAX);
         let mut bytes = 0;
@@ -418,7 +423,8 @@ impl LogWriter {
         batch.written + records.iter().take_while(fits).count().max(1)
     }
 
-    /// One frame of the records from `batch.written` to `end`, and of how far rings were read with them.
+    /// Encodes one frame of the records from `batch.written` to `end`, and of the marks of these
+    /// records.
     fn encode_samples(&mut self, batch: &Batch, end: usize) -> Span {
         let records = &batch.records[batch.written..end];
         self.encoded.clear();
@@ -509,7 +515,7 @@ impl LogWriter {
         self.streams.get(handle as usize)?.as_ref()
     }
 
-    /// Appends what is encoded. After a failure the file is as before, or broken.
+    /// Appends the encoded bytes. After a failure the file is as before, or broken.
     fn write(&mut self) -> Result<(), ArchiveError> {
         let open = self.open.as_mut().expect("a segment is open");
         let written = open.file.write_all(&self.encoded);
@@ -531,7 +537,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Syncs the open segment; what of it is on disk then.
+    /// Syncs the open segment; returns what is then on disk.
     fn sync_file(&mut self) -> Result<Kept, ArchiveError> {
         let open = self.open.as_mut().expect("a segment is open");
         match open.file.sync() {
@@ -543,8 +549,8 @@ impl LogWriter {
         }
     }
 
-    /// Records that so much of the newest segment is on disk. Where that fails, less is known of it, for now: what is
-    /// recorded next says it too.
+    /// Records how much of the newest segment is on disk. If this fails, the recorded length is too
+    /// short for a while: the next record corrects it.
     fn record(&mut self, kept: Kept) {
         let newest = kept.newest();
         if self.recorded == Some(newest) {
@@ -557,8 +563,8 @@ impl LogWriter {
         }
     }
 
-    /// Leaves the open segment as it was before the batch, and the batch as if nothing of it had been
-    /// written.
+    /// Leaves the open segment as it was before the batch, and the batch as if nothing of it had
+    /// been written.
     fn give_up(&mut self, batch: &mut Batch) {
         let Some(open) = self.open.take() else {
             return;
@@ -586,7 +592,7 @@ impl LogWriter {
 }
 
 impl Known {
-    /// Whether its values lie behind the records.
+    /// Whether the bytes of its values lie after the records.
     fn is_long(&self) -> bool {
         !self.stream.declared.descriptor.value_type.is_number()
     }

@@ -1,4 +1,4 @@
-//! Whether a file is what it says: every checksum and every row, and what other programs read of it.
+//! A check of a whole file: every checksum, every row, and the parts that only other programs read.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,8 +15,9 @@ use super::schema::{raw, tier};
 use crate::{ArchiveError, Tier};
 
 impl ParquetPart {
-    /// Reads all of the file: checksums of all columns, every row; and whether the columns that our own
-    /// reading has no need of, and Parquet's footer, say the same as the index. Returns the rows.
+    /// Reads the whole file: checksums of all columns and every row. Checks that the columns that
+    /// our own reader does not need, and Parquet's footer, agree with the index. Returns the number
+    /// of rows.
     pub fn check(&self) -> Result<u64, ArchiveError> {
         let index = self.index()?;
         for group in &index.groups {
@@ -56,7 +57,8 @@ impl ParquetPart {
     }
 }
 
-/// Whether names, labels, units, lives and numbers are those of the index; the bounds of what other readers skip by.
+/// Checks that names, labels, units, lives and numbers are those of the index; returns the bounds
+/// by which other readers skip the group.
 fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<Bounds, ArchiveError> {
     let of_raw = chunks.index.about.tier == Tier::Raw;
     let places = if of_raw {
@@ -67,7 +69,7 @@ fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<Bounds, ArchiveE
     let mut columns = places.map(Column::<ByteArrayType>::new);
     let mut life = Column::<Int64Type>::new(raw::LIFE);
     let mut number = Column::<Int64Type>::new(raw::NUMBER);
-    // The first column of either kind of file.
+    // The times are the first column of either kind of file.
     let mut ts = Column::<Int64Type>::new(raw::TS);
     let (mut texts, mut ints) = (Vec::new(), Vec::new());
     let mut bounds: Option<Bounds> = None;

@@ -1,7 +1,7 @@
-//! One column of a row group being read: opened when it is first needed, and read forwards.
+//! One column of a row group: opened when it is first needed, and read forwards.
 //!
-//! It stands alone because this is where foreign pages are decoded, by code that is not ours: under
-//! bounds ([`super::page`]), and with what it panics over turned into an error.
+//! This module stands alone because foreign pages are decoded here, by code that is not ours: under
+//! bounds ([`super::page`]), and with its panics turned into errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,23 +28,24 @@ pub(super) struct Chunks<'a> {
 /// A column of a row group, read forwards.
 pub(super) struct Column<T: DataType> {
     place: usize,
-    /// None until it is needed.
+    /// The decoder; `None` until it is needed.
     reader: Option<ColumnReaderImpl<T>>,
-    /// The row that comes next.
+    /// The next row.
     at: usize,
-    /// Of the rows read last, whether each has a value; empty where all must have one.
+    /// For each of the rows read last, whether it has a value (1) or not (0); empty in a column
+    /// where all must have one.
     there: Vec<i16>,
 }
 
-/// Numbers in the columns' own form: those that are not rounded need no copy.
+/// Numbers in the form of the column: those that are not rounded need no copy.
 pub(crate) enum Numbers<'a> {
-    /// As the column has them.
+    /// The doubles of the column.
     Doubles(&'a [f64]),
-    /// Integers of which some are rounded in the column.
+    /// Integers, of which some are rounded in the column.
     Ints(&'a [i64]),
 }
 
-/// A column of numbers and its companion.
+/// A column of numbers, and the column of the integers that doubles round.
 pub(super) struct NumberColumn {
     values: Column<DoubleType>,
     exact: Column<Int64Type>,
@@ -98,7 +99,7 @@ impl<T: DataType> Column<T> {
         }
     }
 
-    /// Appends the values of a piece where every row has one.
+    /// Appends the values of a piece in which every row has one.
     pub fn read(
         &mut self,
         chunks: &Chunks<'_>,
@@ -113,7 +114,7 @@ impl<T: DataType> Column<T> {
         Err(chunks.bad(self.place, "has no value where there must be one"))
     }
 
-    /// Appends the values that there are in a piece; `there` tells in which rows.
+    /// Appends the values of a piece that exist, and sets `there` for its rows.
     fn read_some(
         &mut self,
         chunks: &Chunks<'_>,
@@ -128,8 +129,8 @@ impl<T: DataType> Column<T> {
         self.at = piece.rows.end;
         let there = &mut self.there;
         there.clear();
-        // The decoders index into what they are given and are known to panic where it does not add
-        // up. They are left as they are then: an error ends the use of this row group.
+        // The decoders index into their input and are known to panic where it is inconsistent.
+        // Their state does not matter then: an error ends the use of this row group.
         let decode = AssertUnwindSafe(|| {
             if reader.skip_records(skip)? != skip {
                 return Ok(false);
@@ -186,7 +187,7 @@ impl NumberColumn {
 }
 
 impl Numbers<'_> {
-    /// As values of this type.
+    /// Converts the numbers to values of this type.
     pub fn values(&self, value_type: ValueType) -> Values {
         match (self, value_type) {
             (Self::Doubles(v), ValueType::Int) => {
@@ -246,7 +247,7 @@ impl TextColumn {
         })
     }
 
-    /// What repeats shares its memory.
+    /// Reads a piece; consecutive equal values share their memory.
     fn read_as<T: ?Sized>(
         &mut self,
         chunks: &Chunks<'_>,

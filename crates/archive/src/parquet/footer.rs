@@ -1,7 +1,9 @@
-//! Parquet's own footer: whether other programs find in it what the index and the pages say.
+//! A check of Parquet's own footer: whether other programs find in it what the index and the pages
+//! contain.
 //!
-//! It stands alone because our own reader has no use for the footer: its checksum ([`seal`]) is looked at, which those
-//! of older versions lack, and every field that another reader goes by is compared with what is known from elsewhere.
+//! This module stands alone because our own reader does not use the footer. Its checksum
+//! ([`seal`]), which files of older versions lack, is checked, and every field that another reader
+//! relies on is compared with what is known from elsewhere.
 
 use std::panic::catch_unwind;
 
@@ -19,10 +21,10 @@ use super::rows::Words;
 use super::{NOWHEN, corrupt, schema, seal};
 use crate::ArchiveError;
 
-/// Most bytes of a footer that is looked at: that of a file with thousands of row groups.
+/// Largest footer that is checked, in bytes: that of a file with thousands of row groups.
 pub(super) const FOOTER_BYTES_MAX: usize = 64 << 20;
 
-/// What the rows of a row group have, by which other readers skip it.
+/// The bounds of a row group, by which other readers skip it.
 pub(super) struct Bounds {
     pub ts: Span,
     pub names: [String; 2],
@@ -30,7 +32,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Takes in rows of one series, whose name and labels are the first of these words.
+    /// Adds rows of one series, whose name and labels are the first of these words.
     pub fn widen(bounds: &mut Option<Self>, times: &[i64], words: &Words) {
         let (name, labels) = (text(&words[0]), text(&words[1]));
         let bounds = bounds.get_or_insert_with(|| Self {
@@ -56,7 +58,8 @@ fn text(word: &ByteArray) -> String {
     String::from_utf8_lossy(word.data()).into_owned()
 }
 
-/// Compares the footer with the index, with the pages of the file, and with the bounds of each row group.
+/// Compares the footer with the index, with the pages of the file, and with the bounds of each row
+/// group.
 pub(super) fn check(
     part: &ParquetPart,
     index: &Index,
@@ -105,7 +108,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What is said of the file as a whole.
+/// Checks the fields of the file as a whole.
 fn check_file(
     meta: &ParquetMetaData,
     index: &Index,
@@ -138,7 +141,7 @@ fn check_file(
     let known = schema::key_values(&index.about, version);
     let theirs = file.key_value_metadata();
     let theirs = theirs.map(Vec::as_slice).unwrap_or_default();
-    // A damaged name of the seal's key is one key too many.
+    // If the name of the seal's key is damaged, there is one key too many.
     let count = known.len() + usize::from(is_sealed);
     if theirs.len() != count || !known.iter().all(|pair| theirs.contains(pair)) {
         return Err("has other keys than such files have");
@@ -175,14 +178,14 @@ fn check_group(
     Ok(())
 }
 
-/// What is said of a column chunk; which field is wrong.
+/// Checks the fields of a column chunk; the error is the wrong field.
 fn check_chunk(
     column: &ColumnChunkMetaData,
     chunk: &Chunk,
     rows: i64,
     written: &Written,
 ) -> Result<(), &'static str> {
-    // The crate that decodes the footer takes only sizes and places that are not below zero on this way.
+    // Here the crate that decodes the footer accepts only sizes and offsets that are not negative.
     if column.compressed_size() < 0
         || column.data_page_offset() < 0
         || column.dictionary_page_offset().is_some_and(|at| at < 0)
@@ -237,7 +240,8 @@ fn check_times(column: &ColumnChunkMetaData, bounds: Span) -> Result<(), &'stati
     }
 }
 
-/// Longer texts may be cut in statistics, which are then only bounds.
+/// Length of a text in bytes up to which it is never cut in statistics; longer texts may be, and
+/// are then only bounds.
 const WHOLE_TEXT_BYTES_MAX: usize = 64;
 
 fn check_texts(column: &ColumnChunkMetaData, bounds: &[String; 2]) -> Result<(), &'static str> {
@@ -258,7 +262,7 @@ fn check_texts(column: &ColumnChunkMetaData, bounds: &[String; 2]) -> Result<(),
     }
 }
 
-/// Whether a text that need not be cut is there as it is.
+/// Whether a text that is short enough not to be cut is stored whole.
 fn is_whole(said: &[u8], text: &str) -> bool {
     text.len() > WHOLE_TEXT_BYTES_MAX || said == text.as_bytes()
 }

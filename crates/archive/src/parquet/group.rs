@@ -1,4 +1,4 @@
-//! Row groups being read: piece by piece, of each only the columns that are needed.
+//! Readers of row groups: piece by piece, and of each only the columns that are needed.
 
 use ::parquet::data_type::{ByteArrayType, DoubleType, FloatType, Int64Type};
 use barograph_model::{Buckets, Columns, Quality, ValueType, Values};
@@ -10,7 +10,7 @@ use super::read::ParquetPart;
 use super::schema::{raw, tier};
 use crate::ArchiveError;
 
-/// A row group of samples.
+/// A reader of a row group of samples.
 pub(crate) struct SampleGroup<'a> {
     chunks: Chunks<'a>,
     ts: Column<Int64Type>,
@@ -23,7 +23,7 @@ pub(crate) struct SampleGroup<'a> {
     number: Column<Int64Type>,
 }
 
-/// A row group of buckets.
+/// A reader of a row group of buckets.
 pub(crate) struct TierGroup<'a> {
     chunks: Chunks<'a>,
     ts: Column<Int64Type>,
@@ -33,7 +33,7 @@ pub(crate) struct TierGroup<'a> {
     sample_mean: Column<DoubleType>,
     held_ns: Column<Int64Type>,
     time_mean: Column<DoubleType>,
-    /// Whether there are the last two.
+    /// Whether the columns `held_ns` and `time_mean` exist.
     has_times: bool,
     last: NumberColumn,
     text: TextColumn,
@@ -60,7 +60,7 @@ impl<'a> SampleGroup<'a> {
         self.ts.read(&self.chunks, piece, out)
     }
 
-    /// The numbers of a piece of a series that has numbers.
+    /// Reads the values of a piece of a series of numbers.
     pub fn numbers<'n>(
         &mut self,
         piece: &Piece,
@@ -69,7 +69,7 @@ impl<'a> SampleGroup<'a> {
         self.value.read(&self.chunks, piece, numbered)
     }
 
-    /// The values of a piece of a series that has no numbers.
+    /// Reads the values of a piece of a series of other values.
     pub fn long(&mut self, piece: &Piece, value_type: ValueType) -> Result<Values, ArchiveError> {
         Ok(match value_type {
             ValueType::Bytes => Values::Bytes(self.bytes.read_bytes(&self.chunks, piece)?),
@@ -79,7 +79,7 @@ impl<'a> SampleGroup<'a> {
         })
     }
 
-    /// A piece with all that samples have.
+    /// Reads all columns of a piece of samples.
     pub fn columns(
         &mut self,
         piece: &Piece,
@@ -109,7 +109,7 @@ impl<'a> SampleGroup<'a> {
         })
     }
 
-    /// The numbers of samples: told by the index where none is missing.
+    /// Returns the numbers of samples: computed from the index if none is missing.
     fn sample_numbers(
         &mut self,
         piece: &Piece,
@@ -134,7 +134,7 @@ impl<'a> SampleGroup<'a> {
         Ok(numbers.into_iter().map(|number| number as u64).collect())
     }
 
-    /// The qualities of a piece that has a last look; none of one that has not.
+    /// Returns the qualities of a piece that may have a last look; an empty vector if it has none.
     pub fn last_looks(
         &mut self,
         piece: &Piece,
@@ -181,7 +181,7 @@ impl<'a> TierGroup<'a> {
         }
     }
 
-    /// A piece.
+    /// Reads a piece of buckets.
     pub fn buckets(&mut self, piece: &Piece) -> Result<Buckets, ArchiveError> {
         let series = &self.chunks.index.series[piece.series];
         let value_type = series.descriptor.value_type;

@@ -1,7 +1,9 @@
-//! The index of a Parquet file: whose the rows are, and where the column chunks are with their checksums.
+//! The index of a Parquet file: which series the rows belong to, and where the column chunks are,
+//! with their checksums.
 //!
-//! It stands alone because its bytes are foreign: whatever they say, what comes out of [`Index::decode`]
-//! adds up. It lies right before Parquet's footer, where other readers never look.
+//! This module stands alone because its bytes are foreign: whatever they are, the result of
+//! [`Index::decode`] is consistent. The index lies right before Parquet's footer, where other
+//! readers never look.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use crate::ArchiveError;
 use crate::Tier;
 use crate::bytes::{Cut, put_bytes, put_i64, put_u64};
 
-/// Before Parquet's footer: see [`Tail`].
+/// Size of the [`Tail`] before Parquet's footer, in bytes.
 pub(super) const TAIL_BYTES: usize = 28;
 const MAGIC: &[u8; 8] = b"BAROINDX";
 /// Most bytes of an index before compression: about 200,000 series.
@@ -23,61 +25,61 @@ const ZSTD_LEVEL: i32 = 3;
 const EXACT: u8 = 1;
 const ERRORS: u8 = 2;
 const BACKWARDS: u8 = 4;
-/// In place of a quality: the samples have several.
+/// The code, in place of a quality, of a series whose samples have several.
 const MIXED: u8 = 0xFF;
 
-/// What is in a file.
+/// The index of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Index {
-    /// The file.
+    /// Identity of the file.
     pub about: About,
-    /// Series in the order of their rows.
+    /// Series, in the order of their rows.
     pub series: Vec<IndexSeries>,
     pub(super) groups: Vec<Group>,
 }
 
-/// The rows of one series: one after another.
+/// One series of a file; its rows are consecutive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexSeries {
-    /// Its identity.
+    /// Identity of the series.
     pub id: SeriesId,
-    /// What it is.
+    /// Descriptor of its stream.
     pub descriptor: Arc<Descriptor>,
-    /// Its first row in the file.
+    /// Its first row in the file, from 0.
     pub first_row: u64,
-    /// How many rows it has.
+    /// Number of its rows.
     pub rows: u64,
-    /// Times of the rows; a bucket lasts until its end.
+    /// Times of its rows in ns since the epoch; a bucket lasts until its end.
     pub span: Span,
     /// Its lives in order; none in tiers.
     pub lives: Vec<Life>,
-    /// Bytes of its texts, JSON, bytes and arrays; 0 in tiers, and where that was not counted.
+    /// Bytes of its texts, JSON, bytes and arrays; 0 in tiers, and if they were not counted.
     pub(crate) bytes: u64,
-    /// Some integers are rounded in the columns of doubles.
+    /// Whether some integers are rounded in the columns of doubles.
     pub(super) exact: bool,
-    /// Some errors are not 0.
+    /// Whether some errors are not 0.
     pub(super) errors: bool,
-    /// The quality of all samples, if they have one.
+    /// The quality of all samples, if they have the same.
     pub(super) quality: Option<Quality>,
-    /// Some time is before that of the row before.
+    /// Whether some time is before that of the previous row.
     pub backwards: bool,
 }
 
 /// The rows of one life of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// When the stream was registered.
+    /// Time of the stream's registration, in ns since the epoch.
     pub life: i64,
-    /// Samples.
+    /// Number of samples.
     pub rows: u64,
-    /// The number of the first.
+    /// Number of the first sample, counted in the life from 1.
     pub first: u64,
-    /// The number of the last.
+    /// Number of the last sample.
     pub last: u64,
 }
 
 impl Life {
-    /// Whether no number is missing in between.
+    /// Whether no number is missing between the first and the last.
     pub fn is_whole(&self) -> bool {
         self.last - self.first == self.rows - 1
     }
@@ -87,11 +89,11 @@ impl Life {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group {
     pub rows: u32,
-    /// By column of the schema.
+    /// Chunks by column of the schema.
     pub chunks: Vec<Chunk>,
 }
 
-/// A column chunk: its pages.
+/// The place of a column chunk, which is its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub offset: u64,
@@ -99,10 +101,10 @@ pub(super) struct Chunk {
     pub crc32: u32,
 }
 
-/// The fixed end of an index, by which it is found.
+/// The fixed end of an index, by which the index is found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail {
-    /// Bytes of the index, compressed.
+    /// Bytes of the compressed index.
     pub bytes: usize,
     plain_bytes: usize,
     crc32: u32,
@@ -110,7 +112,7 @@ pub(super) struct Tail {
 }
 
 impl IndexSeries {
-    /// A series that has no rows yet.
+    /// Returns a series that has no rows yet.
     pub(super) fn new(id: SeriesId, descriptor: &Arc<Descriptor>, first_row: u64) -> Self {
         Self {
             id,
@@ -137,18 +139,18 @@ impl Index {
         }
     }
 
-    /// Samples, or buckets.
+    /// Returns the number of samples or buckets.
     pub fn rows(&self) -> u64 {
         self.series.iter().map(|series| series.rows).sum()
     }
 
-    /// Times of the rows; without rows `from` is after `to`.
+    /// Returns the times of the rows; without rows `from` is after `to`.
     pub fn span(&self) -> Span {
         let spans = self.series.iter().map(|series| series.span);
         spans.fold(NOWHEN, widen)
     }
 
-    /// The bytes that stand before the footer.
+    /// Returns the bytes of the index, which lie before the footer.
     pub(super) fn encode(&self, path: &Path) -> Result<Vec<u8>, ArchiveError> {
         let mut plain = Vec::new();
         self.put(&mut plain);
@@ -196,8 +198,8 @@ impl Index {
         }
     }
 
-    /// Reads what [`Self::encode`] wrote, without the tail; `data_end` is where the index begins in
-    /// the file.
+    /// Decodes what [`Self::encode`] wrote, without the tail; `data_end` is the offset of the index
+    /// in the file.
     pub(super) fn decode(
         path: &Path,
         tail: Tail,
@@ -272,12 +274,12 @@ impl Index {
 }
 
 impl Tail {
-    /// The version of the index.
+    /// Returns the version of the index.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The last [`TAIL_BYTES`] before the footer; `at` is where they are.
+    /// Decodes the last [`TAIL_BYTES`] bytes before the footer; `at` is their offset.
     pub fn decode(path: &Path, tail: &[u8; TAIL_BYTES], at: u64) -> Result<Self, ArchiveError> {
         if &tail[20..] != MAGIC {
             let reason =
@@ -400,7 +402,7 @@ fn cut_life(cut: &mut Cut<'_>) -> Option<Life> {
         last: cut.u64()?,
     };
     let between = life.last.checked_sub(life.first)?;
-    // As its column has them.
+    // The column of numbers is signed.
     let fits = i64::try_from(life.last).is_ok();
     (fits && life.rows > 0 && between >= life.rows - 1).then_some(life)
 }
@@ -436,7 +438,7 @@ mod tests {
             tail.extend_from_slice(&crc32fast::hash(&tail).to_le_bytes());
             tail.extend_from_slice(MAGIC);
             let tail = tail.as_slice().try_into().unwrap();
-            // Of a file as large as one likes: holes take no room.
+            // The file may have any size: holes take no space.
             Tail::decode(Path::new("foreign"), tail, u64::MAX).map(|tail| tail.bytes)
         };
         assert_eq!(tail(64 << 20).unwrap(), 64 << 20);

@@ -1,9 +1,10 @@
 //! Parquet files of samples and of buckets: how they are written, and read back by series.
 //!
-//! It stands alone because it owns one format: what is in a file is in
-//! `docs/reference/archive-format.md`. Other programs read the columns as they are; we read them by an
-//! index of our own, which stands before Parquet's footer: it tells which rows are whose, so that no name is
-//! decoded to find them, and holds a checksum of every column chunk, which Parquet's writer lacks.
+//! This module stands alone because it owns one format, which `docs/reference/archive-format.md`
+//! describes. Other programs read the columns as in any Parquet file; we read them through an index
+//! of our own, which lies before Parquet's footer. It shows which rows belong to which series, so
+//! that no name is decoded to find them, and holds a checksum of every column chunk, which
+//! Parquet's writer lacks.
 
 mod check;
 mod column;
@@ -36,60 +37,65 @@ pub(crate) use column::{Numbered, Numbers};
 pub(crate) use group::{SampleGroup, TierGroup};
 pub(crate) use plan::{Piece, plan};
 
-/// The version of the index that is written, and the newest that is understood: one number for all tiers, since who does not
-/// know a version has only that number to go by. The first knows neither bytes nor arrays nor how many bytes the
-/// texts of a series have, and of tiers only means over samples. The third has last looks among its qualities.
+/// The version of the index that is written, and the newest that is understood: one number for all
+/// tiers, since a reader that does not know a version has only that number to go by. Version 1 has
+/// neither bytes nor arrays nor the number of bytes of a series' texts, and only means over samples
+/// in tiers. Version 3 has last looks among its qualities.
 const FORMAT: u32 = 3;
 
-/// Most rows of a row group, here and in a file that is read.
+/// Most rows of a row group, both when written and when read.
 const GROUP_ROWS_MAX: usize = 256 << 10;
-/// A row group of so many rows ends with the name that it holds last, so that other programs find a name in few of them.
-/// Fewer rows would tear apart the times that streams of one source share (see [`PAGE_ROWS`]).
+/// Rows from which a row group ends with the last series of a name, so that a name is in few row
+/// groups for other programs. Fewer rows would separate the times that streams of one source share
+/// (see [`PAGE_ROWS`]).
 const GROUP_ROWS_OF_NAMES: usize = 64 << 10;
-/// Most bytes of texts, JSON, bytes and arrays in a row group that is written: bounds the writer's memory.
+/// Most bytes of texts, JSON, bytes and arrays in a row group that is written; it bounds the
+/// writer's memory.
 const GROUP_TEXT_BYTES_MAX: usize = 4 << 20;
-/// Rows of a page. The more rows, the more of what series share is found by zstd: a third of the bytes of
-/// times lies between this and pages of 8 Ki. One series is then found by unpacking some megabytes.
+/// Rows of a page. The more rows, the more repetition between series is found by zstd: compared
+/// with pages of 8 Ki, the difference is a third of the bytes of times. To read a single series,
+/// some megabytes are unpacked.
 const PAGE_ROWS: usize = 128 << 10;
-/// Bytes of a page before compression, when rows are long: times have one page for all of their row group.
+/// Bytes of a page before compression, if rows are long; times have one page for all of their row
+/// group.
 const PAGE_BYTES: usize = 2 << 20;
-/// Parquet's end: the footer's length and the magic.
+/// Size of the end of a Parquet file in bytes: the footer's length and the magic.
 const END_BYTES: u64 = 8;
-/// Most rows of a chunk that a reader is handed.
+/// Most rows of a chunk that is passed to a reader.
 const CHUNK_ROWS_MAX: usize = 64 << 10;
 
-/// What a file is, apart from its rows.
+/// The identity of a file, apart from its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// Where it was measured.
+    /// Name of the node that measured the samples.
     pub node: String,
-    /// How finely it holds the past.
+    /// Tier of the rows.
     pub tier: Tier,
-    /// Log segments that it holds, both included.
+    /// The first and the last log segment that the file holds.
     pub sequences: (u64, u64),
 }
 
-/// What was written.
+/// Size and checksum of a file that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Samples, or buckets.
+    /// Number of samples or buckets.
     pub rows: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Times of the rows, ns since the epoch; a bucket lasts until its end. Without rows `from` is
-    /// after `to`.
+    /// Times of the rows in ns since the epoch; a bucket lasts until its end. Without rows `from`
+    /// is after `to`.
     pub span: Span,
     /// CRC-32 of the whole file.
     pub crc32: u32,
 }
 
-/// Times of nothing: whatever it is widened by.
+/// The empty span, which any union replaces.
 const NOWHEN: Span = Span {
     from: i64::MAX,
     to: i64::MIN,
 };
 
-/// The least span that holds both.
+/// Returns the smallest span that contains both.
 fn widen(a: Span, b: Span) -> Span {
     Span {
         from: a.from.min(b.from),

@@ -1,49 +1,49 @@
-//! The pages of one column chunk: their headers, unpacked under bounds.
+//! The pages of one column chunk: their headers are parsed, and they are unpacked, under bounds.
 //!
-//! The `parquet` crate has such a reader, but it believes a header's sizes and so lets a file of a few bytes
-//! ask for gigabytes. Here a page is as long as its rows allow, or it is an error.
+//! The `parquet` crate has such a reader, but it trusts the sizes in a header, so that a file of a
+//! few bytes can ask for gigabytes. Here a page that is longer than its rows allow is an error.
 
 use ::parquet::basic::Encoding;
 use ::parquet::column::page::{Page, PageMetadata, PageReader};
 use ::parquet::errors::{ParquetError, Result};
 use bytes::Bytes;
 
-/// Most bytes of a page, unpacked: a row group is written with fewer.
+/// Most bytes of a page after unpacking: row groups are written with fewer.
 const PAGE_BYTES_MAX: usize = 32 << 20;
-/// How deep what is skipped in a header may nest.
+/// Greatest depth of nested structures that are skipped in a header.
 const NEST_MAX: u32 = 8;
 
-/// Reads the pages of a chunk, compressed with zstd.
+/// A reader of the pages of a chunk, compressed with zstd.
 pub(super) struct Pages {
     bytes: Bytes,
     /// Rows that data pages may still have.
     rows_left: u32,
-    /// The page at the beginning of `bytes`, once its header was read.
+    /// The header of the page at the beginning of `bytes`, once it was read.
     next: Option<Header>,
     zstd: zstd::bulk::Decompressor<'static>,
 }
 
-/// What the pages of a chunk are together.
+/// A summary of the pages of a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    /// Bytes of the headers, and of the pages unpacked.
+    /// Bytes of the headers, and of the unpacked pages.
     pub plain_bytes: i64,
-    /// Bytes of the dictionary as it is in the file; 0 without one.
+    /// Bytes of the dictionary page in the file; 0 without one.
     pub dictionary_bytes: u64,
-    /// How values are encoded.
+    /// Encodings of the values.
     pub encodings: Vec<Encoding>,
 }
 
-/// What we need of a page's header.
+/// The fields of a page's header that are needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Header {
-    /// 0 is data, 2 a dictionary.
+    /// Kind of the page: 0 is data, 2 a dictionary.
     kind: i64,
     plain_bytes: i64,
     packed_bytes: i64,
     values: i64,
     encoding: i64,
-    /// Bytes of the header itself.
+    /// Size of the header itself, in bytes.
     bytes: usize,
 }
 
@@ -51,7 +51,7 @@ const DATA: i64 = 0;
 const DICTIONARY: i64 = 2;
 
 impl Pages {
-    /// The pages of a chunk of so many rows.
+    /// Returns a reader of the pages of a chunk of so many rows.
     pub fn new(bytes: Bytes, rows: u32) -> std::io::Result<Self> {
         Ok(Self {
             bytes,
@@ -61,7 +61,7 @@ impl Pages {
         })
     }
 
-    /// What is written in the chunk, by the headers of its pages.
+    /// Returns the summary of the chunk, from the headers of its pages.
     pub fn written(mut self) -> Result<Written> {
         let mut written = Written::default();
         while let Some(header) = self.peek()? {
@@ -79,7 +79,7 @@ impl Pages {
         Ok(written)
     }
 
-    /// The header of the page that comes next.
+    /// Returns the header of the next page.
     fn peek(&mut self) -> Result<Option<Header>> {
         if self.next.is_none() && !self.bytes.is_empty() {
             let header =
@@ -98,7 +98,7 @@ impl Pages {
         Ok(self.next)
     }
 
-    /// Goes past the next page, whose packed bytes are returned.
+    /// Skips the next page, and returns its packed bytes.
     fn pass(&mut self, header: Header) -> Bytes {
         if header.kind == DATA {
             self.rows_left -= header.values as u32;
@@ -171,7 +171,7 @@ fn bad(reason: &str) -> ParquetError {
     ParquetError::General(reason.into())
 }
 
-/// Those that we write.
+/// Returns the encoding of a code; only the encodings that we write are accepted.
 fn encoding(code: i64) -> Result<Encoding> {
     Ok(match code {
         0 => Encoding::PLAIN,
@@ -184,7 +184,8 @@ fn encoding(code: i64) -> Result<Encoding> {
 }
 
 impl Header {
-    /// The header at the beginning of `bytes`, in Thrift's compact protocol (parquet.thrift, PageHeader).
+    /// Parses the header at the beginning of `bytes`, in Thrift's compact protocol (parquet.thrift,
+    /// PageHeader).
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut cut = Thrift(bytes);
         let mut header = Self {
@@ -225,7 +226,7 @@ impl Header {
 const INT: u8 = 5;
 const STRUCT: u8 = 12;
 
-/// What is left of a message in Thrift's compact protocol.
+/// The rest of a message in Thrift's compact protocol.
 struct Thrift<'a>(&'a [u8]);
 
 impl Thrift<'_> {
@@ -247,7 +248,7 @@ impl Thrift<'_> {
         Some((v >> 1) as i64 ^ -((v & 1) as i64))
     }
 
-    /// The next field's type, and its id in `id`; none at the end of the struct.
+    /// Returns the next field's type, and sets `id`; `None` at the end of the struct.
     fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -297,8 +298,8 @@ impl Thrift<'_> {
 mod tests {
     use super::*;
 
-    /// A data page of 3 rows in 24 bytes, packed to 9, plain; an unknown text field, and its statistics are
-    /// skipped.
+    /// The header of a data page: 3 rows in 24 bytes, packed to 9, encoded plain. An unknown text
+    /// field and the statistics are skipped.
     const HEADER: &[u8] = &[
         0x15, 0, 0x15, 48, 0x15, 18, 0x2C, 0x15, 6, 0x15, 0, 0x15, 6, 0x15, 6, 0x1C, 0x18, 1, b'x',
         0, 0, 0x58, 2, b'a', b'b', 0,

@@ -1,4 +1,5 @@
-//! Which rows of which row groups are wanted: told by the index, before a byte of them is read.
+//! The plan of a read: the index shows which rows of which row groups are wanted, before a byte of
+//! them is read.
 
 use std::ops::Range;
 
@@ -7,20 +8,20 @@ use barograph_model::Span;
 use super::CHUNK_ROWS_MAX;
 use super::index::{Index, IndexSeries};
 
-/// Rows one after another of one series and life in one row group.
+/// Consecutive rows of one series and life in one row group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Index into the index's series.
+    /// Index of the series in the file's index.
     pub series: usize,
-    /// Index into its lives; 0 in tiers.
+    /// Index of the life in the series; 0 in tiers.
     pub life: usize,
-    /// Rows of that life before these.
+    /// Number of rows of that life before these.
     pub before: u64,
     /// Rows of the row group.
     pub rows: Range<usize>,
 }
 
-/// The pieces of each row group, in order; a piece has at most [`CHUNK_ROWS_MAX`] rows.
+/// Returns the pieces of each row group, in order; a piece has at most [`CHUNK_ROWS_MAX`] rows.
 pub(crate) fn plan(
     index: &Index,
     span: Span,

@@ -1,4 +1,4 @@
-//! A Parquet file being read: by series, with only their rows decoded.
+//! A Parquet file that is read by series: only the rows of the wanted series are decoded.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -17,21 +17,21 @@ use super::plan::{Piece, plan};
 use super::{END_BYTES, corrupt, io_error};
 use crate::{ArchiveError, Tier, open};
 
-/// What a Parquet file begins and ends with.
+/// The first and the last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
-/// Bytes of the file that are read at once for its checksum.
+/// Bytes of the file that are read at once to compute its checksum.
 const HASHED_BYTES: usize = 1 << 20;
-/// Most bytes of a column chunk: its rows are bounded, and so is what is written of long values.
+/// Most bytes of a column chunk: its rows are bounded, and so are the bytes of long values.
 const CHUNK_BYTES_MAX: u32 = 64 << 20;
 
-/// A Parquet file of the archive. It is held open: when it is unlinked, reading goes on.
+/// A Parquet file of the archive. It is held open, so it can still be read after it is unlinked.
 #[derive(Debug)]
 pub struct ParquetPart {
     path: PathBuf,
     file: File,
     bytes: u64,
     tail: Tail,
-    /// Where the index begins: before it are the rows.
+    /// Offset of the index, which follows the rows.
     data_end: u64,
     index: Mutex<Option<Arc<Index>>>,
 }
@@ -42,7 +42,7 @@ impl ParquetPart {
         Self::from_file(path, open::regular(path)?)
     }
 
-    /// The same of a file that is open already and may be unlinked by now.
+    /// As [`Self::open`], for a file that is already open and may be unlinked by now.
     pub fn from_file(path: &Path, file: File) -> Result<Self, ArchiveError> {
         let meta = file.metadata().map_err(|e| io_error("read", path, e))?;
         let bytes = meta.len();
@@ -71,22 +71,23 @@ impl ParquetPart {
         })
     }
 
-    /// Whether no name leads to it any more.
+    /// Whether no name leads to the file any more.
     pub(crate) fn is_unlinked(&self) -> bool {
         crate::release::is_unlinked(&self.file)
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its size.
+    /// Returns the size of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What is in it: read and checked at the first call, then kept until [`Self::forget_index`].
+    /// Returns the index: read and checked at the first call, then kept until
+    /// [`Self::forget_index`].
     pub fn index(&self) -> Result<Arc<Index>, ArchiveError> {
         let mut kept = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = &*kept {
@@ -100,13 +101,14 @@ impl ParquetPart {
         Ok(index)
     }
 
-    /// Lets go of the index, which is the larger part of what an open file takes.
+    /// Frees the index, which is most of the memory of an open file.
     pub fn forget_index(&self) {
         *self.index.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Hands on the samples of the wanted series within the span, in order of the file: index of the series,
-    /// life, samples. Only the row groups, columns and pages that have them are decoded.
+    /// Passes the samples of the wanted series within the span to `each`, in the order of the file:
+    /// index of the series, life, samples. Only the row groups, columns and pages that have them
+    /// are decoded.
     pub fn read(
         &self,
         wanted: &dyn Fn(&IndexSeries) -> bool,
@@ -135,8 +137,8 @@ impl ParquetPart {
         Ok(())
     }
 
-    /// Hands on the buckets of the wanted series that meet the span, in order of the file: index of the
-    /// series, buckets.
+    /// Passes the buckets of the wanted series that meet the span to `each`, in the order of the
+    /// file: index of the series, buckets.
     pub fn read_buckets(
         &self,
         wanted: &dyn Fn(&IndexSeries) -> bool,
@@ -164,7 +166,7 @@ impl ParquetPart {
         Ok(())
     }
 
-    /// The index, of a raw file or of a tier.
+    /// Returns the index; an error if the file is a tier and `raw` is true, or the other way round.
     pub(super) fn index_of(&self, raw: bool) -> Result<Arc<Index>, ArchiveError> {
         let index = self.index()?;
         if (index.about.tier == Tier::Raw) == raw {
@@ -185,12 +187,12 @@ impl ParquetPart {
         pieces.filter(|(_, pieces)| !pieces.is_empty()).collect()
     }
 
-    /// The error that this file is damaged.
+    /// Returns the error that this file is damaged.
     pub(crate) fn corrupt(&self, reason: &str) -> ArchiveError {
         corrupt(&self.path, reason, 0)
     }
 
-    /// The version of its index.
+    /// Returns the version of its index.
     pub(super) fn version(&self) -> u32 {
         self.tail.version()
     }
@@ -200,7 +202,7 @@ impl ParquetPart {
         self.version() < 2
     }
 
-    /// Where Parquet's footer is, and its bytes.
+    /// Returns the offset of Parquet's footer, and its bytes.
     pub(super) fn footer(&self) -> Result<(u64, Vec<u8>), ArchiveError> {
         let at = self.data_end + self.tail.bytes as u64 + TAIL_BYTES as u64;
         let length = self.bytes.saturating_sub(END_BYTES).saturating_sub(at);
@@ -213,7 +215,8 @@ impl ParquetPart {
         Ok((at, bytes))
     }
 
-    /// Whether the file begins as Parquet does, and whether every byte before the index is of one column chunk.
+    /// Checks that the file begins as Parquet does, and that every byte before the index belongs to
+    /// one column chunk.
     pub(super) fn check_places(&self, index: &Index) -> Result<(), ArchiveError> {
         let mut begin = [0; MAGIC.len()];
         read_at(&self.file, &self.path, &mut begin, 0)?;
@@ -233,7 +236,7 @@ impl ParquetPart {
         Ok(())
     }
 
-    /// CRC-32 of the whole file.
+    /// Returns the CRC-32 of the whole file.
     pub fn crc32(&self) -> Result<u32, ArchiveError> {
         let mut hasher = crc32fast::Hasher::new();
         let mut buffer = vec![0; HASHED_BYTES];
@@ -248,7 +251,7 @@ impl ParquetPart {
         Ok(hasher.finalize())
     }
 
-    /// The bytes of a column chunk, checked.
+    /// Returns the bytes of a column chunk after checking them.
     pub(super) fn chunk(&self, chunk: &Chunk) -> Result<Bytes, ArchiveError> {
         if chunk.length > CHUNK_BYTES_MAX {
             return Err(corrupt(&self.path, "a column is too large", chunk.offset));
@@ -272,12 +275,12 @@ fn read_at(file: &File, path: &Path, bytes: &mut [u8], at: u64) -> Result<(), Ar
     }
 }
 
-/// Whether all of `inner` is in `outer`.
+/// Whether `outer` contains all of `inner`.
 fn holds(outer: Span, inner: Span) -> bool {
     outer.holds(inner.from) && outer.holds(inner.to)
 }
 
-/// The samples within the span.
+/// Returns the samples within the span.
 fn cut_columns(columns: Columns, span: Span) -> Columns {
     let keep: Vec<bool> = columns.ts.iter().map(|ts| span.holds(*ts)).collect();
     if keep.iter().all(|keep| *keep) {
@@ -292,7 +295,7 @@ fn cut_columns(columns: Columns, span: Span) -> Columns {
     }
 }
 
-/// The buckets that meet the span.
+/// Returns the buckets that meet the span.
 fn cut_buckets(buckets: Buckets, step_ns: i64, span: Span) -> Buckets {
     let meets = |from: i64| {
         let to = from.saturating_add(step_ns - 1);

@@ -1,7 +1,7 @@
 //! Rows that wait for their row group: plain columns, with runs for what does not change.
 //!
-//! It stands alone because raw files and tiers share what is hard about it: numbers that a double
-//! rounds, and values that are not there.
+//! This module stands alone because raw files and tiers share its difficult parts: numbers that a
+//! double rounds, and missing values.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,21 +10,23 @@ use std::sync::Arc;
 use ::parquet::data_type::ByteArray;
 use barograph_model::{Descriptor, Labels, TEXT_BYTES_MAX, ValueType, Values};
 
-/// Whether a double rounds this integer: then its column has the nearest, and `exact` the truth.
+/// Whether a double rounds this integer: then its column has the nearest double, and `exact` the
+/// integer.
 fn rounded(v: i64) -> bool {
     v.unsigned_abs() > 1 << 53 && v as f64 as i128 != i128::from(v)
 }
 
-/// A column of numbers and its companion of those that doubles round.
+/// A column of numbers, and the column of the integers that doubles round.
 #[derive(Default)]
 pub(super) struct NumberColumn {
     pub values: Vec<f64>,
-    /// By row of the row group.
+    /// Rounded integers, with their rows in the row group.
     pub exact: Vec<(u32, i64)>,
 }
 
 impl NumberColumn {
-    /// Appends numbers, the first of them for row `row`; what is no number has none. Whether all fit a double.
+    /// Appends numbers, the first of them for row `row`; values that are not numbers add nothing.
+    /// Returns whether doubles hold all of them exactly.
     pub fn extend(&mut self, row: usize, values: &Values, range: Range<usize>) -> bool {
         let before = self.exact.len();
         match values {
@@ -49,7 +51,8 @@ impl NumberColumn {
         self.exact.clear();
     }
 
-    /// The rounded ones as a column: what is there, and where.
+    /// Returns the rounded integers as a column: the values, and for each row 1 if it has one, else
+    /// 0.
     pub fn exact_column(&self, rows: usize) -> (Vec<i64>, Vec<i16>) {
         let mut there = vec![0; rows];
         for (row, _) in &self.exact {
@@ -63,7 +66,8 @@ impl NumberColumn {
 #[derive(Default)]
 pub(super) struct TextColumn {
     pub values: Vec<ByteArray>,
-    /// Bytes of what is kept: short texts once while they repeat, long ones as often as they may be written.
+    /// Bytes of the values: a short text counts once while it repeats, a long one each time, since
+    /// it may be written each time.
     pub bytes: usize,
 }
 
@@ -95,10 +99,10 @@ impl TextColumn {
     }
 }
 
-/// Name, labels and unit of a series as columns have them.
+/// Name, labels and unit of a series as values of columns.
 pub(super) type Words = Arc<[ByteArray; 3]>;
 
-/// In which column values are.
+/// The column in which values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Number,
@@ -118,7 +122,7 @@ impl Place {
     }
 }
 
-/// Rows one after another of one series and life.
+/// Consecutive rows of one series and life.
 #[derive(Clone)]
 pub(super) struct Run {
     pub words: Words,
@@ -127,7 +131,7 @@ pub(super) struct Run {
     pub rows: usize,
 }
 
-/// The words of a series.
+/// Returns the words of a series.
 pub(super) fn words(descriptor: &Descriptor) -> Words {
     let bytes = |text: &str| ByteArray::from(text.as_bytes().to_vec());
     Arc::new([
@@ -137,19 +141,19 @@ pub(super) fn words(descriptor: &Descriptor) -> Words {
     ])
 }
 
-/// The labels as a JSON object, as in the table `streams`.
+/// Returns the labels as a JSON object, as in the table `streams`.
 fn labels_json(labels: &Labels) -> String {
     let pairs = labels.iter().map(|(n, v)| (n.to_owned(), v.into()));
     serde_json::Value::Object(pairs.collect()).to_string()
 }
 
-/// One of the words for each run.
+/// Returns one of the words for each run, with its number of rows.
 pub(super) fn word_runs(runs: &[Run], word: usize) -> impl Iterator<Item = (usize, ByteArray)> {
     runs.iter()
         .map(move |run| (run.rows, run.words[word].clone()))
 }
 
-/// For each row whether its value is in this column (1) or not (0).
+/// Returns for each row whether its value is in this column (1) or not (0).
 pub(super) fn is_in(runs: &[Run], column: Place) -> Vec<i16> {
     let mut there = Vec::new();
     for run in runs {

@@ -1,5 +1,5 @@
-//! The columns of the files and how each is encoded: measured on an hour of a node's own streams (the
-//! figures are in `docs/reference/archive-format.md`).
+//! The columns of the files and their encodings, which were measured on an hour of a node's own
+//! streams (the figures are in `docs/reference/archive-format.md`).
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,10 +12,10 @@ use ::parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
 use super::{About, FORMAT, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, seal};
 use crate::Tier;
 
-/// Level 3 is within a few per cent of 9 at a third of the time.
+/// Level 3 is within a few per cent of level 9 at a third of the time.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Places of the columns of raw files.
+/// Positions of the columns of raw files.
 pub(super) mod raw {
     pub const TS: usize = 0;
     pub const NAME: usize = 1;
@@ -33,7 +33,7 @@ pub(super) mod raw {
     pub const FLOATS: usize = 12;
 }
 
-/// Places of the columns of tiers.
+/// Positions of the columns of tiers.
 pub(super) mod tier {
     pub const TS: usize = 0;
     pub const NAME: usize = 1;
@@ -88,7 +88,8 @@ const TIER: &str = "message buckets {
     optional double time_mean;
 }";
 
-/// Of version 1, whose means are over samples: it had another name for them, so that nobody takes one for the other.
+/// The schema of version 1, whose means are over samples: the column has another name there, so
+/// that the two means cannot be confused.
 const TIER_1: &str = "message buckets {
     required int64 ts;
     required binary name (STRING);
@@ -112,7 +113,7 @@ static SCHEMAS: LazyLock<[Arc<SchemaDescriptor>; 3]> = LazyLock::new(|| {
     })
 });
 
-/// How many columns a tier's files have, by the version of their index.
+/// Returns how many columns files of a tier have, by the version of their index.
 pub(super) fn columns(tier: Tier, version: u32) -> usize {
     match (tier, version) {
         (Tier::Raw, 1) => raw::BYTES,
@@ -121,7 +122,7 @@ pub(super) fn columns(tier: Tier, version: u32) -> usize {
     }
 }
 
-/// The columns of a tier's files of a version; of old raw files, they are the first of them.
+/// Returns the columns of files of a tier and version; old raw files have only the first of them.
 pub(super) fn schema_of(tier: Tier, version: u32) -> &'static Arc<SchemaDescriptor> {
     match (tier, version) {
         (Tier::Second | Tier::Minute | Tier::Hour, 1) => &SCHEMAS[2],
@@ -129,17 +130,17 @@ pub(super) fn schema_of(tier: Tier, version: u32) -> &'static Arc<SchemaDescript
     }
 }
 
-/// The columns of a tier's files, of the newest version.
+/// Returns the columns of files of a tier, in the newest version.
 pub(super) fn schema(tier: Tier) -> &'static Arc<SchemaDescriptor> {
     &SCHEMAS[usize::from(tier != Tier::Raw)]
 }
 
-/// The same, as the writer wants it.
+/// As [`schema`], in the type that the writer needs.
 pub(super) fn root(tier: Tier) -> TypePtr {
     schema(tier).root_schema_ptr()
 }
 
-/// How the columns are written, and what the footer says for other programs.
+/// Returns the encodings of the columns, and the keys of the footer for other programs.
 pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
     let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("zstd has this level");
     let mut builder = WriterProperties::builder()
@@ -150,7 +151,7 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
         .set_data_page_size_limit(PAGE_BYTES)
         .set_dictionary_page_size_limit(PAGE_BYTES)
         .set_max_row_group_row_count(Some(GROUP_ROWS_MAX))
-        // Readers skip row groups by these; by pages they have no need to.
+        // Readers skip row groups by these statistics; they need none of pages.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
         .set_key_value_metadata(Some(unsealed_key_values(about)));
@@ -158,9 +159,9 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
         let column = ColumnPath::from(column);
         builder = builder.set_column_statistics_enabled(column, EnabledStatistics::Chunk);
     }
-    // Times are shared by the streams of a source: zstd finds their runs as they are, and would not in
-    // deltas packed to odd numbers of bits. Values seldom repeat. BYTE_STREAM_SPLIT would take 6 % less of
-    // them, but Spark cannot read it with its vectorised reader (SPARK-56894).
+    // Streams of a source share times: zstd finds the repeated runs in plain encoding, but would
+    // not in deltas packed to odd numbers of bits. Values seldom repeat. BYTE_STREAM_SPLIT would
+    // take 6 % less for them, but Spark's vectorised reader cannot read it (SPARK-56894).
     let plain = match about.tier {
         Tier::Raw => &["ts", "value", "exact", "bytes", "floats"][..],
         _ => &[
@@ -178,7 +179,7 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
     for column in plain {
         builder = builder.set_column_dictionary_enabled(ColumnPath::from(*column), false);
     }
-    // Each is the one before plus one.
+    // Each number is mostly the previous one plus one.
     let number = ColumnPath::from("number");
     builder = builder
         .set_column_dictionary_enabled(number.clone(), false)
@@ -186,7 +187,7 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
     Arc::new(builder.build())
 }
 
-/// What the footer says of a file, for people and other programs.
+/// Returns the keys of the footer that describe a file, for people and other programs.
 pub(super) fn key_values(about: &About, version: u32) -> Vec<KeyValue> {
     let (first, last) = about.sequences;
     let pair = |key: &str, value: String| KeyValue::new(format!("barograph.{key}"), value);
@@ -198,7 +199,7 @@ pub(super) fn key_values(about: &About, version: u32) -> Vec<KeyValue> {
     ]
 }
 
-/// The same, and a place for the footer's checksum.
+/// As [`key_values`], with a place for the footer's checksum.
 fn unsealed_key_values(about: &About) -> Vec<KeyValue> {
     let mut pairs = key_values(about, FORMAT);
     pairs.push(KeyValue::new(seal::KEY.into(), seal::UNSEALED.to_owned()));

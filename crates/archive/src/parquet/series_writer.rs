@@ -1,5 +1,5 @@
-//! What writers of raw files and of tiers share: series come one after the other, and their rows fill row
-//! groups.
+//! The common part of the writers of raw files and of tiers: series come one after the other, and
+//! their rows fill row groups.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,29 +14,29 @@ use super::{About, GROUP_ROWS_MAX, GROUP_ROWS_OF_NAMES, GROUP_TEXT_BYTES_MAX, Su
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
-/// Rows that are taken at a time: between two looks at how many bytes wait.
+/// Rows that are taken between two checks of how many bytes wait.
 const STEP_ROWS: usize = 8 << 10;
 
-/// What waits for its row group.
+/// Rows that wait for their row group.
 pub(super) trait Rows: Default {
-    /// How many there are.
+    /// Returns the number of rows.
     fn count(&self) -> usize;
-    /// Bytes of their texts.
+    /// Returns the bytes of their texts.
     fn text_bytes(&self) -> usize;
-    /// Writes them; there are some.
+    /// Writes the rows, of which there is at least one.
     fn write(&self, sink: &mut FileSink) -> Result<(), ArchiveError>;
-    /// Lets go of them, but not of their memory.
+    /// Removes the rows, but keeps the memory.
     fn clear(&mut self);
 }
 
-/// A file that is written.
+/// A file that is being written.
 pub(super) struct SeriesWriter<R> {
-    /// For messages.
+    /// Path for messages.
     pub path: PathBuf,
     sink: FileSink,
     rows: R,
     written: u64,
-    /// Of the series whose rows come now.
+    /// Name, labels and unit of the series whose rows come now.
     words: Option<Words>,
 }
 
@@ -51,8 +51,8 @@ impl<R: Rows> SeriesWriter<R> {
         })
     }
 
-    /// The series whose rows come now, as the index has it: a new one, unless it was the last. Where it has another
-    /// name than the last, what waits may be a row group by itself.
+    /// Begins a series unless it is the last one, and returns its entry in the index. If its name
+    /// differs from that of the last one, the waiting rows may become a row group.
     pub fn series(
         &mut self,
         id: SeriesId,
@@ -71,8 +71,9 @@ impl<R: Rows> SeriesWriter<R> {
         Ok(all.last_mut().expect("it was pushed just now"))
     }
 
-    /// Takes so many rows of the series; `bytes_of` tells the bytes of the texts, bytes or arrays of each. `extend` appends a range of them to those that wait, and tells whether
-    /// doubles hold their values.
+    /// Takes `count` rows of the series; `bytes_of` returns the bytes of the text, bytes or array
+    /// of a row. `extend` appends a range of rows to the waiting ones, and returns whether doubles
+    /// hold their values exactly.
     pub fn write(
         &mut self,
         descriptor: &Descriptor,
@@ -89,7 +90,7 @@ impl<R: Rows> SeriesWriter<R> {
                 bytes += bytes_of(*row);
                 bytes < GROUP_TEXT_BYTES_MAX
             };
-            // The row that reaches the bound too: there is always one.
+            // The row that reaches the bound is included, so there is always one.
             let to = most.min(from + (from..most).take_while(fits).count() + 1);
             let words = self.words.get_or_insert_with(|| words(descriptor));
             if !extend(&mut self.rows, words, from..to) {

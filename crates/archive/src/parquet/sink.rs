@@ -1,6 +1,7 @@
-//! A Parquet file being written: row groups go out whole, checksummed, and the index before the footer.
+//! The sink of a Parquet file that is being written: row groups go out whole, with checksums, and
+//! the index before the footer.
 //!
-//! It stands alone because both kinds of files are written through it.
+//! This module stands alone because both kinds of files are written through it.
 
 use std::path::{Path, PathBuf};
 
@@ -18,11 +19,11 @@ use crate::storage::OutFile;
 /// Rows of strings that are expanded from runs at a time.
 const RUN_ROWS: usize = 8 << 10;
 
-/// The file.
+/// The writer of one Parquet file.
 pub(super) struct FileSink {
     path: PathBuf,
     out: Box<dyn OutFile>,
-    /// Writes to memory: what it holds is at most one row group.
+    /// Writes to memory, which holds at most one row group.
     writer: SerializedFileWriter<Vec<u8>>,
     written: u64,
     crc: crc32fast::Hasher,
@@ -32,14 +33,14 @@ pub(super) struct FileSink {
 /// The values of one column of a row group.
 pub(super) enum Column<'a> {
     Int(&'a [i64]),
-    /// Those that are there, and where: 1 for each row that has one.
+    /// The values that exist, and for each row 1 if it has one, else 0.
     Ints(&'a [i64], &'a [i16]),
     Floats(&'a [f64], &'a [i16]),
     Float32(&'a [f32]),
-    /// One text for so many rows, again and again.
+    /// Texts, each with the number of rows that have it.
     Runs(Box<dyn Iterator<Item = (usize, ByteArray)> + 'a>),
     Texts(&'a [ByteArray], &'a [i16]),
-    /// One number for so many rows, again and again.
+    /// Numbers, each with the number of rows that have it.
     IntRuns(Box<dyn Iterator<Item = (usize, i64)> + 'a>),
 }
 
@@ -73,7 +74,7 @@ impl FileSink {
         self.drain()
     }
 
-    /// Where the column chunks are that are still in memory, and their checksums.
+    /// Returns the offsets and checksums of the column chunks, which are still in memory.
     fn chunks(&self, meta: &RowGroupMetaData) -> Result<Vec<Chunk>, ArchiveError> {
         let memory = self.writer.inner();
         let chunk = |(offset, length): (u64, u64)| {
@@ -96,7 +97,7 @@ impl FileSink {
         })
     }
 
-    /// Writes out what is in memory.
+    /// Writes the bytes in memory to the file.
     fn drain(&mut self) -> Result<(), ArchiveError> {
         let memory = self.writer.inner_mut();
         self.crc.update(memory);
@@ -106,7 +107,7 @@ impl FileSink {
         result.map_err(|e| io_error("write", &self.path, e))
     }
 
-    /// Ends the file and makes it survive a power failure.
+    /// Ends the file and syncs it.
     pub fn finish(mut self) -> Result<Summary, ArchiveError> {
         let span = self.index.span();
         let rows = self.index.rows();
@@ -194,7 +195,8 @@ fn too_many<T: DataType>() -> ParquetError {
     ParquetError::General(format!("there is no column for this {physical}"))
 }
 
-/// What the encoder says: it writes to memory, so only a wrong use of it can fail.
+/// Converts an error of the encoder, which writes to memory and so fails only if it is used
+/// wrongly.
 fn encoding_error(path: &Path, error: &ParquetError) -> ArchiveError {
     io_error("encode", path, std::io::Error::other(error.to_string()))
 }

@@ -16,7 +16,8 @@ use super::{About, Summary, corrupt, widen};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
-/// Writes samples: series by series in the order of name and labels, lives in order, numbers in order.
+/// A writer of samples: series by series in the order of name and labels, lives in order, numbers
+/// in order.
 pub struct RawWriter {
     writer: SeriesWriter<SampleRows>,
     /// Time of the last row.
@@ -38,7 +39,7 @@ struct SampleRows {
 }
 
 impl RawWriter {
-    /// A file that is written to `out`; `path` is for messages.
+    /// Creates a file that is written to `out`; `path` is for messages.
     pub fn create(out: Box<dyn OutFile>, path: &Path, about: About) -> Result<Self, ArchiveError> {
         Ok(Self {
             writer: SeriesWriter::create(out, path, about)?,
@@ -69,7 +70,7 @@ impl RawWriter {
             .write(descriptor, columns.len(), bytes_of, extend)
     }
 
-    /// Keeps the index, and refuses what is out of order.
+    /// Updates the index, and refuses samples that are out of order.
     fn note(
         &mut self,
         id: SeriesId,
@@ -166,7 +167,7 @@ impl Rows for SampleRows {
 }
 
 impl SampleRows {
-    /// Appends some rows; whether doubles hold their values.
+    /// Appends some rows; returns whether doubles hold their values exactly.
     fn extend(&mut self, words: &Words, life: i64, columns: &Columns, range: Range<usize>) -> bool {
         let row = self.ts.len();
         self.ts.extend_from_slice(&columns.ts[range.clone()]);
@@ -200,7 +201,7 @@ impl SampleRows {
     }
 }
 
-/// Notes the numbers of samples that follow; whether they do follow.
+/// Adds the numbers of samples to the lives; returns whether they follow the earlier ones.
 fn note_life(lives: &mut Vec<Life>, life: i64, numbers: &[u64]) -> bool {
     let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
     let rows = numbers.len() as u64;

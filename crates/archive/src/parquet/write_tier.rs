@@ -13,7 +13,7 @@ use super::{About, Summary, corrupt, widen};
 use crate::storage::OutFile;
 use crate::{ArchiveError, Tier};
 
-/// Writes buckets: series by series in the order of name and labels, each in order of time.
+/// A writer of buckets: series by series in the order of name and labels, each in order of time.
 pub struct TierWriter {
     writer: SeriesWriter<BucketRows>,
     tier: Tier,
@@ -36,7 +36,8 @@ struct BucketRows {
 }
 
 impl TierWriter {
-    /// A file that is written to `out`; `path` is for messages. The tier is one of buckets.
+    /// Creates a file that is written to `out`; `path` is for messages. The tier must be one of
+    /// buckets.
     pub fn create(out: Box<dyn OutFile>, path: &Path, about: About) -> Result<Self, ArchiveError> {
         let Some(step_ns) = about.tier.step_ns() else {
             return Err(corrupt(path, "raw files hold no buckets", 0));
@@ -71,7 +72,7 @@ impl TierWriter {
             .write(descriptor, buckets.len(), bytes_of, extend)
     }
 
-    /// Keeps the index, and refuses what is out of order.
+    /// Updates the index, and refuses buckets that are out of order.
     fn note(
         &mut self,
         id: SeriesId,
@@ -146,7 +147,7 @@ impl Rows for BucketRows {
 }
 
 impl BucketRows {
-    /// Appends some rows; whether doubles hold their values.
+    /// Appends some rows; returns whether doubles hold their values exactly.
     fn extend(&mut self, words: &Words, buckets: &Buckets, range: Range<usize>) -> bool {
         let row = self.ts.len();
         self.ts.extend_from_slice(&buckets.ts[range.clone()]);
@@ -159,7 +160,8 @@ impl BucketRows {
         } else {
             self.time_mean
                 .extend_from_slice(&buckets.mean[range.clone()]);
-            // Where there are no samples it weighs nothing, and must not be NaN to whoever sums it.
+            // A mean without samples has no weight, and must not be NaN for programs that add means
+            // up.
             let sample_mean = range.clone().map(|row| match buckets.count[row] {
                 0 => buckets.mean[row],
                 _ => buckets.sample_mean[row],
@@ -181,7 +183,7 @@ impl BucketRows {
     }
 }
 
-/// Texts have no use for `min` and `max`: those may be left empty.
+/// Whether all columns have the same length. Texts do not use `min` and `max`, which may be empty.
 fn is_even(buckets: &Buckets) -> bool {
     let rows = buckets.ts.len();
     let (min, max) = (buckets.min.len(), buckets.max.len());

@@ -1,37 +1,40 @@
-//! Which copies count: a list beside the copies of each hour, for programs that read them as they are.
+//! The list of copies that count: one beside the copies of each hour, for programs that read the
+//! copies directly.
 //!
-//! An object store changes one object at a time, so a merged file and those that it was merged from are all there for a
-//! while. The list names either the one or the others: it is an object too, and replaced in one step. Which files are
-//! within which is in their names, the numbers of the log segments that are in them.
+//! An object store changes one object at a time, so a merged file and its sources all exist for a
+//! while. The list names either the one or the others: it is an object too, and is replaced in one
+//! step. The names of files contain the numbers of their log segments, which show whether one file
+//! is within another.
 
 use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _};
 use serde::{Deserialize, Serialize};
 
-/// Spark, Trino and others take what begins with an underscore for none of the data.
+/// Spark, Trino and others ignore files whose names begin with an underscore.
 const NAME: &str = "_files.json";
-/// Largest list that is read: an hour has a file or two, and hundreds where it was filled in late.
+/// Largest list that is read, in bytes: an hour has a file or two, and hundreds if it was filled in
+/// late.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// A copy that counts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 struct Entry {
-    /// Relative to the target.
+    /// Path of the copy, relative to the target.
     path: String,
     bytes: u64,
 }
 
-/// What becomes of a copy.
+/// A change of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
-    /// It is there, whole, in place of those that are within it.
+    /// The copy is complete, and replaces the copies that are within it.
     Counts { bytes: u64 },
-    /// It is about to be removed.
+    /// The copy is about to be deleted.
     Goes,
 }
 
-/// Brings the list of an hour up to date with what becomes of the copy `path`, relative to the target, at `key`.
-/// What is called otherwise than the archive calls its files is in no list.
+/// Updates the list of an hour for a change of the copy `path`, relative to the target, at `key`.
+/// Files that are not named like those of an archive are not listed.
 pub(super) async fn update(
     store: &dyn ObjectStore,
     key: &Key,
@@ -65,7 +68,7 @@ pub(super) async fn update(
     store.put(&list, text.into()).await.map(drop)
 }
 
-/// The list; none where there is none that can be understood.
+/// Reads the list; `None` if there is none, or if it cannot be understood.
 async fn read(store: &dyn ObjectStore, list: &Key) -> object_store::Result<Option<Vec<Entry>>> {
     let found = match store.get(list).await {
         Err(Error::NotFound { .. }) => return Ok(None),
@@ -78,7 +81,7 @@ async fn read(store: &dyn ObjectStore, list: &Key) -> object_store::Result<Optio
     Ok(serde_json::from_slice(&bytes).ok())
 }
 
-/// All copies that are there.
+/// Returns all copies that exist.
 async fn there(
     store: &dyn ObjectStore,
     place: &Key,
@@ -95,7 +98,8 @@ async fn there(
     Ok(found.objects.into_iter().filter_map(entry).collect())
 }
 
-/// The first and last log segment in a file, and the hours that it begins with where it has several.
+/// Returns the first and last log segment in a file, and the first of its hours if it holds
+/// several.
 fn segments(path: &str) -> Option<(u64, u64, &str)> {
     let name = path.rsplit('/').next()?.strip_suffix(".parquet")?;
     let (first, rest) = name.split_once('-')?;

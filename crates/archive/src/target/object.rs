@@ -25,31 +25,32 @@ use crate::ArchiveError;
 use crate::target::Target;
 use crate::target::list::{self, Change};
 
-/// A file of more bytes goes in parts of so many.
+/// Size of a part in bytes: a larger file is sent in parts of this size.
 const PART_BYTES: usize = 8 << 20;
-/// Most parts under way at once, each in memory.
+/// Most parts under way at once, each of them in memory.
 const PARTS_MAX: usize = 2;
 /// Longest time of one request.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How often a request is tried again before the copy is given up for now…
+/// How often a request is tried again before the copy fails.
 const RETRIES_MAX: usize = 3;
-/// …and for how long at most.
+/// For how long a request is tried again at most.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked whether to give up.
+/// How often a stop is checked for.
 const STOP_LOOK: Duration = Duration::from_millis(100);
-/// Longest wait for what was begun to be removed again: else it costs its owner, until the store's own rules remove it.
+/// Longest wait for an unfinished upload to be deleted: otherwise the owner pays for it until the
+/// store's own rules delete it.
 const ABORT_MAX: Duration = Duration::from_secs(2);
-/// Longest reason that is passed on, in characters.
+/// Longest text of an error that is passed on, in characters.
 const REASON_CHARS_MAX: usize = 300;
-/// Most bytes of a file of certificates.
+/// Largest file of certificates that is read, in bytes.
 const CA_BYTES_MAX: u64 = 1 << 20;
 
-/// What `target_options` may say.
+/// The keys of `target_options`.
 const OPTIONS: [&str; 4] = ["endpoint", "region", "allow_http", "ca_file"];
 
-/// An object store, and the threads to reach it.
+/// An object store as a target, with the runtime for its requests.
 #[derive(Debug)]
 pub struct ObjectTarget {
     url: String,
@@ -59,9 +60,9 @@ pub struct ObjectTarget {
 }
 
 impl ObjectTarget {
-    /// Opens `file:///path` or `s3://bucket/prefix`; nothing is connected yet. Options for S3:
-    /// `endpoint` (a url), `region`, `allow_http` (`true`: unencrypted beyond this machine too) and
-    /// `ca_file` (PEM, trusted besides the system's). Credentials come from the environment
+    /// Opens `file:///path` or `s3://bucket/prefix`, without connecting. Options for S3: `endpoint`
+    /// (a URL), `region`, `allow_http` (`true`: unencrypted beyond this machine too) and `ca_file`
+    /// (PEM, trusted besides the system's). Credentials come from the environment
     /// (`AWS_ACCESS_KEY_ID`…), the container or the machine's role, never from options.
     pub fn open(url: &str, options: &BTreeMap<String, String>) -> Result<Self, ArchiveError> {
         let refuse = |reason: String| ArchiveError::Target {
@@ -151,7 +152,7 @@ impl Target for ObjectTarget {
     }
 }
 
-/// The url as it may be shown: what stands before an `@` may be a secret.
+/// Returns the URL without the part before an `@`, which may be secret.
 fn without_credentials(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
@@ -191,7 +192,7 @@ fn open_s3(place: &str, options: &BTreeMap<String, String>) -> Opened {
             return Err(format!("there is no option {option:?}; there is {known}"));
         }
     }
-    // Who installs a provider first decides; it is ring everywhere in this program.
+    // The first provider that is installed is used; it is ring everywhere in this program.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     if let Some(region) = options.get("region") {
@@ -264,7 +265,7 @@ fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
     }
 }
 
-/// What comes of `what`, unless it is to stop first.
+/// Returns the result of `what`, or an error if the stop comes first.
 async fn unless<T>(
     stop: &AtomicBool,
     what: impl Future<Output = Result<T, String>>,
@@ -281,7 +282,7 @@ async fn unless<T>(
     }
 }
 
-/// Copies a file, and makes sure that all of it arrived; how many bytes.
+/// Copies a file and checks that all of it arrived; returns its size in bytes.
 async fn copy(
     store: &dyn ObjectStore,
     local: &Path,
@@ -304,7 +305,7 @@ async fn copy(
         let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
         let sent = unless(stop, send_parts(&mut upload, &mut file)).await;
         if let Err(reason) = sent {
-            // What the store keeps of it otherwise costs its owner; the first error is the one to tell.
+            // The owner would pay for what the store keeps; the first error is the one to return.
             let _ = timeout(ABORT_MAX, upload.abort()).await;
             return Err(reason);
         }
@@ -326,7 +327,8 @@ async fn send_parts(upload: &mut WriteMultipart, file: &mut File) -> Result<(), 
             .read_to_end(&mut part)
             .map_err(|e| format!("cannot read it: {e}"))?;
         if part.is_empty() {
-            // All of them are there before the last is sent, with which it can be given up no more.
+            // All parts have arrived before the last request, after which the upload cannot be
+            // cancelled.
             return upload.wait_for_capacity(0).await.map_err(explain);
         }
         upload
@@ -337,7 +339,7 @@ async fn send_parts(upload: &mut WriteMultipart, file: &mut File) -> Result<(), 
     }
 }
 
-/// An error of the store in one line: what is wrong and what to do about it.
+/// Formats an error of the store in one line: what is wrong and what to do about it.
 fn explain(error: object_store::Error) -> String {
     use object_store::Error;
     let advice = match &error {
@@ -346,7 +348,7 @@ fn explain(error: object_store::Error) -> String {
         Error::NotFound { .. } => "not found: check the bucket's name",
         _ => "failed",
     };
-    // The innermost cause says most; bodies of answers are cut to their code.
+    // The innermost cause is the most specific; bodies of answers are cut to their code.
     let mut cause: &dyn std::error::Error = &error;
     while let Some(inner) = cause.source() {
         cause = inner;
@@ -388,7 +390,7 @@ mod tests {
         let url = format!("file://{}", there.display());
         let mut target = ObjectTarget::open(&url, &BTreeMap::new()).unwrap();
         let local = dir.path().join("local");
-        // Empty, one part exactly, one byte more, and not a multiple.
+        // Sizes: empty, exactly one part, one byte more, and not a multiple.
         for bytes in [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES - 7] {
             let content: Vec<u8> = (0..bytes).map(|i| (i / 7) as u8).collect();
             std::fs::write(&local, &content).unwrap();
@@ -434,12 +436,12 @@ mod tests {
             target.copy(&local, path, &GO_ON).unwrap();
         }
         expect(&[&files[0], &others, &files[1], &files[2]]);
-        // As soon as the merged one is there, and as long as the others are.
+        // The list changes as soon as the merged file is there, while the others still are.
         target.copy(&local, &merged, &GO_ON).unwrap();
         expect(&[&merged, &others]);
         target.remove(&files[0], &GO_ON).unwrap();
         expect(&[&merged, &others]);
-        // One that is damaged, or gone, is made anew of what is there.
+        // A damaged or missing list is rebuilt from the existing copies.
         for damage in ["", "[{}]", "no JSON"] {
             std::fs::write(&list, damage).unwrap();
             target.copy(&local, &others, &GO_ON).unwrap();
@@ -471,7 +473,7 @@ mod tests {
         check("file", "file/below", "cannot copy file/below to file://");
     }
 
-    /// A server that takes requests and answers none of them.
+    /// Starts a server that takes requests and answers none of them.
     #[test]
     fn a_store_that_does_not_answer_is_given_up_at_a_stop() {
         let dir = tempfile::tempdir().unwrap();
@@ -501,7 +503,7 @@ mod tests {
                     let mut byte = [0];
                     connection.read_exact(&mut byte).unwrap();
                     stop.store(true, Ordering::Relaxed);
-                    // Until the other side gives up.
+                    // It waits until the other side gives up.
                     let _ = std::io::copy(&mut connection, &mut std::io::sink());
                 });
                 let reason = what(&mut target).unwrap_err();

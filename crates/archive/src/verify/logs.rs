@@ -1,8 +1,9 @@
-//! Which log segments must be there, and how much of each.
+//! Checks which log segments must exist, and how much of each.
 //!
-//! Each segment names the one before it that was not sealed, and says how long it was; a record beside them says the
-//! same of the newest one. So none is missing and none is shorter than it was without a word. Only behind what the
-//! record says of the newest one there may be a frame that is not whole: its writer is at work, or was killed.
+//! Each segment names the previous one that was not sealed, and its length; a record beside the
+//! segments holds the same of the newest one. So a missing or shortened segment is always detected.
+//! Only after the recorded end of the newest segment there may be an incomplete frame: its writer
+//! is at work, or was killed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use crate::log::{HEADER_BYTES, LogPart, Newest};
 use crate::manifest::Manifest;
 use crate::snapshot::{Follower, Node};
 
-/// What is known of a node's log segments beside what can be read of them.
+/// The log segments of a node that cannot be read.
 pub(super) struct Logs {
-    /// Those that cannot be read, and why.
+    /// Sequences of the segments, and why they cannot be read.
     unreadable: BTreeMap<u64, String>,
 }
 
@@ -41,11 +42,12 @@ impl Logs {
             let is_short = |log: &&crate::seal::LogFile| {
                 log.sequence == *sequence && log.bytes <= HEADER_BYTES as u64
             };
-            // Just being made: the record names it when its first bytes are on disk.
+            // The segment is just being created: the record names it once its first bytes are on
+            // disk.
             let is_begun = *sequence == newest
                 && record.is_none_or(|record| record.sequence < *sequence)
                 && there.logs.iter().any(|log| is_short(&log));
-            // One that was not there at the first look is being made as well.
+            // A segment that was not there at the first look is being created as well.
             let is_listed = there.logs.iter().any(|log| log.sequence == *sequence);
             if is_listed && !is_begun {
                 suspects
@@ -69,7 +71,7 @@ impl Logs {
         Ok(())
     }
 
-    /// What the record says; notes what is wrong with the record itself.
+    /// Returns the content of the record; notes what is wrong with the record itself.
     fn record(&self, node: &Node, there: &There, suspects: &mut Suspects) -> Option<Newest> {
         let record = match &there.newest {
             Ok(record) => *record,
@@ -85,7 +87,7 @@ impl Logs {
         record.filter(|record| record.sequence > 0)
     }
 
-    /// What is wrong with the end of a segment.
+    /// Returns what is wrong with the end of a segment.
     fn tail(&self, log: &LogPart, is_newest: bool) -> Result<Option<String>, ArchiveError> {
         let mut now = log.fork()?;
         loop {
@@ -103,7 +105,8 @@ impl Logs {
             if !now.goes_on_behind()? {
                 return Ok(None);
             }
-            // Its writer may have gone on meanwhile: what was not whole is whole then.
+            // The writer may have continued meanwhile: a frame that was incomplete is then
+            // complete.
             now.damage()?;
             if now.bytes() == at {
                 let what =
@@ -113,7 +116,7 @@ impl Logs {
         }
     }
 
-    /// Whether a segment is there as far as it was on disk.
+    /// Notes a segment that is missing or shorter than what was on disk.
     fn is_whole(&self, node: &Node, told: Newest, suspects: &mut Suspects) {
         let Newest { sequence, bytes } = told;
         if sequence <= node.sealed.manifest.sealed_through

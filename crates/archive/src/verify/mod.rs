@@ -1,4 +1,5 @@
-//! Whether an archive is what it says: every file that must be there, every checksum, every count, every number.
+//! Verification of an archive: every file that must exist, every checksum, every count, every
+//! number.
 
 mod logs;
 mod numbers;
@@ -22,34 +23,34 @@ use crate::parquet::{About, ParquetPart};
 use crate::snapshot::{Follower, LOOKS_MAX, Node, make_room};
 use crate::{ArchiveError, Layout, Tier};
 
-/// What is wrong with a file.
+/// A file with a defect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What is wrong, and what it means.
+    /// What is wrong with it, and what that means.
     pub what: String,
 }
 
-/// What a verification saw.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
-    /// Files read.
+    /// Number of files read.
     pub files: u64,
-    /// Samples read.
+    /// Number of samples read.
     pub samples: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Samples that are there twice.
+    /// Number of samples that were found twice.
     pub twice: u64,
-    /// Samples whose numbers are missing between those that are there.
+    /// Number of samples that are missing, by holes in the numbers of a life.
     pub missing: u64,
-    /// What is wrong.
+    /// The defects.
     pub findings: Vec<Finding>,
 }
 
 impl Verified {
-    /// Adds what was seen of another archive.
+    /// Adds the result for another archive.
     pub fn add(&mut self, other: Self) {
         self.files += other.files;
         self.samples += other.samples;
@@ -60,14 +61,15 @@ impl Verified {
     }
 }
 
-/// Reads all of an archive, as it is at one moment of each node; `progress` is told files done and in all. It
-/// may be written to meanwhile: what is made, merged or let go is no damage.
+/// Reads a whole archive, each node as it is at one moment; `progress` is called with the number of
+/// files done and the number of all files. The archive may be written to meanwhile: files that are
+/// made, merged or deleted are no defects.
 pub fn verify(root: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verified, ArchiveError> {
     let mut verified = Verified::default();
     let layouts = Layout::nodes(root);
     let mut nodes = Vec::new();
     for layout in layouts.map_err(ArchiveError::io("list the nodes of", root))? {
-        // Before the manifest is read: what is made later is not looked at.
+        // This comes before the manifest is read: files that are made later are not checked.
         let there = There::list(&layout)?;
         let mut follower = Follower::new(layout);
         match follower.follow() {
@@ -75,7 +77,7 @@ pub fn verify(root: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verifie
                 let logs = Logs::new(&follower);
                 nodes.push((there, logs, follower.node(&mut Vec::new())));
             }
-            // A manifest, or anything of a later version.
+            // The error is of a manifest, or of any file of a later version.
             Err(error) => match &error {
                 ArchiveError::Corrupt { path, .. } => {
                     verified.find(path, format!("{error}; the next start makes it anew"));
@@ -136,7 +138,8 @@ impl Verified {
         Ok(())
     }
 
-    /// All files of an hour, opened together: none is merged away while another is read.
+    /// Checks all files of an hour, which are opened together: none is merged away while another is
+    /// read.
     fn hour(
         &mut self,
         node: &Node,
@@ -168,7 +171,7 @@ impl Verified {
             if !gone.is_empty() && look < LOOKS_MAX {
                 let now = Manifest::read(layout)?.unwrap_or_default();
                 if gone.iter().any(|key| !now.parts.contains_key(key)) {
-                    // Merged or let go: what took their place has their numbers.
+                    // The files were merged or deleted: what replaced them has their numbers.
                     parts = of_hour(node, &now, hour);
                     continue;
                 }
@@ -214,7 +217,7 @@ impl Verified {
                     suspects.parts.push((key, what));
                 }
             }
-            // What the disk cannot read is damaged, and the other files are looked at all the same.
+            // A file that the disk cannot read is damaged, and the other files are still checked.
             Err(error @ ArchiveError::Io { .. }) if !is_damage(&error) => return Err(error),
             Err(error) => suspects.parts.push((key, error.to_string())),
         }
@@ -237,7 +240,7 @@ impl Verified {
     }
 }
 
-/// Whether a file is the one that the manifest has under its name, to the last byte where that is known.
+/// Checks that a file is the one in the manifest, to the last byte if its checksum is known.
 fn check_about(
     node: &Node,
     key: &PartKey,
@@ -264,13 +267,13 @@ fn check_about(
     }
 }
 
-/// Whether the disk could not read what it holds.
+/// Whether the disk could not read its content.
 fn is_damage(error: &ArchiveError) -> bool {
     let code = rustix::io::Errno::IO.raw_os_error();
     matches!(error, ArchiveError::Io { source, .. } if source.raw_os_error() == Some(code))
 }
 
-/// What a manifest has of an hour, as far as the node has not got it from its log.
+/// Returns the files of an hour in a manifest, without those that the node reads from its log.
 fn of_hour(node: &Node, manifest: &Manifest, hour: i64) -> Vec<(PartKey, Part)> {
     let through = node.sealed.manifest.sealed_through;
     let parts = manifest.parts.iter();
@@ -278,7 +281,8 @@ fn of_hour(node: &Node, manifest: &Manifest, hour: i64) -> Vec<(PartKey, Part)> 
     parts.map(|(key, part)| (*key, *part)).collect()
 }
 
-/// Notes the numbers of a raw file, without those that the node has from its log; how many.
+/// Notes the numbers of a raw file, without those that the node reads from its log; returns how
+/// many.
 fn samples(
     node: &Node,
     key: PartKey,

@@ -1,13 +1,13 @@
-//! The numbers of the samples of each life: which are there twice, and which are missing in between.
+//! The numbers of the samples of each life: which exist twice, and which are missing in between.
 
 use std::collections::HashMap;
 
 use barograph_model::SeriesId;
 
-/// Most runs of numbers that are compared: beyond it the archive has more holes than that.
+/// Most runs of numbers that are compared; an archive with more holes is not checked completely.
 const RUNS_MAX: usize = 4 << 20;
 
-/// The numbers that were seen of each life, as runs without holes.
+/// The numbers found of each life, as runs without holes.
 #[derive(Default)]
 pub(super) struct Numbers {
     runs: HashMap<(SeriesId, i64), Vec<(u64, u64)>>,
@@ -31,7 +31,7 @@ impl Numbers {
         }
     }
 
-    /// How many there are twice, and how many are missing.
+    /// Returns how many numbers exist twice, and how many are missing.
     pub(super) fn count(self) -> (u64, u64) {
         let (mut twice, mut missing) = (0, 0);
         for mut runs in self.runs.into_values() {

@@ -1,7 +1,8 @@
-//! What looks wrong unless the writer was at work: looked at again until it has settled.
+//! Files that look wrong unless the writer is at work: they are checked again until that is
+//! settled.
 //!
-//! It stands alone because verification reads an archive that is written to: a commit makes files, replaces the
-//! manifest, and removes files, one after the other.
+//! This module stands alone because verification reads an archive that is written to: a commit
+//! creates files, replaces the manifest, and deletes files, one after the other.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,17 +15,17 @@ use crate::seal::LogFile;
 use crate::snapshot::LOOKS_MAX;
 use crate::{ArchiveError, Disk, Layout, Tier, sweep};
 
-/// How often it is looked again whether a file that nobody knows is on its way…
+/// How often a file that is not in the manifest is checked again.
 const SETTLE_LOOKS: usize = 20;
-/// …and how long it is waited in between: a commit syncs some directories and a manifest.
+/// Wait between these checks: a commit syncs some directories and a manifest.
 const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// The files of a node that are there, whoever knows of them; those that are being made, at their temporary
-/// place, are none.
+/// The files of a node that exist, whether or not the manifest lists them; unfinished files, at
+/// their temporary paths, do not count.
 pub(super) struct There {
     parts: Vec<(PathBuf, PartKey)>,
     pub(super) logs: Vec<LogFile>,
-    /// What the record of the newest log segment said before anything else was looked at.
+    /// The content of the record of the newest log segment, before anything else was read.
     pub(super) newest: Result<Option<Newest>, String>,
 }
 
@@ -37,7 +38,7 @@ impl There {
         })
     }
 
-    /// Files of the node that were set aside, now.
+    /// Returns the files of the node that are set aside at present.
     pub(super) fn set_aside(&self, layout: &Layout) -> Result<Vec<PathBuf>, ArchiveError> {
         let mut dirs = vec![layout.node_dir(), layout.log_dir()];
         for tier in Tier::ALL {
@@ -45,7 +46,7 @@ impl There {
         }
         let mut found = Vec::new();
         for dir in &dirs {
-            // A directory that is empty goes with what was in it.
+            // An empty directory is removed with its last file.
             let paths = sweep::list(&Disk, dir)?;
             let is_aside = |path: &PathBuf| {
                 let extension = path.extension();
@@ -57,12 +58,12 @@ impl There {
     }
 }
 
-/// The record of the newest log segment; what is wrong with it where it is damaged.
+/// Returns the record of the newest log segment; if it is damaged, what is wrong with it.
 fn newest(layout: &Layout) -> Result<Result<Option<Newest>, String>, ArchiveError> {
     for look in 1.. {
         match Newest::read(layout) {
             Ok(newest) => return Ok(Ok(newest)),
-            // It may just be being overwritten.
+            // The record may just be being overwritten.
             Err(ArchiveError::Corrupt { .. }) if look < LOOKS_MAX => {}
             Err(error @ ArchiveError::Corrupt { .. }) => return Ok(Err(error.to_string())),
             Err(error) => return Err(error),
@@ -71,21 +72,22 @@ fn newest(layout: &Layout) -> Result<Result<Option<Newest>, String>, ArchiveErro
     Ok(Ok(None))
 }
 
-/// What is wrong unless the writer was at work, which a manifest that is read later tells.
+/// Defects that may be the writer's work in progress; a manifest that is read later decides.
 pub(super) struct Suspects {
-    /// Files that the manifest has, and what is wrong with them.
+    /// Files in the manifest, and what is wrong with them.
     pub(super) parts: Vec<(PartKey, String)>,
-    /// Files that it does not have: left by a crash, or on their way into it or out of the archive.
+    /// Files that are not in the manifest: left by a crash, about to be listed, or about to be
+    /// deleted.
     unknown: Vec<(PathBuf, PartKey)>,
-    /// Log segments that are sealed: left by a crash, or about to be removed.
+    /// Log segments that are sealed: left by a crash, or about to be deleted.
     sealed: Vec<LogFile>,
     /// Log segments that are damaged, and how.
     pub(super) logs: Vec<(u64, String)>,
-    /// Log segments that must be there and are not.
+    /// Log segments that must exist and do not.
     pub(super) gone: BTreeSet<u64>,
     /// What is wrong with the record of the newest log segment.
     pub(super) record: Option<String>,
-    /// Whether there is no manifest though there are files.
+    /// Whether there is no manifest although there are files.
     no_manifest: bool,
 }
 
@@ -108,7 +110,8 @@ impl Suspects {
         }
     }
 
-    /// Looks again, and once more for as long as a commit may take, at what the writer may be at work on.
+    /// Checks the suspects again, for as long as a commit may take, and drops those that the writer
+    /// was working on.
     pub(super) fn settle(&mut self, layout: &Layout) -> Result<(), ArchiveError> {
         for look in 0..SETTLE_LOOKS {
             if look > 0 {
@@ -117,7 +120,8 @@ impl Suspects {
             let manifest = Manifest::read(layout)?;
             self.no_manifest &= manifest.is_none();
             let now = manifest.unwrap_or_default();
-            // One that was merged or let go meanwhile counts no more; what was set aside is told as that.
+            // A file that was merged or deleted meanwhile does not count; one that was set aside is
+            // reported as that.
             self.parts.retain(|(key, _)| now.parts.contains_key(key));
             self.unknown
                 .retain(|(path, key)| !now.parts.contains_key(key) && path.exists());
@@ -126,7 +130,8 @@ impl Suspects {
             let through = now.sealed_through;
             self.logs.retain(|(sequence, _)| *sequence > through);
             self.gone.retain(|sequence| {
-                // One that was begun and could not be written is gone, and the record names it no more.
+                // A segment that was begun and could not be written is gone, and the record does
+                // not name it any more.
                 let is_named = newest.is_none_or(|newest| newest.sequence >= *sequence);
                 *sequence > through && is_named && !aside(layout, *sequence).exists()
             });
@@ -169,7 +174,7 @@ impl Suspects {
     }
 }
 
-/// Where a start puts a log segment whose header is damaged.
+/// Returns the path to which a start moves a log segment whose header is damaged.
 fn aside(layout: &Layout, sequence: u64) -> PathBuf {
     Path::new(&layout.log(sequence)).with_extension("corrupt")
 }

@@ -1,4 +1,5 @@
-//! Writers killed at any moment: what was acknowledged is there once, whoever comes next.
+//! Writers that are killed at any moment: what was acknowledged is in the archive once, whoever
+//! writes next.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,23 +14,23 @@ use crate::support::{
     SOON, assert_once, config, declare, dir_in_memory, everything, sample, start,
 };
 
-/// Tells this binary, started again, which archive to write.
+/// Environment variable with the archive to write, for this binary started again.
 const ROOT: &str = "BAROGRAPH_TEST_ARCHIVE";
-/// … and which life it is.
+/// Environment variable with the life to write.
 const LIFE: &str = "BAROGRAPH_TEST_LIFE";
-/// How many rounds the nightly run wants.
+/// Environment variable with the number of rounds, for the nightly run.
 const ROUNDS: &str = "BARO_CRASH_ROUNDS";
 const STREAMS: u32 = 3;
 
-/// Where children begin. Without an archive in the environment there is nothing to write, which is
-/// itself what a plain run checks.
+/// The entry point of child processes. Without an archive in the environment there is nothing to
+/// write, which is all that a plain run checks.
 #[test]
 fn writes_until_it_is_killed() {
     let Some(root) = std::env::var_os(ROOT) else {
         assert!(std::env::var_os(LIFE).is_none());
         return;
     };
-    // Not to outlive a parent that was killed.
+    // The child must not outlive a parent that was killed.
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let life = std::env::var(LIFE).unwrap().parse().unwrap();
     append_for_ever(&PathBuf::from(root), life);
@@ -37,7 +38,7 @@ fn writes_until_it_is_killed() {
 
 fn append_for_ever(root: &Path, life: i64) {
     let mut config = config(root);
-    // Segments change hands often, so that many are killed while they do.
+    // Segments are closed often, so that many writers are killed at that moment.
     config.segment_bytes_max = 20_000;
     let keeper = start(config).unwrap();
     let journal = keeper.journal();
@@ -51,7 +52,7 @@ fn append_for_ever(root: &Path, life: i64) {
         }
         let position = journal.submit(&mut entries);
         if number % 7 == 0 && journal.wait_durable(position, SOON) {
-            // One write: a line is there or it is not.
+            // A single write: a line is there or it is not.
             let mut line = String::new();
             writeln!(line, "durable {number}").unwrap();
             out.write_all(line.as_bytes()).unwrap();
@@ -98,7 +99,7 @@ fn a_writer_killed_at_any_moment_leaves_what_it_acknowledged_once() {
     assert!(most > Some(0), "no round came to an acknowledgement");
 }
 
-/// A life until it is killed; the last number that it said is durable.
+/// Runs a life until it is killed; returns the last number that it reported as durable.
 fn round(root: &Path, life: i64) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["crash::writes_until_it_is_killed", "--exact", "--nocapture"])
@@ -109,8 +110,8 @@ fn round(root: &Path, life: i64) -> u64 {
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut lines = lines.map_while(Result::ok);
-    // Some are killed while they start, most a little after their first acknowledgement. Not a wait
-    // for something, only a different moment each time.
+    // Some are killed while they start, most a little after their first acknowledgement. The sleep
+    // waits for nothing; it only makes each moment different.
     let mut said = 0;
     if life % 5 != 0 {
         said = lines.find_map(|line| durable(&line)).unwrap();
@@ -125,7 +126,7 @@ fn durable(line: &str) -> Option<u64> {
     line.strip_prefix("durable ")?.parse().ok()
 }
 
-/// A well-mixed function of a number: the seed of every moment is its round.
+/// Returns a well-mixed function of a number: every moment is derived from its round.
 fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

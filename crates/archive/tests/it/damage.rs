@@ -1,4 +1,4 @@
-//! Every file of a small archive damaged in every kind of way: verification names the file.
+//! Every file of a small archive is damaged in many ways: verification names the file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,27 +11,28 @@ use crate::retain::Full;
 use crate::seal::append;
 use crate::support::{config, start, start_on};
 
-/// Two samples of each stream an hour.
+/// Interval of samples: two of each stream per hour.
 const STEP_NS: i64 = 1_800 * NS_PER_S;
-/// Archives that are damaged at the same time: some findings are waited for, whether they settle.
+/// Number of archives that are damaged at the same time: verification waits for some findings to
+/// settle.
 const THREADS: usize = 16;
-/// Places in a file where a bit is flipped, beside its first and its last bytes.
+/// Number of places in a file where a bit is flipped, besides its first and its last bytes.
 const FLIPS: usize = 24;
 const ENDS: usize = 64;
 
-/// What happens to a file.
+/// A kind of damage to a file.
 #[derive(Clone, Debug)]
 enum Damage {
     Flip(usize, u8),
     Zero(usize, usize),
     Cut(usize),
     Remove,
-    /// By the file at this path of the same archive.
+    /// Replaced by the file at this path of the same archive.
     Replace(PathBuf),
 }
 
 impl Damage {
-    /// The bytes afterwards; `None` when the file is gone.
+    /// Returns the damaged bytes; `None` if the file is gone.
     fn of(&self, root: &Path, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = bytes.to_vec();
         match self {
@@ -45,7 +46,7 @@ impl Damage {
     }
 }
 
-/// Every regular file below a directory, as a path relative to it.
+/// Returns every regular file below a directory, as a path relative to it.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![root.to_owned()];
@@ -70,11 +71,11 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Sealed and merged files of some hours with their tiers, two closed log segments and the newest one, which the end
-/// of the writer has closed.
+/// Writes sealed and merged files of some hours with their tiers, two closed log segments and the
+/// newest one, which was closed at the end of the writer.
 fn specimen(root: &Path) {
     let mut config = config(root);
-    // The sealer is never asked by size or age.
+    // The sealer is never asked because of size or age.
     config.segment_ns_max = i64::MAX;
     let keeper = start(config.clone()).unwrap();
     append(&keeper, 1, 1..=4, STEP_NS);
@@ -91,7 +92,7 @@ fn specimen(root: &Path) {
     }
 }
 
-/// What may happen to one of the files.
+/// Returns what may happen to one of the files.
 fn damages(root: &Path, file: &Path, all: &[PathBuf]) -> Vec<Damage> {
     let bytes = fs::read(root.join(file)).unwrap();
     let length = bytes.len();
@@ -117,7 +118,7 @@ fn damages(root: &Path, file: &Path, all: &[PathBuf]) -> Vec<Damage> {
             .step_by(3)
             .map(|other| Damage::Replace(other.clone())),
     );
-    // What changes nothing is no damage.
+    // A change that changes nothing is no damage.
     found.retain(|damage| damage.of(root, &bytes).as_ref() != Some(&bytes));
     found
 }
@@ -126,7 +127,7 @@ fn damages(root: &Path, file: &Path, all: &[PathBuf]) -> Vec<Damage> {
 fn whatever_happens_to_a_file_verification_names_it() {
     let dir = tempfile::tempdir().unwrap();
     specimen(dir.path());
-    // The lock is a name and nothing else.
+    // The lock is only a name without content.
     let all: Vec<PathBuf> = files(dir.path())
         .into_iter()
         .filter(|file| !file.ends_with("lock"))
@@ -166,7 +167,8 @@ fn whatever_happens_to_a_file_verification_names_it() {
     assert!(missed.is_empty(), "{} missed: {missed:#?}", missed.len());
 }
 
-/// Whether a copy of the archive with this damage is said to be damaged there; the copy is whole again afterwards.
+/// Whether verification finds the damage in a copy of the archive; the copy is undamaged again
+/// afterwards.
 fn names(root: &Path, whole: &Path, file: &Path, damage: &Damage) -> bool {
     let path = root.join(file);
     let bytes = fs::read(whole.join(file)).unwrap();

@@ -1,4 +1,4 @@
-//! Exports of an archive that is written to meanwhile: what was there at one moment, once.
+//! Exports of an archive that is written to meanwhile: each sample of one moment, once.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -9,10 +9,10 @@ use barograph_model::{NS_PER_S, Span};
 use crate::seal::append;
 use crate::support::{assert_sound, config, everything, export_all, parquet_files, start};
 
-/// Two samples of each stream an hour.
+/// Interval of samples: two of each stream per hour.
 const STEP_NS: i64 = 1_800 * NS_PER_S;
 
-/// An archive of more files than a view holds open by itself, and log segments.
+/// Makes an archive of more files than a view holds open by default, and of log segments.
 fn prepare(root: &Path) -> Keeper {
     let keeper = start(config(root)).unwrap();
     for life in 1..=2 {
@@ -24,7 +24,8 @@ fn prepare(root: &Path) -> Keeper {
     keeper
 }
 
-/// What an export sees; all is sealed and merged once it has begun, and there is more each time that it asks.
+/// Runs an export while the archive changes: everything is sealed and merged once it has begun, and
+/// samples are added at each call of `wanted`.
 fn disturbed(root: &Path, keeper: &Keeper, to: ExportTo<'_>) -> u64 {
     let begun = Cell::new(false);
     let wanted = |_: &Series| {
@@ -56,7 +57,7 @@ fn an_export_has_each_sample_once_though_all_is_merged_meanwhile() {
     let samples = disturbed(&root, &keeper, ExportTo::Parquet(&out));
     assert_eq!(samples, 3 * (120 + 120 + 40));
     assert!(everything(&out) == before);
-    // What other programs read by a pattern is that, and no more.
+    // Other programs that read by a pattern find only this archive.
     assert_sound(&out);
 }
 
@@ -78,16 +79,17 @@ fn what_other_hands_removed_is_left_out() {
     let keeper = prepare(&root);
     drop(keeper);
     let raw = parquet_files(&root.join("raw"));
-    // Of the oldest hour, which no view holds open.
+    // The file is of the oldest hour, which no view holds open.
     std::fs::remove_file(&raw[0]).unwrap();
     let to = ExportTo::Parquet(&out);
     let samples = export_all(&root, to);
-    // One of each stream.
+    // One sample of each stream is missing.
     assert_eq!(samples, 3 * (120 + 120 + 40 - 1));
     assert_sound(&out);
 }
 
-/// The same hours, series and sequences of log segments: nothing of one archive takes the place of another's.
+/// Both archives have the same hours, series and sequences of log segments: no file of one replaces
+/// a file of the other.
 #[test]
 fn archives_of_applications_lie_beside_the_nodes() {
     let dir = tempfile::tempdir().unwrap();

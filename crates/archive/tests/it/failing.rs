@@ -14,38 +14,38 @@ use crate::support::{
     SOON, assert_once, config, declare, dir_in_memory, everything, sample, start, start_on,
 };
 
-/// How an operation fails.
+/// A kind of failure of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The n-th fails, the others do not.
+    /// The n-th operation fails, the others do not.
     Once,
-    /// All from the n-th on fail.
+    /// All operations from the n-th on fail.
     ForEver,
-    /// The n-th fails, and the next: so what is done about it fails too.
+    /// The n-th operation and the next fail: so the reaction to the failure fails too.
     Twice,
-    /// The n-th says that it has failed, but it was done.
+    /// The n-th operation reports a failure, but was done.
     DoneNevertheless,
-    /// The same, and the next fails.
+    /// The same, and the next operation fails.
     DoneThenFails,
 }
 
-/// A disk that fails when it is told to. Writes that fail have written half. A sync that fails has lost
-/// what it was to keep, and the next one succeeds, as with the kernel.
+/// A disk with injected failures. A write that fails has written half. A sync that fails has lost
+/// its data, and the next one succeeds, as with the kernel.
 #[derive(Debug)]
 pub struct Failing {
     count: Arc<AtomicU64>,
     at: u64,
     failure: Failure,
-    /// Only what is done with log segments counts, and fails.
+    /// Whether only operations on log segments are counted, and fail.
     only_log: bool,
 }
 
-/// What becomes of an operation.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Works,
     Fails,
-    /// It says that it has failed, but was done.
+    /// The operation reports a failure, but was done.
     Lies,
 }
 
@@ -58,7 +58,7 @@ struct FailingFile {
 }
 
 impl Failing {
-    /// A disk whose operation number `at`, from 0, fails.
+    /// Returns a disk whose operation number `at`, from 0, fails.
     pub fn new(at: u64, failure: Failure) -> Self {
         Self {
             count: Arc::default(),
@@ -68,8 +68,8 @@ impl Failing {
         }
     }
 
-    /// A disk where that is so of operations on log segments, and all others work. One thread does those, so that
-    /// their numbers do not depend on who comes first.
+    /// Returns a disk where only operations on log segments are counted and fail. One thread does
+    /// these, so that their numbers do not depend on the order of threads.
     pub fn of_log(at: u64, failure: Failure) -> Self {
         Self {
             only_log: true,
@@ -77,7 +77,7 @@ impl Failing {
         }
     }
 
-    /// How many operations there were.
+    /// Returns the number of operations so far.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
@@ -211,17 +211,17 @@ impl OutFile for FailingFile {
     }
 }
 
-/// Samples of each stream in a run.
+/// Number of samples of each stream in a run.
 const SAMPLES: u64 = 24;
 
-/// What a run did: how far each stream came, and up to which number it was acknowledged.
+/// The result of a run: the last number of each stream, and the last acknowledged one.
 #[derive(Debug, Default)]
 struct Ran {
     life: i64,
     acknowledged: u64,
 }
 
-/// Appends to a durable stream, in several segments, and to one that is not.
+/// Appends to a durable stream, in several segments, and to one that is not durable.
 fn run(journal: &Journal, life: i64, forever: bool, roll: &dyn Fn()) -> Ran {
     let mut ran = Ran {
         life,
@@ -238,7 +238,7 @@ fn run(journal: &Journal, life: i64, forever: bool, roll: &dyn Fn()) -> Ran {
         entries.push(sample(1, number, number as i64, text));
         let position = journal.submit(&mut entries);
         positions.push((number, position));
-        // Where nothing is written any more, waiting for each would take for ever.
+        // If nothing is written any more, waiting for each sample would take too long.
         let wait = if forever { SOON / 2_000 } else { SOON };
         if journal.wait_durable(position, wait) {
             ran.acknowledged = number;
@@ -252,7 +252,7 @@ fn run(journal: &Journal, life: i64, forever: bool, roll: &dyn Fn()) -> Ran {
     ran
 }
 
-/// What a healthy start finds after a run.
+/// Checks what a start on a healthy disk finds after a run.
 fn check(root: &Path, ran: &[Ran], what: &str) {
     let found = everything(root);
     assert_once(&found);
@@ -283,7 +283,7 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
     let mut ran = Vec::new();
     let storage: Arc<dyn Storage> = Arc::clone(&disk) as _;
     match start_on(config(dir.path()), storage) {
-        // The agent goes on without an archive, until its next start.
+        // The agent continues without an archive, until its next start.
         Err(error) => {
             let told = error.to_string();
             let injected = told.contains("injected") || told.contains("no storage space");
@@ -339,7 +339,7 @@ fn each_operation_says_that_it_failed_and_what_is_done_about_it_fails() {
 
 #[test]
 fn from_each_operation_on_all_fail() {
-    // Each takes as long as a run waits in vain, so not after every single one.
+    // Each run takes as long as its waits in vain, so not every operation is tried.
     for at in [0, 1, 5, 8, 10, 12, 13, 14, 15, 20, 30, 40] {
         on_failing(at, Failure::ForEver);
     }

@@ -1,4 +1,4 @@
-//! The journal and the keeper: what is submitted is there, what is not is counted.
+//! The journal and the keeper: what is submitted is archived, and what is not is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::support::{
     start_on, told,
 };
 
-/// Waits, without measuring, until something is so.
+/// Waits until a condition holds; the time is not measured.
 fn until(so: impl Fn() -> bool) {
     for _ in 0..SOON.as_millis() / 5 {
         if so() {
@@ -136,7 +136,7 @@ fn what_finds_no_room_is_counted_and_the_count_survives() {
     entries.extend((1..=25).map(|n| sample(0, n, 1, 1)));
     let position = journal.submit(&mut entries);
     assert!(!journal.wait_durable(position, SOON), "15 of them are lost");
-    // What comes when there is room is acknowledged again.
+    // Samples that come when there is room again are acknowledged.
     until(|| keeper.status().waiting_bytes == 0);
     commit(&journal, vec![sample(0, 26, 1, 1)]);
     commit(
@@ -188,7 +188,7 @@ fn keys_are_used_again_and_segments_declare_who_lives() {
     let dir = tempfile::tempdir().unwrap();
     let keeper = start(config(dir.path())).unwrap();
     let journal = keeper.journal();
-    // In one batch and over batches: a key stands for one stream after the other.
+    // Within one batch and over several: a key is used for one stream after the other.
     commit(
         &journal,
         vec![
@@ -242,7 +242,7 @@ fn segments_grow_old_by_monotonic_time_alone() {
         let mut entries = entries;
         entries.push(sample(0, number, clock.wall.load(Ordering::SeqCst), 1));
         commit(&journal, entries);
-        // A commit after the one in which it became due.
+        // A commit after the one in which the segment became due.
         commit(&journal, vec![]);
         segments(dir.path()).len()
     };
@@ -284,7 +284,7 @@ fn an_empty_segment_is_not_rolled_and_a_full_one_is() {
     commit(&journal, vec![sample(0, 1, 1, 1)]);
     let first = segments(dir.path()).pop();
     commit(&journal, vec![sample(0, 2, 1, 1)]);
-    // The first may be sealed, and be gone, by now.
+    // The first segment may be sealed and gone by now.
     let second = segments(dir.path()).pop();
     assert!(second.is_some() && second != first, "{first:?} {second:?}");
 }
@@ -299,8 +299,8 @@ fn a_second_writer_is_refused_until_the_first_has_gone() {
     start(config(dir.path())).unwrap();
 }
 
-/// Wherever it fails, and what is done about that as well: making the segment, its header, its
-/// declarations, the batch, the sync.
+/// The failure is at each step: creating the segment, its header, its declarations, the batch, the
+/// sync, and the reaction to it.
 #[test]
 fn a_full_disk_is_said_and_what_waits_is_written_when_there_is_room() {
     for at in 0..5 {
@@ -334,8 +334,8 @@ fn a_disk_that_stays_full_blocks_nobody() {
         declare(0, "durable", ValueType::Int, 1),
         sample(0, 1, 1, 1),
     ]);
-    // A start does not do as much as a start and a stop: it goes on until something fails. What else cannot be
-    // done on that disk is said too, and may be said first.
+    // A start does fewer operations than a start and a stop: entries are added until something
+    // fails. Other failures on that disk are reported too, and may be reported first.
     let number = std::cell::Cell::new(1);
     let next = || {
         number.set(number.get() + 1);
@@ -349,7 +349,7 @@ fn a_disk_that_stays_full_blocks_nobody() {
     assert!(keeper.seal().is_err());
     for life in 2..=1_000 {
         let mut entries = vec![sample(0, next(), 1, 1)];
-        // Streams that come and go meanwhile do not pile up: their keys are those before.
+        // Streams that come and go meanwhile do not accumulate: they use the keys of earlier ones.
         entries.push(declare(1, "durable.too", ValueType::Int, life));
         entries.push(sample(1, 1, 1, 1));
         journal.submit(&mut entries);

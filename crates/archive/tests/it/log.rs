@@ -1,5 +1,5 @@
-//! Log segments as files: whatever is submitted is read back, and whatever happens to the bytes is
-//! never read as something that was not.
+//! Log segments as files: what is submitted is read back, and whatever happens to the bytes, no
+//! sample is read that was not there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ fn commit(journal: &Journal, mut entries: Vec<Entry>) {
     assert!(journal.wait_durable(position, SOON));
 }
 
-/// A segment with streams of every type, losses, two frames of samples, and an end.
+/// Writes a segment with streams of every type, losses, two frames of samples, and an end.
 fn specimen(dir: &Path) -> PathBuf {
     let keeper = start(config(dir)).unwrap();
     let journal = keeper.journal();
@@ -53,7 +53,7 @@ fn whole(path: &Path) -> Everything {
     found
 }
 
-/// That what is found is the beginning of what was there, series by series.
+/// Asserts that the samples found are the first ones of each series.
 fn assert_begins(found: &Everything, all: &Everything, what: &str) {
     for (series, samples) in found {
         let all = all
@@ -167,7 +167,7 @@ fn a_reader_follows_its_writer_and_a_cut() {
     assert!(!part.follow().unwrap());
     let mut changes = 0;
     for length in 129..=bytes.len() {
-        // As its writer does: the file is the same, and longer.
+        // The file grows in place, as its writer makes it grow.
         fs::write(&path, &bytes[..length]).unwrap();
         changes += usize::from(part.follow().unwrap());
     }
@@ -178,7 +178,7 @@ fn a_reader_follows_its_writer_and_a_cut() {
     assert_eq!(found, all);
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(bytes.len() as u64 - 48).unwrap();
-    // What it indexed is gone: a read ends before it, and the next look starts anew.
+    // The frames in its index are gone: a read ends before them, and the next look starts anew.
     read(&part, Span::ALL);
     assert!(part.follow().unwrap() && !part.is_closed());
     file.set_len(128).unwrap();
@@ -205,7 +205,7 @@ fn torn_tails_are_cut_and_counted_and_strangers_set_aside() {
     fs::write(place(2), &torn).unwrap();
     fs::write(place(3), b"BARO").unwrap();
     fs::write(place(4), vec![0; 5_000]).unwrap();
-    fs::write(place(5), &bytes).unwrap(); // Says that it is the first.
+    fs::write(place(5), &bytes).unwrap(); // It claims to be the first.
     fs::write(dir.path().join("nodes/n1/tmp/half"), b"made").unwrap();
     let keeper = start(config(dir.path())).unwrap();
     let status = keeper.status();
@@ -243,7 +243,7 @@ fn a_segment_of_a_later_version_is_left_alone() {
     assert_eq!(fs::read(&path).unwrap(), bytes);
 }
 
-/// A step of a made-up life of an archive.
+/// A step of a random life of an archive.
 #[derive(Clone, Debug)]
 enum Step {
     Declare(u32, u8),
@@ -254,7 +254,7 @@ enum Step {
     Restart,
 }
 
-/// The type of the stream with this key.
+/// Returns the type of the stream with this key.
 fn type_of(key: u32) -> ValueType {
     ValueType::from_u8([1, 2, 3, 4, 6, 7, 8][key as usize]).unwrap()
 }
@@ -283,7 +283,7 @@ fn value(key: u32) -> BoxedStrategy<Value> {
 
 fn step() -> impl Strategy<Value = Step> {
     let key = 0..7_u32;
-    // Keys have their type, so that most samples fit.
+    // Each key has its own type, so that most samples fit.
     let sample = (key.clone(), 1..4_u64, any::<i64>(), any::<f32>(), 0..4_u8);
     let sample = sample.prop_flat_map(|(key, gap, ts, error, quality)| {
         value(key).prop_map(move |value| {
@@ -354,7 +354,7 @@ proptest! {
         prop_assert!(keeper.status().losses.is_none());
         drop(keeper);
         let mut found = everything(dir.path());
-        // Sealed files are by hour: where time runs about, so do the numbers.
+        // Sealed files are by hour: where time jumps, numbers do too.
         found.values_mut().for_each(|samples| samples.sort());
         prop_assert_eq!(found, expect);
     }

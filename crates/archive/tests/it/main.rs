@@ -1,4 +1,4 @@
-//! The archive as its users meet it.
+//! Tests of the archive through its public interface.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,5 +1,6 @@
-//! How far programs' rings were read is in the log with what came of them: whoever goes on by it takes in
-//! every record once, wherever the writer before was killed and whatever of its disk failed.
+//! Marks in the log record how far programs' rings were read, in the same frames as the samples: a
+//! reader that continues from the marks takes every record once, wherever the previous writer was
+//! killed and whatever of its disk failed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,12 +21,12 @@ use crate::support::{
     start_on,
 };
 
-/// Tells this binary, started again, which archive to write.
+/// Environment variable with the archive to write, for this binary started again.
 const ROOT: &str = "BAROGRAPH_TEST_MARKS";
 const LIFE: &str = "BAROGRAPH_TEST_MARKS_LIFE";
 const ROUNDS: &str = "BARO_CRASH_ROUNDS";
 const RINGS: u32 = 3;
-/// Records of a ring have these values from here on.
+/// Records of a ring have values from this number on.
 const RING_VALUES: u64 = 1 << 32;
 const PROCESS: Incarnation = Incarnation([7; 16]);
 
@@ -42,7 +43,7 @@ fn positions(marks: &[Mark]) -> BTreeMap<u32, u64> {
     ours.map(|mark| (mark.ring, mark.position)).collect()
 }
 
-/// A life of who reads the rings: goes on where the marks say.
+/// A reader of the rings: it continues where the marks end.
 struct Taker {
     journal: Journal,
     life: i64,
@@ -63,7 +64,7 @@ impl Taker {
         }
     }
 
-    /// Takes in the records of a ring up to a position, but those that were taken in before.
+    /// Takes the records of a ring up to a position, except those that were taken before.
     fn take(&mut self, ring: u32, to: u64) {
         let from = self.from.entry(ring).or_default();
         for position in *from + 1..=to {
@@ -82,7 +83,8 @@ impl Taker {
     }
 }
 
-/// How many records of each ring are there; each is once, and none is missing before the last.
+/// Returns how many records of each ring are archived; each is there once, and none is missing
+/// before the last.
 fn taken(root: &Path, what: &str) -> BTreeMap<u32, u64> {
     let found = everything(root);
     assert_once(&found);
@@ -112,7 +114,7 @@ fn a_start_gives_back_how_far_rings_were_read() {
         assert_eq!(taken(dir.path(), "start"), expect);
         let mut taker = Taker::new(keeper.journal(), keeper.marks(), life);
         for ring in 0..RINGS {
-            // More than a frame.
+            // More than one frame.
             let to = life as u64 * 3_000 + u64::from(ring);
             taker.take(ring, to);
             expect.insert(ring, to);
@@ -123,7 +125,7 @@ fn a_start_gives_back_how_far_rings_were_read() {
             assert_eq!(taken(dir.path(), "sealed"), expect);
         }
     }
-    // Sealed without any sample since the start, twice: the marks are handed on.
+    // Twice, everything is sealed without any sample since the start: the marks are carried over.
     for _ in 0..2 {
         let keeper = start(config(dir.path())).unwrap();
         assert_eq!(positions(keeper.marks()), expect);
@@ -209,7 +211,7 @@ fn a_log_without_marks_is_read_as_ever() {
         entries.push(crate::support::sample(0, 1, 1, 1));
         keeper.journal().submit(&mut entries);
     }
-    // As the first version wrote it: without a minor number.
+    // The header is changed to that of the first version, which has no minor number.
     let path = segments(dir.path()).pop().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     assert_eq!(bytes[104..108], 2u32.to_le_bytes());
@@ -224,11 +226,11 @@ fn a_log_without_marks_is_read_as_ever() {
     part.marks(&mut |mark| panic!("{mark:?}")).unwrap();
 }
 
-/// Records of each ring, in several segments.
+/// Number of records of each ring, in several segments.
 const RECORDS: u64 = 6;
 
-/// A life on a disk that fails, and one on a disk that does not: every record is there once. How many
-/// operations there were.
+/// Runs one life on a disk that fails, and one on a disk that does not: every record is there once.
+/// Returns the number of operations.
 fn on_failing(at: u64, failure: Failure) -> u64 {
     let dir = dir_in_memory();
     let what = format!("operation {at} fails {failure:?}");
@@ -246,7 +248,7 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
             }
         }
     }
-    // Two lives: what the first hands on without a sample is there for the second.
+    // Two lives: the marks that the first carries over without a sample are there for the second.
     for life in 2..4 {
         let keeper = start(config(dir.path())).unwrap();
         let before = taken(dir.path(), &what);
@@ -273,7 +275,7 @@ fn whatever_fails_each_record_is_there_once() {
     assert!(operations > 20, "{operations}");
     for at in 0..operations {
         on_failing(at, Once);
-        // What is done about a failure fails too, or was needless: by turns.
+        // The reaction to a failure fails too, or was needless: by turns.
         on_failing(
             at,
             [Twice, DoneNevertheless, DoneThenFails][at as usize % 3],
@@ -281,7 +283,7 @@ fn whatever_fails_each_record_is_there_once() {
     }
 }
 
-/// Where children begin.
+/// The entry point of child processes.
 #[test]
 fn takes_in_until_it_is_killed() {
     let Some(root) = std::env::var_os(ROOT) else {
@@ -291,7 +293,7 @@ fn takes_in_until_it_is_killed() {
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let life = std::env::var(LIFE).unwrap().parse().unwrap();
     let mut config = config(&PathBuf::from(root));
-    // Segments change hands often, so that many are killed while they do.
+    // Segments are closed often, so that many writers are killed at that moment.
     config.segment_bytes_max = 20_000;
     let keeper = start(config).unwrap();
     let mut taker = Taker::new(keeper.journal(), keeper.marks(), life);
@@ -303,7 +305,7 @@ fn takes_in_until_it_is_killed() {
         }
         if to % 7 == 0 {
             assert!(taker.submit());
-            // One write: a line is there or it is not.
+            // A single write: a line is there or it is not.
             let mut line = String::new();
             writeln!(line, "taken {to}").unwrap();
             out.write_all(line.as_bytes()).unwrap();
@@ -329,7 +331,7 @@ fn readers_of_rings_that_are_killed_leave_each_record_once() {
     assert!(acknowledged > 0, "no round came to an acknowledgement");
 }
 
-/// A life until it is killed; the last position that it said is durable.
+/// Runs a life until it is killed; returns the last position that it reported as durable.
 fn round(root: &Path, life: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -346,7 +348,7 @@ fn round(root: &Path, life: u64) -> u64 {
     let mut lines = lines.map_while(Result::ok);
     let said = |line: String| line.strip_prefix("taken ")?.parse().ok();
     let first = lines.find_map(said).unwrap();
-    // Not a wait for something, only a different moment each time.
+    // The sleep waits for nothing; it only makes each moment different.
     std::thread::sleep(Duration::from_micros(life * 7_919 % 30_000));
     child.kill().unwrap();
     child.wait().unwrap();

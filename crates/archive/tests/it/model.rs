@@ -1,4 +1,5 @@
-//! Random histories of a writer against the same in memory: every row once, any span, any step.
+//! Random histories of a writer compared with the same in memory: every row once, any span, any
+//! step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -27,12 +28,12 @@ const HOUR_NS: i64 = 3_600 * NS_PER_S;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// So many samples of each stream, so far apart.
+    /// Appends so many samples of each stream, with this step in ns.
     Append(u64, i64),
     Seal,
     Compact,
     Restart,
-    /// The clock is set.
+    /// Sets the clock forward or back.
     Set(i64),
 }
 
@@ -52,21 +53,21 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Compact),
         1 => Just(Op::Restart),
         1 => (-48 * HOUR_NS..48 * HOUR_NS).prop_map(Op::Set),
-        // Back to the hours of a segment that has many.
+        // Sets the clock back to the hours of a segment that has many.
         1 => (-120 * HOUR_NS..0).prop_map(Op::Set),
     ]
 }
 
-/// What was appended, in order.
+/// The samples that were appended, in order.
 #[derive(Default)]
 struct Model {
     chunks: Vec<Chunk>,
     life: i64,
     number: u64,
     now: i64,
-    /// The clock was set back: what was last is not what is latest.
+    /// Whether the clock was set back: then the last sample is not the latest.
     backwards: bool,
-    /// A keeper began anew.
+    /// Whether a keeper was started anew.
     forgets: bool,
 }
 
@@ -135,17 +136,19 @@ fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
     assert!(keeper.journal().wait_durable(position, SOON));
 }
 
-/// What buckets cannot tell as samples do.
+/// The parts of buckets that may differ from those of samples.
 #[derive(Clone, Copy)]
 struct Loose {
-    /// The clock was set back: files are not in the order of the samples, which decides what was last.
+    /// The clock was set back: files are not in the order of the samples, which decides which
+    /// sample is the last.
     backwards: bool,
-    /// For how long values held where segments meet: it is not in files where the clock was set back, nor where a keeper
-    /// began that has not sealed the segment before.
+    /// The time for which values held where segments meet may differ: it is not in files if the
+    /// clock was set back, or if a keeper was started that has not sealed the previous segment.
     held: bool,
 }
 
-/// Buckets as text; without the time that values held, also without buckets in which nothing but that was.
+/// Returns buckets as text; without the time that values held if that may differ, and then without
+/// buckets that have no sample.
 fn told(buckets: &Buckets, loose: Loose) -> Vec<String> {
     let of = |values: &Values, row| format!("{:?}", values.get(row));
     let row = |row: usize| {
@@ -166,7 +169,7 @@ fn told(buckets: &Buckets, loose: Loose) -> Vec<String> {
     rows.map(row).collect()
 }
 
-/// The means that [`told`] leaves to be compared as numbers.
+/// Returns the means that [`told`] omits, to be compared as numbers.
 fn means(buckets: &Buckets, loose: Loose) -> Vec<f64> {
     let means = match loose.held {
         true => &buckets.sample_mean,
@@ -188,7 +191,7 @@ fn compare(root: &std::path::Path, model: &Model, span: Span, step: i64) {
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = AtomicBool::new(false);
     let read = |view: &View| match view.buckets(&all, span, step, 2, &cancel) {
-        // Of values that held for long, by buckets that are short.
+        // Values that held for long, in short buckets.
         Err(ArchiveError::TooManyBuckets) => None,
         found => Some(found.unwrap()),
     };
@@ -283,7 +286,7 @@ proptest! {
     }
 }
 
-/// The clock steps back within a life, and on again.
+/// The clock steps back within a life, and forward again.
 #[test]
 fn a_clock_that_is_set_back_and_forward_by_days() {
     let day = 24 * HOUR_NS;
@@ -307,7 +310,8 @@ fn a_clock_that_is_set_back_and_forward_by_days() {
     );
 }
 
-/// A segment of so many hours that its files hold several each, and then one of some of these hours.
+/// A segment of so many hours that its files hold several each, and then one of some of these
+/// hours.
 #[test]
 fn hours_that_share_a_file_are_merged_with_files_of_each() {
     for step in [2 * HOUR_NS, HOUR_NS / 3, 13 * HOUR_NS] {
@@ -343,7 +347,8 @@ fn a_reader_follows_a_writer() {
     submit(&keeper, model.restart());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Each view that is taken meanwhile is whole: of each stream the same numbers, from 1 on.
+        // Each view that is taken meanwhile is complete: each stream has the same numbers, from 1
+        // on.
         let reader = scope.spawn(|| {
             let mut views = 0;
             while !done.load(Ordering::SeqCst) {

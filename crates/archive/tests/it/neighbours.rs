@@ -1,4 +1,4 @@
-//! Archives beside each other on a disk that fills up: guests give way first.
+//! Archives beside one another on a disk that fills up: guests lose their history first.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Fixture {
         self.dir.path().join(name)
     }
 
-    /// An archive with files of so many hours.
+    /// Makes an archive with files of so many hours.
     fn archive(&self, name: &str, rank: Rank, hours: u64, guests_bytes_max: u64) -> Keeper {
         let config = ArchiveConfig {
             rank,
@@ -68,13 +68,14 @@ fn guests_give_way_before_the_node() {
     let files = || ["own", "small", "large"].map(|name| fixture.files(name));
     let look = || [&own, &small, &large].map(|keeper| keeper.seal().unwrap());
     let before = files();
-    // A byte is missing: one file of the largest guest, though the node's sealer looks first.
+    // One byte is missing: one file of the largest guest is deleted, although the node's sealer
+    // runs first.
     fixture.disk.set_free(NEEDED - 1);
     look();
     let after = files();
     assert_eq!(after[..2], before[..2]);
     assert!(after[2] < before[2] && after[2] > 0, "{after:?}");
-    // Much is missing: all of both guests, and only then the node's.
+    // Much is missing: all files of both guests are deleted, and only then the node's.
     fixture.disk.set_free(0);
     while fixture.files("own") == before[0] {
         look();
@@ -92,7 +93,7 @@ fn guests_together_take_no_more_than_their_bound() {
     let small = fixture.archive("small", Rank::Guest, 2, u64::MAX);
     let bytes_max = small.status().bytes * 3;
     let large = fixture.archive("large", Rank::Guest, 12, bytes_max);
-    // The largest looks again, with all of its own told.
+    // The largest runs again, after it has reported all of its own bytes.
     large.seal().unwrap();
     let together = small.status().bytes + large.status().bytes;
     assert!(together <= bytes_max, "{together} of {bytes_max}");

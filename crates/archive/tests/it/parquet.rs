@@ -1,4 +1,4 @@
-//! Parquet files: what is written is read back, whatever it is; and what is damaged is refused.
+//! Parquet files: what is written is read back, whatever it is, and damaged files are refused.
 
 mod aggregated;
 mod damaged;
@@ -79,7 +79,7 @@ fn write_tier(path: &Path, tier: Tier, all: &[(Arc<Descriptor>, Buckets)]) -> Su
     writer.finish().unwrap()
 }
 
-/// All that a file holds within the span, chunks of one life put together.
+/// Reads all samples of a file within the span; chunks of one life are joined.
 fn read(path: &Path, span: Span) -> Result<Vec<Part>, ArchiveError> {
     let part = ParquetPart::open(path)?;
     let index = part.index()?;

@@ -1,4 +1,5 @@
-//! What is let go: by age, by size, when the disk is full; and what readers and writers see of it.
+//! Retention: what is deleted by age, by size and for a full disk, and what readers and writers see
+//! of it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ fn rows(root: &Path) -> u64 {
     everything(root).values().map(|s| s.len() as u64).sum()
 }
 
-/// Bytes of all that is sealed.
+/// Returns the bytes of all sealed files.
 fn bytes(root: &Path) -> u64 {
     let parts = Archive::open(root).view().unwrap().parts();
     parts.iter().map(|part| part.bytes).sum()
@@ -74,7 +75,7 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
     assert_sound(dir.path());
     assert_eq!(losses(dir.path()).shed_samples, 0);
     assert_eq!(everything_of(&view, Span::ALL), before);
-    // The ring still knows what was archived.
+    // The view still has each series' last archived sample, which a ring is compared with.
     assert!(
         Archive::open(dir.path())
             .view()
@@ -101,14 +102,14 @@ fn a_clock_that_was_set_forward_costs_nothing_until_it_has_run_for_a_week() {
     let keeper = start();
     append(&keeper, 1, 1..=5, HOUR_NS);
     keeper.seal().unwrap();
-    // Far enough for raw and minutes to be too old.
+    // Far enough for raw samples and minutes to be too old.
     let year = 500 * 24;
     clock
         .wall
         .store(BEGIN + (year + 6) * HOUR_NS, Ordering::SeqCst);
     keeper.seal().unwrap();
     assert_eq!(rows(dir.path()), 3 * 5);
-    // Nor is it believed because of what it made itself, now or after a restart.
+    // The clock is not believed because of samples that it made itself, now or after a restart.
     append(&keeper, 2, year as u64..=year as u64 + 5, HOUR_NS);
     keeper.seal().unwrap();
     keeper.seal().unwrap();
@@ -117,11 +118,11 @@ fn a_clock_that_was_set_forward_costs_nothing_until_it_has_run_for_a_week() {
     let keeper = start();
     keeper.seal().unwrap();
     assert_eq!(rows(dir.path()), 3 * 11);
-    // Set right again, it goes by its age as ever.
+    // When the clock is set right again, history is deleted by age as before.
     clock.wall.store(BEGIN + 6 * HOUR_NS, Ordering::SeqCst);
     keeper.seal().unwrap();
     assert_eq!(rows(dir.path()), 3 * 11);
-    // A machine that was off for that long: after a week the time is what it says.
+    // A machine that was off for that long: after a week the time is believed.
     for day in (0..180).step_by(60) {
         let from = (year + 6 + day) as u64;
         clock
@@ -155,7 +156,7 @@ fn the_oldest_go_first_when_it_is_too_much() {
         shed > 0 && left > 0 && left + shed == all,
         "{left} {shed} {all}"
     );
-    // What is left is the newest.
+    // The newest samples are left.
     let parts = Archive::open(dir.path()).view().unwrap().parts();
     let oldest = parts.iter().map(|part| part.span.from).min().unwrap();
     for samples in everything(dir.path()).values() {
@@ -166,7 +167,7 @@ fn the_oldest_go_first_when_it_is_too_much() {
     assert_sound(dir.path());
 }
 
-/// A disk that has so many bytes free, whatever is unlinked.
+/// A disk that has a fixed number of bytes free, whatever is unlinked.
 #[derive(Debug)]
 pub struct Full {
     free: AtomicU64,
@@ -186,12 +187,12 @@ impl Default for Full {
 }
 
 impl Full {
-    /// So many bytes are free from now on.
+    /// Sets the number of free bytes.
     pub fn set_free(&self, bytes: u64) {
         self.free.store(bytes, Ordering::SeqCst);
     }
 
-    /// A disk with room for log segments only: nothing is sealed.
+    /// Returns a disk with room for log segments only: nothing is sealed.
     pub fn without_parquet() -> Self {
         Self {
             parquet: AtomicBool::new(false),
@@ -256,7 +257,7 @@ impl Storage for Full {
     }
 }
 
-/// Files below a directory that this process has open although they are unlinked.
+/// Returns files below a directory that this process has open although they are unlinked.
 fn held_unlinked(root: &Path) -> Vec<PathBuf> {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
@@ -277,7 +278,7 @@ fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
     append(&keeper, 1, 1..=10, HOUR_NS);
     keeper.seal().unwrap();
     append(&keeper, 2, 1..=10, HOUR_NS);
-    // A reader keeps what it has seen open: files, indexes, and the log.
+    // A reader keeps open what it has read: files, indexes, and the log.
     let archive = Archive::open(dir.path());
     assert_eq!(
         everything_of(&archive.view().unwrap(), Span::ALL).len(),
@@ -287,7 +288,7 @@ fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
     let count = || parquet_files(dir.path()).len();
     let before = count();
     disk.free.store(99_990, Ordering::SeqCst);
-    // Ten bytes are missing: the oldest file is more than that.
+    // Ten bytes are missing, and the oldest file is larger than that.
     for (seconds, gone) in [(0, 1), (1, 1), (119, 1), (121, 2), (240, 2), (242, 3)] {
         clock.monotonic.store(seconds * NS_PER_S, Ordering::SeqCst);
         for _ in 0..3 {
@@ -300,7 +301,7 @@ fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
     assert_sound(dir.path());
 }
 
-/// Log segments after those that are being sealed go to make room.
+/// Log segments after those that are being sealed are deleted to make room.
 #[test]
 fn what_is_sealed_stays_sealed_when_log_segments_are_let_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -331,7 +332,7 @@ fn what_is_sealed_stays_sealed_when_log_segments_are_let_go() {
     let last = logs.last().unwrap().file_stem().unwrap().to_str().unwrap();
     assert_eq!(sealed(), last.parse::<u64>().unwrap());
     assert_eq!(rows(root) + losses(root).shed_samples, all);
-    // And it goes on.
+    // The writer continues.
     disk.parquet.store(true, Ordering::SeqCst);
     disk.free.store(u64::MAX, Ordering::SeqCst);
     append(&keeper, 6, 1..=10, NS_PER_S);
@@ -343,7 +344,8 @@ fn what_is_sealed_stays_sealed_when_log_segments_are_let_go() {
     assert_sound(root);
 }
 
-/// Lets go on a disk that fails at operation `at`; afterwards every sample is there or counted as shed.
+/// Deletes history on a disk that fails at operation `at`; afterwards every sample is there or
+/// counted as shed.
 fn on_failing(at: u64, failure: Failure) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
@@ -385,7 +387,7 @@ fn each_operation_of_letting_go_fails() {
     }
 }
 
-/// A file system of its own size; `None`, with a word, where this user may mount none.
+/// A file system of its own size; `None`, with a message, if this user may not mount one.
 struct Mount(tempfile::TempDir);
 
 impl Mount {
@@ -444,12 +446,13 @@ fn a_disk_that_others_fill_to_the_brim_is_lived_with() {
     append(&keeper, 1, 1..=20_000, NS_PER_S);
     keeper.seal().unwrap();
     append(&keeper, 2, 1..=2_000, NS_PER_S);
-    // To the last byte.
+    // The disk is filled to the last byte.
     let filler = mount.0.path().join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();
     while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
     while std::io::Write::write_all(&mut file, &[1]).is_ok() {}
-    // History is let go for the newest; whether it is enough is up to how small it had become.
+    // History is deleted to make room for the newest; whether that is enough depends on how small
+    // it had become.
     let _ = keeper.seal();
     std::fs::remove_file(&filler).unwrap();
     drop(keeper);

@@ -1,4 +1,5 @@
-//! Sealing and merging: what is there before is there afterwards, once, whatever fails in between.
+//! Sealing and merging: every sample from before is there afterwards, once, whatever fails in
+//! between.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +17,7 @@ use crate::support::{
 };
 
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
-/// A full hour, so that what is made is the same at any time.
+/// The start of a full hour, so that the same files are made at any time.
 const BEGIN: i64 = 1_700_000_000 / 3_600 * HOUR_NS;
 
 /// Appends samples of three streams, one each `step_ns`, and waits until they are on disk.
@@ -29,7 +30,7 @@ pub fn append(keeper: &Keeper, life: i64, numbers: std::ops::RangeInclusive<u64>
     for number in numbers {
         let ts = BEGIN + number as i64 * step_ns;
         entries.push(sample(0, number, ts, number as i64 * 3));
-        // Of no pattern that compresses.
+        // Without a pattern that compresses.
         let noise = (number + life as u64 * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 12;
         entries.push(sample(1, number, ts, noise as f64 / 3.0));
         entries.push(sample(
@@ -88,7 +89,7 @@ fn what_is_sealed_is_parquet_and_the_log_is_gone() {
 fn what_is_merged_is_one_file_of_each_tier_and_hour() {
     let dir = tempfile::tempdir().unwrap();
     let keeper = start(config(dir.path())).unwrap();
-    // One more would be merged unasked.
+    // One more would be merged without a request.
     for part in 0..4 {
         append(&keeper, 1 + part, 1..=200, NS_PER_S / 5);
         keeper.seal().unwrap();
@@ -122,9 +123,10 @@ fn hours_that_are_over_are_merged_unasked() {
         append(&keeper, 1 + part, 1..=20, NS_PER_S);
         keeper.seal().unwrap();
     }
-    // The merge comes after the answer to the fifth, and before anything that is asked next.
+    // The merge comes after the answer to the fifth request, and before anything that is requested
+    // next.
     keeper.seal().unwrap();
-    // Five samples a second are worth a tier of seconds.
+    // Five samples a second get a tier of seconds.
     assert_eq!(parquet_files(dir.path()).len(), 4);
     assert_sound(dir.path());
 }
@@ -171,7 +173,7 @@ fn a_segment_larger_than_a_pass_is_sealed_in_several() {
     assert_eq!(rows(Tier::Second), Some(3 * 151));
 }
 
-/// An archive with log segments, Parquet files to merge, and what is in it.
+/// Makes an archive with log segments and with Parquet files to merge.
 fn prepare(root: &Path) {
     let keeper = start(config(root)).unwrap();
     for life in 1..=2 {
@@ -196,8 +198,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Seals and merges on a disk that fails at operation `at`; then a start on one that does not finds
-/// everything once, and leaves nothing about. How many operations there were.
+/// Seals and merges on a disk that fails at operation `at`; then a start on a disk that does not
+/// fail finds everything once, and leaves no other files. Returns the number of operations.
 fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
@@ -206,7 +208,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
     let what = format!("operation {at} fails {failure:?}");
     let disk = Arc::new(Failing::new(at, failure));
     if let Ok(keeper) = start_on(config(root), Arc::clone(&disk) as Arc<dyn Storage>) {
-        // Either may fail: that is told, and nothing is lost.
+        // Either may fail: that is reported, and nothing is lost.
         let sealed = keeper.seal();
         let merged = keeper.compact();
         let view = Archive::open(root).view().unwrap();
@@ -255,7 +257,7 @@ fn each_operation_of_a_seal_and_a_merge_says_that_it_failed_but_was_done() {
     on_every(Failure::DoneNevertheless);
 }
 
-/// As if the power went: nothing after the n-th operation is done.
+/// As at a power failure: nothing after the n-th operation is done.
 #[test]
 fn a_crash_at_each_operation_of_a_seal_and_a_merge_loses_nothing() {
     on_every(Failure::ForEver);
@@ -300,7 +302,8 @@ fn directories_that_are_not_ours_are_refused_and_nothing_in_them_is_touched() {
             let named = error.contains(path) && error.contains(" is refused: ");
             assert!(named, "{how} {path}: {error}");
             assert!(tmp.exists(), "{how} {path}");
-            // Who only reads need not care, but passes over what is no directory of a node.
+            // A reader accepts such directories, but skips an entry that is not the directory of a
+            // node.
             let is_node = (how, path) != ("link", "nodes/n1");
             assert_eq!(!everything(dir.path()).is_empty(), is_node, "{how} {path}");
         }
@@ -357,7 +360,7 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
     let verified = barograph_archive::verify(dir.path(), &mut |_, _| {}).unwrap();
     let what: Vec<&str> = verified.findings.iter().map(|f| &*f.what).collect();
     insta::assert_snapshot!(what.join("\n"), @"was damaged and set aside: remove it when you have looked at it");
-    // Its tiers still tell the rest.
+    // Its tiers still have the rest.
     let view = Archive::open(dir.path()).view().unwrap();
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = std::sync::atomic::AtomicBool::new(false);
@@ -367,7 +370,8 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
     assert!(buckets.values().all(|b| b.count.iter().sum::<u64>() == 90));
 }
 
-/// Whether each file's samples are of the hour that its directory claims; how many files claim none.
+/// Checks that each file's samples are of the hour of its directory; returns how many files are of
+/// several hours.
 fn files_without_an_hour(root: &Path) -> usize {
     let parts = Archive::open(root).view().unwrap().parts();
     let parts = parts.iter().filter(|part| part.kind != PartKind::Log);
@@ -385,7 +389,8 @@ fn files_without_an_hour(root: &Path) -> usize {
     parts.filter(claims_none).count()
 }
 
-/// As when weeks are filled in late: each sample is in a file of its hour, also when more of them come.
+/// As when weeks are filled in late: each sample is in a file of its hour, also when more samples
+/// of it come.
 #[test]
 fn old_values_are_in_files_of_their_own_hours() {
     let dir = dir_in_memory();
@@ -402,8 +407,8 @@ fn old_values_are_in_files_of_their_own_hours() {
     assert_sound(dir.path());
 }
 
-/// Of more hours than one sealing makes files of, files hold several each and claim none; exports keep them, and a
-/// manifest that is made anew finds them.
+/// If there are more hours than one sealing makes files for, files hold several each and name none;
+/// exports keep them, and a rebuilt manifest finds them.
 #[test]
 fn files_of_several_hours_claim_none() {
     let dir = dir_in_memory();

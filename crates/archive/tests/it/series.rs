@@ -1,4 +1,4 @@
-//! Many series that come and go: what is known of them keeps to its bound, and history with it.
+//! Many series that come and go: their descriptions keep to their bound, and history with them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::support::{SOON, assert_sound, config, losses, sample, start};
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
 const BEGIN: i64 = 1_700_000_000 / 3_600 * HOUR_NS;
 const HOURS: u64 = 12;
-/// Series of an hour, with long labels.
+/// Number of series of an hour, with long labels.
 const SERIES: u32 = 64;
 const LABEL_BYTES: usize = 200;
 
@@ -51,7 +51,7 @@ fn the_oldest_history_goes_with_its_series() {
         assert!(keeper.journal().wait_durable(position, SOON));
     }
     let view = Archive::open(dir.path()).view().unwrap();
-    // What is in the newest hour is there.
+    // The series of the newest hour are there.
     let newest = format!("{:03}.", HOURS - 1);
     let labels = view.series().iter().map(|series| {
         let labels = &series.descriptor.labels;
@@ -64,7 +64,7 @@ fn the_oldest_history_goes_with_its_series() {
     assert!(kept * LABEL_BYTES as u64 <= bytes_max, "{kept}");
     let all = HOURS * u64::from(SERIES);
     assert!(kept < all);
-    // What went is counted.
+    // The deleted samples are counted.
     assert_eq!(losses(dir.path()).shed_samples, all - kept);
     let manifest = std::fs::metadata(Layout::new(dir.path(), "n1").manifest()).unwrap();
     assert!(manifest.len() < 4 * bytes_max, "{}", manifest.len());

@@ -1,5 +1,5 @@
-//! A disk that stands still, and one that comes late: nobody who submits waits for it, and what history did not
-//! get is counted to the value.
+//! A disk that stalls, and one that is usable late: no submitter waits for it, and every sample
+//! that is not archived is counted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ struct Gate {
 #[derive(Default)]
 struct GateState {
     is_closed: bool,
-    /// Syncs that stand before it.
+    /// Number of syncs that wait at the gate.
     waiting: usize,
 }
 
@@ -44,7 +44,7 @@ impl Stalling {
         self.gate.moved.notify_all();
     }
 
-    /// Returns when a sync stands still.
+    /// Returns when a sync waits.
     fn wait_until_it_stands(&self) {
         let state = self.gate.state.lock().unwrap();
         let moved = &self.gate.moved;
@@ -146,7 +146,7 @@ fn mark(position: u64) -> Mark {
     }
 }
 
-/// Record `position` of a ring.
+/// Returns record `position` of a ring.
 fn record(position: u64) -> Entry {
     let taken = Sample::measured(position as i64, position as i64);
     Entry::Read(StreamKey(0), position, taken, mark(position))
@@ -186,7 +186,7 @@ fn while_the_disk_stands_still_nobody_waits_and_what_is_put_is_there_or_counted(
     disk.stall();
     submit(&journal, 1..=10);
     disk.wait_until_it_stands();
-    // Many more than the buffer holds, by one thread, which would stand here for ever if it waited.
+    // Many more records than the buffer holds, from one thread, which would hang here if it waited.
     let put = 50_000;
     let last = submit(&journal, 11..=put);
     assert!(!journal.is_settled(last));
@@ -198,10 +198,10 @@ fn while_the_disk_stands_still_nobody_waits_and_what_is_put_is_there_or_counted(
     while !journal.is_settled(last) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // At once, without an end in order: so it is after a kill.
+    // Read at once, without an orderly end: as after a kill.
     let told = losses(dir.path());
     assert_eq!(count(dir.path()) + lost(&told), put, "{told:?}");
-    // Who asked for durability is told that it is not, and what comes now is taken again.
+    // A caller that waits for durability gets an error, and new samples are accepted again.
     assert!(!journal.wait_durable(last, Duration::ZERO));
     let at = submit(&journal, put + 1..=put + 5);
     assert!(journal.wait_durable(at, SOON));
@@ -210,8 +210,8 @@ fn while_the_disk_stands_still_nobody_waits_and_what_is_put_is_there_or_counted(
     assert_eq!(count(dir.path()) + lost(&told), put + 5, "{told:?}");
 }
 
-/// Once there was no room for a record, none behind it is taken before the count is: else what is in the log would
-/// say that the ring was read beyond what a kill makes unknown.
+/// Once there was no room for a record, no later one is accepted before the loss is written:
+/// otherwise the log would claim that the ring was read beyond a point that a kill makes unknown.
 #[test]
 fn what_is_lost_and_what_is_kept_lie_in_one_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -249,8 +249,8 @@ fn a_writer_that_comes_late_writes_what_waits_and_nothing_twice() {
     let at = submit(&journal, 1..=100);
     assert!(journal.wait_durable(at, SOON));
     drop(keeper);
-    // The next life does not know how far the last one came, reads the ring from its tail on, and cannot write at
-    // first.
+    // The next life does not know how far the previous one came, reads the ring from its tail on,
+    // and cannot write at first.
     let clock: Arc<dyn barograph_model::Clock> = Arc::new(SystemClock::new());
     let journal = Journal::new(&config(dir.path()));
     begin(&journal, 2);
@@ -266,12 +266,12 @@ fn a_writer_that_comes_late_writes_what_waits_and_nothing_twice() {
     }
     let keeper = loop {
         match start(Arc::new(Disk)) {
-            // Another test starts a program: until it runs, it holds what this process has open.
+            // Another test starts a program: until its exec, it holds this process's open files.
             Err(ArchiveError::Occupied { .. }) => std::thread::sleep(SOON / 1_000),
             started => break started.unwrap(),
         }
     };
-    // Some of them more than once, as from a ring that is read anew.
+    // Some records are submitted more than once, as from a ring that is read anew.
     let at = submit(&journal, 90..=99);
     assert!(journal.wait_durable(at, SOON));
     let at = submit(&journal, 151..=160);

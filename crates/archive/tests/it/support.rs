@@ -1,4 +1,4 @@
-//! What several tests make and look at.
+//! Helpers that several tests share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use barograph_model::{
     Unit, Value, ValueType,
 };
 
-/// Longest wait for what should happen soon; nothing is measured by it.
+/// Longest wait for something that should happen soon; nothing is measured by it.
 pub const SOON: Duration = Duration::from_secs(60);
 
 pub fn descriptor(name: &str, value_type: ValueType) -> Arc<Descriptor> {
@@ -42,14 +42,14 @@ pub fn sample(key: u32, number: u64, ts: i64, value: impl Into<Value>) -> Entry 
     Entry::Sample(StreamKey(key), number, Sample::measured(ts, value))
 }
 
-/// A configuration in which every stream whose name begins with `durable` is.
+/// Returns a configuration in which every stream whose name begins with `durable` is durable.
 pub fn config(root: &Path) -> ArchiveConfig {
     ArchiveConfig {
         durable: vec![Selector::parse("durable*").unwrap()],
         leave_out: vec![Selector::parse("unwanted.*").unwrap()],
         commit_ns: 1_000_000,
         flush_ns: 5_000_000,
-        // Nothing goes by age, and the disk of the tests may be as full as it likes.
+        // Nothing is deleted by age, and the disk of the tests may be full.
         free_bytes_min: 0,
         keep: KeepConfig {
             raw_ns: i64::MAX,
@@ -61,7 +61,7 @@ pub fn config(root: &Path) -> ArchiveConfig {
     }
 }
 
-/// Wall and monotonic time that move each by itself.
+/// Wall and monotonic time that are moved independently.
 #[derive(Default)]
 pub struct TwoClocks {
     pub wall: AtomicI64,
@@ -87,25 +87,26 @@ pub fn start_on(config: ArchiveConfig, storage: Arc<dyn Storage>) -> Result<Keep
     Keeper::start(config, storage, clock)
 }
 
-/// A directory in memory, where the system has one: for tests with thousands of syncs that need no real disk.
+/// Returns a directory in memory, if the system has one: for tests with thousands of syncs that
+/// need no real disk.
 pub fn dir_in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()
 }
 
-/// The log segments of the node, oldest first.
+/// Returns the log segments of the node, oldest first.
 pub fn segments(root: &Path) -> Vec<PathBuf> {
     let mut paths = Disk.list(&Layout::new(root, "n1").log_dir()).unwrap();
     paths.retain(|path| path.extension().is_some_and(|e| e == "log"));
     paths
 }
 
-/// By stream name and life, what is archived of it: number, and everything else as text so that NaN
-/// is equal to itself.
+/// The archived samples by stream name and life: number, and the rest as text so that NaN equals
+/// itself.
 pub type Everything = BTreeMap<(String, i64), Vec<(u64, String)>>;
 
-/// A sample as it is compared.
+/// Returns a sample as text for comparison.
 pub fn told(sample: &Sample) -> String {
     let value = match &sample.value {
         Value::Float(v) => format!("{:#x}", v.to_bits()),
@@ -119,12 +120,12 @@ pub fn told(sample: &Sample) -> String {
     )
 }
 
-/// All samples of an archive, as a view has them.
+/// Returns all samples of an archive, through a view.
 pub fn everything(root: &Path) -> Everything {
     everything_of(&Archive::open(root).view().unwrap(), Span::ALL)
 }
 
-/// All samples of a view within a span.
+/// Returns all samples of a view within a span.
 pub fn everything_of(view: &View, span: Span) -> Everything {
     let all: Vec<usize> = (0..view.series().len()).collect();
     let mut found = Everything::new();
@@ -152,7 +153,7 @@ pub fn add(part: &LogPart, found: &mut Everything) {
     }
 }
 
-/// All chunks of a segment.
+/// Returns all chunks of a segment.
 pub fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
     let mut chunks = Vec::new();
     let all = |_: &barograph_archive::LogSeries| true;
@@ -169,14 +170,14 @@ pub fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
     chunks
 }
 
-/// Copies all of an archive; how many samples.
+/// Exports a whole archive; returns how many samples.
 pub fn export_all(root: &Path, to: ExportTo<'_>) -> u64 {
     let mut of = Export::new(Span::ALL);
     of.add(&Archive::open(root), None, &|_| true).unwrap();
     of.write(to, &mut |_| {}).unwrap()
 }
 
-/// What the archive says was lost.
+/// Returns the losses that the archive records.
 pub fn losses(root: &Path) -> Losses {
     let mut losses = Losses::default();
     for (_, of_node) in Archive::open(root).view().unwrap().losses() {
@@ -185,7 +186,7 @@ pub fn losses(root: &Path) -> Losses {
     losses
 }
 
-/// The Parquet files below a directory, sorted.
+/// Returns the Parquet files below a directory, sorted.
 pub fn parquet_files(root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![root.to_owned()];
@@ -202,14 +203,14 @@ pub fn parquet_files(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// That nothing is wrong with the archive and nothing lies about.
+/// Asserts that verification finds nothing wrong, and that no other files are left.
 pub fn assert_sound(root: &Path) {
     let verified = barograph_archive::verify(root, &mut |_, _| {}).unwrap();
     assert_eq!(verified.findings, []);
     assert_eq!(verified.twice, 0, "{verified:?}");
 }
 
-/// That each life's numbers ascend: nothing is there twice.
+/// Asserts that each life's numbers ascend: no sample is there twice.
 pub fn assert_once(found: &Everything) {
     for (series, samples) in found {
         for pair in samples.windows(2) {
@@ -218,7 +219,7 @@ pub fn assert_once(found: &Everything) {
     }
 }
 
-/// Some of everything that is hard to keep.
+/// Returns samples of every kind that is hard to store.
 pub fn awkward() -> Vec<Sample> {
     let floats = [f64::NAN, -f64::NAN, f64::INFINITY, -0.0, f64::MIN_POSITIVE];
     let mut samples: Vec<Sample> = floats

@@ -1,4 +1,4 @@
-//! What programs meet that go by the names of Parquet files, while files are merged.
+//! Programs that go by the names of Parquet files, while files are merged.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use crate::seal::append;
 use crate::support::{assert_sound, config, everything, parquet_files, start, start_on};
 
-/// Rows of raw files that a pattern over the directories finds.
+/// Returns the rows of the raw files that a pattern over the directories finds.
 fn rows(root: &Path) -> i64 {
     let raw = parquet_files(root).into_iter();
     let raw = raw.filter(|path| path.starts_with(root.join("raw")));
@@ -24,10 +24,10 @@ fn rows(root: &Path) -> i64 {
     raw.map(rows).sum()
 }
 
-/// A disk that looks after each operation how many rows there are.
+/// A disk that counts the rows after each operation.
 struct Watching {
     root: PathBuf,
-    /// Whether directories can be exchanged there.
+    /// Whether directories can be exchanged on it.
     exchanges: bool,
     seen: Mutex<BTreeSet<i64>>,
 }
@@ -100,7 +100,7 @@ impl Storage for Watching {
     }
 }
 
-/// Three sealings of the same two hours.
+/// Makes three sealings of the same two hours.
 fn prepare(root: &Path) {
     let keeper = start(config(root)).unwrap();
     for life in 1..=3 {
@@ -109,7 +109,7 @@ fn prepare(root: &Path) {
     }
 }
 
-/// What was seen while files were merged.
+/// Returns the numbers of rows that were seen while files were merged.
 fn merged(root: &Path, exchanges: bool) -> BTreeSet<i64> {
     let disk = Watching::new(root, exchanges);
     let keeper = start_on(config(root), Arc::clone(&disk) as Arc<dyn Storage>).unwrap();
@@ -127,7 +127,7 @@ fn a_pattern_over_the_files_meets_each_row_once_while_they_are_merged() {
     let root = dir.path();
     prepare(root);
     let (before, all) = (everything(root), rows(root));
-    // What others have put there stays, under its name.
+    // A file that another program put there stays, under its name.
     let hour = parquet_files(root)[0].parent().unwrap().to_owned();
     let raw = root
         .join("raw")
@@ -157,7 +157,8 @@ fn where_directories_cannot_be_exchanged_files_are_merged_all_the_same() {
     assert_eq!(rows(root), all);
 }
 
-/// Three sources and one merged file in each hour: between commit and exchange our readers have the merged one.
+/// Three sources and one merged file in each hour: between commit and exchange our readers find the
+/// merged one.
 #[test]
 fn what_waits_for_its_exchange_is_read_and_put_in_place_by_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
@@ -169,7 +170,7 @@ fn what_waits_for_its_exchange_is_read_and_put_in_place_by_the_next_start() {
     drop(keeper);
     let files = parquet_files(root);
     for path in &files {
-        // As a crash before the exchange leaves it.
+        // The files are moved to where a crash before the exchange leaves them.
         let words: Vec<_> = path
             .strip_prefix(root)
             .unwrap()

@@ -1,4 +1,4 @@
-//! Copies at an object store: whatever fails there, it holds each row once in the end.
+//! Copies in an object store: whatever fails there, it has each row once in the end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,15 +13,15 @@ use barograph_model::{NS_PER_S, Span};
 use crate::seal::append;
 use crate::support::{SOON, TwoClocks, assert_sound, config, everything, parquet_files};
 
-/// Longer than anything that failed is left alone.
+/// Longer than the longest wait after a failure.
 const LATER_NS: i64 = 3_600 * NS_PER_S;
 
-/// A directory as a store, that refuses so many of the next copies and removals, and may not answer.
+/// A directory as a store, which refuses a number of copies and removals, and may not answer.
 #[derive(Clone)]
 struct Store {
     dir: PathBuf,
     gate: Arc<Gate>,
-    /// Held while its files change, or are looked at.
+    /// Locked while its files change, or are read.
     files: Arc<Mutex<()>>,
     copies_refused: Arc<AtomicU64>,
     removals_refused: Arc<AtomicU64>,
@@ -47,13 +47,13 @@ impl Store {
         }
     }
 
-    /// Its files, relative.
+    /// Returns its files, as relative paths.
     fn files(&self) -> Vec<PathBuf> {
         let _still = self.files.lock().unwrap();
         relative(&self.dir)
     }
 
-    /// How often each sample is there.
+    /// Returns how often each sample is there.
     fn rows(&self) -> BTreeMap<(String, i64, u64), u64> {
         let _still = self.files.lock().unwrap();
         let mut rows = BTreeMap::new();
@@ -88,7 +88,7 @@ impl Target for Store {
         let _still = self.files.lock().unwrap();
         let path = self.dir.join(relative);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // As object stores have it: nobody sees half of it, whoever else copies the same.
+        // As in object stores: nobody sees half of a copy, even if another thread copies the same.
         let whole = tempfile::NamedTempFile::new_in(&self.dir).unwrap();
         fs::write(whole.path(), content).unwrap();
         whole.persist(path).map(|_| ()).map_err(|e| e.to_string())
@@ -98,13 +98,13 @@ impl Target for Store {
         self.gate.pass(stop)?;
         Self::refuses(&self.removals_refused)?;
         let _still = self.files.lock().unwrap();
-        // One that is gone is fine.
+        // A missing copy is not an error.
         let _ = fs::remove_file(self.dir.join(relative));
         Ok(())
     }
 }
 
-/// Where requests wait for as long as the test has it.
+/// A gate at which requests wait while it is closed.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -114,9 +114,9 @@ struct Gate {
 #[derive(Default)]
 struct GateState {
     closed: bool,
-    /// Nor does it look whether it is to stop.
+    /// Whether requests also ignore a stop.
     deaf: bool,
-    /// Requests that wait.
+    /// Number of requests that wait.
     waiting: usize,
 }
 
@@ -188,7 +188,7 @@ impl Fixture {
         self.keeper.as_ref().unwrap()
     }
 
-    /// Lets the sealer work until this is so.
+    /// Lets the sealer work until a condition holds.
     #[track_caller]
     fn until(&self, what: impl Fn() -> bool) {
         for _ in 0..10_000 {
@@ -196,7 +196,7 @@ impl Fixture {
                 return;
             }
             self.keeper().seal().unwrap();
-            // Copies are made by another thread.
+            // Another thread makes the copies.
             std::thread::sleep(SOON / 60_000);
         }
         panic!("it does not come to that");
@@ -206,7 +206,7 @@ impl Fixture {
         self.clock.monotonic.fetch_add(LATER_NS, Ordering::SeqCst);
     }
 
-    /// Three sealed segments of an hour, copied.
+    /// Makes three sealed segments of an hour, and waits until they are copied.
     fn fill(&self) {
         for life in 1..=3 {
             append(self.keeper(), life, 1..=20, NS_PER_S / 5);
@@ -219,7 +219,7 @@ impl Fixture {
 
     #[track_caller]
     fn assert_settled(&self, lives: u64) {
-        // What was refused a moment ago is tried again when its time has come.
+        // A refused request is tried again when its wait is over.
         let until = |what: &dyn Fn() -> bool| {
             self.until(|| {
                 let is_so = what();
@@ -245,7 +245,7 @@ fn a_removal_that_fails_is_made_later() {
     fixture.store.removals_refused.store(1, Ordering::SeqCst);
     assert_eq!(fixture.keeper().compact().unwrap(), 3 * 4);
     fixture.until(|| fixture.store.removals_refused.load(Ordering::SeqCst) == 0);
-    // The merged ones are there beside what they were made of.
+    // The copies of the merged files exist beside those of their sources.
     assert_eq!(fixture.keeper().status().stale_copies, 3 * 4);
     assert_eq!(fixture.store.files().len(), 4 * 4);
     fixture.later();
@@ -270,7 +270,8 @@ fn what_is_to_be_removed_survives_the_writer() {
     assert!(everything(&fixture.root()) == before);
 }
 
-/// Each merge comes before what the one before it made was copied, or its copies removed.
+/// Each merge comes before the files of the previous one were copied, or its sources' copies
+/// deleted.
 #[test]
 fn merges_of_what_was_merged_leave_nothing_there() {
     let fixture = Fixture::new();
@@ -294,7 +295,8 @@ fn merges_of_what_was_merged_leave_nothing_there() {
     fixture.assert_settled(6);
 }
 
-/// The merged file goes before it could be copied: what it was made of is all that the store has of it.
+/// The merged file is deleted before it could be copied: the store has only the copies of its
+/// sources.
 #[test]
 fn copies_stay_when_what_they_were_merged_into_goes_without_one() {
     let mut fixture = Fixture::new();
@@ -316,10 +318,10 @@ fn copies_stay_when_what_they_were_merged_into_goes_without_one() {
     assert_eq!(fixture.store.files(), before);
 }
 
-/// Sealing, merging and the stop go on; everything is copied in the end.
+/// Sealing, merging and the stop do not wait; everything is copied in the end.
 #[test]
 fn a_store_that_does_not_answer_holds_up_nothing() {
-    // One that gives up when it is told to, and one that does not: it is left to itself.
+    // One store that ends its request at a stop, and one that does not: its thread is left behind.
     for deaf in [false, true] {
         let mut fixture = Fixture::new();
         let store = fixture.store.clone();
@@ -337,7 +339,7 @@ fn a_store_that_does_not_answer_holds_up_nothing() {
         fixture.keeper = None;
         assert_eq!(store.gate.waiting(), usize::from(deaf));
         if deaf {
-            // It arrives late, and is no more of use.
+            // The copy arrives late, and is of no more use.
             store.gate.set(false, false);
             while store.files().is_empty() {
                 std::thread::sleep(SOON / 60_000);
@@ -349,8 +351,8 @@ fn a_store_that_does_not_answer_holds_up_nothing() {
     }
 }
 
-/// Whatever fails, waits and ends in between: each row is there once in the end, and none is missing meanwhile
-/// that was there before.
+/// Whatever fails, waits and ends in between: each row is there once in the end, and none that was
+/// there is missing meanwhile.
 #[test]
 fn chances() {
     for seed in 1..=12_u64 {

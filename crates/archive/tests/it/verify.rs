@@ -1,4 +1,4 @@
-//! Verification of an archive that is written to: what is being made is no damage.
+//! Verification of an archive that is written to: unfinished files are no defects.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,14 @@ use barograph_model::NS_PER_S;
 use crate::seal::append;
 use crate::support::{config, parquet_files, start};
 
-/// Two samples of each stream an hour.
+/// Interval of samples: two of each stream per hour.
 const STEP_NS: i64 = 1_800 * NS_PER_S;
 
 #[path = "../manifest_exercise.rs"]
 mod exercise;
 
-/// Each digit of the manifest another one, and each byte none of JSON: read without harm.
+/// Each digit of the manifest is replaced by another, and each byte by one that is not JSON: it is
+/// read without harm.
 #[test]
 fn a_manifest_that_lies_does_no_harm() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,7 +63,7 @@ fn an_archive_that_is_written_to_is_whole() {
     assert_eq!(verified.samples, 16 * 3 * 20);
 }
 
-/// Files are merged while the others are read, more than are held open.
+/// Files are merged while the others are read; there are more than are held open.
 #[test]
 fn what_is_merged_while_the_rest_is_read_is_not_missing() {
     let dir = tempfile::tempdir().unwrap();
@@ -87,7 +88,7 @@ fn what_is_merged_while_the_rest_is_read_is_not_missing() {
     assert_eq!(verified.samples, 3 * 3 * 120);
 }
 
-/// Files come into place, and then into the manifest.
+/// Files are moved into place, and then listed in the manifest.
 #[test]
 fn files_that_are_just_being_made_are_no_damage() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,7 +104,8 @@ fn files_that_are_just_being_made_are_no_damage() {
     keeper.seal().unwrap();
     drop(keeper);
     let after = fs::read(&manifest).unwrap();
-    // As it was before the commit; the log is gone already, and nothing that counts has its samples.
+    // The manifest from before the commit; the log is gone already, and no file that counts has its
+    // samples.
     fs::write(&manifest, &before).unwrap();
     let found = verify(dir.path(), &mut |_, _| {}).unwrap().findings;
     let (new, gone): (Vec<_>, Vec<_>) = found

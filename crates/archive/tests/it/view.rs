@@ -1,4 +1,4 @@
-//! Views over memory: the reference that those over files are compared with.
+//! Views of samples in memory: the reference with which views of files are compared.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -69,7 +69,7 @@ fn in_place_of_each() {
             }
         };
         let told = fault.is_some_and(|error| error.to_string().contains("no regular file"));
-        // A log without a header may be just being made.
+        // A log without a header may just be being created.
         assert_eq!(told, which != "log", "{which}");
         barograph_archive::verify(root, &mut |_, _| {}).unwrap();
         let keeper = start(config(root)).unwrap();
@@ -117,11 +117,11 @@ fn a_node_that_cannot_be_read_is_left_out_and_named() {
     let mut entries = vec![declare(1, "a", ValueType::Int, 1), sample(1, 1, 1, 1)];
     let position = keeper.journal().submit(&mut entries);
     assert!(keeper.journal().wait_durable(position, SOON));
-    // Written and synced.
+    // Everything is written and synced by now.
     drop(keeper);
     let before = everything(dir.path());
     let nodes = dir.path().join("nodes");
-    // What no node is named, and what is no directory, is nobody's.
+    // A directory whose name no node has, and a file, are ignored.
     for foreign in ["lost+found", ".snapshot", "bad"] {
         std::fs::create_dir(nodes.join(foreign)).unwrap();
         std::fs::write(nodes.join(foreign).join("manifest.json"), "{").unwrap();
@@ -143,7 +143,8 @@ fn a_node_that_cannot_be_read_is_left_out_and_named() {
     assert_eq!(everything_of(&view, Span::ALL), before);
 }
 
-/// An archive that an agent names is that agent's user's, or root's; one that somebody names is anybody's.
+/// The archive that an agent names must belong to that agent's user or root; one that a person
+/// names may belong to anybody.
 #[test]
 fn an_agent_names_no_archive_but_its_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ fn an_agent_names_no_archive_but_its_own() {
     let us = rustix::process::geteuid();
     let dirs = ["nodes/n1", "nodes/n1/log", "nodes/n1/tmp", "raw/node=n1"];
     let dirs = dirs.map(|name| dir.path().join(name));
-    // What is root's is good for all.
+    // A directory of root is accepted for every user.
     let owner = if us.is_root() { 12_345 } else { us.as_raw() };
     let give = |path: &Path, user: u32| {
         if us.is_root() {
@@ -185,7 +186,7 @@ fn an_agent_names_no_archive_but_its_own() {
     assert_eq!(rows(Archive::of_user(dir.path(), owner)).unwrap(), all);
 }
 
-/// An archive that was written before buckets told for how long values held.
+/// An archive from before buckets recorded for how long values held.
 #[test]
 fn old_tiers_stand_where_nothing_else_is_left() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/archive-v1");

@@ -1,4 +1,4 @@
-//! Buckets: against what each says, computed in the plainest way.
+//! Buckets, compared with their definition computed in the simplest way.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What one bucket says, as text: so that NaN is itself.
+/// One bucket as text, so that NaN equals itself.
 #[derive(Debug, PartialEq)]
 struct Plain {
     start: i64,
@@ -18,7 +18,7 @@ struct Plain {
     held_ns: u64,
     mean: String,
     sample_mean: String,
-    /// Least, greatest and last.
+    /// The least, the greatest and the last value.
     values: [String; 3],
 }
 
@@ -40,7 +40,7 @@ fn rows(buckets: &Buckets) -> Vec<Plain> {
 }
 
 fn rounded(mean: f64) -> String {
-    // Sums of what cancels out differ by the order of addition.
+    // Sums of values that cancel out differ by the order of addition.
     format!("{:.6e}", if mean.abs() < 1e-9 { 0.0 } else { mean })
 }
 
@@ -48,12 +48,12 @@ fn rounded(mean: f64) -> String {
 #[derive(Default)]
 struct Slow {
     samples: Vec<f64>,
-    /// Of each ns, what held in it.
+    /// For each ns, the value that held in it.
     held: Vec<f64>,
     last: f64,
 }
 
-/// By a map: one sample after another, one ns after another.
+/// Computes buckets with a map: one sample after another, one ns after another.
 fn plainly(samples: &[(i64, f64)], step: i64, span: Span) -> Vec<Plain> {
     const HOUR_NS: i64 = 3_600_000_000_000;
     let mut all: BTreeMap<i64, Slow> = BTreeMap::new();
@@ -219,7 +219,8 @@ fn every_type() {
 /// Seconds, a value and its quality.
 type Looked = (i64, f64, Quality);
 
-/// What held is known across chunks of one life, and not beyond a last look, another life or the end of an hour.
+/// A value holds across chunks of one life, and not beyond a last look, another life or the end of
+/// an hour.
 #[test]
 fn what_holds() {
     const S: i64 = 1_000_000_000;
@@ -300,11 +301,11 @@ const TYPES: [(&str, ValueType); 4] = [
     ("d", ValueType::Text),
 ];
 
-/// Four samples a second of every type, for the `at`th 10,000 seconds.
+/// Makes four samples a second of every type, for the `at`th 10,000 seconds.
 fn typed(at: i64) -> Vec<Part> {
     let value = |value_type, row: i64| match value_type {
         ValueType::Float => Value::Float(row as f64 * 0.1),
-        // Beyond what a double holds.
+        // Beyond the exact range of a double.
         ValueType::Int if row % 1_000 == 0 => Value::Int(i64::MAX - row),
         ValueType::Int => Value::Int(row * row),
         ValueType::Bool => Value::Bool(row % 3 == 0),
@@ -315,7 +316,7 @@ fn typed(at: i64) -> Vec<Part> {
         let samples = rows.map(|row| (row as u64 + 1, row * 250_000_000, value(value_type, row)));
         Part {
             descriptor: descriptor(name, "d", value_type),
-            // One for each file, so that tiers lose nothing where files meet.
+            // Each file has its own life, so that tiers lose nothing where files meet.
             life: at + 1,
             columns: columns(value_type, samples),
         }
@@ -323,7 +324,7 @@ fn typed(at: i64) -> Vec<Part> {
     TYPES.map(part).into()
 }
 
-/// Buckets of a second of each part.
+/// Returns the buckets of a second of each part.
 fn seconds(parts: &[Part]) -> Vec<(Arc<Descriptor>, Buckets)> {
     let fold = |part: &Part| {
         let mut fold = Fold::new(part.descriptor.value_type, 1_000_000_000, Span::ALL);
@@ -333,7 +334,8 @@ fn seconds(parts: &[Part]) -> Vec<(Arc<Descriptor>, Buckets)> {
     parts.iter().map(fold).collect()
 }
 
-/// Raw files by several threads give what one fold over their samples gives; so do tiers made of them.
+/// Raw files read by several threads give the same as one fold over their samples, and so do tiers
+/// made of them.
 #[test]
 fn files_by_threads() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Cut at every byte, flipped at every byte: an error, and never other samples.
+//! Files cut at every byte, or with a bit flipped in every byte: an error, and never other samples.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ fn a_file_of_a_later_version_is_not_called_damaged() {
     let path = place(&dir);
     write(&path, &specimen());
     let mut bytes = std::fs::read(&path).unwrap();
-    // The tail of the index stands before Parquet's footer, whose length is at the end.
+    // The tail of the index lies before Parquet's footer, whose length is at the end.
     let end = bytes.len() - 8;
     let footer = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
     let tail = end - footer as usize - 28;
@@ -68,8 +68,8 @@ fn a_file_of_a_later_version_is_not_called_damaged() {
     );
 }
 
-/// What another reader takes from a file, going by Parquet's footer alone: every row, and the statistics by which it
-/// skips row groups; `None` when it refuses the file.
+/// Reads a file as another reader does, by Parquet's footer alone: every row, and the statistics by
+/// which it skips row groups; `None` if it refuses the file.
 fn foreign(path: &Path) -> Option<(Vec<String>, Vec<String>)> {
     let file = std::fs::File::open(path).unwrap();
     let read = || -> Result<_, ::parquet::errors::ParquetError> {
@@ -92,7 +92,7 @@ fn foreign(path: &Path) -> Option<(Vec<String>, Vec<String>)> {
         .ok()
 }
 
-/// Whether a file with these bytes is as it should be.
+/// Whether a file with these bytes is accepted.
 fn is_whole(path: &Path, bytes: &[u8]) -> bool {
     std::fs::write(path, bytes).unwrap();
     ParquetPart::open(path)
@@ -114,7 +114,8 @@ fn flipped_anywhere() {
     }
 }
 
-/// A footer whose checksum holds, or that has none, says what other readers go by, or is refused.
+/// A footer whose checksum holds, or that has none, is either correct in what other readers rely
+/// on, or is refused.
 #[test]
 fn flipped_in_a_footer_whose_checksum_holds() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +169,7 @@ fn files_of_the_version_before_are_read() {
     let older = forge::older(&std::fs::read(&path).unwrap());
     std::fs::write(&path, &older).unwrap();
     assert_eq!(read(&path, Span::ALL).unwrap(), known);
-    // They have no column for what came later, whatever their index says.
+    // They have no columns of later versions, whatever their index contains.
     let path = dir.path().join("later.parquet");
     write(&path, &specimen());
     let older = forge::older(&std::fs::read(&path).unwrap());
@@ -195,7 +196,7 @@ fn the_wrong_tier_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Files that lie, with checksums that hold.
+    /// Files with wrong content under checksums that hold.
     #[test]
     fn forged(
         index in prop::collection::vec((any::<u16>(), any::<u8>()), 0..3),

@@ -1,4 +1,4 @@
-//! Row groups as other programs see them: by their statistics a name is found in few of them.
+//! Row groups as other programs read them: by their statistics a name is found in few of them.
 
 use std::fs::File;
 
@@ -6,7 +6,7 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
 use super::*;
 
-/// Rows, and the least and the greatest name, of each row group.
+/// Returns the rows, and the least and the greatest name, of each row group.
 fn groups(path: &Path) -> Vec<(i64, String, String)> {
     let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
     let metadata = reader.metadata().clone();
@@ -43,7 +43,7 @@ fn a_group_that_is_large_enough_ends_with_its_name() {
     let many = [("a", 40_000), ("b", 40_000), ("c", 70_000), ("d", 5)];
     let groups = [(80_000, "a", "b"), (70_000, "c", "c"), (5, "d", "d")];
     check(&many, &groups);
-    // A name that is larger than a group goes on in the next, which may have others.
+    // A name that is larger than a group continues in the next one, which may have others.
     let large = [("a", 262_144 + 9), ("b", 9)];
     check(&large, &[(262_144, "a", "a"), (18, "a", "b")]);
 }

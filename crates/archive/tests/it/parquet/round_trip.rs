@@ -1,11 +1,11 @@
-//! Every series, life, type and value comes back as it was.
+//! Every series, life, type and value is read back as it was written.
 
 use barograph_model::{Quality, Values};
 use proptest::prelude::*;
 
 use super::*;
 
-/// Bits, so that NaN is itself.
+/// Returns a part as bits, so that NaN equals itself.
 fn bits(part: &Part) -> (Vec<u64>, Vec<i64>, String, Vec<Quality>, Vec<u32>) {
     let values = match &part.columns.values {
         Values::Float(v) => format!("{:x?}", v.iter().map(|v| v.to_bits()).collect::<Vec<_>>()),
@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// Bit by bit: another way than the one it is compared with.
+/// Computes CRC-32 bit by bit: independently of the code that it is compared with.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
@@ -166,7 +166,7 @@ fn cut(part: &Part, span: Span) -> Option<Part> {
     })
 }
 
-/// The longest values, again and again: row groups stay small, and other series lie between.
+/// The longest values, many times: row groups stay small, and other series lie between.
 #[test]
 fn the_longest_values() {
     let dir = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn the_longest_values() {
     assert_eq!(ParquetPart::open(&path).unwrap().check().unwrap(), 1_000);
 }
 
-/// Two row groups, whose bound is inside of a series; only some series are read.
+/// Two row groups that meet inside of a series; only some series are read.
 #[test]
 fn several_row_groups() {
     let dir = tempfile::tempdir().unwrap();
@@ -212,7 +212,7 @@ fn several_row_groups() {
             ValueType::Float => Value::Float(row as f64 / 3.0),
             _ => Value::text(&format!("t{}", row / 1000)),
         };
-        // One number is missing in the middle of each.
+        // One number is missing in the middle of each series.
         let number = |row: u64| row + 1 + u64::from(row > rows / 2);
         let samples = (0..rows).map(|row| (number(row), row as i64 * 1_000, value(row)));
         Part {
