@@ -1,13 +1,11 @@
 //! The application's side of one ring: one thread writes, the agent reads at any time.
 //!
 //! A record is written without regard to the reader. Before the writer enters a new part of the
-//! ring, it announces the position up to which it may write (`RESERVED`); the reader loads that
-//! position after its copy, and so knows which of the copied records may have been overwritten
-//! meanwhile. `COMMITTED` alone decides which records are complete, so that a frame appears as a
-//! whole or not at all.
+//! ring, it announces how far it may write (`RESERVED`); the reader loads that position after its
+//! copy, and so knows which copied records may have been overwritten meanwhile. `COMMITTED` alone
+//! decides which records are complete, so a frame appears as a whole or not at all.
 //!
-//! The parts that depend on the memory model are free functions, generic over [`Word`] so that loom
-//! can run them (see the tests).
+//! Functions that depend on the memory model are generic over [`Word`] so that loom can run them.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -24,9 +22,8 @@ use super::memory::Memory;
 use super::{Overflow, Pair};
 use crate::line::Word;
 
-/// Announces that records before `limit` may be written from now on. A reader that has seen a word
-/// of one of them, and then loads the limit (with an acquire fence in between), sees this or a
-/// later limit.
+/// Announces that records before `limit` may now be written. A reader that has seen a word of one
+/// of them, and then (after an acquire fence) loads the limit, sees this or a later one.
 #[inline(always)]
 fn announce<W: Word>(reserved: &W, limit: u64) {
     reserved.set(limit, Ordering::Relaxed);
@@ -47,16 +44,15 @@ fn publish<W: Word>(committed: &W, position: u64) {
     committed.set(position, Ordering::Release);
 }
 
-/// The place where a thread writes next: all that a put needs, in one cache line. C programs have
-/// the same struct (`baro_cursor` in `baro.h`) and put through it inline. A put finds no room in a
-/// cursor of zeros.
+/// The place where a thread writes next, in one cache line. C programs have the same struct
+/// (`baro_cursor` in `baro.h`) for inline puts. In a cursor of zeros no put finds room.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Cursor {
     /// Position of the next record.
     pub position: Cell<u64>,
-    /// Position up to which records may be written without a reservation. Other threads set it to 0
-    /// when the file is given up.
+    /// Up to this position records may be written without a reservation. 0 once the file is given
+    /// up.
     pub limit: AtomicU64,
     /// Number of records of the ring, less one.
     pub mask: Cell<u64>,
@@ -66,8 +62,7 @@ pub struct Cursor {
     pub committed: Cell<*const AtomicU64>,
     /// Address of a word that is not 0 while the agent wants to be woken for commits.
     pub asleep: Cell<*const AtomicU64>,
-    /// Free for the ring's user: a put compares it to check that its handle is of this ring's file.
-    /// Other threads set it to 0 as they do `limit`.
+    /// Free for the ring's user: the owner to which a put compares its handle. 0 as for `limit`.
     pub owner: AtomicU64,
     /// The calls that this thread has seen.
     pub calls: UnsafeCell<CallsSeen>,
@@ -96,13 +91,11 @@ impl Cursor {
 pub struct CallsSeen {
     /// A word that changes with every call; `None` until the thread has looked for it.
     pub word: Option<&'static AtomicU32>,
-    /// Value of the word when this thread last polled; another value while polls are to look for
-    /// another word…
+    /// The word at this thread's last poll; another value while polls are to look for another word…
     pub polled: u32,
     /// …and when it last applied settings.
     pub framed: u32,
-    /// Number of further frames (and such polls) before the clock is read, to check whether it is
-    /// time to look for another word.
+    /// Frames (and such polls) left before the clock is read, to look for another word.
     pub left: u32,
     /// Value of `left` after the clock was last read…
     pub step: u32,
@@ -174,8 +167,8 @@ pub struct ThreadRing {
 // Only C programs follow the pointers of the cursor, and they keep them to their thread; the code
 // here reaches the ring through the map.
 #[expect(unsafe_code, reason = "raw pointers are not Send by themselves")]
-// SAFETY: they point into `map`, which lives as long as this and is `Send + Sync`; no other ring
-// has the cursor.
+// SAFETY: they point into `map`, which lives as long as this and is `Send + Sync`; no ring shares
+// it.
 unsafe impl Send for ThreadRing {}
 
 impl ThreadRing {
@@ -188,8 +181,7 @@ impl ThreadRing {
     ) -> Self {
         let word = |at| map.word(place.head_at + at).load(Ordering::Acquire);
         let (position, dropped) = (word(head::COMMITTED), word(head::DROPPED));
-        // Records that were once announced have memory; the first ones have it before the ring is
-        // given out.
+        // Announced records have memory; the first got it before the ring was given out.
         let filled = word(head::RESERVED).max(RING_RECORDS_FIRST);
         let ring = Self {
             cursor: map.cursors().of(place.ring),
@@ -225,14 +217,13 @@ impl ThreadRing {
     #[inline(always)]
     #[expect(unsafe_code, reason = "the cursor lies in memory of the map")]
     fn at(&self) -> &Cursor {
-        // SAFETY: a cursor of `map`, which lives as long as this. Its fields are cells, which only
-        // the thread with this ring touches, and atomics; in a child they are zeros, which are
+        // SAFETY: a cursor of `map`, which lives as long as this. Its fields are cells, touched
+        // only by the thread with this ring, and atomics; in a child they are zeros, which are
         // valid.
         unsafe { self.cursor.as_ref() }
     }
 
-    /// Number that identifies the handles whose puts may go to this ring; 0 if the ring is no
-    /// longer to be used.
+    /// Identifies the handles whose puts may go to this ring; 0 if it is no longer to be used.
     #[inline(always)]
     pub fn owner(&self) -> u64 {
         self.at().owner.load(Ordering::Relaxed)
@@ -255,8 +246,7 @@ impl ThreadRing {
         unsafe { &mut *self.at().calls.get() }
     }
 
-    /// Whether the ring belongs to this process. A child, however it was created, has neither ring
-    /// nor file.
+    /// Whether the ring belongs to this process; no child, however created, has ring or file.
     #[inline(always)]
     pub fn is_here(&self) -> bool {
         !self.at().records.get().is_null()
@@ -273,7 +263,7 @@ impl ThreadRing {
     }
 
     /// Puts a value of eight bytes with a kind ([`kind`]) and series, created at `time` (in the
-    /// unit of the file's time source). Returns false if there is no room: try again later, or
+    /// unit of the file). Returns false if there is no room: try again later, or
     /// [`Self::drop_one`].
     #[inline(always)]
     pub fn put(&mut self, kind: u8, series: u32, time: u64, payload: u64) -> bool {
@@ -339,8 +329,7 @@ impl ThreadRing {
         }
     }
 
-    /// The word to which a field of the cursor points; `None` in a child, whose copy of the cursor
-    /// is zeros.
+    /// The word to which a field of the cursor points; `None` in a child, whose cursor is zeros.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the cursor has pointers, for C programs")]
     fn pointed(&self, field: &Cell<*const AtomicU64>) -> Option<&AtomicU64> {
@@ -470,12 +459,10 @@ impl ThreadRing {
     }
 }
 
-/// Cuts a value to `bytes_max` bytes.
 fn cut(kind: u8, bytes: &[u8], bytes_max: usize) -> &[u8] {
     let is_middle = |at: &usize| bytes.get(*at).is_some_and(|b| b & 0xc0 == 0x80);
     let mut end = bytes.len().min(bytes_max);
-    // A character has at most three bytes after its first; a text that is not UTF-8 is cut
-    // anywhere.
+    // A character has at most three bytes after its first; invalid UTF-8 is cut anywhere.
     if kind == kind::TEXT {
         let begins = |at: &usize| !is_middle(at);
         end = (end.saturating_sub(3)..=end)
@@ -503,15 +490,13 @@ impl Drop for ThreadRing {
 
 #[cfg(test)]
 mod tests {
-    //! The protocol under loom. The reader here does with loads what `IngestFile` does with
-    //! `pread`.
+    //! The protocol under loom. The reader loads what `IngestFile` reads with `pread`.
 
     use super::*;
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicU64 as LoomU64, fence};
     use loom::thread;
 
-    /// Records of the ring.
     const CAPACITY: u64 = 2;
 
     struct Memory {
