@@ -286,8 +286,8 @@ impl Forecaster {
         }
     }
 
-    /// Fills `path` with the forecasts of the next steps, in the form that predictors see. At most
-    /// 64.
+    /// Fills `path` (at most 64 steps) with the forecasts of the next steps, in the form that
+    /// predictors see.
     pub(crate) fn path(&self, path: &mut [f64]) {
         if let [next] = path {
             // This forecast exists already, unless a look within the step moved the whole path.
