@@ -240,7 +240,7 @@ impl Forecaster {
             let Some(said) = level.said().filter(|said| said.due <= came) else {
                 continue;
             };
-            // A line that is too long tells nothing about the time between its ends.
+            // A line that is too long gives no information about the time between its ends.
             if steps > level.steps * 3 / 2 {
                 level.drop_said();
                 continue;

@@ -93,7 +93,7 @@ impl Kalman {
     /// Advances all filters by one step; returns `F` of each filter.
     fn filter(&mut self, value: f64) -> [f64; FILTERS] {
         let mut spread = [0.0; FILTERS];
-        // Until the slope is known, an innovation tells nothing about the noise.
+        // Until the slope is known, an innovation gives no information about the noise.
         let counts = if self.values > 2 { 1.0 } else { 0.0 };
         self.seen += counts * (1.0 - RECENT * self.seen);
         // A plain mean at first, so that the start is not weighted as if there had been zeros

@@ -185,7 +185,7 @@ fn trial(values: &[f64], period: usize, rounding: f64) -> Option<Found> {
     let periods = (values.len() / period - 1).min(PERIODS_MEAN);
     let first = (periods * period + 1).max(values.len().saturating_sub(TRIED));
     let tried = values.len().saturating_sub(first);
-    // Errors over less than a period tell nothing about the rest of it.
+    // Errors over less than a period give no information about the rest of it.
     if period < 2 || tried + 1 < period {
         return None;
     }

@@ -53,7 +53,7 @@ struct Ring {
     is_in_gap: bool,
 }
 
-/// An ingest file of another process, opened for reading.
+/// An ingest file of another process, opened by the agent.
 #[derive(Debug)]
 pub struct IngestFile {
     file: File,
@@ -296,8 +296,8 @@ impl IngestFile {
         u32::try_from(word).unwrap_or(u32::MAX).min(self.rings_max) as usize
     }
 
-    /// Passes on the declarations that are new since the last call. After a damaged declaration, no
-    /// more are read for good.
+    /// Passes on the declarations that are new since the last call. A damaged declaration ends this
+    /// for good.
     pub fn declarations(&mut self, each: &mut dyn FnMut(Declaration)) -> Result<(), StreamError> {
         while self.some_declarations(usize::MAX, each)? {}
         Ok(())
@@ -363,7 +363,7 @@ impl IngestFile {
         Ok(())
     }
 
-    /// Tells the writer whether to send a datagram to the agent's socket after its next commit.
+    /// Sets whether the writer is to send a datagram to the agent's socket after its next commit.
     /// After setting it, the caller must look once more: a commit may have come in between. It must
     /// also look from time to time later: a put has no fence between its commit and its load of
     /// this word, so within some nanoseconds both sides can miss each other; and a process that was
