@@ -1,8 +1,8 @@
-//! Three ways to say how far off a forecast may be, over the errors of persistence on synthetic families: ours
-//! (adaptive conformal inference over the newest errors), quantile tracking with a step of the errors' size, and
-//! that with an integrator (conformal PID without its model). Of each: coverage, the least coverage of 500 looks in
-//! a row, and the mean width against ours.
-//! `cargo run --release -p barograph-forecast --example calibration`.
+//! Compares three ways to compute the half width of a forecast, over the errors of persistence on
+//! synthetic families: ours (adaptive conformal inference over the newest errors), quantile
+//! tracking with a step of the errors' size, and that with an integrator (conformal PID without its
+//! model). For each it prints the coverage, the least coverage of 500 looks in a row, and the mean
+//! width relative to ours. `cargo run --release -p barograph-forecast --example calibration`.
 
 use barograph_forecast::{Forecaster, ForecasterConfig};
 
@@ -17,9 +17,9 @@ const SAMPLES: usize = 20_000;
 const BLOCK: usize = 500;
 const MISS: f64 = 0.1;
 
-/// Angelopoulos, Candès and Tibshirani, Conformal PID Control for Time Series Prediction (NeurIPS 2023): quantile
-/// tracking with a step of a tenth of the greatest recent error; with `integrator`, its correction by the sum of
-/// misses, by a tangent.
+/// Angelopoulos, Candès and Tibshirani, Conformal PID Control for Time Series Prediction (NeurIPS
+/// 2023): quantile tracking with a step of a tenth of the greatest recent error; with `integrator`,
+/// corrected by the tangent of the sum of misses.
 struct Tracking {
     quantile: f64,
     recent: Vec<f64>,

@@ -1,5 +1,6 @@
-//! Trains Delphi and measures it: `cargo run --release -p barograph-forecast --example delphi -- COMMAND`.
-//! `train` writes the committed weights, `figures` prints what documents quote, `speed` times.
+//! Trains Delphi and measures it: `cargo run --release -p barograph-forecast --example delphi --
+//! COMMAND`. `train` writes the committed weights, `figures` prints the numbers that documents
+//! quote, `speed` measures times.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -10,7 +11,8 @@ use barograph_forecast::delphi::{
 };
 use barograph_forecast::{Predictor, Random};
 
-/// Trainings of the published model; the one with the least error on the set of its stack is committed.
+/// Number of trainings of the published model; the one with the least error on the set of its stack
+/// is committed.
 const SEEDS: u64 = 40;
 
 fn main() -> std::io::Result<()> {
@@ -84,7 +86,8 @@ fn best_published() -> (u64, PublishedTraining) {
         .expect("there are seeds")
 }
 
-/// What a training comes to depends on luck: all of them, then the span, then how many have dead neurons.
+/// The result of a training depends on chance: prints all of them, then the span, then how many
+/// have dead neurons.
 fn figures_published() {
     println!(
         "seed  constant 250e9, 1, ramp 1000+t (as shares of the truth)  stack error  silent shares"
@@ -138,7 +141,7 @@ fn after(weights: &PublishedWeights, values: [f64; 5]) -> f64 {
     predictor.predict(1)
 }
 
-/// Absolute errors by those of the last value, on series that no training saw.
+/// Absolute errors as multiples of those of the last value, on series that training has not seen.
 fn figures_repaired() {
     const SERIES: u64 = 200;
     println!("family          h=1 published  repaired: h=1  h=4  h=16  h=64  worst series: h=1");

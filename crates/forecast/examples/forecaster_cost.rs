@@ -1,5 +1,5 @@
-//! What a sample costs, by predictor: `cargo run --release -p barograph-forecast --example forecaster_cost`. Minima of many
-//! rounds, ns.
+//! The cost of a sample, by predictor: `cargo run --release -p barograph-forecast --example
+//! forecaster_cost`. It prints minima of many rounds, in ns.
 
 use std::time::Instant;
 
@@ -66,7 +66,8 @@ fn forecaster(name: &str, make: impl Fn() -> Forecaster, values: &[f64]) {
     println!("{name:<12} observe {observe:5.0}, with at {both:5.0}   ({sum:.0})");
 }
 
-/// What a look costs the agent: the forecasters of all horizons, and what they say for readers.
+/// The cost of a look in the agent: the forecasters of all horizons, and the projection for
+/// readers.
 fn cascade(values: &[f64]) {
     let mut cascade = Cascade::new(ForecasterConfig::default());
     let (mut ts_ns, mut floats) = (0, Vec::new());

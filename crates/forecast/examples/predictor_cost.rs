@@ -1,6 +1,7 @@
-//! What a sample costs each predictor: one value observed, one step predicted.
-//! `cargo run --release -p barograph-forecast --example predictor_cost` prints ns, the least and the median of many
-//! rounds (other work on the machine only adds), and the dearest single sample in the least dear of rounds.
+//! The cost of a sample for each predictor: one value observed, one step predicted. `cargo run
+//! --release -p barograph-forecast --example predictor_cost` prints, in ns, the minimum and the
+//! median of many rounds (other work on the machine only adds), and the most expensive single
+//! sample in the cheapest round.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -18,7 +19,7 @@ fn time(of: impl FnOnce()) -> Duration {
     begin.elapsed()
 }
 
-/// All of them, as a forecaster of one stream has them.
+/// All predictors, as the forecaster of one stream has them.
 #[derive(Default)]
 struct Default6 {
     persistence: Persistence,

@@ -1,5 +1,5 @@
-//! The forecaster over synthetic families of streams: error against persistence and coverage at each level, time
-//! and memory. `cargo run --release -p barograph-forecast --example selector`.
+//! The forecaster on synthetic families of streams: error relative to persistence and coverage at
+//! each level, time and memory. `cargo run --release -p barograph-forecast --example selector`.
 
 use std::time::Instant;
 
@@ -16,7 +16,8 @@ const STEP_NS: i64 = 1_000_000_000;
 const SAMPLES: usize = 20_000;
 const SEEDS: u64 = 3;
 
-/// Of each level: how many said and due, their errors' sum, persistence's, how many were calibrated, and covered.
+/// Sums of one level: number of due forecasts, their error, that of persistence, number of
+/// calibrated ones, and of covered ones.
 #[derive(Default, Clone, Copy)]
 struct Sum {
     said: f64,
@@ -38,7 +39,8 @@ impl Sum {
     }
 }
 
-/// With the predictors of the command line: letters, see below. Without any: the default ones.
+/// Creates a forecaster with the predictors of the command line: letters, see below. Without
+/// letters: the default ones.
 fn made(letters: &str) -> Forecaster {
     let config = ForecasterConfig::default();
     if letters.is_empty() {
@@ -70,7 +72,8 @@ fn run(letters: &str, family: &Family) -> ([Sum; 4], String) {
         for (at, value) in values.iter().enumerate() {
             forecaster.observe(at as i64 * STEP_NS, *value);
             for ((steps, forecast), sum) in LEVELS.iter().zip(forecaster.levels()).zip(&mut sums) {
-                // As often as the forecaster scores itself: errors said at each step would be the same again.
+                // As often as the forecaster scores itself: errors at every step would repeat the
+                // same information.
                 let there = at + *steps as usize;
                 if at % *steps as usize != 0 || there >= values.len() {
                     continue;

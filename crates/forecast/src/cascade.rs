@@ -1,4 +1,4 @@
-//! Forecasts beyond 64 steps: coarser forecasters go on, whose steps are 64 times as long.
+//! Forecasts beyond 64 steps, by coarser forecasters whose steps are 64 times as long.
 
 use std::sync::Arc;
 
@@ -9,28 +9,29 @@ use crate::shape::Shape;
 use crate::steps::GAP_STEPS_MAX;
 use crate::straight::Straight;
 
-/// How many times as long a coarser forecaster's steps are.
+/// Ratio of the step of a coarser forecaster to that of the finer one.
 pub const COARSER: i64 = GAP_STEPS_MAX as i64;
 
-/// A stream's forecaster and two coarser ones: with steps of a second, one of a minute and one of an hour, so that
-/// something is said of the next three days.
+/// The forecaster of a stream and two coarser ones: with steps of a second, of about a minute and
+/// of about an hour, so that there are forecasts for the next three days.
 ///
-/// A coarser one is made when the finer has made 64 steps, and is fed with each 64th of its values. That allocates,
-/// once each.
+/// A coarser forecaster is created when the finer one has made 64 steps, and receives each 64th of
+/// its values. That allocates, once for each.
 pub struct Cascade {
     config: ForecasterConfig,
     delphi: Option<Arc<Weights>>,
     finest: Forecaster,
-    /// They see what predictors of the finest see: counters without their resets.
+    /// The coarser forecasters. They see the values that predictors of the finest see: counters
+    /// without their resets.
     coarser: [Option<Box<Coarser>>; 2],
-    /// Of what has bounds.
+    /// The straight line of a stream that has bounds.
     straight: Option<Box<Straight>>,
 }
 
 /// A forecaster of longer steps.
 struct Coarser {
     forecaster: Forecaster,
-    /// What it says at its levels since it was fed last, as if there were no bounds: those may change.
+    /// Its forecasts at its levels since its last value, without bounds: those may change.
     said: [Option<Forecast>; LEVELS.len()],
 }
 
@@ -41,24 +42,25 @@ impl Coarser {
     }
 }
 
-/// How well what was said at one horizon did.
+/// The accuracy of the forecasts at one horizon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coverage {
-    /// The horizon.
+    /// The horizon, in ns.
     pub horizon_ns: i64,
-    /// How many forecasts that had a half width were compared with what came; at most some hundreds.
+    /// Number of forecasts with a half width that were compared with the later value; at most some
+    /// hundreds.
     pub compared: u32,
-    /// Which share of those was within it.
+    /// The share of those that lay within it.
     pub share: f64,
 }
 
 impl Cascade {
-    /// `config` is of the finest.
+    /// Creates a cascade; `config` is that of the finest forecaster.
     pub fn new(config: ForecasterConfig) -> Self {
         Self::with_delphi(config, None)
     }
 
-    /// The same with [`Forecaster::with_delphi`], at each length of steps.
+    /// Creates a cascade with [`Forecaster::with_delphi`] at each length of steps.
     pub fn with_delphi(config: ForecasterConfig, delphi: Option<Arc<Weights>>) -> Self {
         Self {
             config,
@@ -69,19 +71,19 @@ impl Cascade {
         }
     }
 
-    /// The forecaster whose steps are the stream's.
+    /// The forecaster whose step is that of the stream.
     pub fn finest(&self) -> &Forecaster {
         &self.finest
     }
 
-    /// A look at the stream.
+    /// Takes in a look at the stream.
     pub fn observe(&mut self, ts_ns: i64, value: f64) -> Taken {
         let taken = self.finest.observe(ts_ns, value);
         self.go_on(ts_ns, taken);
         taken
     }
 
-    /// The same of an integer. Counters keep all its digits.
+    /// Takes in a look at a stream of integers. Counters keep all their digits.
     pub fn observe_int(&mut self, ts_ns: i64, value: i64) -> Taken {
         let taken = self.finest.observe_int(ts_ns, value);
         self.go_on(ts_ns, taken);
@@ -114,7 +116,7 @@ impl Cascade {
                 }
                 return;
             };
-            // Within half a finer step of the time.
+            // Due within half a finer step of its time.
             let due = coarser.forecaster.newest_ns().is_none_or(|newest_ns| {
                 ts_ns.saturating_sub(newest_ns) >= step_ns.saturating_sub(finer_ns / 2)
             });
@@ -126,8 +128,8 @@ impl Cascade {
         }
     }
 
-    /// What the stream is at `ts_ns`, said by the finest that says anything of that time. None before the newest
-    /// look, and beyond 64 steps of the coarsest.
+    /// The value of the stream at `ts_ns`, by the finest forecaster that has a forecast for that
+    /// time. `None` before the newest look, and beyond 64 steps of the coarsest.
     pub fn at(&self, ts_ns: i64) -> Option<Forecast> {
         if let Some(forecast) = self.finest.at(ts_ns) {
             return Some(forecast);
@@ -139,7 +141,7 @@ impl Cascade {
         })
     }
 
-    /// The same for a stream of integers, see [`Forecaster::at_int`].
+    /// The value for a stream of integers, see [`Forecaster::at_int`].
     pub fn at_int(&self, ts_ns: i64) -> Option<(i64, Forecast)> {
         if self.finest.at(ts_ns).is_some() {
             return self.finest.at_int(ts_ns);
@@ -160,7 +162,8 @@ impl Cascade {
         Some(forecast)
     }
 
-    /// How far off a forecast so long after the newest look may be, see [`Forecaster::half_width`].
+    /// The half width of a forecast `horizon_ns` after the newest look, see
+    /// [`Forecaster::half_width`].
     pub fn half_width(&self, horizon_ns: i64) -> f64 {
         let Some(newest_ns) = self.finest.newest_ns() else {
             return self.finest.half_width(horizon_ns);
@@ -173,7 +176,7 @@ impl Cascade {
             .map_or(f64::INFINITY, |forecast| forecast.half_width)
     }
 
-    /// Of the finest, and of each coarser one that there is.
+    /// Explains the finest forecaster and each coarser one that exists.
     pub fn explain(&self) -> Vec<Explanation> {
         let coarser = self.coarser.iter().flatten();
         std::iter::once(self.finest.explain())
@@ -181,11 +184,13 @@ impl Cascade {
             .collect()
     }
 
-    /// Which share of what came was within what was said, at each horizon of which that is known. Ascending.
+    /// The share of values that lay within their forecast's half width, at each horizon for which
+    /// it is known, in ascending order.
     pub fn coverage(&self) -> impl Iterator<Item = Coverage> + '_ {
         let coarser = self.coarser.iter().flatten();
         let coarser = coarser.map(|coarser| (&coarser.forecaster, 1));
-        // One step of a coarser one is 64 of the finer, which has said how well it did.
+        // The first level of a coarser forecaster is left out: one of its steps is 64 of the finer,
+        // which has a coverage for that horizon.
         let all = std::iter::once((&self.finest, 0)).chain(coarser);
         all.flat_map(|(forecaster, from)| {
             forecaster.levels[from..].iter().filter_map(|level| {
@@ -203,7 +208,7 @@ impl Cascade {
         })
     }
 
-    /// What values the stream can have from now on, see [`Forecaster::set_shape`].
+    /// Sets the values that the stream can have from now on, see [`Forecaster::set_shape`].
     pub fn set_shape(&mut self, shape: Shape) {
         self.finest.set_shape(shape);
         self.config.shape = self.finest.shape;
@@ -212,7 +217,8 @@ impl Cascade {
         }
     }
 
-    /// When a bound is met if the stream goes on as straight as of late, seconds after the newest look, and that bound.
+    /// Seconds after the newest look until a bound is met if the stream goes on in its recent
+    /// straight line, and that bound.
     pub(crate) fn straight_on(&self) -> Option<(f64, f64)> {
         let here = self.finest.track.float(self.finest.last);
         self.straight
@@ -220,13 +226,14 @@ impl Cascade {
             .meets(self.config.shape.bounds(here)?)
     }
 
-    /// What a coarser forecaster said some time ago, drawn into what is possible now.
+    /// Limits an earlier forecast of a coarser forecaster to the values that are possible now.
     fn possible(&self, seen: f64) -> f64 {
         self.config.shape.possible(self.finest.last, seen)
     }
 
-    /// What coarser ones say at their levels, calibrated: how long after the newest look, ns, what, and how far off it may be.
-    /// Each of them ascends; they may overlap with the finest and with each other. What has bounds goes on beyond them.
+    /// The calibrated forecasts of the coarser forecasters at their levels: time after the newest
+    /// look in ns, value, half width. Those of each forecaster ascend; they may overlap with the
+    /// finest and with each other. A bounded stream goes on beyond its bounds.
     pub(crate) fn calibrated_beyond(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         let now_ns = self.finest.newest_ns().unwrap_or_default();
         self.coarser.iter().flatten().flat_map(move |coarser| {
@@ -235,8 +242,8 @@ impl Cascade {
             LEVELS.iter().zip(said).filter_map(move |(steps, said)| {
                 let said = said.filter(|said| said.half_width.is_finite())?;
                 let possible = self.possible(said.value);
-                // Who says that it stays as it was says so of now as well, as long as it is as it was: so what is said
-                // of a stream that stands still stays the same, too.
+                // A forecast that the value stays holds from now on as well, while the value has
+                // stayed: so the projection of a stream that does not change stays the same, too.
                 let stays = forecaster.last.to_bits() == self.finest.last.to_bits()
                     && possible.to_bits() == self.finest.last.to_bits();
                 #[expect(clippy::cast_precision_loss, reason = "a horizon")]

@@ -1,35 +1,36 @@
-//! Errors that hold as often as they say, whatever the stream does.
+//! Half widths with a calibrated coverage, whatever the stream does.
 //!
-//! Adaptive conformal inference (Gibbs and Candès, 2021): the half width is a quantile of the newest errors, whose
-//! level is raised by each error that was beyond it and lowered by each that was not, so that in the long run as
-//! many are within it as was asked for. `examples/calibration.rs` has what it was measured against.
+//! Adaptive conformal inference (Gibbs and Candès, 2021): the half width is a quantile of the
+//! newest errors. Each error beyond it raises the level of the quantile, each error within it
+//! lowers the level, so that in the long run the requested share lies within it.
+//! `examples/calibration.rs` compares it with other methods.
 
-/// Of how many errors, at most, the quantile is taken.
+/// Most errors of which the quantile is taken.
 const ERRORS_MAX: usize = 64;
 
-/// By how much an error moves the level of the quantile.
+/// The change of the quantile's level per error.
 const RATE: f64 = 0.02;
 
-/// The level stays so far from the confidence, at most: a stream that is covered more often than was asked for (as
-/// its errors are all alike) is not made to pay for it later.
+/// Largest distance of the level from the confidence: a stream that is covered more often than
+/// requested (as its errors are all alike) does not have to make up for it later.
 const LEVEL_OFF_MAX: f64 = 0.25;
 
-/// How wide it is beyond the greatest error: so many times as wide for each hundredth of the level.
+/// Growth of the width beyond the greatest error: a factor for each hundredth of the level.
 const BEYOND: f64 = 1.2;
 
-/// How many looks the coverage is the mean of, in the long run.
+/// Number of looks over which the coverage is averaged, in the long run.
 const COVERAGE_LOOKS: f64 = 512.0;
 
-/// The errors of one level of what was said, and what width they ask for.
+/// The errors of the forecasts of one level, and the half width that follows from them.
 #[derive(Debug, Clone)]
 pub(crate) struct Calibration {
     confidence: f64,
-    /// Of the quantile.
+    /// Level of the quantile.
     level: f64,
     half_width: f64,
-    /// The newest errors, as they came, from `oldest` on.
+    /// The newest errors in order of arrival, as a ring that starts at `oldest`.
     errors: [f64; ERRORS_MAX],
-    /// The same, ascending.
+    /// The same errors in ascending order.
     sorted: [f64; ERRORS_MAX],
     count: usize,
     oldest: usize,
@@ -38,7 +39,8 @@ pub(crate) struct Calibration {
 }
 
 impl Calibration {
-    /// `confidence`: which share of errors the width is to cover, of 0.5 to 0.99.
+    /// Creates a calibration; `confidence` is the share of errors that the width is to cover, 0.5
+    /// to 0.99.
     pub(crate) fn new(confidence: f64) -> Self {
         let confidence = if confidence.is_nan() {
             0.9
@@ -58,28 +60,30 @@ impl Calibration {
         }
     }
 
-    /// What is said now. Infinite until there were errors enough.
+    /// The present half width. Infinite until there are enough errors.
     pub(crate) fn half_width(&self) -> f64 {
         self.half_width
     }
 
-    /// Which share of the newest errors was within what had been said. None before any could be.
+    /// The share of the newest errors that lay within their half width. `None` until one could be
+    /// compared.
     pub(crate) fn coverage(&self) -> Option<f64> {
         (self.looks > 0.0).then_some(self.covered)
     }
 
-    /// How many the coverage is of; in the long run, of the newest of them.
+    /// Number of forecasts over which the coverage is taken; in the long run, only the newest
+    /// count.
     pub(crate) fn compared(&self) -> f64 {
         self.looks
     }
 
-    /// `error`, finite and not negative, is how far off a forecast was whose half width had been said to be `said`.
+    /// Takes in `error`, finite and not negative, of a forecast whose half width was `said`.
     pub(crate) fn score(&mut self, error: f64, said: f64) {
         if said.is_finite() {
             self.looks = (self.looks + 1.0).min(COVERAGE_LOOKS);
             let within = if error <= said { 1.0 } else { 0.0 };
             self.covered += (within - self.covered) / self.looks;
-            // An error that is the width says nothing about which side of it errors are on.
+            // An error equal to the width does not show on which side of it errors lie.
             if error < said {
                 self.level -= RATE * (1.0 - self.confidence);
             } else if error > said {
@@ -92,7 +96,7 @@ impl Calibration {
         self.half_width = self.quantile();
     }
 
-    /// The newest errors stay sorted: the room of the oldest moves to where the new one belongs.
+    /// Keeps the newest errors sorted: the room of the oldest moves to the place of the new one.
     fn keep(&mut self, error: f64) {
         if self.count < ERRORS_MAX {
             let to = self.sorted[..self.count].partition_point(|kept| *kept < error);
@@ -123,7 +127,8 @@ impl Calibration {
     )]
     fn quantile(&self) -> f64 {
         let count = self.count as f64;
-        // As many as exchangeable errors need for a bound at this confidence (split conformal).
+        // The number that exchangeable errors need for a bound at this confidence (split
+        // conformal).
         if self.count < ERRORS_MAX && (count + 1.0) * self.confidence > count {
             return f64::INFINITY;
         }
@@ -139,7 +144,7 @@ impl Calibration {
     }
 }
 
-/// How many are less than `error`. Without branches, as nothing is known of where it is.
+/// The number of errors less than `error`. Without branches, as its position is unpredictable.
 fn below(sorted: &[f64; ERRORS_MAX], error: f64) -> usize {
     sorted.iter().map(|kept| usize::from(*kept < error)).sum()
 }

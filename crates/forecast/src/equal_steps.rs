@@ -1,26 +1,29 @@
-//! A stream of the past in equal steps, as its forecaster would have seen it: what training learns from.
+//! The past of a stream in equal steps, as its forecaster would have seen it: the input for
+//! training.
 //!
-//! Archives hold what changed, and now and then what did not. In between a value held: looks found it so.
+//! Archives store changes, and only now and then a value that did not change. In between, the value
+//! held: looks found it unchanged.
 
 use std::collections::VecDeque;
 
 use crate::shape::{Raw, Shape, Track};
 use crate::steps::{Advance, GAP_STEPS_MAX, Steps};
 
-/// How steps are made.
+/// The configuration of resampling.
 #[derive(Clone, Copy, Debug)]
 pub struct Resampling {
-    /// How often the stream was looked at. At least 1.
+    /// Interval at which the stream was looked at, in ns. At least 1.
     pub step_ns: i64,
-    /// Without a sample for longer than this a stream is unknown; until then it was as it was.
+    /// Longest time between samples, in ns: until then the value held, after a longer one it is
+    /// unknown.
     pub hold_ns: i64,
-    /// Counters are seen as what was added, without their resets.
+    /// Shape of the stream. A counter is converted to its increments, without its resets.
     pub shape: Shape,
-    /// Steps that are kept: the newest.
+    /// Most steps that are kept: the newest ones.
     pub steps_max: usize,
 }
 
-/// Takes samples, and makes steps of them.
+/// Converts samples to equal steps.
 pub struct EqualSteps {
     config: Resampling,
     steps: Steps,
@@ -29,7 +32,7 @@ pub struct EqualSteps {
 }
 
 impl EqualSteps {
-    /// Without any sample.
+    /// Creates a converter without samples.
     pub fn new(config: Resampling) -> Self {
         Self {
             config,
@@ -39,20 +42,20 @@ impl EqualSteps {
         }
     }
 
-    /// A sample. One that is not later than those before, or is not finite, is passed over.
+    /// Takes in a sample. One that is not later than those before, or not finite, is skipped.
     pub fn sample(&mut self, ts_ns: i64, value: f64) {
         if value.is_finite() {
             self.take(ts_ns, Raw::Float(value));
         }
     }
 
-    /// The same of an integer. Counters keep all its digits.
+    /// Takes in a sample of integers. Counters keep all their digits.
     pub fn sample_int(&mut self, ts_ns: i64, value: i64) {
         self.take(ts_ns, Raw::Int(value));
     }
 
-    /// One value for each step, oldest first. A time that is unknown, however long, is as many NaN as no forecast
-    /// goes beyond.
+    /// Returns one value per step, oldest first. An unknown time, however long, becomes as many NaN
+    /// as no forecast goes beyond.
     pub fn finish(self) -> Vec<f64> {
         self.values.into()
     }
@@ -85,12 +88,12 @@ impl EqualSteps {
         }
     }
 
-    /// Looks each step that found what was.
+    /// Adds the looks of each step that found the value unchanged.
     fn hold_until(&mut self, ts_ns: i64) {
         let step_ns = self.steps.step_ns();
         let held = self.values.back().copied().unwrap_or(f64::NAN);
         let mut since_ns = self.steps.newest_ns().unwrap_or(ts_ns);
-        // What would go out again is not put in.
+        // Steps that would be dropped again are not added.
         let room_ns =
             step_ns.saturating_mul(i64::try_from(self.config.steps_max).unwrap_or(i64::MAX));
         if since_ns < ts_ns.saturating_sub(room_ns) {
@@ -163,7 +166,7 @@ mod tests {
             &[(0, 5), (40, 6), (71, 7)],
             &[5.0, 5.0, 5.0, 5.0, 6.0, 6.0, 6.0, 7.0],
         );
-        // Two in a step: the later counts.
+        // Of two samples in a step, the later one counts.
         check(
             gauge,
             &[(0, 5), (10, 6), (12, 8), (20, 7)],

@@ -1,63 +1,65 @@
-//! Why a forecast is what it is, as plain data that prints itself.
+//! Explanations of forecasts, as plain data that can be printed.
 
 use std::fmt;
 
-/// Of a whole forecaster.
+/// The explanation of a whole forecaster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// One step, ns.
+    /// Length of one step, in ns.
     pub step_ns: i64,
-    /// Steps since the first look.
+    /// Number of steps since the first look.
     pub steps: u64,
-    /// At horizons of 1, 4, 16 and 64 steps.
+    /// The explanations of the horizons of 1, 4, 16 and 64 steps.
     pub levels: [LevelExplanation; 4],
 }
 
-/// Of one horizon.
+/// The explanation of one horizon.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelExplanation {
-    /// The horizon.
+    /// The horizon, in steps.
     pub steps: u32,
-    /// The predictor that is followed.
+    /// Name of the predictor that is followed.
     pub follows: &'static str,
-    /// Why that one.
+    /// The reason why that predictor is followed.
     pub reason: Reason,
     /// The step since which it is followed; 0 is the first look.
     pub since_step: u64,
-    /// How often another was followed.
+    /// Number of switches to another predictor.
     pub switches: u64,
-    /// How many forecasts were compared with what came.
+    /// Number of forecasts that were compared with the later value.
     pub scores: u64,
-    /// How far from the last value a forecast may be, now: what was earned by being better than the last value.
-    /// In the stream's unit.
+    /// The greatest distance of a forecast from the last value, at present: it was earned by being
+    /// better than the last value. In the stream's unit.
     pub credit: f64,
-    /// Of the forecast at this horizon, in the stream's unit; infinite while not calibrated.
+    /// Half width of the forecast at this horizon, in the stream's unit; infinite while not
+    /// calibrated.
     pub half_width: f64,
-    /// Which share of what came was within it.
+    /// Share of later values that lay within it.
     pub coverage: Option<f64>,
-    /// Persistence first.
+    /// The predictors, persistence first.
     pub members: Vec<MemberExplanation>,
 }
 
-/// Of one predictor at one horizon.
+/// The explanation of one predictor at one horizon.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberExplanation {
-    /// Its name.
+    /// Name of the predictor.
     pub name: &'static str,
-    /// Its recent absolute error as a multiple of persistence's. None where persistence did not err.
+    /// Its recent absolute error as a multiple of that of persistence. `None` if persistence made
+    /// no error.
     pub relative_loss: Option<f64>,
 }
 
-/// Why a predictor is followed.
+/// The reason why a predictor is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Too few forecasts were compared with what came.
+    /// Too few forecasts were compared with later values.
     Start,
-    /// Nobody was better than persistence by more than the margin.
+    /// No predictor was better than persistence by more than the margin.
     NoneBetter,
-    /// Its error was the least of late.
+    /// Its recent error was the least.
     Least,
-    /// Another's is less, but not by more than the margin.
+    /// Another predictor's error is less, but not by more than the margin.
     NearLeast,
 }
 

@@ -1,4 +1,5 @@
-//! One stream's forecaster: makes steps of looks, and says what comes between and after them.
+//! The forecaster of one stream: it converts looks to steps, and predicts the values between and
+//! after them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,15 +10,16 @@ use crate::select::{Level, bounded};
 use crate::shape::{Raw, Shape, Track};
 use crate::steps::{Advance, GAP_STEPS_MAX, Steps};
 
-/// The horizons of a forecaster, in steps. Each has losses, credit and calibration of its own.
+/// The horizons of a forecaster, in steps. Each has its own losses, credit and calibration.
 pub const LEVELS: [u32; 4] = [1, 4, 16, 64];
 
-/// How many scores a level remembers, about.
+/// Approximate number of scores that each level remembers.
 const MEMORIES: [f64; 4] = [64.0, 48.0, 32.0, 24.0];
 
 const PATH_MAX: usize = GAP_STEPS_MAX as usize;
 
-/// How much the upper of the two levels around each step counts, see [`share_of_upper`]: logarithms are dear.
+/// Weight of the upper of the two levels around each step, see [`share_of_upper`]: a table, since
+/// logarithms are expensive.
 static SHARES: LazyLock<[f64; PATH_MAX + 1]> = LazyLock::new(|| {
     std::array::from_fn(|step| {
         let upper = LEVELS[1..].iter().position(|level| step <= *level as usize);
@@ -25,14 +27,14 @@ static SHARES: LazyLock<[f64; PATH_MAX + 1]> = LazyLock::new(|| {
     })
 });
 
-/// What a forecaster has to know of a stream.
+/// The configuration of a forecaster for a stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ForecasterConfig {
-    /// The base interval of the stream: one step. At least 1.
+    /// The base interval of the stream, which is one step, in ns. At least 1.
     pub step_ns: i64,
-    /// Which share of true values is to be within the half width, 0.5 to 0.99.
+    /// The share of true values that should lie within the half width, 0.5 to 0.99.
     pub confidence: f64,
-    /// What values the stream can have.
+    /// The values that the stream can have.
     pub shape: Shape,
 }
 
@@ -46,60 +48,64 @@ impl Default for ForecasterConfig {
     }
 }
 
-/// What a stream is at a time.
+/// The predicted value of a stream at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// Finite, and what the stream's shape allows.
+    /// The predicted value: finite, and within the stream's shape.
     pub value: f64,
-    /// The true value is within so much of `value`, as often as the confidence says. Infinite while that is not
-    /// known yet; 0 at the time of the newest look.
+    /// The true value lies within this distance of `value`, with the configured confidence.
+    /// Infinite while it is not calibrated yet; 0 at the time of the newest look.
     pub half_width: f64,
-    /// The predictor that is followed.
+    /// Name of the predictor that is followed.
     pub by: &'static str,
 }
 
-/// What became of a look.
+/// The effect of a look on a forecaster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It made steps.
+    /// The look advanced the forecaster by one or more steps.
     Fed,
-    /// It is in the step of the one before, in whose place it is now what comes next is said from.
+    /// The look is in the same step as the one before, and replaces it as the start of the next
+    /// forecasts.
     SameStep,
-    /// It is not later than the newest. Nothing changed.
+    /// The look is not later than the newest one. Nothing changed.
     Late,
-    /// Nothing changed.
+    /// The value is not finite. Nothing changed.
     NotFinite,
-    /// The counter began again. That is no error of who predicted it.
+    /// The counter was reset. That does not count as an error of the predictors.
     Reset,
-    /// More than 64 steps after the newest: what was before is forgotten, what was learned is not.
+    /// The look is more than 64 steps after the newest one: the values before are forgotten,
+    /// learned parameters are not.
     Gap,
 }
 
-/// Follows one stream. `docs/design/0005-forecast.md` says how.
+/// The forecaster of one stream. `docs/design/0005-forecast.md` describes the method.
 pub struct Forecaster {
     pub(crate) shape: Shape,
     pub(crate) steps: Steps,
     pub(crate) track: Track,
     pub(crate) members: Members,
     pub(crate) levels: [Level; 4],
-    /// Steps since the first look.
+    /// Number of steps since the first look.
     pub(crate) now: u64,
-    /// The newest look, as predictors see it.
+    /// The newest value, in the form that predictors see.
     pub(crate) last: f64,
 }
 
 impl Forecaster {
-    /// With the default predictors.
+    /// Creates a forecaster with the default predictors.
     pub fn new(config: ForecasterConfig) -> Self {
         Self::with_delphi(config, None)
     }
 
-    /// With the default predictors, and Delphi repaired beside them where there are weights for it.
+    /// Creates a forecaster with the default predictors, and with the repaired Delphi if there are
+    /// weights for it.
     pub fn with_delphi(config: ForecasterConfig, delphi: Option<Arc<Weights>>) -> Self {
         Self::of(config, Members::default_set(delphi))
     }
 
-    /// With persistence and these, of which the first eleven names count.
+    /// Creates a forecaster with persistence and the given predictors, of which at most eleven with
+    /// different names are used.
     pub fn with_predictors(
         config: ForecasterConfig,
         predictors: Vec<Box<dyn Predictor + Send>>,
@@ -123,25 +129,25 @@ impl Forecaster {
         }
     }
 
-    /// One step, ns.
+    /// Length of one step, in ns.
     pub fn step_ns(&self) -> i64 {
         self.steps.step_ns()
     }
 
-    /// What values the stream can have from now on, as its bounds may change. A counter stays one, and nothing else
-    /// becomes one.
+    /// Sets the values that the stream can have from now on, as its bounds may change. A counter
+    /// stays one, and no other shape becomes one.
     pub fn set_shape(&mut self, shape: Shape) {
         if self.shape != Shape::Counter && shape != Shape::Counter {
             self.shape = shape;
         }
     }
 
-    /// The time of the newest look. None before the first.
+    /// Time of the newest look, in ns. `None` before the first.
     pub fn newest_ns(&self) -> Option<i64> {
         self.steps.newest_ns()
     }
 
-    /// A look at the stream: at `ts_ns` it was `value`.
+    /// Takes in a look at the stream: its value at `ts_ns` was `value`.
     pub fn observe(&mut self, ts_ns: i64, value: f64) -> Taken {
         if !value.is_finite() {
             return Taken::NotFinite;
@@ -149,7 +155,7 @@ impl Forecaster {
         self.look(ts_ns, Raw::Float(value))
     }
 
-    /// The same of an integer. Counters keep all its digits.
+    /// Takes in a look at a stream of integers. Counters keep all their digits.
     pub fn observe_int(&mut self, ts_ns: i64, value: i64) -> Taken {
         self.look(ts_ns, Raw::Int(value))
     }
@@ -200,7 +206,7 @@ impl Forecaster {
         if reset { Taken::Reset } else { taken }
     }
 
-    /// The next step is `value`.
+    /// Takes in the value of the next step.
     fn next_step(&mut self, value: Raw) {
         let before = self.last;
         self.last = self.track.see(value);
@@ -208,7 +214,7 @@ impl Forecaster {
         self.members.observe(self.last);
     }
 
-    /// So many steps on, it is `value`.
+    /// Takes in the value `steps` steps later.
     #[inline(never)]
     fn later_step(&mut self, steps: u32, value: Raw, reset: bool) {
         let mut path = [0.0; PATH_MAX];
@@ -226,14 +232,15 @@ impl Forecaster {
         path.iter().for_each(|step| self.members.observe(*step));
     }
 
-    /// What was said of the next steps is compared with what they were: on the line from `before` to what was seen.
+    /// Scores the forecasts of the steps up to now, against the line from `before` to the seen
+    /// value.
     fn score(&mut self, before: f64, steps: u32) {
         let came = self.now.saturating_add(u64::from(steps));
         for level in &mut self.levels {
             let Some(said) = level.said().filter(|said| said.due <= came) else {
                 continue;
             };
-            // Too long a line says nothing of what was between.
+            // A line that is too long gives no information about the time between its ends.
             if steps > level.steps * 3 / 2 {
                 level.drop_said();
                 continue;
@@ -249,7 +256,8 @@ impl Forecaster {
         self.now = came;
     }
 
-    /// The counter began again at `value`: where it would be, had it not, is what was said.
+    /// Continues after the counter was reset to `value`: the forecast replaces the values that it
+    /// would have had without the reset.
     fn continue_as_said(&mut self, value: Raw, path: &[f64]) {
         self.now = self.now.saturating_add(path.len() as u64);
         for level in &mut self.levels {
@@ -264,11 +272,12 @@ impl Forecaster {
         self.track.reset(value, self.last);
     }
 
-    /// Each level whose last forecast's time came says the next.
+    /// Makes the next forecast of each level whose last forecast is due.
     fn say(&mut self) {
         let (last, shape) = (self.last, self.shape);
         for (at, level) in (0..).zip(&mut self.levels) {
-            // They begin one step after another, so that no step has to ask for all levels.
+            // The levels start one step after another, so that no step has to predict for all
+            // levels.
             if level.said().is_none() && self.now >= at {
                 level.say(&self.members, last, self.now, |said| {
                     shape.possible(last, said)
@@ -277,10 +286,11 @@ impl Forecaster {
         }
     }
 
-    /// What is said of the next steps, as predictors see them. At most 64.
+    /// Fills `path` (at most 64 steps) with the forecasts of the next steps, in the form that
+    /// predictors see.
     pub(crate) fn path(&self, path: &mut [f64]) {
         if let [next] = path {
-            // Said already, unless a look within the step moved all of it.
+            // This forecast exists already, unless a look within the step moved the whole path.
             if let Some(said) = self.levels[0].said() {
                 let moved = said.moved();
                 *next = self.shape.possible(self.last, self.last + moved);
@@ -290,7 +300,8 @@ impl Forecaster {
         self.path_within(self.shape, path);
     }
 
-    /// The same, but what has bounds goes on beyond them: so it is seen when between two steps it meets one.
+    /// Like [`Self::path`], but goes on beyond the bounds of a bounded stream: so it shows where
+    /// between two steps a bound is met.
     pub(crate) fn unbounded_path(&self, path: &mut [f64]) {
         match self.shape.bounds(self.last) {
             Some(_) => self.path_within(Shape::Gauge, path),
@@ -333,12 +344,14 @@ impl Forecaster {
     }
 }
 
-/// The same at a whole number of steps, 1 to 64, with the two levels around it.
+/// The weight of the upper level at a whole number of steps, 1 to 64, between the two levels around
+/// it.
 pub(crate) fn share_at(step: usize) -> f64 {
     SHARES.get(step).copied().unwrap_or(1.0)
 }
 
-/// How much the upper of two levels counts at a horizon between them: by its logarithm.
+/// The weight of the upper of two levels at a horizon between them, by the logarithm of the
+/// horizon.
 pub(crate) fn share_of_upper(steps: f64, low: usize) -> f64 {
     let (a, b) = (f64::from(LEVELS[low]), f64::from(LEVELS[low + 1]));
     if steps <= a {
@@ -350,13 +363,14 @@ pub(crate) fn share_of_upper(steps: f64, low: usize) -> f64 {
     }
 }
 
-/// `part` of `whole` steps.
+/// The quotient of `part` and `whole` steps.
 #[expect(clippy::cast_precision_loss, reason = "at most 64")]
 fn fraction(part: u64, whole: u32) -> f64 {
     part as f64 / f64::from(whole)
 }
 
-/// Bends what was said of the steps since `before` so that it ends at what was seen. What was right stays.
+/// Bends the forecast of the steps since `before` so that it ends at the seen value. A correct
+/// forecast is not changed.
 fn bend(path: &mut [f64], before: f64, seen: f64, ascending: bool) {
     let steps = path.len() as u32;
     let Some(end) = path.last().copied() else {

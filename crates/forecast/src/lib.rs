@@ -1,8 +1,9 @@
-//! What a stream will be, and how far off that may be: pure functions of what it was.
+//! Forecasts of a stream with their error: pure functions of the stream's past.
 //!
-//! A [`Predictor`] sees one value per step and says what the next ones will be. [`Forecaster`] makes steps of the
-//! looks at a stream, runs the predictors, follows the one that was best of late, and calibrates the error of what
-//! it says. Nothing here reads a clock or a file, and nothing is allocated for a sample.
+//! A [`Predictor`] receives one value per step and predicts the next ones. A [`Forecaster`]
+//! converts the looks at a stream to steps, runs the predictors, follows the one with the least
+//! recent error, and calibrates the error of its forecasts. Nothing here reads a clock or a file,
+//! and nothing is allocated per sample.
 
 mod cascade;
 mod conformal;

@@ -1,4 +1,4 @@
-//! Who predicts for a forecaster: persistence, and the predictors beside it.
+//! The members of a forecaster: persistence, and the predictors beside it.
 
 use std::sync::Arc;
 
@@ -6,27 +6,28 @@ use crate::delphi::{Repaired, Weights};
 use crate::predictor::Predictor;
 use crate::predictors::{Holt, Kalman, Rls, Spectral};
 
-/// Persistence and others, at most.
+/// Most members, with persistence.
 pub(crate) const MEMBERS_MAX: usize = 12;
 
-/// What persistence is called, which is member 0 of all.
+/// Name of persistence, which is always member 0.
 pub(crate) const PERSISTENCE: &str = "persistence";
 
-/// A predictor. A closed enum, as it is asked for each sample; what is large has a box of its own.
+/// A predictor. It is a closed enum because it is called for each sample; large predictors have a
+/// box of their own.
 pub(crate) enum Member {
-    /// The last value.
+    /// Persistence, which predicts the last value.
     Persistence,
     Holt(Holt),
     Kalman(Kalman),
     Rls(Box<Rls<8>>),
     Spectral(Box<Spectral>),
-    /// With weights of somebody's own training.
+    /// Delphi with weights that a user trained.
     Delphi(Box<Repaired>),
-    /// What a laboratory brings.
+    /// A predictor from outside, such as those of `lab`.
     Other(Box<dyn Predictor + Send>),
 }
 
-/// `$of` for whatever predictor it is, `$none` for persistence.
+/// Expands to `$of` for any predictor, to `$none` for persistence.
 macro_rules! each {
     ($member:expr, $predictor:ident => $of:expr, $none:expr) => {
         match $member {
@@ -63,17 +64,18 @@ impl Member {
     }
 }
 
-/// Persistence first, then the others.
+/// The predictors of a forecaster: persistence first, then the others.
 pub(crate) struct Members {
     all: Vec<Member>,
-    /// What they saw last.
+    /// The last value that was observed.
     last: f64,
 }
 
 impl Members {
-    /// Persistence and the default ones: those without which the error is greater (`examples/selector.rs`, with
-    /// letters). NLMS is ahead of RLS nowhere by more than a hundredth, and the sum of both is dear; Delphi repaired
-    /// is never the best for long, unless it was trained on such streams: it is one more where weights are given.
+    /// Returns persistence and the default predictors: those without which the error is greater
+    /// (`examples/selector.rs`, with letters). NLMS is nowhere ahead of RLS by more than a
+    /// hundredth, and running both is expensive. The repaired Delphi is never the best for long,
+    /// unless it was trained on such streams: it is added if weights are given.
     pub(crate) fn default_set(delphi: Option<Arc<Weights>>) -> Self {
         let set = [
             Member::Holt(Holt::default()),
@@ -85,7 +87,7 @@ impl Members {
         Self::new(set.into_iter().chain(delphi))
     }
 
-    /// What is not wanted twice is left out, as is what is one too many.
+    /// Creates the set. Duplicates, and predictors beyond the maximum, are left out.
     pub(crate) fn new(others: impl IntoIterator<Item = Member>) -> Self {
         let mut all = vec![Member::Persistence];
         for other in others {
@@ -111,7 +113,8 @@ impl Members {
         }
     }
 
-    /// What each says of the value `steps` after the last. What is not finite is the last.
+    /// Writes the prediction of each member for the value `steps` after the last. A prediction that
+    /// is not finite is replaced by the last value.
     #[inline]
     pub(crate) fn predict(&self, steps: u32, said: &mut [f64; MEMBERS_MAX]) {
         for (member, said) in self.all.iter().zip(said) {
@@ -120,7 +123,8 @@ impl Members {
         }
     }
 
-    /// How far from the last value one of them says the next ones will be.
+    /// Fills `path` with the predicted distances of the next values from the last one, by one
+    /// member.
     pub(crate) fn moves(&self, member: usize, path: &mut [f64]) {
         match self.all.get(member) {
             Some(member) => member.path(self.last, path),

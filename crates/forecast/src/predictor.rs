@@ -1,27 +1,29 @@
-//! The seam of all predictors.
+//! The common interface of all predictors.
 
-/// Says what comes next, from values in equal steps.
+/// A predictor of the next values of a series in equal steps.
 ///
-/// What it is given is finite; it may be of any magnitude, and steps may repeat a value for ever. Where its own
-/// arithmetic overflows it may say what is not finite: whoever asks takes the last value instead.
+/// Its inputs are finite; they may be of any magnitude, and may repeat a value for ever. If its own
+/// arithmetic overflows, it may return a value that is not finite: the caller then uses the last
+/// value instead.
 pub trait Predictor {
-    /// As the documents call it: lower case, words joined by hyphens.
+    /// The name in the documents: lower case, words joined by hyphens.
     fn name(&self) -> &'static str;
 
-    /// The value one step after the one before. Allocates nothing.
+    /// Takes in the value one step after the one before. It allocates nothing.
     fn observe(&mut self, value: f64);
 
-    /// The value expected `steps` after the newest, 1 or more. Before anything is known: 0.
+    /// The value predicted `steps` after the newest, 1 or more. Before the first value: 0.
     fn predict(&self, steps: u32) -> f64;
 
-    /// The values expected 1, 2, … steps after the newest. Those that go from step to step say all of them at the
-    /// cost of the last.
+    /// The values predicted 1, 2, … steps after the newest. Predictors that go from step to step
+    /// compute all of them at the cost of the last one.
     fn path(&self, expected: &mut [f64]) {
         for (step, expected) in (1..).zip(expected) {
             *expected = self.predict(step);
         }
     }
 
-    /// The values before are not those right before what comes: a gap, a reset. What was learned may stay.
+    /// Forgets the values before, which are not right before the next one: after a gap or a reset.
+    /// Learned parameters may stay.
     fn forget(&mut self);
 }

@@ -1,4 +1,4 @@
-//! What a cascade says of all the time that it says anything of, as knots that readers draw lines between.
+//! The projection of a cascade: all of its forecasts as knots, between which readers draw lines.
 
 use barograph_model::{KNOTS_MAX, Projection};
 
@@ -8,26 +8,27 @@ use crate::said::width_at;
 use crate::shape::Shape;
 use crate::steps::GAP_STEPS_MAX;
 
-/// The steps of the finest forecaster that have a knot: each where a pattern repeats, ever fewer beyond.
+/// The steps of the finest forecaster that have a knot: each step where patterns repeat, ever fewer
+/// beyond.
 const STEPS: [usize; 23] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 28, 32, 40, 48, 64,
 ];
-/// Most knots where a bound is met: as many as leave room for all others.
+/// Most knots at the meeting of a line and a bound: as many as leave room for all others.
 const MEETINGS_MAX: usize = KNOTS_MAX - (1 + STEPS.len() + 2 * LEVELS.len());
 const NS_PER_S: f64 = 1e9;
-/// Doubles of one knot.
+/// Doubles per knot.
 const PARTS: usize = 3;
 
 impl Cascade {
-    /// What is expected after the newest look; empty before the first. This allocates.
+    /// Returns the projection after the newest look; empty before the first look. It allocates.
     pub fn project(&self) -> Projection {
         let mut floats = Vec::new();
         self.project_into(&mut floats);
         Projection::from_floats(&floats).unwrap_or_default()
     }
 
-    /// The same as [`Projection::to_floats`] has it, in place of what is in `floats`: allocates only where that has no
-    /// room.
+    /// Writes the projection into `floats`, in the form of [`Projection::to_floats`], replacing the
+    /// content: it allocates only if there is not enough room.
     pub fn project_into(&self, floats: &mut Vec<f64>) {
         floats.clear();
         let finest = self.finest();
@@ -59,7 +60,7 @@ impl Cascade {
         let mut least = if counter { knots.before.1 } else { f64::MIN };
         let mut before = (knots.before.0, widths[widths.len() - 1]);
         for (after_ns, value, half_width) in self.calibrated_beyond() {
-            // A counter does not fall, whoever says what of it.
+            // A counter does not fall, whichever level predicts that.
             let (after_s, value) = (after_ns / NS_PER_S, value.max(least));
             if !(after_s > before.0 && after_s.is_finite()) {
                 continue;
@@ -81,8 +82,9 @@ impl Cascade {
     }
 }
 
-/// Draws the straight line to a bound from the last knot whose error is known, in place of what nobody has compared
-/// with anything. Where the error is known as far as that, or the bound is met by then, what was compared counts.
+/// Replaces the knots that were compared with nothing by a straight line from the last knot with
+/// known error to a bound. If the error is known as far as that, or the bound is met before, the
+/// compared knots stay.
 fn go_straight_on(floats: &mut Vec<f64>, after_s: f64, bound: f64) {
     let (knots, _) = floats.as_chunks::<PARTS>();
     let known = knots.iter().take_while(|knot| knot[2].is_finite()).count();
@@ -96,19 +98,21 @@ fn go_straight_on(floats: &mut Vec<f64>, after_s: f64, bound: f64) {
     }
 }
 
-/// Knots as doubles.
+/// The knots as doubles, while they are added.
 struct Knots<'a> {
     floats: &'a mut Vec<f64>,
-    /// What is possible, where that is bounded.
+    /// The least and the greatest possible value, if there are bounds.
     bounds: Option<(f64, f64)>,
-    /// So many more knots may be where a bound is met.
+    /// Number of knots that may still be added where a bound is met.
     meetings: usize,
-    /// Up to where the line is drawn, whether that is a knot or not; bounded by nothing.
+    /// The end of the line so far, as time and value, whether it is a knot or not; not limited by
+    /// the bounds.
     before: (f64, f64),
 }
 
 impl Knots<'_> {
-    /// Draws the line on, with a knot where it meets a bound: up to there it is straight, and level from there.
+    /// Continues the line, with a knot where it meets a bound: the line is straight up to there,
+    /// and level from there on.
     fn go_on(&mut self, after_s: f64, value: f64, half_width: impl Fn(f64) -> f64) {
         let (from_s, from) = std::mem::replace(&mut self.before, (after_s, value));
         let Some((least, most)) = self.bounds else {
@@ -119,7 +123,7 @@ impl Knots<'_> {
             false => [most, least],
         };
         for bound in in_order {
-            // Of halves, whose differences are finite.
+            // Computed with halves, whose differences are finite.
             let share = (bound / 2.0 - from / 2.0) / (value / 2.0 - from / 2.0);
             if value != from && (0.0..=1.0).contains(&share) && self.meetings > 0 {
                 let at_s = (from_s + (after_s - from_s) * share).min(after_s);
@@ -128,7 +132,7 @@ impl Knots<'_> {
         }
     }
 
-    /// Adds one that is sound and later than those before; whether it was.
+    /// Adds a knot if it is valid and later than those before; returns whether it was added.
     fn add(&mut self, after_s: f64, value: f64, half_width: f64) -> bool {
         let value = match self.bounds {
             Some((least, most)) => value.clamp(least, most),
@@ -221,7 +225,7 @@ mod tests {
         let last_ns = cascade.finest().newest_ns().unwrap();
         let far = cascade.at(last_ns + 300_000_000_000).unwrap();
         assert_eq!(far.value, now + 100.0);
-        // It was made larger, and smaller than what is there.
+        // The capacity was made larger, and then smaller than the present value.
         cascade.set_shape(bounded(now + 200.0));
         assert_eq!(ends(&cascade).1, now + 200.0);
         cascade.set_shape(bounded(now - 1.0));
@@ -232,8 +236,9 @@ mod tests {
         assert_eq!(ends(&falling).0, 0.0);
     }
 
-    /// What readers are told of a time, and what the forecasters themselves say of it; none where either says nothing, and
-    /// where the error is not known: a straight line may be drawn there.
+    /// The forecast of a time by the projection, and by the forecasters themselves; `None` where
+    /// either has no forecast, and where the error is not known, since there a straight line may be
+    /// drawn.
     fn told_and_said(cascade: &Cascade, after_s: f64) -> Option<(f64, f64)> {
         let after_ns = (after_s * NS_PER_S) as i64;
         let told = cascade.project().at(after_ns as f64 / NS_PER_S)?;
@@ -242,7 +247,8 @@ mod tests {
         Some((told.value, said.value))
     }
 
-    /// A capacity that has so much to go until it is full or, falling, used up; and its total.
+    /// A capacity that has `to_go_s` seconds to go until it is full or, if it falls, used up; and
+    /// its total.
     fn capacity(looks: u32, to_go_s: f64, rate: f64, noise: f64, falls: bool) -> (Cascade, f64) {
         let total = rate * (f64::from(looks - 1) + to_go_s);
         let mut random = crate::Random::new(u64::from(looks));
@@ -267,7 +273,7 @@ mod tests {
                 assert!((after_s - to_go_s).abs() < 1e-6, "{to_go_s}: {after_s}");
                 let expected_s = projection.reaches(end).and_then(|reach| reach.expected_s);
                 assert_eq!(expected_s, Some(after_s), "{to_go_s}");
-                // One at most, whatever rounding does where a step ends there.
+                // One at most, however a step that ends there is rounded.
                 let (free, _) = capacity(2_000, 1e9, 3.0, 0.0, falls);
                 let more = projection.knots().len() - free.project().knots().len();
                 assert!(more <= 1, "{to_go_s}: {more}");
@@ -291,7 +297,7 @@ mod tests {
             }
         }
 
-        /// Where each step has a knot, that holds whatever is expected.
+        /// With a knot at each step, the projection holds for all forecasts.
         #[test]
         fn a_noisy_capacity_is_told_as_it_is_said(
             looks in 2..400_u32,

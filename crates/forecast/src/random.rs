@@ -1,19 +1,20 @@
-//! Chance that is the same on every machine: for training, synthetic series and tests. Not for secrets.
+//! Random numbers that are the same on every machine: for training, synthetic series and tests. Not
+//! for secrets.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a seed gives the same numbers everywhere, since nothing here asks the
-/// machine's mathematical library.
+/// SplitMix64 (Steele, Lea, Flood 2014): a seed gives the same numbers everywhere, since it does
+/// not use the machine's mathematical library.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// Seeds that differ by one give unrelated numbers.
+    /// Creates a generator. Seeds that differ by one give unrelated numbers.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -22,33 +23,33 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Uniform in 0 to 1, without 1.
+    /// Returns a uniform number in 0 to 1, without 1.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform between `low` and `high`.
+    /// Returns a uniform number between `low` and `high`.
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// Uniform in 0 to `bound`, without `bound`; 0 of 0.
+    /// Returns a uniform number in 0 to `bound`, without `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
 
-    /// True in a `share` (0 to 1) of cases.
+    /// Returns true in a `share` (0 to 1) of cases.
     pub fn chance(&mut self, share: f64) -> bool {
         self.unit() < share
     }
 
-    /// Of mean 0 and variance 1, nearly normal and never beyond 6: twelve uniform numbers less 6, which needs no
-    /// logarithm.
+    /// Returns a nearly normal number of mean 0 and variance 1, never beyond 6: twelve uniform
+    /// numbers less 6, which needs no logarithm.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 
-    /// In an order of chance (Fisher and Yates).
+    /// Shuffles the items (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             items.swap(end, self.below(end + 1));

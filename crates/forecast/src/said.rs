@@ -1,21 +1,22 @@
-//! What a forecaster says: values, half widths, coverage, reasons.
+//! The results of a forecaster: values, half widths, coverage, reasons.
 
 use crate::explain::{Explanation, LevelExplanation, MemberExplanation};
 use crate::forecaster::{Forecast, Forecaster, LEVELS, share_at, share_of_upper};
 use crate::steps::GAP_STEPS_MAX;
 
 impl Forecaster {
-    /// What the stream is at `ts_ns`: what was seen at the time of the newest look, what is expected after it.
+    /// The value of the stream at `ts_ns`: the seen value at the time of the newest look, a
+    /// predicted one after it.
     ///
-    /// None before the newest look, and more than 64 steps after it.
+    /// `None` before the newest look, and more than 64 steps after it.
     pub fn at(&self, ts_ns: i64) -> Option<Forecast> {
         let steps = self.steps.after(ts_ns)?;
         let seen = self.seen_after(steps)?;
         Some(self.forecast(steps, self.track.float(seen)))
     }
 
-    /// The same for a stream of integers, with all digits of a counter. None, too, where the newest look was not an
-    /// integer, or what is expected is none of 64 bits.
+    /// Like [`Self::at`] for a stream of integers, with all digits of a counter. Also `None` if the
+    /// newest look was not an integer, or if the predicted value does not fit in 64 bits.
     pub fn at_int(&self, ts_ns: i64) -> Option<(i64, Forecast)> {
         let steps = self.steps.after(ts_ns)?;
         let seen = self.seen_after(steps)?;
@@ -23,12 +24,12 @@ impl Forecaster {
         Some((value, self.forecast(steps, self.track.float(seen))))
     }
 
-    /// What is said of 1, 4, 16 and 64 steps after the newest look. None before the first.
+    /// The forecasts 1, 4, 16 and 64 steps after the newest look. `None` before the first look.
     pub fn levels(&self) -> [Option<Forecast>; 4] {
         self.levels_of(Self::path)
     }
 
-    /// The same, but what has bounds goes on beyond them.
+    /// Like [`Self::levels`], but goes on beyond the bounds of a bounded stream.
     pub(crate) fn unbounded_levels(&self) -> [Option<Forecast>; 4] {
         self.levels_of(Self::unbounded_path)
     }
@@ -45,22 +46,22 @@ impl Forecaster {
         })
     }
 
-    /// How far off a forecast so long after the newest look may be. 0 at no horizon, infinite where that is not
-    /// known.
+    /// The half width of a forecast `horizon_ns` after the newest look. 0 at horizon 0, infinite
+    /// where it is not known.
     #[expect(clippy::cast_precision_loss, reason = "a horizon in steps")]
     pub fn half_width(&self, horizon_ns: i64) -> f64 {
         self.half_width_after(horizon_ns as f64 / self.step_ns() as f64)
     }
 
-    /// Which share of the newest values at each level was within the half width said of it. None before any was
-    /// calibrated.
+    /// The share of the newest values at each level that lay within the half width of their
+    /// forecast. `None` until a forecast was calibrated.
     pub fn coverage(&self) -> [Option<f64>; 4] {
         self.levels
             .each_ref()
             .map(|level| level.calibration.coverage())
     }
 
-    /// Whom it follows at each level, since when, and why.
+    /// Explains which predictor it follows at each level, since when, and why.
     pub fn explain(&self) -> Explanation {
         let levels = self.levels.each_ref().map(|level| {
             let members = (0..self.members.count()).map(|member| MemberExplanation {
@@ -87,13 +88,13 @@ impl Forecaster {
         }
     }
 
-    /// Whether it says anything of that time.
+    /// Whether there is a forecast for that time.
     pub(crate) fn is_within(&self, ts_ns: i64) -> bool {
         let steps = self.steps.after(ts_ns);
         steps.is_some_and(|steps| steps <= f64::from(GAP_STEPS_MAX))
     }
 
-    /// `steps` after the newest look, as predictors see it.
+    /// The value `steps` after the newest look, in the form that predictors see.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -114,14 +115,16 @@ impl Forecaster {
         };
         let share = 1.0 - (count as f64 - steps);
         let after = path[count - 1];
-        // Two products, as a difference may overflow; what rounding adds would leave the line.
+        // Computed with two products, as a difference may overflow; the clamp removes rounding
+        // errors that leave the line.
         let between = before * (1.0 - share) + after * share;
         let between = between.clamp(before.min(after), before.max(after));
         Some(self.shape.possible(self.last, between))
     }
 
     fn forecast(&self, steps: f64, value: f64) -> Forecast {
-        // The level whose share is the greater: half way between two, in the logarithm, is at twice the lower.
+        // The level with the greater weight: half way between two levels, in the logarithm, is at
+        // twice the lower one.
         let near = LEVELS
             .iter()
             .position(|level| steps <= f64::from(level * 2));
@@ -149,8 +152,8 @@ impl Forecaster {
         mixed(&self.widths(), upper, share)
     }
 
-    /// The half width at each level; where that was never scored (looks are too seldom for it), the next one's, which
-    /// is hardly less.
+    /// The half width at each level. A level that was never scored (looks are too rare for it) gets
+    /// that of the next one, which is hardly smaller.
     pub(crate) fn widths(&self) -> [f64; LEVELS.len()] {
         let mut widths = self
             .levels
@@ -176,7 +179,7 @@ fn mixed(widths: &[f64; LEVELS.len()], upper: usize, share: f64) -> f64 {
     widths[upper - 1] * (1.0 - share) + high * share
 }
 
-/// The half width after so many whole steps, 1 to 64, of those at the levels.
+/// The half width after a whole number of steps, 1 to 64, computed from those at the levels.
 pub(crate) fn width_at(widths: &[f64; LEVELS.len()], step: usize) -> f64 {
     let upper = LEVELS.iter().position(|level| step <= *level as usize);
     mixed(widths, upper.unwrap_or(LEVELS.len() - 1), share_at(step))

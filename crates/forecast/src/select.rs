@@ -1,70 +1,72 @@
-//! Whom to follow at one level of horizon, and how far.
+//! The selector of one level of horizon: which predictor to follow, and how far.
 //!
-//! The predictor whose absolute errors were least of late is followed; how far, is bounded by credit: the sum of
-//! the errors of what was said is at most [`WORST`] times that of persistence, on every sequence of values and
-//! whatever predictors do. With `e0` the error of persistence, `e` that of what was said, `g` = [`CREDIT_KEPT`] and
+//! It follows the predictor with the least recent absolute error. How far a forecast may move from
+//! the last value is limited by credit: the sum of the errors of the forecasts is at most [`WORST`]
+//! times that of persistence, for every sequence of values and whatever the predictors do. With
+//! `e0` the error of persistence, `e` that of the forecast, `g` = [`CREDIT_KEPT`] and
 //!
 //! ```text
 //! c' = g c + WORST e0 - e            after each score; c starts at 0
 //! |said - last| <= g c               before each score
 //! ```
 //!
-//! the triangle inequality gives `e <= e0 + |said - last|`, so `c' >= (WORST - 1) e0 >= 0`. As each `c'` is
-//! `g c + x` with `x = WORST e0 - e`, the sum of all `x` is the newest `c` plus `1 - g` times the sum of those
-//! before: not negative, which is the bound.
+//! the triangle inequality gives `e <= e0 + |said - last|`, so `c' >= (WORST - 1) e0 >= 0`. As each
+//! `c'` is `g c + x` with `x = WORST e0 - e`, the sum of all `x` is the newest `c` plus `1 - g`
+//! times the sum of those before: it is not negative, which is the bound.
 
 use crate::conformal::Calibration;
 use crate::explain::Reason;
 use crate::members::{MEMBERS_MAX, Members};
 
-/// So many times the error of persistence, at most.
+/// The greatest error of the forecasts, as a multiple of the error of persistence.
 pub const WORST: f64 = 1.01;
 
-/// What is left of credit at the next score.
+/// The share of credit that is left at the next score.
 const CREDIT_KEPT: f64 = 0.99;
 
-/// Another is followed when its loss is less than so much of the loss of who was.
+/// The loss of another predictor must be less than this share of the followed one's loss for a
+/// switch.
 const BETTER: f64 = 0.97;
 
-/// Scores before anybody but persistence is followed.
+/// Scores before any predictor but persistence is followed.
 const SCORES_MIN: u64 = 4;
 
-/// What is less is none: such losses would be denormal numbers, which cost.
+/// Smaller losses count as 0: they would become denormal numbers, which are slow.
 const NONE: f64 = 1e-290;
 
-/// Errors are cut here, so that no sum of them overflows.
+/// Errors are cut to this, so that no sum of them overflows.
 const ERROR_MAX: f64 = 1e300;
 
-/// A forecast that was said, until its time comes.
+/// A forecast that was made, until its time comes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Said {
-    /// The step it is of.
+    /// The step for which it was made.
     pub(crate) due: u64,
-    /// What it was said after.
+    /// The last value when it was made.
     last: f64,
     value: f64,
     half_width: f64,
 }
 
 impl Said {
-    /// How far from what was the last value.
+    /// The distance of the forecast from the last value.
     pub(crate) fn moved(&self) -> f64 {
         self.value - self.last
     }
 }
 
-/// One level: a horizon of so many steps.
+/// One level: the state for one horizon, in steps.
 #[derive(Debug, Clone)]
 pub(crate) struct Level {
     pub(crate) steps: u32,
     kept: f64,
     said: Option<Said>,
-    /// What each member says of the step that `said` is of.
+    /// The forecast of each predictor for the step of `said`.
     members_said: [f64; MEMBERS_MAX],
-    /// Sums of absolute errors, the older the less.
+    /// Sums of absolute errors, of which older ones count less.
     losses: [f64; MEMBERS_MAX],
     pub(crate) followed: usize,
-    /// The step since which it is followed.
+    /// The step since which `followed` is followed.
     pub(crate) since: u64,
     pub(crate) switches: u64,
     pub(crate) scores: u64,
@@ -73,7 +75,7 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// `memory` scores: what is older counts less than a third.
+    /// Creates a level with a memory of `memory` scores: older ones count less than a third.
     pub(crate) fn new(steps: u32, memory: f64, confidence: f64) -> Self {
         Self {
             steps,
@@ -90,7 +92,7 @@ impl Level {
         }
     }
 
-    /// How far from the last value anything may be said to be.
+    /// The greatest distance of a forecast from the last value.
     pub(crate) fn reach(&self) -> f64 {
         CREDIT_KEPT * self.credit
     }
@@ -99,19 +101,20 @@ impl Level {
         self.said
     }
 
-    /// What was said is not to be scored.
+    /// Drops the pending forecast, so that it is not scored.
     pub(crate) fn drop_said(&mut self) {
         self.said = None;
     }
 
-    /// Each member's loss, as a multiple of persistence's. None where persistence has none.
+    /// The loss of a predictor, as a multiple of that of persistence. `None` if persistence has
+    /// none.
     pub(crate) fn relative_loss(&self, member: usize) -> Option<f64> {
         let persistence = self.losses[0];
         let loss = self.losses.get(member)?;
         (persistence > 0.0).then(|| loss / persistence)
     }
 
-    /// Why `followed` is.
+    /// The reason why `followed` is followed.
     pub(crate) fn reason(&self, members: usize) -> Reason {
         if self.scores < SCORES_MIN {
             Reason::Start
@@ -129,7 +132,7 @@ impl Level {
         }
     }
 
-    /// The step that was said has come, and is `value`.
+    /// Scores the pending forecasts: its step has come, and has the value `value`.
     pub(crate) fn score(&mut self, value: f64, now: u64, members: usize) {
         let Some(said) = self.said.take() else {
             return;
@@ -164,7 +167,7 @@ impl Level {
             }
         }
         let followed = self.losses[self.followed];
-        // Nobody is followed who is not better than persistence.
+        // No predictor is followed that is not better than persistence.
         let is_better =
             self.losses[best] < BETTER * followed || (best == 0 && persistence <= followed);
         if is_better && best != self.followed {
@@ -174,7 +177,7 @@ impl Level {
         }
     }
 
-    /// Asks all of them of the value `steps` from now, and says it.
+    /// Has all predictors predict the value `steps` from now, and stores the forecast.
     pub(crate) fn say(
         &mut self,
         members: &Members,
@@ -193,7 +196,7 @@ impl Level {
     }
 }
 
-/// `off`, not farther than `reach`; what is not finite goes nowhere.
+/// Limits `off` to `reach`; a value that is not finite becomes 0.
 pub(crate) fn bounded(off: f64, reach: f64) -> f64 {
     if off.is_finite() {
         off.clamp(-reach, reach)

@@ -1,29 +1,30 @@
-//! What kind of number a stream has: what its forecasts may be, and in which numbers predictors see it.
+//! The shape of a stream: the range of its forecasts, and the form in which predictors see its
+//! values.
 //!
-//! A counter is seen as what was added since a base, so that counters of 64 bits lose no digits, and a reset moves
-//! the base instead of what is seen.
+//! A counter is seen as its increment since a base, so that 64-bit counters lose no digits, and a
+//! reset moves the base and not the seen value.
 
-/// What values a stream can have.
+/// The values that a stream can have.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Shape {
     /// Any number.
     #[default]
     Gauge,
-    /// Never decreases, but for a reset.
+    /// A number that never decreases, except at a reset.
     Counter,
-    /// A gauge that stays within its bounds, such as what is free of a capacity. Bounds that are none (the lower
-    /// above the upper, NaN) are not applied.
+    /// A gauge that stays within bounds, such as the free part of a capacity. Invalid bounds (the
+    /// lower one above the upper one, NaN) are not applied.
     Bounded {
-        /// The least it can be.
+        /// The smallest possible value.
         min: f64,
-        /// The most it can be.
+        /// The largest possible value.
         max: f64,
     },
 }
 
 impl Shape {
-    /// `said`, drawn into what is possible after `last`. As `last` is taken to be possible, this never goes farther
-    /// from it.
+    /// Limits `said` to the values that are possible after `last`. Since `last` is assumed to be
+    /// possible, the result is never farther from it.
     pub(crate) fn possible(self, last: f64, said: f64) -> f64 {
         let possible = match (self, self.bounds(last)) {
             (Self::Counter, _) => said.max(last),
@@ -33,7 +34,7 @@ impl Shape {
         possible.clamp(f64::MIN, f64::MAX)
     }
 
-    /// The least and the most that is possible after `last`, where there are both.
+    /// The smallest and the largest value that are possible after `last`; `None` without bounds.
     pub(crate) fn bounds(self, last: f64) -> Option<(f64, f64)> {
         match self {
             Self::Bounded { min, max } if min <= max => Some((min.min(last), max.max(last))),
@@ -42,7 +43,7 @@ impl Shape {
     }
 }
 
-/// A value as it was looked at.
+/// A value as it was measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Raw {
     Float(f64),
@@ -61,7 +62,7 @@ impl Raw {
         }
     }
 
-    /// How much more than `base` this is; with all digits where both are integers.
+    /// The difference between this value and `base`; with all digits if both are integers.
     fn above(self, base: Self) -> f64 {
         #[expect(
             clippy::cast_precision_loss,
@@ -82,15 +83,15 @@ impl Raw {
     }
 }
 
-/// From what was looked at to what predictors see, and back.
+/// The conversion from measured values to the values that predictors see, and back.
 #[derive(Debug, Clone)]
 pub(crate) struct Track {
     counter: bool,
     base: Raw,
     newest: Raw,
-    /// What predictors saw of the newest.
+    /// The newest value, as predictors saw it.
     seen: f64,
-    /// What predictors saw when the base was the value.
+    /// The value that predictors saw when the base was measured.
     shift: f64,
 }
 
@@ -105,7 +106,7 @@ impl Track {
         }
     }
 
-    /// The first value.
+    /// Takes in the first value.
     pub(crate) fn start(&mut self, value: Raw) -> f64 {
         if self.counter {
             self.base = value;
@@ -117,7 +118,7 @@ impl Track {
         self.counter && value.is_below(self.newest)
     }
 
-    /// What predictors see of `value`.
+    /// Takes in `value` and returns it as predictors see it.
     pub(crate) fn see(&mut self, value: Raw) -> f64 {
         self.newest = value;
         self.seen = if self.counter {
@@ -128,7 +129,7 @@ impl Track {
         self.seen
     }
 
-    /// The counter begins again at `value`, which predictors see as `seen`: as if it had gone on.
+    /// Takes in a reset to `value`, which predictors see as `seen`: as if the counter had gone on.
     pub(crate) fn reset(&mut self, value: Raw, seen: f64) {
         self.base = value;
         self.newest = value;
@@ -136,7 +137,7 @@ impl Track {
         self.shift = seen;
     }
 
-    /// What the stream says where predictors say `seen`.
+    /// Converts a value as predictors see it to a value of the stream.
     pub(crate) fn float(&self, seen: f64) -> f64 {
         if !self.counter {
             return seen;
@@ -144,14 +145,15 @@ impl Track {
         (self.newest.float() + (seen - self.seen)).clamp(f64::MIN, f64::MAX)
     }
 
-    /// The same, with all digits. None where the looks were not integers, or beyond them.
+    /// Like [`Self::float`], with all digits. `None` if the looks were not integers, or if the
+    /// result is out of range.
     pub(crate) fn int(&self, seen: f64) -> Option<i64> {
         let (from, since) = match (self.counter, self.newest) {
             (true, Raw::Int(newest)) => (newest, seen - self.seen),
             (false, Raw::Int(_)) => (0, seen),
             _ => return None,
         };
-        // Truncated at the ends of i128, which the sum then finds beyond those of i64.
+        // The conversion saturates at the ends of i128, so the sum is then outside of i64.
         #[expect(clippy::cast_possible_truncation, reason = "saturates")]
         let since = since.round() as i128;
         i64::try_from(i128::from(from).saturating_add(since)).ok()

@@ -1,12 +1,13 @@
-//! Looks at any time, made steps: how many steps after the one before a look is.
+//! Conversion of looks at arbitrary times to steps: how many steps a look is after the one before.
 
-/// Beyond so many steps without a look, what was before is not right before what comes.
+/// Most steps between two looks. After a longer time the old values are no longer right before the
+/// new ones.
 pub const GAP_STEPS_MAX: u32 = 64;
 
-/// Longer steps are made this long, so that no sum of steps overflows.
+/// Longest step, in ns: longer ones are shortened, so that no sum of steps overflows.
 const STEP_NS_MAX: i64 = i64::MAX / 1024;
 
-/// What a look at a time is.
+/// The position of a look relative to the newest one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Advance {
     First,
@@ -18,15 +19,15 @@ pub(crate) enum Advance {
     Gap,
 }
 
-/// Where the newest look is on the grid of steps.
+/// The position of the newest look on the grid of steps.
 ///
-/// The grid follows the looks by an eighth of what they are off: looks that jitter about it are one step each, and
-/// looks at another pace than the step's come out right in the mean.
+/// The grid follows the looks by an eighth of their offset: looks that jitter around it are one
+/// step each, and looks at another rate than one per step are right on average.
 #[derive(Debug, Clone)]
 pub(crate) struct Steps {
     step_ns: i64,
     newest_ns: Option<i64>,
-    /// How far the newest look is behind its step. At most a step or so.
+    /// How far the newest look is behind its step. At most about one step.
     phase_ns: i64,
 }
 
@@ -47,7 +48,7 @@ impl Steps {
         self.newest_ns
     }
 
-    /// What a look at `ts_ns` would be.
+    /// The position that a look at `ts_ns` would have.
     pub(crate) fn look(&self, ts_ns: i64) -> Advance {
         let Some(newest_ns) = self.newest_ns else {
             return Advance::First;
@@ -66,7 +67,7 @@ impl Steps {
         }
     }
 
-    /// The look at `ts_ns` was taken for what `look` said.
+    /// Takes in the look at `ts_ns`, with the position that `look` returned.
     pub(crate) fn take(&mut self, ts_ns: i64, advance: Advance) {
         let Some(newest_ns) = self.newest_ns.replace(ts_ns) else {
             return;
@@ -82,7 +83,7 @@ impl Steps {
         }
     }
 
-    /// How many steps `ts_ns` is after the newest look. None before it.
+    /// Number of steps from the newest look to `ts_ns`. `None` before it.
     pub(crate) fn after(&self, ts_ns: i64) -> Option<f64> {
         let newest_ns = self.newest_ns?;
         if ts_ns < newest_ns {
@@ -92,10 +93,10 @@ impl Steps {
         Some(ts_ns.abs_diff(newest_ns) as f64 / self.step_ns as f64)
     }
 
-    /// To the nearest step. `elapsed_ns` is some steps at most.
+    /// Rounds to the nearest step. `elapsed_ns` is a few steps at most.
     fn rounded(&self, elapsed_ns: u64) -> u32 {
         let off = self.phase_ns + i64::try_from(elapsed_ns).unwrap_or(i64::MAX / 2);
-        // What nearly every look is.
+        // The case of nearly every look.
         if off >= self.step_ns - self.step_ns / 2 && off < self.step_ns + self.step_ns / 2 {
             return 1;
         }

@@ -1,23 +1,27 @@
-//! The straight line through what was seen of late: when a capacity is used up if it goes on as it did, from the
-//! first minute on.
+//! The straight line through recent values: it predicts from the first minute on when a capacity
+//! will be used up, if it goes on as before.
 //!
-//! Forecasts earn their error: of an hour ahead nothing is compared with what came before many hours have passed. A
-//! disk that fills at a steady rate is full by then. This line is compared with nothing and says so: a projection has
-//! it behind its last knot of known error, with an error that is not known.
+//! Forecasts earn their error: those of an hour ahead are compared with nothing until many hours
+//! have passed. A disk that fills at a steady rate is full by then. This line is compared with
+//! nothing either, and is marked so: a projection has it behind its last knot of known error, with
+//! an unknown error.
 
-/// How long the past counts, seconds: a look that old weighs 1/e of the newest one.
-/// A new rate is a line after twice a memory; what comes in bursts takes one that is longer than several of them.
+/// Time for which the past counts, in seconds: a look of that age weighs 1/e of the newest one. A
+/// new rate is recognized as a line after twice a memory; values that come in bursts need a memory
+/// longer than several bursts.
 const MEMORIES_S: [f64; 3] = [60.0, 300.0, 3_600.0];
-/// Below so many looks a single jump looks like a line.
+/// Fewest looks for a line: with fewer, a single jump looks like one.
 const LOOKS_MIN: u32 = 6;
-/// Below this, moments are told apart and not trends.
+/// Shortest span of looks, in seconds: in a shorter one, moments are distinguished and not trends.
 const SPAN_S_MIN: f64 = 30.0;
-/// The share of the variance that a line has to explain. A single jump leaves one that explains .77 at most (of six
-/// looks; .65 once the memory is full).
+/// The share of the variance that a line has to explain. A line through a single jump explains .77
+/// at most (with six looks; .65 once the memory is full).
 const EXPLAINED_MIN: f64 = 0.8;
-/// Nothing is said of later, however straight the line: what was seen is an hour of the past.
+/// The latest time for which a line predicts, in seconds, however straight it is: it is based on at
+/// most an hour of the past.
 const AFTER_S_MAX: f64 = 30.0 * 86_400.0;
-/// Steps of the time that is said in a factor of two, so that it is not another one at each look.
+/// Steps within a factor of two to which the predicted time is rounded, so that it does not change
+/// at each look.
 const STEPS_PER_OCTAVE: f64 = 32.0;
 
 /// Lines through the looks at one stream, each with a memory of its own.
@@ -30,7 +34,7 @@ pub(crate) struct Straight {
 }
 
 impl Straight {
-    /// A look, not earlier than those before.
+    /// Takes in a look that is not earlier than those before.
     pub(crate) fn look(&mut self, ts_ns: i64, value: f64) {
         let since_s = match self.newest {
             Some((before_ns, _)) if before_ns >= ts_ns => return,
@@ -45,8 +49,9 @@ impl Straight {
         }
     }
 
-    /// Seconds after the newest look until one of two bounds is met, and that bound: the soonest that a line says.
-    /// None while too little was seen, and where what was seen is no line or leads away from both.
+    /// Seconds after the newest look until one of two bounds is met, and that bound: the earliest
+    /// time of all lines. `None` while there are too few looks, and if the values are not on a line
+    /// or move away from both bounds.
     pub(crate) fn meets(&self, (least, most): (f64, f64)) -> Option<(f64, f64)> {
         let (_, here) = self.newest?;
         if self.looks < LOOKS_MIN || self.span_s < SPAN_S_MIN {
@@ -66,11 +71,11 @@ fn coarse(seconds: f64) -> f64 {
     ((seconds.log2() * STEPS_PER_OCTAVE).round() / STEPS_PER_OCTAVE).exp2()
 }
 
-/// Least squares over looks of which older ones count less.
+/// Least squares over looks, of which older ones count less.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
     weight: f64,
-    /// How long before the newest look the mean look was, seconds, and its value.
+    /// Age of the mean look, in seconds before the newest look, and the mean value.
     mean_s: f64,
     mean: f64,
     /// Weighted sums of squares and products around the means.
@@ -96,7 +101,7 @@ impl Line {
         self.values += more * (value - self.mean);
     }
 
-    /// Units a second, where what was seen is a line that moves.
+    /// The slope in units per second; `None` if the values are not on a line that moves.
     fn slope_per_s(&self) -> Option<f64> {
         let explained = self.products * self.products / (self.times * self.values);
         let slope = self.products / self.times;
@@ -160,7 +165,7 @@ mod tests {
         let (after_s, bound) = up.meets(BOUNDS).unwrap();
         assert_eq!(bound, 1e12);
         assert!((after_s / 441.0 - 1.0).abs() < 0.012, "{after_s}");
-        // At the bound, and beyond it, nothing is to come.
+        // At the bound, and beyond it, nothing is predicted.
         assert_eq!(up.meets((0.0, 5.59e11)), None);
         assert_eq!(up.meets((0.0, 5.0e11)), None);
     }

@@ -1,32 +1,34 @@
-//! Aggregates of one series by time.
+//! Aggregates of one series over buckets of time.
 
 use crate::{ValueType, Values};
 
-/// Buckets of one series in order of time; all columns have the same length. NaN is not counted in
-/// `min`, `max` and `mean`, but is a `last`.
+/// Aggregates of one series, one row per bucket, in order of time; all columns have the same
+/// length. `min`, `max` and `mean` ignore NaN; `last` may be NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
-    /// Starts, ns since the epoch: multiples of the step.
+    /// Starts of the buckets, ns since the epoch: multiples of the step.
     pub ts: Vec<i64>,
-    /// Samples; 0 where a value of before held all the time.
+    /// Number of samples in the bucket; 0 where an earlier value held all the time.
     pub count: Vec<u64>,
-    /// For how long values that are known held in the bucket, in ns: as long as the bucket is, unless nobody looked for
-    /// part of it. 0 where that is not known, as in buckets that were kept before it was counted.
+    /// Time in the bucket during which the value is known, in ns: the length of the bucket, less
+    /// the part in which nobody looked. 0 where this is unknown, as in buckets that were stored
+    /// before it was recorded.
     pub held_ns: Vec<u64>,
-    /// Smallest values that held; where a bucket has only NaN, NaN.
+    /// Smallest value that held; NaN if the bucket has only NaN.
     pub min: Values,
-    /// Largest values.
+    /// Largest value that held; NaN if the bucket has only NaN.
     pub max: Values,
-    /// Means over the time in which values held; where that is 0 over the samples. NaN for texts.
+    /// Mean weighted by the time for which values held; where that time is 0, the mean over the
+    /// samples. NaN for texts.
     pub mean: Vec<f64>,
-    /// Means over the samples, each counted once; NaN where there are none, and for texts.
+    /// Mean over the samples, each counted once; NaN where there are no samples, and for texts.
     pub sample_mean: Vec<f64>,
-    /// Last values.
+    /// Last value of the bucket.
     pub last: Values,
 }
 
 impl Buckets {
-    /// None, of this type.
+    /// Returns an empty table for values of this type.
     pub fn new(value_type: ValueType) -> Self {
         Self {
             ts: Vec::new(),
@@ -40,12 +42,12 @@ impl Buckets {
         }
     }
 
-    /// How many there are.
+    /// Number of buckets.
     pub fn len(&self) -> usize {
         self.ts.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no buckets.
     pub fn is_empty(&self) -> bool {
         self.ts.is_empty()
     }

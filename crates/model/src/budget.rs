@@ -1,21 +1,22 @@
-//! One bound on the memory that strangers make a process hold, shared between them by client.
+//! One bound on the memory that clients make a process hold, shared between them.
 //!
-//! It stands alone because all that answers, queries and bodies hold is claimed here, whichever
-//! crate holds it: only a bound on the sum of them bounds the process.
+//! The bound is a module of its own because all memory for answers, queries and bodies is claimed
+//! here, whichever crate holds it: only a bound on the sum bounds the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Who holds memory: a user's number, [`CONTROL`] or [`UNKNOWN`].
+/// The client that holds memory: a user's uid, [`CONTROL`] or [`UNKNOWN`].
 pub type ClientNumber = u64;
 
-/// Those who may control the process. Guests leave them an eighth of the memory.
+/// The client number of everyone who may control the process. Guests leave an eighth of the memory
+/// to them.
 pub const CONTROL: ClientNumber = u64::MAX;
-/// All those of whom nothing is known.
+/// The client number of everyone of whom nothing is known.
 pub const UNKNOWN: ClientNumber = u64::MAX - 1;
 
-/// How long a claim that waits for room sleeps before it asks whether it is still wanted.
+/// Time that a claim sleeps while it waits for room, before it checks whether it is still wanted.
 const WAIT: Duration = Duration::from_millis(20);
 
 /// Bytes that may be held at once, by all clients together and by each.
@@ -34,7 +35,8 @@ struct Held {
 }
 
 impl MemoryBudget {
-    /// So many bytes for all. A guest has at most three eighths of them, all guests seven eighths.
+    /// Creates a budget of `bytes_max` bytes for all clients. One guest may hold at most three
+    /// eighths of them, all guests together seven eighths.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -43,7 +45,7 @@ impl MemoryBudget {
         }
     }
 
-    /// A claim of nothing yet.
+    /// Returns a claim that holds no bytes yet.
     pub fn claim(self: &Arc<Self>, client: ClientNumber) -> MemoryClaim {
         MemoryClaim {
             budget: Arc::clone(self),
@@ -57,7 +59,7 @@ impl MemoryBudget {
         self.lock().bytes
     }
 
-    /// Claims that found no room.
+    /// Number of claims that were refused for lack of room.
     pub fn refused(&self) -> u64 {
         self.lock().refused
     }
@@ -67,7 +69,8 @@ impl MemoryBudget {
         3 * (self.bytes_max / 8)
     }
 
-    /// Most bytes that a client may hold, and most that all may hold when it asks.
+    /// Most bytes that `client` may hold, and most that all clients together may hold when it
+    /// claims.
     fn bounds(&self, client: ClientNumber) -> (usize, usize) {
         match client {
             CONTROL => (self.bytes_max, self.bytes_max),
@@ -82,12 +85,12 @@ impl MemoryBudget {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Bytes that one piece of work holds; given back when it is dropped.
+/// Bytes that one piece of work holds; they are given back when the claim is dropped.
 #[derive(Debug)]
 pub struct MemoryClaim {
     budget: Arc<MemoryBudget>,
@@ -96,7 +99,7 @@ pub struct MemoryClaim {
 }
 
 impl MemoryClaim {
-    /// Holds so many bytes more; whether there was room for them.
+    /// Claims `more` further bytes; returns whether there was room for them.
     #[must_use]
     pub fn grow(&mut self, more: usize) -> bool {
         let mut held = self.budget.lock();
@@ -109,8 +112,8 @@ impl MemoryClaim {
         true
     }
 
-    /// As [`MemoryClaim::grow`], but waits for room as long as `go_on` says yes. For more than its client may ever
-    /// hold nothing is waited for.
+    /// Claims like [`MemoryClaim::grow`], but waits for room as long as `go_on` returns true. A
+    /// claim for more than its client may ever hold is refused at once.
     #[must_use]
     pub fn grow_when_there_is_room(&mut self, more: usize, go_on: &dyn Fn() -> bool) -> bool {
         let (own_max, _) = self.budget.bounds(self.client);
@@ -129,13 +132,14 @@ impl MemoryClaim {
         true
     }
 
-    /// Holds at least so many bytes in all; whether there was room for them.
+    /// Claims bytes until at least `bytes` are held in all; returns whether there was room for
+    /// them.
     #[must_use]
     pub fn reach(&mut self, bytes: usize) -> bool {
         bytes <= self.bytes || self.grow(bytes - self.bytes)
     }
 
-    /// Gives so many bytes back, or all that it holds.
+    /// Gives back `bytes` bytes, or all if the claim holds fewer.
     pub fn give(&mut self, bytes: usize) {
         let given = bytes.min(self.bytes);
         if given == 0 {
@@ -154,7 +158,7 @@ impl MemoryClaim {
         self.budget.room.notify_all();
     }
 
-    /// Bytes that it holds.
+    /// Bytes that the claim holds.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -201,7 +205,7 @@ mod tests {
         assert!(first.reach(300) && first.reach(200));
         assert_eq!(first.bytes(), 300);
         assert!(!budget.claim(1).grow_when_there_is_room(1, &|| false));
-        // What can never be is not waited for.
+        // A claim that can never be met is refused at once.
         assert!(!budget.claim(1).grow_when_there_is_room(301, &|| true));
         assert!(!first.grow_when_there_is_room(1, &|| true));
         assert!(!budget.claim(CONTROL).grow_when_there_is_room(801, &|| true));

@@ -1,4 +1,5 @@
-//! Time as an argument. Only `agent`, `stream` and tests make a clock; all others are handed one.
+//! Time as an argument. Only `agent`, `stream` and tests create a clock; all other code receives
+//! one.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -13,14 +14,14 @@ pub trait Clock: Send + Sync {
     fn monotonic_ns(&self) -> i64;
 }
 
-/// A clock that moves only when told; for tests and simulation.
+/// A clock that moves only when it is advanced; for tests and simulation.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     now_ns: AtomicI64,
 }
 
 impl ManualClock {
-    /// A clock that stands at `now_ns`, both as wall and as monotonic time.
+    /// Creates a clock that stands at `now_ns`, both as wall and as monotonic time.
     pub fn at(now_ns: i64) -> Self {
         Self {
             now_ns: AtomicI64::new(now_ns),

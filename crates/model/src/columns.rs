@@ -1,13 +1,14 @@
-//! Samples of one series as columns: what scans over much history hand on.
+//! Samples of one series as columns: the result of scans over long history.
 
 use std::sync::Arc;
 
 use crate::{Quality, Sample, Value, ValueType};
 
-/// So many bytes of a text, bytes, JSON or an array count for a sample; a short text for none beside its own.
+/// Bytes of a text, bytes, JSON or array that weigh as much as one sample; a shorter value adds no
+/// weight to its sample.
 const WEIGHT_BYTES: usize = 128;
 
-/// The values of a column; all of one type.
+/// The values of a column, all of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// 64-bit signed integers.
@@ -27,7 +28,7 @@ pub enum Values {
 }
 
 impl Values {
-    /// An empty column of this type.
+    /// Returns an empty column of this type.
     pub fn new(value_type: ValueType) -> Self {
         match value_type {
             ValueType::Int => Self::Int(Vec::new()),
@@ -53,7 +54,7 @@ impl Values {
         }
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::Int(v) => v.len(),
@@ -65,12 +66,12 @@ impl Values {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value at `row`, if there is one.
+    /// The value at `row`; `None` beyond the end.
     pub fn get(&self, row: usize) -> Option<Value> {
         Some(match self {
             Self::Int(v) => Value::Int(*v.get(row)?),
@@ -83,7 +84,8 @@ impl Values {
         })
     }
 
-    /// The number at `row`: bools are 0 and 1; what is no single number and what is beyond the end have none.
+    /// The number at `row`, with bools as 0 and 1; `None` for values that are not single numbers,
+    /// and beyond the end.
     pub fn number(&self, row: usize) -> Option<f64> {
         match self {
             Self::Int(v) => v.get(row).map(|v| *v as f64),
@@ -93,7 +95,7 @@ impl Values {
         }
     }
 
-    /// Bytes that the value at `row` takes beside its column: 0 for numbers, and beyond the end.
+    /// Bytes that the value at `row` takes outside its column: 0 for numbers, and beyond the end.
     pub fn bytes(&self, row: usize) -> usize {
         match self {
             Self::Int(_) | Self::Float(_) | Self::Bool(_) => 0,
@@ -103,7 +105,8 @@ impl Values {
         }
     }
 
-    /// Adds a value; whether it was of the column's type (another is not added).
+    /// Appends a value; returns whether it had the column's type (a value of another type is not
+    /// appended).
     pub fn push(&mut self, value: &Value) -> bool {
         match (self, value) {
             (Self::Int(column), Value::Int(v)) => column.push(*v),
@@ -126,16 +129,16 @@ pub struct Columns {
     pub numbers: Vec<u64>,
     /// Times, ns since the epoch: ascending unless the clock was set back.
     pub ts: Vec<i64>,
-    /// Values.
+    /// Values of the samples.
     pub values: Values,
-    /// How each came to be.
+    /// Qualities of the samples.
     pub quality: Vec<Quality>,
     /// Half widths of the intervals that hold the true values.
     pub error: Vec<f32>,
 }
 
 impl Columns {
-    /// No samples, of this type.
+    /// Returns columns without samples, for values of this type.
     pub fn new(value_type: ValueType) -> Self {
         Self {
             numbers: Vec::new(),
@@ -146,23 +149,23 @@ impl Columns {
         }
     }
 
-    /// How many samples there are.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.ts.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.ts.is_empty()
     }
 
-    /// What the sample at `row` counts for where samples are bounded: one, and of a long value as many as have
-    /// its bytes.
+    /// Weight of the sample at `row` against a bound on samples: one, plus one for each 128 bytes
+    /// of a long value.
     pub fn weight_of(&self, row: usize) -> usize {
         1 + self.values.bytes(row) / WEIGHT_BYTES
     }
 
-    /// What all of them count for.
+    /// Weight of all samples against a bound on samples.
     pub fn weight(&self) -> usize {
         match self.values.value_type().is_number() {
             true => self.len(),
@@ -170,13 +173,14 @@ impl Columns {
         }
     }
 
-    /// Whether nobody looked between this sample and the next one: it says so, or the next is the first of another life of
-    /// the stream, and whoever looked before may have been killed before he could say so.
+    /// Whether nobody looked between this sample and the next one: its quality is `Ended`, or the
+    /// next sample is the first of another life of the stream (the process that looked before may
+    /// have been killed before it could append a last look).
     pub fn is_last_look(&self, row: usize) -> bool {
         self.quality.get(row) == Some(&Quality::Ended) || self.numbers.get(row + 1) == Some(&1)
     }
 
-    /// The sample at `row`, if there is one.
+    /// The sample at `row`; `None` beyond the end.
     pub fn sample(&self, row: usize) -> Option<Sample> {
         Some(Sample {
             ts: *self.ts.get(row)?,
@@ -186,7 +190,8 @@ impl Columns {
         })
     }
 
-    /// Adds a sample; whether its value was of the columns' type (another is not added).
+    /// Appends a sample; returns whether its value had the columns' type (another sample is not
+    /// appended).
     pub fn push(&mut self, number: u64, sample: &Sample) -> bool {
         if !self.values.push(&sample.value) {
             return false;

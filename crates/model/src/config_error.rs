@@ -1,10 +1,10 @@
-//! The error of a value in the configuration that is out of range.
+//! The error for a configuration value that is out of range.
 //!
-//! It stands alone because each crate checks its own part of the configuration.
+//! It is a module of its own because each crate checks its own part of the configuration.
 
 use thiserror::Error;
 
-/// A value in the configuration that is refused.
+/// A configuration value that is refused.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("{key} = {value} is refused: {reason}")]
 pub struct ConfigError {
@@ -12,6 +12,6 @@ pub struct ConfigError {
     pub key: &'static str,
     /// The refused value.
     pub value: String,
-    /// The reason, and what to write instead.
+    /// The reason for the refusal, and what to write instead.
     pub reason: String,
 }

@@ -1,57 +1,59 @@
-//! The words of requests that change the system: who asks, for what, and why it was refused.
+//! The types of requests that change the system: the asker, the request, and the reason for a
+//! refusal.
 //!
-//! They stand alone because the server, the archive, calls into programs and rules share them.
+//! They are a module of their own because the server, the archive, calls into programs and rules
+//! share them.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// How long answers to a call may be waited for.
+/// Longest time that a request may wait for the answers to a call.
 pub const FIRE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Who asks, as the kernel tells.
+/// The sender of a request, as reported by the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asker {
-    /// The user at the other end.
+    /// The user at the other end of the connection; `None` if unknown.
     pub uid: Option<u32>,
-    /// The process at the other end; over TCP it is not known.
+    /// The process at the other end; unknown over TCP.
     pub pid: Option<u32>,
-    /// The way that it came: `control.sock`, `read.sock` or `http`.
+    /// The way the request came in: `control.sock`, `read.sock` or `http`.
     pub via: &'static str,
-    /// Whether it has the right to control.
+    /// Whether the sender has the right to control.
     pub may_control: bool,
 }
 
-/// What the archive can be told.
+/// Commands for the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchiveVerb {
-    /// Turn all of the log into Parquet.
+    /// Turn all of the log into Parquet files.
     Seal,
     /// Seal, and merge the files of each hour.
     Compact,
 }
 
-/// Why a control statement was not executed.
+/// The reason why a control statement was not executed.
 #[derive(Clone, Debug, Error)]
 #[error("{message}")]
 pub struct ControlFault {
-    /// Whose fault.
+    /// The party at fault.
     pub kind: ControlFaultKind,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
-/// Whose fault it was.
+/// The party at fault, or the kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlFaultKind {
     /// The statement is wrong.
     Statement,
-    /// There is no such thing.
+    /// There is no object of the given name.
     Unknown,
-    /// Whoever asks may not.
+    /// The asker may not do this.
     Refused,
-    /// The loop has too much to do.
+    /// The event loop has too much to do.
     Busy,
-    /// Our side failed.
+    /// An internal error of barograph.
     Internal,
 }

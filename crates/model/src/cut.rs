@@ -1,12 +1,13 @@
-//! Texts of strangers that an error repeats are cut: an answer must not be as long as what was
-//! asked.
+//! Cutting of foreign texts that an error message repeats: an answer must not be as long as its
+//! request.
 //!
-//! It stands alone because every crate that answers strangers says errors.
+//! It is a module of its own because every crate that answers foreign requests returns errors.
 
-/// Most bytes of the text of an error that a stranger is told, or that is kept for one.
+/// Most bytes of an error text that is sent to a client, or kept for one.
 pub const FAULT_BYTES_MAX: usize = 4 << 10;
 
-/// The text, or its beginning with a mark that the rest was cut, in at most `bytes_max` bytes.
+/// Returns the text, or its beginning with a mark that the rest was cut, in at most `bytes_max`
+/// bytes.
 ///
 /// ```
 /// # use barograph_model::cut;

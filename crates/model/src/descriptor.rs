@@ -1,7 +1,8 @@
-//! What a stream is: its name, labels, type, unit and kind, and the identity made of them.
+//! The descriptor of a stream: its name, labels, type, unit and kind, and the identity made of
+//! them.
 //!
-//! The limits below are those of the segment format (`docs/reference/segment-format.md`): what
-//! passes here fits there.
+//! The limits below are those of the segment format (`docs/reference/segment-format.md`): a
+//! descriptor that passes here fits there.
 
 use std::fmt;
 
@@ -21,7 +22,7 @@ pub const LABELS_BYTES_MAX: usize = 510;
 /// Longest help text, in bytes; longer ones are cut.
 pub const HELP_BYTES_MAX: usize = 222;
 
-/// A name, label or unit that the rules refuse.
+/// A name, label, unit, pattern, time or level that breaks the rules.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum ModelError {
     /// A stream name outside the grammar.
@@ -39,10 +40,10 @@ pub enum ModelError {
         /// The refused text.
         name: String,
     },
-    /// A label named twice.
+    /// A label that is given twice.
     #[error("label {name:?} is given twice")]
     LabelTwice {
-        /// The label.
+        /// The name of the label.
         name: String,
     },
     /// Too many or too long labels.
@@ -50,7 +51,7 @@ pub enum ModelError {
         "the labels {labels} are too large: at most {LABELS_MAX} of them, {LABELS_BYTES_MAX} bytes together"
     )]
     LabelsTooLarge {
-        /// The labels as text.
+        /// The refused labels as text.
         labels: String,
     },
     /// A unit that is too long.
@@ -99,7 +100,7 @@ pub struct Name(String);
 
 impl Name {
     /// Checks the grammar: words of `[a-z0-9_]`, the first of which starts with a letter, joined by
-    /// single dots.
+    /// single dots; at most [`NAME_BYTES_MAX`] bytes.
     pub fn new(name: impl Into<String>) -> Result<Self, ModelError> {
         let name = name.into();
         let word_ok = |w: &str| {
@@ -141,13 +142,13 @@ pub fn table_name(dotted: &str) -> String {
 pub struct Labels(Vec<(String, String)>);
 
 impl Labels {
-    /// No labels.
+    /// Returns an empty set.
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Checks names and sizes, and sorts by name. Values are any UTF-8; bytes that are not UTF-8
-    /// must have been escaped by whoever read them.
+    /// Checks names and sizes, and sorts by name. Values are any UTF-8; the caller must have
+    /// escaped bytes that are not UTF-8.
     pub fn new<N: Into<String>, V: Into<String>>(
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Result<Self, ModelError> {
@@ -178,7 +179,7 @@ impl Labels {
         Ok(labels)
     }
 
-    /// The value of a label.
+    /// The value of the label `name`; `None` if there is no such label.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
@@ -186,18 +187,18 @@ impl Labels {
             .map(|(_, v)| v.as_str())
     }
 
-    /// The pairs, sorted by name.
+    /// The pairs of label name and value, sorted by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.iter().map(|(n, v)| (n.as_str(), v.as_str()))
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// `{device=vda,node=a}`, or nothing when empty.
+/// Formats as `{device=vda,node=a}`, or as nothing when empty.
 impl fmt::Display for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
@@ -217,7 +218,7 @@ impl fmt::Display for Labels {
 pub struct Unit(String);
 
 impl Unit {
-    /// Checks the length.
+    /// Checks the length: at most [`UNIT_BYTES_MAX`] bytes.
     pub fn new(unit: impl Into<String>) -> Result<Self, ModelError> {
         let unit = unit.into();
         if unit.len() > UNIT_BYTES_MAX {
@@ -226,7 +227,7 @@ impl Unit {
         Ok(Self(unit))
     }
 
-    /// The text.
+    /// The unit's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -238,20 +239,20 @@ impl fmt::Display for Unit {
     }
 }
 
-/// What a stream's numbers mean over time.
+/// The meaning of a stream's numbers over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge = 1,
-    /// Cumulative: only grows, until its source restarts.
+    /// A cumulative value: it only grows, until its source restarts.
     Counter = 2,
     /// One of a few states, or an attribute.
     State = 3,
 }
 
 impl Kind {
-    /// The kind with this number in the segment format, if there is one.
+    /// The kind with this number in the segment format; `None` if there is none.
     pub fn from_u8(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Gauge,
@@ -261,7 +262,7 @@ impl Kind {
         })
     }
 
-    /// `gauge`, `counter` or `state`.
+    /// The kind as text: `gauge`, `counter` or `state`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
@@ -271,7 +272,8 @@ impl Kind {
     }
 }
 
-/// The identity of a series by content: the same on every node and after every restart.
+/// The identity of a series, computed from its content: the same on every node and after every
+/// restart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesId(pub [u8; 16]);
 
@@ -287,18 +289,18 @@ impl fmt::Debug for SeriesId {
     }
 }
 
-/// All that is fixed about a stream.
+/// The fixed properties of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Dotted name.
     pub name: Name,
-    /// Labels.
+    /// Labels, sorted by name.
     pub labels: Labels,
-    /// Type of its values.
+    /// Type of the stream's values.
     pub value_type: ValueType,
-    /// Unit of its values.
+    /// Unit of the stream's values.
     pub unit: Unit,
-    /// Gauge, counter or state.
+    /// Meaning of the values over time: gauge, counter or state.
     pub kind: Kind,
     /// One sentence for people; not part of the identity.
     pub help: String,
@@ -327,7 +329,7 @@ impl Descriptor {
     }
 }
 
-/// `disk.read.bytes{device=vda}`.
+/// Formats as `disk.read.bytes{device=vda}`.
 impl fmt::Display for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.name, self.labels)
@@ -383,7 +385,7 @@ mod tests {
         };
         assert_eq!(make("vda", "x").series_id(), make("vda", "y").series_id());
         assert_ne!(make("vda", "x").series_id(), make("vdb", "x").series_id());
-        // Frozen: archives and other nodes hold these ids.
+        // Frozen: archives and other nodes store these ids.
         assert_eq!(make("vda", "").series_id().to_string(), FROZEN_ID);
     }
 

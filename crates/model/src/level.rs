@@ -1,10 +1,13 @@
-//! A level that a stream may reach, or how far off it may be, as people write it: `10 GiB`, `90 %`, `20 ms`, `0.5`.
+//! A level that a stream may reach, or an error bound, as people write it: `10 GiB`, `90 %`, `20
+//! ms`, `0.5`.
 //!
-//! It stands alone because what a share is of is said by names: of a capacity, of its total.
+//! It is a module of its own because a share is resolved by stream names: the total of a capacity
+//! is the stream whose name ends in `total`.
 
 use crate::{ModelError, TEXT_BYTES_MAX};
 
-/// What may follow a number, and how many of the stream's unit it is: streams are in bytes and seconds.
+/// Units that may follow a number, with their factors to the stream's unit: streams are in bytes
+/// and seconds.
 const UNITS: [(&str, f64); 23] = [
     ("", 1.0),
     ("B", 1.0),
@@ -34,14 +37,16 @@ const UNITS: [(&str, f64); 23] = [
 /// A level of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Level {
-    /// So much, in the stream's unit.
+    /// An absolute level, in the stream's unit.
     Absolute(f64),
-    /// Of a ratio: so much. Of a capacity: so full, as a share of its total.
+    /// A share. For a ratio, the value itself; for a capacity, how full it is, as a share of its
+    /// total.
     Share(f64),
 }
 
 impl Level {
-    /// Reads a number with an optional unit (`0.5`, `10GiB`, `1.5 TB`, `20 ms`), or per cent (`90 %`).
+    /// Parses a number with an optional unit (`0.5`, `10GiB`, `1.5 TB`, `20 ms`), or per cent (`90
+    /// %`).
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let trimmed = text.trim();
         let of_unit = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '%');
@@ -63,14 +68,16 @@ impl Level {
         finite.is_finite().then_some(level).ok_or_else(fault)
     }
 
-    /// The level at which a stream of this name has run out, if it is such a one: 0 of what is available or free.
+    /// The level at which a stream of this name is exhausted: 0 for the names `available` and
+    /// `free`, `None` for all others.
     pub fn of_exhaustion(name: &str) -> Option<Self> {
         let (_, what, _) = words(name)?;
         is_left(what).then_some(Self::Absolute(0.0))
     }
 
-    /// In the unit of a stream. `total` is asked for the newest value of the stream of this name, which is the stream's total.
-    /// None for a share of what has none.
+    /// Converts the level to the unit of the stream `name`. `total` returns the newest value of the
+    /// stream of the given name, which is the total of `name`. Returns `None` for a share of a
+    /// stream that has no total.
     pub fn of_stream(
         self,
         name: &str,
@@ -92,7 +99,7 @@ impl Level {
     }
 }
 
-/// What a capacity is of, what is said of it, and its unit.
+/// Splits a stream name into the capacity, its quantity (`used`, `free`…) and its unit.
 fn words(name: &str) -> Option<(&str, &str, &str)> {
     let (rest, unit) = name.rsplit_once('.')?;
     let (stem, what) = rest.rsplit_once('.')?;

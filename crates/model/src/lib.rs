@@ -1,7 +1,8 @@
-//! The words that every part of barograph shares: samples, streams' descriptors, patterns, and
-//! the two seams (`Clock`, `SqlEngine`) through which time and SQL reach code that must not own them.
+//! The types that every part of barograph shares: samples, descriptors of streams, patterns, and
+//! the seams (`Sink`, `Past`, `Clock`, `SqlEngine`) through which samples, time and SQL reach code
+//! that must not own them.
 //!
-//! It stands alone because everything imports it: no I/O, no clock call, no serialization.
+//! It is a crate of its own because everything imports it: no I/O, no clock call, no serialization.
 
 mod buckets;
 mod budget;

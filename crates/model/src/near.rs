@@ -1,24 +1,25 @@
-//! Names near a mistaken one: what every error text proposes, by one rule.
+//! Names that are similar to a mistyped one: the proposals in every error text, by one rule.
 //!
-//! It stands here because streams, tables, insights, functions and paths are all mistyped in the
-//! same ways, and whoever asks must get the same proposal by every way in.
+//! The rule is in `model` because streams, tables, insights, functions and paths are all mistyped
+//! in the same ways, and every interface must propose the same names.
 
 use std::cmp::Ordering;
 
 /// Most names that are proposed.
 pub const NEAR_MAX: usize = 3;
 
-/// Less alike than this is no help (1 is equal).
+/// Smallest likeness that is proposed (1 is equal).
 const LIKENESS_MIN: f64 = 0.7;
-/// What a name is worth that holds all words of the other, however much is missing.
+/// Likeness of a name that contains all words of the other, however many words are missing.
 const LIKENESS_OF_WORDS: f64 = 0.9;
-/// Shorter beginnings than this propose nothing.
+/// Length of the shortest prefix for which names are proposed.
 const BEGINNING_BYTES_MIN: usize = 4;
-/// Longer texts are compared with nothing: they are no mistyped name.
+/// Longest text that is compared: a longer one is not a mistyped name.
 const WANTED_BYTES_MAX: usize = 256;
 
-/// The names most like `wanted`, best first, at most [`NEAR_MAX`]. Case and what separates words
-/// (dots, underscores, slashes) do not count: `diskreadbytes` is near `disk_read_bytes`.
+/// Returns the names most similar to `wanted`, best first, at most [`NEAR_MAX`]. Case and
+/// separators of words (dots, underscores, slashes) do not count: `diskreadbytes` is near
+/// `disk_read_bytes`.
 ///
 /// ```
 /// use barograph_model::near;
@@ -43,14 +44,14 @@ pub fn near<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Of equally like names the shorter is the simpler guess.
+/// Orders by likeness; among equally similar names the shorter one is the simpler guess.
 fn best_first(a: &(f64, &str), b: &(f64, &str)) -> Ordering {
     b.0.total_cmp(&a.0)
         .then_with(|| a.1.len().cmp(&b.1.len()))
         .then_with(|| a.1.cmp(b.1))
 }
 
-/// A name in lower case, as its words and without what separates them.
+/// A name in lower case, as its words and as a whole without separators.
 struct Folded {
     words: Vec<String>,
     whole: String,

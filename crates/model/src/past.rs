@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::{Buckets, Columns, Descriptor, SqlFault};
 
-/// A stretch of time: both ends included, ns since the epoch.
+/// A span of time, both ends included, in ns since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The first instant.
@@ -15,73 +15,73 @@ pub struct Span {
 }
 
 impl Span {
-    /// All of time.
+    /// The span of all representable time.
     pub const ALL: Self = Self {
         from: i64::MIN,
         to: i64::MAX,
     };
 
-    /// Whether an instant is in it.
+    /// Whether the instant `ts` is within the span.
     pub fn holds(&self, ts: i64) -> bool {
         (self.from..=self.to).contains(&ts)
     }
 
-    /// Whether the two have an instant in common.
+    /// Whether the two spans have an instant in common.
     pub fn meets(&self, other: &Self) -> bool {
         self.from <= other.to && other.from <= self.to
     }
 }
 
-/// What is wanted of the past.
+/// A request for samples or buckets of the past.
 pub struct PastRequest<'a> {
-    /// Which series, by node and descriptor.
+    /// Filter of series, by node and descriptor.
     pub wanted: &'a dyn Fn(&str, &Descriptor) -> bool,
-    /// When.
+    /// The span of time that is requested.
     pub span: Span,
     /// Most samples over all series; one more is a `Limit` fault, never a silent cut.
     pub samples_max: usize,
-    /// Set by the asker who has gone away: the read stops soon after.
+    /// Set when the asker has gone away: the read stops soon after.
     pub cancel: &'a AtomicBool,
-    /// Told how many bytes the answer holds so far; when it says no, the read ends with a `Limit`
-    /// fault. [`unbounded`] where the asker bounds samples alone.
+    /// Called with the number of bytes that the answer holds so far; if it returns false, the read
+    /// ends with a `Limit` fault. [`unbounded`] where the asker bounds samples alone.
     pub holds: &'a (dyn Fn(usize) -> bool + Sync),
 }
 
-/// Says yes to every number of bytes: for askers in a process of their own.
+/// Allows any number of bytes: for askers in a process of their own.
 pub fn unbounded(_: usize) -> bool {
     true
 }
 
-/// What one sample takes in memory while it is read and written out: its time, value, number,
-/// quality and error, in what is read and in what is made of it.
+/// Bytes that one sample takes in memory while it is read and written out: its time, value, number,
+/// quality and error, both in the columns read and in the output.
 pub const SAMPLE_BYTES: usize = 48;
 
 /// One series that was known at some time.
 #[derive(Clone, Debug)]
 pub struct PastSeries {
-    /// Where it was measured.
+    /// The node on which the series was measured.
     pub node: Arc<str>,
-    /// What it is.
+    /// The descriptor of the series.
     pub descriptor: Arc<Descriptor>,
-    /// Its oldest and newest sample known; of a living stream `to` is its last look.
+    /// Times of its oldest and newest known sample; of a living stream, `to` is its last look.
     pub known: Span,
-    /// How often its resource is looked at, in ns; 0 when nobody has said or it has ended.
+    /// The interval between looks at its resource, in ns; 0 if unknown or if the series has ended.
     pub interval_ns: i64,
-    /// Whether it has a ring: nothing is known of one that has ended after its newest sample.
+    /// Whether the series has a ring; a series that has ended is unknown after its newest sample.
     pub is_living: bool,
 }
 
-/// Reads what rings, log and Parquet hold as one. Blocking: call it from a thread that may wait.
+/// Reads rings, log and Parquet files as one. Blocking: call it from a thread that may wait.
 pub trait Past: Send + Sync {
-    /// The series that were known within the span.
+    /// Returns the series that were known within the span.
     fn series(&self, request: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault>;
 
-    /// Their samples in order of time, each series by itself (series with none are left out; numbers
-    /// may be left empty).
+    /// Returns the samples of the series in order of time, each series by itself (series without
+    /// samples are left out; `numbers` may be left empty).
     fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault>;
 
-    /// The same by buckets of `step_ns`, from the coarsest tier that fits (`samples_max` bounds the
-    /// buckets then).
+    /// Returns the series as buckets of `step_ns`, from the coarsest tier that fits (`samples_max`
+    /// then bounds the buckets).
     fn buckets(
         &self,
         request: &PastRequest<'_>,

@@ -1,20 +1,20 @@
-//! How people and programs point at streams: `disk.*`, `disk.read.bytes{device=vda}`.
+//! Patterns and selectors that match streams: `disk.*`, `disk.read.bytes{device=vda}`.
 
 use std::fmt;
 
 use crate::{Labels, ModelError, cut};
 
-/// Longest selector, in bytes: what is matched against every stream must be short.
+/// Longest selector, in bytes: it is matched against every stream, so it must be short.
 pub const SELECTOR_BYTES_MAX: usize = 1 << 10;
-/// Bytes of a pattern that an error repeats.
+/// Bytes of a pattern that an error message repeats.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// A glob over dotted names: `*` stands for any run of characters, dots included; `?` for one.
+/// A glob over dotted names: `*` matches any run of characters, dots included; `?` matches one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// Any text is a pattern.
+    /// Creates a pattern; any text is a valid pattern.
     pub fn new(pattern: impl Into<String>) -> Self {
         Self(pattern.into())
     }
@@ -53,18 +53,18 @@ impl Pattern {
     }
 }
 
-/// A name pattern with label patterns: a stream matches when its name does and it has each label
-/// with a value that matches.
+/// A name pattern with label patterns. A stream matches if its name matches and, for each label
+/// pattern, it has that label with a matching value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// Over the dotted name.
+    /// Pattern for the dotted name.
     pub name: Pattern,
-    /// Label name and pattern over its value.
+    /// Label names, each with a pattern for its value.
     pub labels: Vec<(String, Pattern)>,
 }
 
 impl Selector {
-    /// Reads `name` or `name{label=value,…}`; both sides may be globs.
+    /// Parses `name` or `name{label=value,…}`; both sides may be globs.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let fault = |reason: &str| ModelError::Pattern {
             pattern: cut(text.into(), SHOWN_BYTES_MAX),
@@ -107,13 +107,13 @@ impl Selector {
         })
     }
 
-    /// Adds one more `label=value`.
+    /// Adds one more condition `label=value`.
     pub fn with_label(mut self, label: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((label.into(), Pattern::new(value)));
         self
     }
 
-    /// Whether a stream of this name and these labels is meant.
+    /// Whether a stream of this name and these labels matches.
     pub fn matches(&self, name: &str, labels: &Labels) -> bool {
         self.name.matches(name)
             && self

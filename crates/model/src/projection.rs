@@ -1,26 +1,28 @@
-//! What a stream is expected to be after its newest look, as an array of doubles that any reader evaluates at his own time.
+//! A projection: the expected values of a stream after its newest look, as an array of doubles that
+//! any reader evaluates at a time of its choice.
 //!
-//! It is the value of the stream `forecast.<name>`, so it lies in memory, log and archive as any value does: whoever reads it
-//! trusts none of it.
+//! The array is the value of the stream `forecast.<name>`, so it lies in memory, log and archive
+//! like any other value, and readers validate it before use.
 
 use crate::{Descriptor, NS_PER_S, Quality, Sample, Value};
 
-/// What the name of a stream of projections begins with; the rest is the name of the stream that is meant.
+/// Prefix of the name of a forecast stream; the rest is the name of the stream that is forecast.
 pub const FORECAST_PREFIX: &str = "forecast.";
 /// Most knots of one projection.
 pub const KNOTS_MAX: usize = 64;
 
-/// Doubles of one knot.
+/// Doubles per knot.
 const PARTS: usize = 3;
 
-/// What is expected so long after the newest look.
+/// The expected value at one time after the newest look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Knot {
-    /// After the look, in seconds; 0 is the look itself.
+    /// Time after the look, in seconds; 0 is the look itself.
     pub after_s: f64,
-    /// The value.
+    /// Expected value, in the stream's unit.
     pub value: f64,
-    /// The true value is within so much of it as often as was asked for; infinite while that is not known.
+    /// Half width of the interval that holds the true value with the requested confidence; infinite
+    /// while it is unknown.
     pub half_width: f64,
 }
 
@@ -33,13 +35,14 @@ impl Knot {
         }
     }
 
-    /// When, and the value with so many half widths. That of a half width that is not known is infinite.
+    /// The time, and the value plus `half_widths` half widths. The latter is infinite if the half
+    /// width is unknown.
     fn bound(&self, half_widths: f64) -> (f64, f64) {
         let there = match half_widths {
             0.0 => self.value,
             _ => self.value + half_widths * self.half_width,
         };
-        // The sum of two finite numbers may be none.
+        // The sum of two finite numbers may overflow.
         match self.half_width.is_finite() {
             true => (self.after_s, there.clamp(f64::MIN, f64::MAX)),
             false => (self.after_s, there),
@@ -54,31 +57,36 @@ impl Knot {
     }
 }
 
-/// When a level is reached, each in seconds after the look; none where that is not within the projection.
+/// Times at which a level is reached, each in seconds after the look; `None` if it is not reached
+/// within the projection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reach {
-    /// Where what is expected is there.
+    /// Time at which the expected value reaches the level.
     pub expected_s: Option<f64>,
-    /// Where the first of what is within the half width is there: not sooner, as often as was asked for (and half of the rest).
-    /// None as well when some half width before is not known.
+    /// Time at which the nearer edge of the interval reaches the level: with the requested
+    /// confidence (plus half of the rest) not sooner. Also `None` if an earlier half width is
+    /// unknown.
     pub early_s: Option<f64>,
-    /// Where all of what is within the half width is there: not later, likewise.
+    /// Time at which the farther edge of the interval reaches the level: not later, with the same
+    /// confidence.
     pub late_s: Option<f64>,
 }
 
-/// Knots in the order of time, between which lines are drawn.
+/// Knots in order of time, with straight lines between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Projection(Vec<Knot>);
 
 impl Projection {
-    /// Of knots whose times ascend; those that do not, are no numbers or are too many are left out.
+    /// Creates a projection of knots whose times ascend; knots that do not ascend, are not finite
+    /// or are too many are left out.
     pub fn new(knots: impl IntoIterator<Item = Knot>) -> Self {
         let mut projection = Self::default();
         projection.refill(knots);
         projection
     }
 
-    /// The same in place of the knots that it has: allocates only where they had no room.
+    /// Replaces the knots, as in [`Self::new`]; allocates only if there is not enough room for
+    /// them.
     pub fn refill(&mut self, knots: impl IntoIterator<Item = Knot>) {
         self.0.clear();
         for knot in knots {
@@ -90,62 +98,68 @@ impl Projection {
         }
     }
 
-    /// As [`Self::from_floats`], in place of the knots that it has; no knots for what is no such array.
+    /// Replaces the knots, as in [`Self::from_floats`]; leaves no knots if the array is invalid.
     pub fn refill_from_floats(&mut self, floats: &[f64]) {
         self.0.clear();
         self.0
             .extend(whole(floats).into_iter().flatten().map(Knot::of));
     }
 
-    /// From the value of a stream of projections: after, value and half width of each knot, in seconds and the stream's unit.
-    /// `None` for what is no such array.
+    /// Reads the value of a forecast stream: time after the look (in seconds), value and half width
+    /// (in the stream's unit) of each knot. Returns `None` for an invalid array.
     pub fn from_floats(floats: &[f64]) -> Option<Self> {
         Some(Self(whole(floats)?.iter().map(Knot::of).collect()))
     }
 
-    /// As the stream's value has them.
+    /// Returns the array that the forecast stream has as its value.
     pub fn to_floats(&self) -> Vec<f64> {
         let mut floats = Vec::new();
         self.write_floats(&mut floats);
         floats
     }
 
-    /// The same in place of what is in `floats`.
+    /// Writes the same array into `floats`, replacing its content.
     pub fn write_floats(&self, floats: &mut Vec<f64>) {
         let parts = |knot: &Knot| [knot.after_s, knot.value, knot.half_width];
         floats.clear();
         floats.extend(self.0.iter().flat_map(parts));
     }
 
-    /// The knots.
+    /// The knots, in order of time.
     pub fn knots(&self) -> &[Knot] {
         &self.0
     }
 
-    /// What is expected `after_s` seconds after the look. `None` before it, and beyond the last knot: nothing is said of that time.
+    /// The expected value `after_s` seconds after the look. `None` before the first knot and beyond
+    /// the last one: nothing is predicted there.
     pub fn at(&self, after_s: f64) -> Option<Knot> {
         line_at(&self.0, |knot| *knot, after_s)
     }
 
-    /// How far it goes: seconds after the look. None when it says nothing.
+    /// The end of the projection, in seconds after the look; `None` if it is empty.
     pub fn horizon_s(&self) -> Option<f64> {
         self.0.last().map(|knot| knot.after_s)
     }
 
-    /// How far its error is known: seconds after the look. None where that is known of the look alone, or of nothing.
+    /// The time up to which the error is known, in seconds after the look; `None` if it is known at
+    /// the look only, or nowhere.
     pub fn known_s(&self) -> Option<f64> {
         let known = self.0.iter().take_while(|knot| knot.half_width.is_finite());
         let last_s = known.last()?.after_s;
         (last_s > 0.0).then_some(last_s)
     }
 
-    /// When it first is as great as `level`, or as small if it is greater at the look: what is expected, and the bounds of what it
-    /// may be. None when it says nothing at all, and for a level that is no finite number.
+    /// The first times at which the projection is as great as `level`, or as small if it starts
+    /// above it: for the expected value and for both edges of its interval. `None` if the
+    /// projection is empty, and for a level that is not finite.
     ///
-    /// It goes no further than its last knot. A bound that is not known at a knot is not known up to the next one at which it is.
-    /// What stays at the level to the end cannot be beyond it, as a disk is no fuller than full: there its bounds go on as straight
-    /// as they went up to the knot before, since from then on nothing is said of how they would. Not so where the error at that end
-    /// is not known, which was compared with nothing.
+    /// The search ends at the last knot. An edge that is unknown at a knot is unknown up to the
+    /// next knot at which it is known.
+    ///
+    /// A projection that stays at the level to its end is at a limit, as a disk is no fuller than
+    /// full: its values cannot go beyond the level, so nothing there shows how the edges go on. The
+    /// edges are therefore continued in a straight line from the last knot before the level. This
+    /// is not done if the error at that end is unknown, since it was compared with nothing.
     pub fn reaches(&self, level: f64) -> Option<Reach> {
         let first = self.0.first()?;
         if !level.is_finite() {
@@ -171,7 +185,7 @@ impl Projection {
         let early_s = early_s.or_else(|| beyond(1.0).filter(|_| known == free.len()));
         let late_s = crossing(free, -1.0).or_else(|| beyond(-1.0));
         let horizon_s = self.horizon_s()?;
-        // In their order, however the three were rounded.
+        // The three times are put in order, however they were rounded.
         Some(Reach {
             expected_s,
             early_s: early_s.map(|early| expected_s.map_or(early, |expected| early.min(expected))),
@@ -182,13 +196,14 @@ impl Projection {
     }
 }
 
-/// The sample that the value of a stream of projections says is at `at_ns`: of quality predicted, its error the half width.
-/// `looked_ns` is when it was said last. None for what is no projection, and beyond it.
+/// The sample that a projection predicts for `at_ns`: its quality is predicted, its error the half
+/// width. `said` is the value of a forecast stream, `looked_ns` the time when that was last
+/// published. `None` if `said` is not a projection, and beyond its end.
 pub fn predicted_sample(said: &Value, looked_ns: i64, at_ns: i64) -> Option<Sample> {
     let Value::Floats(floats) = said else {
         return None;
     };
-    // A look of the future, after the clock was set back, is as good as now.
+    // A look in the future, after the clock was set back, counts as a look now.
     let after_ns = at_ns.saturating_sub(looked_ns).max(0);
     let knot = line_at(whole(floats)?, Knot::of, after_ns as f64 / NS_PER_S as f64)?;
     Some(Sample {
@@ -199,7 +214,7 @@ pub fn predicted_sample(said: &Value, looked_ns: i64, at_ns: i64) -> Option<Samp
     })
 }
 
-/// Among things that are sorted by name and labels those that have the projections of a stream.
+/// Returns the projections of the stream `of` among things that are sorted by name and labels.
 pub fn projections_among<'a, T>(
     sorted: &'a [T],
     descriptor: impl Fn(&T) -> &Descriptor,
@@ -216,7 +231,7 @@ pub fn projections_among<'a, T>(
     &rest[..rest.partition_point(|thing| order(thing).is_le())]
 }
 
-/// The knots of an array, if all of it is knots whose times ascend.
+/// The knots of an array, if all of it is valid knots whose times ascend.
 fn whole(floats: &[f64]) -> Option<&[[f64; PARTS]]> {
     let (knots, rest) = floats.as_chunks::<PARTS>();
     let is_sound = knots.iter().all(|knot| Knot::of(knot).is_sound());
@@ -224,7 +239,7 @@ fn whole(floats: &[f64]) -> Option<&[[f64; PARTS]]> {
     (is_whole && is_sound && knots.is_sorted_by(|a, b| a[0] < b[0])).then_some(knots)
 }
 
-/// What the lines between knots are at a time.
+/// The value at a time, on the lines between knots.
 fn line_at<K>(knots: &[K], of: impl Fn(&K) -> Knot, after_s: f64) -> Option<Knot> {
     let at = knots.partition_point(|knot| of(knot).after_s < after_s);
     let next = of(knots.get(at)?);
@@ -233,7 +248,8 @@ fn line_at<K>(knots: &[K], of: impl Fn(&K) -> Knot, after_s: f64) -> Option<Knot
     }
     let before = of(knots.get(at.checked_sub(1)?)?);
     let share = (after_s - before.after_s) / (next.after_s - before.after_s);
-    // What stays as it is does so to the last bit; the difference of two finite numbers may be none.
+    // A constant value stays constant to the last bit; the difference of two finite numbers may
+    // overflow.
     let mix = |a: f64, b: f64| match b - a {
         way if way.is_finite() => a + way * share,
         _ => a * (1.0 - share) + b * share,
@@ -249,7 +265,8 @@ fn line_at<K>(knots: &[K], of: impl Fn(&K) -> Knot, after_s: f64) -> Option<Knot
     })
 }
 
-/// Where lines between points of time and value first are at `level` or, seen the way it lies (1 up, -1 down), beyond it.
+/// Time at which lines between points (time, value) first reach `level` or lie beyond it, in the
+/// direction `way` (1 up, -1 down).
 fn crossing(points: impl Iterator<Item = (f64, f64)>, level: f64, way: f64) -> Option<f64> {
     let mut before: Option<(f64, f64)> = None;
     for (after_s, there) in points {
@@ -257,7 +274,7 @@ fn crossing(points: impl Iterator<Item = (f64, f64)>, level: f64, way: f64) -> O
             let Some((from_s, from)) = before else {
                 return Some(after_s);
             };
-            // Of halves, whose differences are finite.
+            // Computed with halves, whose differences are finite.
             let share = (level / 2.0 - from / 2.0) / (there / 2.0 - from / 2.0);
             let share = if share.is_finite() {
                 share.clamp(0.0, 1.0)
@@ -271,7 +288,8 @@ fn crossing(points: impl Iterator<Item = (f64, f64)>, level: f64, way: f64) -> O
     None
 }
 
-/// Where the line from the first knot to the last free one, or to `end` if that is the first itself, is at `level` if it goes on.
+/// Time at which a straight line reaches `level` if it is continued: the line from the first knot
+/// to the last free one, or to `end` if there is only one free knot.
 fn straight_on(free: &[Knot], end: &Knot, level: f64, half_widths: f64) -> Option<f64> {
     let first = free.first()?;
     let to = if free.len() > 1 { free.last()? } else { end };
@@ -341,7 +359,7 @@ mod tests {
         }
     }
 
-    /// Early, expected and late, to the microsecond.
+    /// Returns the early, expected and late times, rounded to the microsecond.
     fn reached(projection: &Projection, level: f64) -> Option<[Option<f64>; 3]> {
         let reach = projection.reaches(level)?;
         let all = [reach.early_s, reach.expected_s, reach.late_s];
@@ -378,7 +396,7 @@ mod tests {
 
     #[test]
     fn what_stays_at_the_level_was_there_before() {
-        // 10 a second are used up, give or take 1: at 8 s nothing is left of 60.
+        // Decreases by 10 per second, give or take 1: at 8 s nothing is left of 60.
         let disk = [
             knot(0.0, 60.0, 0.0),
             knot(4.0, 20.0, 4.0),
@@ -392,7 +410,7 @@ mod tests {
         assert_eq!(reached(&Projection::new(disk), 0.0), Some(expect));
         let used = disk.map(|k| knot(k.after_s, 60.0 - k.value, k.half_width));
         assert_eq!(reached(&Projection::new(used), 60.0), Some(expect));
-        // Not later than is said, and sooner than that it is not said.
+        // The late time is never beyond the last knot, and without the end knot it is unknown.
         let found = reached(&Projection::new(disk.into_iter().take(3)), 0.0);
         assert_eq!(found, Some([expect[0], expect[1], None]));
         let slower = [
@@ -404,7 +422,7 @@ mod tests {
             reached(&Projection::new(slower), 0.0),
             Some([Some(8.0), Some(8.0), None])
         );
-        // Of one knot before there is but the line to the end.
+        // If there is only one knot before the end, the line goes to the end.
         let short = [
             knot(0.0, 60.0, 0.0),
             knot(8.0, 0.0, 20.0),
@@ -417,7 +435,7 @@ mod tests {
         let unknown = [knot(0.0, 60.0, 0.0), knot(8.0, 0.0, f64::INFINITY)];
         let found = reached(&Projection::new(unknown), 0.0);
         assert_eq!(found, Some([None, Some(8.0), None]));
-        // The error before says nothing of one that is not known.
+        // A known error does not replace an unknown one after it.
         let straight = [unknown[0], knot(1.0, 54.0, 0.5), unknown[1]];
         let found = reached(&Projection::new(straight), 0.0);
         assert_eq!(found, Some([None, Some(8.0), None]));
@@ -434,7 +452,7 @@ mod tests {
             knot(3.0, 9.0, 1.0),
         ]);
         for (level, expect) in [
-            // Nothing is said before the first knot, and at once it may be 1.
+            // Nothing is predicted before the first knot, and the edge may be at 1 at once.
             (1.0, [Some(1.0), Some(2.0), Some(3.0)]),
             (5.0, [None, Some(2.5), Some(3.0)]),
             (9.0, [None, Some(3.0), None]),
@@ -446,10 +464,10 @@ mod tests {
         }
         assert_eq!(reached(&Projection::default(), 1.0), None);
         assert_eq!(Projection::default().horizon_s(), None);
-        // Knots that go back in time are none.
+        // Knots that go back in time are left out.
         let back = Projection::new([knot(2.0, 0.0, 0.0), knot(1.0, 5.0, 0.0)]);
         assert_eq!(reached(&back, 5.0), Some([None; 3]));
-        // The largest numbers that there are.
+        // The largest finite numbers.
         let far = Projection::new([knot(0.0, f64::MIN, 0.0), knot(1.0, f64::MAX, f64::MAX)]);
         assert_eq!(reached(&far, 0.0), Some([Some(0.5), Some(0.5), Some(1.0)]));
     }

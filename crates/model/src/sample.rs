@@ -1,10 +1,10 @@
-//! A sample: what was known of one stream at one instant, and how well.
+//! A sample: the known value of one stream at one instant, with its quality and error.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest text of a stream that declares no longer ones, in bytes of UTF-8; a longer one is cut at a
-/// character boundary.
+/// The longest text of a stream that does not declare a greater maximum, in bytes of UTF-8; a
+/// longer text is cut at a character boundary.
 pub const TEXT_BYTES_MAX: usize = 126;
 /// The longest text, JSON, bytes or array of any stream, in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -19,9 +19,9 @@ pub enum ValueType {
     Float = 2,
     /// True or false.
     Bool = 3,
-    /// UTF-8 of at most [`TEXT_BYTES_MAX`] bytes, or as many as its stream declares.
+    /// UTF-8 of at most [`TEXT_BYTES_MAX`] bytes, or of the maximum that its stream declares.
     Text = 4,
-    /// Bytes that nobody here reads.
+    /// Bytes without an interpretation here.
     Bytes = 6,
     /// A JSON document.
     Json = 7,
@@ -30,7 +30,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// The type with this number in the segment format, if there is one.
+    /// The type with this number in the segment format; `None` if there is none.
     pub fn from_u8(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Int,
@@ -44,12 +44,12 @@ impl ValueType {
         })
     }
 
-    /// Whether its values are single numbers: integers, floats and bools.
+    /// Whether values of this type are single numbers: integers, floats and bools.
     pub fn is_number(self) -> bool {
         matches!(self, Self::Int | Self::Float | Self::Bool)
     }
 
-    /// `int64`, `float64`, `bool`, `string`, `bytes`, `json` or `floats`.
+    /// The type as text: `int64`, `float64`, `bool`, `string`, `bytes`, `json` or `floats`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Int => "int64",
@@ -63,7 +63,7 @@ impl ValueType {
     }
 }
 
-/// One value.
+/// The value of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// 64-bit signed integer.
@@ -74,16 +74,16 @@ pub enum Value {
     Bool(bool),
     /// UTF-8 text.
     Text(Arc<str>),
-    /// Bytes that nobody here reads.
+    /// Bytes without an interpretation here.
     Bytes(Arc<[u8]>),
     /// A JSON document.
     Json(Arc<str>),
-    /// An array of numbers.
+    /// An array of 64-bit IEEE 754 numbers.
     Floats(Arc<[f64]>),
 }
 
 impl Value {
-    /// The type of this value.
+    /// The type of the value.
     pub fn value_type(&self) -> ValueType {
         match self {
             Self::Int(_) => ValueType::Int,
@@ -96,7 +96,7 @@ impl Value {
         }
     }
 
-    /// The value as a number: bools are 0 and 1; what is no single number is `None`.
+    /// The value as a number, with bools as 0 and 1; `None` if it is not a single number.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Int(v) => Some(*v as f64),
@@ -106,7 +106,7 @@ impl Value {
         }
     }
 
-    /// The text of a text or of JSON.
+    /// The text of a text or of JSON; `None` for all other values.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(v) | Self::Json(v) => Some(v),
@@ -114,7 +114,7 @@ impl Value {
         }
     }
 
-    /// Bytes that the value takes beside its sample: 0 for numbers.
+    /// Bytes that the value takes outside its sample: 0 for numbers.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Int(_) | Self::Float(_) | Self::Bool(_) => 0,
@@ -124,13 +124,13 @@ impl Value {
         }
     }
 
-    /// Text cut to [`TEXT_BYTES_MAX`] bytes at a character boundary.
+    /// Returns a text that is cut to [`TEXT_BYTES_MAX`] bytes at a character boundary.
     pub fn text(text: &str) -> Self {
         Self::Text(Arc::from(text_start(text, TEXT_BYTES_MAX)))
     }
 }
 
-/// The longest start of `text` of at most `bytes_max` bytes and whole characters.
+/// Returns the longest start of `text` that has whole characters and at most `bytes_max` bytes.
 pub fn text_start(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
@@ -139,7 +139,7 @@ pub fn text_start(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// Bytes as hexadecimal digits, two for each.
+/// Formats bytes as hexadecimal digits, two for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |at: u8| char::from(DIGITS[usize::from(at)]);
@@ -149,7 +149,7 @@ pub fn hex(bytes: &[u8]) -> String {
     digits.collect()
 }
 
-/// Bytes as base64 (RFC 4648, section 4), padded: how JSON has them.
+/// Formats bytes as padded base64 (RFC 4648, section 4), the form that they have in JSON.
 pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -168,8 +168,8 @@ pub fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// An array of numbers as JSON: `[1.0,2.5,null]`. All digits that tell the numbers apart; `null` for what JSON
-/// cannot say (NaN and the infinities).
+/// Formats an array of numbers as JSON: `[1.0,2.5,null]`. Numbers have all digits that distinguish
+/// them; `null` stands for NaN and the infinities, which JSON does not have.
 pub fn floats_json(floats: &[f64]) -> String {
     use fmt::Write as _;
     let mut text = String::with_capacity(2 + 8 * floats.len());
@@ -188,7 +188,7 @@ pub fn floats_json(floats: &[f64]) -> String {
     text
 }
 
-/// Bytes as hexadecimal digits, arrays as JSON.
+/// Formats bytes as hexadecimal digits, arrays as JSON.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -220,7 +220,7 @@ impl From<bool> for Value {
     }
 }
 
-/// How a sample came to be (Apollo's measured/predicted flag, apollo.md 3.1, made finer).
+/// The origin of a sample (Apollo's measured/predicted flag, apollo.md 3.1, made finer).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Quality {
@@ -229,17 +229,17 @@ pub enum Quality {
     Measured = 0,
     /// Computed from other samples.
     Derived = 1,
-    /// Forecast.
+    /// Predicted by a forecast.
     Predicted = 2,
     /// Filled in or corrected after the fact.
     Reconciled = 3,
-    /// The last look at a value that was found before: nobody looked from then until the next sample, or the stream
-    /// has ended. The value held up to this time, and is not known after it.
+    /// The last look at a value that was found earlier: nobody looked from then until the next
+    /// sample, or the stream has ended. The value held up to this time and is unknown after it.
     Ended = 4,
 }
 
 impl Quality {
-    /// The quality with this number in the segment format, if there is one.
+    /// The quality with this number in the segment format; `None` if there is none.
     pub fn from_u8(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::Measured,
@@ -251,7 +251,7 @@ impl Quality {
         })
     }
 
-    /// `measured`, `derived`, `predicted`, `reconciled` or `ended`.
+    /// The quality as text: `measured`, `derived`, `predicted`, `reconciled` or `ended`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -263,21 +263,22 @@ impl Quality {
     }
 }
 
-/// What was known of one stream at one instant.
+/// The known value of one stream at one instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Nanoseconds since the epoch.
     pub ts: i64,
-    /// The value.
+    /// The value, of the stream's type.
     pub value: Value,
-    /// How it came to be.
+    /// The origin of the sample.
     pub quality: Quality,
-    /// Half width of the interval that holds the true value; 0 for a measurement.
+    /// Half width of the interval that holds the true value, in the stream's unit; 0 for a
+    /// measurement.
     pub error: f32,
 }
 
 impl Sample {
-    /// A measurement: no error.
+    /// Creates a measurement: its error is 0.
     pub fn measured(ts: i64, value: impl Into<Value>) -> Self {
         Self {
             ts,
@@ -287,7 +288,7 @@ impl Sample {
         }
     }
 
-    /// A value computed from measurements, exact as they are.
+    /// Creates a value computed from measurements, as exact as they are.
     pub fn derived(ts: i64, value: impl Into<Value>) -> Self {
         Self {
             ts,

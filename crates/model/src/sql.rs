@@ -1,4 +1,4 @@
-//! The seam through which `server` and `rule` reach SQL without importing `query`.
+//! The seam through which `server` and `rule` use SQL without importing `query`.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::{ClientNumber, UNKNOWN};
 
-/// What a query may use before it is stopped.
+/// Limits of one query; a query that reaches one is stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct SqlLimits {
     /// Most rows in the answer; one more is an error, never a silent cut.
@@ -31,7 +31,7 @@ impl Default for SqlLimits {
     }
 }
 
-/// How the answer is encoded.
+/// Encoding of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultFormat {
     /// A JSON list of row objects.
@@ -42,85 +42,87 @@ pub enum ResultFormat {
     Arrow,
 }
 
-/// How JSON has integers beyond 2^53: whoever reads its numbers as floats, such as JavaScript and jq, rounds them.
+/// JSON form of integers beyond 2^53: programs that read JSON numbers as floats, such as JavaScript
+/// and jq, round them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BigIntegers {
-    /// As numbers, like all others.
+    /// Numbers, like all other integers.
     #[default]
     Number,
-    /// As texts of all their digits.
+    /// Texts of all their digits.
     Text,
 }
 
-/// One question.
+/// A query with its limits.
 #[derive(Clone, Debug)]
 pub struct SqlRequest {
-    /// The text: one statement.
+    /// The SQL text: one statement.
     pub sql: String,
     /// Encoding of the answer.
     pub format: ResultFormat,
-    /// How JSON has integers beyond 2^53.
+    /// JSON form of integers beyond 2^53.
     pub big_integers: BigIntegers,
-    /// Bounds.
+    /// Limits of rows, bytes, time and memory.
     pub limits: SqlLimits,
-    /// Set by the asker who has gone away: the query stops soon after.
+    /// Set when the asker has gone away: the query stops soon after.
     pub cancel: Arc<AtomicBool>,
 }
 
-/// The encoded answer, whole.
+/// A complete encoded answer.
 #[derive(Debug)]
 pub struct SqlReply {
-    /// The bytes, in the format that was asked for.
+    /// The bytes, in the requested format.
     pub body: Vec<u8>,
-    /// How many rows they hold.
+    /// Number of rows in the answer.
     pub rows: usize,
 }
 
-/// Takes an answer piece by piece while it is made, so that no more of it is held than its reader
-/// is behind.
+/// A receiver of an answer, piece by piece while it is made, so that no more of it is held than the
+/// reader lags behind.
 pub trait SqlSink: Send {
-    /// Takes the next bytes. It may wait for room; a fault ends the statement.
+    /// Takes the next bytes. It may wait for room; an error ends the statement.
     fn put(&mut self, piece: Vec<u8>) -> Result<(), SqlFault>;
 
-    /// Says that so many bytes are held in the making, beside the pieces; a fault ends the
+    /// Accounts for `bytes` bytes that are held in the making, beside the pieces; an error ends the
     /// statement.
     fn hold(&mut self, bytes: usize) -> Result<(), SqlFault>;
 
-    /// Says that the last piece was put. A sink that is dropped without it holds no whole answer.
+    /// Marks that the last piece was put. If a sink is dropped without it, the answer is
+    /// incomplete.
     fn end(self: Box<Self>) -> Result<(), SqlFault>;
 }
 
-/// Whose fault it was.
+/// The kind of an SQL fault, or the party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqlFaultKind {
     /// The statement is wrong: syntax, unknown table or column.
     Statement,
-    /// The statement does what guests may not: write, attach, pragma.
+    /// The statement does what guests may not do: write, attach, pragma.
     Refused,
     /// A limit was reached.
     Limit,
     /// The asker went away.
     Cancelled,
-    /// Too many questions at once.
+    /// Too many queries at once.
     Busy,
-    /// Our side failed.
+    /// An internal error of barograph.
     Internal,
 }
 
-/// Why there is no answer; the text says what to do about it.
+/// The reason why there is no answer; its text says what to do about it.
 #[derive(Clone, Debug, Error)]
 #[error("{message}")]
 pub struct SqlFault {
-    /// Whose fault.
+    /// The kind of the fault.
     pub kind: SqlFaultKind,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
-/// Answers SQL. Blocking: call it from a thread that may wait.
+/// An engine that answers SQL. Blocking: call it from a thread that may wait.
 pub trait SqlEngine: Send + Sync {
-    /// Runs one read-only statement within its limits and puts the answer into the sink; how many
-    /// rows it has. Clients, by their numbers, share fairly.
+    /// Runs one read-only statement within its limits and puts the answer into the sink; returns
+    /// the number of rows. Clients share the engine fairly, by their numbers.
     fn query_into(
         &self,
         client: ClientNumber,
@@ -128,7 +130,7 @@ pub trait SqlEngine: Send + Sync {
         sink: Box<dyn SqlSink>,
     ) -> Result<usize, SqlFault>;
 
-    /// Runs one read-only statement within its limits, for an asker who takes the answer whole.
+    /// Runs one read-only statement within its limits and returns the complete answer.
     fn query(&self, request: &SqlRequest) -> Result<SqlReply, SqlFault> {
         let whole = Arc::new(Mutex::new(Vec::new()));
         let rows = self.query_into(UNKNOWN, request, Box::new(Whole(Arc::clone(&whole))))?;
@@ -137,7 +139,7 @@ pub trait SqlEngine: Send + Sync {
     }
 }
 
-/// Keeps all pieces.
+/// A sink that keeps all pieces.
 struct Whole(Arc<Mutex<Vec<u8>>>);
 
 impl SqlSink for Whole {

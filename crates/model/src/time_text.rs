@@ -1,6 +1,7 @@
 //! Times and durations as people write them: `10s`, `-1h`, `2026-11-20T08:00:00Z`, or nanoseconds.
 //!
-//! It stands alone because HTTP, Python and the command line must read them the same way.
+//! They are a module of their own because HTTP, Python and the command line must read them in the
+//! same way.
 
 use crate::{ModelError, NS_PER_S};
 
@@ -16,15 +17,15 @@ const UNITS: &[(&str, i64)] = &[
     ("d", DAY_S * NS_PER_S),
 ];
 const DAY_S: i64 = 86_400;
-/// Longest text that is looked at, in bytes.
+/// Longest text that is parsed, in bytes.
 const TEXT_BYTES_MAX: usize = 64;
 
-/// Reads a length of time: nanoseconds, or a number with a unit (`10s`, `1min`, `1h`, `7d`).
+/// Parses a duration: nanoseconds, or a number with a unit (`10s`, `1min`, `1h`, `7d`).
 pub fn duration_ns(text: &str) -> Result<i64, ModelError> {
     read_duration(text).ok_or_else(|| ModelError::Duration { text: shown(text) })
 }
 
-/// Reads an instant, as ns since the epoch: nanoseconds, RFC 3339 (`2026-11-20T08:00:00Z`, also
+/// Parses an instant, as ns since the epoch: nanoseconds, RFC 3339 (`2026-11-20T08:00:00Z`, also
 /// with an offset or a fraction), relative to `now_ns` (`-1h`), or `now`.
 pub fn instant_ns(text: &str, now_ns: i64) -> Result<i64, ModelError> {
     let fault = || ModelError::Instant { text: shown(text) };
@@ -56,7 +57,7 @@ fn read_duration(text: &str) -> Option<i64> {
     number.checked_mul(*length_ns)
 }
 
-/// `2026-11-20T08:00:00[.123456789](Z|+01:00)`; a blank may stand for the T.
+/// Parses `2026-11-20T08:00:00[.123456789](Z|+01:00)`; a blank may replace the T.
 fn read_rfc3339(text: &[u8]) -> Option<i64> {
     if text.len() > TEXT_BYTES_MAX {
         return None;
@@ -78,7 +79,7 @@ fn read_rfc3339(text: &[u8]) -> Option<i64> {
         number(&head[17..])?,
     );
     let day_ok = (1..=12).contains(&month) && (1..=days_of(year, month)).contains(&day);
-    // 60 is a leap second: it is the first of the next minute.
+    // 60 is a leap second: it counts as the first second of the next minute.
     if !day_ok || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -88,7 +89,7 @@ fn read_rfc3339(text: &[u8]) -> Option<i64> {
     seconds.checked_mul(NS_PER_S)?.checked_add(fraction_ns)
 }
 
-/// The nanoseconds of `.123`, and what follows; digits beyond the ninth are cut.
+/// Parses `.123` as nanoseconds, and returns the rest; digits beyond the ninth are cut.
 fn read_fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     let [b'.', rest @ ..] = text else {
         return Some((0, text));
@@ -105,7 +106,7 @@ fn read_fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     Some((ns, &rest[digits..]))
 }
 
-/// Seconds east of UTC.
+/// Parses an offset, in seconds east of UTC.
 fn read_zone(text: &[u8]) -> Option<i64> {
     match text {
         b"Z" | b"z" => Some(0),
@@ -119,7 +120,7 @@ fn read_zone(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// A few digits as a number.
+/// Parses a few digits as a number.
 fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |sum, b| {
         b.is_ascii_digit().then(|| sum * 10 + i64::from(b - b'0'))
@@ -135,8 +136,8 @@ fn days_of(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01 in the Gregorian calendar. Years begin in March here, so that the leap day is
-/// the last of its year.
+/// Days from 1970-01-01 in the Gregorian calendar. The year begins in March here, so that the leap
+/// day is its last day.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let months = (month + 9) % 12;
@@ -144,7 +145,7 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (months * 153 + 2) / 5 + day - 1 - DAYS_TO_EPOCH
 }
 
-/// From the first of March of the year 0 to the epoch.
+/// Days from March 1 of the year 0 to the epoch.
 const DAYS_TO_EPOCH: i64 = 719_468;
 
 #[cfg(test)]
@@ -239,7 +240,8 @@ mod tests {
 
         #[test]
         fn days_follow_each_other(day in -700_000_i64..2_900_000) {
-            // The calendar is counted forward from the day before, by its own rule of month lengths.
+            // The calendar is counted forward from the day before, by its own rule of month
+            // lengths.
             let (mut year, mut month, mut rest) = (0, 3, day + DAYS_TO_EPOCH);
             let of_400_years = 146_097;
             year += 400 * rest.div_euclid(of_400_years);

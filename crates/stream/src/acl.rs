@@ -1,4 +1,4 @@
-//! Access-control lists of files and directories, in the form in which the kernel takes them
+//! Access-control lists of files and directories, in the kernel's binary form
 //! (`include/uapi/linux/posix_acl_xattr.h`): the owner, one more user or group, and nobody else.
 
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{XattrFlags, fsetxattr, setxattr};
 use rustix::io::Errno;
 
-/// Who is let in beside the owner.
+/// The user or group that has access beside the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grantee {
     /// One user.
@@ -17,12 +17,13 @@ pub enum Grantee {
     Group(u32),
 }
 
-/// A list: rights are those of a mode, 4 to read, 2 to write, 1 to execute or enter.
+/// An access-control list. Rights are those of a mode: 4 to read, 2 to write, 1 to execute or
+/// enter.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessList {
     /// Rights of the owner.
     pub owner: u16,
-    /// Who else.
+    /// The other user or group.
     pub grantee: Grantee,
     /// Rights of the grantee.
     pub rights: u16,
@@ -39,7 +40,7 @@ const OTHER: u16 = 0x20;
 const NO_ID: u32 = u32::MAX;
 
 impl AccessList {
-    /// Gives a path this list. False where the file system has no lists.
+    /// Sets this list on a path. Returns false if the file system has no lists.
     pub fn set(&self, path: &Path) -> io::Result<bool> {
         outcome(setxattr(
             path,
@@ -49,7 +50,7 @@ impl AccessList {
         ))
     }
 
-    /// Gives an open file this list. False where the file system has no lists.
+    /// Sets this list on an open file. Returns false if the file system has no lists.
     pub fn set_on(&self, file: impl AsFd) -> io::Result<bool> {
         outcome(fsetxattr(
             file,
@@ -71,7 +72,7 @@ impl AccessList {
             (MASK, self.rights, NO_ID),
             (OTHER, 0, NO_ID),
         ];
-        // The kernel wants them in the order of their tags.
+        // The kernel requires the entries in the order of their tags.
         entries.sort_by_key(|entry| entry.0);
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for (tag, rights, id) in entries {

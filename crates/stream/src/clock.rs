@@ -1,5 +1,5 @@
-//! The system's clock behind `model::Clock`; it lives here because this crate and the agent are
-//! the only ones that may ask the system for the time.
+//! The system's clock as a `model::Clock`; it is here because only this crate and the agent may ask
+//! the system for the time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ pub struct SystemClock {
     reason = "this is the clock that all others are handed"
 )]
 impl SystemClock {
-    /// A clock whose monotonic time starts now.
+    /// Creates a clock whose monotonic time starts now.
     pub fn new() -> Self {
         Self {
             start: Instant::now(),

@@ -1,35 +1,37 @@
-//! Rings of ended streams whose memory goes back to the system, once no reader is in the middle of one.
+//! Rings of ended streams whose memory is given back to the system once no reader can be copying
+//! it.
 //!
-//! It stands alone because it is bookkeeping of places, without memory: whoever reads a ring sees by its generation
-//! that it has ended, but one that has begun to copy goes on for a moment. Where the file system is full, a page that
-//! was taken from under him could not be made anew, and he would end by a signal.
+//! This is a module of its own because it is bookkeeping of places, without memory. A reader sees
+//! by the generation of a ring that its stream has ended, but a copy that has begun goes on for a
+//! moment. If the file system is full, a page that was taken away under the reader could not be
+//! allocated again, and a signal would end the reader.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Places in the ring area.
+/// The places of ended rings in the ring area.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// Since the last call of [`Self::take`], by where they begin.
+    /// Places since the last call of [`Self::take`]: start and end of each.
     young: BTreeMap<usize, usize>,
-    /// Since the one before.
+    /// Places since the call before that one.
     old: BTreeMap<usize, usize>,
 }
 
 impl Ended {
-    /// A stream has ended.
+    /// Adds the ring of a stream that has ended.
     pub fn add(&mut self, at: usize, bytes: usize) {
         self.young.insert(at, at + bytes);
     }
 
-    /// A place is in use again.
+    /// Removes a place that is in use again.
     pub fn keep(&mut self, used: Range<usize>) {
         cut(&mut self.young, &used);
         cut(&mut self.old, &used);
     }
 
-    /// The whole pages of rings that ended before the last call. A page is shared by rings: it goes with the last
-    /// of them, so that all of it has to be `free_around` the place.
+    /// Returns the whole pages of rings that ended before the last call. Rings may share a page: it
+    /// goes with the last of them, so `free_around` a place must cover the whole page.
     pub fn take(
         &mut self,
         page: usize,
@@ -58,7 +60,7 @@ impl Ended {
     }
 }
 
-/// Takes a place out of others, which do not overlap each other.
+/// Removes a place from others, which do not overlap each other.
 fn cut(places: &mut BTreeMap<usize, usize>, used: &Range<usize>) {
     while let Some((&from, &to)) = places.range(..used.end).next_back() {
         if to <= used.start {
@@ -80,7 +82,7 @@ mod tests {
 
     const PAGE: usize = 10;
 
-    /// Of an area of which all is free but these.
+    /// Takes from an area of which all but `used` is free.
     fn taken(ended: &mut Ended, used: Range<usize>) -> Vec<(usize, usize)> {
         let taken = ended.take(PAGE, |place| match place.start < used.start {
             true => 0..used.start,

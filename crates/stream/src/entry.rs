@@ -1,6 +1,6 @@
 //! The directory of a segment: its descriptors, parsed and checked.
 //!
-//! Everything here was written by another process: a descriptor that breaks a rule of the format is
+//! Another process wrote all of this data: a descriptor that breaks a rule of the format counts as
 //! an absent stream.
 
 use barograph_model::{
@@ -13,7 +13,7 @@ use crate::reader::Incarnation;
 /// The streams of a segment at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
-    /// Compare with [`SegmentReader::directory_version`].
+    /// Version of the directory; compare with [`SegmentReader::directory_version`].
     pub version: u64,
     /// The streams, in slot order.
     pub entries: Vec<Entry>,
@@ -22,40 +22,41 @@ pub struct Directory {
 /// One stream in a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its slot.
+    /// Index of the stream's slot.
     pub slot: usize,
-    /// The slot's generation.
+    /// Generation of the slot.
     pub generation: u16,
-    /// What it is.
+    /// Descriptor of the stream.
     pub descriptor: Descriptor,
-    /// Its identity, as written.
+    /// Identity of the series, as stored.
     pub series: SeriesId,
-    /// Samples that its ring holds.
+    /// Samples that the ring holds.
     pub depth: u32,
-    /// The longest text, JSON, bytes or array that it holds, in bytes; 0: its values are numbers.
+    /// The longest text, JSON, bytes or array of the stream, in bytes; 0 if its values are numbers.
     pub value_bytes_max: u32,
-    /// When it was registered.
+    /// Time of registration, ns since the epoch.
     pub created_ns: i64,
-    /// The segment it was found in: it means nothing in another.
+    /// The segment in which the entry was found: it has no meaning in another one.
     pub(crate) incarnation: Incarnation,
     pub(crate) ring_at: usize,
     pub(crate) text_at: usize,
     pub(crate) slots: ValueSlots,
 }
 
-/// Where values lie that do not fit a cell.
+/// The place of values that do not fit into a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueSlots {
-    /// They all fit.
+    /// All values fit into a cell.
     None,
     /// Texts of at most [`TEXT_BYTES_MAX`] bytes, their length in the meta word.
     Short,
-    /// Values of at most so many bytes, their length in the value word.
+    /// Values of at most this many bytes, their length in the value word.
     Long(u32),
 }
 
 impl ValueSlots {
-    /// Those of a stream of this type whose values have at most `bytes_max` bytes (`None`: as is usual).
+    /// The slots of a stream of this type whose values have at most `bytes_max` bytes (`None`: the
+    /// default).
     pub fn of(value_type: ValueType, bytes_max: Option<u32>) -> Self {
         let most = VALUE_BYTES_MAX as u32;
         match (value_type, bytes_max) {
@@ -91,7 +92,7 @@ impl ValueSlots {
         }
     }
 
-    /// What a descriptor says: its type and the size of its slots.
+    /// The fields of a descriptor: the type code and the size of the slots.
     pub fn encode(self, value_type: ValueType) -> (u8, u32) {
         match (self, value_type) {
             (Self::Long(bytes), ValueType::Text) => (layout::LONG_STRING, bytes),
@@ -100,7 +101,7 @@ impl ValueSlots {
         }
     }
 
-    /// What a descriptor that says this means, if it keeps to the format.
+    /// Reads the fields of a descriptor; `None` if they break a rule of the format.
     fn decode(code: u8, slot_bytes: u32, depth: u32) -> Option<(ValueType, Self)> {
         let value_type = match code {
             layout::LONG_STRING => ValueType::Text,
@@ -121,8 +122,9 @@ impl ValueSlots {
     }
 }
 
-/// The longest value, in bytes, of a stream of this type for which an application declares `bytes_max` (0: nothing):
-/// what [`Segment::register_sized`](crate::Segment::register_sized) makes of it. Numbers: 0.
+/// The longest value, in bytes, of a stream of this type for which an application declares
+/// `bytes_max` (0: nothing), as [`Segment::register_sized`](crate::Segment::register_sized) sizes
+/// it. 0 for numbers.
 pub fn value_bytes_max(value_type: ValueType, bytes_max: u32) -> u32 {
     let declared = match bytes_max {
         0 => layout::VALUE_BYTES_DEFAULT,
@@ -131,19 +133,20 @@ pub fn value_bytes_max(value_type: ValueType, bytes_max: u32) -> u32 {
     ValueSlots::of(value_type, Some(declared)).value_bytes_max()
 }
 
-/// What an entry is checked against.
+/// Bounds against which an entry is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Where rings may begin.
+    /// Offset at which rings begin.
     pub rings_at: usize,
-    /// Where the segment ends.
+    /// Offset at which the segment ends.
     pub segment_bytes: usize,
-    /// Whose descriptor it is.
+    /// The segment of the descriptor.
     pub incarnation: Incarnation,
 }
 
 impl Entry {
-    /// The stream that a live descriptor describes, if it keeps to the format.
+    /// Parses the descriptor of a live stream; `None` if it is not live or breaks a rule of the
+    /// format.
     pub(crate) fn parse(
         slot: usize,
         bytes: &[u8; DESCRIPTOR_BYTES],

@@ -1,8 +1,8 @@
-//! The environment, as far as code that runs in other people's programs may believe it.
+//! Environment variables, as far as code in other people's programs may trust them.
 //!
-//! It stands alone because a program that is started with more rights than its caller has (set-user-id,
-//! set-group-id, file capabilities) has its environment from that caller, who would decide by it which
-//! files the program maps and where it writes.
+//! This is a module of its own because a program that has more rights than its caller (set-user-id,
+//! set-group-id, file capabilities) gets its environment from that caller, who could thereby choose
+//! which files the program maps and where it writes.
 #![expect(
     unsafe_code,
     reason = "the auxiliary vector is asked through the C library, which every program has"
@@ -10,16 +10,17 @@
 
 use std::ffi::{OsStr, OsString, c_ulong};
 
-/// Whether the kernel started this program with more rights than its caller has (`getauxval(3)`).
+/// Key of the flag by which the kernel marks a program that has more rights than its caller
+/// (`getauxval(3)`).
 const AT_SECURE: c_ulong = 23;
 
-// SAFETY: `getauxval` takes any number, reads what the kernel left for this process at its start, and
-// changes nothing but `errno`.
+// SAFETY: `getauxval` takes any number, reads what the kernel stored for this process at its start,
+// and changes nothing but `errno`.
 unsafe extern "C" {
     safe fn getauxval(kind: c_ulong) -> c_ulong;
 }
 
-/// What the environment says under this name; nothing in a program that has more rights than its caller.
+/// The value of an environment variable; `None` in a program that has more rights than its caller.
 pub fn environment(name: impl AsRef<OsStr>) -> Option<OsString> {
     (getauxval(AT_SECURE) == 0)
         .then(|| std::env::var_os(name))

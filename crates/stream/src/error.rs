@@ -1,4 +1,4 @@
-//! What can go wrong with a segment or a run directory.
+//! The error of this crate: failures of segments and run directories.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ pub enum StreamError {
     /// The system refused an operation on a file.
     #[error("cannot {what} {}: {source}{}", path.display(), advice(source))]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file that this process may not make so large.
+    /// The size limit for files of this process is too low.
     #[error(
         "cannot make a file in {}: it needs {needed} bytes, and files of this process may have {max} (raise ulimit -f)",
         path.display()
@@ -26,12 +26,12 @@ pub enum StreamError {
     FileSize {
         /// The directory.
         path: PathBuf,
-        /// Bytes of the smallest file that would do.
+        /// Bytes of the smallest file that would suffice.
         needed: u64,
-        /// The limit.
+        /// The limit, in bytes.
         max: u64,
     },
-    /// A directory of another user, whose agent cannot be let in.
+    /// A directory of another user, whose agent cannot be granted access.
     #[error(
         "files in {} cannot be shown to user {owner} alone: its file system has no access-control lists (choose a \
          --run-dir in /dev/shm)", path.display()
@@ -39,18 +39,18 @@ pub enum StreamError {
     NoAccessLists {
         /// The directory.
         path: PathBuf,
-        /// Its owner.
+        /// The uid of its owner.
         owner: u32,
     },
-    /// Not a segment, or a damaged one.
+    /// A file that is not a segment, or a damaged one.
     #[error("{} is not a usable segment: {reason}", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What does not hold.
+        /// The check that failed.
         reason: String,
     },
-    /// A segment of another version.
+    /// A segment of another format version.
     #[error(
         "{} has segment format {major}.{minor}, this program reads {}.x: use the same barograph \
          for agent and readers", path.display(), crate::VERSION_MAJOR
@@ -63,7 +63,7 @@ pub enum StreamError {
         /// Its minor version.
         minor: u32,
     },
-    /// Another agent lives in this run directory.
+    /// Another agent serves this run directory.
     #[error(
         "another agent (pid {pid}) serves {}: stop it, or give this one another --run-dir",
         path.display()
@@ -71,20 +71,20 @@ pub enum StreamError {
     Occupied {
         /// The run directory.
         path: PathBuf,
-        /// Who holds it.
+        /// The process id of the agent that holds it.
         pid: String,
     },
-    /// The run directory belongs to someone else.
+    /// The run directory belongs to another user.
     #[error("{} belongs to user {owner}, not to {us}: choose another --run-dir", path.display())]
     Foreign {
         /// The run directory.
         path: PathBuf,
-        /// Its owner.
+        /// The uid of its owner.
         owner: u32,
-        /// Who asks.
+        /// The uid of this process.
         us: u32,
     },
-    /// What was found belongs to somebody who is not trusted.
+    /// A directory, file or socket belongs to a user who is not trusted.
     #[error(
         "{} belongs to user {owner}, not to {whose}, and is not read: name the run directory of an \
          agent that you trust (--run-dir, BAROGRAPH_RUN_DIR)", path.display()
@@ -92,12 +92,12 @@ pub enum StreamError {
     Untrusted {
         /// The directory, file or socket.
         path: PathBuf,
-        /// Its owner.
+        /// The uid of its owner.
         owner: u32,
-        /// Whose it should be.
+        /// The users who may own it.
         whose: &'static str,
     },
-    /// Others than its owner may write the run directory, or something in it.
+    /// Users other than its owner may write to the run directory, or to something in it.
     #[error(
         "{} may be written by others than its owner (mode {mode:o}): choose another --run-dir, or \
          take that right away with chmod go-w", path.display()
@@ -105,7 +105,7 @@ pub enum StreamError {
     Exposed {
         /// The directory or file.
         path: PathBuf,
-        /// Its mode.
+        /// Its mode bits.
         mode: u32,
     },
     /// No agent has ever served this run directory.
@@ -114,12 +114,12 @@ pub enum StreamError {
         /// The run directory.
         path: PathBuf,
     },
-    /// The segment holds as many streams as it can.
+    /// The segment holds as many streams as it may.
     #[error("{stream} is refused: the segment is full at {max} streams (raise streams.max)")]
     Full {
         /// The refused stream.
         stream: String,
-        /// The limit.
+        /// The limit, in streams.
         max: u32,
     },
     /// The rings of all streams together are as large as they may be.
@@ -130,12 +130,12 @@ pub enum StreamError {
     RingsFull {
         /// The refused stream.
         stream: String,
-        /// What its ring takes.
+        /// Bytes of its ring.
         bytes: usize,
-        /// The limit for all rings.
+        /// The limit for all rings, in bytes.
         max: usize,
     },
-    /// A stream of this name and these labels has a writer already.
+    /// A stream of this name and these labels already has a writer.
     #[error("{stream} already has a writer")]
     Duplicate {
         /// The stream.
@@ -149,12 +149,12 @@ pub enum StreamError {
         /// The refused depth.
         depth: u32,
     },
-    /// A call that no slot can hold.
+    /// A call that does not fit into a slot.
     #[error("the call {name:?} cannot be made: {reason}")]
     Call {
-        /// The call's name, cut.
+        /// The name of the call, cut.
         name: String,
-        /// What is too long or missing.
+        /// The part that is too long or missing.
         reason: String,
     },
     /// A value of another type than the stream was declared with.
@@ -174,13 +174,14 @@ pub enum StreamError {
         declared: &'static str,
         /// Bytes of the value.
         bytes: usize,
-        /// What the stream takes.
+        /// Most bytes of a value of this stream.
         bytes_max: usize,
     },
 }
 
 impl StreamError {
-    /// Whether it is of the moment: the system refused, and may not the next time. What a file holds is not.
+    /// Whether the error may pass: the system refused the operation, and may allow it the next
+    /// time. Errors in the content of a file do not pass.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Io { source, .. } => {

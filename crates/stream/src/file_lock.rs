@@ -1,24 +1,25 @@
 //! The lock by which one process at a time owns a directory.
 //!
-//! It stands alone because of how it ends. The kernel ties the lock (`flock`, flock(2)) to the open file, not to the
-//! descriptor: a child that was forked by another thread has the same open file until it runs its program, which
-//! closes what is marked close-on-exec. Closing our descriptor alone would leave the directory locked for that long,
-//! and the next owner would be refused.
+//! It is a module of its own because of how it must end. The kernel ties the lock (`flock`,
+//! flock(2)) to the open file, not to the descriptor: a child that another thread forked shares the
+//! open file until it executes its program, which closes all descriptors marked close-on-exec. If
+//! only our descriptor were closed, the directory would stay locked for that long, and the next
+//! owner would be refused.
 
 use std::fs::File;
 use std::io;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// An exclusive lock on a file. It is free when this is dropped, whoever else still has the open file; the kernel frees
-/// it when the process ends.
+/// An exclusive lock on a file. It is freed when this value is dropped, even if another process
+/// still has the open file; the kernel frees it when the process ends.
 #[derive(Debug)]
 pub struct FileLock {
     file: File,
 }
 
 impl FileLock {
-    /// Takes the lock without waiting; `None` while somebody else has it.
+    /// Takes the lock without waiting; `None` if someone else has it.
     pub fn try_take(file: File) -> io::Result<Option<Self>> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self { file })),
@@ -35,7 +36,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing follows, which is all that can be done where this fails.
+        // If this fails, the close that follows is all that can be done.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -61,7 +62,7 @@ mod tests {
         assert!(take().is_none());
         drop(lock);
         let again = take();
-        // It ends with its input.
+        // The child ends when its input ends.
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(again.is_some());

@@ -1,7 +1,8 @@
-//! Locks that no child finds taken by a thread that it does not have.
+//! Locks that survive a fork: no child finds one taken by a thread that it does not have.
 //!
-//! Whoever locks a thing by [`lock`] passes the gate, for as long as he has it; a fork closes the gate first (see
-//! the client's handlers of forks), and so waits until nobody has such a lock. They are to be held for short.
+//! A thread that locks a mutex by [`lock`] holds the gate open as long as it has the lock; a fork
+//! first closes the gate (see the client's fork handlers), and so waits until nobody has such a
+//! lock. These locks must be held only for a short time.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -10,20 +11,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 static GATE: RwLock<()> = RwLock::new(());
 
 thread_local! {
-    /// Locks that this thread has behind the gate: with one it is behind it already.
+    /// Number of gated locks of this thread: with one, it need not pass the gate again.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A lock behind the gate.
+/// A locked mutex, held behind the gate.
 pub struct Gated<'a, T> {
-    // Dropped in this order: the lock, then the pass.
+    // Dropped in this order: first the lock, then the pass.
     guard: MutexGuard<'a, T>,
     _pass: Pass,
 }
 
 struct Pass(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'static, ()>>);
 
-/// Locks what a panic elsewhere leaves whole.
+/// Locks a mutex whose data stays consistent after a panic elsewhere.
 pub fn lock<T>(mutex: &Mutex<T>) -> Gated<'_, T> {
     let held = HELD.get();
     let pass = (held == 0).then(|| GATE.read().unwrap_or_else(PoisonError::into_inner));
@@ -35,7 +36,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> Gated<'_, T> {
     }
 }
 
-/// Waits until nobody has a lock behind the gate, and lets nobody have one.
+/// Waits until nobody has a gated lock, and keeps all others out until the guard is dropped.
 pub fn close() -> RwLockWriteGuard<'static, ()> {
     GATE.write().unwrap_or_else(PoisonError::into_inner)
 }
@@ -78,7 +79,7 @@ mod tests {
                 tell.send("closed").unwrap();
                 drop(gate);
             });
-            // A lock behind a lock does not wait for a gate that is being closed.
+            // A lock inside a lock does not wait for a gate that is being closed.
             let other = Mutex::new(2);
             for _ in 0..100 {
                 assert_eq!(*lock(&other) + *held, 3);

@@ -15,31 +15,34 @@ use crate::layout::{CELL_BYTES, LINE_BYTES, TEXT_SLOT_BYTES, WAKE_BITS, header, 
 use crate::line::{self, Attempt, CELL_WORDS, GENERATION_NEVER, LINE_WORDS, Newest, RawCell};
 use crate::map::Map;
 
-/// The newest sample of a stream, with its ages.
+/// The newest sample of a stream, with its last look and its number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Latest {
-    /// A sample.
+    /// The stream has a sample.
     Sample {
-        /// The newest change.
+        /// The newest sample: the last change.
         sample: Sample,
-        /// When the resource was last looked at: the value held at least until then.
+        /// Time of the last look at the resource, ns since the epoch: the value held at least until
+        /// then.
         looked_ns: i64,
-        /// Samples so far; a gap between two reads is the difference.
+        /// Number of samples so far; the difference between two reads is the number of samples
+        /// between.
         count: u64,
     },
-    /// Registered, nothing written yet. (Also when the writer overtook this reader tens of thousands
-    /// of times in a row: a ring of two samples, or memory that is not a writer's.)
+    /// The stream is registered and has no sample yet. (Also returned if the writer overtook this
+    /// reader tens of thousands of times in a row: a ring of two samples, or memory that no writer
+    /// of ours wrote.)
     Empty,
     /// The stream has ended.
     Gone,
 }
 
-/// How a wait ended.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// There are samples beyond the number given.
+    /// There are samples beyond the given number.
     News,
-    /// Nothing came in time.
+    /// No sample came in time.
     TimedOut,
     /// The stream has ended.
     Gone,
@@ -47,16 +50,17 @@ pub enum Waited {
     Closed,
 }
 
-/// What a scan of a ring found.
+/// The result of a scan of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Number of the last sample seen: hand it to the next scan.
+    /// Number of the last sample seen: pass it to the next scan.
     pub cursor: u64,
-    /// Samples between the cursor given and the oldest that the ring still held.
+    /// Number of samples between the given cursor and the oldest one that the ring still held.
     pub lost: u64,
 }
 
-/// A handle on one stream: resolve once, read for ever. Cheap to clone, `Send` and `Sync`.
+/// A handle on one stream: it is resolved once and then read without limit. Cheap to clone, `Send`
+/// and `Sync`.
 #[derive(Clone, Debug)]
 pub struct StreamReader {
     map: Arc<Map>,
@@ -70,19 +74,20 @@ pub struct StreamReader {
     slots: ValueSlots,
 }
 
-/// Lost races for the line's cells after which the ring is read instead: a writer would have to go
-/// once round the ring during one copy to win against that too.
+/// Lost races for the line's cells after which the ring is read instead: to win against that too, a
+/// writer would have to go once round the ring during one copy.
 const LINE_RACES_MAX: usize = 64;
-/// Lost races after which a reader gives up. From `LINE_RACES_MAX` on it yields between two.
+/// Lost races after which a reader gives up. From `LINE_RACES_MAX` on it yields between two
+/// attempts.
 const RACES_MAX: usize = 1 << 16;
-/// Between two looks where the system refuses to wait on a futex.
+/// Pause between two looks where the system does not allow waiting on a futex.
 const NO_FUTEX_PAUSE: Duration = Duration::from_millis(1);
-/// Between two looks where the system can wait on one futex but not on several.
+/// Pause between two looks where the system can wait on one futex but not on several.
 const NO_WAITV_PAUSE: Duration = Duration::from_millis(10);
 
 impl StreamReader {
-    /// A handle on `entry`, or one that says [`Latest::Gone`] when the entry was not found in the
-    /// segment that `map` is.
+    /// Creates a handle on `entry`; its reads return [`Latest::Gone`] if the entry is not of the
+    /// segment of `map` (`here` is false) or lies outside it.
     pub(crate) fn new(map: &Arc<Map>, lines_at: usize, entry: &Entry, here: bool) -> Self {
         let mut handle = Self {
             map: Arc::clone(map),
@@ -95,7 +100,7 @@ impl StreamReader {
             value_type: entry.descriptor.value_type,
             slots: entry.slots,
         };
-        // What all accesses below rely on.
+        // All accesses below rely on this check.
         let depth = entry.depth as usize;
         let inside = |at, bytes| map.words(at, bytes / 8).is_some();
         if !here
@@ -104,12 +109,12 @@ impl StreamReader {
             || !inside(handle.text_at, handle.slots_bytes())
         {
             handle.generation = GENERATION_NEVER;
-            handle.line_at = 0; // Any words will do: none are of this generation.
+            handle.line_at = 0; // Any valid words will do: none have this generation.
         }
         handle
     }
 
-    /// The newest sample.
+    /// Reads the newest sample.
     pub fn latest(&self) -> Latest {
         for race in 0..RACES_MAX {
             match self.attempt(race) {
@@ -117,7 +122,7 @@ impl StreamReader {
                 Attempt::Empty => return Latest::Empty,
                 Attempt::Raced => {}
                 Attempt::Sample(newest) => {
-                    // A long value lies in the ring, and can be overtaken between the line and the copy.
+                    // A long value lies in the ring, where the writer can overtake the copy.
                     if let Some(sample) = self.decode(&newest) {
                         return Latest::Sample {
                             looked_ns: (newest.looked as i64).max(sample.ts),
@@ -147,14 +152,15 @@ impl StreamReader {
         Some((cell[0] as i64, value))
     }
 
-    /// Samples so far, or `None` when the stream has ended.
+    /// Number of samples so far, or `None` if the stream has ended.
     #[inline]
     pub fn count(&self) -> Option<u64> {
         let (generation, count) = line::split(self.line()[line::SEQUENCE].load(Ordering::Acquire));
         (generation == self.generation).then_some(count)
     }
 
-    /// When the resource was last looked at; 0 when never, or when the stream has ended.
+    /// Time of the last look at the resource, ns since the epoch; 0 if there was none, or if the
+    /// stream has ended.
     pub fn looked_ns(&self) -> i64 {
         let looked = self.line()[line::LOOKED].load(Ordering::Acquire);
         self.count().map_or(0, |_| looked as i64)
@@ -165,13 +171,13 @@ impl StreamReader {
         self.depth
     }
 
-    /// The type of the values.
+    /// The type of the stream's values.
     pub fn value_type(&self) -> ValueType {
         self.value_type
     }
 
-    /// Appends to `out` the samples after number `cursor`, oldest first, as far as the ring holds
-    /// them. `None` when the stream has ended.
+    /// Appends the samples after number `cursor` to `out`, oldest first, as far as the ring holds
+    /// them. `None` if the stream has ended.
     pub fn scan(&self, cursor: u64, out: &mut Vec<Sample>) -> Option<Scan> {
         let base = out.len();
         let count = self.count()?;
@@ -184,7 +190,7 @@ impl StreamReader {
         let from = (cursor + 1).max(line::oldest_whole(count, self.depth));
         for number in from..=count {
             let cell = line::copy(self.ring_cell(number));
-            // What was overtaken meanwhile is dropped below.
+            // Samples that the writer overtook meanwhile are dropped below.
             out.push(self.sample_of(cell, number));
         }
         let Some(whole) = line::whole_since(self.line(), self.generation, self.depth) else {
@@ -199,7 +205,7 @@ impl StreamReader {
         })
     }
 
-    /// The last `limit` samples, oldest first.
+    /// Appends the last `limit` samples to `out`, oldest first. `None` if the stream has ended.
     pub fn tail(&self, limit: u64, out: &mut Vec<Sample>) -> Option<Scan> {
         let count = self.count()?;
         self.scan(count.saturating_sub(limit), out)
@@ -287,7 +293,7 @@ impl StreamReader {
             Some(whole) if whole <= count => Attempt::Sample(Newest {
                 cell,
                 count,
-                // The line's look may be a later sample's already.
+                // The look in the line may already be that of a later sample.
                 looked: cell[0],
             }),
             Some(_) => Attempt::Raced,
@@ -303,8 +309,8 @@ impl StreamReader {
         (whole <= newest.count).then_some(sample)
     }
 
-    /// The sample of a cell. Of a value that fits no cell, the bytes in the ring now: the caller checks afterwards that
-    /// they were whole.
+    /// Decodes the sample of a cell. A value that fits no cell is read from its slot in the ring as
+    /// it is now: the caller checks afterwards that it was whole.
     fn sample_of(&self, cell: RawCell, number: u64) -> Sample {
         let [ts, bits, meta] = cell;
         let value = match self.value_type {
@@ -319,7 +325,7 @@ impl StreamReader {
                 self.value_of(length, number)
             }
         };
-        // A quality that a later version may add is at least no measurement.
+        // A quality that a later version adds is at least not a measurement.
         let quality = Quality::from_u8((meta >> 32) as u8).unwrap_or(Quality::Reconciled);
         Sample {
             ts: ts as i64,
@@ -329,7 +335,8 @@ impl StreamReader {
         }
     }
 
-    /// The value in the slot of a sample, of so many bytes; never more than the slot has.
+    /// Reads the value in the slot of sample `number`, of `length` bytes but never more than the
+    /// slot has.
     fn value_of(&self, length: usize, number: u64) -> Value {
         let bytes_max = self.slots.value_bytes_max() as usize;
         let length = length.min(bytes_max);
@@ -367,7 +374,7 @@ impl StreamReader {
     }
 }
 
-/// Between two attempts: first for a moment, then by letting others run.
+/// Pauses between two attempts: first for a moment, later by yielding to other threads.
 fn pause(race: usize) {
     if race < LINE_RACES_MAX {
         std::hint::spin_loop();
@@ -376,21 +383,21 @@ fn pause(race: usize) {
     }
 }
 
-/// Sleeps while `word` is `seen` or until someone wakes one of `bits`, at most `left`. Ends early for
-/// no reason now and then: whoever calls looks again.
+/// Sleeps while `word` is `seen` or until someone wakes one of `bits`, at most `left`. It may end
+/// early without a reason, so the caller looks again.
 pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, left: Duration, bits: NonZeroU32) {
-    // The system call takes the time at which to end.
+    // The system call takes an absolute time.
     let until = deadline(left);
     match futex::wait_bitset(word, futex::Flags::empty(), seen, Some(&until), bits) {
         Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
-        // No futexes here (a sandbox): look now and then.
+        // No futexes here (a sandbox): look at intervals instead.
         Err(_) => std::thread::sleep(left.min(NO_FUTEX_PAUSE)),
     }
 }
 
-/// Sleeps while every word is what was seen of it, at most `left`: [`sleep_on`] over several. Looks now
-/// and then where the kernel cannot (`futex_waitv` came with Linux 5.16), or where there are more words
-/// than it takes.
+/// Sleeps while every word has the given value, at most `left`: [`sleep_on`] for several words. It
+/// looks at intervals instead where the kernel lacks `futex_waitv` (it came with Linux 5.16), or
+/// where there are more words than it takes.
 pub(crate) fn sleep_on_any(words: &[(&AtomicU32, u32)], left: Duration) {
     let wait = |(word, seen): &(&AtomicU32, u32)| {
         let mut wait = futex::Wait::new();
@@ -408,7 +415,7 @@ pub(crate) fn sleep_on_any(words: &[(&AtomicU32, u32)], left: Duration) {
     }
 }
 
-/// That long from now, on the monotonic clock.
+/// Returns the time `left` from now, on the monotonic clock.
 fn deadline(left: Duration) -> Timespec {
     let now = clock_gettime(ClockId::Monotonic);
     let ns = now.tv_nsec + i64::from(left.subsec_nanos());

@@ -1,22 +1,22 @@
-//! Where everything lies in a segment: the numbers of `docs/reference/segment-format.md`.
+//! The layout of a segment: the offsets and sizes of `docs/reference/segment-format.md`.
 //!
-//! All fields are little-endian; the file is a sequence of 8-byte words, and both sides touch it
+//! All fields are little-endian; the file is a sequence of 8-byte words, and both sides access it
 //! only by atomic loads and stores of whole words (32-bit for the wake words).
 
 /// First eight bytes of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BAROSEG\0");
-/// Changes when an older reader would misread.
+/// Major version of the format; it changes when an older reader would misread a file.
 pub const VERSION_MAJOR: u32 = 1;
-/// Changes when something is added that an older reader may ignore.
+/// Minor version of the format; it changes when something is added that an older reader may ignore.
 pub const VERSION_MINOR: u32 = 1;
-/// Reads back as this number on a machine of the same byte order.
+/// Byte order mark: it reads back as this number on a machine of the same byte order.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
-/// Streams that a segment holds unless configured.
+/// Streams that a segment holds, unless configured.
 pub const STREAMS_DEFAULT: u32 = 8_192;
 /// Most streams that a segment can be configured for.
 pub const STREAMS_MAX: u32 = 1 << 20;
-/// Samples that a ring holds unless configured.
+/// Samples that a ring holds, unless configured.
 pub const DEPTH_DEFAULT: u32 = 1_024;
 /// Most samples that a ring can be configured for.
 pub const DEPTH_MAX: u32 = 1 << 20;
@@ -24,59 +24,59 @@ pub const DEPTH_MAX: u32 = 1 << 20;
 pub const RING_BYTES_MAX: usize = 1 << 40;
 /// Longest node name, in bytes.
 pub const NODE_BYTES_MAX: usize = 63;
-/// Bits of the futex word's wake mask; a stream's is its slot modulo this.
+/// Bits of the futex word's wake mask; the bit of a stream is its slot modulo this number.
 pub const WAKE_BITS: usize = 32;
 
 /// Byte offsets in the header.
 pub mod header {
-    /// Magic.
+    /// u64: [`MAGIC`](super::MAGIC).
     pub const MAGIC: usize = 0;
-    /// u32 major, u32 minor.
+    /// u32 major version, u32 minor version.
     pub const VERSION: usize = 8;
-    /// u32 byte order mark, u32 header bytes.
+    /// u32 byte order mark, u32 bytes of the header.
     pub const ORDER: usize = 16;
-    /// u64 whole file.
+    /// u64: bytes of the whole file.
     pub const SEGMENT_BYTES: usize = 24;
-    /// 16 random bytes.
+    /// 16 random bytes: the writer's incarnation.
     pub const INCARNATION: usize = 32;
-    /// i64 ns.
+    /// i64: time of creation, ns since the epoch.
     pub const CREATED_NS: usize = 48;
-    /// u64.
+    /// u64: process id of the writer.
     pub const PID: usize = 56;
-    /// u64: see `state`.
+    /// u64: one of the values in `state`.
     pub const STATE: usize = 64;
-    /// i64 ns: when the agent last said that it lives.
+    /// i64: time of the agent's last heartbeat, ns since the epoch.
     pub const HEARTBEAT_NS: usize = 72;
     /// u64: grows with every change of the directory.
     pub const DIRECTORY_VERSION: usize = 80;
-    /// u64: slots below this may hold streams.
+    /// u64: slots below this number may hold streams.
     pub const SLOTS_USED: usize = 88;
-    /// u64: registrations refused for lack of room.
+    /// u64: number of registrations that were refused for lack of room.
     pub const REFUSED: usize = 96;
-    /// u32 slots, u32 descriptor bytes.
+    /// u32 number of slots, u32 bytes of a descriptor.
     pub const SLOTS_MAX: usize = 128;
-    /// u64 offset of the descriptors.
+    /// u64: offset of the descriptors.
     pub const DESCRIPTORS_AT: usize = 136;
-    /// u64 offset of the lines.
+    /// u64: offset of the lines.
     pub const LINES_AT: usize = 144;
-    /// u64 offset of the rings.
+    /// u64: offset of the rings.
     pub const RINGS_AT: usize = 152;
-    /// u32 cell bytes, u32 text slot bytes.
+    /// u32 bytes of a cell, u32 bytes of a text slot.
     pub const CELL: usize = 160;
-    /// u8 length and up to 63 bytes.
+    /// Name of the node: u8 length and up to 63 bytes.
     pub const NODE: usize = 192;
-    /// One futex word of 4 bytes; moves whenever a stream that someone may wait for or the
-    /// directory has changed.
+    /// A futex word of 4 bytes; it changes whenever the directory or a stream that someone may wait
+    /// for has changed.
     pub const TICK: usize = 256;
-    /// Whole header.
+    /// Bytes of the whole header.
     pub const BYTES: usize = 4096;
 }
 
 /// Values of the header's state.
 pub mod state {
-    /// An agent writes here (if its heartbeat is young).
+    /// An agent writes to this segment (if its heartbeat is recent).
     pub const LIVE: u64 = 1;
-    /// Nobody will write here again: open the path anew.
+    /// Nothing will be written to this segment again: readers open the path anew.
     pub const CLOSED: u64 = 2;
 }
 
@@ -84,31 +84,32 @@ pub mod state {
 pub mod descriptor {
     /// u32 state (0 free, 1 live, 2 gone), u32 generation.
     pub const STATE: usize = 0;
-    /// i64 ns between looks, 0 if unknown.
+    /// i64: interval between looks in ns, 0 if unknown.
     pub const INTERVAL_NS: usize = 8;
-    /// 16 bytes.
+    /// 16 bytes: the series id.
     pub const SERIES_ID: usize = 16;
-    /// u64 offset of the ring.
+    /// u64: offset of the ring.
     pub const RING_AT: usize = 32;
-    /// u64 offset of the text slots, 0 if the stream is not text.
+    /// u64: offset of the value slots, 0 if the stream has none.
     pub const TEXT_AT: usize = 40;
     /// u32 depth, u8 type, u8 kind, u8 name bytes, u8 unit bytes.
     pub const DEPTH: usize = 48;
-    /// u16 labels bytes, u8 labels, u8 help bytes, u32 bytes of a long value's slot.
+    /// u16 bytes of the labels, u8 number of labels, u8 bytes of the help text, u32 bytes of a long
+    /// value's slot.
     pub const LENGTHS: usize = 56;
-    /// i64 ns.
+    /// i64: time of registration, ns since the epoch.
     pub const CREATED_NS: usize = 64;
-    /// The texts.
+    /// The name, up to 120 bytes.
     pub const NAME: usize = 96;
-    /// Unit.
+    /// The unit, up to 30 bytes.
     pub const UNIT: usize = 216;
-    /// Help.
+    /// The help text, up to 222 bytes.
     pub const HELP: usize = 248;
-    /// Labels: per label u8 name bytes, u8 value bytes, name, value.
+    /// The labels, up to 510 bytes: per label u8 name bytes, u8 value bytes, name, value.
     pub const LABELS: usize = 512;
-    /// Live.
+    /// State of a descriptor whose stream is live.
     pub const LIVE: u32 = 1;
-    /// Gone.
+    /// State of a descriptor whose stream has ended.
     pub const GONE: u32 = 2;
 }
 
@@ -120,16 +121,18 @@ pub const LINE_BYTES: usize = 64;
 pub const CELL_BYTES: usize = 24;
 /// Bytes of one text slot.
 pub const TEXT_SLOT_BYTES: usize = 128;
-/// The type, in a descriptor, of a string whose slots have the size that the descriptor says: readers that know
-/// but slots of [`TEXT_SLOT_BYTES`] pass over it, as over any type that they do not know.
+/// The type code, in a descriptor, of a string whose slots have the size given in the descriptor.
+/// Readers that only know slots of [`TEXT_SLOT_BYTES`] skip it, like any type that they do not
+/// know.
 pub const LONG_STRING: u8 = 5;
-/// Bytes of the slots of a stream of bytes, JSON or arrays that declares no other size.
+/// Bytes of a value slot of a stream of bytes, JSON or arrays that declares no other size.
 pub const VALUE_BYTES_DEFAULT: u32 = 4 << 10;
 /// Smallest slot of long values, in bytes.
 pub const SLOT_BYTES_MIN: u32 = 64;
-/// Most bytes of all slots of one stream of long values: what a reader copies at most.
+/// Most bytes of all slots of one stream of long values: the most that a reader copies.
 pub const SLOTS_BYTES_MAX: usize = 16 << 20;
-/// What a ring of long values takes unless a depth is asked for; but it holds [`LONG_DEPTH_MIN`] samples at least.
+/// Bytes of a ring of long values unless a depth is requested; the ring holds at least
+/// [`LONG_DEPTH_MIN`] samples all the same.
 pub const LONG_RING_BYTES: usize = 256 << 10;
-/// Samples that a ring of long values holds at least, unless a depth is asked for.
+/// Fewest samples that a ring of long values holds, unless a depth is requested.
 pub const LONG_DEPTH_MIN: u32 = 16;

@@ -1,9 +1,10 @@
-//! Streams in memory that every process on the node can read.
+//! Streams in shared memory that every process on the node can read.
 //!
-//! The agent owns one [`Segment`]: a file of stream descriptors, one cache line a stream with its
-//! newest sample, and a ring of its newest samples. [`SegmentReader`]s in any process map it
-//! read-only and look at it without a system call or a lock. All `unsafe` code for shared memory is here,
-//! in `map.rs` and nowhere else. The byte layout is `docs/reference/segment-format.md`.
+//! The agent owns one [`Segment`]: a file of stream descriptors, one cache line per stream with its
+//! newest sample, and one ring per stream with its newest samples. [`SegmentReader`]s in any
+//! process map the file read-only and read it without a system call or a lock. All `unsafe` code
+//! for shared memory is in this crate, in `map.rs` and under `ingest/`.
+//! `docs/reference/segment-format.md` defines the byte layout.
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!(

@@ -1,13 +1,13 @@
-//! The protocol between one writer and any readers of a stream, over plain atomic words.
+//! The protocol between the one writer and the readers of a stream, over plain atomic words.
 //!
-//! A stream's line is eight words: the sequence, the time of the last look, and two cells of three
-//! words. Sample n (from 1) goes to cell n & 1 and to the ring, and then the sequence becomes n.
-//! So the cell that the sequence names is never being written: a reader whose sequence is the same
-//! before and after its copy has a whole sample, and a writer killed at any instruction leaves the
-//! last complete one readable. The sequence carries the generation of the slot in its upper 16 bits;
-//! a handle of another generation never sees a value.
+//! The line of a stream is eight words: the sequence, the time of the last look, and two cells of
+//! three words. Sample n (from 1) is written to cell n & 1 and to the ring; then the sequence
+//! becomes n. So the cell that the sequence names is never being written: a reader that finds the
+//! same sequence before and after its copy has a whole sample, and a writer that is killed at any
+//! instruction leaves the last complete sample readable. The upper 16 bits of the sequence are the
+//! generation of the slot; a handle of another generation never sees a value.
 //!
-//! A descriptor is guarded the same way by its first word, see [`rewrite`] and [`snapshot`].
+//! The first word of a descriptor guards it in the same way, see [`rewrite`] and [`snapshot`].
 //!
 //! The functions are generic over [`Word`] so that loom can run them (see the tests).
 
@@ -40,9 +40,9 @@ impl Word for AtomicU64 {
 
 /// Words of a line.
 pub const LINE_WORDS: usize = 8;
-/// Generation and number of samples.
+/// Index of the word with the generation and the number of samples.
 pub const SEQUENCE: usize = 0;
-/// Time of the last look.
+/// Index of the word with the time of the last look.
 pub const LOOKED: usize = 1;
 const CELLS: usize = 2;
 /// Words of a cell: ts, value, meta.
@@ -54,24 +54,24 @@ pub const COUNT_MAX: u64 = (1 << GENERATION_SHIFT) - 1;
 /// The generation of a handle that matches no slot: generations in memory have 16 bits.
 pub const GENERATION_NEVER: u32 = u32::MAX;
 
-/// Words of one sample as they stand in memory.
+/// The words of one sample, as they are in memory.
 pub type RawCell = [u64; CELL_WORDS];
 
-/// Generation and number of samples in one word.
+/// Packs a generation and a number of samples into one word.
 pub fn sequence(generation: u16, count: u64) -> u64 {
     (u64::from(generation) << GENERATION_SHIFT) | count
 }
 
-/// The two halves of a sequence.
+/// Splits a sequence into its generation and its number of samples.
 pub fn split(sequence: u64) -> (u32, u64) {
     ((sequence >> GENERATION_SHIFT) as u32, sequence & COUNT_MAX)
 }
 
-/// Makes a line empty under a new generation.
+/// Empties a line and gives it a new generation.
 pub fn reset<W: Word>(line: &[W], generation: u16) {
-    // Three steps that readers see in this order: the old generation ends, its cells are cleared,
-    // the new one begins. Without the fence a reader of the old one could take a cleared cell for
-    // its sample.
+    // Readers see three steps in this order: the old generation ends, its cells are cleared, the
+    // new generation begins. Without the fence, a reader of the old generation could take a cleared
+    // cell for its sample.
     line[SEQUENCE].set(sequence(generation, 0), Ordering::Relaxed);
     W::barrier(Ordering::Release);
     for word in &line[LOOKED..LINE_WORDS] {
@@ -80,7 +80,7 @@ pub fn reset<W: Word>(line: &[W], generation: u16) {
     line[SEQUENCE].set(sequence(generation, 0), Ordering::Release);
 }
 
-/// Writes sample `count + 1`: into the ring cell, into the line, then publishes it.
+/// Writes sample `count + 1` into the ring cell and into the line, then publishes it.
 #[inline(always)]
 pub fn append<W: Word>(line: &[W], ring_cell: &[W], generation: u16, count: u64, cell: RawCell) {
     // Orders the stores below after the previous publication: a reader that sees any of them also
@@ -95,18 +95,18 @@ pub fn append<W: Word>(line: &[W], ring_cell: &[W], generation: u16, count: u64,
     line[SEQUENCE].set(sequence(generation, next), Ordering::Release);
 }
 
-/// The newest sample as it stands in memory.
+/// The newest sample, as it is in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Newest {
-    /// Its words.
+    /// The three words of the sample.
     pub cell: RawCell,
-    /// Its number: how many samples there have been.
+    /// The number of the sample, which is the number of samples so far.
     pub count: u64,
-    /// Until when it is known to have held, in ns.
+    /// Time until which the sample is known to have held, in ns.
     pub looked: u64,
 }
 
-/// One attempt to read the newest sample.
+/// The result of one attempt to read the newest sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
     /// A whole sample.
@@ -115,7 +115,7 @@ pub enum Attempt {
     Empty,
     /// The slot belongs to another stream now.
     Gone,
-    /// The writer overtook us; try again.
+    /// The writer overtook the reader; try again.
     Raced,
 }
 
@@ -132,7 +132,7 @@ pub fn read<W: Word>(line: &[W], generation: u32) -> Attempt {
     }
     let at = CELLS + CELL_WORDS * (count & 1) as usize;
     let cell = copy(&line[at..at + CELL_WORDS]);
-    // Read under the same guard: a later sample's look says nothing of this one.
+    // Read under the same guard: the look of a later sample is no look at this one.
     let looked = line[LOOKED].get(Ordering::Relaxed);
     W::barrier(Ordering::Acquire);
     if line[SEQUENCE].get(Ordering::Relaxed) == before {
@@ -156,14 +156,15 @@ pub fn copy<W: Word>(words: &[W]) -> RawCell {
     ]
 }
 
-/// The oldest sample number whose ring cell cannot have been touched by a writer that has
-/// published `count`: it may be writing sample `count + 1`, over sample `count + 1 - depth`.
+/// The number of the oldest sample whose ring cell cannot have been touched by a writer that has
+/// published `count`: that writer may be writing sample `count + 1`, over sample `count + 1 -
+/// depth`.
 pub fn oldest_whole(count: u64, depth: u64) -> u64 {
     (count + 2).saturating_sub(depth).max(1)
 }
 
-/// After copying ring cells: the oldest sample number that is surely whole, or `None` when the
-/// slot has changed hands.
+/// Called after ring cells were copied: returns the number of the oldest sample that is surely
+/// whole, or `None` if the slot now belongs to another stream.
 #[inline]
 pub fn whole_since<W: Word>(line: &[W], generation: u32, depth: u64) -> Option<u64> {
     W::barrier(Ordering::Acquire);
@@ -171,9 +172,10 @@ pub fn whole_since<W: Word>(line: &[W], generation: u32, depth: u64) -> Option<u
     (found == generation).then(|| oldest_whole(count, depth))
 }
 
-/// Replaces all words but the first, which says whose they are, and then the first.
+/// Replaces all words but the first, which identifies the owner, and then the first.
 pub fn rewrite<W: Word>(words: &[W], new: &[u64], first: u64) {
-    // As in `append`: whoever sees a new word below also sees that the old owner's first word went.
+    // As in `append`: a reader that sees a new word below also sees that the old owner's first word
+    // has changed.
     W::barrier(Ordering::Release);
     for (word, &value) in words.iter().zip(new).skip(1) {
         word.set(value, Ordering::Relaxed);
@@ -181,7 +183,7 @@ pub fn rewrite<W: Word>(words: &[W], new: &[u64], first: u64) {
     words[0].set(first, Ordering::Release);
 }
 
-/// Copies words that belong together; `None` when they were replaced meanwhile.
+/// Copies words that belong together; `None` if they were replaced meanwhile.
 pub fn snapshot<W: Word>(words: &[W], out: &mut [u64]) -> Option<()> {
     snapshot_of(words, out, |words, out| {
         for (value, word) in out.iter_mut().zip(words) {
@@ -190,7 +192,8 @@ pub fn snapshot<W: Word>(words: &[W], out: &mut [u64]) -> Option<()> {
     })
 }
 
-/// The same of those words that `copy` copies: it sees what may be replaced meanwhile.
+/// Like [`snapshot`], for those of the words that `copy` copies; `copy` may see words that are
+/// being replaced.
 pub fn snapshot_of<W: Word, O: AsMut<[u64]> + ?Sized>(
     words: &[W],
     out: &mut O,
@@ -315,7 +318,8 @@ mod tests {
             let writer = {
                 let memory = Arc::clone(&memory);
                 thread::spawn(move || {
-                    // As `Segment` retires and registers, and `StreamWriter` appends.
+                    // In the order in which `Segment` retires and registers, and `StreamWriter`
+                    // appends.
                     memory.line[SEQUENCE].set(sequence(2, 0), Ordering::Release);
                     reset(&memory.line, 2);
                     append(&memory.line, &memory.ring[..CELL_WORDS], 2, 0, [7, 7, 7]);

@@ -1,8 +1,8 @@
-//! The mapped file as atomic words: all the `unsafe` there is.
+//! A mapped file as atomic words: the `unsafe` code of segments.
 //!
-//! Both sides see the file only as `&[AtomicU64]` (and the wake words as `&AtomicU32`), so that a
-//! concurrent writer is a matter of protocol, never of undefined behaviour, and every offset that
-//! came from the file is checked here before it is used.
+//! Both sides access the file only as `&[AtomicU64]` (and the wake words as `&AtomicU32`), so that
+//! a concurrent writer is a matter of protocol, never of undefined behaviour, and every offset from
+//! the file is checked here before it is used.
 #![expect(unsafe_code, reason = "mapping files; each block says why it is sound")]
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// How a file is mapped.
+/// The access rights of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read-only; the kernel enforces it.
@@ -36,7 +36,7 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps the first `bytes` (a multiple of 8) of `file`.
+    /// Maps the first `bytes` bytes (a multiple of 8) of `file`.
     pub fn new(file: &File, bytes: usize, access: Access) -> io::Result<Self> {
         if bytes == 0 || !bytes.is_multiple_of(8) || isize::try_from(bytes).is_err() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -64,18 +64,19 @@ impl Map {
         })
     }
 
-    /// Length in bytes.
+    /// Length of the mapping, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn address(&self) -> usize {
         self.start.as_ptr() as usize
     }
 
-    /// Has the system find memory for the bytes now. An error where a store into them would be a fault; EINVAL where
-    /// the kernel cannot do this (before Linux 5.14).
+    /// Has the system find memory now for `bytes` bytes at offset `at`. Returns an error where a
+    /// store into them would be a fault; EINVAL where the kernel cannot do this (before Linux
+    /// 5.14).
     pub fn populate(&self, at: usize, bytes: usize) -> io::Result<()> {
         let page = rustix::param::page_size();
         let first = at / page * page;
@@ -84,7 +85,7 @@ impl Map {
             return Ok(());
         }
         let populate = || {
-            // SAFETY: pages of this mapping, which stays as it is: they only get memory.
+            // SAFETY: the pages belong to this mapping, which stays as it is: they only get memory.
             unsafe {
                 let first = self.start.as_ptr().add(first).cast();
                 madvise(first, end - at / page * page, Advice::LinuxPopulateWrite)
@@ -93,22 +94,23 @@ impl Map {
         Ok(uninterrupted(populate)?)
     }
 
-    /// Has children not inherit the mapping, nor its file's lock, and keeps it out of core dumps. A child must not
-    /// touch it, nor unmap what another has mapped in its place.
+    /// Keeps the mapping, and the lock of its file, from child processes and from core dumps. A
+    /// child must not touch the mapping, nor unmap what has been mapped in its place.
     pub fn keep_from_children(&self) {
         for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
-            // SAFETY: the whole mapping, which stays as it is in this process; in a child whoever has it finds out
-            // before a touch (see `ingest::cursors`). A kernel that knows neither leaves it as it is.
+            // SAFETY: the advice covers the whole mapping, which stays as it is in this process; in
+            // a child, its user finds out before any access (see `ingest::cursors`). A kernel that
+            // knows neither advice changes nothing.
             let _ = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, advice) };
         }
     }
 
-    /// Puts memory of nobody in the place of the file: what is stored from now on is seen by no other process.
+    /// Replaces the file by anonymous memory: no other process sees what is stored from now on.
     pub fn replace(&self) {
         let _ = replace(self.address(), self.bytes);
     }
 
-    /// `count` words from byte offset `at`, or `None` when they are not all inside.
+    /// The `count` words from byte offset `at`, or `None` if they are not all inside.
     #[inline(always)]
     pub fn words(&self, at: usize, count: usize) -> Option<&[AtomicU64]> {
         let end = count.checked_mul(8)?.checked_add(at)?;
@@ -117,11 +119,12 @@ impl Map {
         }
         // SAFETY: the range lies inside the mapping and is 8-byte aligned (page-aligned start, `at`
         // a multiple of 8); AtomicU64 has the layout of u64 and any bit pattern is valid; the
-        // mapping outlives the borrow, and is at most isize::MAX long. Stores go only through `Write` mappings (see `set`).
+        // mapping outlives the borrow, and is at most isize::MAX long. Stores go only through
+        // `Write` mappings (see `set`).
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at).cast(), count) })
     }
 
-    /// One word that is known to be inside (header fields).
+    /// One word at an offset that is known to be inside (header fields).
     #[inline(always)]
     pub fn word(&self, at: usize) -> &AtomicU64 {
         &self
@@ -129,8 +132,8 @@ impl Map {
             .expect("header offsets are inside: checked at open")[0]
     }
 
-    /// The 32-bit word at `at`, for futexes. A word that is reached by this is never reached as 64 bits: racing accesses
-    /// of two widths have no defined meaning in the memory model.
+    /// The 32-bit word at `at`, for futexes. A word that is accessed in this way is never accessed
+    /// as 64 bits: racing accesses of two widths have no defined meaning in the memory model.
     pub fn half_word(&self, at: usize) -> &AtomicU32 {
         assert!(
             at + 4 <= self.bytes && at.is_multiple_of(4),
@@ -146,7 +149,7 @@ impl Map {
         self.word(at).store(value, order);
     }
 
-    /// Copies bytes out, word by word.
+    /// Copies bytes out of the mapping, word by word; `None` if they are not all inside.
     pub fn copy_out(&self, at: usize, out: &mut [u8]) -> Option<()> {
         let words = self.words(at, out.len().div_ceil(8))?;
         for (chunk, word) in out.chunks_mut(8).zip(words) {
@@ -156,13 +159,13 @@ impl Map {
         Some(())
     }
 
-    /// Copies words out. What is beyond the end is not there.
+    /// Copies words out of the mapping; none if they are not all inside.
     pub fn words_out(&self, at: usize, count: usize) -> impl Iterator<Item = u64> {
         let words = self.words(at, count).unwrap_or_default();
         words.iter().map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Copies words in.
+    /// Copies words into the mapping, which must be writable.
     pub fn words_in(&self, at: usize, from: impl ExactSizeIterator<Item = u64>) {
         assert_eq!(self.access, Access::Write, "only the writer stores");
         let words = self
@@ -173,7 +176,7 @@ impl Map {
         }
     }
 
-    /// Copies bytes in, word by word, the last word filled with zeros.
+    /// Copies bytes into the mapping, word by word; the last word is filled up with zeros.
     pub fn copy_in(&self, at: usize, bytes: &[u8]) {
         assert_eq!(self.access, Access::Write, "only the writer stores");
         let words = self
@@ -187,21 +190,22 @@ impl Map {
     }
 }
 
-/// Makes a call until no signal interrupts it.
+/// Repeats a system call until no signal interrupts it.
 pub fn uninterrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    // A profiler's timer may come in between, again and again.
+    // The timer of a profiler may interrupt the call again and again.
     const TRIES_MAX: usize = 100;
     let mut tries = std::iter::repeat_with(call).take(TRIES_MAX);
     let is_done = |done: &Result<T, Errno>| !matches!(done, Err(Errno::INTR | Errno::AGAIN));
     tries.find(is_done).unwrap_or(Err(Errno::INTR))
 }
 
-/// Maps memory of nobody over a mapping of ours. May be called by a signal handler.
+/// Maps anonymous memory over a mapping of ours. A signal handler may call it.
 pub fn replace(start: usize, bytes: usize) -> Result<(), Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // Shared and not reserved: it counts towards no limit of this process.
+    // Shared and not reserved memory counts towards no limit of this process.
     let flags = MapFlags::FIXED | MapFlags::SHARED | MapFlags::NORESERVE;
-    // SAFETY: the callers say what is theirs; words in it are atomics, whose values anyone may change at any time.
+    // SAFETY: callers pass only ranges that they own; the words in them are atomics, whose values
+    // anyone may change at any time.
     unsafe { mmap_anonymous(start as *mut _, bytes, access, flags) }.map(drop)
 }
 

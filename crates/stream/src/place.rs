@@ -1,9 +1,11 @@
-//! A directory that was opened once and checked: whose it is, and that nobody else may write there.
+//! A directory that was opened once and checked: its owner is known, and nobody else may write to
+//! it.
 //!
-//! It stands alone because everything that is read of an agent goes through it. /dev/shm is open to all,
-//! so the name of a run directory proves nothing: who made the directory may truncate its files under
-//! those who map them (a SIGBUS for each), and is told what callers send. What is found below is opened
-//! relative to the directory that was checked, whatever its path means by then, and no link is followed.
+//! It is a module of its own because all data of an agent is read through it. `/dev/shm` is open to
+//! all, so the name of a run directory proves nothing: whoever created the directory can truncate
+//! its files under the processes that map them (a SIGBUS for each), and receives what callers send.
+//! Files are opened relative to the checked directory, whatever its path means by then, and no link
+//! is followed.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -22,16 +24,16 @@ pub const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
 const OTHERS_WRITE: u32 = 0o022;
 const ROOT: u32 = 0;
 
-/// How a directory was come by, which decides whose it may be.
+/// How a directory was chosen, which decides who may own it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Somebody named it (`--run-dir`, `BAROGRAPH_RUN_DIR`, an argument): it may be anyone's, since
-    /// agents run as ordinary users, too.
+    /// The user named it (`--run-dir`, `BAROGRAPH_RUN_DIR`, an argument): anyone may own it, since
+    /// agents also run as ordinary users.
     Named,
-    /// It was found by a name that anyone could have taken: it is this user's or root's.
+    /// It was found under a name that anyone could have taken: this user or root must own it.
     Found,
-    /// It was found in a directory in which only root makes any: it may be anyone's, since root has
-    /// given it to him.
+    /// It was found in a directory in which only root creates directories: anyone may own it, since
+    /// root has given it to its owner.
     GivenByRoot,
 }
 
@@ -44,7 +46,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Opens a directory. [`StreamError::NoAgent`] when there is none.
+    /// Opens a directory and checks it. [`StreamError::NoAgent`] if there is none.
     pub(crate) fn open(path: &Path, trust: Trust) -> Result<Self, StreamError> {
         let failed = |errno| not_opened(path, errno);
         let dir = match trust {
@@ -64,12 +66,12 @@ impl Place {
         })
     }
 
-    /// Whose it is.
+    /// The uid of the directory's owner.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// A directory in it, of the same owner or root.
+    /// Opens a directory in this one, which the same owner or root must own.
     pub(crate) fn below(&self, name: &str) -> Result<Self, StreamError> {
         let path = self.path.join(name);
         let flags = directory() | OFlags::NOFOLLOW;
@@ -82,8 +84,8 @@ impl Place {
         Ok(Self { dir, owner, path })
     }
 
-    /// Opens a file in it for reading; `None` when there is none. It belongs to the directory's owner or to
-    /// root, and nobody else may write it. Nothing waits for what is a pipe.
+    /// Opens a file in this directory for reading; `None` if there is none. The directory's owner
+    /// or root must own it, and nobody else may write to it. Opening a pipe does not block.
     pub fn file(&self, name: impl AsRef<Path>) -> Result<Option<File>, StreamError> {
         let name = name.as_ref();
         let path = self.path.join(name);
@@ -104,7 +106,7 @@ impl Place {
         Ok(Some(File::from(opened)))
     }
 
-    /// Reads a document in it; `None` when there is none.
+    /// Reads a document in this directory; `None` if there is none.
     pub fn document(&self, name: &str) -> Result<Option<Vec<u8>>, StreamError> {
         let Some(file) = self.file(name)? else {
             return Ok(None);
@@ -124,7 +126,7 @@ impl Place {
         Ok(Some(bytes))
     }
 
-    /// The names of what is in it, in order.
+    /// The names of the directory's entries, in order.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -141,7 +143,8 @@ fn directory() -> OFlags {
     OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC
 }
 
-/// Where anyone may have put a link, too: of one, the link and what it leads to are looked at.
+/// Opens a directory where anyone may have put a link: of a link, both the link and its target are
+/// checked.
 fn open_found(path: &Path) -> Result<OwnedFd, StreamError> {
     let failed = |errno| not_opened(path, errno);
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -151,7 +154,7 @@ fn open_found(path: &Path) -> Result<OwnedFd, StreamError> {
         FileType::Directory => Ok(entry),
         FileType::Symlink => {
             check_owner(path, &stat, &trusted_users(), USER_OR_ROOT)?;
-            // Of the very link that was looked at.
+            // The target is read from the very link that was checked.
             let target = readlinkat(&entry, c"", Vec::new()).map_err(failed)?;
             let target = target.into_string().map_err(|_| failed(Errno::ILSEQ))?;
             let target = path.parent().unwrap_or(Path::new("/")).join(target);
@@ -161,7 +164,7 @@ fn open_found(path: &Path) -> Result<OwnedFd, StreamError> {
     }
 }
 
-/// Of a directory in one that is root's alone.
+/// Opens a directory in one that only root may write to.
 fn open_given(path: &Path) -> Result<OwnedFd, StreamError> {
     let failed = |errno| not_opened(path, errno);
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
@@ -175,7 +178,8 @@ fn open_given(path: &Path) -> Result<OwnedFd, StreamError> {
     openat(&given, name, flags, Mode::empty()).map_err(failed)
 }
 
-/// Who may have made what was found: whoever this program acts for, and root.
+/// The users that may have created a found directory: the user for whom this program acts, and
+/// root.
 fn trusted_users() -> [u32; 2] {
     [rustix::process::geteuid().as_raw(), ROOT]
 }

@@ -1,10 +1,11 @@
-//! The readers' side: any process, read-only, without a lock or a system call for a value.
+//! The readers' side of a segment: any process, read-only, without a lock or a system call per
+//! value.
 //!
-//! Everything in the file was written by another process: lengths and offsets are checked before
-//! use, and what does not make sense is an error or an absent stream, never a panic. One thing no
-//! reader can check: when the file is made shorter under it, its next look is a SIGBUS. A writer
-//! never does that (it makes a new file), so only files of someone trusted to leave them alone are
-//! mapped: `place.rs` checks that the owner of the run directory, or root, is the only one who can.
+//! Another process wrote everything in the file: lengths and offsets are checked before use, and
+//! contents that make no sense give an error or an absent stream, never a panic. One thing no
+//! reader can check: if the file is made shorter while it is mapped, the next access is a SIGBUS. A
+//! writer never does that (it creates a new file), so readers map only files whose owner they
+//! trust: `place.rs` checks that only the owner of the run directory, or root, can change them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -27,7 +28,7 @@ use crate::map::{Access, Map};
 use crate::run_dir::SEGMENT;
 use crate::{RunDir, StreamError};
 
-/// A writer life: 128 random bits.
+/// The identity of one writer's life of a file: 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub [u8; 16]);
 
@@ -43,12 +44,12 @@ impl fmt::Debug for Incarnation {
     }
 }
 
-/// Whether a segment is still written.
+/// Whether a segment is still being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
-    /// Its agent has not said goodbye; look at the heartbeat's age.
+    /// The agent has not closed the segment; check the age of its heartbeat.
     Live,
-    /// Its agent ended or was replaced: open the path anew.
+    /// The agent has ended or was replaced: open the path anew.
     Closed,
 }
 
@@ -57,15 +58,15 @@ pub enum SegmentState {
 pub struct SegmentReader {
     map: Arc<Map>,
     place: Arc<FilePlace>,
-    /// Which file its name meant when it was opened.
+    /// Identity of the file when it was opened by its name.
     file: FileId,
     geometry: Geometry,
 }
 
-/// Device and inode of a file; a mapped one's are not given to another.
+/// Device and inode of a file; those of a mapped file are not given to another one.
 pub(crate) type FileId = (u64, u64);
 
-/// Where a file of an agent is looked for.
+/// The run directory and name of an agent's file.
 #[derive(Debug)]
 pub(crate) struct FilePlace {
     run_dir: RunDir,
@@ -78,7 +79,7 @@ impl FilePlace {
         Self { run_dir, name }
     }
 
-    /// By a path, whose directory somebody named.
+    /// Creates a place from a path; the user chose its directory.
     pub fn of_path(path: &Path) -> Self {
         let above = path.parent().unwrap_or(path);
         let above = match above.as_os_str().is_empty() {
@@ -92,7 +93,8 @@ impl FilePlace {
         self.run_dir.path().join(&self.name)
     }
 
-    /// The file that is there now, and which one it is. [`StreamError::NoAgent`] when there is none.
+    /// Opens the file that is there now and returns its identity. [`StreamError::NoAgent`] if there
+    /// is none.
     pub fn open(&self) -> Result<(File, Metadata, FileId), StreamError> {
         let file = self.run_dir.open()?.file(&self.name)?;
         let file = file.ok_or_else(|| StreamError::NoAgent {
@@ -107,8 +109,8 @@ impl FilePlace {
         Ok((file, metadata, id))
     }
 
-    /// Whether its name means another file by now, as far as a look at the path tells. One that is gone
-    /// without another in its place does no harm.
+    /// Whether another file seems to have the name now, judged by a look at the path. A file that
+    /// was removed without a successor does no harm.
     pub fn is_doubtful(&self, file: FileId) -> bool {
         std::fs::metadata(self.path()).is_ok_and(|m| (m.dev(), m.ino()) != file)
     }
@@ -124,13 +126,13 @@ struct Geometry {
 }
 
 impl SegmentReader {
-    /// Maps the segment of a run directory, once it is sure whose that is, and checks that it is one that
-    /// this program can read.
+    /// Maps the segment of a run directory, after the checks of the directory's owner, and checks
+    /// that this program can read its format.
     pub fn of(run_dir: &RunDir) -> Result<Self, StreamError> {
         Self::at(FilePlace::new(run_dir.clone(), SEGMENT))
     }
 
-    /// The same of a segment by its path, in a directory that somebody named.
+    /// Maps the segment at a path, in a directory that the user chose.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
         Self::at(FilePlace::of_path(path))
     }
@@ -167,13 +169,14 @@ impl SegmentReader {
         })
     }
 
-    /// Looks whether the agent has gone or been replaced; `true` when this reader now looks at another
-    /// segment (all handles must be resolved anew).
+    /// Checks whether the agent was replaced; returns `true` if this reader has now opened another
+    /// segment (all handles must then be resolved anew).
     pub fn reopen_if_replaced(&mut self) -> Result<bool, StreamError> {
         if !self.place.is_doubtful(self.file) {
             return Ok(false);
         }
-        // What the path means may change again at any moment: it is the opened file that decides.
+        // The path may name another file again at any moment, so the identity of the opened file
+        // decides.
         let (file, metadata, id) = self.place.open()?;
         let is_other = id != self.file;
         if is_other {
@@ -182,19 +185,20 @@ impl SegmentReader {
         Ok(is_other)
     }
 
-    /// Whether its agent still writes: it has not said goodbye, and its heartbeat is at most so old. One that
-    /// is as far in the future proves as little: the clock was set back since.
+    /// Whether the agent still writes: it has not closed the segment, and its heartbeat is at most
+    /// `age_ns_max` old. A heartbeat that is further than that in the future proves nothing either:
+    /// the clock was set back since.
     pub fn is_alive(&self, now_ns: i64, age_ns_max: i64) -> bool {
         let away_ns = now_ns.saturating_sub(self.heartbeat_ns()).saturating_abs();
         self.state() == SegmentState::Live && away_ns <= age_ns_max
     }
 
-    /// The writer's life.
+    /// The identity of the writer's life.
     pub fn incarnation(&self) -> Incarnation {
         self.geometry.incarnation
     }
 
-    /// The node's name.
+    /// The name of the node.
     pub fn node(&self) -> String {
         let mut bytes = [0u8; 64];
         self.map
@@ -204,22 +208,22 @@ impl SegmentReader {
         String::from_utf8_lossy(&bytes[1..=length]).into_owned()
     }
 
-    /// The writer's process id.
+    /// The process id of the writer.
     pub fn pid(&self) -> u64 {
         self.word(header::PID)
     }
 
-    /// When the segment was made.
+    /// The time at which the segment was created, ns since the epoch.
     pub fn created_ns(&self) -> i64 {
         self.word(header::CREATED_NS) as i64
     }
 
-    /// When the agent last said that it lives.
+    /// The time of the agent's last heartbeat, ns since the epoch.
     pub fn heartbeat_ns(&self) -> i64 {
         self.word(header::HEARTBEAT_NS) as i64
     }
 
-    /// Whether the agent has said goodbye.
+    /// Whether the agent has closed the segment.
     pub fn state(&self) -> SegmentState {
         if self.word(header::STATE) == state::LIVE {
             SegmentState::Live
@@ -228,30 +232,31 @@ impl SegmentReader {
         }
     }
 
-    /// Streams that were refused for lack of room.
+    /// Number of registrations that were refused for lack of room.
     pub fn refused(&self) -> u64 {
         self.word(header::REFUSED)
     }
 
-    /// Most streams that fit.
+    /// Most streams that the segment can hold.
     pub fn streams_max(&self) -> usize {
         self.geometry.slots_max
     }
 
-    /// Moves whenever the agent has written or the directory has changed: read it, look at what is
-    /// wanted, and if nothing is new sleep in [`SegmentReader::wait_tick`] on what was read.
+    /// A number that changes whenever the agent has written or the directory has changed. Read it,
+    /// look at the streams of interest, and if nothing is new sleep in [`SegmentReader::wait_tick`]
+    /// with the number that was read.
     pub fn tick(&self) -> u32 {
         self.tick_word().load(Ordering::Acquire)
     }
 
-    /// Sleeps until [`SegmentReader::tick`] is no longer `seen`, at most `timeout`; gives how long it
-    /// slept. May end early.
+    /// Sleeps until [`SegmentReader::tick`] is no longer `seen`, at most `timeout`; returns how
+    /// long it slept. May end early.
     pub fn wait_tick(&self, seen: u32, timeout: Duration) -> Duration {
         Self::wait_ticks(&[(self, seen)], timeout)
     }
 
-    /// [`SegmentReader::wait_tick`] over several segments: sleeps until the tick of one of them is no
-    /// longer what was seen of it.
+    /// Sleeps like [`SegmentReader::wait_tick`], over several segments: until the tick of one of
+    /// them is no longer the given one.
     #[expect(
         clippy::disallowed_methods,
         reason = "a wait ends by the system's clock"
@@ -271,37 +276,38 @@ impl SegmentReader {
         started.elapsed()
     }
 
-    /// Grows with every stream that comes or goes.
+    /// A number that grows with every stream that is registered or retired.
     #[inline]
     pub fn directory_version(&self) -> u64 {
         self.word(header::DIRECTORY_VERSION)
     }
 
-    /// The streams as they are now.
+    /// Returns the streams of the segment at present.
     pub fn directory(&self) -> Directory {
-        // The version first: a change during the walk makes the caller come back.
+        // The version is read first: after a change during the walk the caller comes back.
         let version = self.directory_version();
         let used = (self.word(header::SLOTS_USED) as usize).min(self.geometry.slots_max);
         let entries = (0..used).filter_map(|slot| self.entry(slot)).collect();
         Directory { version, entries }
     }
 
-    /// A handle on the stream of a directory entry. An entry of another segment (before
+    /// Returns a handle on the stream of a directory entry. An entry of another segment (before
     /// [`Self::reopen_if_replaced`]) gives a handle whose stream is gone.
     pub fn stream(&self, entry: &Entry) -> StreamReader {
         let here = entry.incarnation == self.geometry.incarnation;
         StreamReader::new(&self.map, self.geometry.lines_at, entry, here)
     }
 
-    /// How often the entry's resource is looked at now, in ns; 0 when nobody has said, or when the
-    /// stream has ended.
+    /// The present interval between looks at the entry's resource, in ns; 0 if it is unknown, or if
+    /// the stream has ended.
     pub fn interval_ns(&self, entry: &Entry) -> i64 {
         if entry.incarnation != self.geometry.incarnation || entry.slot >= self.geometry.slots_max {
             return 0;
         }
         let at = self.descriptor_at(entry.slot);
         let interval = self.word(at + descriptor::INTERVAL_NS) as i64;
-        // Asked afterwards: a slot that was still this stream's now was so then.
+        // Checked afterwards: a slot that still belongs to this stream did so when the interval was
+        // read.
         let live = u64::from(descriptor::LIVE) | (u64::from(entry.generation) << 32);
         if self.word(at + descriptor::STATE) == live {
             interval
@@ -327,7 +333,7 @@ impl SegmentReader {
             .map
             .words(self.descriptor_at(slot), DESCRIPTOR_BYTES / 8)?;
         let mut copy = [0; DESCRIPTOR_BYTES / 8];
-        // If it changes under us, so does the directory version.
+        // If a descriptor changes during the copy, the directory version changes too.
         line::snapshot(words, &mut copy)?;
         let mut bytes = [0; DESCRIPTOR_BYTES];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(copy) {

@@ -1,4 +1,4 @@
-//! The run directory: where an agent puts its segment, sockets and documents, and who holds it.
+//! The run directory: the place of an agent's segment, sockets and documents, and the lock on it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -16,38 +16,39 @@ use crate::{FileLock, Incarnation, StreamError, environment};
 /// Most scopes that a reader follows.
 pub const SCOPES_MAX: usize = 64;
 
-/// The public segment's name.
+/// Name of the public segment.
 pub(crate) const SEGMENT: &str = "segment";
-/// Where the run directories of users are.
+/// Parent of the run directories of users.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Where services have theirs, made by root for each.
+/// Parent of the run directories of services; root makes one for each.
 const SERVICES: &str = "/run";
-/// What the packaged service calls its own.
+/// Name of the packaged service's run directory.
 const SERVICE: &str = "barograph";
-/// The directory of scopes in a run directory.
+/// Name of the directory of scopes in a run directory.
 const SCOPES: &str = "applications";
 
-/// A run directory: its paths, and the way to what an agent has put there. What is read goes through
-/// [`RunDir::open`], which checks whose the directory is.
+/// A run directory: the paths of its files, and access to what an agent has put there. All reads go
+/// through [`RunDir::open`], which checks who owns the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
     trust: Trust,
-    /// The scope that it is of, when it is one in a run directory.
+    /// The name of the scope, if this is a scope's directory in a run directory.
     scope: Option<String>,
 }
 
 /// A socket on which an agent answers HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// The read side.
+    /// The socket for reading, `read.sock`.
     Read,
-    /// The control side.
+    /// The socket for control, `control.sock`.
     Control,
 }
 
 impl RunDir {
-    /// A run directory that may or may not exist, and that somebody named: it may be anyone's.
+    /// Creates a run directory from a path that the user chose. It need not exist, and anyone may
+    /// own it.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self::by(path.into(), Trust::Named)
     }
@@ -60,27 +61,27 @@ impl RunDir {
         }
     }
 
-    /// `/dev/shm/barograph-<uid>` of this user.
+    /// The path `/dev/shm/barograph-<uid>` of this user.
     pub fn default_path() -> PathBuf {
         path_of_user(Path::new(SHARED_MEMORY), this_user())
     }
 
-    /// That which the environment names (`BAROGRAPH_RUN_DIR`); none in a program that has more rights
-    /// than its caller.
+    /// The run directory in the environment variable `BAROGRAPH_RUN_DIR`; `None` in a program that
+    /// has more rights than its caller.
     pub fn named() -> Option<Self> {
         environment("BAROGRAPH_RUN_DIR").map(Self::new)
     }
 
-    /// Where readers look when they are not told: `BAROGRAPH_RUN_DIR`, then this user's agent, then the
-    /// node's: the packaged service's, or root's.
+    /// Finds the run directory for readers that were given none: `BAROGRAPH_RUN_DIR`, then that of
+    /// this user's agent, then that of the node's agent (the packaged service or root's).
     pub fn find() -> Self {
         let find = || Self::find_in(Path::new(SHARED_MEMORY), Path::new(SERVICES));
         Self::named().unwrap_or_else(find)
     }
 
-    /// The same without the environment, with other directories in place of `/dev/shm` and `/run`. A directory
-    /// counts only if an agent has been there that can be trusted; this user's own is the answer when there
-    /// is none.
+    /// Finds the run directory without the environment, with other directories in place of
+    /// `/dev/shm` and `/run`. A directory counts only if it has a segment of a trusted agent; this
+    /// user's own directory is the result if none does.
     pub fn find_in(shared_memory: &Path, services: &Path) -> Self {
         let of_user = |uid| Self::by(path_of_user(shared_memory, uid), Trust::Found);
         let own = of_user(this_user());
@@ -90,14 +91,14 @@ impl RunDir {
         served.unwrap_or(&own).clone()
     }
 
-    /// Opens the directory once, and checks it: nobody but its owner may write there, and one that was
-    /// found and not named is this user's, root's, or given by root. [`StreamError::NoAgent`] when there is
-    /// none.
+    /// Opens the directory once, and checks it: only its owner may write there, and a directory
+    /// that was found (not chosen by the user) must belong to this user or root, or be given by
+    /// root. [`StreamError::NoAgent`] if there is none.
     pub fn open(&self) -> Result<Place, StreamError> {
         let Some(scope) = &self.scope else {
             return Place::open(&self.path, self.trust);
         };
-        // Two directories above, by construction.
+        // The run directory is two levels above, by construction.
         let root = self.path.ancestors().nth(2).unwrap_or(&self.path);
         let root = Place::open(root, self.trust)?;
         root.below(SCOPES)?.below(scope)
@@ -108,7 +109,8 @@ impl RunDir {
         matches!(segment, Ok(Some(_)))
     }
 
-    /// Connects to the agent, once the kernel has said that the directory's owner or root listens there.
+    /// Connects to the agent, and checks through the kernel that the directory's owner or root
+    /// listens there.
     pub fn connect(&self, door: Door) -> io::Result<UnixStream> {
         let refused = |error: StreamError| match error {
             StreamError::NoAgent { .. } => io::Error::from(io::ErrorKind::NotFound),
@@ -132,47 +134,49 @@ impl RunDir {
         }
     }
 
-    /// The directory.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The public segment.
+    /// Path of the public segment.
     pub fn segment(&self) -> PathBuf {
         self.path.join(SEGMENT)
     }
 
-    /// HTTP, read side.
+    /// Path of the HTTP socket for reading.
     pub fn read_socket(&self) -> PathBuf {
         self.path.join("read.sock")
     }
 
-    /// HTTP, control side.
+    /// Path of the HTTP socket for control.
     pub fn control_socket(&self) -> PathBuf {
         self.path.join("control.sock")
     }
 
-    /// The token for control over TCP.
+    /// Path of the token for control over TCP.
     pub fn control_token(&self) -> PathBuf {
         self.path.join("control.token")
     }
 
-    /// Where applications put their ingest files.
+    /// Path of the directory in which applications put their ingest files.
     pub fn ingest_dir(&self) -> PathBuf {
         self.path.join("ingest")
     }
 
-    /// The ingest file of a process.
+    /// Path of the ingest file of a process.
     pub fn ingest_file(&self, incarnation: Incarnation) -> PathBuf {
         self.ingest_dir().join(format!("{incarnation}.ingest"))
     }
 
-    /// Where applications knock when the agent sleeps: datagrams, each the incarnation of the sender.
+    /// Path of the socket that wakes a sleeping agent: applications send datagrams, each with the
+    /// incarnation of its sender.
     pub fn ingest_socket(&self) -> PathBuf {
         self.path.join("ingest.sock")
     }
 
-    /// The run directory of a scope: of publications that the same may read (`u1000`, `g100`, `all`).
+    /// The run directory of a scope: of the publications that one set of readers may see (`u1000`,
+    /// `g100`, `all`).
     pub fn scope(&self, scope: &str) -> Self {
         Self {
             path: self.path.join(SCOPES).join(scope),
@@ -181,7 +185,8 @@ impl RunDir {
         }
     }
 
-    /// The names of all scopes, whether this process may read them or not: names are no secret.
+    /// The names of all scopes, including those that this process may not read: names are no
+    /// secret.
     pub fn scope_names(&self) -> Vec<String> {
         let above = self.open().and_then(|place| place.below(SCOPES));
         let names = above.map(|above| above.names().unwrap_or_default());
@@ -192,7 +197,7 @@ impl RunDir {
             .collect()
     }
 
-    /// The scopes whose segments this process may read, by name. Others are not there for it.
+    /// The scopes whose segments this process may read, by name. All others are left out.
     pub fn scopes(&self) -> Vec<(String, Self)> {
         let Ok(above) = self.open().and_then(|place| place.below(SCOPES)) else {
             return Vec::new();
@@ -208,8 +213,8 @@ impl RunDir {
             .collect()
     }
 
-    /// Makes the directory if needed, checks that it is ours, and takes its lock. A second agent is
-    /// refused while the first lives; the lock of a dead one is free.
+    /// Creates the directory if needed, checks that this user owns it, and takes its lock. A second
+    /// agent is refused while the first lives; the lock of a dead one is free.
     pub fn occupy(&self) -> Result<AgentLock, StreamError> {
         let io_error = |what, path: &Path| {
             let path = path.to_owned();
@@ -234,7 +239,7 @@ impl RunDir {
             let mut pid = String::new();
             let _ = File::open(&path).and_then(|file| file.take(32).read_to_string(&mut pid));
             let pid = match pid.trim() {
-                "" => "unknown", // It has the lock and is about to write its number.
+                "" => "unknown", // The owner has the lock and is about to write its number.
                 pid => pid,
             };
             return Err(StreamError::Occupied {
@@ -249,8 +254,9 @@ impl RunDir {
         Ok(AgentLock { _lock: lock })
     }
 
-    /// /dev/shm is open to all: never settle in a directory that someone else has laid out, or where
-    /// others may put files of ours' names. A link and what it leads to must both be ours.
+    /// Checks the owner. `/dev/shm` is open to all: an agent must never use a directory that
+    /// someone else has created, or in which others may create files under our names. This user
+    /// must own both a link and its target.
     fn check_ours(&self) -> Result<(), StreamError> {
         let us = this_user();
         let link = fs::symlink_metadata(&self.path);
@@ -281,7 +287,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Replaces a document in one step; readers see the old or the new one whole.
+    /// Replaces a document in one step; readers see either the old or the new document, complete.
     pub fn publish(&self, name: &str, bytes: &[u8], mode: u32) -> Result<(), StreamError> {
         let path = self.path.join(name);
         let temporary = self.path.join(format!("{name}.new"));
@@ -292,7 +298,7 @@ impl RunDir {
                 .create_new(true)
                 .mode(mode)
                 .open(&temporary)?;
-            // Whatever the umask was.
+            // Set whatever the umask was.
             file.set_permissions(fs::Permissions::from_mode(mode))?;
             file.write_all(bytes)?;
             fs::rename(&temporary, &path)
@@ -307,7 +313,7 @@ impl RunDir {
         })
     }
 
-    /// Reads a document; `None` when there is none.
+    /// Reads a document; `None` if there is none.
     pub fn document(&self, name: &str) -> Result<Option<Vec<u8>>, StreamError> {
         match self.open() {
             Err(StreamError::NoAgent { .. }) => Ok(None),
@@ -316,12 +322,12 @@ impl RunDir {
     }
 }
 
-/// Whose rights this program has.
+/// The effective user of this program.
 fn this_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether a scope may be called so: `all`, a user's `u1000`, a group's `g100`.
+/// Whether `name` is a valid name of a scope: `all`, a user's `u1000`, a group's `g100`.
 pub fn is_scope(name: &str) -> bool {
     let is_number = |id: &str| id.parse::<u32>().is_ok_and(|n| n.to_string() == id);
     let id = name.strip_prefix('u').or_else(|| name.strip_prefix('g'));
@@ -332,7 +338,8 @@ fn path_of_user(shared_memory: &Path, uid: u32) -> PathBuf {
     shared_memory.join(format!("barograph-{uid}"))
 }
 
-/// Held while an agent serves a run directory; the kernel frees it when the process ends.
+/// The lock that an agent holds while it serves a run directory; the kernel frees it when the
+/// process ends.
 #[derive(Debug)]
 pub struct AgentLock {
     _lock: FileLock,

@@ -28,26 +28,26 @@ use crate::slots::{Grant, RingShape, Slots};
 use crate::writer::StreamWriter;
 use crate::{SegmentReader, StreamError};
 
-/// Places for streams that get memory at a time, so that a segment for many takes little for few.
+/// Slots that get memory at a time, so that a segment for many streams takes little memory for few.
 const SLOTS_RESERVED: usize = 1_024;
-/// Everyone reads a segment who may enter its directory; its owner alone writes.
+/// Mode of the file: everyone who may enter its directory can read it, only its owner can write.
 const SEGMENT_MODE: u32 = 0o644;
 
-/// What a segment is made for.
+/// The configuration of a segment.
 #[derive(Clone, Debug)]
 pub struct SegmentConfig {
-    /// This node's name, at most [`NODE_BYTES_MAX`] bytes (longer ones are cut).
+    /// Name of this node, at most [`NODE_BYTES_MAX`] bytes (a longer one is cut).
     pub node: String,
     /// Most streams at once.
     pub streams_max: u32,
-    /// Samples per ring unless a stream asks otherwise.
+    /// Samples per ring, unless a stream requests another number.
     pub depth_default: u32,
-    /// Room for rings, in bytes; address space only until streams use it.
+    /// Room for rings, in bytes; only address space until streams use it.
     pub ring_bytes_max: usize,
 }
 
 impl SegmentConfig {
-    /// The defaults for a node.
+    /// Returns the defaults for a node.
     pub fn new(node: impl Into<String>) -> Self {
         Self {
             node: node.into(),
@@ -58,8 +58,8 @@ impl SegmentConfig {
     }
 }
 
-/// A segment and the right to write it. There is one owner; each stream's [`StreamWriter`] can go
-/// to a thread of its own.
+/// A segment with the right to write to it. It has one owner; each [`StreamWriter`] can move to a
+/// thread of its own.
 #[derive(Debug)]
 pub struct Segment {
     map: Arc<Map>,
@@ -69,7 +69,7 @@ pub struct Segment {
     slots: Slots,
     live: HashSet<SeriesId>,
     ended: Ended,
-    /// Slots that have memory in the directory.
+    /// Number of slots for which memory is reserved in the directory.
     slots_reserved: usize,
     lines_at: usize,
     descriptors_at: usize,
@@ -78,10 +78,10 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes a new segment and puts it at `path` in one step; whoever still reads an older one there
-    /// finds it closed. Memory for directory and rings is reserved as streams come, so
-    /// that a full file system is an error here and never a fault later. Limits beyond those of the
-    /// format are lowered to them.
+    /// Creates a segment and puts it at `path` in one step; readers of an older segment there find
+    /// that one closed. Memory for the directory and the rings is reserved as streams are
+    /// registered, so that a full file system is an error here and never a fault later. Limits
+    /// beyond those of the format are lowered to them.
     pub fn create(
         path: &Path,
         mut config: SegmentConfig,
@@ -91,8 +91,8 @@ impl Segment {
         config.ring_bytes_max = config.ring_bytes_max.min(RING_BYTES_MAX);
         let temporary = path.with_extension("new");
         let segment = Self::lay_out(path, &temporary, config, now_ns).and_then(|segment| {
-            // Opened before the rename and closed after it, so that a reader who is told finds the
-            // new one at the path.
+            // Opened before the rename and closed after it, so that a reader that wakes up finds
+            // the new segment at the path.
             let predecessor = predecessor(path);
             fs::rename(&temporary, path).map_err(io_error("put in place", path))?;
             if let Some(map) = predecessor {
@@ -126,7 +126,7 @@ impl Segment {
             .mode(SEGMENT_MODE)
             .open(temporary)
             .map_err(io_error("create", path))?;
-        // Whatever the umask was: who may read is decided by the directory.
+        // Set whatever the umask was: the directory decides who may read.
         file.set_permissions(fs::Permissions::from_mode(SEGMENT_MODE))
             .map_err(io_error("give a mode to", path))?;
         file.set_len(bytes as u64).map_err(io_error("size", path))?;
@@ -194,7 +194,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes a stream; its ring holds `depth` samples (`None`: the segment's default).
+    /// Registers a stream; its ring holds `depth` samples (`None`: the segment's default).
     pub fn register(
         &mut self,
         stream: &Descriptor,
@@ -204,11 +204,13 @@ impl Segment {
         self.register_sized(stream, depth, None, now_ns)
     }
 
-    /// The same of a stream whose texts, JSON, bytes or arrays have at most `value_bytes_max` bytes, rounded up
-    /// to a power of two (`None`: 126 for texts, [`VALUE_BYTES_DEFAULT`](crate::VALUE_BYTES_DEFAULT) for others). Numbers have no such size.
+    /// Registers a stream whose texts, JSON, bytes or arrays have at most `value_bytes_max` bytes,
+    /// rounded up to a power of two (`None`: 126 for texts,
+    /// [`VALUE_BYTES_DEFAULT`](crate::VALUE_BYTES_DEFAULT) for the other types). It has no meaning
+    /// for numbers.
     ///
-    /// Rings of long values hold fewer samples than others unless a depth is asked for; and never more than
-    /// fit [`SLOTS_BYTES_MAX`].
+    /// Rings of long values hold fewer samples than others unless a depth is requested, and never
+    /// more than fit into [`SLOTS_BYTES_MAX`].
     pub fn register_sized(
         &mut self,
         stream: &Descriptor,
@@ -260,7 +262,7 @@ impl Segment {
         ))
     }
 
-    /// Bytes that [`Self::register_sized`] takes of the memory for rings, for the same arguments.
+    /// Bytes of ring memory that [`Self::register_sized`] takes for the same arguments.
     pub fn ring_bytes(
         &self,
         stream: &Descriptor,
@@ -320,8 +322,8 @@ impl Segment {
                 errno.into(),
             ));
         }
-        // Also of memory that another ring has had: asking for what is there costs little, and so there is one
-        // way to have it.
+        // Done also for memory that another ring has had: a reservation of memory that is there
+        // costs little, so one code path serves both cases.
         let from = self.rings_at + grant.ring_at;
         if let Err(errno) = reserve(&self.file, from, shape.bytes()) {
             self.slots.undo(grant, shape);
@@ -338,7 +340,7 @@ impl Segment {
         Ok(grant)
     }
 
-    /// Memory for a slot's line and descriptor, and for some that follow.
+    /// Reserves memory for a slot's line and descriptor, and for some slots that follow.
     fn reserve_slot(&mut self, slot: u32) -> Result<(), Errno> {
         let first = self.slots_reserved;
         if (slot as usize) < first {
@@ -437,10 +439,10 @@ impl Segment {
         wake(&self.map, u32::MAX);
     }
 
-    /// Tells readers how often this stream's resource is looked at.
+    /// Publishes the interval between looks at this stream's resource, in ns.
     ///
     /// # Panics
-    /// When the stream was registered in another segment.
+    /// If the stream was registered in another segment.
     pub fn expect_interval(&self, writer: &StreamWriter, interval_ns: i64) {
         assert!(
             writer.is_of(&self.map),
@@ -450,10 +452,10 @@ impl Segment {
         self.map.set(at, interval_ns as u64, Ordering::Relaxed);
     }
 
-    /// Ends a stream: from now on its handles say that it is gone.
+    /// Ends a stream: from now on its handles return that it is gone.
     ///
     /// # Panics
-    /// When the stream was registered in another segment.
+    /// If the stream was registered in another segment.
     pub fn retire(&mut self, writer: StreamWriter) {
         assert!(
             writer.is_of(&self.map),
@@ -475,8 +477,8 @@ impl Segment {
         self.wake(writer.wake_bit());
     }
 
-    /// Gives the pages of rings back to the system whose streams had ended when this was called the last time: call
-    /// it once a second. Where the file system cannot take them, they stay.
+    /// Gives the pages of ended rings back to the system, if their streams had ended before the
+    /// previous call. Call it once per second. If the file system cannot take the pages, they stay.
     pub fn give_memory_back(&mut self) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let pages = self
@@ -488,40 +490,41 @@ impl Segment {
         }
     }
 
-    /// Says that the agent lives; also the time on `agent alive` checks of readers.
+    /// Publishes that the agent is alive at `now_ns`; readers compare this time with their clock.
     pub fn heartbeat(&self, now_ns: i64) {
         self.map
             .set(header::HEARTBEAT_NS, now_ns as u64, Ordering::Release);
     }
 
-    /// Wakes the readers that wait on streams of these bits (the OR of
-    /// [`StreamWriter::wake_bit`]s), and those who wait for anything at all: one system call.
+    /// Wakes the readers that wait for streams of these bits (the OR of
+    /// [`StreamWriter::wake_bit`]s) and those that wait for any change: one system call.
     pub fn wake(&self, mask: u32) {
         wake(&self.map, mask);
     }
 
-    /// Registrations refused since the start.
+    /// Number of registrations that were refused since the start.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Streams alive.
+    /// Number of live streams.
     pub fn streams(&self) -> usize {
         self.live.len()
     }
 
-    /// A reader of this segment, as any other process would open it.
+    /// Opens a reader of this segment, as any other process does.
     pub fn reader(&self) -> Result<SegmentReader, StreamError> {
         SegmentReader::open(&self.path)
     }
 
-    /// Says that nothing will be written here again, and wakes everyone who waits.
+    /// Marks the segment as closed (nothing will be written to it again) and wakes everyone who
+    /// waits.
     pub fn close(&self) {
         close(&self.map);
     }
 }
 
-/// Where a stream's samples and values lie, and how many.
+/// The place of a stream's samples and values in the file, and their number.
 #[derive(Clone, Copy)]
 struct Ring {
     ring_at: usize,
@@ -547,12 +550,12 @@ fn wake(map: &Map, mask: u32) {
     };
     let word = map.half_word(header::TICK);
     word.fetch_add(1, Ordering::Release);
-    // Waking can only fail for a bad address, and this one is mapped.
+    // Waking can only fail for a bad address, and this address is mapped.
     let _ = futex::wake_bitset(word, futex::Flags::empty(), i32::MAX as u32, bits);
 }
 
-/// The header of the segment that lies at `path`, if one does. Readers of a dead agent's segment
-/// wait on memory that nobody writes any more: they have to be told.
+/// Maps the header of the segment at `path`, if there is one. Readers of a dead agent's segment
+/// wait on memory that nobody writes any more, so they must be woken.
 fn predecessor(path: &Path) -> Option<Map> {
     SegmentReader::open(path).ok()?;
     let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
@@ -563,9 +566,9 @@ fn state_word(state: u32, generation: u16) -> u64 {
     u64::from(state) | (u64::from(generation) << 32)
 }
 
-/// Memory for a part of the file, so that touching it later cannot fail.
+/// Reserves memory for a part of the file, so that touching it later cannot fail.
 fn reserve(file: &File, from: usize, bytes: usize) -> Result<(), Errno> {
-    // A signal may interrupt it, after which nothing is reserved.
+    // A signal may interrupt the call; then nothing is reserved.
     retry_on_intr(|| fallocate(file, FallocateFlags::empty(), from as u64, bytes as u64))
 }
 

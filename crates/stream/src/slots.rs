@@ -1,16 +1,16 @@
-//! Which slots and which ring memory are free. Pure bookkeeping of the one writer; no memory here.
+//! Bookkeeping of free slots and free ring memory, for the one writer; it touches no shared memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use crate::layout::CELL_BYTES;
 
-/// A piece of the ring area.
+/// The size of a ring in the ring area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingShape {
-    /// Samples.
+    /// Number of samples.
     pub depth: u32,
-    /// Bytes of each of the slots that follow the cells; 0: there are none.
+    /// Bytes of each of the value slots that follow the cells; 0 if there are none.
     pub slot_bytes: u32,
 }
 
@@ -26,19 +26,19 @@ impl RingShape {
     }
 }
 
-/// A slot handed out.
+/// A slot with its ring, as it is given to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Index of descriptor and line.
+    /// Index of the descriptor and of the line.
     pub slot: u32,
-    /// Generation to write under; the slot's previous one plus one.
+    /// Generation to write under: the slot's previous one plus one.
     pub generation: u16,
     /// Offset of the ring from the start of the ring area.
     pub ring_at: usize,
 }
 
-/// Free slots and rings. Freed slots are reused oldest first, so that a slot's 16-bit generation
-/// comes round as late as possible. Freed rings become one piece with what is free beside them, so that
+/// Free slots and rings. Freed slots are reused oldest first, so that the 16-bit generation of a
+/// slot repeats as late as possible. Freed rings are merged with free memory beside them, so that
 /// rings of any other shape find room there.
 #[derive(Debug)]
 pub struct Slots {
@@ -49,7 +49,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Room for `max` streams in a ring area of `ring_bytes_max`.
+    /// Creates room for `max` streams in a ring area of `ring_bytes_max` bytes.
     pub fn new(max: u32, ring_bytes_max: usize) -> Self {
         Self {
             max,
@@ -59,12 +59,12 @@ impl Slots {
         }
     }
 
-    /// Slots that have ever been used: readers look at no others.
+    /// Number of slots that have ever been used: readers look at no others.
     pub fn used(&self) -> u32 {
         self.used
     }
 
-    /// A slot and a ring, or `None` when there is no room.
+    /// Takes a slot and a ring; `None` if there is no room.
     pub fn take(&mut self, shape: RingShape) -> Option<Grant> {
         if self.free_slots.is_empty() && self.used == self.max {
             return None;
@@ -87,13 +87,13 @@ impl Slots {
         self.free_rings.give(grant.ring_at, shape.bytes());
     }
 
-    /// The free piece of the ring area that has this place, which is free.
+    /// The free piece of the ring area that contains this place, which must be free.
     pub fn free_around(&self, place: &Range<usize>) -> Range<usize> {
         let before = self.free_rings.by_place.range(..=place.start).next_back();
         before.map_or(0..0, |(at, bytes)| *at..at + bytes)
     }
 
-    /// Takes a grant back whose ring could not be reserved: nothing was written.
+    /// Takes back a grant whose ring could not be reserved: nothing was written to it.
     pub fn undo(&mut self, grant: Grant, shape: RingShape) {
         self.free_slots.push_front((grant.slot, grant.generation));
         self.free_rings.give(grant.ring_at, shape.bytes());
@@ -114,7 +114,7 @@ impl Extents {
         extents
     }
 
-    /// The smallest piece that has room gives of its beginning, the first of several.
+    /// Takes from the start of the smallest piece that has room, the first of several such pieces.
     fn take(&mut self, bytes: usize) -> Option<usize> {
         let (found, at) = *self.by_size.range((bytes, 0)..).next()?;
         self.remove(at, found);
@@ -190,7 +190,7 @@ mod tests {
         let mut slots = Slots::new(1_000, room);
         let many: Vec<Grant> = std::iter::from_fn(|| slots.take(SMALL)).collect();
         assert!(many.len() > 64 && slots.take(TEXT).is_none());
-        // In an order in which neighbours are not free one after the other.
+        // In an order in which neighbours are not freed one after the other.
         let (even, odd): (Vec<_>, Vec<_>) =
             (0..many.len()).partition(|n: &usize| n.is_multiple_of(2));
         for n in even.into_iter().chain(odd) {

@@ -1,9 +1,9 @@
-//! What users are called. It stands here because agents and programs must call them the same: a call is meant
-//! for who has a label `user`, and both sides decide that.
+//! Names of users. They are here because agents and programs must use the same names: a call may be
+//! meant for handlers with a label `user`, and both sides decide which those are.
 
 use std::fs;
 
-/// The user's name, or number where it has none.
+/// The name of a user, or its number if it has no name.
 pub fn user_name(uid: u32) -> String {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let name = passwd.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! One stream's writer: change-only append into its line and ring.
+//! The writer of one stream: it appends changes to the stream's line and ring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ pub struct StreamWriter {
     count: u64,
     ring_index: usize,
     newest: RawCell,
-    /// Of values that are no numbers.
+    /// The newest value of a stream whose values are not numbers.
     newest_value: Option<Value>,
 }
 
@@ -63,8 +63,8 @@ impl StreamWriter {
         }
     }
 
-    /// Records a look at the resource; appends the sample when its value, quality or error differs
-    /// from the newest. Returns whether it was appended.
+    /// Records a look at the resource; appends the sample if its value, quality or error differs
+    /// from the newest one. Returns whether it was appended.
     pub fn look(&mut self, sample: &Sample) -> Result<bool, StreamError> {
         let cell = self.encode(sample)?;
         let same_value = self.slots == ValueSlots::None
@@ -80,14 +80,14 @@ impl StreamWriter {
         Ok(changed)
     }
 
-    /// Records that the newest sample held until `looked_ns` at least; nothing is appended.
+    /// Records that the newest sample held until at least `looked_ns`; nothing is appended.
     pub fn confirm(&mut self, looked_ns: i64) {
         if self.count > 0 {
             self.set_looked(looked_ns);
         }
     }
 
-    /// Appends a sample whether or not it differs.
+    /// Appends a sample, whether or not it differs from the newest one.
     pub fn append(&mut self, sample: &Sample) -> Result<(), StreamError> {
         let cell = self.encode(sample)?;
         self.publish(cell, &sample.value);
@@ -95,7 +95,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Appends a float without building a [`Sample`]: the path for those who count nanoseconds.
+    /// Appends a float without building a [`Sample`]: for callers to whom nanoseconds matter.
     #[inline]
     pub fn append_f64(&mut self, ts: i64, value: f64) -> Result<(), StreamError> {
         if self.value_type != ValueType::Float {
@@ -119,8 +119,8 @@ impl StreamWriter {
         self.shape.depth
     }
 
-    /// The longest text, JSON, bytes or array that it takes, in bytes; 0: its values are numbers. A longer
-    /// text is cut at a character, any other value is refused.
+    /// The longest text, JSON, bytes or array that the stream takes, in bytes; 0 if its values are
+    /// numbers. A longer text is cut at a character boundary; any other longer value is refused.
     pub fn value_bytes_max(&self) -> usize {
         self.slots.value_bytes_max() as usize
     }
@@ -166,7 +166,8 @@ impl StreamWriter {
         }
         if self.slots != ValueSlots::None {
             let slot_at = self.text_at + self.ring_index * self.slots.slot_bytes() as usize;
-            // As in `line::append`: readers that see this value also see that the sequence moved on.
+            // As in `line::append`: readers that see this value also see that the sequence has
+            // moved on.
             std::sync::atomic::fence(Ordering::Release);
             match value {
                 Value::Text(v) => {
@@ -185,8 +186,8 @@ impl StreamWriter {
 
     #[inline(always)]
     fn publish_cell(&mut self, cell: RawCell) {
-        // 2^48 samples in one generation are nine years at a million a second; beyond them the
-        // stream stands still rather than lie about its generation.
+        // 2^48 samples in one generation are nine years at a million per second; after them the
+        // stream stops rather than overflow into its generation.
         if self.count == COUNT_MAX {
             return;
         }
@@ -225,7 +226,7 @@ impl StreamWriter {
         word[0].store(ts as u64, Ordering::Release);
     }
 
-    /// Whether this stream was registered in the segment that `map` is.
+    /// Whether this stream was registered in the segment of `map`.
     pub(crate) fn is_of(&self, map: &Arc<Map>) -> bool {
         Arc::ptr_eq(&self.map, map)
     }
@@ -251,7 +252,7 @@ impl StreamWriter {
     }
 }
 
-/// Whether two values are the same to the bit: NaN is what it was.
+/// Whether two values are the same to the bit: a NaN equals itself.
 fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Floats(a), Value::Floats(b)) => {

@@ -151,7 +151,7 @@ fn a_successor_closes_its_predecessor() {
     let first = segment(&dir);
     let mut reader = first.reader().unwrap();
     let life = reader.incarnation();
-    std::mem::forget(first); // As if killed: it never says goodbye.
+    std::mem::forget(first); // As if killed: it never closes the segment.
     let _second = segment(&dir);
     assert_eq!(reader.state(), barograph_stream::SegmentState::Closed);
     assert!(reader.reopen_if_replaced().unwrap());

@@ -1,4 +1,5 @@
-//! Calls files: whole calls or none, whatever the writer does and whoever wrote the file.
+//! Tests of calls files: complete calls or none, whatever the writer does and whoever wrote the
+//! file.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +19,7 @@ const HEADER_BYTES: u64 = 4_096;
 const WRITTEN: u64 = 256;
 
 fn call(n: u64) -> Call {
-    // Every part tells which call it is of, so that a torn one shows.
+    // Every part depends on `n`, so that a torn call is noticed.
     let length = (mix(n) % PAYLOAD_BYTES_MAX as u64) as usize;
     Call {
         id: n + 1,
@@ -107,7 +108,7 @@ fn a_new_agent_goes_on_and_gives_no_id_again() {
     assert_eq!(writer.fire(&call(1)).unwrap(), 2);
     let mut cursor = 1;
     assert_eq!(reader.next(&mut cursor), Next::Call(call(1)));
-    // Where the file was lost and its ids are known from elsewhere.
+    // The file was lost, and its ids are known from elsewhere.
     drop(writer);
     std::fs::remove_file(&path).unwrap();
     assert!(!reader.is_replaced(), "nothing is there to go to");
@@ -181,7 +182,7 @@ fn who_waits_is_woken() {
         writer.fire(&call(0)).unwrap();
         waiter.join().unwrap();
     }
-    // At once: it is closed.
+    // This returns at once: the file is closed.
     reader.wait(
         reader.word().load(Ordering::Acquire),
         Duration::from_secs(120),
@@ -234,7 +235,8 @@ fn foreign_bytes_are_refused_or_missed_but_never_believed() {
             reader.incarnation(),
         );
         for mut cursor in [0, reader.oldest(), u64::MAX] {
-            // No more than there are slots, and the missed ones at once or one by one.
+            // No more calls than there are slots; missed ones may be counted together or one by
+            // one.
             let mut seen = 0;
             while reader.next(&mut cursor) != Next::Nothing {
                 seen += 1;
@@ -278,7 +280,7 @@ fn a_writer_at_full_speed_that_is_killed_tears_nothing() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // The next one goes on where it was stopped, whatever it was writing.
+        // The next writer continues where this one was stopped, whatever it was writing.
         assert!(reader.written() > last);
         last = reader.written();
         let writer = CallsWriter::open_or_create(&path, 2).unwrap();
@@ -287,7 +289,7 @@ fn a_writer_at_full_speed_that_is_killed_tears_nothing() {
     }
 }
 
-/// The two words that tell of calls: where they are is what a program looks at without asking.
+/// The two words that announce calls: programs read them inline, so their places are fixed.
 #[test]
 fn no_word_has_two_widths() {
     const VERSION: u64 = 8;
@@ -304,13 +306,14 @@ fn no_word_has_two_widths() {
     assert_eq!((half(WRITTEN), half(MOVED)), (1, 1));
     let distance = reader.word().as_ptr().addr() & 0xfff;
     assert_eq!(distance as u64, MOVED);
-    // A file of an agent of version 1.0 has no such word: it is the lower half of the other one.
+    // A file of an agent of version 1.0 has no futex word of its own: it is the lower half of the
+    // other.
     write_word(&path, VERSION, 1);
     write_word(&path, MOVED, 0);
     let older = CallsReader::open(&path).unwrap();
     assert_eq!(older.word().as_ptr().addr() as u64 & 0xfff, WRITTEN);
     assert_eq!(older.word().load(Ordering::Acquire), 1);
-    // The next agent goes on with it, and who has mapped it is told by either.
+    // The next agent continues the file, and wakes programs that have mapped it by either word.
     let mut writer = CallsWriter::open_or_create(&path, 9).unwrap();
     assert_eq!((writer.written(), half(MOVED)), (1, 1));
     writer.fire(&call(1)).unwrap();
@@ -338,7 +341,7 @@ fn a_file_that_others_could_have_put_there_is_not_mapped() {
     }
     chown(&path, Some(12_345), None).unwrap();
     assert!(CallsReader::open(&path).is_err(), "a stranger's");
-    // In a directory of the same user it is that user's agent's.
+    // In a directory of the same user, the file belongs to the agent of that user.
     chown(dir.path(), Some(12_345), None).unwrap();
     assert!(CallsReader::open(&path).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Other processes: this binary again, told by its environment what to be.
+//! Child processes for tests: this binary again, with its role in the environment.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::pattern::{TYPES, descriptor, sample};
 
 const ROLE: &str = "BAROGRAPH_TEST_ROLE";
 const PATH: &str = "BAROGRAPH_TEST_PATH";
-/// What a child prints when it has done what its parent waits for.
+/// The line that a child prints when it has done the part for which its parent waits.
 const READY: &str = "ready";
 /// Depth of an agent's rings: small, so that readers are lapped.
 pub const DEPTH: u32 = 64;
 
-/// The command that becomes a child.
+/// Returns the command that becomes a child.
 pub fn command(role: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -29,7 +29,7 @@ pub fn command(role: &str, path: &Path) -> Command {
     command
 }
 
-/// A child that has said that it is ready.
+/// Starts a child and waits until it is ready.
 pub fn start(role: &str, path: &Path) -> Child {
     let mut child = command(role, path).spawn().unwrap();
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
@@ -38,15 +38,15 @@ pub fn start(role: &str, path: &Path) -> Child {
     child
 }
 
-/// Where children begin. Without a role in the environment there is nothing to play, which is
-/// itself what a plain run checks.
+/// The entry point of children. Without a role in the environment there is nothing to do, which is
+/// what a plain run checks.
 #[test]
 fn plays_its_role() {
     let Some(role) = std::env::var_os(ROLE) else {
         assert!(std::env::var_os(PATH).is_none());
         return;
     };
-    // Not to outlive a parent that was killed.
+    // So that the child does not outlive a parent that was killed.
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let path = std::path::PathBuf::from(std::env::var_os(PATH).unwrap());
     match role.to_str().unwrap() {
@@ -61,7 +61,7 @@ fn plays_its_role() {
     }
 }
 
-/// Serves a run directory at full speed until it is killed, streams coming and going.
+/// Serves a run directory at full speed until it is killed, while streams come and go.
 fn agent(path: &Path) {
     let clock = SystemClock::new();
     let run_dir = RunDir::new(path);

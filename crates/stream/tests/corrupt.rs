@@ -1,4 +1,4 @@
-//! Files that are no segments, not quite, or not any more.
+//! Files that are not segments, not quite, or no longer.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -14,11 +14,12 @@ use crate::pattern::{mix, rounds};
 use crate::specimen::{SLOTS, small};
 
 const HEADER_BYTES: u64 = 4096;
-/// Header and lines, and where descriptors begin.
+/// Header and lines; the offset at which descriptors begin.
 const DESCRIPTORS_AT: u64 = HEADER_BYTES + SLOTS as u64 * 64;
-/// Where the last ring ends: nine of eight cells, and eight slots of each size, from the next page on.
+/// The end of the last ring: nine of eight cells, and eight slots of each size, from the next page
+/// on.
 const RINGS_END: usize = 16_384 + 9 * 8 * 24 + 8 * (128 + 128 + 64 + 64 + 128);
-/// Samples that `read_everything` finds in the undamaged segment.
+/// Number of samples that `read_everything` finds in the undamaged segment.
 const WHOLE: usize = 8 * (1 + 7 + 7 + 7 + 1 + 3);
 
 fn writable(path: &Path) -> File {
@@ -59,7 +60,7 @@ fn other_versions() {
     check(VERSION_MAJOR - 1, 0, false);
     check(VERSION_MAJOR + 1, 0, false);
     check(u32::MAX, u32::MAX, false);
-    // A writer replaces what it cannot read.
+    // A writer replaces a file that it cannot read.
     let segment = Segment::create(&path, SegmentConfig::new("n1"), 1).unwrap();
     assert!(segment.reader().is_ok());
 }
@@ -78,7 +79,7 @@ fn cut_short() {
         std::fs::write(&path, &whole[..length]).unwrap();
         assert_eq!(read_everything(&path), None, "{length} bytes");
         if length as u64 >= HEADER_BYTES {
-            // With a header that agrees to the length, rings and descriptors still must not be followed
+            // Even if the header agrees with the length, rings and descriptors must not be followed
             // out of the file.
             let file = writable(&path);
             file.write_all_at(&(length as u64).to_le_bytes(), 24)
@@ -104,7 +105,7 @@ fn not_a_file() {
         SegmentReader::open(&dir.path().join("absent")),
         Err(StreamError::NoAgent { .. })
     ));
-    // Opening a pipe would wait for its writer.
+    // Opening a pipe would block until it has a writer.
     let pipe = dir.path().join("pipe");
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -177,7 +178,8 @@ fn damaged_in_many_places() {
         let mut bytes = whole.clone();
         for step in 0..1 + mix(seed) % 40 {
             let random = mix(seed * 64 + step);
-            // The header's first lines only now and then: most damage should get past the checks there.
+            // The first lines of the header are damaged rarely: most damage should get past the
+            // checks there.
             let from = if random.is_multiple_of(16) {
                 0
             } else {
@@ -196,10 +198,10 @@ fn slots_beyond_all_limits() {
     let dir = tempfile::tempdir().unwrap();
     let path = small(dir.path());
     let file = writable(&path);
-    // A file of holes, as long as the header says, with more slots than any segment has.
+    // A sparse file, as long as its header claims, with more slots than any segment has.
     let bytes: u64 = 1 << 40;
     if file.set_len(bytes).is_err() {
-        return; // A file system without such files cannot be attacked with them.
+        return; // A file system without sparse files cannot be attacked with them.
     }
     file.write_all_at(&bytes.to_le_bytes(), 24).unwrap();
     file.write_all_at(&u32::MAX.to_le_bytes(), 88).unwrap();
@@ -219,7 +221,7 @@ fn a_text_that_is_not_utf_8_makes_an_absent_stream() {
         names.collect()
     };
     assert_eq!(names()[0], "here.int64{device=vda}");
-    // Slot 0 is retired; slot 1's name.
+    // Slot 0 is retired; this is the name in slot 1.
     let at = DESCRIPTORS_AT + DESCRIPTOR_BYTES as u64 + 96;
     writable(&path).write_all_at(&[0xff], at).unwrap();
     assert_eq!(names()[0], "here.float64{device=vda}");

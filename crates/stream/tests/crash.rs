@@ -1,4 +1,4 @@
-//! Agents killed at any moment: what they wrote stays whole, and another takes over.
+//! Agents that are killed at any moment: their samples stay whole, and another agent takes over.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn an_agent_killed_at_any_moment_leaves_whole_samples_and_a_free_place() {
             Err(StreamError::Occupied { pid, .. }) => assert_eq!(pid, agent.id().to_string()),
             other => panic!("the living agent holds the lock: {other:?}"),
         }
-        // Not a wait for something, only a different moment each time.
+        // This does not wait for anything; it only kills at a different moment each time.
         std::thread::sleep(Duration::from_micros(mix(round) % 4_000));
         agent.kill().unwrap();
         agent.wait().unwrap();
@@ -60,7 +60,7 @@ fn check_remains(reader: &SegmentReader) {
     }
 }
 
-/// The newest sample and the whole ring, now that nobody writes.
+/// Checks the newest sample and the whole ring, now that nobody writes.
 fn check_stream(handle: &StreamReader) {
     let Latest::Sample {
         sample: newest,

@@ -1,12 +1,12 @@
-//! Everything that a reader can be asked, asked of any file. Also the body of the fuzz target.
+//! Calls every function of a reader, on any file. It is also the body of the fuzz target.
 
 use std::path::Path;
 use std::time::Duration;
 
 use barograph_stream::{Latest, SegmentReader};
 
-/// Opens the file and reads all there is to read. Must not panic, hang or fault, whatever it holds.
-/// Returns how many samples it found, or `None` when the file is refused.
+/// Opens the file and reads everything in it. It must not panic, hang or fault, whatever the file
+/// holds. Returns the number of samples found, or `None` if the file is refused.
 pub fn read_everything(path: &Path) -> Option<usize> {
     let mut reader = SegmentReader::open(path).ok()?;
     let _ = (reader.node(), reader.pid(), reader.state());

@@ -1,4 +1,4 @@
-//! No room: in the file system, in the segment, in the ring area.
+//! Lack of room: in the file system, in the segment, in the ring area.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,14 +12,14 @@ use barograph_stream::{
 use crate::child;
 use crate::pattern::{descriptor, sample};
 
-/// Room in the file system of the test.
+/// Size of the file system of the test.
 const ROOM: &str = "size=256k";
 
 #[test]
 fn a_full_file_system_is_an_error_and_the_rest_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let role = child::command("settler", dir.path());
-    // A file system of our own, seen by the child alone, also without privilege.
+    // A file system of our own, visible only to the child, also without privilege.
     let mount = format!("mount -t tmpfs -o {ROOM} tmpfs \"$0\" && exec \"$@\"");
     let mut command = Command::new("unshare");
     command
@@ -49,7 +49,7 @@ fn a_full_file_system_is_an_error_and_the_rest_goes_on() {
 
 const SETTLED: &str = "settled in what there is";
 
-/// In a child, in a file system of [`ROOM`].
+/// Runs in a child, in a file system of [`ROOM`].
 pub fn settle(path: &Path) {
     let run_dir = RunDir::new(path.join("run"));
     let _lock = run_dir.occupy().unwrap();
@@ -90,7 +90,8 @@ pub fn settle(path: &Path) {
     let reader = SegmentReader::open(&run_dir.segment()).unwrap();
     assert_eq!(reader.refused(), 1);
     assert_eq!(reader.directory().entries.len(), writers.len());
-    // Whole rings, so that every page of them is touched: a fault would end the process here.
+    // Rings are filled completely, so that every page is touched: a fault would end the process
+    // here.
     for n in 1..=5_000 {
         for writer in &mut writers {
             writer.append(&sample(ValueType::Int, n)).unwrap();
@@ -102,7 +103,7 @@ pub fn settle(path: &Path) {
         };
     }
     publish_in_vain(&run_dir);
-    // The ring of a stream that ends serves the next.
+    // The next stream uses the ring of a stream that has ended.
     segment.retire(writers.pop().unwrap());
     let next = descriptor("next.bytes", ValueType::Int);
     let mut writer = segment.register(&next, None, 1).unwrap();
@@ -110,7 +111,8 @@ pub fn settle(path: &Path) {
     println!("{SETTLED}");
 }
 
-/// A ring is larger than the file system: what does not fit is refused, and no store is a fault.
+/// A ring is larger than the file system: puts that do not fit are refused, and no store is a
+/// fault.
 fn rings_get_memory_as_they_are_used(path: &Path) {
     let clock = SystemClock::new();
     let producer = Producer::create(path, ProducerConfig::default(), &clock).unwrap();
@@ -206,7 +208,7 @@ fn limits_beyond_the_format_are_lowered_or_refused() {
         let refused = segment.register(&stream, Some(depth), 1);
         assert!(matches!(refused, Err(StreamError::Depth { .. })), "{depth}");
     }
-    // More address space than there is: an error, not an overflow.
+    // More address space than exists: an error, not an overflow.
     let config = SegmentConfig {
         ring_bytes_max: usize::MAX,
         ..SegmentConfig::new("n1")

@@ -1,4 +1,5 @@
-//! A writer at full speed, readers in other processes: nothing torn, every gap counted exactly.
+//! A writer at full speed with readers in other processes: nothing is torn, and every gap is
+//! counted exactly.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ fn readers_in_other_processes_see_whole_samples_only() {
 }
 
 /// Runs `body` while a thread appends to a segment at `path` as fast as it can, to streams of every
-/// type, with the smallest rings there are and with larger ones.
+/// type, with the smallest possible rings and with larger ones.
 pub fn with_writer(path: &Path, body: impl FnOnce()) {
     let mut segment = Segment::create(path, SegmentConfig::new("n1"), 1).unwrap();
     let mut writers = Vec::new();
@@ -53,7 +54,8 @@ pub fn with_writer(path: &Path, body: impl FnOnce()) {
             let mut n = 2;
             while !stop.load(Ordering::Relaxed) {
                 for (value_type, writer) in &mut writers {
-                    // Many in a row: who reads one stream meets its writer at full speed.
+                    // Many in a row, so that the reader of one stream meets its writer at full
+                    // speed.
                     for next in n..n + BURST {
                         writer.append(&sample(*value_type, next)).unwrap();
                     }
@@ -66,7 +68,8 @@ pub fn with_writer(path: &Path, body: impl FnOnce()) {
     });
 }
 
-/// Ends the writer's thread also when the body panics; the scope would wait for it for ever.
+/// Stops the writer's thread even if the body panics; otherwise the scope would wait for it for
+/// ever.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -106,7 +109,7 @@ pub fn read_for_a_while(path: &Path) {
     }
 }
 
-/// One stream as a reader follows it.
+/// A stream as a reader follows it.
 #[derive(Debug)]
 struct Follower {
     handle: StreamReader,

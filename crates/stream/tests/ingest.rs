@@ -1,4 +1,4 @@
-//! Ingest files as their two sides use them, in one process.
+//! Ingest files with both of their sides in one process.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
@@ -16,11 +16,11 @@ use crate::ingest_specimen::{RECORDS, declare};
 use crate::pattern::{mix, rounds};
 
 const HEADER_BYTES: u64 = 4_096;
-/// In a ring's head.
+/// Offsets in a ring's head.
 pub const RESERVED: u64 = 8;
 pub const TAIL: u64 = 128;
 
-/// A value as a test keeps it.
+/// A copy of a record, for tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Owned {
     pub ring: u32,
@@ -79,7 +79,7 @@ impl Both {
         drain(&mut self.file, u64::MAX)
     }
 
-    /// Moves a ring that nobody has to a position, as if so many had been put.
+    /// Moves an unused ring to a position, as if that number of records had been put.
     pub fn move_to(&self, ring: u64, position: u64) {
         for word in [0, RESERVED, TAIL] {
             self.set(ring, word, position);
@@ -92,7 +92,7 @@ impl Both {
         file.write_all_at(&value.to_le_bytes(), at).unwrap();
     }
 
-    /// The word at this place of the head of a ring.
+    /// The word at this offset of a ring's head.
     pub fn get(&self, ring: u64, word: u64) -> u64 {
         let file = OpenOptions::new().read(true).open(self.path()).unwrap();
         let mut bytes = [0; 8];
@@ -142,7 +142,7 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|i| mix(seed ^ i) as u8).collect()
 }
 
-/// Puts numbers, each its own time.
+/// Puts numbers, each with itself as the time.
 pub fn put_numbers(ring: &mut ThreadRing, numbers: std::ops::Range<u64>) {
     for n in numbers {
         assert!(ring.put(kind::INT, 7, n, mix(n)));
@@ -203,7 +203,7 @@ fn every_kind_of_value_comes_as_it_was_put() {
         put(&mut ring, kind::FRAME, 3, number, &[]);
     }
     let (found, drained) = both.read();
-    // A text is cut where a character ends, so only its beginning is the same when it is no text.
+    // A text is cut at the end of a character, so invalid text is only the same at its beginning.
     for (found, expect) in found.iter().zip(&expect) {
         assert_eq!(found, expect);
     }
@@ -325,7 +325,7 @@ fn a_blocking_ring_refuses_and_loses_nothing_but_what_is_dropped() {
     let (found, drained) = both.read();
     check_numbers(&found, RECORDS..RECORDS + 60);
     assert_eq!(drained.missed, 0);
-    // Whatever a tail says that nobody can have read, nothing breaks.
+    // A tail that no reader can have reached must not break anything.
     both.file.set_tail(0, u64::MAX).unwrap();
     put_numbers(&mut ring, RECORDS + 60..3 * RECORDS);
 }
@@ -358,7 +358,7 @@ fn a_blocking_writer_at_full_speed_loses_nothing() {
 
 #[test]
 fn long_values_lie_across_every_border_of_ring_batch_and_commit() {
-    // A ring of some batches, values of all lengths at all places, more than once round.
+    // A ring of several batches, with values of all lengths at all places, more than once around.
     let mut both = Both::new(1, 1 << 15, Overflow::DropOldest);
     let mut ring = both.thread();
     let (mut put, mut seen) = (0u64, 0u64);
@@ -378,7 +378,7 @@ fn long_values_lie_across_every_border_of_ring_batch_and_commit() {
         assert!(put > before);
         ring.commit();
         both.file.look().unwrap();
-        // Now in one piece, now in many, also of less than a value.
+        // Sometimes in one drain, sometimes in many, also with a bound smaller than a value.
         let records_max = [u64::MAX, 1, 4_096, 5_000, 100][round as usize % 5];
         loop {
             let (found, drained) = drain(&mut both.file, records_max);
@@ -396,7 +396,7 @@ fn long_values_lie_across_every_border_of_ring_batch_and_commit() {
     }
 }
 
-/// Mostly short, some the longest there are.
+/// Mostly short lengths, some the longest possible.
 fn length_of(n: u64) -> usize {
     let random = mix(n) as usize;
     match random % 8 {
@@ -457,7 +457,7 @@ fn a_ring_goes_to_another_thread_with_its_positions() {
     let mut first = both.thread();
     put_numbers(&mut first, 0..10);
     drop(first);
-    // Not read yet: a new ring is better.
+    // The records were not read yet, so a new ring is better.
     let mut second = both.thread();
     put_numbers(&mut second, 0..1);
     let (found, _) = both.read();

@@ -1,4 +1,5 @@
-//! Cells of an ingest file: what an application adds to, and how far an agent has come with it.
+//! Cells of an ingest file: words to which an application adds, and how far an agent has come with
+//! them.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
@@ -14,7 +15,7 @@ use crate::ingest::Both;
 const CELLS: usize = 176;
 const CELLS_INTERVAL: usize = 184;
 
-/// A file whose producer knows nothing of cells, with some.
+/// A file with cells, of a producer that does not know of cells.
 fn with_cells(count: u64, interval_ns: u64) -> (Both, Result<IngestFile, StreamError>) {
     let both = Both::small();
     both.producer().declare(&Declaration::Cell {
@@ -49,7 +50,7 @@ fn what_was_added_is_read_and_maxima_begin_anew() {
     file.read_cells(&mut cells).unwrap();
     assert_eq!(cells, [0, 0, u64::MAX], "the fourth is none");
     file.clear_cell(2).unwrap();
-    // What is no cell is left alone.
+    // Indexes that are not cells are ignored.
     file.clear_cell(3).unwrap();
     file.clear_cell(usize::MAX / 8).unwrap();
     file.read_cells(&mut cells).unwrap();
@@ -92,7 +93,7 @@ fn a_lock_that_is_held_is_a_life_whatever_the_process_became() {
     let mut both = Both::new(1, 256, Overflow::DropOldest);
     both.file.look().unwrap();
     assert!(!both.file.is_orphan());
-    // The process goes on, as after an exec: its file does not.
+    // The process goes on, as after an exec, but its file does not.
     drop(both.producer.take());
     both.file.look().unwrap();
     assert!(both.file.is_orphan());

@@ -1,33 +1,34 @@
-//! Everything that an ingest file can be asked, asked of any file. Also the body of the fuzz target.
+//! Calls every function of an ingest file's reader, on any file. It is also the body of the fuzz
+//! target.
 
 use std::path::Path;
 
 use barograph_stream::ingest::{IngestFile, Payload, RING_RECORDS_MAX};
 
-/// Records of one drain, and how many drains end a test that should have ended by itself.
+/// Records of one drain; a bound on drains ends a test that should have ended by itself.
 const RECORDS: u64 = 10_000;
 
-/// What was found.
+/// The result of reading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Declarations.
+    /// Number of declarations.
     pub declarations: u64,
-    /// Values and frames.
+    /// Number of values and frames.
     pub records: u64,
-    /// Places that were written over.
+    /// Number of overwritten records.
     pub missed: u64,
-    /// Records that make no sense.
+    /// Number of invalid records.
     pub damaged: u64,
 }
 
-/// Opens the file and reads all there is to read. Must not panic, hang or fault, whatever it holds.
-/// Returns what it found, or `None` when the file is refused.
+/// Opens the file and reads everything in it. It must not panic, hang or fault, whatever the file
+/// holds. Returns what it found, or `None` if the file is refused.
 pub fn read_everything(path: &Path) -> Option<Found> {
     let mut file = IngestFile::open(path).ok()?;
     let _ = (file.path(), file.incarnation(), file.owner(), file.pid());
     let _ = (file.created_ns(), file.time_source());
     let mut found = Found::default();
-    // Twice: what was damaged before may be well now, and nothing may come twice.
+    // Twice: damage may be gone the second time, and nothing may be read twice.
     for round in 0..2 {
         if file.look().is_err() {
             return Some(found);
@@ -41,7 +42,7 @@ pub fn read_everything(path: &Path) -> Option<Found> {
             file.skip_to(0, u64::MAX);
             file.skip_to(9, 1);
         }
-        // Bounded by what rings can hold, not by what they say.
+        // The bound follows from the size of the rings, not from their contents.
         let rings = file.positions().len() as u64;
         let drains_max = 2 + 2 * rings * (1 + (64 << 10) / RECORDS);
         let mut drains = 0;
@@ -70,7 +71,7 @@ pub fn read_everything(path: &Path) -> Option<Found> {
                 assert!(file.is_drained());
                 break;
             }
-            // A ring of the largest size takes long; those of the tests are small.
+            // A ring of the largest size takes long; the rings of these tests are small.
             if drains > drains_max {
                 assert!(round == 0 || !is_small(path), "it goes on and on");
                 return Some(found);

@@ -1,4 +1,4 @@
-//! Files that are no ingest files, not quite, or not any more, and writers that mean harm.
+//! Files that are not ingest files, not quite, or no longer, and writers with bad intentions.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +18,7 @@ const HEAD_BYTES: u64 = 256;
 const DECLARATIONS_AT: u64 = 8_192;
 const RINGS_AT: u64 = DECLARATIONS_AT + (1 << 20);
 const RING_BYTES: u64 = 8_192;
-/// What is in the undamaged file.
+/// The contents of the undamaged file.
 const WHOLE: Option<Found> = Some(Found {
     declarations: 9,
     records: PUTS,
@@ -45,7 +45,7 @@ fn set(file: &File, at: u64, word: u64) {
     file.write_all_at(&word.to_le_bytes(), at).unwrap();
 }
 
-/// Every place that means something.
+/// The offsets of all words that have a meaning.
 fn words() -> impl Iterator<Item = u64> {
     let heads = (0..2).flat_map(|ring| {
         let at = HEADS_AT + ring * HEAD_BYTES;
@@ -158,7 +158,7 @@ fn every_word_damaged() {
             0,
             mix(at),
         ] {
-            // What the last reader has set back.
+            // The last reader has set these.
             (0..2).for_each(|ring| set(&file, HEADS_AT + ring * HEAD_BYTES + 128, 0));
             set(&file, at, damaged);
             read_everything(&path);
@@ -187,7 +187,7 @@ fn every_byte_of_the_declarations_damaged() {
 #[test]
 fn a_value_that_cannot_be_read_keeps_its_place_among_the_others() {
     let (_dir, path, file) = specimen();
-    // The type of the third value, which is flag: of a version to come.
+    // The type of the third value, `flag`, becomes one of a later version.
     let mut declared = vec![0; 400];
     file.read_exact_at(&mut declared, DECLARATIONS_AT).unwrap();
     let at = declared.windows(4).position(|w| w == b"flag").unwrap() as u64;
@@ -215,7 +215,7 @@ fn one_drain_of_the_largest_rings_full_of_nothing_is_bounded() {
     let rings_at = declarations_at + (1 << 20);
     let bytes = rings_at + u64::from(RINGS_MAX) * RING_RECORDS_MAX * 24;
     if file.set_len(bytes).is_err() {
-        return; // A file system without such files cannot be attacked with them.
+        return; // A file system without sparse files cannot be attacked with them.
     }
     for (at, word) in [
         (24, bytes),
@@ -295,7 +295,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         any::<u64>(),
         0..600u64,
         Just(u64::MAX),
-        // The first word of a record, of any kind.
+        // The first word of a record of any kind.
         (0..600u64, 0..17u64, 0..70u64)
             .prop_map(|(position, kind, series)| position << 32 | kind << 24 | series),
         any::<u32>().prop_map(|low| u64::MAX - u64::from(low)),

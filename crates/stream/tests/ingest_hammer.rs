@@ -1,5 +1,5 @@
-//! Writers at full speed in another process, small rings, an agent that comes now and then: every record
-//! that is handed on is right, and what is handed on and what is missed add up.
+//! Writers at full speed in another process, small rings, and an agent that drains at intervals:
+//! every record that is passed on is right, and the records passed on and missed add up.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::child;
 use crate::ingest_specimen::declare;
 use crate::pattern::{mix, rounds};
 
-/// Threads that put.
+/// Number of threads that put.
 const THREADS: u64 = 2;
 /// Records of each ring.
 const RECORDS: u64 = 256;
@@ -26,7 +26,7 @@ fn length_of(n: u64) -> usize {
     mix(n) as usize % 1_009
 }
 
-/// Puts number `n` of a thread: mostly doubles, some texts, some frames; all of it follows from `n`.
+/// Puts number `n` of a thread: mostly doubles, some texts, some frames; all of it depends on `n`.
 fn put(ring: &mut ThreadRing, thread: u64, n: u64) {
     let bits = mix(n ^ thread << 56);
     let done = match n % 64 {
@@ -40,7 +40,7 @@ fn put(ring: &mut ThreadRing, thread: u64, n: u64) {
     assert!(done, "a ring that is lapped has always room");
 }
 
-/// Places in a ring that all puts of a thread take.
+/// Number of records that all puts of a thread take in a ring.
 fn slots() -> u64 {
     let pieces = (0..puts()).filter(|n| n % 64 == 63);
     puts()
@@ -77,7 +77,8 @@ fn producer(path: &Path) -> Producer {
     producer
 }
 
-/// The writers' side: a child process. For ever unless `puts` are enough.
+/// The writers' side: a child process. It does not end before the parent kills it, unless `puts`
+/// are reached.
 pub fn write(path: &Path, puts: u64) {
     let producer = producer(path);
     println!("ready");
@@ -87,7 +88,8 @@ pub fn write(path: &Path, puts: u64) {
             scope.spawn(move || {
                 for n in 0..puts {
                     put(&mut ring, thread, n);
-                    // Now and then it lets the reader catch up: values that nobody sees tell nothing.
+                    // The writer sometimes lets the reader catch up: values that nobody sees test
+                    // nothing.
                     if n % 4_096 == 0 {
                         std::thread::sleep(Duration::from_micros(50));
                     }
@@ -97,7 +99,7 @@ pub fn write(path: &Path, puts: u64) {
     });
 }
 
-/// As a child: so many as the tests count on.
+/// Runs in a child, with the number of puts that the tests expect.
 pub fn write_all(path: &Path) {
     write(path, puts());
 }
@@ -109,7 +111,7 @@ fn only_file(path: &Path) -> IngestFile {
     IngestFile::open(&path).unwrap()
 }
 
-/// What the reader has seen of each ring.
+/// The reader's state of each ring.
 #[derive(Debug, Default)]
 struct Seen {
     next: [u64; THREADS as usize],
@@ -150,7 +152,7 @@ fn what_is_handed_on_is_right_and_all_adds_up() {
         if file.is_closed() && file.is_drained() {
             break;
         }
-        // Mostly close behind, now and then far.
+        // Mostly close behind the writers, sometimes far.
         if round % 50 == 0 {
             std::thread::sleep(Duration::from_micros(mix(round) % 300));
         }
@@ -173,7 +175,7 @@ fn readers_that_die_and_come_again_add_up_too() {
     let mut child = child::start("putters", dir.path());
     let mut seen = Seen::default();
     for round in 0u64.. {
-        // Each begins at the tails that the one before it has left.
+        // Each reader begins at the tails that the one before it has left.
         let mut file = only_file(dir.path());
         file.look().unwrap();
         for _ in 0..mix(round) % 20 {
@@ -203,7 +205,7 @@ fn a_writer_killed_at_any_moment_leaves_whole_what_it_committed() {
         child.kill().unwrap();
         child.wait().unwrap();
         let mut seen = Seen::default();
-        // What came since the look is to be seen first.
+        // Records that came since the look must be seen first.
         let mut looks = 0;
         while !(file.is_orphan() && file.is_drained()) {
             file.look().unwrap();

@@ -1,4 +1,4 @@
-//! How an ingest file begins and ends, and who is told.
+//! The beginning and the end of an ingest file's life, and the notifications between its two sides.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -33,7 +33,7 @@ fn a_writer_says_goodbye_with_its_last_ring() {
     assert!(!path.exists());
 }
 
-/// A copy of the file, which nobody has locked, of a writer with this number and beginning.
+/// A copy of the file, which nobody has locked, with this process id and start time.
 fn unlocked(both: &Both, pid: u64, start_ticks: u64) -> IngestFile {
     let path = both.path().with_extension("copy");
     std::fs::copy(both.path(), &path).unwrap();
@@ -48,7 +48,8 @@ fn unlocked(both: &Both, pid: u64, start_ticks: u64) -> IngestFile {
 fn where_the_lock_can_be_had_the_writer_is_gone_whatever_the_header_says() {
     let mut both = Both::small();
     let ours = u64::from(std::process::id());
-    // The beginning of this process is unknown to the file, or is that of the file itself: it called exec.
+    // The file does not have the start time of this process, or has it although the process called
+    // exec.
     let file = std::fs::read(both.path()).unwrap();
     let begun = u64::from_le_bytes(file[64..72].try_into().unwrap());
     for start_ticks in [0, begun, begun + 1] {
@@ -56,7 +57,7 @@ fn where_the_lock_can_be_had_the_writer_is_gone_whatever_the_header_says() {
         left.look().unwrap();
         assert!(left.is_orphan(), "{start_ticks} of {begun}");
     }
-    // And who has it lives, though no process has its number.
+    // A process that holds the lock lives, even if no process has its number.
     let file = OpenOptions::new().write(true).open(both.path()).unwrap();
     file.write_all_at(&u64::MAX.to_le_bytes(), 56).unwrap();
     let mut living = IngestFile::open(both.path()).unwrap();
@@ -179,7 +180,7 @@ fn a_program_sees_what_the_agent_refuses() {
         both.file.set_refused(value, true).unwrap();
     }
     both.file.set_refusals(5).unwrap();
-    // Beyond the map there are no bits.
+    // There are no bits beyond the map.
     assert_eq!(refused(&both), (5, [false, true, true, true, false]));
     // Another agent takes over, and has room.
     let mut file = IngestFile::open(both.path()).unwrap();
@@ -190,7 +191,7 @@ fn a_program_sees_what_the_agent_refuses() {
     assert_eq!(refused(&both), (1, [false, false, true, false, false]));
 }
 
-/// As root alone: the directory is another user's.
+/// Only as root: the directory belongs to another user.
 #[test]
 fn the_agent_of_another_user_is_let_in_and_nobody_else() {
     const AGENT: u32 = 65_534;
@@ -204,7 +205,7 @@ fn the_agent_of_another_user_is_let_in_and_nobody_else() {
     std::fs::set_permissions(dir.path(), mode).unwrap();
     std::os::unix::fs::chown(dir.path(), Some(AGENT), None).unwrap();
     let config = ProducerConfig::default();
-    // Root owns files that its directory's owner is to read, as any other user does.
+    // Root creates files for the directory's owner like any other user.
     let producer = Producer::create(dir.path(), config, &SystemClock::new()).unwrap();
     let can_open = |uid: u32| {
         let mut command = std::process::Command::new("setpriv");
@@ -255,7 +256,7 @@ fn no_record_comes_before_the_declaration_of_its_value() {
                     bytes_max: 0,
                 };
                 assert!(producer.declare(&value));
-                // A ring of its own each: they come and go too.
+                // Each thread has a ring of its own: rings come and go too.
                 let mut ring = producer.thread(&clock).unwrap();
                 assert!(ring.put(kind::INT, index as u32, index, index));
                 drop(ring);
@@ -320,7 +321,7 @@ fn busy_rings_do_not_keep_the_others_waiting() {
     let mut rings = [(); 3].map(|()| both.thread());
     let mut seen = [0u64; 3];
     for part in 0..100u64 {
-        // More than a drain takes.
+        // More than one drain takes.
         put_numbers(&mut rings[0], part * 1_000..(part + 1) * 1_000);
         put_numbers(&mut rings[1], part * 1_000..(part + 1) * 1_000);
         put_numbers(&mut rings[2], part..part + 1);

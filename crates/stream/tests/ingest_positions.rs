@@ -1,4 +1,4 @@
-//! Positions: tails, restarts, and counts at the ends of what words hold.
+//! Positions: tails, restarts, and counts at the limits of their words.
 
 use barograph_stream::ingest::{IngestFile, kind};
 
@@ -14,7 +14,7 @@ fn a_reader_that_comes_later_goes_on_at_the_tail() {
     let mut again = IngestFile::open(both.path()).unwrap();
     again.look().unwrap();
     check_numbers(&drain(&mut again, u64::MAX).0, 60..100);
-    // One that knows more from its journal.
+    // A reader that knows more from its journal.
     let mut again = IngestFile::open(both.path()).unwrap();
     again.skip_to(0, 70);
     again.look().unwrap();
@@ -22,7 +22,7 @@ fn a_reader_that_comes_later_goes_on_at_the_tail() {
     again.skip_to(0, 80);
     again.skip_to(0, 101);
     check_numbers(&drain(&mut again, u64::MAX).0, 90..100);
-    // One that was away for a long time.
+    // A reader that was away for a long time.
     put_numbers(&mut ring, 100..5_000);
     ring.commit();
     let mut again = IngestFile::open(both.path()).unwrap();
@@ -88,7 +88,7 @@ fn positions_at_the_end_of_64_bits_are_survived() {
         let (found, _) = drain(&mut again, u64::MAX);
         assert!(found.iter().all(|v| v.ring != 0));
         assert!(again.is_drained());
-        // Nobody is given a ring whose positions would come round.
+        // A ring whose positions would overflow is given to nobody.
         let ring = both.thread();
         put_numbers(&mut { ring }, 0..10);
     }
@@ -102,7 +102,7 @@ fn a_commit_that_was_half_read_is_asked_for_again() {
     let mut ring = both.thread();
     put_numbers(&mut ring, 0..5);
     ring.commit();
-    // As if the copy had been of halves of two numbers.
+    // As if the copy had halves of two numbers.
     for halves in [0x105, 0x15, u64::MAX] {
         both.set(0, 0, halves);
         both.file.look().unwrap();

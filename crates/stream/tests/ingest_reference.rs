@@ -1,4 +1,5 @@
-//! The reader in `docs/reference`, which shares no code with this crate: it reads what a producer writes.
+//! The reader in `docs/reference`, which shares no code with this crate, reads files of our
+//! producer.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -36,7 +37,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// What `IngestFile` says, as the other reader prints it.
+/// The records of `IngestFile`, in the form in which the other reader prints them.
 fn records(path: &Path) -> Vec<Json> {
     let mut file = IngestFile::open(path).unwrap();
     file.look().unwrap();
@@ -95,7 +96,7 @@ fn declarations_and_every_kind_of_value() {
             "unit": "bytes", "help": "what it is", "bytes_max": 8_192})
     );
     assert_eq!(found[9..], records(&path));
-    // From positions of one's own.
+    // From positions given on the command line.
     let late = lines(&[path.to_str().unwrap(), "20", "1000"]);
     assert_eq!(
         late[9]["text"],
@@ -126,7 +127,7 @@ fn triggers_knobs_and_answers() {
     }
     ring.commit();
     let found = lines(&[producer.path().to_str().unwrap()]);
-    // Behind the specimen's own.
+    // After the declarations of the specimen.
     let first = found.iter().position(|line| line["trigger"].is_string());
     let first = first.unwrap();
     let trigger =

@@ -1,4 +1,5 @@
-//! A small ingest file to damage: declarations, values of every kind, two rings. Also for the fuzz target.
+//! A small ingest file to damage: declarations, values of every kind, two rings. The fuzz target
+//! uses it too.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, k
 
 /// Records of each ring.
 pub const RECORDS: u64 = 256;
-/// Values and frames in the file.
+/// Number of values and frames in the file.
 pub const PUTS: u64 = 2 * 23;
 
 /// Declares a publication with values of every type.
@@ -46,7 +47,7 @@ pub fn declare(producer: &Producer) {
     }
 }
 
-/// Makes the file in `dir`: whole, and its writer gone.
+/// Creates the complete file in `dir`; its writer is gone.
 pub fn small(dir: &Path) -> PathBuf {
     let clock = SystemClock::new();
     let config = ProducerConfig {

@@ -1,4 +1,4 @@
-//! Segments as their users see them: one process writes, others read.
+//! Tests of segments as their users see them: one process writes, others read.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,10 +1,10 @@
-//! Samples that show when they are torn: all of sample `n` follows from `n`, which is its time.
+//! Samples that reveal when they are torn: all of sample `n` depends on `n`, which is its time.
 
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, TEXT_BYTES_MAX, Unit, Value, ValueType,
 };
 
-/// The types that a segment holds.
+/// All types of values that a segment holds.
 pub const TYPES: [ValueType; 7] = [
     ValueType::Int,
     ValueType::Float,
@@ -15,7 +15,7 @@ pub const TYPES: [ValueType; 7] = [
     ValueType::Floats,
 ];
 
-/// Well mixed bits of `n` (SplitMix64).
+/// Returns well mixed bits of `n` (SplitMix64).
 pub fn mix(n: u64) -> u64 {
     let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ pub fn mix(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Sample number `n` of a stream of this type.
+/// Returns sample number `n` of a stream of this type.
 pub fn sample(value_type: ValueType, n: u64) -> Sample {
     let bits = mix(n);
     let value = match value_type {
@@ -50,7 +50,7 @@ pub fn sample(value_type: ValueType, n: u64) -> Sample {
         }
         ValueType::Floats => {
             let words = (0..bits % 300).map(|at| mix(n ^ at << 32));
-            // Integers: the same in JSON, and never NaN.
+            // Integers: they are the same in JSON, and never NaN.
             Value::Floats(words.map(|word| (word >> 11) as f64).collect())
         }
     };
@@ -62,7 +62,7 @@ pub fn sample(value_type: ValueType, n: u64) -> Sample {
     }
 }
 
-/// Panics when a sample is not wholly the one that its time names.
+/// Panics if a part of a sample does not belong to its time.
 pub fn check(found: &Sample) {
     let n = u64::try_from(found.ts).expect("times are numbers of samples");
     assert_eq!(
@@ -72,7 +72,7 @@ pub fn check(found: &Sample) {
     );
 }
 
-/// A stream of this name.
+/// Returns a descriptor of this name and type.
 pub fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
     Descriptor {
         name: Name::new(name).unwrap(),
@@ -84,7 +84,7 @@ pub fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
     }
 }
 
-/// How often a test repeats itself: more by night.
+/// Number of repetitions of a test: more by night.
 pub fn rounds(by_day: u64, by_night: u64) -> u64 {
     match std::env::var_os("BAROGRAPH_NIGHTLY") {
         Some(_) => by_night,

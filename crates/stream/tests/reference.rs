@@ -1,4 +1,4 @@
-//! The two readers in `docs/reference`, which share no code with this crate: they read what it writes.
+//! The two readers in `docs/reference`, which share no code with this crate, read segments of ours.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,14 +11,14 @@ use serde_json::Value as Json;
 use crate::hammer::with_writer;
 use crate::pattern::{TYPES, mix, rounds, sample};
 
-/// Slots of the segment that these tests make.
+/// Slots of the segment that these tests create.
 const SLOTS: usize = 64;
 
 fn documents() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference")
 }
 
-/// The C reader, compiled once.
+/// Compiles the C reader, once.
 fn c_reader() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, program) = BUILT.get_or_init(|| {
@@ -49,7 +49,7 @@ fn run_python(arguments: &[&str]) -> Output {
         .expect("these tests need python3")
 }
 
-/// What both readers print, which must be the same.
+/// The output of both readers, which must be the same.
 fn lines(arguments: &[&str]) -> Vec<String> {
     let [c, python] = [run_c(arguments), run_python(arguments)].map(|output| {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -60,7 +60,7 @@ fn lines(arguments: &[&str]) -> Vec<String> {
     c.lines().map(String::from).collect()
 }
 
-/// One line as what it says. Numbers as their text: serde's floats are not exact.
+/// A line of output, parsed. Numbers are compared as text: serde's floats are not exact.
 struct Line {
     json: Json,
     text: String,
@@ -170,7 +170,8 @@ fn stream(i: usize, value_type: ValueType) -> Descriptor {
     }
 }
 
-/// A segment with every type, every quality, labels, an empty stream, retired and reused slots.
+/// Creates a segment with every type, every quality, labels, an empty stream, retired and reused
+/// slots.
 fn segment(path: &Path) -> (Segment, Vec<StreamWriter>) {
     let config = SegmentConfig {
         streams_max: SLOTS as u32,
@@ -199,7 +200,7 @@ fn segment(path: &Path) -> (Segment, Vec<StreamWriter>) {
                 6,
             )
             .unwrap();
-        // Sometimes a ring that is not full, sometimes one that has gone round.
+        // Sometimes a ring that is not full, sometimes one that has wrapped around.
         for n in (0..i % 11).filter(|_| value.bytes() < 127) {
             writer
                 .append(&sample(value.value_type(), n as u64))
@@ -329,7 +330,7 @@ fn damaged_files_are_refused_or_read_in_part() {
         let mut bytes = whole.clone();
         for step in 0..30 {
             let random = mix(seed * 64 + step);
-            // Mostly descriptors, now and then the header.
+            // Mostly descriptors, sometimes the header.
             let descriptors_at = 4096 + SLOTS * 64;
             let (from, to) = match random % 16 {
                 0 => (128, 200),

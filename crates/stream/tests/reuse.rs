@@ -1,4 +1,4 @@
-//! Slots and rings that change hands while readers look: never another stream's value.
+//! Slots and rings that are reused while readers look: none ever sees a value of another stream.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, Waited};
 
 use crate::pattern::{descriptor, mix, rounds};
 
-/// Value `i` of stream number `life`: says whose it is.
+/// Value `i` of stream number `life`; its text contains both.
 fn marked(life: u64, i: u64) -> Sample {
     Sample {
         value: Value::text(&format!("{life}:{i}:{:0100}", mix(life))),
@@ -162,7 +162,7 @@ fn the_memory_of_ended_streams_goes_back_with_the_second_call() {
     }
     segment.give_memory_back();
     assert!(held() + 8192 > full, "readers may be in the middle of them");
-    // A ring in their place has its memory, whatever becomes of the others.
+    // A ring in their place keeps its memory, whatever happens to the other rings.
     let mut writer = segment.register(&stream(0), Some(DEPTH), 1).unwrap();
     writer.append(&Sample::measured(1, 7)).unwrap();
     segment.give_memory_back();
@@ -223,7 +223,7 @@ fn an_entry_of_a_segment_before_is_gone_in_the_next() {
     let _first = make(500, "first");
     let mut reader = SegmentReader::open(&path).unwrap();
     let before = reader.directory();
-    // Slot 0 has generation 1 in all three; slot 499 lies outside of the last.
+    // Slot 0 has generation 1 in all three segments; slot 499 lies outside of the last.
     for (streams_max, name) in [(500, "second"), (2, "third")] {
         let _successor = make(streams_max, name);
         assert!(reader.reopen_if_replaced().unwrap());

@@ -1,4 +1,4 @@
-//! The run directory: one agent, documents whole at any moment, nobody else's place.
+//! The run directory: one agent, documents complete at any moment, no directory of other users.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -35,7 +35,7 @@ fn one_agent_at_a_time() {
 fn other_peoples_places_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let us = rustix::process::getuid().as_raw();
-    // As root another user's directory is made; otherwise root's own is one.
+    // As root, another user's directory is created; otherwise root's own directory is one.
     let foreign = if us == 0 {
         let path = dir.path().join("theirs");
         std::fs::create_dir(&path).unwrap();
@@ -112,8 +112,8 @@ fn documents_have_their_mode_and_a_limit() {
     assert!(absent.publish("agent.json", b"{}", 0o644).is_err());
 }
 
-/// Labels are `String`s: bytes that are not UTF-8 do not get as far as a segment. What readers of
-/// file names make of such bytes must fit as well.
+/// Labels are `String`s: bytes that are not UTF-8 do not reach a segment. The replacement that
+/// readers of file names use for such bytes must fit as well.
 #[test]
 fn labels_are_text() {
     let raw = b"/mnt/\xff\xfe";

@@ -1,4 +1,5 @@
-//! A small segment to damage: streams of every type and a retired slot. Also for the fuzz target.
+//! A small segment to damage: streams of every type and a retired slot. The fuzz target uses it
+//! too.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use barograph_stream::{Segment, SegmentConfig};
 /// Slots of the small segment.
 pub const SLOTS: u32 = 9;
 
-/// Makes the segment in `dir`: whole, and its writer gone.
+/// Creates the complete segment in `dir`; its writer is gone.
 pub fn small(dir: &Path) -> PathBuf {
     let path = dir.join("segment");
     let config = SegmentConfig {

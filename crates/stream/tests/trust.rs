@@ -1,7 +1,8 @@
-//! Whose run directories are believed: another user's is not read, not mapped and not called, unless it was named.
+//! Which run directories are trusted: that of another user is not read, mapped or called, unless
+//! the user chose it.
 //!
-//! Only root can act for several users, each on a thread of its own; without root there is nobody to be
-//! afraid of, and those tests say so.
+//! Only root can act as several users, each on a thread of its own; without root those tests are
+//! skipped and print so.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read as _};
@@ -15,9 +16,9 @@ use barograph_stream::calls::{CallsReader, CallsWriter};
 use barograph_stream::{Door, RunDir, Segment, SegmentConfig, SegmentReader, StreamError};
 use rustix::process::Uid;
 
-/// The user who looks.
+/// The user who reads.
 const VICTIM: u32 = 65_534;
-/// Another one, who has taken names before him.
+/// Another user, who has taken names before that.
 const STRANGER: u32 = 12_345;
 const ROOT: u32 = 0;
 
@@ -29,7 +30,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Runs on a thread that is this user, with no right of root's.
+/// Runs `act` on a thread as this user, without any right of root.
 fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
     let become_and_act = || {
         let uid = Uid::from_raw(uid);
@@ -67,7 +68,7 @@ impl Node {
         self.shm().join(format!("barograph-{uid}"))
     }
 
-    /// What is found by a user.
+    /// The run directory that a user finds.
     fn find(&self, uid: u32) -> RunDir {
         as_user(uid, || RunDir::find_in(&self.shm(), &self.run()))
     }
@@ -77,7 +78,7 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// A directory that an agent of this user has left, with a scope; all of it is his.
+/// Creates a directory as an agent of this user leaves it, with a scope; this user owns all of it.
 fn serve(path: &Path, owner: u32) {
     let run_dir = RunDir::new(path);
     fs::create_dir_all(run_dir.scope("all").path()).unwrap();
@@ -102,7 +103,7 @@ fn give(path: &Path, owner: u32) {
     chown(path, Some(owner), None).unwrap();
 }
 
-/// Why nothing of it is read, by whatever way.
+/// The reasons for which nothing in it is read, by any function.
 fn refusals(run_dir: &RunDir) -> Vec<StreamError> {
     let scope = run_dir.scope("all");
     assert!(run_dir.scopes().is_empty());
@@ -138,10 +139,11 @@ fn a_name_that_a_stranger_took_is_not_read() {
             "{text}"
         );
     }
-    // Root, whose name was taken as well, is no less careful.
+    // Root, whose name was taken as well, is just as careful.
     let found = node.find(ROOT);
     assert!(refusals(&found).iter().all(|e| is_untrusted(e, STRANGER)));
-    // The stranger's own agent is his, and so is what he names.
+    // The stranger's own agent is trusted by the stranger, and so is a directory that the stranger
+    // chose.
     let own = RunDir::new(node.of_user(VICTIM));
     assert_eq!(as_user(VICTIM, || own.scopes().len()), 1);
 }
@@ -153,17 +155,17 @@ fn the_own_agent_comes_before_the_services_and_that_before_roots() {
     }
     let node = Node::new();
     let service = node.run().join("barograph");
-    // A stranger sits on the user's own name throughout.
+    // The stranger holds the user's own name throughout.
     serve(&node.of_user(VICTIM), STRANGER);
     serve(&node.of_user(ROOT), ROOT);
     assert_eq!(node.find(VICTIM).path(), node.of_user(ROOT));
-    // Root has made it for the service's user, whoever that is.
+    // Root has created it for the service's user, whoever that is.
     serve(&service, STRANGER);
     let found = node.find(VICTIM);
     assert_eq!(found.path(), service);
     as_user(VICTIM, || SegmentReader::of(&found).unwrap());
     assert_eq!(as_user(VICTIM, || found.scopes().len()), 1);
-    // Where others make directories, that one proves nothing.
+    // If others may create directories there, the name proves nothing.
     mode(&node.run(), 0o1777);
     assert_eq!(node.find(VICTIM).path(), node.of_user(ROOT));
     let refused = as_user(VICTIM, || found.open().unwrap_err());
@@ -172,7 +174,7 @@ fn the_own_agent_comes_before_the_services_and_that_before_roots() {
     fs::remove_dir_all(node.of_user(VICTIM)).unwrap();
     serve(&node.of_user(VICTIM), VICTIM);
     assert_eq!(node.find(VICTIM).path(), node.of_user(VICTIM));
-    // What his group or all may write is anyone's.
+    // Anyone could have written into a directory that its group or all may write to.
     for bits in [0o775, 0o757, 0o1777] {
         mode(&node.of_user(VICTIM), bits);
         assert_eq!(node.find(VICTIM).path(), service);
@@ -228,7 +230,7 @@ fn a_named_directory_may_be_anyones_but_not_everyones() {
             assert!(matches!(error, StreamError::Exposed { .. }), "{error}");
         }
     }
-    // Nor is what somebody else has put into it.
+    // The same holds for files in it that another user owns.
     mode(&path, 0o755);
     let segment = named.segment();
     chown(&segment, Some(VICTIM), None).unwrap();
@@ -280,7 +282,7 @@ fn what_was_opened_stays_whatever_its_path_becomes() {
     assert!(place.file("control.token").unwrap().is_none());
 }
 
-/// A segment that is followed over a restart is followed to nobody else's.
+/// A reader that follows a segment over a restart never follows it to another user's segment.
 #[test]
 fn a_stranger_does_not_take_over_from_an_agent() {
     if !is_root() {
@@ -328,7 +330,7 @@ fn a_call_goes_to_the_agent_of_the_directory_and_to_nobody_else() {
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     assert!(refused.to_string().contains("user 12345"), "{refused}");
     assert!(!heard(&strangers), "nobody connects to a stranger");
-    // A named directory is anyone's, and its owner is who has to listen.
+    // A chosen directory may belong to anyone, but its owner must be the one who listens.
     let named = RunDir::new(&squatted);
     let mut stream = as_user(VICTIM, || named.connect(Door::Control).unwrap());
     assert!(heard(&strangers));
@@ -357,7 +359,7 @@ fn a_heartbeat_of_the_future_is_no_life() {
         (now, true),
         (now - age, true),
         (now - age - 1, false),
-        // Of a clock that is read a moment later, and of one that was set back since.
+        // The clock may be read a moment later, or may have been set back since.
         (now + age, true),
         (now + age + 1, false),
         (i64::MAX, false),
@@ -371,7 +373,7 @@ fn a_heartbeat_of_the_future_is_no_life() {
     assert!(!reader.is_alive(now, age));
 }
 
-/// What the children of the next two tests do: what it is told by `BAROGRAPH_TEST_TRUST`.
+/// The role of the children of the next two tests: `BAROGRAPH_TEST_TRUST` selects it.
 #[test]
 fn plays_its_role() {
     let Some(what) = std::env::var_os("BAROGRAPH_TEST_TRUST") else {
@@ -392,7 +394,7 @@ fn plays_its_role() {
 fn modes_do_not_depend_on_the_umask() {
     let dir = tempfile::tempdir().unwrap();
     for umask in ["077", "000"] {
-        // A umask is the whole process's.
+        // A umask belongs to the whole process.
         let script = format!("umask {umask}; exec \"$0\" trust::plays_its_role --exact");
         let child = Command::new("/bin/sh")
             .args(["-c", &script])
@@ -411,7 +413,7 @@ fn modes_do_not_depend_on_the_umask() {
     }
 }
 
-/// Who starts a set-user-id program does not decide what it maps.
+/// The caller of a set-user-id program must not decide what it maps.
 #[test]
 fn a_program_with_more_rights_than_its_caller_does_not_believe_its_environment() {
     if !is_root() {

@@ -98,7 +98,7 @@ fn only_changes_are_appended_and_every_look_is_recorded() {
     check(Sample::measured(80, f64::NAN), false, 5, 70);
     check(Sample::measured(90, 0.0), true, 6, 90);
     check(Sample::measured(100, -0.0), true, 7, 100);
-    // The clock was set back: the look is recorded as it was, and never before the value.
+    // The clock was set back: the look is recorded, but never before the value.
     check(Sample::measured(95, -0.0), false, 7, 100);
 }
 
@@ -174,7 +174,7 @@ fn long_values_are_kept_whole_up_to_what_is_declared() {
         if !holds {
             continue;
         }
-        // The same again, NaN by NaN, is no news.
+        // The same value again, NaN by NaN, is not a change.
         assert!(!writer.look(&sample).unwrap(), "{at}");
         let reader = segment.reader().unwrap();
         let entry = reader.directory().entries.pop().unwrap();
@@ -198,7 +198,7 @@ fn long_values_are_kept_whole_up_to_what_is_declared() {
     assert_eq!(sample.value, Value::Text("€".repeat(85).into()));
 }
 
-/// A sample with another value.
+/// Replaces the value of a sample.
 trait With {
     fn with(self, value: Value) -> Self;
 }
@@ -216,7 +216,7 @@ fn one_word_tells_of_every_stream_and_of_the_directory() {
     let reader = segment.reader().unwrap();
     let moved = |what: &str, seen: u32| {
         assert_ne!(reader.tick(), seen, "{what} is not told");
-        // Already moved: this must not sleep.
+        // The tick has already changed: this must not sleep.
         reader.wait_tick(seen, Duration::from_secs(600));
         reader.tick()
     };
@@ -271,7 +271,7 @@ fn a_tick_of_any_segment_ends_a_sleep_over_several() {
         });
         segment.wake(1);
         sleeper.join().unwrap();
-        // Already moved: this must not sleep.
+        // A tick has already changed: this must not sleep.
         let ticks: Vec<_> = readers.iter().zip(before).collect();
         SegmentReader::wait_ticks(&ticks, Duration::from_secs(600));
     }

@@ -1,10 +1,10 @@
-//! The optimiser of the authors: Adam (Kingma and Ba 2015), as Keras has it.
+//! The optimizer of the authors: Adam (Kingma and Ba 2015), as implemented in Keras.
 
 const MEAN_DECAY: f64 = 0.9;
 const SQUARE_DECAY: f64 = 0.999;
 const SMALL: f64 = 1e-7;
 
-/// State of one set of parameters.
+/// The optimizer's state for one set of parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Adam<const N: usize> {
     rate: f64,
@@ -25,7 +25,7 @@ impl<const N: usize> Adam<N> {
         }
     }
 
-    /// Against the gradient.
+    /// Moves the parameters against the gradient.
     pub(super) fn step(&mut self, parameters: &mut [f64; N], gradient: &[f64; N]) {
         self.mean_left *= MEAN_DECAY;
         self.square_left *= SQUARE_DECAY;

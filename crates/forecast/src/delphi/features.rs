@@ -1,11 +1,13 @@
-//! What Delphi is trained on: the synthetic series of its authors, and the families that the repaired one adds.
+//! The training data of Delphi: the synthetic series of its authors, and the families of series
+//! that the repaired version adds.
 
 use crate::Random;
 
-/// Of each of the ten segments of a set of the authors.
+/// Length of each of the ten segments of a set of the authors.
 pub const SEGMENT_LEN: usize = 100;
 
-/// The features of the authors' code. Their paper says eight (3.4.2); 50 parameters leave room for six.
+/// The features in the authors' code. Their paper names eight (3.4.2); 50 parameters leave room for
+/// six.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
     /// `a ln x + b`.
@@ -23,7 +25,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// In the order of the authors' stack.
+    /// All features, in the order of the authors' stack.
     pub const ALL: [Self; 6] = [
         Self::Concave,
         Self::Convex,
@@ -33,7 +35,7 @@ impl Feature {
         Self::TrendDown,
     ];
 
-    /// As documents call it.
+    /// The name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Concave => "concave",
@@ -85,7 +87,7 @@ impl Feature {
         (0..SEGMENT_LEN).map(move |step| {
             let x = step as f64;
             match self {
-                // At 0, where there is no logarithm, they take `b`.
+                // At 0, which has no logarithm, the authors use `b`.
                 Self::Concave | Self::Convex if step == 0 => b,
                 Self::Concave => a * x.ln() + b,
                 Self::Convex => -a * x.ln() + b,
@@ -97,7 +99,7 @@ impl Feature {
         })
     }
 
-    /// The 1000 values that the neuron of this feature is trained on.
+    /// The 1000 values on which the neuron of this feature is trained.
     pub fn set(self) -> Vec<f64> {
         self.segments()
             .into_iter()
@@ -106,7 +108,7 @@ impl Feature {
     }
 }
 
-/// The 1000 values that the stack is trained on.
+/// The 1000 values on which the stack is trained.
 pub fn stack_set() -> Vec<f64> {
     use Feature::{Concave, Convex, Sine, TrendDown, TrendUp};
     [
@@ -126,38 +128,39 @@ pub fn stack_set() -> Vec<f64> {
     .collect()
 }
 
-/// What a stream may look like, for a while. The first eight are what the repaired Delphi has a feature for; the
-/// rest are what it must not be fooled by.
+/// A kind of series that a stream may be for a while. The repaired Delphi has a feature for each of
+/// the first eight; the others must not mislead it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Grows, slower and slower: a cache that fills.
+    /// Grows, slower and slower, like a cache that fills.
     Concave,
-    /// Falls, slower and slower: a queue that drains.
+    /// Falls, slower and slower, like a queue that drains.
     Convex,
-    /// Comes and goes smoothly.
+    /// Rises and falls smoothly.
     Sine,
-    /// A level with noise about it.
+    /// A level with noise around it.
     Level,
-    /// Grows evenly: bytes written.
+    /// Grows evenly, like bytes written.
     TrendUp,
-    /// Falls evenly: bytes left.
+    /// Falls evenly, like bytes left.
     TrendDown,
-    /// Short bursts, back to where it was: the "big event" of the authors, which they wrote and did not use.
+    /// Short bursts from a constant level: the "big event" of the authors, which they wrote and did
+    /// not use.
     Spike,
     /// A step of the same size every few looks: HACC, checkpoints, anything with a timer.
     PeriodicStep,
-    /// Nothing can be said but the last value.
+    /// A random walk: no prediction is better than the last value.
     RandomWalk,
     /// Levels that hold until they jump.
     Jumps,
-    /// Noise that remembers.
+    /// Noise that depends on its last value.
     Autoregressive,
-    /// A random walk, seen through noise.
+    /// A random walk with observation noise.
     NoisyWalk,
 }
 
 impl Family {
-    /// Those with a feature first.
+    /// All families, those with a feature first.
     pub const ALL: [Self; 12] = [
         Self::Concave,
         Self::Convex,
@@ -173,7 +176,7 @@ impl Family {
         Self::NoisyWalk,
     ];
 
-    /// As documents call it.
+    /// The name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Concave => "concave",
@@ -191,8 +194,8 @@ impl Family {
         }
     }
 
-    /// `len` values of a member of the family that chance takes. Their unit is of no account: the repaired Delphi
-    /// sees windows in units of their own.
+    /// Returns `len` values of a random member of the family. Their unit does not matter: the
+    /// repaired Delphi sees windows in units of their own.
     pub fn series(self, random: &mut Random, len: usize) -> Vec<f64> {
         let mut values = match self {
             Self::Concave => logarithm(random, len, 1.0),
@@ -228,7 +231,7 @@ impl Family {
     }
 }
 
-/// None on a third of series; else from a hundredth to three times the mean step.
+/// Adds noise: none for a third of the series, else a hundredth to three times the mean step.
 fn add_noise(random: &mut Random, values: &mut [f64]) {
     let step = values
         .windows(2)

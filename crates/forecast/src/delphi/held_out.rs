@@ -1,4 +1,4 @@
-//! What weights come to on values that no training saw: the last fifth of each series.
+//! The errors of weights on values that training has not seen: the last fifth of each series.
 
 use std::sync::Arc;
 
@@ -6,17 +6,18 @@ use super::repaired::Repaired;
 use super::weights::{HEADS, HORIZONS, WINDOW, Weights};
 use crate::Predictor;
 
-/// Values from which something can be learned: a window, what comes next, and the farthest horizon.
+/// Fewest values from which something can be learned: a window, the next value, and the farthest
+/// horizon.
 pub const LEARNED_LEN_MIN: usize = WINDOW + 1 + HORIZONS[HEADS - 1] as usize;
 
-/// How many of so many values are for training. The others come after them.
+/// Number of values, out of `values`, that are for training. The others come after them.
 pub fn learned_len(values: usize) -> usize {
     values - values / 5
 }
 
-/// Sums of absolute errors at each of [`HORIZONS`], as multiples of those of the last value. Only values from the
-/// place `from` on are compared; what was before is seen. None where the last value is never off. What is not finite
-/// is a gap, which nothing is said across.
+/// Sums of absolute errors at each of [`HORIZONS`], as multiples of those of the last value. Only
+/// values from index `from` on are compared; the values before are observed. `None` if the last
+/// value is never wrong. A value that is not finite is a gap, across which nothing is predicted.
 pub fn relative_errors(
     weights: &Arc<Weights>,
     values: &[f64],
@@ -61,10 +62,10 @@ mod tests {
             on_ramp.iter().all(|ratio| ratio.is_some_and(|r| r < 0.5)),
             "{on_ramp:?}"
         );
-        // Weights that say nothing but the last value are as far off as it is.
+        // Weights that predict the last value have the same errors as the last value.
         let stays = relative_errors(&Arc::new(Weights::zero()), &ramp, 320);
         assert_eq!(stays[0], Some(1.0));
-        // It moves before, and never after.
+        // The series moves before `from`, and never after.
         let mut flat = ramp.clone();
         flat[200..].fill(7.0);
         assert_eq!(

@@ -1,18 +1,20 @@
-//! Delphi as published (Apollo, 3.4.2): what others are compared with, not what is to be used.
+//! Delphi as published (Apollo, 3.4.2): for comparison with other predictors, not for use.
 //!
-//! Six frozen neurons, each trained on one feature, a seventh trained with the stack, one that adds them up. Values
-//! are taken as they are, whatever their unit; more steps are made of steps. `docs/design/0005-forecast.md` has what that does.
+//! Six frozen neurons, each trained on one feature, a seventh trained with the stack, and one that
+//! adds them up. Values are used unchanged, whatever their unit; predictions of several steps are
+//! made of predictions of one. `docs/design/0005-forecast.md` describes the effects.
 
 use super::published_weights::WEIGHTS;
 use crate::Predictor;
 
-/// Values that a neuron sees.
+/// Number of values that a neuron sees.
 pub const WINDOW: usize = 5;
-/// Of all neurons.
+/// Number of parameters of all neurons.
 pub const PARAMETERS: usize = 50;
-/// Of the seventh neuron and the sum; the others are frozen when these are trained.
+/// Number of parameters of the seventh neuron and the sum; the others are frozen when these are
+/// trained.
 pub const PARAMETERS_TRAINABLE: usize = 14;
-/// Where stepping ends; what is further away is taken as what is there.
+/// The farthest step that is computed; steps beyond it get the same prediction.
 pub const STEPS_MAX: u32 = 4096;
 
 /// Five weights, of the oldest to the newest value, and the bias.
@@ -21,14 +23,14 @@ pub type Neuron = [f64; WINDOW + 1];
 /// All 50 parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    /// In the order of [`super::Feature::ALL`], then the seventh.
+    /// The neurons in the order of [`super::Feature::ALL`], then the seventh.
     pub neurons: [Neuron; 7],
-    /// A weight of each neuron, and the bias.
+    /// The weight of each neuron, and the bias.
     pub stack: [f64; 8],
 }
 
 impl Weights {
-    /// The next value, of the five before it, oldest first.
+    /// Predicts the next value from the five before it, oldest first.
     pub fn apply(&self, window: &[f64; WINDOW]) -> f64 {
         let [weights @ .., bias] = &self.stack;
         self.neurons
@@ -40,7 +42,7 @@ impl Weights {
     }
 }
 
-/// What a neuron says before it is cut at 0.
+/// The output of a neuron before it is cut at 0.
 pub(super) fn linear(neuron: &Neuron, window: &[f64; WINDOW]) -> f64 {
     let [weights @ .., bias] = neuron;
     weights
@@ -49,30 +51,30 @@ pub(super) fn linear(neuron: &Neuron, window: &[f64; WINDOW]) -> f64 {
         .fold(*bias, |sum, (weight, value)| sum + weight * value)
 }
 
-/// What a neuron says. What is not a number stays so, which `max` alone would make 0.
+/// The output of a neuron. NaN stays NaN, which `max` alone would make 0.
 pub(super) fn rectified(neuron: &Neuron, window: &[f64; WINDOW]) -> f64 {
     let linear = linear(neuron, window);
     if linear < 0.0 { 0.0 } else { linear }
 }
 
-/// The predictor.
+/// The predictor of the published Delphi.
 #[derive(Clone, Debug)]
 pub struct Published {
     weights: Weights,
-    /// Oldest first.
+    /// The last values, oldest first.
     window: [f64; WINDOW],
     seen: usize,
 }
 
 impl Default for Published {
-    /// With the weights that our training gives.
+    /// Creates the predictor with the weights of our training.
     fn default() -> Self {
         Self::new(WEIGHTS)
     }
 }
 
 impl Published {
-    /// With weights of other training.
+    /// Creates the predictor with other weights.
     pub fn new(weights: Weights) -> Self {
         Self {
             weights,
@@ -81,7 +83,8 @@ impl Published {
         }
     }
 
-    /// Calls `each` with one step after another. Until the window is full, each is the last value.
+    /// Calls `each` with the prediction of one step after another. Until the window is full, each
+    /// is the last value.
     fn walk(&self, steps: u32, mut each: impl FnMut(f64)) {
         let mut window = self.window;
         for _ in 0..steps.min(STEPS_MAX) {
@@ -155,8 +158,8 @@ mod tests {
         assert_eq!(frozen + trainable, PARAMETERS);
     }
 
-    /// Where all values are large and positive the released model is one linear filter, since then each neuron is
-    /// either dead or linear. Its numbers were read from the released files.
+    /// If all values are large and positive, the released model is one linear filter, since each
+    /// neuron is then either dead or linear. Its numbers were read from the released files.
     #[test]
     fn the_filter_of_the_released_weights_loses_a_constant_and_a_ramp() {
         let mut weights = Weights {

@@ -1,78 +1,84 @@
-//! Delphi repaired: the same idea, frozen features and a sum by confidence, without what made it lose.
+//! The repaired Delphi: the same idea, frozen features and a sum weighted by confidence, without
+//! the causes of its errors.
 //!
-//! Values are seen as differences to the newest, in units of the mean step within the window: so a constant is
-//! predicted as it is, and whoever moves or stretches a stream moves or stretches what is said of it. A feature is
-//! as confident as it was right of late, and "it stays as it is" is one of them: so where nothing can be predicted,
-//! little is. Each horizon has weights of its own.
+//! Values are seen as differences from the newest, in units of the mean step within the window: so
+//! a constant is predicted exactly, and shifting or scaling a stream shifts or scales its
+//! predictions. The confidence of a feature is its recent accuracy, and persistence is one of the
+//! features: so where nothing can be predicted, the prediction moves little. Each horizon has its
+//! own weights.
 
 use std::sync::Arc;
 
 use super::weights::{EXPERTS, FILTERS, HEADS, HORIZONS, PERIODIC, PERSISTENCE, WINDOW, Weights};
 use crate::Predictor;
 
-/// Steps and what is said of them are cut here, in mean steps of the window, whose differences are 16 at most.
+/// Steps and predictions are cut to this, in mean steps of the window; its differences are 16 at
+/// most.
 const CUT: f32 = 256.0;
-/// Losses are cut earlier: one jump must not decide for a hundred steps.
+/// Losses are cut to this smaller number: one jump must not decide for a hundred steps.
 const LOSS_CUT: f32 = 8.0;
-/// Of a new loss within the recent one.
+/// Share of a new loss in the recent loss.
 const LOSS_RATE: f32 = 1.0 / 20.0;
-/// Of a new error of a period within its recent one.
+/// Share of a new error of a period in its recent error.
 const LAG_RATE: f32 = 1.0 / 12.0;
-/// Steps are periodic where those a period ago are this much more like the new one than the newest was.
+/// Steps are periodic if those a period ago differ from the new one by less than this share of the
+/// difference between the newest and the new one.
 const PERIODIC_BELOW: f32 = 0.5;
-/// What is added to losses, so that one which is 0 does not silence all others for a rounding error.
+/// Added to losses, so that a loss of 0 does not silence all others because of a rounding error.
 const LOSS_FLOOR: f32 = 0.01;
-/// Mean steps that are taken for none, or for too large to divide by.
+/// Range of mean steps; smaller ones count as 0, larger ones cannot be divided by.
 const SCALE_MIN: f64 = 1e-290;
 const SCALE_MAX: f64 = 1e290;
 
-/// What a lag adds to the bits of its error. The first, of no period, is never the least.
+/// Number that replaces the lowest bits of a lag's error. The first lag, which is no period, is
+/// never the least.
 const KEYS: [i32; WINDOW] = [i32::MAX, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// A ring twice as long as it need be, written in two places: the window is always in one piece.
+/// A ring twice as long as needed, written in two places: the window is always contiguous.
 const RING: usize = 32;
 
-/// The predictor.
+/// The predictor of the repaired Delphi.
 #[derive(Clone, Debug)]
 pub struct Repaired {
     weights: Arc<Weights>,
     ring: [f64; 2 * RING],
-    /// Where the newest is; older ones follow it.
+    /// Index of the newest value; older ones follow it.
     head: usize,
     empty: bool,
     /// Mean step within the window; 0 if there is none, or if it cannot be divided by.
     scale: f64,
-    /// One by the scale.
+    /// The reciprocal of the scale.
     inverse: f64,
-    /// Differences of older values to the newest, in mean steps; newest first.
+    /// Differences of older values from the newest, in mean steps; newest first.
     differences: [f32; WINDOW],
-    /// From each value to the next, in mean steps; newest first.
+    /// Differences from each value to the next, in mean steps; newest first.
     steps: [f32; WINDOW],
-    /// What each filter says of the next value, in mean steps.
+    /// The prediction of the next value by each filter, in mean steps.
     said: [f32; FILTERS],
     said_periodic: f32,
-    /// Recent mean error of each filter, in mean steps. These and `lags` are apart from what is written one by one:
-    /// a register that is read where a part of it was just written waits for it.
+    /// Recent mean error of each filter, in mean steps. These and `lags` are apart from fields that
+    /// are written one by one: reading a register of which a part was just written has to wait.
     losses: [f32; FILTERS],
     loss_periodic: f32,
     loss_persistence: f32,
     /// Recent mean difference of steps that are 1, 2, … apart.
     lags: [f32; WINDOW],
-    /// The lag that steps repeat best at.
+    /// The lag at which steps repeat best.
     period: usize,
-    /// Whether they do so far better than from one to the next: else a slow curve would have a period.
+    /// Whether they repeat far better at that lag than from one step to the next: otherwise a slow
+    /// curve would have a period.
     periodic: bool,
 }
 
 impl Default for Repaired {
-    /// With the weights that our training gives.
+    /// Creates the predictor with the weights of our training.
     fn default() -> Self {
         Self::new(Weights::built_in())
     }
 }
 
 impl Repaired {
-    /// With weights of other training: those of a machine's archive.
+    /// Creates the predictor with other weights: those trained on a machine's archive.
     pub fn new(weights: Arc<Weights>) -> Self {
         Self {
             weights,
@@ -98,7 +104,7 @@ impl Repaired {
         self.ring[self.head]
     }
 
-    /// Learns from how far off each feature was about `value`.
+    /// Learns from the error of each feature about `value`.
     #[inline(always)]
     fn score(&mut self, value: f64) {
         let step = self.steps_to(value) as f32;
@@ -111,14 +117,15 @@ impl Repaired {
         for at in 0..WINDOW {
             let lag = learned(self.lags[at], self.steps[at] - step, LAG_RATE);
             self.lags[at] = lag;
-            // Floats that are not negative have the order of their bits; the lowest of these make room for the lag.
+            // Floats that are not negative have the order of their bits; the lowest bits are
+            // replaced by the lag.
             keys[at] = (lag.to_bits().cast_signed() & !0xf) | KEYS[at];
         }
         self.period = (least_of(&keys) & 0xf) as usize + 1;
         self.periodic = self.lags[self.period - 1] < PERIODIC_BELOW * self.lags[0];
     }
 
-    /// Puts a value into the window, in units of the window's own.
+    /// Puts a value into the window, and computes the window's own units.
     #[inline(always)]
     fn push(&mut self, value: f64) {
         if self.empty {
@@ -141,7 +148,7 @@ impl Repaired {
         self.ring[self.head + RING] = value;
     }
 
-    /// What each filter says, in mean steps, for one of the horizons that have weights.
+    /// The prediction of each filter, in mean steps, for one of the horizons that have weights.
     #[inline(always)]
     fn say(&self, head: usize) -> [f32; FILTERS] {
         let filters = &self.weights.filters[head];
@@ -165,7 +172,7 @@ impl Repaired {
         })
     }
 
-    /// What was a period ago, moved by what a period changes.
+    /// The value a period ago, shifted by the change per period.
     #[inline(always)]
     fn repeated(&self, steps: u32) -> f32 {
         let steps = steps as usize;
@@ -183,7 +190,7 @@ impl Repaired {
         then - periods as f32 * self.differences[self.period - 1]
     }
 
-    /// How confident the periodic step is.
+    /// The confidence of the periodic step.
     fn sure_periodic(&self) -> f32 {
         if self.periodic {
             confidence(self.loss_periodic)
@@ -192,7 +199,7 @@ impl Repaired {
         }
     }
 
-    /// The sum of what features say, by their confidence; in mean steps.
+    /// The sum of the features' predictions, weighted by their confidence; in mean steps.
     #[inline(always)]
     fn combine(&self, head: usize, said: &[f32; FILTERS], said_periodic: f32) -> f32 {
         let trust = &self.weights.trust[head];
@@ -205,12 +212,14 @@ impl Repaired {
             / (sum_in_fours(sure) + (sure_periodic + sure_persistence))
     }
 
-    /// What training learns filters from: differences to the newest; none without a scale.
+    /// The inputs from which training learns filters: differences from the newest; `None` without a
+    /// scale.
     pub(super) fn inputs(&self) -> Option<&[f32; WINDOW]> {
         (self.scale > 0.0).then_some(&self.differences)
     }
 
-    /// What training learns trust from: what features say, and their confidence without trust.
+    /// The inputs from which training learns trust: the features' predictions, and their confidence
+    /// without trust.
     pub(super) fn opinions(&self, head: usize) -> ([f32; EXPERTS], [f32; EXPERTS]) {
         let (mut said, mut sure) = ([0.0; EXPERTS], [0.0; EXPERTS]);
         said[..FILTERS].copy_from_slice(&self.say(head));
@@ -221,12 +230,12 @@ impl Repaired {
         (said, sure)
     }
 
-    /// A value that came later, in mean steps from the newest.
+    /// Converts a later value to mean steps from the newest.
     pub(super) fn steps_to(&self, value: f64) -> f64 {
         ((value - self.newest()) * self.inverse).clamp(-f64::from(CUT), f64::from(CUT))
     }
 
-    /// The value that many mean steps from the newest.
+    /// Converts mean steps from the newest to a value.
     fn value(&self, steps: f32) -> f64 {
         (self.newest() + self.scale * f64::from(steps)).clamp(f64::MIN, f64::MAX)
     }
@@ -245,7 +254,7 @@ impl Repaired {
     }
 }
 
-/// In four sums that do not wait for each other.
+/// The sum, in four parts that do not wait for each other.
 fn sum_of(values: [f64; WINDOW]) -> f64 {
     let mut sums = [0.0; 4];
     for four in values.chunks_exact(4) {
@@ -256,7 +265,7 @@ fn sum_of(values: [f64; WINDOW]) -> f64 {
     (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
-/// Four at a time: as many as are written at once are later read at once.
+/// Scales four values at a time: as many as are written at once are later read at once.
 #[inline(always)]
 fn scaled(values: &[f64; WINDOW], factor: f64) -> [f32; WINDOW] {
     let mut scaled = [0.0; WINDOW];
@@ -293,20 +302,21 @@ fn sum_in_fours(values: [f32; FILTERS]) -> f32 {
     (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
-/// A recent mean error, after an error.
+/// Updates a recent mean error with a new error.
 fn learned(loss: f32, off: f32, rate: f32) -> f32 {
     let off = off.abs();
     loss + rate * (if off > LOSS_CUT { LOSS_CUT } else { off } - loss)
 }
 
-/// Of who was off by that much of late: who was half as wrong counts 256 times as much.
+/// The confidence for a recent error: a feature with half the error counts 256 times as much.
 fn confidence(loss: f32) -> f32 {
     let loss = loss + LOSS_FLOOR;
     let fourth = (loss * loss) * (loss * loss);
     1.0 / (fourth * fourth)
 }
 
-/// What the horizons say, and on the line between two of them; beyond the last, as there.
+/// The predictions at the horizons, and on the line between two of them; beyond the last, the same
+/// as there.
 fn along(steps: u32, head: impl Fn(usize) -> f64) -> f64 {
     match HORIZONS.iter().position(|&horizon| steps <= horizon) {
         None => head(HEADS - 1),
@@ -321,9 +331,9 @@ fn along(steps: u32, head: impl Fn(usize) -> f64) -> f64 {
     }
 }
 
-/// Features that know one direction say nothing of the other.
+/// Bounds of features that know one direction only: they predict no move in the other.
 const LOWEST: [f32; FILTERS] = [0.0, -CUT, -CUT, -CUT, 0.0, -CUT, -CUT, -CUT];
-/// The spike feature knows returns, not drifts.
+/// Smaller predictions count as 0: the spike feature predicts returns, not drifts.
 pub(super) const SILENT_BELOW: [f32; FILTERS] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
 const HIGHEST: [f32; FILTERS] = [CUT, 0.0, CUT, CUT, CUT, 0.0, CUT, CUT];
 
@@ -406,7 +416,7 @@ mod tests {
         }
     }
 
-    /// HACC of Apollo, 4.1.2: 38,000 bytes each 5 s, looked at each second.
+    /// HACC as in Apollo, 4.1.2: 38,000 bytes each 5 s, looked at each second.
     #[test]
     fn writes_of_a_period_are_foreseen_at_each_horizon() {
         let left = |at: i32| 1e9 - f64::from(at / 5) * 38_000.0;
@@ -444,7 +454,7 @@ mod tests {
         assert!((predictor.predict(1) + 5e9).abs() < 3.0);
     }
 
-    /// Sums of absolute errors one step ahead, by those of the last value.
+    /// Sums of absolute errors one step ahead, as multiples of those of the last value.
     #[test]
     fn families_are_predicted_no_worse_than_by_the_last_value() {
         let bound = |family: Family| match family {
@@ -478,7 +488,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whole numbers and powers of two, so that no rounding takes part.
+        /// Whole numbers and powers of two, so that there is no rounding.
         #[test]
         fn a_stream_that_is_moved_and_stretched_is_predicted_so(
             values in prop::collection::vec(-1000..1000i32, 1..60),
@@ -522,7 +532,7 @@ mod tests {
             }
         }
 
-        /// Gaps, and magnitudes that change within a window.
+        /// With gaps, and with magnitudes that change within a window.
         #[test]
         fn nothing_sticks(
             values in prop::collection::vec(prop_oneof![

@@ -1,5 +1,6 @@
-//! Training of the repaired Delphi: features on the families that they are of, then what is added to them on
-//! everything, archived streams too. The same input and seed give the same weights.
+//! Training of the repaired Delphi: each feature on its own family, then the remaining filter and
+//! the trust on everything, archived streams included. The same input and seed give the same
+//! weights.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,12 +13,13 @@ use super::repaired::{Repaired, SILENT_BELOW};
 use super::weights::{EXPERTS, FILTERS, HEADS, HORIZONS, REST, WINDOW, Weights};
 use crate::{Predictor, Random};
 
-/// What a training may use.
+/// The options of a training.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainingOptions {
-    /// Of synthetic series, and of which windows are taken.
+    /// Seed of the synthetic series, and of the choice of windows.
     pub seed: u64,
-    /// Windows of each stage; ten times as many take ten times as long. Taken as 1,000 to 300,000.
+    /// Windows of each stage; ten times as many take ten times as long. Limited to 1,000 to
+    /// 300,000.
     pub examples: usize,
 }
 
@@ -30,34 +32,35 @@ impl Default for TrainingOptions {
     }
 }
 
-/// How far a training is.
+/// The progress of a training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Stages that are done.
+    /// Number of completed stages.
     pub done: u32,
-    /// Stages in all.
+    /// Number of all stages.
     pub of: u32,
-    /// Mean absolute error of the stage by that of the last value, one step ahead or at the stage's horizon.
+    /// Mean absolute error of the stage as a multiple of that of the last value, one step ahead or
+    /// at the stage's horizon.
     pub error: f64,
 }
 
-/// The callback did not want more.
+/// The callback stopped the training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("training was stopped")]
 pub struct Stopped;
 
-/// Filters, then the trust of each horizon.
+/// Number of stages: the filters, then the trust of each horizon.
 pub const STAGES: u32 = (FILTERS + HEADS) as u32;
-/// Of a synthetic series.
+/// Length of a synthetic series.
 const SERIES_LEN: usize = 192;
-/// Windows of a synthetic series that are learned from.
+/// Number of windows of a synthetic series that are used.
 const SERIES_EXAMPLES: usize = 24;
 
-/// An archived series counts as much as so many synthetic ones, at most.
+/// Largest weight of an archived series, in synthetic ones.
 const SERIES_FACTOR_MAX: f64 = 1e4;
 
-/// Trains with synthetic series and with `series` of one's own, in equal steps. What is not finite in them is a gap; those
-/// that are shorter than a window and its horizons teach nothing.
+/// Trains with synthetic series and with the given `series`, in equal steps. Values that are not
+/// finite are gaps; series shorter than a window and its horizons are not used.
 pub fn train(
     series: &[&[f64]],
     options: TrainingOptions,
@@ -97,7 +100,7 @@ pub fn train(
         let half: f64 = all.iter().map(Opinion::stake).sum();
         let first = all.len();
         all.extend(opinions(&frozen, head, series, examples * 2, &mut random));
-        // What is archived counts as much as what is made up, unless hardly anything in it moves.
+        // Archived series count as much as synthetic ones, unless hardly anything in them moves.
         let other: f64 = all[first..].iter().map(Opinion::stake).sum();
         let factor = (half / other).min(SERIES_FACTOR_MAX);
         for opinion in &mut all[first..] {
@@ -119,7 +122,7 @@ const OF_LANES: [Family; REST] = [
     Family::Spike,
 ];
 
-/// Every family, and random walks as often as nine of them: what cannot be predicted is what most streams are.
+/// Every family, and random walks as often as nine of them: most streams cannot be predicted.
 fn mixture(random: &mut Random, count: usize) -> Vec<Vec<f64>> {
     (0..count)
         .map(|at| {
@@ -131,13 +134,13 @@ fn mixture(random: &mut Random, count: usize) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// A window and what came after it, in mean steps of the window.
+/// A window and the values after it, in mean steps of the window.
 struct Window {
     differences: [f32; WINDOW],
     truth: [f64; HEADS],
 }
 
-/// At most `count` windows, of all places alike.
+/// Returns at most `count` windows, chosen uniformly from all places.
 fn windows<'a>(
     series: impl Iterator<Item = &'a [f64]> + Clone,
     count: usize,
@@ -165,7 +168,7 @@ fn windows<'a>(
     windows
 }
 
-/// Lets a predictor see a series, and calls `each` after each value whose window is full.
+/// Feeds a series to a predictor, and calls `each` after each value whose window is full.
 fn walk(values: &[f64], weights: &Arc<Weights>, mut each: impl FnMut(usize, &Repaired)) {
     let mut predictor = Repaired::new(weights.clone());
     let mut run = 0;
@@ -183,7 +186,7 @@ fn walk(values: &[f64], weights: &Arc<Weights>, mut each: impl FnMut(usize, &Rep
     }
 }
 
-/// What came at each horizon, unless the series ends before, or is not finite there.
+/// The value at each horizon; `None` if the series ends before, or is not finite there.
 fn truth(values: &[f64], at: usize, predictor: &Repaired) -> Option<[f64; HEADS]> {
     let mut truth = [0.0; HEADS];
     for (truth, horizon) in truth.iter_mut().zip(HORIZONS) {
@@ -195,7 +198,8 @@ fn truth(values: &[f64], at: usize, predictor: &Repaired) -> Option<[f64; HEADS]
     Some(truth)
 }
 
-/// Least absolute errors, by least squares that are weighted anew a few times.
+/// Fits a filter to least absolute errors, by iteratively reweighted least squares; returns its
+/// error as a multiple of that of the last value.
 fn fit_lane(weights: &mut Weights, lane: usize, windows: &[Window]) -> f64 {
     const ROUNDS: usize = 8;
     let mut ratio = 1.0;
@@ -241,13 +245,13 @@ fn weighted_least_squares(
     head: usize,
     before: &[f64; WINDOW],
 ) -> [f64; WINDOW] {
-    // An error below this counts as its square does: without it one window would decide.
+    // A smaller error counts like its square: otherwise one window would decide.
     const NEAR: f64 = 0.05;
     const RIDGE: f64 = 1e-3;
     let mut matrix = [[0.0; WINDOW]; WINDOW];
     let mut right = [0.0; WINDOW];
     let mut whole = 1.0;
-    // A feature that is silent about what is small learns of what is large.
+    // A feature that ignores small moves learns only from large ones.
     let large = |window: &&Window| window.truth[head].abs() >= f64::from(SILENT_BELOW[lane]);
     for window in windows.iter().filter(large) {
         let truth = window.truth[head];
@@ -268,7 +272,8 @@ fn weighted_least_squares(
     solve(matrix, right)
 }
 
-/// Of a matrix that is symmetric and positive definite (Cholesky); only its lower half is read.
+/// Solves the equations of a symmetric, positive definite matrix (Cholesky); only its lower half is
+/// read.
 fn solve(mut matrix: [[f64; WINDOW]; WINDOW], mut right: [f64; WINDOW]) -> [f64; WINDOW] {
     for row in 0..WINDOW {
         for column in 0..=row {
@@ -294,7 +299,8 @@ fn solve(mut matrix: [[f64; WINDOW]; WINDOW], mut right: [f64; WINDOW]) -> [f64;
     right
 }
 
-/// What features said, how sure each was, what came, and what that counts.
+/// The predictions of the features, their confidence, the true value, and the weight of the
+/// example.
 struct Opinion {
     said: [f32; EXPERTS],
     sure: [f32; EXPERTS],
@@ -303,13 +309,13 @@ struct Opinion {
 }
 
 impl Opinion {
-    /// What the last value would have been off by, weighted.
+    /// The error of the last value, weighted.
     fn stake(&self) -> f64 {
         self.weight * self.truth.abs()
     }
 }
 
-/// As many of each series, `count` at most.
+/// Returns at most `count` examples, the same number of each series.
 fn opinions(
     weights: &Arc<Weights>,
     head: usize,
@@ -339,8 +345,8 @@ fn opinions(
                 });
             }
         });
-        // Each series counts alike: by how much better than the last value it was predicted. One that comes back
-        // to where it was counts by its mean step instead.
+        // Each series counts the same: by the improvement over the last value. A series that
+        // returns to where it was counts by its mean step instead.
         let taken = all.len() - first;
         let theirs: f64 = all[first..].iter().map(Opinion::stake).sum();
         for opinion in &mut all[first..] {
@@ -350,7 +356,8 @@ fn opinions(
     all
 }
 
-/// Descends the absolute error, in the logarithm of trust. That of the first is what others are measured by.
+/// Descends the absolute error, in the logarithm of trust; returns the error as a multiple of that
+/// of the last value.
 fn fit_trust(trust: &mut [f32; EXPERTS], opinions: &[Opinion]) -> f64 {
     const ROUNDS: usize = 300;
     const RATE: f64 = 0.03;
@@ -377,7 +384,7 @@ fn fit_trust(trust: &mut [f32; EXPERTS], opinions: &[Opinion]) -> f64 {
     ratio
 }
 
-/// Adds the slope of one error to the gradient; the error, weighted.
+/// Adds the slope of one error to the gradient; returns the error, weighted.
 fn trust_gradient(
     factors: &[f64; EXPERTS],
     opinion: &Opinion,
@@ -415,7 +422,7 @@ mod tests {
         train(series, SHORT, |_| ControlFlow::Continue(())).unwrap()
     }
 
-    /// Absolute error one step ahead, by that of the last value.
+    /// Absolute error one step ahead, as a multiple of that of the last value.
     fn error(weights: &Weights, series: &[f64]) -> f64 {
         let mut predictor = Repaired::new(Arc::new(weights.clone()));
         let (mut ours, mut theirs) = (0.0, 0.0);
@@ -438,7 +445,8 @@ mod tests {
         );
     }
 
-    /// The full training takes a minute here; a short one with another seed must come close to what it gave.
+    /// The full training takes a minute here; a short one with another seed must come close to its
+    /// result.
     #[test]
     fn the_committed_weights_are_those_of_such_a_training() {
         let options = TrainingOptions {
@@ -484,7 +492,7 @@ mod tests {
         assert_eq!(train(&[], SHORT, |_| ControlFlow::Break(())), Err(Stopped));
     }
 
-    /// Each value is what the one three before it was, turned: no family has it.
+    /// Each value is the one three before it, turned: no family contains that.
     #[test]
     fn what_is_archived_is_learned() {
         let mut random = Random::new(5);
@@ -502,7 +510,7 @@ mod tests {
         assert!(with < without * 0.97, "{with} {without}");
     }
 
-    /// All that the last value would be off by is 0 there: a sum that is divided by.
+    /// The last value is never wrong there: a sum in a denominator is 0.
     #[test]
     fn a_series_that_moved_once_leaves_the_rest_trained() {
         let mut series = [1.0; 300];

@@ -1,4 +1,5 @@
-//! Training of Delphi as its authors did it: mean squared error, Adam at 0.001, one window at a time.
+//! Training of Delphi as its authors did it: mean squared error, Adam at 0.001, one window at a
+//! time.
 
 use super::adam::Adam;
 use super::features::{Feature, stack_set};
@@ -6,26 +7,29 @@ use super::published::{Neuron, WINDOW, Weights, linear, rectified};
 use crate::Random;
 
 const RATE: f64 = 1e-3;
-/// Rounds over a set.
+/// Most rounds over a set.
 pub const EPOCHS_MAX: u32 = 100;
-/// Rounds without a smaller error, after which training ends.
+/// Number of rounds without a smaller error after which training ends.
 pub const PATIENCE: u32 = 10;
 
-/// What a training came to.
+/// The result of a training.
 #[derive(Clone, Debug)]
 pub struct PublishedTraining {
-    /// Of all neurons.
+    /// The weights of all neurons.
     pub weights: Weights,
-    /// Mean squared error of each feature's neuron on its set, and of the stack on its own, in the last round.
+    /// Mean squared error of each feature's neuron on its set, and of the stack on its own, in the
+    /// last round.
     pub errors: [f64; 7],
-    /// The share of the windows of its set (of the stack's, for the seventh) for which a neuron says 0. At 1 it is
-    /// dead: its weights were negative by luck, and nothing trains it.
+    /// The share of the windows of its set (of the stack's, for the seventh) for which a neuron's
+    /// output is 0. At 1 it is dead: its weights were negative by chance, and no training changes
+    /// it.
     pub silent: [f64; 7],
-    /// Rounds of each of these trainings.
+    /// Number of rounds of each of these trainings.
     pub epochs: [u32; 7],
 }
 
-/// Trains all neurons. The authors gave no seed that counts, so the weights depend on luck; see `silent`.
+/// Trains all neurons. The authors set no effective seed, so the weights depend on chance; see
+/// `silent`.
 pub fn train_published(seed: u64, epochs_max: u32) -> PublishedTraining {
     let mut random = Random::new(seed);
     let mut training = PublishedTraining {
@@ -70,7 +74,7 @@ fn train_stack(training: &mut PublishedTraining, random: &mut Random, epochs_max
     training.silent[6] = silent_share(&weights.neurons[6], &windows);
 }
 
-/// Glorot and Bengio's uniform weights, and no bias: what Keras begins with.
+/// The uniform weights of Glorot and Bengio, without bias: the initial weights of Keras.
 fn first_neuron(random: &mut Random) -> Neuron {
     let reach = (6.0 / (WINDOW as f64 + 1.0)).sqrt();
     let mut neuron = [0.0; WINDOW + 1];
@@ -101,7 +105,8 @@ fn silent_share(neuron: &Neuron, windows: &[Example]) -> f64 {
     silent as f64 / windows.len() as f64
 }
 
-/// Rounds in orders of chance until the error stops falling: how many there were, and the error of the last.
+/// Makes rounds in random order until the error stops falling; returns their number, and the error
+/// of the last.
 fn rounds(
     random: &mut Random,
     windows: &[Example],
@@ -126,7 +131,7 @@ fn rounds(
     (epochs_max, error)
 }
 
-/// One window; the squared error before it was learned from.
+/// Learns from one window; returns the squared error before.
 fn neuron_step(
     neuron: &mut Neuron,
     adam: &mut Adam<{ WINDOW + 1 }>,
@@ -144,7 +149,7 @@ fn neuron_step(
     off * off
 }
 
-/// As [`neuron_step`], of the seventh neuron and the sum.
+/// Like [`neuron_step`], for the seventh neuron and the sum.
 fn stack_step(
     weights: &mut Weights,
     adam: &mut Adam<14>,
@@ -180,7 +185,8 @@ mod tests {
     use super::*;
     use crate::delphi::published_weights::{SEED, WEIGHTS};
 
-    /// Chaotic in principle, so with a tolerance: a machine whose logarithm ends in another bit is no defect.
+    /// The result is chaotic in principle, so there is a tolerance: a machine whose logarithm
+    /// differs in the last bit is no defect.
     #[test]
     fn the_committed_weights_are_what_their_seed_gives() {
         let training = train_published(SEED, EPOCHS_MAX);

@@ -1,4 +1,4 @@
-//! The weights of the repaired Delphi, and the text that they are kept in.
+//! The weights of the repaired Delphi, and the text format in which they are stored.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,62 +6,63 @@ use thiserror::Error;
 
 use super::repaired_weights::WEIGHTS;
 
-/// Values before the newest that a feature sees.
+/// Number of values before the newest that a feature sees.
 pub const WINDOW: usize = 16;
-/// Horizons with weights of their own.
+/// Number of horizons with their own weights.
 pub const HEADS: usize = 4;
-/// In steps.
+/// The horizons, in steps.
 pub const HORIZONS: [u32; HEADS] = [1, 4, 16, 64];
-/// Features that are filters: concave, convex, sine, level, trend up, trend down, spike; and the one that is
-/// trained on all there is.
+/// Features that are filters: concave, convex, sine, level, trend up, trend down, spike; and one
+/// that is trained on all series.
 pub const FILTERS: usize = 8;
-/// Filters, the periodic step (which has a period instead of weights), and "it stays as it is".
+/// All features: the filters, the periodic step (which has a period instead of weights), and
+/// persistence.
 pub const EXPERTS: usize = FILTERS + 2;
 pub(super) const REST: usize = 7;
 pub(super) const PERIODIC: usize = 8;
 pub(super) const PERSISTENCE: usize = 9;
 
-/// All that is trained.
+/// All trained parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
     /// For each horizon and each older value, newest first: its weight in each filter.
     pub filters: [[[f32; FILTERS]; WINDOW]; HEADS],
-    /// For each horizon: how much each feature counts, when all were equally right of late.
+    /// For each horizon: the weight of each feature if all have the same recent error.
     pub trust: [[f32; EXPERTS]; HEADS],
 }
 
-/// Numbers within.
+/// Number of parameters.
 pub const PARAMETERS: usize = HEADS * (FILTERS * WINDOW + EXPERTS);
 
 const MAGIC: &str = "barograph-delphi 1";
-/// Of a text: the first, one for each row of numbers, and the checksum.
+/// Lines of a text: the first, one for each row of numbers, and the checksum.
 const LINES: usize = 1 + HEADS * (WINDOW + 1) + 1;
-/// A text that is longer is not read.
+/// Longest text that is read, in bytes.
 pub const TEXT_LEN_MAX: usize = 64 * 1024;
-/// A trained filter never weighs a value as much.
+/// Largest weight of a trained filter.
 const FILTER_MAX: f32 = 64.0;
 const TRUST_MIN: f32 = 1e-6;
 const TRUST_MAX: f32 = 1e6;
 
-/// Why a text was not taken.
+/// The reason why a text was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WeightsError {
-    /// Of another program, or of another version.
+    /// The text is of another program, or of another version.
     #[error("line 1 is not '{MAGIC}': these are no weights, or of another version")]
     Magic,
-    /// More than any weights are.
+    /// The text is longer than any weights.
     #[error("it is longer than {TEXT_LEN_MAX} bytes: no weights are")]
     Long,
-    /// Bytes that no text has.
+    /// The bytes are not valid text.
     #[error("line {0} is not text: weights are")]
     Bytes(usize),
-    /// Cut off or added to.
+    /// The text was cut off or extended.
     #[error("it is not {LINES} whole lines: it was cut off or added to, train them again")]
     Lines,
-    /// No number, or one that no training gives.
+    /// A line has no number, or one that no training gives.
     #[error("line {0} is not as training writes it: train them again")]
     Line(usize),
-    /// A bit is not what it was.
+    /// A part of the text was changed.
     #[error(
         "line {LINES}, the checksum, is not that of the lines before: something was changed, train them again"
     )]
@@ -69,13 +70,13 @@ pub enum WeightsError {
 }
 
 impl Weights {
-    /// Those that our training gives.
+    /// Returns the weights of our training.
     pub fn built_in() -> Arc<Self> {
         static COMMITTED: OnceLock<Arc<Weights>> = OnceLock::new();
         COMMITTED.get_or_init(|| Arc::new(WEIGHTS)).clone()
     }
 
-    /// Weights that say nothing but the last value.
+    /// Returns weights that predict the last value.
     pub fn zero() -> Self {
         Self {
             filters: [[[0.0; FILTERS]; WINDOW]; HEADS],
@@ -83,8 +84,8 @@ impl Weights {
         }
     }
 
-    /// One line for each older value and each horizon, then the trust, then a checksum of all before. Reading it
-    /// gives the same bits again.
+    /// Writes one line for each older value and each horizon, then the trust, then a checksum of
+    /// all before. Reading it gives the same bits again.
     pub fn to_text(&self) -> String {
         let mut text = format!("{MAGIC}\n");
         for head in 0..HEADS {
@@ -98,7 +99,10 @@ impl Weights {
         text
     }
 
-    /// Of a file that may be anything.
+    /// Reads the bytes of a file of unknown content.
+    ///
+    /// # Errors
+    /// If they are not weights in this format.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, WeightsError> {
         if bytes.len() > TEXT_LEN_MAX {
             return Err(WeightsError::Long);
@@ -126,7 +130,7 @@ impl Weights {
             })?;
         }
         let last = lines.next().map_or("", |(_, line)| line);
-        // The line's end is part of what was summed.
+        // The end of the line is part of the summed bytes.
         let summed = &bytes[..body.len() - last.len()];
         if last != format!("checksum {:016x}", fnv1a(summed)) {
             return Err(WeightsError::Checksum);
@@ -170,7 +174,7 @@ fn read_line(
     }
 }
 
-/// Fowler, Noll and Vo: against damage, not against an enemy.
+/// The hash of Fowler, Noll and Vo: against damage, not against an attacker.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -195,7 +199,7 @@ mod tests {
         assert!(text.len() < TEXT_LEN_MAX / 4);
     }
 
-    /// With a checksum that fits what was changed.
+    /// Reads a changed text with a matching checksum.
     fn signed(text: &str) -> Result<Weights, WeightsError> {
         let (body, _) = text.trim_end().rsplit_once('\n').unwrap();
         let body = format!("{body}\n");

@@ -1,27 +1,28 @@
-//! Additive increase of the interval while little changes, multiplicative decrease when much does.
+//! Additive increase of the interval after small changes, multiplicative decrease after large ones.
 //!
-//! After Apollo (apollo.md 3.4.1). The released code compares with `<`, so that a constant value (no change, against
-//! an average of no change) is polled at the highest rate. [`IntervalPolicy`](super::IntervalPolicy) has it repaired:
-//! no change always relaxes. [`PublishedAimd`] has it as released, for the laboratory to compare with.
+//! After Apollo (apollo.md 3.4.1). The released code compares with `<`, so that a constant value
+//! (no change, against an average of no change) is polled at the highest rate.
+//! [`IntervalPolicy`](super::IntervalPolicy) repairs that: no change always lengthens the interval.
+//! [`PublishedAimd`] is the released version, for comparison in `lab`.
 
 use barograph_model::NS_PER_S;
 
 use super::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, PolicyState, WINDOW, clamp};
 
-/// Additive increase, multiplicative decrease.
+/// The parameters of additive increase and multiplicative decrease.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aimd {
-    /// Before anything is known.
+    /// First interval, in ns.
     pub start_ns: i64,
-    /// Never shorter.
+    /// Shortest interval, in ns.
     pub min_ns: i64,
-    /// Never longer.
+    /// Longest interval, in ns.
     pub max_ns: i64,
-    /// Added when little changed.
+    /// Time that is added after a small change, in ns.
     pub add_ns: i64,
-    /// Multiplied with when much changed; below 1.
+    /// Factor of the interval after a large change; below 1.
     pub multiply: f64,
-    /// What "little" is: see the two policies.
+    /// Threshold of a small change: see the two policies.
     pub threshold: f64,
 }
 
@@ -50,7 +51,7 @@ pub(super) fn complex(aimd: &Aimd, mut state: PolicyState, value: f64) -> Policy
     state
 }
 
-/// How far apart two values are; small enough that the sum over a window is finite.
+/// The distance of two values, limited so that the sum over a window is finite.
 fn change(value: f64, last: f64) -> f64 {
     (value - last).abs().min(f64::MAX / WINDOW as f64)
 }
@@ -94,8 +95,9 @@ impl PublishedAimd {
     const ADD_NS: f64 = NS_PER_S as f64;
     const MULTIPLY: f64 = 0.75;
 
-    /// A change is little when it is less than `factor` times the average of the last `window` changes, 1 to
-    /// [`WINDOW`]. Their configurations say 0.1 and 10, and begin at 5 s.
+    /// Creates the policy. A change is small when it is less than `factor` times the average of the
+    /// last `window` changes, 1 to [`WINDOW`]. Their configurations have 0.1 and 10, and start at 5
+    /// s.
     pub fn new(factor: f64, window: usize, start_ns: i64) -> Self {
         Self {
             factor,
@@ -107,7 +109,8 @@ impl PublishedAimd {
         }
     }
 
-    /// Nanoseconds until the next look, after one more value. One that is no number teaches nothing.
+    /// Takes in one more value; returns the nanoseconds until the next look. A value that is not
+    /// finite changes nothing.
     pub fn next(&mut self, value: f64) -> i64 {
         if value.is_finite()
             && let Some(last) = self.last.replace(value)

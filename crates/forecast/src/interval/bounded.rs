@@ -1,50 +1,57 @@
-//! Look again when what is said of a stream may be off by more than its reader bears.
+//! The error-bounded policy: look again when the value assumed for a stream may be off by more than
+//! allowed.
 //!
-//! Between looks one of three things is said: that it stays as it was, what a forecast says, or what was derived from
-//! another stream. For each, [`Risk`] learns how soon it is wrong. With `W(w)` the time that it will have been wrong
-//! after a wait of `w`, and `λ` the price of that time in looks, the wait is the one whose cost per time is least:
+//! Between looks, the value of a stream is assumed in one of three ways: it stays as it was (held),
+//! as a forecast predicts, or as derived from another stream. For each way, [`Risk`] learns how
+//! soon it becomes wrong. With `W(w)` the time that the value will have been wrong after a wait of
+//! `w`, and `λ` the price of that time in looks, the policy chooses the wait with the least cost
+//! per time:
 //!
 //! ```text
 //! (1 + λ W(w)) / w
 //! ```
 //!
-//! `λ` follows what is expected of the plans made: it rises while more of the time will be wrong than allowed, and falls
-//! while less will. What is expected is calibrated by what looks found. Nothing fools it for ever: one look in
-//! 16 comes earlier than planned, a surprise that repeats makes it learn anew, and no wait is longer than the longest.
+//! `λ` follows the expected wrong time of the plans: it rises while more of the time will be wrong
+//! than allowed, and falls while less will. The expectation is calibrated by the results of looks.
+//! No mistake lasts for ever: one look in 16 is earlier than planned, repeated surprises make the
+//! policy learn anew, and no wait is longer than the longest interval.
 
 use barograph_model::NS_PER_S;
 
 use super::risk::{Risk, candidates};
 use super::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, clamp};
 
-/// How many looks come between two that are earlier than planned, to see what was missed.
+/// Number of looks from one that is earlier than planned to the next; early looks show what was
+/// missed.
 const PROBE_EVERY: u32 = 16;
-/// Ticks after which the price of wrong time has followed what is expected: at first, as the first guess is as good as
-/// any, and in the long run.
+/// Ticks after which the price of wrong time has followed the expectation: at first, as the first
+/// guess is as good as any other, and in the long run.
 const PRICE_TICKS: [f64; 2] = [10.0, 200.0];
-/// The least and the highest price of a wrong tick, in looks, times the share of wrong time allowed.
+/// Least and highest price of a wrong tick, in looks, times the allowed share of wrong time.
 const PRICE_MIN: f64 = 0.05;
 const PRICE_MAX: f64 = 64.0;
-/// Another way to say what is between looks has to cost so much less than the one followed.
+/// Another way of assuming values must cost less than this share of the present way's cost for a
+/// switch.
 const SWITCH: f64 = 0.9;
-/// How many looks a budget saves up.
+/// Most looks that a budget saves up.
 const TOKENS_MAX: f64 = 8.0;
-/// After doubt, looks at the shortest interval.
+/// Number of looks at the shortest interval after what was learned has come into doubt.
 const DENSE_LOOKS: u32 = 4;
-/// So many looks before the last are compared with each, for what holding would have come to.
+/// Number of earlier looks with which each look is compared, to learn how long holding would have
+/// been right.
 const EARLIER_MAX: usize = 32;
 
-/// What a reader bears.
+/// The largest error that readers accept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// So far off, in the stream's unit.
+    /// An absolute error, in the stream's unit.
     Absolute(f64),
-    /// So far off, as a share of the value.
+    /// A relative error, as a share of the value.
     Relative(f64),
 }
 
 impl Bound {
-    /// In the stream's unit. What is no number, or negative, is 0.
+    /// The largest error at this value, in the stream's unit. 0 if it is negative or not a number.
     pub fn tolerance(&self, value: f64) -> f64 {
         let tolerance = match self {
             Self::Absolute(bound) => *bound,
@@ -54,35 +61,36 @@ impl Bound {
     }
 }
 
-/// What is asked of [`ErrorBounded`].
+/// The configuration of [`ErrorBounded`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BoundedConfig {
-    /// How far off what is said may be.
+    /// The largest error of the assumed value.
     pub bound: Bound,
-    /// For what share of the time that must hold, below 1.
+    /// The share of time for which the bound must hold, below 1.
     pub confidence: f64,
-    /// The shortest interval: the tick in which all else is counted.
+    /// Shortest interval, in ns: the tick in which all other times are counted.
     pub min_ns: i64,
-    /// The longest.
+    /// Longest interval, in ns.
     pub max_ns: i64,
-    /// No more looks than this, in the long run. Infinite: as many as the bound takes.
+    /// Most looks per second, in the long run. Infinite: as many as the bound needs.
     pub looks_per_s_max: f64,
 }
 
-/// What is said of a moment: a value, and how far off it may be with the forecaster's confidence.
+/// An assumed value at one time, with its half width at the forecaster's confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outlook {
-    /// The value expected.
+    /// The expected value.
     pub value: f64,
-    /// Its error, infinite while nothing is known of it.
+    /// Its half width, infinite while it is unknown.
     pub half_width: f64,
-    /// How often the error is within `half_width`.
+    /// How often the error lies within `half_width`.
     pub confidence: f64,
 }
 
 impl Outlook {
-    /// The probability of being off by more than `tolerance`, if errors are Laplace's: the heavier of the usual tails.
-    /// None while nothing is known of the error, and where it mostly is 0: how often it is not, looks have to tell.
+    /// The probability of an error greater than `tolerance`, if errors have a Laplace distribution,
+    /// which has the heavier of the usual tails. `None` while the error is unknown, and where it is
+    /// mostly 0: then only looks show how often it is not.
     fn wrong(&self, tolerance: f64) -> Option<f64> {
         let outside = (1.0 - self.confidence).clamp(1e-6, 1.0);
         let wrong = outside.powf(tolerance / self.half_width);
@@ -90,55 +98,55 @@ impl Outlook {
     }
 }
 
-/// Which value is said between two looks.
+/// The way in which values are assumed between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// The last one seen.
+    /// The last value that was seen.
     Held,
-    /// What the forecast says.
+    /// The value of the forecast.
     Forecast,
-    /// What another stream says it became.
+    /// The value derived from another stream.
     Derived,
 }
 
-/// One look, and what each way would have said of that moment just before it.
+/// A look, with the values that each way assumed for its time just before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Looked {
-    /// When, in ns.
+    /// Time of the look, in ns.
     pub ts_ns: i64,
-    /// What was seen.
+    /// The value that was seen.
     pub value: f64,
-    /// What the forecast said.
+    /// The value of the forecast, if there was one.
     pub forecast: Option<Outlook>,
-    /// What another stream said. Where its half width is more than the bound, it asked for this look itself, which
-    /// then says nothing of how often it is wrong.
+    /// The value derived from another stream, if there was one. If its half width is greater than
+    /// the bound, it requested this look itself, so the look does not show how often it is wrong.
     pub derived: Option<Outlook>,
 }
 
-/// Until the next look.
+/// The plan until the next look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// The next look is this much later, in ns.
+    /// Time from this look to the next one, in ns.
     pub wait_ns: i64,
-    /// What to say until then.
+    /// The way in which values are assumed until then.
     pub said: Said,
-    /// The share of that time for which it is expected to be off by more than the bound.
+    /// The share of that time for which the error is expected to exceed the bound.
     pub wrong_share: f64,
-    /// How often per second what is said goes wrong: for a [`Budget`](super::Budget).
+    /// How often per second the assumed value becomes wrong, for a [`Budget`](super::Budget).
     pub wrong_per_s: f64,
 }
 
-/// When to look at one stream again.
+/// The error-bounded policy of one stream.
 #[derive(Clone, Debug)]
 pub struct ErrorBounded {
     config: BoundedConfig,
-    /// Held, forecast, derived.
+    /// The risks of the held, the forecast and the derived value.
     risks: [Risk; 3],
     last: Option<(i64, f64)>,
     earlier: Earlier,
-    /// Logarithm of λ times the share allowed.
+    /// Logarithm of λ times the allowed share.
     price: f64,
-    /// Ticks planned so far.
+    /// Number of ticks planned so far.
     planned: f64,
     said: Said,
     looks: u32,
@@ -148,7 +156,7 @@ pub struct ErrorBounded {
 }
 
 impl ErrorBounded {
-    /// What is out of bounds in `config` is brought into them.
+    /// Creates a policy. Values of `config` that are out of range are brought into it.
     pub fn new(config: BoundedConfig) -> Self {
         let min_ns = clamp(config.min_ns, INTERVAL_NS_MIN, INTERVAL_NS_MAX);
         let confidence = config.confidence.clamp(0.0, 1.0 - 1e-6);
@@ -172,8 +180,9 @@ impl ErrorBounded {
         }
     }
 
-    /// After a look. `half_width` says how far off the forecast may be so many ns from now, now that it knows of this
-    /// look. A value that is no number, or is not later than the last, teaches nothing.
+    /// Takes in a look and returns the plan until the next. `half_width` returns the half width of
+    /// the forecast at a number of ns from now, with this look included. A value that is not
+    /// finite, or not later than the last, teaches nothing.
     pub fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
         let fresh =
             looked.value.is_finite() && self.last.is_none_or(|(ts_ns, _)| ts_ns < looked.ts_ns);
@@ -188,17 +197,17 @@ impl ErrorBounded {
         self.plan(looked, half_width)
     }
 
-    /// No more looks than this from now on, as a [`Budget`](super::Budget) gives them.
+    /// Sets the most looks per second from now on, as a [`Budget`](super::Budget) gives them.
     pub fn set_looks_per_s_max(&mut self, looks_per_s_max: f64) {
         self.config.looks_per_s_max = looks_per_s_max;
     }
 
-    /// Looks per tick that saying what is derived takes beside those that are planned here.
+    /// Sets the looks per tick that derived values need beside those that are planned here.
     pub(super) fn set_derived_cost(&mut self, looks_per_tick: f64) {
         self.derived_cost = looks_per_tick;
     }
 
-    /// Whether this value is too far from that one.
+    /// Whether the assumed value `said` is too far from `value`.
     pub fn is_wrong(&self, value: f64, said: f64) -> bool {
         let off = (value - said).abs();
         off.is_nan() || off > self.config.bound.tolerance(value)
@@ -234,8 +243,9 @@ impl ErrorBounded {
         self.tokens = (self.tokens + earned).min(TOKENS_MAX);
     }
 
-    /// Holding what earlier looks saw until now would have been right or wrong: so all waits are known, those too
-    /// that were never made, whatever made the policy look when it did. `since`: ticks since the last look.
+    /// Records for earlier looks whether holding their value until now would have been right: so
+    /// all waits are learned, also those that were never made, whatever the reason of a look was.
+    /// `since`: ticks since the last look.
     fn compare(&mut self, looked: &Looked, since: u64) {
         for (ts_ns, value) in self.earlier.newest_first() {
             let elapsed_ns = looked.ts_ns.saturating_sub(ts_ns);
@@ -243,7 +253,7 @@ impl ErrorBounded {
                 break;
             }
             let (ticks, missed) = (self.ticks(elapsed_ns), self.is_wrong(looked.value, value));
-            // Waits that overlap tell the same again.
+            // Waits that overlap repeat the same information.
             let weight = (since as f64 / ticks as f64).min(1.0);
             self.risks[Said::Held as usize].compare(ticks, missed, weight);
         }
@@ -324,7 +334,7 @@ impl ErrorBounded {
         best
     }
 
-    /// Now and then earlier than planned, at another place each time.
+    /// Makes a look from time to time earlier than planned, at another point of the wait each time.
     fn vary(&mut self, ticks: u64) -> u64 {
         if self.dense > 0 {
             self.dense -= 1;
@@ -357,7 +367,7 @@ impl ErrorBounded {
     }
 }
 
-/// Looks before the last.
+/// The looks before the last one.
 #[derive(Clone, Debug, Default)]
 struct Earlier {
     looks: [(i64, f64); EARLIER_MAX],

@@ -1,53 +1,55 @@
-//! Shares looks between streams where they buy most.
+//! A budget of looks, shared between streams where they have the most effect.
 //!
-//! A stream that goes wrong `h` times a second, looked at every `w` seconds, is wrong for about `h w / 2` of the time,
-//! and costs `c / w`. The least weighted sum of wrong time within a budget has the same marginal gain everywhere (water
-//! filling): `w = √(μ c / (weight h))`, within each stream's own bounds, with the `μ` that spends the budget.
+//! A stream that becomes wrong `h` times a second and is looked at every `w` seconds is wrong for
+//! about `h w / 2` of the time, and costs `c / w`. The least weighted sum of wrong time within a
+//! budget has the same marginal gain everywhere (water filling): `w = √(μ c / (weight h))`, within
+//! the bounds of each stream, with the `μ` that spends the budget.
 
 use barograph_model::NS_PER_S;
 
 use super::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, clamp};
 
-/// Halvings until μ is exact enough.
+/// Number of halvings until μ is exact enough.
 const STEPS: u32 = 100;
 
-/// What one stream wants.
+/// The request of one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Want {
-    /// How often per second what is said of it goes wrong: [`Plan::wrong_per_s`](super::Plan::wrong_per_s).
+    /// How often per second its assumed value becomes wrong:
+    /// [`Plan::wrong_per_s`](super::Plan::wrong_per_s).
     pub wrong_per_s: f64,
-    /// What its wrong time counts, relative to the others'.
+    /// Weight of its wrong time, relative to other streams.
     pub weight: f64,
-    /// What a look costs, in the budget's unit.
+    /// Cost of a look, in the budget's unit.
     pub cost: f64,
-    /// Its shortest interval: that which its bound asks for, or what the hook can bear.
+    /// Its shortest interval, in ns: the one that its bound requires, or that its source allows.
     pub min_ns: i64,
-    /// Its longest, whatever the budget says.
+    /// Its longest interval, in ns, whatever the budget is.
     pub max_ns: i64,
 }
 
-/// What one stream gets.
+/// The share of one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Between its looks.
+    /// Interval between its looks, in ns.
     pub interval_ns: i64,
-    /// What it spends, in the budget's unit per second.
+    /// Its cost, in the budget's unit per second.
     pub cost_per_s: f64,
 }
 
-/// What may be spent on looks.
+/// The budget for looks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// In the unit of [`Want::cost`]: looks, or seconds of CPU.
+    /// Most cost per second, in the unit of [`Want::cost`]: looks, or seconds of CPU.
     pub cost_per_s_max: f64,
 }
 
 impl Budget {
-    /// One share per want, in their order; `shares` is cleared first. Where the longest intervals alone spend more than
-    /// the budget, those are the shares: no stream is ever given up.
+    /// Computes one share per request, in the same order; `shares` is cleared first. If the longest
+    /// intervals alone exceed the budget, they are the shares: no stream is ever given up.
     pub fn share(&self, wants: &[Want], shares: &mut Vec<Share>) {
         let (mut low, mut high) = (1e-18_f64, 1e18_f64);
-        // At the least μ all are at their shortest interval; at the highest at their longest.
+        // At the least μ all streams have their shortest interval; at the highest, their longest.
         for _ in 0..STEPS {
             let middle = (low * high).sqrt();
             let spent: f64 = wants.iter().map(|want| want.at(middle).cost_per_s).sum();

@@ -1,53 +1,58 @@
-//! How long a stream stays within the bound after it left it: a renewal process, learned from looks.
+//! The gaps between the times at which a stream leaves its bound: a renewal process, learned from
+//! looks.
 //!
-//! Of a change only that it was between two looks is known. Its place between them is weighed by the distribution
-//! learned so far (one step of Turnbull's estimator, 1976, for censored data), and that of the change before it
-//! likewise, so that looks that are far apart still sharpen what is known.
-//! While little was seen, a Pareto prior says what Lindy's law does: what lasted long lasts longer (`15 t` more with
-//! even chances after `t`). It never quite goes away, so that nothing is ever certain.
-//! What was learned is told twice: smoothed over a third of each gap, and as it was seen, which is right where gaps
-//! repeat. How much of the second is the first, in case the next gap is a new one, is learned from how many were new.
+//! Of a change it is only known that it was between two looks. Its place between them is weighted
+//! by the distribution learned so far (one step of Turnbull's estimator, 1976, for censored data),
+//! and so is that of the change before it, so that even looks far apart sharpen the distribution.
+//! While there is little data, a Pareto prior acts like Lindy's law: a gap that has lasted long
+//! lasts longer (`15 t` more with even chances after `t`). It never quite disappears, so nothing is
+//! ever certain. Two distributions are computed: one of the gaps as seen, which is right where gaps
+//! repeat, and one smoothed over a third of each gap. A part of the first is taken from the second,
+//! for the case that the next gap is a new one; the size of that part is learned from how many gaps
+//! were new.
 
 use std::sync::OnceLock;
 
-/// Gaps up to this many ticks have a bin each.
+/// Gaps up to this number of ticks have a bin each.
 const BINS: usize = 256;
-/// The longest wait that is weighed, in ticks.
+/// Longest wait that is evaluated, in ticks.
 const WAIT_TICKS_MAX: usize = 64;
-/// At so many places within a wait the change may have been.
+/// Most places within a wait at which the change may have been.
 const PLACES_MAX: usize = 16;
-/// What the prior weighs, in changes.
+/// Weight of the prior, in changes.
 const PRIOR: f32 = 0.5;
-/// What it weighs, in changes, that a gap may be none of those seen; what was new adds to it.
+/// Weight, in changes, of the case that a gap is unlike all seen ones; gaps that were new add to
+/// it.
 const NOVEL: f32 = 0.01;
-/// What is left of a change's weight after the next: some 60 count.
+/// Share of a change's weight that is left after the next one: about 60 changes count.
 const KEEP: f32 = 1.0 - 1.0 / 60.0;
-/// The histogram's tick may double this often.
+/// How often the tick of the histogram may double.
 const SHIFT_MAX: u32 = 24;
 
-/// The distribution of gaps between changes, and when the last change was.
+/// The distribution of gaps between changes, and the time of the last change.
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     /// Weight of gaps of `index + 1` ticks.
     bins: [f32; BINS],
-    /// Weight of longer ones.
+    /// Weight of longer gaps.
     beyond: f32,
-    /// How many gaps, of those that are remembered, were none of those seen before.
+    /// How many of the remembered gaps were unlike all gaps seen before.
     novel: f32,
-    /// `survivors[t]`: the share of gaps of more than `t` ticks.
+    /// `survivors[t]`: the share of gaps longer than `t` ticks.
     survivors: [f32; BINS + 1],
-    /// The same, smoothed.
+    /// The same shares, smoothed.
     smooth: [f32; BINS + 1],
-    /// Where the last change was: `places[j]` is the probability of `j` strides before the look that found it.
+    /// The place of the last change: `places[j]` is the probability that it was `j` strides before
+    /// the look that found it.
     places: [f32; PLACES_MAX],
     /// Ticks from one place to the next.
     stride: usize,
     places_len: usize,
-    /// Ticks since the look that found it.
+    /// Ticks since the look that found the last change.
     since: usize,
-    /// Ticks of the histogram are `2^shift` of the policy's.
+    /// Ticks of the histogram are `2^shift` ticks of the policy.
     shift: u32,
-    /// Policy ticks since the last look that make no whole tick here.
+    /// Policy ticks since the last look that do not make a whole tick of the histogram.
     rest: u64,
 }
 
@@ -76,7 +81,7 @@ impl Gaps {
         1 << self.shift
     }
 
-    /// After a look `ticks` of the policy after the one before.
+    /// Takes in a look, `ticks` policy ticks after the one before.
     pub(super) fn look(&mut self, ticks: u64, changed: bool) {
         let ticks = ticks.saturating_add(self.rest);
         let waited = (ticks >> self.shift).min(1 << 40) as usize;
@@ -96,7 +101,7 @@ impl Gaps {
         }
     }
 
-    /// What was learned counts for a quarter from now on.
+    /// Reduces the weight of what was learned to a quarter.
     pub(super) fn doubt(&mut self) {
         for weight in &mut self.bins {
             *weight *= 0.25;
@@ -106,14 +111,16 @@ impl Gaps {
         self.count_survivors();
     }
 
-    /// How likely it is that the last change was so long ago that nothing came since, from the gaps as seen and as smoothed.
+    /// The probability that there was no change from the last one until now, by the gaps as seen
+    /// and as smoothed.
     pub(super) fn alive(&self) -> [f32; 2] {
         let alive = |survivors| self.left(survivors, 0, 0.0);
         [&self.survivors, &self.smooth].map(alive)
     }
 
-    /// The probability that the next change comes within so many ticks of the policy, from the gaps as seen and as
-    /// smoothed, given what [`Self::alive`] says. Waits of more than [`WAIT_TICKS_MAX`] are not trusted: 1.
+    /// The probability that the next change comes within `ticks` policy ticks, by the gaps as seen
+    /// and as smoothed, given the result of [`Self::alive`]. Waits longer than [`WAIT_TICKS_MAX`]
+    /// are not trusted: 1.
     pub(super) fn within(&self, ticks: u64, alive: [f32; 2]) -> [f64; 2] {
         let ahead = ticks as f64 / self.scale() as f64;
         if ahead > WAIT_TICKS_MAX as f64 {
@@ -130,7 +137,8 @@ impl Gaps {
         ]
     }
 
-    /// The probability that nothing has changed `whole` ticks and a `part` of one after the last look, since the last change.
+    /// The probability that there is no change from the last one until `whole` ticks and a `part`
+    /// of one after the last look.
     fn left(&self, survivors: &[f32; BINS + 1], whole: usize, part: f32) -> f32 {
         let mut left = 0.0;
         for (back, place) in self.places[..self.places_len].iter().enumerate() {
@@ -146,9 +154,10 @@ impl Gaps {
         left
     }
 
-    /// A change within the last `waited` ticks, none before them since the last one.
+    /// Takes in a change within the last `waited` ticks, with none before them since the last
+    /// change.
     fn change(&mut self, waited: usize) {
-        // Those that are farther apart than can be kept are weighed at places of equal distance.
+        // If there are more places than can be kept, they are spaced evenly.
         let stride = waited.div_ceil(PLACES_MAX);
         let len = waited.div_ceil(stride).min(PLACES_MAX);
         let mut places = [0.0_f32; PLACES_MAX];
@@ -174,7 +183,7 @@ impl Gaps {
         self.count_survivors();
     }
 
-    /// One more gap, spread by how likely each of its possible lengths is.
+    /// Adds one gap, spread over its possible lengths by their probability.
     fn learn(&mut self, places: &[f32], waited: usize, stride: usize) {
         let sum: f32 = places.iter().sum();
         self.bins.iter_mut().for_each(|weight| *weight *= KEEP);
@@ -192,8 +201,8 @@ impl Gaps {
         }
     }
 
-    /// How likely it is that this gap is none of those seen: the weight of what is new follows that, one step of
-    /// expectation and maximisation each.
+    /// Estimates the probability that this gap is unlike all seen ones: the weight of new gaps
+    /// follows it, by one step of expectation and maximization per gap.
     fn count_novel(&mut self, waited: usize) {
         let (from, to) = (self.since.min(BINS), (self.since + waited).min(BINS));
         let seen: f32 = self.bins[from..to].iter().sum();
@@ -213,18 +222,20 @@ impl Gaps {
         self.novel = KEEP * self.novel + novel;
     }
 
-    /// Ticks between a change `back` before now and one `before` before the look that found it.
+    /// Ticks between a change `back` ticks before now and one `before` ticks before the look that
+    /// found it.
     fn gap(&self, waited: usize, back: usize, before: usize) -> usize {
         (self.since + waited + before).saturating_sub(back).max(1)
     }
 
-    /// The share of gaps of just so many ticks.
+    /// The share of gaps of exactly `gap` ticks.
     fn share(&self, gap: usize) -> f32 {
         survivor(&self.survivors, gap - 1) - survivor(&self.survivors, gap)
     }
 
     fn count_survivors(&mut self) {
-        // Each bin spread over a third of its gap to both sides, by where it begins to count and where it ends.
+        // Each bin is spread over a third of its gap to both sides; `edges` has where its weight
+        // begins and ends.
         let mut edges = [0.0; BINS + 1];
         let mut smooth_beyond = self.beyond;
         for (index, weight) in self
@@ -255,7 +266,7 @@ impl Gaps {
         );
     }
 
-    /// Ticks as long as the gaps ask for.
+    /// Adapts the length of the histogram's tick to the gaps.
     fn fit(&mut self) {
         let seen = self.bins.iter().sum::<f32>() + self.beyond;
         let short: f32 = self.bins[..BINS / 8].iter().sum();
@@ -300,7 +311,7 @@ impl Gaps {
     }
 }
 
-/// The share of gaps that are longer than `ticks`.
+/// The share of gaps longer than `ticks`.
 fn survivor(survivors: &[f32; BINS + 1], ticks: usize) -> f32 {
     match survivors.get(ticks) {
         Some(share) => *share,
@@ -325,12 +336,13 @@ fn count(
     }
 }
 
-/// What lasted for `t` changes within as long again with a probability of a sixth.
+/// The prior's share of gaps longer than `ticks`: a gap that has lasted for `t` ends within as long
+/// again with a probability of a sixth.
 fn prior(ticks: usize) -> f32 {
     (ticks as f32 + 1.0).sqrt().sqrt().recip()
 }
 
-/// The same of each wait that has a bin.
+/// The prior for each wait that has a bin.
 fn lindy() -> &'static [f32; BINS + 1] {
     static LINDY: OnceLock<[f32; BINS + 1]> = OnceLock::new();
     LINDY.get_or_init(|| std::array::from_fn(prior))

@@ -1,8 +1,9 @@
-//! When a stream wants to be looked at again: pure functions of what was seen of it.
+//! Interval policies: pure functions of a stream's past that decide when it is looked at again.
 //!
-//! [`IntervalPolicy`] knows values alone: fixed, and Apollo's adaptive intervals, repaired. [`ErrorBounded`] looks
-//! again when what is said of the stream may be too far off, [`Sentinel`] when a stream that costs little says that
-//! one that costs much has moved. [`Budget`] shares looks between streams.
+//! An [`IntervalPolicy`] uses only the values: fixed, and Apollo's adaptive intervals, repaired.
+//! [`ErrorBounded`] looks again when the value assumed between looks may be too far off,
+//! [`Sentinel`] when a cheap stream shows that a dear one has moved. [`Budget`] shares looks
+//! between streams.
 
 mod aimd;
 mod bounded;
@@ -19,33 +20,33 @@ pub use bounded::{Bound, BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Sai
 pub use budget::{Budget, Share, Want};
 pub use sentinel::{Sentinel, SentinelConfig, Step};
 
-/// How many changes the complex policy averages.
+/// Number of changes over which the complex policy averages.
 pub const WINDOW: usize = 10;
-/// The shortest interval that any policy may ask for.
+/// Shortest interval of all policies, in ns.
 pub const INTERVAL_NS_MIN: i64 = 1_000_000;
-/// The longest.
+/// Longest interval of all policies, in ns.
 pub const INTERVAL_NS_MAX: i64 = 86_400 * NS_PER_S;
 
-/// What decides when a stream is read again.
+/// A policy that decides when a stream is read again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IntervalPolicy {
-    /// Always after the same time.
+    /// Always the same interval.
     Fixed {
-        /// That time.
+        /// The interval, in ns.
         interval_ns: i64,
     },
-    /// A change is little when it is at most `threshold` of the last value.
+    /// Adaptive: a change is small when it is at most `threshold` of the last value.
     AimdSimple(Aimd),
-    /// A change is little when it is at most `threshold` times the average of the last [`WINDOW`]
-    /// changes. At 1 and above, a value that bounces as it always did relaxes the interval, as the
-    /// paper wants; the released code used 0.1.
+    /// Adaptive: a change is small when it is at most `threshold` times the average of the last
+    /// [`WINDOW`] changes. At 1 and above, a value that varies as it always did lengthens the
+    /// interval, as intended in the paper; the released code used 0.1.
     AimdComplex(Aimd),
 }
 
-/// What a policy remembers of one stream.
+/// The state of a policy for one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyState {
-    /// What the stream asks for at present.
+    /// Interval for the stream at present, in ns.
     pub interval_ns: i64,
     last: Option<f64>,
     changes: [f64; WINDOW],
@@ -54,7 +55,7 @@ pub struct PolicyState {
 }
 
 impl IntervalPolicy {
-    /// Before the first value.
+    /// Returns the state before the first value.
     pub fn start(&self) -> PolicyState {
         let interval_ns = match self {
             Self::Fixed { interval_ns } => fixed::interval_ns(*interval_ns),
@@ -69,7 +70,7 @@ impl IntervalPolicy {
         }
     }
 
-    /// After one more value. A value that is no number teaches nothing.
+    /// Returns the state after one more value. A value that is not finite changes nothing.
     pub fn next(&self, state: PolicyState, value: f64) -> PolicyState {
         if !value.is_finite() {
             return state;

@@ -1,50 +1,55 @@
-//! How likely what is said of a stream is wrong some ticks from now, and for how long it will have been.
+//! The risk that an assumed value is wrong some ticks from now, and the time for which it will have
+//! been wrong.
 //!
-//! Three models, mixed by how well each foresaw what looks found. Two count from the last time that it went wrong
-//! ([`Gaps`]: steps, regular or not); the third from the last look ([`Waits`]: what wanders, or a forecast whose error
-//! grows). Where a forecast says its own error, that is where the third begins.
+//! It mixes three models, weighted by how well each predicted the results of looks. Two count from
+//! the last time that the value became wrong ([`Gaps`]: regular or irregular steps); the third
+//! counts from the last look ([`Waits`]: a wandering value, or a forecast whose error grows). If a
+//! forecast has a half width, the third model starts from that.
 
 use super::gaps::Gaps;
 
-/// Waits have a bucket each up to here, and four per doubling beyond.
+/// Waits have a bucket each up to this length, and four per doubling beyond it.
 const SINGLE: u64 = 16;
 const BUCKETS: usize = 80;
-/// What it weighs, in looks, that nothing is known of the shortest wait.
+/// Weight, in looks, of the prior for the shortest wait, of which nothing is known.
 const PRIOR: f64 = 0.3;
-/// What it weighs, in looks, what a forecast says of its error, or a shorter wait of a longer one.
+/// Weight, in looks, of a forecast's half width as a prior, or of a shorter wait as the prior of a
+/// longer one.
 const PRIOR_SAID: f64 = 1.5;
-/// What is left of a look's weight after the next one of the same bucket.
+/// Share of a look's weight that is left after the next one of the same bucket.
 const KEEP: f64 = 0.997;
-/// What it weighs, in misses, that a wait goes wrong that never did, where each look was compared with all before.
+/// Weight, in misses, of a wait that was never wrong, where each look was compared with all before.
 const LEAST: f64 = 0.25;
-/// What is left of a model's score after the next look.
+/// Share of a model's score that is left after the next look.
 const KEEP_SCORE: f64 = 0.99;
-/// What is left of a miss's weight after the next look, where models are held against what was.
+/// Share of a miss's weight that is left after the next look, where expected and actual misses are
+/// compared.
 const KEEP_MISSES: f64 = 0.98;
-/// No model is believed to know better than this.
+/// Least probability of a model: none is believed to know better than this.
 const CERTAIN: f64 = 0.002;
-/// A miss that was held for less likely than this is a surprise.
+/// A miss is a surprise if its expected probability was less than this.
 const SURPRISE: f64 = 0.02;
-/// So many surprises, of which each look forgets a tenth, cast doubt on what was learned.
+/// Number of surprises, of which each look forgets a tenth, after which what was learned is in
+/// doubt.
 const SURPRISES_MAX: f64 = 1.5;
 
-/// Gaps as seen, gaps smoothed, waits.
+/// The models: gaps as seen, gaps smoothed, waits.
 const MODELS: usize = 3;
 
-/// How far what was said is off at each look, learned for one way of saying it.
+/// The risk of one way of assuming values, learned from looks.
 #[derive(Clone, Debug)]
 pub(super) struct Risk {
     gaps: Gaps,
     waits: Waits,
-    /// How well each model foresaw, in nats.
+    /// How well each model predicted, in nats.
     scores: [f64; MODELS],
     surprises: f64,
-    /// Misses of late: as the models expected them, and as they were.
+    /// Recent misses: their expected number, and their actual number.
     expected: f64,
     missed: f64,
 }
 
-/// The probability of being wrong at each of a growing series of waits.
+/// The probability of being wrong after each of a series of growing waits.
 pub(super) struct Curve<'a> {
     gaps: &'a Gaps,
     alive: [f32; 2],
@@ -53,12 +58,12 @@ pub(super) struct Curve<'a> {
 }
 
 impl Risk {
-    /// Of what is only known at looks as they come.
+    /// Creates a risk that is learned only from looks as they come.
     pub(super) fn new() -> Self {
         Self::with(0.0)
     }
 
-    /// Of what each look says for all waits, by [`compare`](Self::compare).
+    /// Creates a risk that is learned from each look for all waits, by [`compare`](Self::compare).
     pub(super) fn compared() -> Self {
         Self::with(LEAST)
     }
@@ -74,8 +79,8 @@ impl Risk {
         }
     }
 
-    /// After a look `ticks` after the last; `prior` is what the forecast held for the probability of `missed`. Whether
-    /// what was learned has just been called in doubt.
+    /// Takes in a look, `ticks` after the last; `prior` is the probability of `missed` by the
+    /// forecast's half width. Returns whether what was learned has just come into doubt.
     pub(super) fn look(&mut self, ticks: u64, missed: bool, prior: Option<f64>) -> bool {
         let curve = self.curve(ticks, |_| None);
         let mut each = curve.each(ticks);
@@ -93,23 +98,24 @@ impl Risk {
         self.doubt(missed && expected < SURPRISE)
     }
 
-    /// How much more often it was wrong than the models expected.
+    /// The ratio of actual to expected misses.
     pub(super) fn bias(&self) -> f64 {
         ((self.missed + 2.0) / (self.expected + 2.0)).clamp(0.7, 6.0)
     }
 
-    /// What an earlier look saw, so many ticks ago, no longer held, or did. `weight`: how much of that time is new.
+    /// Records whether the value of an earlier look, `ticks` ago, no longer held (`missed`).
+    /// `weight`: the share of that time that is new.
     pub(super) fn compare(&mut self, ticks: u64, missed: bool, weight: f64) {
         self.waits.look(bucket(ticks), missed, weight);
     }
 
-    /// A look that cannot say whether what was said was wrong before it.
+    /// Takes in a look that does not show whether the assumed value was wrong before it.
     pub(super) fn skip(&mut self, ticks: u64) {
         self.gaps.look(ticks, false);
     }
 
-    /// What is to be expected of waits up to `ticks_max`; `prior` is what the forecast holds for the probability of
-    /// being wrong so many ticks ahead.
+    /// Returns the expectation for waits up to `ticks_max`; `prior` returns the probability of
+    /// being wrong at a number of ticks ahead, by the forecast's half width.
     pub(super) fn curve(&self, ticks_max: u64, prior: impl Fn(u64) -> Option<f64>) -> Curve<'_> {
         Curve {
             gaps: &self.gaps,
@@ -137,13 +143,14 @@ impl Curve<'_> {
         mix(self.each(ticks), self.weights)
     }
 
-    /// How long what is said will have been wrong at a look `ticks` from now, in ticks: for each wait of `waits`,
-    /// which rise from 1.
+    /// Calls `visit` with each wait of `waits`, which rise from 1, and the expected time, in ticks,
+    /// for which the value will have been wrong at a look after that wait.
     pub(super) fn late(&self, waits: impl Iterator<Item = u64>, mut visit: impl FnMut(u64, f64)) {
         let (mut at, mut wrong, mut late) = (0, 0.0, 0.0);
         for wait in waits {
             let then = self.wrong(wait);
-            // Right at the look itself: between, what is wrong grows about evenly.
+            // The value is right at the look itself; between two waits the probability of being
+            // wrong grows about evenly.
             let between = (wait - at - 1) as f64;
             late += wrong + between * (wrong + then) / 2.0;
             visit(wait, late);
@@ -157,7 +164,7 @@ impl Curve<'_> {
     }
 }
 
-/// Waits worth weighing, rising, the last one `ticks_max`: each up to 64, then 8 per doubling.
+/// The waits to evaluate, rising, the last one `ticks_max`: each up to 64, then 8 per doubling.
 pub(super) fn candidates(ticks_max: u64) -> impl Iterator<Item = u64> {
     let next = move |ticks: &u64| {
         let step = (*ticks / 64).next_power_of_two().max(1) * if *ticks < 64 { 1 } else { 8 };
@@ -207,7 +214,7 @@ fn shortest(bucket: usize) -> u64 {
     (4 + beyond % 4) << (beyond / 4 + u64::from(SINGLE.ilog2()) - 2)
 }
 
-/// The share of looks that found what was said wrong, by how long after the look before.
+/// The share of looks that found the assumed value wrong, by the time since the look before.
 #[derive(Clone, Debug)]
 struct Waits {
     looks: [f64; BUCKETS],
@@ -242,8 +249,9 @@ impl Waits {
         (self.misses[bucket] + weight * prior) / (self.looks[bucket] + weight)
     }
 
-    /// Up to the bucket `last`. Where nothing was seen and the forecast says nothing: as if each tick went wrong by itself.
-    /// What is wrong stays so: where a longer wait was found right more often, both are pooled.
+    /// The expectation up to the bucket `last`. Without data and without a half width, each tick
+    /// becomes wrong independently. A wrong value stays wrong: where a longer wait was found right
+    /// more often, both are pooled.
     fn expect(&self, last: usize, prior: impl Fn(u64) -> Option<f64>) -> [f64; BUCKETS] {
         // Misses, looks and first bucket of each pool.
         let mut pools = [(0.0, 0.0, 0); BUCKETS];
@@ -282,7 +290,7 @@ impl Waits {
     }
 }
 
-/// What is wrong with probability `wrong` after a wait, after `times` that wait.
+/// The probability of being wrong after `times` a wait after which it is `wrong`.
 fn longer(wrong: f64, times: f64) -> f64 {
     if wrong <= 0.0 {
         0.0

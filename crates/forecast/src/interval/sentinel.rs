@@ -1,51 +1,52 @@
-//! A counter that costs nothing decides when a look that costs much is worth it.
+//! The sentinel: a cheap counter decides when a dear value is worth a look.
 //!
-//! From calls, a [`Sentinel`] learns what a move of the counter means for the value (their ratio: a weighted median,
-//! so that what the counter does not see, a deletion, does not bend it) and how far off that is. Between calls the
-//! value is derived: the last one seen, plus the ratio times what the counter moved. It is called again when the error
-//! of that may exceed the bound, and when [`ErrorBounded`] wants to look, which learns how often what was derived was
-//! wrong all the same.
+//! From calls (looks at the dear value), a [`Sentinel`] learns how the value changes with the
+//! counter (their ratio: a weighted median, so that changes that the counter does not see, such as
+//! a deletion, do not distort it) and the error of that. Between calls, the value is derived: the
+//! last one seen, plus the ratio times the move of the counter. The value is called again when the
+//! error of the derived one may exceed the bound, and when [`ErrorBounded`] plans a look; that
+//! learns how often the derived value was wrong all the same.
 
 use super::bounded::{Bound, BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
 
-/// How many calls are remembered, for ratio and error.
+/// Number of calls that are remembered, for ratio and error.
 const PAIRS_MAX: usize = 32;
-/// With fewer, each move of the counter is a call, whatever is planned.
+/// Fewest calls for a ratio: with fewer, each move of the counter is a call, whatever is planned.
 const PAIRS_MIN: usize = 4;
-/// What is left of a call's weight after the next, for how often the error asks for one.
+/// Share of a call's weight that is left after the next, in how often the error asks for a call.
 const KEEP: f64 = 0.8;
 
-/// What is asked of a [`Sentinel`]: the bound and the intervals of the value that costs much; the shortest interval
-/// is that at which the counter is read.
+/// The configuration of a [`Sentinel`]: the bound and the intervals of the dear value; the shortest
+/// interval is that at which the counter is read.
 pub type SentinelConfig = BoundedConfig;
 
-/// What to do after the counter was read.
+/// The next step after the counter was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Look at the value that costs much.
+    /// Look at the dear value.
     Call,
-    /// This is it, as far as is known.
+    /// Assume this value: no look is needed.
     Say(Outlook),
 }
 
-/// Derives a value that costs much from a counter that costs little.
+/// Derives a dear value from a cheap counter.
 #[derive(Clone, Debug)]
 pub struct Sentinel {
     config: SentinelConfig,
     bounded: ErrorBounded,
-    /// The last call: counter and value.
+    /// Counter and value at the last call.
     anchor: Option<(f64, f64)>,
     due_ns: i64,
     said: Said,
     map: Ratio,
-    /// Calls that the error asked for, and ticks, of late.
+    /// Recent calls that the error asked for, and recent ticks.
     asked: f64,
     ticks: f64,
     called_ns: i64,
 }
 
 impl Sentinel {
-    /// What is out of bounds in `config` is brought into them.
+    /// Creates a sentinel. Values of `config` that are out of range are brought into it.
     pub fn new(config: SentinelConfig) -> Self {
         Self {
             config,
@@ -60,8 +61,9 @@ impl Sentinel {
         }
     }
 
-    /// After the counter was read. What the first moves mean is not known: each is a call. A forecast of the value is said where
-    /// those have been better than what is derived. Neither that nor what is held is said once a move of the counter contradicts it.
+    /// Takes in a reading of the counter. The meaning of the first moves is unknown, so each is a
+    /// call. A forecast of the value is used if forecasts have been better than derived values.
+    /// Neither a forecast nor the held value is used once a move of the counter contradicts it.
     pub fn counter(&self, ts_ns: i64, counter: f64, forecast: Option<Outlook>) -> Step {
         let Some((from, value)) = self.anchor else {
             return Step::Call;
@@ -89,7 +91,7 @@ impl Sentinel {
         }
     }
 
-    /// After a call.
+    /// Takes in a call, with the counter and the value that it found.
     pub fn called(
         &mut self,
         ts_ns: i64,
@@ -124,7 +126,7 @@ impl Sentinel {
         plan
     }
 
-    /// Whether what is derived may be too far off after such a move.
+    /// Whether the derived value may be too far off after such a move.
     fn asks(&self, moved: f64, value: f64) -> bool {
         let half_width = self.map.half_width(moved, self.config.confidence);
         moved != 0.0 && half_width > self.config.bound.tolerance(value)
@@ -139,17 +141,17 @@ impl Sentinel {
     }
 }
 
-/// Whether what is derived from a move says for sure that what is said of the moment is off by more than the bound. A counter that stands
-/// still says nothing of it: it may not see what a forecast knows of.
+/// Whether the value derived from a move proves that the assumed value `said` is off by more than
+/// the bound. A counter that did not move proves nothing: it may not see what a forecast knows.
 fn contradicts(derived: &Outlook, moved: f64, said: f64, bound: Bound) -> bool {
     let off = (derived.value - said).abs() - derived.half_width;
     moved != 0.0 && off > bound.tolerance(said)
 }
 
-/// What a move of the counter means for the value, and how far off that was.
+/// The ratio of the value's moves to the counter's moves, and its error.
 #[derive(Clone, Debug)]
 struct Ratio {
-    /// Moves of counter and value between calls; those of a counter that stood still teach no ratio.
+    /// Moves of counter and value between calls; if the counter did not move, no ratio is learned.
     pairs: [(f64, f64); PAIRS_MAX],
     len: usize,
     next: usize,
@@ -179,7 +181,7 @@ impl Ratio {
         }
     }
 
-    /// Errors of single moves add up as those of a walk do: by the root.
+    /// Errors of single moves add up as in a random walk: by the square root.
     fn half_width(&self, moved: f64, confidence: f64) -> f64 {
         if moved == 0.0 {
             return 0.0;
@@ -207,7 +209,7 @@ impl Ratio {
     }
 }
 
-/// Of value per counter, each weighed by how far the counter moved.
+/// The median of value per counter, each weighted by the move of the counter.
 fn median(pairs: &[(f64, f64)]) -> f64 {
     let mut ratios = [(0.0, 0.0); PAIRS_MAX];
     for (ratio, (counter, value)) in ratios.iter_mut().zip(pairs) {
@@ -233,7 +235,8 @@ mod tests {
     use super::*;
     use crate::interval::Bound;
 
-    /// The value is three less for each one of the counter; 49 and 853 at the last look.
+    /// The value falls by three for each one of the counter; counter and value are 49 and 853 at
+    /// the last look.
     fn taught() -> Sentinel {
         let mut sentinel = Sentinel::new(SentinelConfig {
             bound: Bound::Absolute(0.5),
@@ -283,7 +286,7 @@ mod tests {
             half_width: 0.0,
             confidence: 0.9,
         };
-        // After a move of 7 it is 21 less than the 853 of the last look.
+        // After a move of 7, the derived value is 21 less than the 853 of the last look.
         let moved = |by, value| sentinel.counter(9 * NS_PER_S, 49.0 + by, Some(expected(value)));
         assert_eq!(moved(7.0, 853.0), Step::Call);
         assert_eq!(moved(7.0, 832.2), Step::Say(expected(832.2)));

@@ -1,4 +1,5 @@
-//! What every predictor holds to, and how each fares on series of known kinds, relative to persistence.
+//! Tests of the properties of all predictors, and of their errors on series of known kinds,
+//! relative to persistence.
 
 use proptest::prelude::*;
 
@@ -37,8 +38,9 @@ fn relative_error(predictor: &mut dyn Predictor, values: &[f64], ahead: usize) -
     }
 }
 
-/// The most that each predictor's error may be, one step and eight steps ahead, in persistence's: `holt`, `kalman`,
-/// `nlms-8`, `rls-8`, `spectral`. Generous: these are series of chance.
+/// The greatest allowed error of each predictor, one step and eight steps ahead, as a multiple of
+/// that of persistence: `holt`, `kalman`, `nlms-8`, `rls-8`, `spectral`. The bounds are generous:
+/// these are random series.
 #[test]
 fn errors_relative_to_persistence() {
     type Row = (fn(usize) -> Vec<f64>, usize, [f64; 5]);
@@ -87,7 +89,7 @@ fn errors_relative_to_persistence() {
     }
 }
 
-/// Any finite value, those at the ends of what a double holds as often as plain ones.
+/// Any finite value; those at the ends of a double's range occur as often as plain ones.
 fn value() -> impl Strategy<Value = f64> {
     prop_oneof![
         4 => -1e6..1e6,
@@ -96,7 +98,7 @@ fn value() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// A series in pieces: chance, a value repeated, a ramp, a period, a gap.
+/// A part of a series: random values, a repeated value, a ramp, a period, a gap.
 #[derive(Clone, Debug)]
 enum Piece {
     Values(Vec<f64>),
@@ -162,7 +164,8 @@ fn check(predictor: &dyn Predictor) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// Whatever comes, what is said is finite and the path is the forecasts; afterwards, a plain series is believed.
+    /// Whatever the series is, predictions are finite and the path equals the single predictions;
+    /// afterwards, a plain series is predicted.
     #[test]
     fn any_finite_values(pieces in prop::collection::vec(piece(), 1..6)) {
         for mut predictor in all() {
@@ -219,7 +222,7 @@ fn paths_longer_than_the_farthest_step() {
     }
 }
 
-/// Scale and level are nothing: a stream in bytes is predicted as one in gibibytes.
+/// Scale and level have no effect: a stream in bytes is predicted like one in gibibytes.
 #[test]
 fn no_predictor_knows_the_scale() {
     for (mut small, mut large) in all().into_iter().zip(all()) {

@@ -3,22 +3,23 @@
 use super::{JUMP_MAX, STEPS_MAX, finite_or, least, moved, without_dust};
 use crate::Predictor;
 
-/// Filters that run side by side; the one whose absolute error was least of late is followed.
+/// Filters that run side by side; the one with the least recent absolute error is followed.
 const FILTERS: usize = 4;
-/// Smoothing of the level: noisy levels, then exact ones.
+/// Smoothing factors of the level: for noisy levels, then for exact ones.
 const LEVEL: [f64; FILTERS] = [0.15, 0.5, 1.0, 1.0];
-/// Smoothing of the trend: a drift that is hardly believed, a trend that is.
+/// Smoothing factors of the trend: for a drift that is weak, and for a clear trend.
 const TREND: [f64; FILTERS] = [0.05, 0.2, 0.02, 0.5];
-/// The share of a trend that is left a step later: within 0.8 to 0.98, where the textbook keeps it.
+/// The share of a trend that is left a step later: within 0.8 to 0.98, the range of the textbook.
 const DAMPING: [f64; FILTERS] = [0.98, 0.98, 0.9, 0.98];
-/// How much an error counts at once: some thirty steps are remembered.
+/// Weight of a new error in the mean: some thirty steps are remembered.
 const RECENT: f64 = 1.0 / 32.0;
-/// A trend of which less than this share is left adds nothing any more.
+/// A trend of which less than this share is left no longer adds anything.
 const SPENT: f64 = 1e-9;
 
-/// Holt's linear method with a damped trend (Gardner and McKenzie 1985, Forecasting Trends in Time Series; Hyndman
-/// and Athanasopoulos, Forecasting: Principles and Practice, 3rd edition, 8.2). Smoothing and damping are those of
-/// the best of a small bank, from sluggish to nervous, instead of a fit.
+/// Holt's linear method with a damped trend (Gardner and McKenzie 1985, Forecasting Trends in Time
+/// Series; Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd edition, 8.2).
+/// Smoothing and damping are those of the best of a small bank, from sluggish to nervous, instead
+/// of a fit.
 #[derive(Clone, Debug)]
 pub struct Holt {
     level: [f64; FILTERS],
@@ -35,7 +36,7 @@ impl Default for Holt {
             level: [0.0; FILTERS],
             trend: [0.0; FILTERS],
             error: [0.0; FILTERS],
-            // Until one is better, the middle.
+            // The middle one, until another is better.
             followed: 2,
             last: 0.0,
             is_begun: false,
@@ -50,7 +51,8 @@ impl Holt {
         self.is_begun = true;
     }
 
-    /// The forecasts one after the other; [`Predictor::predict`] and [`Predictor::path`] both take them from here.
+    /// The forecasts one after the other; both [`Predictor::predict`] and [`Predictor::path`] use
+    /// them.
     fn steps(&self) -> impl Iterator<Item = f64> + '_ {
         let damping = DAMPING[self.followed];
         let mut expected = self.level[self.followed];
@@ -103,7 +105,8 @@ impl Predictor for Holt {
         }
     }
 
-    /// The filter that was best stays: it is what the noise of the stream taught. The trend goes with the level.
+    /// Keeps the followed filter, which was learned from the noise of the stream. The trend is
+    /// forgotten with the level.
     fn forget(&mut self) {
         self.is_begun = false;
         self.level = [self.last; FILTERS];

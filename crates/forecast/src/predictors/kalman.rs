@@ -1,42 +1,44 @@
-//! The local linear trend, by Kalman filters whose noise ratio is the likeliest.
+//! The local linear trend, by Kalman filters; the one with the likeliest noise ratios is followed.
 
 use super::{JUMP_MAX, finite_or, least, moved, without_dust};
 use crate::Predictor;
 
 /// Filters that run side by side, each with noise ratios of its own.
 const FILTERS: usize = 4;
-/// Variance of the level's disturbance, in variances of the observation's noise: a walk that drifts, and three
-/// smooth trends without a disturbance of the level.
+/// Variance of the level's disturbance, in variances of the observation noise: a walk that drifts,
+/// and three smooth trends without a disturbance of the level.
 const LEVEL_NOISE: [f64; FILTERS] = [8.0, 0.0, 0.0, 0.0];
-/// Variance of the slope's disturbance, likewise: from a trend that hardly turns to one that turns at will.
+/// Variance of the slope's disturbance, in the same unit: from a trend that hardly turns to one
+/// that turns freely.
 const SLOPE_NOISE: [f64; FILTERS] = [1e-3, 1e-4, 1e-2, 1.0];
-/// What is not known at all, in variances of the observation's noise.
+/// Variance of an unknown state, in variances of the observation noise.
 const DIFFUSE: f64 = 1e7;
-/// How much an innovation counts at once: some sixty steps are remembered.
+/// Weight of a new innovation in the mean: some sixty steps are remembered.
 const RECENT: f64 = 1.0 / 64.0;
 
-/// The local linear trend model (Durbin and Koopman, Time Series Analysis by State Space Methods, 2nd edition, 3.2):
-/// a level that moves by a slope, a slope that wanders, and noise on what is seen.
+/// The local linear trend model (Durbin and Koopman, Time Series Analysis by State Space Methods,
+/// 2nd edition, 3.2): a level that moves by a slope, a slope that wanders, and observation noise.
 ///
-/// Ratios of variances decide what a filter does, the variance itself only what error it says. So it is concentrated
-/// out of the likelihood (Harvey, Forecasting, Structural Time Series Models and the Kalman Filter, 3.4): with
-/// innovations `v` of variance `σ² F`, the estimate of `σ²` is the mean of `v² / F`, and the likeliest ratios have the
-/// least `σ² F`. Here the mean forgets, since streams change.
+/// The ratios of variances decide what a filter does, the variance itself only scales its error. It
+/// is therefore concentrated out of the likelihood (Harvey, Forecasting, Structural Time Series
+/// Models and the Kalman Filter, 3.4): with innovations `v` of variance `σ² F`, the estimate of
+/// `σ²` is the mean of `v² / F`, and the likeliest ratios have the least `σ² F`. Here the mean
+/// forgets, since streams change.
 #[derive(Clone, Debug)]
 pub struct Kalman {
     level: [f64; FILTERS],
     slope: [f64; FILTERS],
-    /// Covariance of level and slope, in variances of the observation's noise.
+    /// Covariance of level and slope, in variances of the observation noise.
     level_level: [f64; FILTERS],
     level_slope: [f64; FILTERS],
     slope_slope: [f64; FILTERS],
     /// The estimate of `σ²`.
     noise: [f64; FILTERS],
-    /// Innovations in [`Kalman::noise`], as far as it remembers.
+    /// Number of innovations in [`Kalman::noise`], as far as it remembers.
     seen: f64,
     followed: usize,
     last: f64,
-    /// Values since the beginning or the last gap: two make a slope.
+    /// Number of values since the beginning or the last gap: two make a slope.
     values: u8,
 }
 
@@ -58,12 +60,13 @@ impl Default for Kalman {
 }
 
 impl Kalman {
-    /// The variance of the error of [`Predictor::predict`], by the model: of what will be seen, its noise included.
-    /// 0 before there is a third value. As right as the model is.
+    /// The variance of the error of [`Predictor::predict`] by the model, with the noise of the
+    /// observation. 0 before the third value. It is as right as the model.
     pub fn variance(&self, steps: u32) -> f64 {
         let at = self.followed;
         let h = f64::from(steps.max(1));
-        // Sums over the disturbances of the steps between (Harvey, 4.6: forecast mean square error).
+        // Sums over the disturbances of the steps between (Harvey, 4.6: forecast mean square
+        // error).
         let state = self.level_level[at]
             + 2.0 * h * self.level_slope[at]
             + h * h * self.slope_slope[at]
@@ -77,8 +80,8 @@ impl Kalman {
         }
     }
 
-    /// A level that is `value` but for its noise. The slope is the one before, if there was one, and as good as
-    /// unknown.
+    /// Starts at a level that is `value` up to its noise. The slope is the earlier one, if there
+    /// was one, with the variance of an unknown state.
     fn begin(&mut self, value: f64) {
         self.level = [value; FILTERS];
         self.level_level = [1.0; FILTERS];
@@ -87,13 +90,14 @@ impl Kalman {
         self.values = 1;
     }
 
-    /// One step of all filters; returns each filter's `F`.
+    /// Advances all filters by one step; returns `F` of each filter.
     fn filter(&mut self, value: f64) -> [f64; FILTERS] {
         let mut spread = [0.0; FILTERS];
-        // Until the slope is known, an innovation says nothing of the noise.
+        // Until the slope is known, an innovation gives no information about the noise.
         let counts = if self.values > 2 { 1.0 } else { 0.0 };
         self.seen += counts * (1.0 - RECENT * self.seen);
-        // A plain mean at first, so that the beginning is not weighted as if there had been zeros before.
+        // A plain mean at first, so that the start is not weighted as if there had been zeros
+        // before.
         let share = counts / self.seen.max(1.0);
         for at in 0..FILTERS {
             let expected = self.level[at] + self.slope[at];
@@ -108,7 +112,7 @@ impl Kalman {
             let (gain_level, gain_slope) = (level_level * inverse, level_slope * inverse);
             self.level[at] = expected + gain_level * innovation;
             self.slope[at] = without_dust(self.slope[at] + gain_slope * innovation);
-            // With an observation's noise of 1, (1 - gain) P is the gain itself.
+            // With an observation noise of 1, (1 - gain) P equals the gain.
             self.level_level[at] = gain_level;
             self.level_slope[at] = gain_slope;
             self.slope_slope[at] = slope_slope - gain_slope * level_slope;
@@ -138,7 +142,7 @@ impl Predictor for Kalman {
             misfit[at] = self.noise[at] * spread[at];
         }
         self.followed = least(&misfit);
-        // An innovation left the range of what can be squared: none of it can be trusted any more.
+        // An innovation is too large to be squared: no state can be trusted any more.
         if !misfit.iter().sum::<f64>().is_finite() {
             *self = Self {
                 last: value,
@@ -154,7 +158,7 @@ impl Predictor for Kalman {
         finite_or(expected, self.last)
     }
 
-    /// Ratios and noise stay. What the slope was is where the new one begins.
+    /// Keeps ratios and noise. The slope starts again at 0, with the variance of an unknown state.
     fn forget(&mut self) {
         if self.values > 0 {
             self.values = 0;
@@ -210,7 +214,8 @@ mod tests {
         assert_eq!(walk.followed, 0);
     }
 
-    /// The variance is that of the errors made, at one step and at several, on what the model is of.
+    /// On series of the model itself, the variance equals that of the errors, at one step and at
+    /// several.
     #[test]
     fn the_variance_is_the_errors() {
         for (horizon, seed) in [(1, 1), (4, 2), (16, 3)] {

@@ -1,19 +1,21 @@
-//! The last differences between values, and what weights over them say: what NLMS and RLS share.
+//! The last differences between values, and predictions by weights over them: shared by NLMS and
+//! RLS.
 //!
-//! Differences have no level, so that a counter at 10^12 is as good as one at 0, and weights of 0 are persistence.
+//! Differences have no level, so a counter at 10^12 is predicted as well as one at 0, and weights
+//! of 0 are persistence.
 
 use super::{JUMP_MAX, STEPS_MAX, finite_or, without_dust};
 
-/// How much larger than the largest of the last differences an expected one may be: weights that are not yet, or no
-/// longer, those of a stable series must not run away with the path.
+/// Largest predicted difference, as a multiple of the largest of the last differences: weights that
+/// do not (yet, or any longer) describe a stable series must not make the path diverge.
 const GROWTH_MAX: f64 = 2.0;
 
 /// The newest value, and the `N` differences before it.
 #[derive(Clone, Debug)]
 pub(super) struct Lags<const N: usize> {
-    /// Newest first; 0 where not known.
+    /// Newest first; 0 where unknown.
     differences: [f64; N],
-    /// How many are known; none before the first value.
+    /// Number of known differences; `None` before the first value.
     known: Option<usize>,
     last: f64,
 }
@@ -29,12 +31,12 @@ impl<const N: usize> Default for Lags<N> {
 }
 
 impl<const N: usize> Lags<N> {
-    /// The difference that `value` makes, if all before it are known and there was one: it is to be learned from
-    /// [`Lags::differences`] before it is pushed.
+    /// The difference between `value` and the last value, if all differences before it are known
+    /// and one is not 0: the predictor learns it from [`Lags::differences`] before it is pushed.
     pub(super) fn lesson(&self, value: f64) -> Option<f64> {
         let jump = value - self.last;
         let is_known = self.known == Some(N) && jump.abs() < JUMP_MAX;
-        // Where nothing moved, nothing foretells a move, and nothing is forgotten either.
+        // Where nothing moved, nothing can predict a move, and nothing is forgotten either.
         (is_known && self.differences.iter().any(|difference| *difference != 0.0))
             .then(|| without_dust(jump))
     }
@@ -87,7 +89,7 @@ impl<const N: usize> Lags<N> {
     }
 }
 
-/// Each expected difference is a lag of the next.
+/// The recursion of a path: each predicted difference is a lag of the next.
 struct Recursion<'a, const N: usize> {
     weights: &'a [f64; N],
     differences: [f64; N],
@@ -123,7 +125,8 @@ impl<'a, const N: usize> Recursion<'a, N> {
     }
 }
 
-/// In two sums, so that the processor can take several products at once; the order is the same everywhere.
+/// The dot product, in several sums, so that the processor can compute several products at once;
+/// the order is the same everywhere.
 pub(super) fn dot<const N: usize>(left: &[f64; N], right: &[f64; N]) -> f64 {
     let mut sums = [0.0; 4];
     let (left, left_rest) = left.as_chunks::<4>();

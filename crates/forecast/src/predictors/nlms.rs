@@ -1,21 +1,23 @@
-//! Normalised least mean squares over past differences.
+//! Normalized least mean squares over past differences.
 
 use super::lags::{Lags, dot};
 use super::{least, moved};
 use crate::Predictor;
 
-/// Filters that run side by side, and their step sizes: one that adapts within a few periods, two that filter noise.
+/// Step sizes of the filters that run side by side: one that adapts within a few periods, two that
+/// filter noise.
 const STEP_SIZE: [f64; 3] = [0.5, 0.1, 0.02];
 const FILTERS: usize = STEP_SIZE.len();
-/// How much an error counts at once: some sixty steps are remembered.
+/// Weight of a new error in the mean: some sixty steps are remembered.
 const RECENT: f64 = 1.0 / 64.0;
 
-/// The next difference as a weighted sum of the last `LAGS`, whose weights go down the gradient of each error, in
-/// steps of a length that does not depend on the scale (Haykin, Adaptive Filter Theory, 4th edition, 6.1). Of a few
-/// step sizes, the one whose absolute error was least of late is followed.
+/// Predicts the next difference as a weighted sum of the last `LAGS`. The weights go down the
+/// gradient of each error, in steps of a length that does not depend on the scale (Haykin, Adaptive
+/// Filter Theory, 4th edition, 6.1). Of a few step sizes, the one with the least recent absolute
+/// error is followed.
 ///
-/// An error counts as no larger than the norm of the lags it was predicted from, so one outlier moves the weights by
-/// no more than the step size, whatever its size.
+/// An error is limited to the norm of the lags from which it was predicted, so one outlier moves
+/// the weights by at most the step size, whatever its size.
 #[derive(Clone, Debug)]
 pub struct Nlms<const LAGS: usize = 8> {
     lags: Lags<LAGS>,
@@ -82,7 +84,7 @@ impl<const LAGS: usize> Predictor for Nlms<LAGS> {
         self.lags.path(&self.weights[self.followed], expected);
     }
 
-    /// The weights stay: what follows upon what is a trait of the stream.
+    /// Keeps the weights: the pattern of differences is a property of the stream.
     fn forget(&mut self) {
         self.lags.forget();
     }
@@ -110,7 +112,7 @@ mod tests {
         assert!((nlms.weights[nlms.followed][4] - 1.0).abs() < 0.01);
         let mut path = [0.0; 5];
         nlms.path(&mut path);
-        // 400 values end with a step: the next is five later.
+        // The 400 values end with a step: the next step is five values later.
         assert!((path[3] - path[0]).abs() < 400.0, "{path:?}");
         assert!((path[4] - path[3] - 38_000.0).abs() < 400.0, "{path:?}");
     }
@@ -131,7 +133,8 @@ mod tests {
         }
     }
 
-    /// Slow filters have the least error where there is only noise; fast ones where the pattern is exact and new.
+    /// Slow filters have the least error if there is only noise; fast ones if the pattern is exact
+    /// and new.
     #[test]
     fn the_step_size_is_chosen() {
         let mut noise = Nlms::<8>::default();

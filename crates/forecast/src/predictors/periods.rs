@@ -1,10 +1,12 @@
-//! The detection of a period: candidates from a thresholded spectrum, which repetition then has to prove.
+//! The detection of a period: a thresholded spectrum gives candidates, which have to predict the
+//! newest values.
 //!
-//! After the periodicity detection of Vlachos, Yu and Castelli (On Periodicity Detection and Structural Similarity,
-//! SDM 2005): lines of the spectrum above a threshold suggest periods, the correlation (which has the resolution of
-//! a step, where a line has that of the window) refines them. The threshold is Tango's (IV-A), but without its
-//! constant term: mean and trend are taken off first. Each candidate is then tried on the newest values, and stays
-//! if it was better than what knows of no period, by more than chance.
+//! After the periodicity detection of Vlachos, Yu and Castelli (On Periodicity Detection and
+//! Structural Similarity, SDM 2005): lines of the spectrum above a threshold suggest periods, and
+//! the correlation (which has the resolution of a step, where a line has that of the window)
+//! refines them. The threshold is that of Tango (IV-A), but without its constant term: mean and
+//! trend are removed first. Each candidate is then tried on the newest values, and is kept if it
+//! was better than predictions without a period, by more than chance.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -14,44 +16,47 @@ use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 
 use super::ERROR_MIN;
 
-/// Values that are looked at, at most.
+/// Most values that are analysed.
 pub(super) const WINDOW: usize = 256;
-/// Twice the window, so that the correlation does not wrap round.
+/// Length of the transform: twice the window, so that the correlation does not wrap around.
 const PADDED: usize = 2 * WINDOW;
-/// Lines of less than this share of the largest one's power are noise: half its amplitude (Tango, IV-A).
+/// Lines with less than this share of the largest line's power are noise: half its amplitude
+/// (Tango, IV-A).
 const POWER_MIN: f64 = 0.25;
-/// A period has to be in the window at least this often.
+/// Fewest repetitions of a period in the window.
 const PERIODS_MIN: usize = 3;
-/// Earlier periods that the next one is the mean of, at most.
+/// Most earlier periods over which the next one is averaged.
 const PERIODS_MEAN: usize = 4;
-/// Periods that are tried by repetition.
+/// Number of periods that are tried.
 const CANDIDATES: usize = 3;
-/// Newest values that they are tried on.
+/// Number of the newest values on which they are tried.
 const TRIED: usize = 96;
-/// What repetition has to save, more than chance saves.
+/// The share of the error that repetition has to save, beyond what chance saves.
 const CONFIDENCE_MIN: f64 = 0.05;
-/// What a longer period has to save more than a shorter one: multiples of a period repeat as well.
+/// The further share that a longer period has to save compared with a shorter one: multiples of a
+/// period repeat as well.
 const MULTIPLE_MIN: f64 = 0.03;
 
 /// A period, and how it repeats.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) period: usize,
-    /// Earlier periods that are averaged.
+    /// Number of earlier periods that are averaged.
     pub(super) periods: usize,
     pub(super) repeats: Repeats,
     pub(super) confidence: f64,
 }
 
-/// Values where the level is steady, changes where it is not.
+/// The part of a series that repeats: values if the level is steady, changes if it is not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Repeats {
     Values,
     Changes,
 }
 
-/// What is planned once, for all streams. It takes what vector instructions the machine has, so that the last bits
-/// of a spectrum are not the same on all: they decide between candidates that are equal, and nothing else.
+/// The plans of the transform, made once for all streams. It uses the vector instructions of the
+/// machine, so the last bits of a spectrum differ between machines: they decide between candidates
+/// that are equal, and nothing else.
 pub(super) struct Transform {
     forward: Arc<dyn RealToComplex<f64>>,
     backward: Arc<dyn ComplexToReal<f64>>,
@@ -65,7 +70,7 @@ pub(super) static TRANSFORM: LazyLock<Transform> = LazyLock::new(|| {
     }
 });
 
-/// The period of `values`, oldest first, [`WINDOW`] at most; they are changed.
+/// Detects the period of `values`, oldest first, at most [`WINDOW`]; the values are changed.
 pub(super) fn detect(values: &mut [f64], transform: &Transform) -> Option<Found> {
     let rounding = normalise(values)?;
     let correlation = transform.correlation(values)?;
@@ -89,13 +94,14 @@ impl fmt::Debug for Transform {
 }
 
 impl Transform {
-    /// What recurs, by distance: the power of the lines above the threshold, transformed back (Wiener and Khinchin).
+    /// The autocorrelation by distance: the power of the lines above the threshold, transformed
+    /// back (Wiener and Khinchin).
     fn correlation(&self, values: &[f64]) -> Option<[f64; PADDED]> {
         let mut series = [0.0; PADDED];
         series[..values.len()].copy_from_slice(values);
         without_trend(&mut series[..values.len()]);
         let mut lines = [Complex::new(0.0, 0.0); WINDOW + 1];
-        // Most plans want none; none wants more than the transform is long.
+        // Most plans need no scratch memory; none needs more than the length of the transform.
         let mut scratch = [Complex::new(0.0, 0.0); PADDED];
         self.forward
             .process_with_scratch(&mut series, &mut lines, &mut scratch)
@@ -119,8 +125,8 @@ impl Transform {
     }
 }
 
-/// Relative to the newest, the largest 1. Returns how far off rounding may have put a value; [`None`] if nothing
-/// differs.
+/// Makes the values relative to the newest, with a largest distance of 1. Returns the largest
+/// rounding error of a value; [`None`] if all values are equal.
 fn normalise(values: &mut [f64]) -> Option<f64> {
     let last = *values.last()?;
     let largest = values
@@ -135,7 +141,7 @@ fn normalise(values: &mut [f64]) -> Option<f64> {
     Some(f64::EPSILON * (1.0 + last.abs() / largest))
 }
 
-/// Takes off the line of least squares: the constant term, and what drifts.
+/// Removes the line of least squares: the constant term and the drift.
 fn without_trend(values: &mut [f64]) {
     let count = values.len() as f64;
     let middle = (count - 1.0) / 2.0;
@@ -179,7 +185,7 @@ fn trial(values: &[f64], period: usize, rounding: f64) -> Option<Found> {
     let periods = (values.len() / period - 1).min(PERIODS_MEAN);
     let first = (periods * period + 1).max(values.len().saturating_sub(TRIED));
     let tried = values.len().saturating_sub(first);
-    // Errors over less than a period say nothing of the rest of it.
+    // Errors over less than a period give no information about the rest of it.
     if period < 2 || tried + 1 < period {
         return None;
     }

@@ -1,9 +1,9 @@
-//! The last value, for ever: what every other predictor is measured by.
+//! Persistence: the last value, for ever. All other predictors are measured against it.
 
 use crate::Predictor;
 
-/// Says that nothing changes. The best there is for a random walk (Hyndman and Athanasopoulos, Forecasting:
-/// Principles and Practice, 3rd edition, 5.2, the naïve method).
+/// Predicts that nothing changes. It is the best predictor of a random walk (Hyndman and
+/// Athanasopoulos, Forecasting: Principles and Practice, 3rd edition, 5.2, the naïve method).
 #[derive(Clone, Debug, Default)]
 pub struct Persistence {
     last: f64,

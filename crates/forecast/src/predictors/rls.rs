@@ -4,41 +4,46 @@ use super::lags::{Lags, dot};
 use super::{ERROR_MIN, moved};
 use crate::Predictor;
 
-/// What a step is worth a step later: some two hundred steps are remembered.
+/// The share of a step's weight that is left a step later: some two hundred steps are remembered.
 const FORGETTING: f64 = 0.995;
-/// The ridge, in samples of mean power: it draws every weight towards 0 as if so many samples had said so.
+/// The ridge, in samples of mean power: it pulls every weight towards 0 like this number of
+/// samples.
 const RIDGE: f64 = 0.03;
-/// A ridge step every so many samples, of one weight after the other.
+/// Number of samples between ridge steps, each for one weight after the other.
 const RIDGE_EVERY: u32 = 4;
-/// How many mean errors an error may count as.
+/// Largest error that counts in full, in mean errors.
 const OUTLIER: f64 = 8.0;
-/// How much an error or a difference counts at once in their means: some sixty steps are remembered.
+/// Weight of a new error or difference in their means: some sixty steps are remembered.
 const RECENT: f64 = 1.0 / 64.0;
-/// What a sample may say, relative to all before it: beyond, the matrix has no digits left and begins anew.
+/// Largest information of a sample, relative to all before it: beyond it, the matrix has no digits
+/// left and starts anew.
 const NOVELTY_MAX: f64 = 1e9;
 
-/// The next difference as the weighted sum of the last `LAGS` that had the least squared error, old errors counting
-/// less and less (Haykin, Adaptive Filter Theory, 4th edition, 9.3).
+/// Predicts the next difference as the weighted sum of the last `LAGS` that had the least squared
+/// error, with old errors counting less and less (Haykin, Adaptive Filter Theory, 4th edition,
+/// 9.3).
 ///
-/// The textbook's recursion winds up: where the lags span few directions (a ramp, a period), the matrix grows without
-/// bound in all others. Here information is put back as fast as it is forgotten, by a ridge, one weight at a time
-/// (the leakage of Gay, Dynamically Regularized Fast RLS, ICASSP 1996): the matrix stays below `1 / ridge`, and
-/// weights nothing speaks for return to 0, which is persistence. Errors are clipped, as M-estimators do (Zou, Chan
-/// and Ng, Least Mean M-Estimate Algorithms, 2000). Should a sample be too large for the digits left, the matrix
-/// begins anew and the weights stay.
+/// The recursion of the textbook winds up: if the lags span few directions (a ramp, a period), the
+/// matrix grows without bound in all others. Here a ridge puts information back as fast as it is
+/// forgotten, one weight at a time (the leakage of Gay, Dynamically Regularized Fast RLS, ICASSP
+/// 1996): the matrix stays below `1 / ridge`, and weights without evidence return to 0, which is
+/// persistence. Errors are clipped, as in M-estimators (Zou, Chan and Ng, Least Mean M-Estimate
+/// Algorithms, 2000). If a sample is too large for the digits left, the matrix starts anew and the
+/// weights stay.
 #[derive(Clone, Debug)]
 pub struct Rls<const LAGS: usize = 8> {
     lags: Lags<LAGS>,
     weights: [f64; LAGS],
-    /// The inverse of the lags' weighted correlation: symmetric to the bit, since `g gᵀ` is what is subtracted.
+    /// The inverse of the lags' weighted correlation: symmetric to the bit, since `g gᵀ` is
+    /// subtracted.
     inverse: [[f64; LAGS]; LAGS],
-    /// Mean square of a difference, while there are any.
+    /// Mean square of a difference; 0 before the first one.
     power: f64,
     /// Mean absolute error of the next difference.
     error: f64,
-    /// Lessons, as far as the means remember.
+    /// Number of learned differences, as far as the means remember.
     seen: f64,
-    /// Counts lessons, for the ridge.
+    /// Counter of learned differences, for the ridge.
     turn: u32,
 }
 
@@ -57,7 +62,7 @@ impl<const LAGS: usize> Default for Rls<LAGS> {
 }
 
 impl<const LAGS: usize> Rls<LAGS> {
-    /// The matrix as if only the ridge were known.
+    /// Starts the matrix with the ridge as the only information.
     fn begin(&mut self, power: f64) {
         self.power = power;
         self.inverse = [[0.0; LAGS]; LAGS];
@@ -96,7 +101,7 @@ impl<const LAGS: usize> Rls<LAGS> {
         }
     }
 
-    /// A sample that says: this weight is 0.
+    /// Takes in a sample of the ridge: this weight is 0.
     fn lean(&mut self, lag: usize) {
         let between = f64::from(RIDGE_EVERY) * LAGS as f64;
         let information = (1.0 - FORGETTING) * between * RIDGE * self.power;
@@ -111,7 +116,7 @@ impl<const LAGS: usize> Rls<LAGS> {
         }
     }
 
-    /// `inverse = (inverse - g gᵀ) * then` with `g = gain * scale`.
+    /// Computes `inverse = (inverse - g gᵀ) * then` with `g = gain * scale`.
     fn subtract_square(&mut self, gain: &[f64; LAGS], scale: f64, then: f64) {
         let scaled = gain.map(|gain| gain * scale);
         for (row, left) in self.inverse.iter_mut().zip(scaled) {
@@ -121,7 +126,7 @@ impl<const LAGS: usize> Rls<LAGS> {
         }
     }
 
-    /// A matrix for the size of what comes now; weights stay while they are numbers.
+    /// Starts the matrix anew for the present magnitude; the weights stay if they are finite.
     fn recover(&mut self, lags: &[f64; LAGS]) {
         let power = (dot(lags, lags) / LAGS as f64).max(self.power);
         self.begin(power.max(ERROR_MIN * ERROR_MIN));
@@ -161,7 +166,7 @@ impl<const LAGS: usize> Predictor for Rls<LAGS> {
         self.lags.path(&self.weights, expected);
     }
 
-    /// The weights stay: what follows upon what is a trait of the stream.
+    /// Keeps the weights: the pattern of differences is a property of the stream.
     fn forget(&mut self) {
         self.lags.forget();
     }
@@ -207,7 +212,7 @@ mod tests {
         }
     }
 
-    /// A ramp has one direction, a period five: all others are neither spoken of nor forgotten without bound.
+    /// A ramp has one direction, a period five: the matrix stays bounded in all others.
     #[test]
     fn the_matrix_is_bounded_and_symmetric_however_long_nothing_is_said() {
         let ramp: Vec<f64> = (0..50_000).map(|step| 3.0 * f64::from(step)).collect();

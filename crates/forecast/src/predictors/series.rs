@@ -1,4 +1,4 @@
-//! Series that tests feed predictors: the same numbers in every run.
+//! Series for tests of predictors: the same numbers in every run.
 
 use crate::random::Random;
 
@@ -7,7 +7,7 @@ pub(super) fn hacc_regular(length: usize) -> Vec<f64> {
     (1..=length).map(|n| (n / 5) as f64 * 38_000.0).collect()
 }
 
-/// The same, as what was written in each step.
+/// Apollo's regular HACC, as the bytes written in each step.
 pub(super) fn hacc_writes(length: usize) -> Vec<f64> {
     let writes = |n: usize| if n.is_multiple_of(5) { 38_000.0 } else { 0.0 };
     (1..=length).map(writes).collect()
@@ -40,14 +40,14 @@ pub(super) fn noisy_ramp(length: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Of period 24.
+/// A sine of period 24.
 pub(super) fn sine(length: usize) -> Vec<f64> {
     (0..length)
         .map(|n| 500.0 + 100.0 * (std::f64::consts::TAU * n as f64 / 24.0).sin())
         .collect()
 }
 
-/// Of period 24, with noise of a fifth of the amplitude.
+/// A sine of period 24, with noise of a fifth of the amplitude.
 pub(super) fn noisy_sine(length: usize) -> Vec<f64> {
     let mut random = Random::new(13);
     sine(length)
@@ -56,7 +56,7 @@ pub(super) fn noisy_sine(length: usize) -> Vec<f64> {
         .collect()
 }
 
-/// A job that writes for ten steps of each sixty, with noise: a rate.
+/// The rate of a job that writes for ten steps of each sixty, with noise.
 pub(super) fn checkpoints(length: usize) -> Vec<f64> {
     let mut random = Random::new(14);
     (0..length)
@@ -67,7 +67,7 @@ pub(super) fn checkpoints(length: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Around 100, each value half the one before.
+/// Values around 100; each distance from it is half the one before, plus noise.
 pub(super) fn autoregression(length: usize) -> Vec<f64> {
     let mut random = Random::new(15);
     let mut at = 0.0;
@@ -79,7 +79,7 @@ pub(super) fn autoregression(length: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Two roots near the circle: swings that lose their phase.
+/// An autoregression with two roots near the unit circle: swings that lose their phase.
 pub(super) fn swings(length: usize) -> Vec<f64> {
     let mut random = Random::new(16);
     let (mut at, mut before) = (0.0, 0.0);
@@ -113,7 +113,7 @@ pub(super) fn constant(length: usize) -> Vec<f64> {
     vec![250e9; length]
 }
 
-/// Rare, alone, and of any size.
+/// Noise with rare, single spikes of any size.
 pub(super) fn spikes(length: usize) -> Vec<f64> {
     let mut random = Random::new(19);
     (0..length)

@@ -1,37 +1,40 @@
-//! Periods: found in a thresholded spectrum, proved by repetition, extrapolated by repeating.
+//! Prediction by periods: found in a thresholded spectrum, proved by repetition, extrapolated by
+//! repeating.
 
 use super::periods::{Found, Repeats, TRANSFORM, Transform, WINDOW, detect};
 use super::{JUMP_MAX, finite_or};
 use crate::Predictor;
 
-/// The first analysis comes after so many values, the next ones after twice as many, as long as the window grows.
+/// Number of values before the first analysis; the next ones come after twice as many each, as long
+/// as the window grows.
 const FIRST: usize = 32;
-/// Then after so many each, and up to [`SPREAD`] more, by the bits of the newest value: streams that began together
-/// are not analysed together for ever.
+/// Number of values between later analyses, and the most that is added to it, from the bits of the
+/// newest value: so streams that began together are not analysed together for ever.
 const EVERY: u32 = 112;
 const SPREAD: u32 = 32;
 
-/// What a series repeats.
+/// The period of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
-    /// After so many steps.
+    /// Length of the period, in steps.
     pub steps: usize,
-    /// The share of the error that repetition saves, within what was seen, against the best of: the last value, the
-    /// mean, the mean of as many values right before, the mean change. 1 for a series without noise, above 0.
+    /// The share of the error that repetition saves, within the seen values, against the best of:
+    /// the last value, the mean, the mean of as many values right before, the mean change. 1 for a
+    /// series without noise, above 0.
     pub confidence: f64,
 }
 
-/// Repeats the period that is found, if there is one, else the last value.
+/// Repeats the detected period if there is one, else the last value.
 ///
-/// The period is looked for in the newest 256 values (a minute's period of a stream that is read each second is there
-/// four times) every so often, see `periods`.
+/// The period is searched in the newest 256 values (which contain four times the period of a
+/// minute, in a stream that is read each second) at intervals, see `periods`.
 ///
-/// The extrapolation is the seasonal naïve method (Hyndman and Athanasopoulos, Forecasting: Principles and Practice,
-/// 3rd edition, 5.2) with the mean of up to four periods: of values where the level is steady, of changes where it is
-/// not, whichever had the lesser error.
+/// The extrapolation is the seasonal naïve method (Hyndman and Athanasopoulos, Forecasting:
+/// Principles and Practice, 3rd edition, 5.2) with the mean of up to four periods: of values if the
+/// level is steady, of changes if it is not, whichever had the smaller error.
 #[derive(Clone, Debug)]
 pub struct Spectral {
-    /// Where the next value goes is `next`.
+    /// A ring of values; the next value goes to index `next`.
     ring: [f64; WINDOW],
     next: usize,
     count: usize,
@@ -54,7 +57,7 @@ impl Default for Spectral {
 }
 
 impl Spectral {
-    /// What was found in the newest analysis; [`None`] if nothing recurs.
+    /// The period found by the newest analysis; [`None`] if nothing repeats.
     pub fn period(&self) -> Option<Period> {
         self.found.map(|found| Period {
             steps: found.period,
@@ -72,7 +75,7 @@ impl Spectral {
         let Found {
             period, periods, ..
         } = found;
-        // Where in the next period, and how many more lie between.
+        // The place within the next period, and the number of whole periods before it.
         let (cycles, phase) = ((steps - 1) / period, (steps - 1) % period + 1);
         let mean = 1.0 / periods as f64;
         let ages = (1..=periods).map(|n| n * period);
@@ -129,7 +132,7 @@ impl Predictor for Spectral {
         }
     }
 
-    /// The phase is lost, and with it the period.
+    /// Forgets the phase, and with it the period.
     fn forget(&mut self) {
         self.count = 0;
         self.until_analysis = FIRST as u32;
@@ -175,7 +178,7 @@ mod tests {
         ];
         for (name, values, expect) in table {
             let period = fed(&values).period();
-            // A multiple repeats as well, and a step beside it hardly worse.
+            // A multiple of the period repeats as well, and a step beside it is hardly worse.
             let close = |found: usize, expect: usize| {
                 let off = found % expect;
                 off.min(expect - off) * 12 <= expect
@@ -197,7 +200,7 @@ mod tests {
         assert!(fed(&series::sine(300)).period().unwrap().confidence > 0.999);
     }
 
-    /// A walk is not periodic, however often one looks: of 300, each looked at four times.
+    /// A walk is not periodic, however often it is analysed: here 300 walks, four times each.
     #[test]
     fn chance_is_seldom_taken_for_a_period() {
         let mut random = crate::random::Random::new(21);

@@ -1,8 +1,9 @@
-//! Tango's estimate, for comparison alone: what its constant term costs, and what its lines do between its bins.
+//! The estimate of Tango, only for comparison: the effect of its constant term, and of periods
+//! between its lines.
 //!
-//! Tango (Algorithm 1, III-C and IV-A) transforms a window, drops the lines of less than half the largest amplitude,
-//! and transforms back. Read to the letter, the largest is that of the constant term wherever the mean exceeds the
-//! swings, and then no other line is left.
+//! Tango (Algorithm 1, III-C and IV-A) transforms a window, drops the lines of less than half the
+//! largest amplitude, and transforms back. Taken literally, the largest is that of the constant
+//! term whenever the mean exceeds the swings, and then no other line is left.
 
 use std::f64::consts::TAU;
 
@@ -10,7 +11,8 @@ use super::Spectral;
 use super::series;
 use crate::Predictor;
 
-/// The value `steps` after a window, from the lines that are left; `constant_counts` as in the paper.
+/// The value `steps` after a window, from the lines that are left; with `constant_counts` as in the
+/// paper.
 fn estimate(window: &[f64], steps: usize, threshold: f64, constant_counts: bool) -> f64 {
     let count = window.len();
     let turn = |line: usize, at: usize| TAU * (line * at % count) as f64 / count as f64;
@@ -39,8 +41,8 @@ fn estimate(window: &[f64], steps: usize, threshold: f64, constant_counts: bool)
         .sum()
 }
 
-/// Mean absolute errors one step ahead over the end of a series: as in the paper, with the constant term apart, of
-/// ours, of persistence.
+/// Mean absolute errors one step ahead over the second half of a series: of Tango as in the paper,
+/// of Tango with the constant term apart, of our predictor, of persistence.
 fn errors(values: &[f64], window: usize) -> [f64; 4] {
     let mut errors = [0.0; 4];
     let mut spectral = Spectral::default();
@@ -63,22 +65,22 @@ fn errors(values: &[f64], window: usize) -> [f64; 4] {
     errors
 }
 
-/// Bandwidth of 500 that swings by 100, period 24: on a line of a window of 48. Between two lines of one of
-/// 60, the swings are seen, but go on out of step.
+/// A bandwidth of 500 that swings by 100 with period 24: on a line of a window of 48. Between two
+/// lines of a window of 60, the swings are seen, but continue out of phase.
 #[test]
 fn the_constant_term_hides_the_swings() {
     for (window, apart_max) in [(48, 1e-6), (60, 80.0)] {
         let [paper, apart, ours, _] = errors(&series::sine(800), window);
-        // The mean alone is left: off by what a sine is off its mean.
+        // Only the mean is left: the error is the mean distance of a sine from its mean.
         assert!((60.0..67.0).contains(&paper), "{window}: {paper}");
         assert!(apart < apart_max, "{window}: {apart}");
         assert!(ours < 1e-6, "{window}: {ours}");
     }
 }
 
-/// With noise, lines are the better extrapolation where the window is a multiple of the period by luck, and worse
-/// than persistence where it is not; repetition of the period found is better than persistence in both, and where
-/// the period has edges, better than lines in both.
+/// With noise, lines are the better extrapolation if the window happens to be a multiple of the
+/// period, and worse than persistence if not; repetition of the detected period is better than
+/// persistence in both cases, and if the period has edges, better than lines in both.
 #[test]
 fn repetition_needs_no_luck() {
     let noisy = series::noisy_sine(800);

@@ -1,4 +1,4 @@
-//! Forecasts of hours from looks of seconds, and when a capacity is full.
+//! Forecasts of hours from looks of seconds, and the time at which a capacity is full.
 
 use barograph_forecast::{Cascade, ForecasterConfig, Shape, Taken};
 
@@ -20,7 +20,7 @@ fn coarser_forecasters_go_on_where_the_finer_end() {
     assert_eq!(cascade.at(0), None);
     let count = 64 * 64 * 40;
     for at in 0..=count {
-        // Each hour or so it begins again.
+        // The counter starts again about once an hour.
         let value = (at % 4000) * 10;
         let taken = cascade.observe_int(at * STEP_NS, value);
         assert_eq!(taken == Taken::Reset, at > 0 && value == 0);
@@ -41,7 +41,7 @@ fn coarser_forecasters_go_on_where_the_finer_end() {
         let width = cascade.half_width(after * STEP_NS);
         assert!(width.is_finite() == said.half_width.is_finite());
     }
-    // Of days, there were too few hours to believe in more than "it stays".
+    // For days, there were too few hours to predict anything but persistence.
     let days = cascade.at(now_ns + 200_000 * STEP_NS).unwrap();
     assert!(days.value >= now && days.half_width == f64::INFINITY);
     assert_eq!(cascade.at(now_ns + 300_000 * STEP_NS), None);
@@ -61,7 +61,7 @@ fn a_disk_that_fills_is_full_when_it_is_said_to_be() {
         let mut random = Random(3);
         let mut free = total;
         let (mut within, mut known, mut asked) = (0, 0, 0);
-        // 20 MB a step, more or less: full after 50,000 steps.
+        // About 20 MB per step: full after 50,000 steps.
         for at in 0..49_900i64 {
             free -= 4e7 * random.uniform();
             cascade.observe(at * STEP_NS, free);
@@ -72,7 +72,7 @@ fn a_disk_that_fills_is_full_when_it_is_said_to_be() {
             let reach = projection.reaches(0.0).unwrap();
             let truth_s = free / 2e7;
             let Some(expected_s) = reach.expected_s else {
-                // It is as far as anything is said of, or nearly so.
+                // This is at, or nearly at, the end of the projection.
                 let horizon_s = projection.horizon_s().unwrap_or(0.0);
                 assert!(truth_s > horizon_s * 0.9, "{at}: {truth_s} {horizon_s}");
                 assert_eq!(reach.late_s, None);
@@ -103,7 +103,7 @@ fn what_goes_nowhere_may_be_reached_at_the_earliest_alone() {
     let projection = cascade.project();
     let reach = projection.reaches(10.0).unwrap();
     assert_eq!((reach.expected_s, reach.late_s), (None, None));
-    // Within what it does all the time, at the next step perhaps.
+    // The level is within the usual noise, so it may be reached at the next step.
     let now = projection.at(0.0).unwrap().value;
     let reach = projection.reaches(now + 0.5).unwrap();
     assert!(

@@ -10,7 +10,7 @@ thread_local! {
 }
 
 fn count() {
-    // At a thread's end the cell may be gone, and nobody counts any more.
+    // At the end of a thread the cell may be gone; then nothing is counted any more.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often `of` allocates on this thread.
+/// Number of allocations by `of` on this thread.
 pub fn allocations(mut of: impl FnMut()) -> u64 {
     let before = COUNT.with(Cell::get);
     of();

@@ -1,4 +1,4 @@
-//! Weights of anybody's, and what a forecaster with Delphi is.
+//! Foreign weights, and a forecaster with Delphi.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn delphi_is_a_member_where_there_are_weights() {
     assert_eq!(names(with).last(), Some(&"delphi"));
 }
 
-/// Whatever weights say, persistence bounds it.
+/// Whatever the weights are, persistence bounds the error.
 #[test]
 fn bad_weights_cost_hardly_more_than_persistence() {
     let mut bad = Weights::zero();

@@ -1,13 +1,13 @@
-//! Weights of Delphi, damaged in ways that their checksum does not show, and all that is done with them. The tests and
-//! the fuzz target share it.
+//! Weights of Delphi, damaged in ways that their checksum does not reveal, and everything that is
+//! done with weights. The tests and the fuzz target share it.
 
 use std::sync::Arc;
 
 use barograph_forecast::delphi::{Repaired, Weights, relative_errors};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
 
-/// Writes over a good text, in pieces of a place (two bytes), a length (one byte) and that many bytes, and makes its
-/// checksum hold again.
+/// Overwrites parts of a valid text (each given as a place of two bytes, a length of one byte, and
+/// that many bytes), and corrects its checksum.
 pub fn overlay(mut edits: &[u8]) -> Vec<u8> {
     let mut text = Weights::built_in().to_text().into_bytes();
     let checksum = text.len() - "checksum 0123456789abcdef\n".len();
@@ -26,7 +26,7 @@ pub fn overlay(mut edits: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Bytes are refused with a reason, or are weights that can be kept and used.
+/// Reads bytes: they are refused with a reason, or are weights that can be stored and used.
 pub fn read(bytes: &[u8]) {
     let weights = match Weights::from_bytes(bytes) {
         Ok(weights) => weights,

@@ -1,4 +1,4 @@
-//! Kinds of streams, made from a seed.
+//! Families of synthetic streams, generated from a seed.
 
 /// A small generator of pseudorandom numbers (splitmix64).
 pub struct Random(pub u64);
@@ -12,37 +12,37 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// In (0, 1).
+    /// A uniform number in (0, 1).
     pub fn uniform(&mut self) -> f64 {
         ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Normal, with variance 1.
+    /// A normal number with variance 1.
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.uniform().ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Student's t with 3 degrees of freedom: heavy tails, variance 3.
+    /// A number of Student's t distribution with 3 degrees of freedom: heavy tails, variance 3.
     pub fn student3(&mut self) -> f64 {
         let chi2: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
         self.normal() / (chi2 / 3.0).sqrt()
     }
 }
 
-/// What a family's errors are like, and so what its intervals can do.
+/// The distribution of a family's errors, which decides what its intervals can do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Errors {
-    /// No error twice: coverage can be what was asked for.
+    /// No error occurs twice: the requested coverage is possible.
     Continuous,
-    /// Many are alike, mostly 0: an interval covers all of those or none.
+    /// Many errors are equal, mostly 0: an interval covers all of those or none.
     Alike,
 }
 
 pub struct Family {
     pub name: &'static str,
     pub errors: Errors,
-    /// Something in it can be predicted.
+    /// Whether something in it can be predicted.
     pub predictable: bool,
     value: fn(&mut State) -> f64,
 }
@@ -86,7 +86,7 @@ const fn family(
     }
 }
 
-/// Ten times as much for 2,000 steps of 4,000.
+/// Ten times as much for 2,000 steps of each 4,000.
 fn regime(at: usize) -> f64 {
     if (at / 2000).is_multiple_of(2) {
         1.0

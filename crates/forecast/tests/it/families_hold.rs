@@ -1,5 +1,5 @@
-//! The figures, on synthetic families of streams: less than persistence where something can be predicted, never
-//! much more, and intervals that hold as often as they say.
+//! The figures on synthetic families of streams: a smaller error than persistence if something can
+//! be predicted, never a much greater one, and intervals with the stated coverage.
 
 use barograph_forecast::{Forecaster, ForecasterConfig, LEVELS};
 
@@ -8,7 +8,7 @@ use crate::families::{Errors, FAMILIES, Family};
 const STEP_NS: i64 = 1_000_000_000;
 const SAMPLES: usize = 12_000;
 
-/// At one level: error against persistence, and the share that was covered.
+/// At one level: the error relative to persistence, and the share that was covered.
 fn measure(family: &Family, level: usize) -> (f64, f64) {
     let values = family.values(11, SAMPLES);
     let mut forecaster = Forecaster::new(ForecasterConfig::default());
@@ -40,7 +40,7 @@ fn measure(family: &Family, level: usize) -> (f64, f64) {
 fn errors_hold_as_often_as_they_say() {
     for family in FAMILIES {
         for (level, steps) in LEVELS.iter().enumerate() {
-            // At 64 steps there are some 180 forecasts: two of a hundred more or less are chance.
+            // At 64 steps there are some 180 forecasts: two per cent more or less are chance.
             let slack = if level == 3 { 0.02 } else { 0.0 };
             let (_, covered) = measure(family, level);
             let most = match family.errors {

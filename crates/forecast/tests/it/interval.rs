@@ -1,4 +1,5 @@
-//! Policies that know the error: bounds hold, surprises are learned from, nothing is fooled for ever.
+//! Policies that know the error: bounds hold, surprises are learned from, no mistake lasts for
+//! ever.
 
 use barograph_forecast::interval::{
     Bound, BoundedConfig, ErrorBounded, INTERVAL_NS_MAX, INTERVAL_NS_MIN, Looked, Outlook, Plan,
@@ -25,7 +26,7 @@ fn look(policy: &mut ErrorBounded, tick: usize, value: f64) -> Plan {
     policy.look(&looked, |_| f64::INFINITY)
 }
 
-/// Ticks looked at, and ticks at which the last value seen was not the true one.
+/// Returns the ticks with a look, and the ticks at which the last seen value was not the true one.
 fn run(config: BoundedConfig, values: &[f64]) -> (Vec<usize>, Vec<usize>) {
     let mut policy = ErrorBounded::new(config);
     let (mut looks, mut wrong, mut due, mut held) = (Vec::new(), Vec::new(), 0, f64::NAN);
@@ -41,7 +42,7 @@ fn run(config: BoundedConfig, values: &[f64]) -> (Vec<usize>, Vec<usize>) {
     (looks, wrong)
 }
 
-/// A value that is one more after each of `gaps`.
+/// A value that grows by one after each of `gaps`.
 fn steps(gaps: impl IntoIterator<Item = usize>) -> Vec<f64> {
     let mut values = Vec::new();
     for (level, gap) in (0..).zip(gaps) {
@@ -69,7 +70,7 @@ fn a_constant_is_looked_at_ever_more_seldom() {
 #[test]
 fn what_changes_regularly_is_looked_at_when_it_changes() {
     let (looks, wrong) = run(CONFIG, &steps([7; 400]));
-    // One look in 16 comes early: so much more than 1 in 7.
+    // One look in 16 comes early, which adds this much to 1 in 7.
     assert!(in_range(&looks, 1400) < 260, "{}", in_range(&looks, 1400));
     assert!(in_range(&wrong, 1400) < 15, "{wrong:?}");
 }
@@ -137,7 +138,8 @@ fn a_forecast_that_holds_is_said_and_looked_at_seldom() {
     assert!(looks < 160, "{looks}");
 }
 
-/// Calls, and ticks at which what was said was off by more than the bound.
+/// Returns the number of calls, and of ticks at which the assumed value was off by more than the
+/// bound.
 fn watch(counter: &[f64], value: &[f64]) -> (usize, usize) {
     let mut sentinel = Sentinel::new(CONFIG);
     let (mut calls, mut wrong) = (0, 0);

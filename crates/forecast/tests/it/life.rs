@@ -1,4 +1,5 @@
-//! A forecaster's life: first looks, gaps, resets, looks that are no steps, and what it says of itself.
+//! The life of a forecaster: first looks, gaps, resets, looks that are not steps, and its
+//! explanation of itself.
 
 use barograph_forecast::{Forecaster, ForecasterConfig, Reason, Shape, Taken};
 
@@ -15,7 +16,7 @@ fn forecaster(shape: Shape) -> Forecaster {
     Forecaster::with_predictors(config, simple::all())
 }
 
-/// 100 steps of a ramp of 2 a step.
+/// A forecaster after 100 steps of a ramp of 2 per step.
 fn ramp(shape: Shape) -> Forecaster {
     let mut forecaster = forecaster(shape);
     for at in 0..100 {
@@ -166,7 +167,7 @@ fn looks_seldomer_than_steps_calibrate_the_levels_they_can() {
     let levels = forecaster.explain().levels;
     assert_eq!(levels[0].scores, 0);
     assert!(levels[1].scores > 300);
-    // What is not known of one step is said to be no better than at four.
+    // The unknown half width of one step is taken from four steps.
     assert_eq!(forecaster.half_width(STEP_NS), levels[1].half_width);
     assert!(levels[1].half_width.is_finite());
 }

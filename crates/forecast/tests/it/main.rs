@@ -1,4 +1,5 @@
-//! The crate as others see it: what holds on every sequence of looks. One binary: one allocator that counts.
+//! Tests of the crate from outside: properties of every sequence of looks. One binary, with one
+//! allocator that counts.
 
 mod allocation;
 mod cascade;

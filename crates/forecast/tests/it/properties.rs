@@ -1,4 +1,4 @@
-//! What holds of every sequence: bounds against persistence, finite results, no panic.
+//! Properties of every sequence: bounds against persistence, finite results, no panic.
 
 use barograph_forecast::{
     Cascade, Forecast, Forecaster, ForecasterConfig, LEVELS, Predictor, Shape, Taken, WORST,
@@ -9,7 +9,7 @@ use crate::simple::{self, Liar};
 
 const STEP_NS: i64 = 1_000_000_000;
 
-/// Numbers of all kinds, alike more often than chance would have it.
+/// Numbers of all kinds, equal more often than by chance.
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![
         4 => -10.0..10.0f64,
@@ -19,7 +19,7 @@ fn number() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// Runs of the same kind: what predictors come to believe, before it changes.
+/// Runs of the same kind, which predictors learn before it changes.
 fn values() -> impl Strategy<Value = Vec<f64>> {
     let run = prop_oneof![
         prop::collection::vec(number(), 1..40),
@@ -57,8 +57,8 @@ fn check_forecast(forecast: Forecast) {
     assert!(forecast.half_width >= 0.0, "{forecast:?}");
 }
 
-/// The sums of errors of what was said and of persistence, at each level, as the forecaster scores itself: with the
-/// first forecast of each level after one more step than of the level before.
+/// Checks the sums of errors of the forecasts and of persistence, at each level, as the forecaster
+/// scores itself: the first forecast of each level is one step later than that of the level before.
 fn check_worst(mut forecaster: Forecaster, values: &[f64]) {
     let mut said: [Vec<Option<f64>>; 4] = Default::default();
     for (at, value) in values.iter().enumerate() {
@@ -80,7 +80,7 @@ fn check_worst(mut forecaster: Forecaster, values: &[f64]) {
             sum += (there - said[level][at].expect("it was looked at")).abs();
             persistence += (there - values[at]).abs();
         }
-        // Where numbers differ by much, what is added to the last value is rounded to its digits.
+        // If numbers differ by much, the distance added to the last value is rounded to its digits.
         let rounding = most * 1e-12;
         assert!(
             sum <= WORST * persistence + rounding,
@@ -109,7 +109,7 @@ proptest! {
         lies in prop::collection::vec(prop::num::f64::ANY | prop::num::f64::NORMAL, 1..9),
     ) {
         let liar = |lies: Vec<f64>| -> Box<dyn Predictor + Send> { Box::new(Liar { lies, at: 0 }) };
-        // One that tells the truth until it does not, and one that lies.
+        // One predictor is right until half of the values, another is always wrong.
         let mut half = values.clone();
         half.truncate(values.len() / 2);
         half.push(1e300);
@@ -133,7 +133,7 @@ proptest! {
         let mut newest_ns = None;
         let mut near_ns = 0i64;
         for (value, ts_ns, is_int, kind) in looks {
-            // Mostly some steps on; or any time.
+            // Mostly a few steps on; or any time.
             let ts_ns = if kind == 0 {
                 ts_ns
             } else {
@@ -184,7 +184,7 @@ proptest! {
             for half in 1..128 {
                 let next = forecaster.at(now_ns + half * STEP_NS / 2).unwrap().value;
                 if kind {
-                    // The sum of a base and what was added since is rounded.
+                    // The sum of a base and the increment since is rounded.
                     prop_assert!(next >= before - before.abs().max(next.abs()) * 1e-15, "{before} {next}");
                 } else {
                     prop_assert!((min..=max).contains(&next), "{next}");

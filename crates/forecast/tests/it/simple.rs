@@ -2,7 +2,7 @@
 
 use barograph_forecast::Predictor;
 
-/// Straight on from the last two.
+/// Continues the line through the last two values.
 #[derive(Default)]
 pub struct Linear {
     last: f64,
@@ -34,7 +34,7 @@ impl Predictor for Linear {
     }
 }
 
-/// The mean of late.
+/// Predicts the mean of recent values.
 #[derive(Default)]
 pub struct Mean {
     mean: f64,
@@ -60,7 +60,7 @@ impl Predictor for Mean {
     }
 }
 
-/// Says what a list says, whatever it sees: anything, in short.
+/// Predicts the numbers of a list, whatever it observes: any prediction at all.
 pub struct Liar {
     pub lies: Vec<f64>,
     pub at: usize,

@@ -1,10 +1,10 @@
-//! One call, and its bytes in a slot. Whoever decodes trusts none of them.
+//! A call, and its encoding in a slot. The decoder checks every field, since the bytes are foreign.
 
 use super::Target;
 use super::layout::{NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOT_WORDS, TARGET_BYTES_MAX, slot};
 use crate::Incarnation;
 
-/// What a call does.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CallKind {
@@ -14,74 +14,77 @@ pub enum CallKind {
     Knob = 2,
 }
 
-/// What a call brings: a trigger's payload, a knob's value. The numbers of the types are those of values
-/// in ingest files.
+/// The payload of a call: the payload of a trigger, the value of a knob. The numbers of the types
+/// are those of values in ingest files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum CallPayload {
-    /// Nothing.
+    /// No payload.
     #[default]
     None,
-    /// An integer.
+    /// A 64-bit signed integer.
     Int(i64),
-    /// A float.
+    /// A 64-bit IEEE 754 number.
     Float(f64),
     /// True or false.
     Bool(bool),
-    /// A text.
+    /// UTF-8 text.
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// JSON, as text; nobody has checked it.
+    /// JSON, as text; it has not been checked.
     Json(String),
-    /// Floats.
+    /// An array of 64-bit IEEE 754 numbers.
     Floats(Vec<f64>),
 }
 
-/// What a program answers.
+/// The answer of a program to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AckStatus {
-    /// Handled, or set.
+    /// The call was handled, or the knob was set.
     Done = 0,
     /// The handler failed.
     Failed = 1,
-    /// A value out of bounds or of the wrong type.
+    /// The value was out of bounds or of the wrong type.
     Refused = 2,
-    /// It came to be handled too late.
+    /// The call expired before it was handled.
     Expired = 3,
-    /// The frame at which it was to apply had ended before the process knew of it: the knob is as it was.
+    /// The frame at which the setting was to apply had ended before the process received it: the
+    /// knob is unchanged.
     Late = 4,
 }
 
-/// A trigger that was fired, or a knob that was set.
+/// A trigger that is fired, or a knob that is set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Its number in the file of its user, from 1; never given twice. The writer assigns it.
+    /// Number of the call in the file of its user, from 1; never reused. The writer assigns it.
     pub id: u64,
-    /// When it was fired, in ns since the epoch.
+    /// Time at which the call was fired, in ns since the epoch.
     pub issued_ns: i64,
-    /// When it ceases to be worth handling, in ns since the epoch.
+    /// Time from which the call is no longer to be handled, in ns since the epoch.
     pub expires_ns: i64,
-    /// What it does.
+    /// Effect of the call.
     pub kind: CallKind,
-    /// The trigger's name; the knob's, with that of its publication: `publication.knob`.
+    /// Name of the trigger, or name of the knob with that of its publication: `publication.knob`.
     pub name: String,
-    /// Who is meant.
+    /// The processes that are to handle the call.
     pub target: Target,
-    /// What it brings.
+    /// Payload of the trigger, or value of the knob.
     pub payload: CallPayload,
-    /// For a knob the number of the setting; larger ones are later.
+    /// For a knob, the number of the setting: a later setting has a larger number.
     pub version: u64,
-    /// Of a knob: the number of its publication's frame at whose end the setting applies; none: at once.
+    /// For a knob, the number of its publication's frame at whose end the setting applies; `None`:
+    /// at once.
     pub at_frame: Option<u64>,
 }
 
-/// The kind in a slot of a knob's setting that applies at a frame: another number than a knob's, so that a program of
-/// format 1.0, which knows of no frames, passes it over and does not apply it at once.
+/// The kind, in a slot, of a knob's setting that applies at a frame. It differs from that of a
+/// knob, so that a program of format 1.0, which does not know of frames, skips the call and does
+/// not apply it at once.
 const KNOB_AT_FRAME: u8 = 3;
 
 impl CallKind {
-    /// From its number.
+    /// The kind with this number; `None` if there is none.
     pub fn from_u8(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Trigger),
@@ -90,7 +93,7 @@ impl CallKind {
         }
     }
 
-    /// Its word: `trigger` or `knob`.
+    /// The kind as text: `trigger` or `knob`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Trigger => "trigger",
@@ -100,7 +103,7 @@ impl CallKind {
 }
 
 impl AckStatus {
-    /// From its number.
+    /// The status with this number; `None` if there is none.
     pub fn from_u32(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::Done),
@@ -114,7 +117,7 @@ impl AckStatus {
 }
 
 impl CallPayload {
-    /// The number of its type: 0 for none, else the kind of a value in an ingest file.
+    /// The number of the payload's type: 0 for none, else the kind of a value in an ingest file.
     pub fn type_number(&self) -> u8 {
         match self {
             Self::None => 0,
@@ -128,7 +131,7 @@ impl CallPayload {
         }
     }
 
-    /// Its bytes, little-endian.
+    /// The payload as bytes, little-endian.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::None => Vec::new(),
@@ -141,7 +144,8 @@ impl CallPayload {
         }
     }
 
-    /// From the number of its type and its bytes; `None` for what does not fit together.
+    /// Decodes a payload from the number of its type and its bytes; `None` if they do not fit
+    /// together.
     pub fn from_bytes(type_number: u8, bytes: &[u8]) -> Option<Self> {
         let eight = || <[u8; 8]>::try_from(bytes).ok();
         let text = || std::str::from_utf8(bytes).ok().map(str::to_owned);
@@ -164,12 +168,15 @@ impl CallPayload {
 }
 
 impl Call {
-    /// Whether it is too late to handle it.
+    /// Whether the call is too old to be handled at `now_ns`.
     pub fn is_expired(&self, now_ns: i64) -> bool {
         now_ns >= self.expires_ns
     }
 
-    /// Whether a slot can hold it; the reason why not, for people.
+    /// Checks that a slot can hold the call.
+    ///
+    /// # Errors
+    /// The reason why it cannot, for people.
     pub fn check(&self) -> Result<(), String> {
         let bytes = self.payload.to_bytes().len();
         let at_most = |what: &str, found: usize, max: usize| {
@@ -193,7 +200,7 @@ impl Call {
         Ok(())
     }
 
-    /// The words of a slot, its sequence left out.
+    /// Encodes the call as the words of a slot, without its sequence.
     pub(super) fn encode(&self) -> Result<[u64; SLOT_WORDS], String> {
         self.check()?;
         let labels = encode_labels(&self.target.labels).unwrap_or_default();
@@ -225,7 +232,7 @@ impl Call {
         Ok(words)
     }
 
-    /// From the words of a slot; `None` for what makes no sense.
+    /// Decodes the words of a slot; `None` if they are not a valid call.
     pub(super) fn decode(words: &[u64; SLOT_WORDS]) -> Option<Self> {
         let mut bytes = [0; SLOT_WORDS * 8];
         for (eight, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
@@ -268,7 +275,8 @@ impl Call {
     }
 }
 
-/// Pairs one after the other, each two texts that are preceded by their length (u16), as in declarations.
+/// Encodes the pairs one after the other, each as two texts that are preceded by their length
+/// (u16), as in declarations.
 fn encode_labels(labels: &[(String, String)]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     for text in labels.iter().flat_map(|(name, value)| [name, value]) {
@@ -347,7 +355,7 @@ mod tests {
             anyone.at_frame = Some(at_frame);
             let words = anyone.encode().unwrap();
             assert_eq!(Call::decode(&words), Some(anyone.clone()));
-            // A program of format 1.0 knows two kinds, and takes this for neither.
+            // A program of format 1.0 knows two kinds, and does not take this number for either.
             assert_eq!(CallKind::from_u8(words[slot::LENGTHS / 8] as u8), None);
         }
     }
@@ -384,7 +392,7 @@ mod tests {
                 words[at] = value;
             }
             if let Some(call) = Call::decode(&words) {
-                // What was read can be written, but for texts that are more than they were.
+                // A call that was decoded can be encoded, except for texts that were longer before.
                 prop_assert!(call.name.len() <= NAME_BYTES_MAX);
                 prop_assert!(call.payload.to_bytes().len() <= PAYLOAD_BYTES_MAX);
             }

@@ -1,9 +1,10 @@
-//! Calls: how triggers and knob settings reach running programs (docs/design/0004-applications.md).
+//! Calls: the way by which triggers and knob settings reach running programs
+//! (docs/design/0004-applications.md).
 //!
 //! The agent writes one file per user ([`CallsWriter`]); the user's programs map it read-only
-//! ([`CallsReader`]) and look at one word to know whether there is anything for them. The byte layout is
-//! `docs/reference/calls-format.md`. Answers go the other way, as records of ingest files
-//! ([`crate::ingest::kind::ACK`]).
+//! ([`CallsReader`]) and read one word to find out whether there are new calls.
+//! `docs/reference/calls-format.md` defines the byte layout. Answers go the other way, as records
+//! of ingest files ([`crate::ingest::kind::ACK`]).
 
 mod call;
 mod layout;

@@ -1,5 +1,5 @@
-//! A program's side of a calls file: read-only, without a lock, and without a system call until there is
-//! something to wait for.
+//! A program's side of a calls file: read-only, without a lock, and without a system call except to
+//! wait.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -17,17 +17,17 @@ use crate::map::{Access, Map};
 use crate::reader::{FileId, FilePlace};
 use crate::{Incarnation, RunDir, StreamError};
 
-/// The calls file's name in a scope's directory.
+/// Name of the calls file in a scope's directory.
 const CALLS: &str = "calls";
 
-/// What is next in a calls file.
+/// The result of one read of a calls file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next<C = Call> {
-    /// A call; the cursor is behind it.
+    /// A call; the cursor is now behind it.
     Call(C),
-    /// Nothing yet.
+    /// There is no new call.
     Nothing,
-    /// So many calls were written over, or make no sense; the cursor is behind them.
+    /// This many calls were overwritten, or are not valid; the cursor is now behind them.
     Missed(u64),
 }
 
@@ -36,20 +36,20 @@ pub enum Next<C = Call> {
 pub struct CallsReader {
     map: Map,
     place: FilePlace,
-    /// Which file its name meant when it was opened.
+    /// Identity of the file when it was opened by its name.
     file: FileId,
     slots: u64,
     incarnation: Incarnation,
 }
 
 impl CallsReader {
-    /// Maps the calls file of a scope, once it is sure whose directory that is, and checks that it is one that
-    /// this program can read. [`StreamError::NoAgent`] when there is none.
+    /// Maps the calls file of a scope, after the checks of the directory's owner, and checks that
+    /// this program can read its format. [`StreamError::NoAgent`] if there is none.
     pub fn of(scope: &RunDir) -> Result<Self, StreamError> {
         Self::at(FilePlace::new(scope.clone(), CALLS))
     }
 
-    /// The same of a file by its path, in a directory that somebody named.
+    /// Maps the calls file at a path, in a directory that the user chose.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
         Self::at(FilePlace::of_path(path))
     }
@@ -79,51 +79,52 @@ impl CallsReader {
         })
     }
 
-    /// Which file is mapped: its device and inode, which no other has while it is mapped.
+    /// Device and inode of the mapped file; no other file has them while it is mapped.
     pub fn file_id(&self) -> (u64, u64) {
         self.file
     }
 
-    /// Which file it is: cursors mean nothing in another.
+    /// Identity of the file's life: cursors have no meaning in another one.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Whether the agent has said that this file has no future: open the path anew.
+    /// Whether the agent has closed this file: open the path anew.
     pub fn is_closed(&self) -> bool {
         self.map.word(header::STATE).load(Ordering::Acquire) != state::LIVE
     }
 
-    /// Whether the path means another file by now, or this one is closed. A system call: at most once a
-    /// second, please.
+    /// Whether the path names another file now, or this one is closed. It makes a system call: call
+    /// it at most once per second.
     pub fn is_replaced(&self) -> bool {
         self.is_closed() || self.is_moved()
     }
 
-    /// Whether the path means another file by now. A system call.
+    /// Whether the path names another file now. It makes a system call.
     pub fn is_moved(&self) -> bool {
         self.place.is_doubtful(self.file)
     }
 
-    /// Calls ever written: a cursor that equals it has nothing before it. One load.
+    /// Number of calls ever written: a cursor that equals it has no calls to read. One load.
     #[inline(always)]
     pub fn written(&self) -> u64 {
         self.map.word(header::WRITTEN).load(Ordering::Acquire)
     }
 
-    /// The cursor of the oldest call that is still there: where a new reader begins.
+    /// The cursor of the oldest call that is still there: the start for a new reader.
     pub fn oldest(&self) -> u64 {
         let first = first_of(&self.map);
         self.written().saturating_sub(self.slots).max(first)
     }
 
-    /// What is next at the cursor, which moves on. What is returned is a whole call, and was copied.
+    /// Reads the call at the cursor and advances the cursor. The returned call is complete, and a
+    /// copy.
     pub fn next(&self, cursor: &mut u64) -> Next {
         next(&self.map, self.slots, cursor)
     }
 
-    /// The futex word, for inline looks too: it moves after [`Self::written`] has, and lives as long as this. Files
-    /// of format 1.0 have it in the lower half of that word.
+    /// The futex word, for inline reads too: it changes after [`Self::written`] has, and lives as
+    /// long as this reader. In files of format 1.0 it is the lower half of that word.
     pub fn word(&self) -> &AtomicU32 {
         let (_, minor) = halves(self.map.word(header::VERSION).load(Ordering::Acquire));
         match minor {
@@ -132,8 +133,9 @@ impl CallsReader {
         }
     }
 
-    /// Sleeps until the word is no longer `seen`, at most `timeout`; also ends early for no reason now and
-    /// then, and when the file is closed. Take `seen` from [`Self::word`] *before* you look for calls.
+    /// Sleeps until the word is no longer `seen`, at most `timeout`; may also end early without a
+    /// reason, and ends when the file is closed. Load `seen` from [`Self::word`] *before* looking
+    /// for calls.
     pub fn wait(&self, seen: u32, timeout: Duration) {
         if self.word().load(Ordering::Acquire) == seen && !self.is_closed() {
             sleep_on(self.word(), seen, timeout, NonZeroU32::MAX);
@@ -143,10 +145,11 @@ impl CallsReader {
 
 /// [`CallsReader::next`] on any mapping.
 pub(super) fn next(map: &Map, slots: u64, cursor: &mut u64) -> Next {
-    // The writer would have to lap a reader that often to make it give up.
+    // Laps by the writer after which a reader gives up.
     const LAPS_MAX: usize = 64;
     let from = *cursor;
-    // What was before the file's first call is not missed: nobody ever wrote it here.
+    // Positions before the file's first call do not count as missed: no call was ever written
+    // there.
     *cursor = from.max(first_of(map));
     let mut missed = 0;
     for _ in 0..LAPS_MAX {
@@ -173,14 +176,14 @@ pub(super) fn next(map: &Map, slots: u64, cursor: &mut u64) -> Next {
             let decoded = Call::decode(&words).filter(|call| call.id == position + 1);
             return decoded.map_or(Next::Missed(1), Next::Call);
         }
-        // It was written over meanwhile; unless it never was written, as no agent leaves it.
+        // The slot was overwritten meanwhile, or was never written, which no agent leaves.
         let again = map.word(header::WRITTEN).load(Ordering::Acquire);
         if again.wrapping_sub(position) < slots {
             *cursor += 1;
             return Next::Missed(1);
         }
         if again == written {
-            // The slot of the oldest is being written.
+            // The slot of the oldest call is being written.
             *cursor += 1;
             return Next::Missed(1);
         }
@@ -191,8 +194,9 @@ pub(super) fn next(map: &Map, slots: u64, cursor: &mut u64) -> Next {
     }
 }
 
-/// Copies what a call takes of its slot: most take a fifth, and each line is one from another core's cache.
-/// Lengths that are torn, or nonsense, copy too little or too much, inside the slot.
+/// Copies the used parts of a slot: most calls use a fifth of it, and each cache line has to come
+/// from the cache of another core. Torn or invalid lengths copy too little or too much, but only
+/// inside the slot.
 fn copy_used(place: &[AtomicU64], words: &mut [u64; SLOT_WORDS]) {
     let mut copy = |from: usize, bytes: usize| {
         let range = from / 8..(from + bytes).div_ceil(8).min(SLOT_WORDS);
@@ -211,7 +215,7 @@ fn first_of(map: &Map) -> u64 {
     map.word(header::FIRST).load(Ordering::Acquire)
 }
 
-/// What a valid header says.
+/// The contents of a valid header.
 pub(super) struct Found {
     pub slots: u64,
     pub first: u64,

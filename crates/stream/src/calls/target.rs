@@ -1,19 +1,19 @@
-//! Who is meant by a call. Agent and programs ask the same function, so that they agree.
+//! The target of a call. Agent and programs evaluate it by the same function, so that they agree.
 
 use std::collections::BTreeMap;
 
 use crate::Incarnation;
 
-/// Who is meant: everyone, unless it says more.
+/// The processes that are to handle a call: all, unless a field restricts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// One life of one process; `None`: any.
     pub incarnation: Option<Incarnation>,
-    /// All of these the process must have.
+    /// Labels that the process must have, all of them.
     pub labels: Vec<(String, String)>,
 }
 
-/// A process, or a publication of it, as targets see it.
+/// A process, or one of its publications, as it is matched with targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     incarnation: Incarnation,
@@ -21,10 +21,11 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A process with what it declared: `labels` are the process's and then, where a publication is meant
-    /// (a knob's, a trigger's of one), that publication's, of which the later win. `application`, unless
-    /// empty, counts as a label that any of these replaces; `pid` is what the process itself says; `user` is the
-    /// name of the ingest file's owner, or the number of one without a name. These two nothing replaces.
+    /// Creates a subject from a process and its declarations. `labels` are those of the process and
+    /// then, for a knob or a trigger of a publication, those of that publication; later ones
+    /// replace earlier ones. `application`, unless empty, counts as a label that any of these
+    /// replaces; `pid` is the number that the process itself declared; `user` is the name of the
+    /// ingest file's owner, or the owner's number if it has no name. Nothing replaces these two.
     pub fn new(
         incarnation: Incarnation,
         application: &str,
@@ -47,19 +48,19 @@ impl Subject {
         }
     }
 
-    /// This life of the process.
+    /// Identity of this life of the process.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// All labels, by name.
+    /// All labels with their values, ordered by name.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.labels.iter().map(|(n, v)| (n.as_str(), v.as_str()))
     }
 }
 
 impl Target {
-    /// Whether a process is meant, provided that it has declared the name.
+    /// Whether a subject that has declared the name of the call is to handle it.
     pub fn matches(&self, subject: &Subject) -> bool {
         let is_it = |wanted| wanted == subject.incarnation;
         let has = |(name, value): &(String, String)| subject.labels.get(name) == Some(value);

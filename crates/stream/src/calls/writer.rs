@@ -1,4 +1,4 @@
-//! The agent's side of a calls file: making it, or going on with the one that is there.
+//! The agent's side of a calls file: creating it, or continuing the existing one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -19,7 +19,7 @@ use crate::line::rewrite;
 use crate::map::{Access, Map};
 use crate::{Incarnation, StreamError};
 
-/// A calls file and the right to write it: one of them at a time, the agent's.
+/// A calls file with the right to write to it; only one exists at a time, in the agent.
 #[derive(Debug)]
 pub struct CallsWriter {
     map: Map,
@@ -29,8 +29,8 @@ pub struct CallsWriter {
 }
 
 impl CallsWriter {
-    /// Goes on with the file of an earlier agent, or, if there is none or it is not valid, makes a new one
-    /// that takes its place. Everyone who can enter the directory may read it.
+    /// Continues the file of an earlier agent, or, if there is none or it is not valid, creates a
+    /// new one in its place. Everyone who can enter the directory may read it.
     pub fn open_or_create(path: &Path, now_ns: i64) -> Result<Self, StreamError> {
         match Self::open(path) {
             Ok(writer) => Ok(writer),
@@ -57,7 +57,7 @@ impl CallsWriter {
         if !length.is_file() || length.len() != bytes as u64 {
             return Err(corrupt("it is not a file of the right length"));
         }
-        // A hole here would be a fault in a store when memory is short.
+        // With a hole in the file, a store would be a fault when memory is short.
         reserve(&file, bytes).map_err(io_error("reserve", path))?;
         let map = Map::new(&file, bytes, Access::Write).map_err(io_error("map", path))?;
         let found = check_header(&map, path)?;
@@ -65,10 +65,12 @@ impl CallsWriter {
         if found.slots != SLOTS || found.is_closed || written < found.first {
             return Err(corrupt("it is not one to go on with"));
         }
-        // A file of 1.0 has no futex word of its own yet: it is there before the version says so.
+        // A file of 1.0 has no futex word of its own yet: it is stored before the version promises
+        // it.
         map.half_word(header::MOVED)
             .store(written as u32, Ordering::Release);
-        // A later minor version's additions are not kept up by this program.
+        // The version is set back because this program does not maintain the additions of a later
+        // minor version.
         map.set(header::VERSION, version_word(), Ordering::Release);
         Ok(Self {
             map,
@@ -96,7 +98,7 @@ impl CallsWriter {
                 .create_new(true)
                 .mode(0o644)
                 .open(&new)?;
-            // Whatever the umask was.
+            // Set whatever the umask was.
             file.set_permissions(fs::Permissions::from_mode(0o644))?;
             file.set_len(bytes as u64)?;
             reserve(&file, bytes)?;
@@ -127,28 +129,28 @@ impl CallsWriter {
         set(header::STATE, state::LIVE);
         set(header::SLOTS, SLOTS);
         set(header::SLOT_BYTES, SLOT_BYTES as u64);
-        // Last: without it the file is none.
+        // Stored last: without it the file is not valid.
         let magic = u64::from_le_bytes(MAGIC);
         self.map.set(header::MAGIC, magic, Ordering::Release);
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which file it is: another after one that was not valid.
+    /// Identity of the file's life; a file that replaces an invalid one has another.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Calls ever written: the id of the last, and the position of the next.
+    /// Number of calls ever written: the id of the last call, and the position of the next one.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Has the next call have at least the id `position + 1`: ids that were given by a file that is gone
-    /// are not given again. Nothing happens when the file is beyond it.
+    /// Ensures that the next call has at least the id `position + 1`, so that ids of a file that is
+    /// gone are not given again. Does nothing if the file is beyond that position.
     pub fn advance_to(&mut self, position: u64) {
         // Numbers at the end of the range cannot have been given.
         const POSITION_MAX: u64 = 1 << 62;
@@ -159,8 +161,9 @@ impl CallsWriter {
         self.publish(position);
     }
 
-    /// Writes a call into the next slot, whatever is in it, and wakes who waits. Its id is given here, and
-    /// returned; the one in `call` is ignored. An error, and nothing written, when it does not fit.
+    /// Writes a call into the next slot, replacing its content, and wakes the waiting programs. The
+    /// call's id is assigned here and returned; the one in `call` is ignored. If the call does not
+    /// fit, returns an error and writes nothing.
     pub fn fire(&mut self, call: &Call) -> Result<u64, StreamError> {
         let id = self.written + 1;
         let mut words = call.encode().map_err(|reason| StreamError::Call {
@@ -178,7 +181,7 @@ impl CallsWriter {
         Ok(id)
     }
 
-    /// The call of an id, if its slot still has it.
+    /// The call with this id, if its slot still holds it.
     pub fn call(&self, id: u64) -> Option<Call> {
         let mut cursor = id.checked_sub(1)?;
         match super::reader::next(&self.map, SLOTS, &mut cursor) {
@@ -187,7 +190,7 @@ impl CallsWriter {
         }
     }
 
-    /// A reader of the same file.
+    /// Opens a reader of the same file.
     pub fn reader(&self) -> Result<CallsReader, StreamError> {
         CallsReader::open(&self.path)
     }
@@ -199,18 +202,19 @@ impl CallsWriter {
         moved.store(written as u32, Ordering::Release);
     }
 
-    /// Wakes those who sleep on the futex word, and programs of format 1.0, whose futex word is the lower half of
-    /// `written`: the kernel takes an address, nothing is read or stored by that here.
+    /// Wakes the threads that sleep on the futex word, and programs of format 1.0, whose futex word
+    /// is the lower half of `written`: the kernel takes an address, nothing is read or stored by
+    /// that here.
     fn wake(&self) {
         for at in [header::MOVED, header::WRITTEN] {
-            // Nobody can be told that it failed; who waits looks now and then.
+            // A failure is ignored: a waiting program also looks at intervals.
             let word = self.map.half_word(at);
             let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
         }
     }
 
-    /// Says that this file has no future, and wakes who waits. Not at the end of an agent: the next goes on
-    /// with it.
+    /// Marks the file as closed for good, and wakes the waiting programs. Not for the end of an
+    /// agent: the next agent continues the file.
     pub fn close(self) {
         self.map
             .set(header::STATE, state::CLOSED, Ordering::Release);
@@ -222,8 +226,8 @@ fn version_word() -> u64 {
     u64::from(CALLS_VERSION_MAJOR) | u64::from(CALLS_VERSION_MINOR) << 32
 }
 
-/// Tells those who have mapped a file that is not valid to open the path anew. What is not at all a file
-/// of ours is left alone.
+/// Makes the programs that have mapped an invalid file open the path anew. A file that is not a
+/// calls file at all is left alone.
 fn say_goodbye(path: &Path) {
     let opened = OpenOptions::new()
         .read(true)
@@ -235,7 +239,7 @@ fn say_goodbye(path: &Path) {
     let is_file = file.metadata().is_ok_and(|m| m.is_file());
     if is_file && file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC {
         let _ = file.write_all_at(&state::CLOSED.to_le_bytes(), header::STATE as u64);
-        // Programs look at these words alone.
+        // Programs only look at these words.
         let mut words = [0; 16];
         if file
             .read_exact_at(&mut words, header::WRITTEN as u64)
@@ -252,7 +256,8 @@ fn say_goodbye(path: &Path) {
     }
 }
 
-/// Has the file system set the bytes aside. One that cannot (ENOTSUP) is trusted to have them.
+/// Has the file system allocate the bytes. A file system that cannot do so (ENOTSUP) is trusted to
+/// have them.
 fn reserve(file: &File, bytes: usize) -> io::Result<()> {
     const TRIES: usize = 100;
     let one = || fallocate(file, FallocateFlags::empty(), 0, bytes as u64);

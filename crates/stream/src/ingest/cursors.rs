@@ -1,9 +1,10 @@
 //! The cursors of a file's threads, in memory of this process that no child inherits.
 //!
-//! The kernel hands a child that was forked in any way, `_Fork` and `clone` without handlers included, these
-//! pages full of zeros (`MADV_WIPEONFORK`). A cursor of zeros takes no put: its owner is that of no handle, and
-//! it has no room. So the comparison that every put makes anyway tells a child that it has no file, and what is
-//! slower then finds out why by the mark in the first page.
+//! The kernel gives a child, however it was forked (even by `_Fork` and `clone`, which run no
+//! handlers), these pages full of zeros (`MADV_WIPEONFORK`). A cursor of zeros accepts no put: its
+//! owner matches no handle, and it has no room. So the comparison that every put makes anyway
+//! reveals to a child that it has no file; the slow path then finds the reason in the mark on the
+//! first page.
 #![expect(
     unsafe_code,
     reason = "memory that is shared with inline C; each block says why it is sound"
@@ -21,14 +22,15 @@ use super::Cursor;
 const STRIDE_BYTES: usize = 128;
 const _: () = assert!(size_of::<Cursor>() <= STRIDE_BYTES);
 
-/// Whether cursors and the file behind them may be used.
+/// Whether the cursors and the file behind them may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// This is another process than the one that made them: a child, which has no such file.
+    /// Another process created them: this one is a child, which has no such file.
     Wiped,
-    /// They are this process's.
+    /// This process created them.
     Alive,
-    /// They are this process's, and the file is given up: it was cut short, or agents do not see it any more.
+    /// This process created them, and has given up the file: it was cut short, or agents no longer
+    /// see it.
     Retired,
 }
 
@@ -43,8 +45,8 @@ pub(super) struct Cursors {
     is_wiped_on_fork: bool,
 }
 
-// SAFETY: the memory lives until `Drop`; what several threads touch in it are atomics, and each cursor's other
-// words are its thread's own.
+// SAFETY: the memory lives until `Drop`; several threads access only its atomics, and the other
+// words of each cursor belong to its thread.
 unsafe impl Send for Cursors {}
 // SAFETY: as above.
 unsafe impl Sync for Cursors {}
@@ -63,7 +65,7 @@ impl Cursors {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
         };
-        // SAFETY: the mapping just made; a child sees zeros in it, which are a valid state.
+        // SAFETY: the mapping was just created; a child sees zeros in it, which are a valid state.
         let wiped = unsafe { madvise(start, bytes, Advice::LinuxWipeOnFork) };
         let cursors = Self {
             start: NonNull::new(start.cast()).expect("mmap does not return null on success"),
@@ -74,7 +76,8 @@ impl Cursors {
         Ok(cursors)
     }
 
-    /// Whether the kernel wipes them in every child; else [`Self::wipe`] must, which handlers of forks call.
+    /// Whether the kernel wipes them in every child; otherwise fork handlers must call
+    /// [`Self::wipe`].
     pub fn is_wiped_on_fork(&self) -> bool {
         self.is_wiped_on_fork
     }
@@ -87,7 +90,7 @@ impl Cursors {
         }
     }
 
-    /// The cursor of a ring.
+    /// Returns the cursor of a ring.
     pub fn of(&self, ring: u32) -> NonNull<Cursor> {
         let ring = ring as usize;
         assert!(ring < self.count, "a ring of the file");
@@ -95,25 +98,25 @@ impl Cursors {
         unsafe { self.start.add((ring + 1) * STRIDE_BYTES).cast() }
     }
 
-    /// So many of them are in use, from the first on.
+    /// Sets the number of cursors that are in use, from the first on.
     pub fn set_used(&self, rings: u32) {
         self.used_word().store(rings.into(), Ordering::Release);
     }
 
-    /// Has every further put go the slow way, where it finds that the file is given up.
+    /// Sends every further put to the slow path, which finds that the file is given up.
     pub fn retire(&self) {
-        // SAFETY: `start` is that of cursors that are mapped.
+        // SAFETY: `start` is the address of mapped cursors.
         unsafe { retire(self.address()) };
     }
 
-    /// Makes them what the kernel makes of them in a child.
+    /// Wipes the cursors as the kernel does in a child.
     pub fn wipe(&self) {
         self.mark_word().store(0, Ordering::Release);
-        // SAFETY: as in `retire`; the calling thread is the child's only one.
+        // SAFETY: as in `retire`; the calling thread is the only one of the child.
         unsafe { close(self.address()) };
     }
 
-    /// Where they are, for [`retire`].
+    /// Address of the cursors, for [`retire`].
     pub fn address(&self) -> usize {
         self.start.as_ptr() as usize
     }
@@ -130,43 +133,44 @@ impl Cursors {
 }
 
 impl Drop for Cursors {
-    /// Of the process that made them: [`super::memory::Memory`] sees to it.
+    /// Only in the process that created them: [`super::memory::Memory`] ensures that.
     fn drop(&mut self) {
         let bytes = (self.count + 1) * STRIDE_BYTES;
-        // SAFETY: unmaps exactly what `new` mapped; no cursor outlives the file's memory, which owns this.
+        // SAFETY: unmaps exactly what `new` mapped; no cursor outlives the file's memory, which
+        // owns this.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
     }
 }
 
-/// Whether cursors at an address are this process's.
+/// Whether the cursors at an address belong to this process.
 ///
 /// # Safety
-/// `address` is that of [`Cursors`], which are mapped.
+/// `address` must be that of mapped [`Cursors`].
 pub(super) unsafe fn is_alive(address: usize) -> bool {
-    // SAFETY: as this function's: the mark is the first word.
+    // SAFETY: by this function's contract; the mark is the first word.
     let mark = unsafe { &*(address as *const AtomicU64) };
     mark.load(Ordering::Acquire) != 0
 }
 
-/// As [`Cursors::retire`]; may be called by a signal handler.
+/// Like [`Cursors::retire`]; a signal handler may call it.
 ///
 /// # Safety
-/// As [`is_alive`].
+/// As for [`is_alive`].
 pub(super) unsafe fn retire(address: usize) {
-    // SAFETY: as this function's.
+    // SAFETY: by this function's contract.
     let mark = unsafe { &*(address as *const AtomicU64) };
     mark.store(RETIRED, Ordering::Release);
-    // SAFETY: as this function's.
+    // SAFETY: by this function's contract.
     unsafe { close(address) };
 }
 
-/// Leaves no room in the cursors that were ever used, and no owner of handles. Pointers stay what they are: a
-/// thread may be in the middle of a put.
+/// Removes the room of all cursors that were ever used, and their owners. Pointers stay unchanged:
+/// a thread may be in the middle of a put.
 ///
 /// # Safety
-/// As [`is_alive`].
+/// As for [`is_alive`].
 unsafe fn close(address: usize) {
-    // SAFETY: as this function's: the second word.
+    // SAFETY: by this function's contract; this is the second word.
     let used = unsafe { &*((address + 8) as *const AtomicU64) };
     let used = used.load(Ordering::Acquire) as usize;
     for ring in 0..used {

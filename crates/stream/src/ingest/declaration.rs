@@ -1,14 +1,16 @@
-//! What an application says of itself, once: who it is, what it publishes, what its values mean.
+//! Declarations: an application's description of itself, its publications and its values, written
+//! once.
 //!
-//! A declaration is a length (u32), a kind (u32) and fields; texts are preceded by their length (u16).
-//! Kinds that a reader does not know are skipped. A publication or value whose fields it cannot read is
-//! handed on without a name: records name values by how many were declared before them, so it counts.
+//! A declaration is a length (u32), a kind (u32) and fields; texts are preceded by their length
+//! (u16). Readers skip kinds that they do not know. A publication or value with invalid fields is
+//! passed on without a name: records refer to values by the number of values declared before, so it
+//! has to count.
 
 use barograph_model::{Kind, ValueType};
 
 /// Longest declaration, in bytes.
 pub const DECLARATION_BYTES_MAX: usize = 16 << 10;
-/// Length and kind.
+/// Bytes of the length and the kind.
 pub(super) const PREFIX_BYTES: usize = 8;
 
 const PROCESS: u32 = 1;
@@ -18,11 +20,11 @@ const TRIGGER: u32 = 4;
 const KNOB: u32 = 5;
 const CELL: u32 = 6;
 
-/// Who may read a publication beside the agent.
+/// The users who may read a publication, beside the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Readers {
-    /// The user whose process it is.
+    /// The user who owns the process.
     #[default]
     Owner = 0,
     /// That user's group.
@@ -31,100 +33,104 @@ pub enum Readers {
     All = 2,
 }
 
-/// What a full ring does.
+/// The effect of a put into a full ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Overflow {
-    /// The oldest values give way, and are counted as lost by who reads.
+    /// The oldest values are overwritten, and the reader counts them as lost.
     #[default]
     DropOldest = 0,
-    /// The put waits, within a bound and while an agent lives; then the value is dropped and counted.
+    /// The put waits, within a bound and while an agent lives; then the value is dropped and
+    /// counted.
     Block = 1,
 }
 
-/// What the agent makes of a cell.
+/// How the agent turns a cell into values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CellUse {
-    /// Its value, which begins at 0.
+    /// The value of the cell, which starts at 0.
     Sum = 0,
-    /// Its value; then it is 0 again.
+    /// The value of the cell, which is then reset to 0.
     Maximum = 1,
-    /// Its value, which is what it is from the beginning.
+    /// The value of the cell, which has no fixed start.
     State = 2,
-    /// No value: nanoseconds between the making of the file and the last change of its neighbours.
+    /// No value: the cell holds the nanoseconds between the creation of the file and the last
+    /// change of its neighbours.
     Clock = 3,
 }
 
-/// One declaration.
+/// One declaration of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Declaration {
-    /// About the whole process; the newest counts.
+    /// Data about the whole process; the newest one counts.
     Process {
-        /// The application's name.
+        /// Name of the application.
         application: String,
-        /// Labels of all its streams.
+        /// Labels of all streams of the process.
         labels: Vec<(String, String)>,
     },
-    /// A publication; its index is the count of those declared before.
+    /// A publication; its index is the number of publications declared before.
     Publication {
-        /// Dotted, as in stream names. Empty: what was declared cannot be read.
+        /// Dotted name, as in stream names. Empty if the declaration was not valid.
         name: String,
-        /// Who may read it.
+        /// The users who may read it.
         readers: Readers,
-        /// Labels of its streams, beside the process's.
+        /// Labels of its streams, beside those of the process.
         labels: Vec<(String, String)>,
     },
-    /// A value; its index is the count of those declared before.
+    /// A value; its index is the number of values declared before.
     Value {
-        /// The index of its publication.
+        /// Index of its publication.
         publication: u32,
-        /// Dotted, as in stream names. Empty: what was declared cannot be read.
+        /// Dotted name, as in stream names. Empty if the declaration was not valid.
         name: String,
-        /// The type of its values.
+        /// Type of the values.
         value_type: ValueType,
-        /// What they mean over time.
+        /// Meaning of the values over time.
         kind: Kind,
         /// Unit of the values.
         unit: String,
         /// One sentence for people.
         help: String,
-        /// The longest text, bytes, JSON or array, in bytes; 0: 4,096. Numbers have none.
+        /// The longest text, byte string, JSON or array, in bytes; 0 stands for 4,096. Not used for
+        /// numbers.
         bytes_max: u32,
     },
     /// A trigger that the process handles from now on.
     Trigger {
-        /// The index of the publication it belongs to; `u32::MAX`: the process.
+        /// Index of the publication to which it belongs; `u32::MAX` for the process itself.
         publication: u32,
-        /// Dotted, as in stream names.
+        /// Dotted name, as in stream names.
         name: String,
         /// One sentence for people.
         help: String,
     },
-    /// A value that may be set.
+    /// A value that may be set from outside.
     Knob {
-        /// The index of the value that it is.
+        /// Index of the value.
         value: u32,
-        /// The smallest value that may be set; whole for an integer, 0 for a bool.
+        /// The smallest value that may be set; a whole number for an integer, 0 for a bool.
         min: f64,
-        /// The largest; whole for an integer, 1 for a bool.
+        /// The largest value that may be set; a whole number for an integer, 1 for a bool.
         max: f64,
     },
-    /// A value that the agent reads in a cell; nobody puts it.
+    /// A value that the agent reads from a cell; no records are put for it.
     Cell {
-        /// The index of the value; `u32::MAX` for a clock.
+        /// Index of the value; `u32::MAX` for a clock.
         value: u32,
-        /// The number of the cell.
+        /// Number of the cell.
         cell: u32,
-        /// Of a float64: what the cell is multiplied by. An int64 is the cell as it stands.
+        /// Factor by which the cell is multiplied for a float64. An int64 is the cell unchanged.
         scale: f64,
-        /// What the agent makes of it.
+        /// How the agent turns the cell into values.
         used_as: CellUse,
     },
 }
 
 impl Declaration {
-    /// As bytes, with length and kind; texts longer than 65,535 bytes are cut by nobody: `None`.
+    /// Encodes the declaration, with length and kind. `None` if it does not fit: a text is longer
+    /// than 65,535 bytes (texts are not cut), or the whole longer than [`DECLARATION_BYTES_MAX`].
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let mut out = Writer(vec![0; PREFIX_BYTES]);
         let kind = self.write(&mut out)?;
@@ -136,7 +142,7 @@ impl Declaration {
         (bytes.len() <= DECLARATION_BYTES_MAX).then_some(bytes)
     }
 
-    /// Writes the fields; the number of the kind.
+    /// Writes the fields; returns the number of the kind.
     fn write(&self, out: &mut Writer) -> Option<u32> {
         Some(match self {
             Self::Process {
@@ -171,7 +177,7 @@ impl Declaration {
                 out.text(name)?;
                 out.text(unit)?;
                 out.text(help)?;
-                // Since 1.1, and where it says something: the padding says 0 as well.
+                // Since 1.1, and only if it is not 0: the padding has the same meaning as 0.
                 if *bytes_max > 0 {
                     out.0.extend(bytes_max.to_le_bytes());
                 }
@@ -208,8 +214,11 @@ impl Declaration {
         })
     }
 
-    /// Reads the first declaration of foreign bytes, and tells how long it is. `Err` when nothing after
-    /// this can be read; `Ok(None, …)` for a kind that is not known here.
+    /// Decodes the first declaration of foreign bytes, and returns its length. `Ok((None, …))` for
+    /// an unknown kind.
+    ///
+    /// # Errors
+    /// If nothing after this declaration can be read.
     pub(super) fn decode(bytes: &[u8]) -> Result<(Option<Self>, usize), &'static str> {
         let mut input = Reader(bytes);
         let length = input.u32().ok_or("a declaration has no length")? as usize;
@@ -225,7 +234,7 @@ impl Declaration {
         Ok((declared, length))
     }
 
-    /// What stands for a publication or value that cannot be read.
+    /// The replacement for a publication or value that is not valid.
     fn nameless(body: &[u8]) -> Option<Self> {
         match Reader(body).u32()? {
             PUBLICATION => Some(Self::Publication {
@@ -350,7 +359,7 @@ impl Reader<'_> {
     }
 
     fn labels(&mut self) -> Option<Vec<(String, String)>> {
-        // Not reserved by a number that a stranger wrote.
+        // No memory is reserved by a foreign number.
         let mut labels = Vec::new();
         for _ in 0..self.u16()? {
             labels.push((self.text()?, self.text()?));

@@ -1,12 +1,13 @@
-//! What becomes of a store into an ingest file that its owner has cut short: the kernel answers it with SIGBUS,
-//! which would end a program that has nothing to do with it.
+//! Faults of stores into an ingest file that its owner has cut short: the kernel answers with
+//! SIGBUS, which would end a program that has nothing to do with it.
 //!
-//! No file in a shared directory can be sealed against that, so a handler stands ready. For an address inside one
-//! of our mappings, and for no other, it puts memory of nobody in the file's place, and gives the file up; whoever
-//! was there before is handed every other fault. It takes no lock and calls nothing that may not be called there.
+//! No file in a shared directory can be sealed against that, so there is a signal handler. For an
+//! address inside one of our mappings, and for no other, it replaces the file by anonymous memory
+//! and gives up the file; it passes every other fault to the handler that was installed before. It
+//! takes no lock and calls only functions that are allowed in a signal handler.
 //!
-//! A program that sets a handler of its own later has the last word, and so has a thread that blocks the signal:
-//! then the fault ends the program as any other does.
+//! If the program later installs a handler of its own, that one decides; and in a thread that
+//! blocks the signal, the fault ends the program like any other.
 #![expect(
     unsafe_code,
     reason = "a signal handler; each block says why it is sound"
@@ -21,19 +22,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::cursors;
 use crate::map::replace;
 
-/// Mappings that are watched at a time; one more is not. A process has one file, and one more for each time that
-/// it closed it while threads of it go on.
+/// Most mappings that are watched at a time. A process has one file, and one more for each time
+/// that it closed it while its threads go on.
 const REGIONS_MAX: usize = 64;
 
 /// An entry of the table: free while `start` is 0.
 struct Entry {
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Of its [`cursors::Cursors`].
+    /// Address of its [`cursors::Cursors`].
     cursors: AtomicUsize,
 }
 
-/// `start` while an entry is being filled.
+/// Value of `start` while an entry is being filled.
 const TAKEN: usize = 1;
 
 static REGIONS: [Entry; REGIONS_MAX] = [const {
@@ -49,7 +50,7 @@ static REGIONS: [Entry; REGIONS_MAX] = [const {
 pub(super) struct Region(usize);
 
 impl Region {
-    /// Watches addresses, whose cursors are at another; none when the table is full.
+    /// Watches a range of addresses whose cursors are at `cursors`; `None` if the table is full.
     pub fn watch(addresses: Range<usize>, cursors: usize) -> Option<Self> {
         install();
         let take = |entry: &Entry| {
@@ -67,7 +68,7 @@ impl Region {
         Some(Self(at))
     }
 
-    /// Watches it no more.
+    /// Stops watching.
     pub fn free(&self) {
         REGIONS[self.0].start.store(0, Ordering::Release);
     }
@@ -79,7 +80,7 @@ impl Drop for Region {
     }
 }
 
-/// What was there before the handler.
+/// The action that was installed before our handler.
 struct Previous(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
 // SAFETY: written once, by `install`, before the handler that reads it is there.
@@ -92,8 +93,8 @@ fn install() {
     if IS_INSTALLED.swap(true, Ordering::AcqRel) {
         return;
     }
-    // SAFETY: the calls read and write structs of ours; `PREVIOUS` is written before the handler is there, by the one
-    // thread that comes here. Zeros are a valid `sigaction`.
+    // SAFETY: the calls read and write structs of ours; `PREVIOUS` is written before the handler is
+    // installed, by the one thread that gets here. Zeros are a valid `sigaction`.
     unsafe {
         let previous = (*PREVIOUS.0.get()).as_mut_ptr();
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), previous) != 0 {
@@ -107,18 +108,18 @@ fn install() {
     }
 }
 
-/// The handler.
+/// The signal handler for SIGBUS.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a whole `siginfo_t`; for a SIGBUS of a fault it has an address.
+    // SAFETY: the kernel passes a complete `siginfo_t`; for a SIGBUS of a fault it has an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code == libc::BUS_ADRERR && mend(address) {
         return;
     }
-    // SAFETY: with what the kernel has given us.
+    // SAFETY: the arguments are those that the kernel passed.
     unsafe { hand_on(signal, code, info, context) };
 }
 
-/// Puts memory in the place of the file that an address is in, if it is one of ours.
+/// Replaces the file that contains an address by memory, if it is one of ours.
 fn mend(address: usize) -> bool {
     for entry in &REGIONS {
         let start = entry.start.load(Ordering::Acquire);
@@ -127,8 +128,9 @@ fn mend(address: usize) -> bool {
             continue;
         }
         let cursors = entry.cursors.load(Ordering::Relaxed);
-        // SAFETY: who touches the mapping keeps it, and with it its cursors, which are unmapped after the entry is
-        // free. In a child they are there as well, wiped: what is at the address is then not ours.
+        // SAFETY: the thread that accesses the mapping keeps it alive, and with it its cursors,
+        // which are unmapped after the entry is freed. In a child they are there as well, wiped:
+        // the memory at the address is then not ours.
         if !unsafe { cursors::is_alive(cursors) } || replace(start, end - start).is_err() {
             return false;
         }
@@ -139,18 +141,19 @@ fn mend(address: usize) -> bool {
     false
 }
 
-/// Does what would have happened without us.
+/// Does what would have happened without our handler.
 ///
 /// # Safety
-/// In a signal handler, with its arguments.
+/// Only in a signal handler, with its arguments.
 unsafe fn hand_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: written once, before this handler was there.
+    // SAFETY: written once, before this handler was installed.
     let previous = unsafe { (*PREVIOUS.0.get()).assume_init_ref() };
     let is_sent = code <= 0;
     match previous.sa_sigaction {
         libc::SIG_IGN if is_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: as before our handler; a fault happens again when this returns.
+            // SAFETY: the action is the one before our handler; a fault happens again when this
+            // returns.
             unsafe {
                 libc::sigaction(signal, previous, std::ptr::null_mut());
                 if is_sent {

@@ -1,10 +1,11 @@
-//! The agent's side of an ingest file: reading what a stranger writes, without mapping it.
+//! The agent's side of an ingest file: reading what a foreign process writes, without mapping it.
 //!
-//! Nothing in the file is trusted: sizes are checked against bounds of ours before they are used, records
-//! are copied before they are looked at, and what may have been written over during the copy is not used
-//! but counted. A file that is cut short gives short reads.
+//! Nothing in the file is trusted: sizes are checked against bounds of ours before they are used,
+//! records are copied before they are examined, and records that may have been overwritten during
+//! the copy are not used but counted. A file that is cut short gives short reads.
 //!
-//! The order of the reads is the protocol: each is whole before the next begins (see [`IngestFile::read`]).
+//! The order of the reads is the protocol: each read is complete before the next begins (see
+//! [`IngestFile::read`]).
 
 mod cells;
 mod drain;
@@ -32,26 +33,27 @@ use super::layout::{
 use super::{DECLARATION_BYTES_MAX, Declaration, TimeSource};
 use crate::{Incarnation, StreamError};
 
-/// Bytes of the header that a look reads.
+/// Bytes of the header that are read at each look.
 const LOOK_BYTES: usize = 256;
-/// Bytes of declarations that one read takes at most.
+/// Most bytes of declarations in one read.
 const DECLARATIONS_READ_BYTES: usize = 4 * DECLARATION_BYTES_MAX;
 
-/// What the agent knows of a ring.
+/// The agent's state of a ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ring {
-    /// Records before this were handed on or given up.
+    /// Records before this position were passed on or given up.
     position: u64,
-    /// As last read.
+    /// Position of the last commit, as last read.
     committed: u64,
     dropped: u64,
-    /// The tail as the writer knows it.
+    /// The tail as it is stored in the file.
     told: u64,
-    /// The record before `position` was missed: what comes may be the rest of a long value.
+    /// Whether the record before `position` was missed: the next ones may be the rest of a long
+    /// value.
     is_in_gap: bool,
 }
 
-/// An ingest file that somebody writes.
+/// An ingest file of another process, opened by the agent.
 #[derive(Debug)]
 pub struct IngestFile {
     file: File,
@@ -67,20 +69,20 @@ pub struct IngestFile {
     declared: usize,
     homeless: u64,
     is_closed: bool,
-    /// How many there are.
+    /// Number of cells.
     cells: usize,
     cells_interval_ns: i64,
     rings: Vec<Ring>,
-    /// The ring whose turn it is.
+    /// Index of the ring that is read next.
     turn: usize,
     header: [u8; LOOK_BYTES],
-    /// Which file it is, whatever its name leads to by now.
+    /// Device and inode of the file, whatever its name leads to now.
     place: (u64, u64),
-    /// Words of refusals as the file has them, by offset: the agent alone writes them.
+    /// Words of refusals as they are in the file, by offset: only the agent writes them.
     told: BTreeMap<usize, u64>,
 }
 
-/// Memory that one look needs: a thread has it once, since a node has thousands of files.
+/// Memory that one look needs: each thread has it once, since a node has thousands of files.
 #[derive(Default)]
 struct Scratch {
     heads: Vec<u8>,
@@ -92,7 +94,7 @@ thread_local! {
     static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
-/// Runs something with the scratch memory of this thread. What calls it from within has other memory.
+/// Calls `act` with the scratch memory of this thread. A call from within gets other memory.
 fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
     let mut scratch = SCRATCH.take();
     let result = act(&mut scratch);
@@ -101,13 +103,14 @@ fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
 }
 
 impl IngestFile {
-    /// The minor version of the format that its writer knows.
+    /// The minor version of the format in which the file is written.
     pub fn version_minor(&self) -> u32 {
         Header(&self.header).halves(header::VERSION).1
     }
 
-    /// Opens a file and checks its header. Not through a link, and nothing but a file, so that no name of a
-    /// stranger leads elsewhere. Where the system refuses ([`StreamError::is_passing`]) it may be tried again.
+    /// Opens a file and checks its header. It follows no link and opens only regular files, so that
+    /// no foreign name leads elsewhere. If the system refuses ([`StreamError::is_passing`]), it may
+    /// be tried again.
     pub fn open(path: &Path) -> Result<Self, StreamError> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = OpenOptions::new()
@@ -175,49 +178,50 @@ impl IngestFile {
         })
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// This life of the process, as it says.
+    /// Identity of this life of the process, as written in the file.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// User and group of the file: the kernel's word.
+    /// User and group of the file, from the kernel.
     pub fn owner(&self) -> (u32, u32) {
         self.owner
     }
 
-    /// The process, as it says.
+    /// Process id of the writer, as written in the file.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// When it was made, as it says.
+    /// Time of creation, ns since the epoch, as written in the file.
     pub fn created_ns(&self) -> i64 {
         self.created_ns
     }
 
-    /// What the times of its records count.
+    /// Unit of the records' times.
     pub fn time_source(&self) -> TimeSource {
         self.time_source
     }
 
-    /// Values that were given up by the writer: by full rings, and by threads without one.
+    /// Number of values that the writer dropped: in full rings, and in threads without a ring.
     pub fn dropped(&self) -> u64 {
         let rings = self.rings.iter().map(|ring| ring.dropped);
         rings.fold(self.homeless, u64::saturating_add)
     }
 
-    /// Up to where each ring was read.
+    /// Position up to which each ring was read.
     pub fn positions(&self) -> impl ExactSizeIterator<Item = u64> {
         self.rings.iter().map(|ring| ring.position)
     }
 
-    /// Goes on from a later position: what is before it is known to be safe from another life of the
-    /// agent. After the first [`Self::look`]; a position that is not committed is passed over.
+    /// Continues at a later position: records before it are known to be safe from an earlier life
+    /// of the agent. Call it after the first [`Self::look`]; a position that is not committed is
+    /// ignored.
     pub fn skip_to(&mut self, ring: u32, position: u64) {
         if let Some(ring) = self.rings.get_mut(ring as usize)
             && (ring.position..=ring.committed).contains(&position)
@@ -226,22 +230,22 @@ impl IngestFile {
         }
     }
 
-    /// Whether its writer has said goodbye, as of the last look.
+    /// Whether the writer has closed the file, as of the last look.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether everything committed was read, as of the last look.
+    /// Whether all committed records were read, as of the last look.
     pub fn is_drained(&self) -> bool {
         self.rings
             .iter()
             .all(|ring| ring.position >= ring.committed)
     }
 
-    /// Reads header and heads anew: what is committed, whether the writer is done. To be called before
-    /// [`Self::declarations`] and [`Self::drain`].
+    /// Reads the header and the heads anew: the committed positions, and whether the writer has
+    /// closed the file. Call it before [`Self::declarations`] and [`Self::drain`].
     pub fn look(&mut self) -> Result<(), StreamError> {
-        // A writer with rings that come faster than this is looked at again soon.
+        // A writer that adds rings faster than this is looked at again soon.
         const TRIES: usize = 4;
         with_scratch(|scratch| self.look_by(&mut scratch.heads, TRIES))
     }
@@ -250,9 +254,9 @@ impl IngestFile {
         let (mut used, mut is_closed) = (self.rings.len(), self.is_closed);
         self.is_closed = false;
         for _ in 0..tries {
-            // The heads first: all that was declared before what they say is committed is then in the
-            // header. But when the header says that nothing more will be committed, or that there are
-            // other rings, then the heads again.
+            // The heads are read first: then the header, read later, has all declarations made
+            // before the committed records. But if the header shows that nothing more will be
+            // committed, or that there are more rings, the heads are read again.
             heads.resize(used * HEAD_BYTES, 0);
             self.read(heads, HEADER_BYTES)?;
             self.read_header()?;
@@ -275,7 +279,7 @@ impl IngestFile {
     fn take_head(&mut self, at: usize, head: &[u8]) {
         let word = |offset| Header(head).word(offset);
         if at == self.rings.len() {
-            // Where another agent, or nobody, has left it.
+            // The position at which another agent left the ring, or its start.
             self.rings.push(Ring {
                 position: word(head::TAIL).min(word(head::COMMITTED)),
                 told: word(head::TAIL),
@@ -283,7 +287,7 @@ impl IngestFile {
             });
         }
         let ring = &mut self.rings[at];
-        // What was read stays read, whatever is said to be committed now.
+        // Records that were read stay read, whatever position is committed now.
         ring.committed = word(head::COMMITTED).max(ring.position);
         ring.dropped = word(head::DROPPED);
     }
@@ -292,14 +296,15 @@ impl IngestFile {
         u32::try_from(word).unwrap_or(u32::MAX).min(self.rings_max) as usize
     }
 
-    /// Hands on the declarations that are new since the last call. Damage ends them for good.
+    /// Passes on the declarations that are new since the last call. A damaged declaration ends this
+    /// for good.
     pub fn declarations(&mut self, each: &mut dyn FnMut(Declaration)) -> Result<(), StreamError> {
         while self.some_declarations(usize::MAX, each)? {}
         Ok(())
     }
 
-    /// The same of at most so many: whether there are more, without which records cannot be understood. What
-    /// is read at a time is bounded as well.
+    /// Like [`Self::declarations`], but passes on at most `count_max`. Returns whether there are
+    /// more, without which records cannot be interpreted. The bytes per read are bounded as well.
     pub fn some_declarations(
         &mut self,
         count_max: usize,
@@ -318,7 +323,7 @@ impl IngestFile {
         let mut rest = &bytes[..length];
         let is_last = self.declared + length == all;
         for _ in 0..count_max {
-            // One that is cut by the end of what was read comes with the next.
+            // A declaration that is cut by the end of the read comes with the next read.
             if rest.is_empty() || (!is_last && rest.len() < DECLARATION_BYTES_MAX) {
                 break;
             }
@@ -337,7 +342,7 @@ impl IngestFile {
         Ok(self.declared < all)
     }
 
-    /// Hands on once more all declarations, as of the last look: so that nobody has to keep them.
+    /// Passes on all declarations once more, as of the last look, so that nobody has to keep them.
     pub fn declarations_again(
         &mut self,
         each: &mut dyn FnMut(Declaration),
@@ -346,8 +351,8 @@ impl IngestFile {
         self.declarations(each)
     }
 
-    /// Tells the writer up to where its records are safe, if it does not know. A ring that is not known is
-    /// none.
+    /// Stores the position up to which the records of a ring are safe, for the writer, if it has
+    /// changed. An unknown ring is ignored.
     pub fn set_tail(&mut self, ring: u32, position: u64) -> Result<(), StreamError> {
         let known = self.rings.get(ring as usize);
         if known.is_none_or(|known| known.told == position) {
@@ -358,10 +363,11 @@ impl IngestFile {
         Ok(())
     }
 
-    /// Tells the writer whether it is to knock at the agent's socket after its next commit. Whoever says
-    /// so must look once more afterwards: a commit may have come in between. And now and then later: a
-    /// put has no fence between its commit and its look at this word, so that in a moment of some
-    /// nanoseconds both sides can miss each other; and a process that was killed does not knock.
+    /// Sets whether the writer is to send a datagram to the agent's socket after its next commit.
+    /// After setting it, the caller must look once more: a commit may have come in between. It must
+    /// also look from time to time later: a put has no fence between its commit and its load of
+    /// this word, so within some nanoseconds both sides can miss each other; and a process that was
+    /// killed sends nothing.
     pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
         self.write_word(header::ASLEEP, asleep.into())
     }
@@ -379,8 +385,8 @@ impl IngestFile {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Reads, all of it before anything that is read later: the kernel's loads for this call are this
-    /// processor's own, and a fence speaks for them as for any.
+    /// Reads bytes, all of them before anything that is read later: the kernel's loads for this
+    /// call run on this processor, so the fence orders them like any others.
     fn read(&self, bytes: &mut [u8], at: usize) -> Result<(), StreamError> {
         let read = self.file.read_exact_at(bytes, at as u64);
         fence(Ordering::Acquire);
@@ -409,11 +415,12 @@ fn head_at(ring: usize) -> usize {
     HEADER_BYTES + ring * HEAD_BYTES
 }
 
-/// Bytes of a header or head; what is beyond them is 0.
+/// Bytes of a header or head; words beyond them are 0.
 struct Header<'a>(&'a [u8]);
 
 impl Header<'_> {
-    /// How many rings there are and how many records each has, if a file of this length has room for them.
+    /// Returns the number of rings and the number of records in each, if a file of this length has
+    /// room for them.
     fn check_shape(&self, length: u64) -> Result<(u32, u64), &'static str> {
         if self.halves(header::ORDER) != (BYTE_ORDER, HEADER_BYTES as u32) {
             return Err("its byte order or header is another");
@@ -426,7 +433,7 @@ impl Header<'_> {
         if !is_possible {
             return Err("its rings are of an impossible number or size");
         }
-        // The places follow from the numbers: of this version there is one layout.
+        // The offsets follow from the numbers: this version has only one layout.
         let bytes = file_bytes(rings_max, ring_records) as u64;
         let places = [
             (header::FILE_BYTES, bytes),

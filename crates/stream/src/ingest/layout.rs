@@ -1,66 +1,67 @@
-//! Offsets and limits of an ingest file; the same as in `docs/reference/ingest-format.md`.
+//! Offsets and limits of an ingest file, as in `docs/reference/ingest-format.md`.
 
-/// The first eight bytes.
+/// The first eight bytes of the file.
 pub const MAGIC: [u8; 8] = *b"BAROING\0";
-/// Files of another major version are refused.
+/// Major version of the format: files of another major version are refused.
 pub const INGEST_VERSION_MAJOR: u32 = 1;
-/// Grows with additions that older readers may ignore.
+/// Minor version of the format: it grows with additions that older readers may ignore.
 pub const INGEST_VERSION_MINOR: u32 = 2;
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
 pub const HEADER_BYTES: usize = 4_096;
-/// Of one ring's head: the producer's words, and at [`head::TAIL`] the agent's.
+/// Bytes of a ring's head: the producer's words, and from [`head::TAIL`] on the agent's.
 pub const HEAD_BYTES: usize = 256;
-/// Of one record: sequence, kind and series; time; payload.
+/// Bytes of a record: sequence, kind and series; time; payload.
 pub const RECORD_BYTES: usize = 24;
-/// Of a text, bytes or array that one record after the first carries.
+/// Bytes of a text, byte string or array in each record after the first.
 pub const PIECE_BYTES: usize = 16;
 
-/// Threads of one process that may put at the same time, at least, unless it is said: twice the processors where
-/// there are more of those. Rings that were never used take no memory.
+/// Fewest threads of one process that can put at the same time, unless configured; the default is
+/// twice the number of processors if that is more. Rings that were never used take no memory.
 pub const RINGS_DEFAULT_MIN: u32 = 256;
 /// Most rings of a file.
 pub const RINGS_MAX: u32 = 1_024;
-/// Records of a ring that get memory when its first thread comes; then as many again as there are.
+/// Records of a ring that get memory when its first thread comes; later their number doubles.
 pub const RING_RECORDS_FIRST: u64 = 1 << 10;
-/// Records of a ring: 1.5 MiB.
+/// Records of a ring by default: 1.5 MiB.
 pub const RING_RECORDS_DEFAULT: u64 = 1 << 16;
 /// Fewest records of a ring.
 pub const RING_RECORDS_MIN: u64 = 1 << 8;
 /// Most records of a ring.
 pub const RING_RECORDS_MAX: u64 = 1 << 26;
-/// Longest text, bytes or array of one value.
+/// Longest text, byte string or array of one value, in bytes.
 pub const BLOB_BYTES_MAX: usize = 64 << 10;
-/// Room for declarations.
+/// Bytes of the area for declarations.
 pub const DECLARATIONS_BYTES: usize = 1 << 20;
-/// Records that a ring's writer announces at a time: this part of the ring.
+/// A ring's writer reserves this part of the ring at a time (an eighth of the records).
 pub const RESERVED_PARTS: u64 = 8;
-/// No ring is handed out beyond this position: whoever wrote it did not count records.
+/// Largest position at which a ring is used: a larger one cannot come from counting records.
 pub const POSITION_MAX: u64 = 1 << 62;
-/// Where cells lie: in the header, so that a writer of nothing else needs one page.
+/// Offset of the cells: they are in the header, so that a program that writes nothing else needs
+/// one page.
 pub const CELLS_AT: usize = 512;
 /// Most cells of a file.
 pub const CELLS_MAX: u64 = 192;
 pub const CELL_BYTES: usize = 8;
-/// Of a file's name; what is being made has another.
+/// Extension of a file's name; a file that is being created has another one.
 pub const EXTENSION: &str = "ingest";
 
 /// Offsets in the header.
 pub mod header {
     pub const MAGIC: usize = 0;
-    /// u32 major, u32 minor.
+    /// u32 major version, u32 minor version.
     pub const VERSION: usize = 8;
-    /// u32 byte order, u32 bytes of the header.
+    /// u32 byte order mark, u32 bytes of the header.
     pub const ORDER: usize = 16;
     pub const FILE_BYTES: usize = 24;
     pub const INCARNATION: usize = 32;
     pub const CREATED: usize = 48;
     pub const PID: usize = 56;
-    /// When the process began, in clock ticks since boot (`/proc/<pid>/stat`, field 22).
+    /// Time when the process began, in clock ticks since boot (`/proc/<pid>/stat`, field 22).
     pub const START_TICKS: usize = 64;
     pub const STATE: usize = 72;
     pub const TIME_SOURCE: usize = 80;
-    /// Bytes of declarations that are whole.
+    /// Bytes of declarations that are complete.
     pub const DECLARED: usize = 88;
     pub const DECLARATIONS_AT: usize = 96;
     pub const DECLARATIONS_BYTES: usize = 104;
@@ -70,33 +71,35 @@ pub mod header {
     pub const RINGS_AT: usize = 136;
     pub const RING_RECORDS: usize = 144;
     pub const OVERFLOW: usize = 152;
-    /// Values put by threads that got no ring.
+    /// Number of values that were put by threads without a ring.
     pub const HOMELESS: usize = 160;
-    /// Declarations that did not fit.
+    /// Number of declarations that did not fit.
     pub const UNDECLARED: usize = 168;
-    /// How many cells there are.
+    /// Number of cells.
     pub const CELLS: usize = 176;
-    /// Nanoseconds between two frames of them, at least.
+    /// Shortest time between two frames of cells, in ns.
     pub const CELLS_INTERVAL: usize = 184;
-    /// The agent's: not 0 while it wants to be told of new records.
+    /// The agent's word: not 0 while it wants to be woken for new records.
     pub const ASLEEP: usize = 2_048;
-    /// The agent's: frames that it has made of cells, and their clocks as of the last of them.
+    /// The agent's word: number of frames that it has made of cells. After it, their clocks as of
+    /// the last frame.
     pub const CELL_FRAMES: usize = 2_056;
     pub const CELL_CLOCK: usize = 2_064;
-    /// The agent's: declarations that it refuses now.
+    /// The agent's word: number of declarations that it refuses now.
     pub const REFUSED: usize = 2_072;
-    /// The agent's: a bit for each value, set while it refuses that value; up to the end of the header.
+    /// The agent's words: one bit per value, set while the agent refuses that value; up to the end
+    /// of the header.
     pub const REFUSED_BITS: usize = 2_080;
 }
 
-/// The map of refused values in the header.
+/// The bit map of refused values in the header.
 pub mod refused_bits {
     use super::{HEADER_BYTES, header};
 
-    /// Values that have a bit.
+    /// Number of values that have a bit.
     pub const VALUES: u32 = ((HEADER_BYTES - header::REFUSED_BITS) * 8) as u32;
 
-    /// Offset of a value's word in the header, and its bit in the word; none beyond the map.
+    /// Offset of a value's word in the header, and its bit in the word; `None` beyond the map.
     pub const fn place(value: u32) -> Option<(usize, u64)> {
         if value >= VALUES {
             return None;
@@ -116,21 +119,21 @@ pub mod state {
 
 /// Offsets in a ring's head.
 pub mod head {
-    /// Records up to here are whole.
+    /// Position up to which records are complete.
     pub const COMMITTED: usize = 0;
-    /// Records up to here may be being written.
+    /// Position up to which records may be being written.
     pub const RESERVED: usize = 8;
-    /// 0 never used, 1 in use by a thread, 2 its thread has ended.
+    /// 0: never used, 1: in use by a thread, 2: its thread has ended.
     pub const STATE: usize = 16;
     pub const THREAD: usize = 24;
-    /// Values that were not put because the ring was full.
+    /// Number of values that were dropped because the ring was full.
     pub const DROPPED: usize = 32;
-    /// A pair of clocks: counter, then ns since the epoch.
+    /// A pair of clocks: the counter, then ns since the epoch.
     pub const PAIR_TICKS: usize = 40;
     pub const PAIR_NS: usize = 48;
-    /// The two words before, exclusive-or: a pair is one only if this fits.
+    /// Exclusive-or of the two words before: the pair is valid only if this matches.
     pub const PAIR_CHECK: usize = 56;
-    /// The agent's: everything before this is safe with it.
+    /// The agent's word: all records before this position have been taken.
     pub const TAIL: usize = 128;
 }
 
@@ -140,17 +143,17 @@ pub mod ring_state {
     pub const ENDED: u64 = 2;
 }
 
-/// What a record is.
+/// Kinds of records.
 pub mod kind {
-    /// i64 in the payload.
+    /// An i64 in the payload.
     pub const INT: u8 = 1;
-    /// f64 in the payload.
+    /// An f64 in the payload.
     pub const FLOAT: u8 = 2;
-    /// 0 or 1 in the payload.
+    /// A bool, 0 or 1 in the payload.
     pub const BOOL: u8 = 3;
-    /// UTF-8; its bytes are in the pieces that follow.
+    /// UTF-8 text; its bytes are in the pieces that follow.
     pub const TEXT: u8 = 4;
-    /// A commit; the series is the publication, the payload the frame's number.
+    /// A commit; the series is the publication, the payload is the number of the frame.
     pub const FRAME: u8 = 5;
     /// Bytes, in pieces.
     pub const BYTES: u8 = 6;
@@ -158,10 +161,10 @@ pub mod kind {
     pub const JSON: u8 = 7;
     /// Little-endian f64s, in pieces.
     pub const FLOATS: u8 = 8;
-    /// The answer to a call; the series is its status ([`crate::calls::AckStatus`]), the payload the
-    /// call's id.
+    /// The answer to a call; the series is its status ([`crate::calls::AckStatus`]), the payload
+    /// the call's id.
     pub const ACK: u8 = 9;
-    /// Sixteen bytes of the record before; the series is the number of the piece.
+    /// Sixteen bytes of the value whose record came before; the series is the number of the piece.
     pub const PIECE: u8 = 15;
 }
 
@@ -173,22 +176,22 @@ pub const fn what(kind: u8, series: u32) -> u64 {
 /// Largest index of a value or publication.
 pub const SERIES_MAX: u32 = (1 << 24) - 1;
 
-/// Bytes of a whole file.
+/// Bytes of a file of this shape.
 pub const fn file_bytes(rings: u32, ring_records: u64) -> usize {
     rings_at(rings) + rings as usize * ring_bytes(ring_records)
 }
 
-/// Where the first ring begins.
+/// Offset of the first ring.
 pub const fn rings_at(rings: u32) -> usize {
     (declarations_at(rings) + DECLARATIONS_BYTES).next_multiple_of(HEADER_BYTES)
 }
 
-/// Heads lie right after the header, so that one read has both.
+/// Offset of the declarations. The heads are right after the header, so that one read covers both.
 pub const fn declarations_at(rings: u32) -> usize {
     (HEADER_BYTES + rings as usize * HEAD_BYTES).next_multiple_of(HEADER_BYTES)
 }
 
-/// From one ring to the next.
+/// Bytes from one ring to the next.
 pub const fn ring_bytes(ring_records: u64) -> usize {
     (ring_records as usize * RECORD_BYTES).next_multiple_of(HEADER_BYTES)
 }

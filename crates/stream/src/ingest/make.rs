@@ -1,4 +1,4 @@
-//! Making an ingest file: how large it may be, who may open it, and how it gets its name.
+//! Creating an ingest file: its size, its access rights, and how it gets its name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -19,27 +19,28 @@ use crate::acl::{AccessList, Grantee};
 use crate::map::uninterrupted;
 use crate::{Incarnation, StreamError};
 
-/// Bytes of a ring's records are set aside this many at a time.
+/// Bytes of a ring's records that are allocated at a time.
 const STEP_BYTES: usize = 1 << 20;
-/// A file that may not be as large as it should be has at least so many rings, before it has smaller ones…
+/// Rings of a file that may not have its full size: first their number is lowered to this…
 const RINGS_WANTED: u32 = 16;
-/// …of at least so many records, before it has fewer.
+/// …then the records of each ring to this number, before either is lowered further.
 const RECORDS_WANTED: u64 = 1 << 12;
-/// The file takes at most this part of the address space that the process may have.
+/// The file takes at most this part (a sixteenth) of the address space that the process may have.
 const ADDRESSES_PARTS: u64 = 16;
 
-/// Where the files that this process has open are, by their numbers.
+/// The directory with this process's open files, by descriptor number.
 const OWN_FILES: &str = "/proc/self/fd";
 
-/// How many threads a process's file has room for unless it is said: twice the processors that it may run on.
+/// Number of rings of a file unless configured: twice the number of processors on which the process
+/// may run, within the limits.
 pub(super) fn rings_default() -> u32 {
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let rings = u32::try_from(processors.saturating_mul(2)).unwrap_or(u32::MAX);
     rings.clamp(RINGS_DEFAULT_MIN, RINGS_MAX)
 }
 
-/// Raises and lowers what is wanted to what the format has, and further to what the limits of this process allow: a
-/// file that would be larger is a signal, which ends the program.
+/// Clamps the configuration to the limits of the format, and further to the limits of this process:
+/// creating a larger file would raise a signal, which ends the program.
 pub(super) fn shape(
     wanted: ProducerConfig,
     directory: &Path,
@@ -70,7 +71,7 @@ pub(super) fn shape(
     Ok(shape)
 }
 
-/// The largest shape of so many bytes that is no larger than this one; the smallest of all where none is.
+/// Halves the shape until it takes at most `bytes_max` bytes, or cannot be made smaller.
 fn smaller(mut shape: ProducerConfig, bytes_max: u64) -> ProducerConfig {
     while bytes_of(&shape) > bytes_max {
         let (rings, records) = (shape.rings_max, shape.ring_records);
@@ -89,15 +90,16 @@ fn bytes_of(shape: &ProducerConfig) -> u64 {
     file_bytes(shape.rings_max, shape.ring_records) as u64
 }
 
-/// A file that has no name yet under which an agent looks at it.
+/// An open file without the name under which an agent finds it.
 pub(super) struct Unnamed {
     pub file: File,
-    /// What is to be removed when it does not get its name; none where it has no name at all.
+    /// Path to remove if the file does not get its name; `None` if it has no name at all.
     temporary: Option<PathBuf>,
 }
 
 impl Unnamed {
-    /// A file of a length that only this user and the directory's owner, whose agent it is for, can open. Locked.
+    /// Creates a file of the right length that only this user and the directory's owner (who runs
+    /// the agent) can open, and locks it.
     pub fn make(
         directory: &Path,
         incarnation: Incarnation,
@@ -109,7 +111,7 @@ impl Unnamed {
         let prepare = || -> io::Result<()> {
             unnamed.file.set_len(bytes_of(shape))?;
             allocate(&unnamed.file, 0, HEADER_BYTES)?;
-            // A file system without locks leaves the agent with the process id.
+            // On a file system without locks, the agent uses the process id.
             let _ = flock(&unnamed.file, FlockOperation::NonBlockingLockExclusive);
             Ok(())
         };
@@ -120,7 +122,7 @@ impl Unnamed {
     fn open(directory: &Path, incarnation: Incarnation) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
-        // Its number is the way to name it later.
+        // A file without any name is linked later through its descriptor number.
         if Path::new(OWN_FILES).exists() {
             let flags = OFlags::TMPFILE.bits() as i32;
             if let Ok(file) = options.clone().custom_flags(flags).open(directory) {
@@ -128,7 +130,7 @@ impl Unnamed {
                 return Ok(Self { file, temporary });
             }
         }
-        // Agents do not look at it under this name.
+        // Agents ignore files with this extension.
         let path = directory.join(format!("{incarnation}.new"));
         let file = options.create_new(true).open(&path)?;
         let temporary = Some(path);
@@ -138,7 +140,7 @@ impl Unnamed {
     fn let_agent_in(&self, directory: &Path) -> Result<(), StreamError> {
         let failed = |source| io_error("make a file in", directory)(source);
         let owner = fs::metadata(directory).map_err(failed)?.uid();
-        // Whatever the umask and the directory's own list were.
+        // Set whatever the umask and the directory's own list were.
         let mode = fs::Permissions::from_mode(0o600);
         self.file.set_permissions(mode).map_err(failed)?;
         let us = rustix::process::geteuid().as_raw();
@@ -161,7 +163,7 @@ impl Unnamed {
         }
     }
 
-    /// Gives it its name, which nobody may have taken.
+    /// Gives the file its name, which must not exist yet.
     pub fn name(mut self, path: &Path) -> io::Result<()> {
         match &self.temporary {
             None => {
@@ -186,9 +188,11 @@ impl Drop for Unnamed {
     }
 }
 
-/// Has the file system set bytes of an open file aside. One that cannot (ENOTSUP) is trusted to have them.
+/// Has the file system allocate bytes of an open file. A file system that cannot do so (ENOTSUP) is
+/// trusted to have them.
 pub(super) fn allocate(file: &File, at: usize, bytes: usize) -> io::Result<()> {
-    // A signal (a profiler's timer) ends the call early and undoes it: in steps that fit between two.
+    // A signal (the timer of a profiler) ends the call early and undoes it, so it is made in steps
+    // that are short enough to fit between two signals.
     for step in (at..at + bytes).step_by(STEP_BYTES) {
         let length = STEP_BYTES.min(at + bytes - step) as u64;
         let one = || fallocate(file, FallocateFlags::empty(), step as u64, length);
@@ -200,10 +204,11 @@ pub(super) fn allocate(file: &File, at: usize, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// When a process began, in clock ticks since boot: tells its life from that of a later one of its number.
+/// Time when a process began, in clock ticks since boot: it distinguishes the process from a later
+/// one with the same number.
 pub(super) fn start_ticks(pid: &str) -> Option<u64> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, parentheses too: fields are counted after the last one.
+    // The name may contain anything, parentheses too: fields are counted after the last one.
     let end = text.iter().rposition(|b| *b == b')')?;
     let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
     rest.split_ascii_whitespace().nth(19)?.parse().ok()

@@ -1,4 +1,4 @@
-//! A word that tells a process from its children, however they were made.
+//! A word that distinguishes a process from its children, however they were created.
 #![expect(
     unsafe_code,
     reason = "memory that children do not inherit; each block says why it is sound"
@@ -9,23 +9,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-/// The number of the process that this memory belongs to. A child that was forked finds 0 in its copy; a child that
-/// shares the memory, as after `vfork`, finds its parent's number.
+/// The process id of the owner of this memory. A forked child finds 0 in its copy; a child that
+/// shares the memory, as after `vfork`, finds the id of its parent.
 #[derive(Debug)]
 pub struct ForkMark {
-    /// None where there is no memory for it, or the kernel does not wipe it (before Linux 4.14): then only the
-    /// handlers of forks tell.
+    /// `None` if there is no memory for it, or the kernel does not wipe it (before Linux 4.14):
+    /// then only the fork handlers notice a fork.
     page: Option<NonNull<AtomicU32>>,
     plain: AtomicU32,
 }
 
-// SAFETY: the page is mapped for good, and touched only through its atomic.
+// SAFETY: the page is mapped for good, and accessed only through its atomic.
 unsafe impl Send for ForkMark {}
 // SAFETY: as above.
 unsafe impl Sync for ForkMark {}
 
 impl ForkMark {
-    /// Of the process with this number. To be kept for good: its page is never unmapped.
+    /// Creates a mark with this process id. It must be kept for good: its page is never unmapped.
     pub fn new(pid: u32) -> Self {
         let mark = Self {
             page: page(),
@@ -35,12 +35,12 @@ impl ForkMark {
         mark
     }
 
-    /// Whose memory it is; 0 in a child that has a copy of it.
+    /// Process id of the memory's owner; 0 in a child that has a copy of it.
     pub fn pid(&self) -> u32 {
         self.word().load(Ordering::Acquire)
     }
 
-    /// Says whose memory it is.
+    /// Sets the process id of the memory's owner.
     pub fn set(&self, pid: u32) {
         self.word().store(pid, Ordering::Release);
     }
@@ -55,8 +55,8 @@ impl ForkMark {
 fn page() -> Option<NonNull<AtomicU32>> {
     let bytes = rustix::param::page_size();
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours; in a child it is zeros,
-    // which are a valid word.
+    // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours; in a
+    // child it is zeros, which are a valid word.
     unsafe {
         let start = mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE).ok()?;
         madvise(start, bytes, Advice::LinuxWipeOnFork).ok()?;

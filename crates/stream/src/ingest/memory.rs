@@ -1,5 +1,5 @@
-//! The mapping of an ingest file, as its producer and its rings share it. There is no descriptor behind it: a
-//! program that closes numbers which are not its own closes nothing of ours.
+//! The mapping of an ingest file, shared by its producer and its rings. There is no descriptor
+//! behind it: a program that closes descriptors which are not its own cannot close ours.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,13 +18,13 @@ use super::layout::{header, state};
 use super::make::allocate;
 use crate::map::{Access, Map};
 
-/// Device and inode: which file it is.
+/// Device and inode, which identify a file.
 type Identity = (u64, u64);
 
-/// The mapped file with its cursors. The last of those who share it says goodbye.
+/// The mapped file with its cursors. It closes the file when the last owner drops it.
 ///
-/// The file is locked as long as this mapping is there, so that it is known who lives, whatever name space their
-/// process ids are of. Children do not inherit the mapping.
+/// The file stays locked as long as this mapping exists, so that the agent knows which processes
+/// live, whatever the name space of their process ids. Children do not inherit the mapping.
 #[derive(Debug)]
 pub(super) struct Memory {
     map: ManuallyDrop<Map>,
@@ -36,13 +36,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Maps a file that this process has made, and that is to have this path. The descriptor is not needed
-    /// afterwards.
+    /// Maps a file that this process has created and that will be at `path`. The descriptor is not
+    /// needed afterwards.
     pub fn new(file: &File, path: PathBuf, bytes: usize, rings: u32) -> io::Result<Self> {
         let map = Map::new(file, bytes, Access::Write)?;
         let cursors = Cursors::new(rings)?;
         if cursors.is_wiped_on_fork() {
-            // What finds its cursor wiped does not look at the file.
+            // A child that finds its cursor wiped does not access the file.
             map.keep_from_children();
         }
         let metadata = file.metadata()?;
@@ -64,14 +64,14 @@ impl Memory {
         &self.cursors
     }
 
-    /// Whether the mapping is there: not in a child.
+    /// Whether the mapping exists: false in a forked child.
     #[inline]
     pub fn is_here(&self) -> bool {
         self.cursors.mark() != Mark::Wiped
     }
 
-    /// Whether this process made it: a fork has it not, and a child that shares our memory, as after `vfork`,
-    /// must leave it alone.
+    /// Whether this process created the mapping: a forked child does not have it, and a child that
+    /// shares our memory, as after `vfork`, must leave it alone.
     pub fn is_ours(&self) -> bool {
         self.is_here() && self.pid == std::process::id()
     }
@@ -80,14 +80,14 @@ impl Memory {
         self.cursors.mark() == Mark::Retired
     }
 
-    /// In a child, right after a fork: none of it is there any more.
+    /// Gives up the mapping in a child, right after a fork.
     pub fn abandon(&self) {
         if let Some(region) = &self.region {
             region.free();
         }
         self.cursors.wipe();
         if !self.cursors.is_wiped_on_fork() {
-            // The kernel has left the mapping, and with it the parent's lock.
+            // The child has inherited the mapping, and with it the parent's lock.
             self.map.replace();
         }
     }
@@ -96,20 +96,21 @@ impl Memory {
         &self.path
     }
 
-    /// Whether the path still leads to this file.
+    /// Whether the path still names this file.
     pub fn is_in_place(&self) -> bool {
         let identity = |m: fs::Metadata| (m.dev(), m.ino());
         fs::symlink_metadata(&self.path).is_ok_and(|m| identity(m) == self.identity)
     }
 
-    /// Has the file system set the bytes aside, so that one that is full is an error here, and no fault in a
-    /// store. The path is opened for it where the kernel has no other way (before Linux 5.14).
+    /// Has the file system allocate the bytes, so that a full file system is an error here, and not
+    /// a fault at a store. Opens the path for that where the kernel has no other way (before Linux
+    /// 5.14).
     pub fn reserve(&self, at: usize, bytes: usize) -> io::Result<()> {
         match self.map.populate(at, bytes) {
             Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 self.reserve_by_path(at, bytes)
             }
-            // A store would have been a fault: there is no more memory, or no more file.
+            // A store would have been a fault: there is no memory left, or the file was cut short.
             Err(e) if e.raw_os_error() == Some(Errno::FAULT.raw_os_error()) => {
                 Err(io::ErrorKind::StorageFull.into())
             }
@@ -144,7 +145,8 @@ impl Deref for Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if !self.is_ours() {
-            // A child has no such mapping, and one that shares our memory must leave it to us.
+            // A child has no such mapping, and one that shares our memory must leave it to this
+            // process.
             std::mem::forget(self.region.take());
             return;
         }

@@ -1,8 +1,10 @@
-//! Ingest files: how an application's values reach the agent (docs/design/0004-applications.md).
+//! Ingest files: the way by which an application's values reach the agent
+//! (docs/design/0004-applications.md).
 //!
-//! An application owns one file: declarations, and a ring of records per thread. The application's side
-//! ([`Producer`], [`ThreadRing`]) maps it; the agent's side ([`IngestFile`]) reads it with `pread` and
-//! trusts nothing in it. The byte layout is `docs/reference/ingest-format.md`.
+//! An application owns one file, with declarations and one ring of records per thread. The
+//! application's side ([`Producer`], [`ThreadRing`]) maps it; the agent's side ([`IngestFile`])
+//! reads it with `pread` and checks everything in it. `docs/reference/ingest-format.md` defines the
+//! byte layout.
 
 mod cursors;
 mod declaration;

@@ -1,4 +1,4 @@
-//! The application's side of an ingest file: making it, declaring, handing out rings.
+//! The application's side of an ingest file: creating it, declaring, giving out rings.
 
 use std::io;
 use std::path::Path;
@@ -19,17 +19,18 @@ use super::ring::Place;
 use super::{Declaration, Overflow, ThreadRing, TimeSource};
 use crate::{Incarnation, StreamError};
 
-/// A random name that is taken is another's doing: so many are tried.
+/// Number of random names that are tried: a name that is taken is no accident.
 const NAMES_MAX: usize = 8;
 
-/// What an ingest file is made for.
+/// The configuration of an ingest file.
 #[derive(Clone, Copy, Debug)]
 pub struct ProducerConfig {
-    /// Threads that may put at the same time; lowered to the format's limit. 0: as many as the machine calls for.
+    /// Most threads that may put at the same time; lowered to the format's limit. 0: the default
+    /// for this machine.
     pub rings_max: u32,
-    /// Records of each ring; made a power of two.
+    /// Records of each ring; rounded up to a power of two.
     pub ring_records: u64,
-    /// What a full ring does.
+    /// The effect of a put into a full ring.
     pub overflow: Overflow,
 }
 
@@ -43,8 +44,8 @@ impl Default for ProducerConfig {
     }
 }
 
-/// An ingest file and the right to write it. When it and all of its rings are dropped, the file says
-/// goodbye, and stays until an agent has read it.
+/// An ingest file with the right to write to it. When it and all of its rings are dropped, the file
+/// is closed, and stays until an agent has read it.
 #[derive(Debug)]
 pub struct Producer {
     map: Arc<Memory>,
@@ -52,14 +53,14 @@ pub struct Producer {
     time_source: TimeSource,
     config: ProducerConfig,
     declared: Mutex<usize>,
-    /// Rings that were ever used.
+    /// Number of rings that were ever used.
     rings: Mutex<u32>,
 }
 
 impl Producer {
-    /// Makes the file in an agent's ingest directory. Memory for the header is reserved now, for rings as
-    /// threads come and go on, so that a full file system is an error and never a fault. Where the process may not
-    /// make a file of this size, it has fewer and smaller rings.
+    /// Creates the file in an agent's ingest directory. Memory is reserved for the header now and
+    /// for rings as threads come and put, so that a full file system is an error and never a fault.
+    /// If the process may not create a file of this size, the file has fewer and smaller rings.
     pub fn create(
         directory: &Path,
         config: ProducerConfig,
@@ -125,29 +126,29 @@ impl Producer {
         set(header::RINGS_AT, rings_at(rings) as u64);
         set(header::RING_RECORDS, self.config.ring_records);
         set(header::OVERFLOW, self.config.overflow as u64);
-        // Nobody has told an agent of this file yet.
+        // No agent has been notified of this file yet.
         set(header::ASLEEP, 1);
-        // Last: without it the file is none.
+        // Stored last: without it the file is not valid.
         let magic = u64::from_le_bytes(MAGIC);
         self.map.set(header::MAGIC, magic, Ordering::Release);
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         self.map.path()
     }
 
-    /// This life of the process.
+    /// Identity of this life of the process.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// What the times of its records count.
+    /// Unit of the records' times.
     pub fn time_source(&self) -> TimeSource {
         self.time_source
     }
 
-    /// Adds a declaration; false when there is no more room, which is counted.
+    /// Adds a declaration; returns false, and counts it, if there is no room left.
     pub fn declare(&self, declaration: &Declaration) -> bool {
         if !self.map.is_ours() {
             return false;
@@ -160,7 +161,7 @@ impl Producer {
             self.count(header::UNDECLARED, 1);
             return false;
         };
-        // Reserved first: a file system that is full gives an error here, and a fault in a store.
+        // Reserved first: a full file system gives an error here, but would be a fault at a store.
         if self.map.reserve(at, bytes.len()).is_err() {
             self.count(header::UNDECLARED, 1);
             return false;
@@ -172,9 +173,10 @@ impl Producer {
         true
     }
 
-    /// A ring for the calling thread: one whose thread has ended and whose records were read, or a new
-    /// one, or, when there is no more room, one whose thread has ended: its records go on where that
-    /// thread left them, and what is full does what the policy says. `None` when all are in use, or there is no memory.
+    /// Returns a ring for the calling thread. It is one whose thread has ended and whose records
+    /// were all read; or else a new one; or, if there is no room for that, one whose thread has
+    /// ended: its records continue where that thread left them, and the overflow policy applies if
+    /// it is full. `None` if all rings are in use, or there is no memory.
     pub fn thread(&self, clock: &dyn Clock) -> Option<ThreadRing> {
         if !self.map.is_ours() {
             return None;
@@ -216,51 +218,51 @@ impl Producer {
         self.count(header::HOMELESS, values);
     }
 
-    /// Values of threads that had no ring.
+    /// Number of values of threads that had no ring.
     pub fn homeless(&self) -> u64 {
         self.word(header::HOMELESS)
     }
 
-    /// Whether an agent refuses the value with this number now, and takes none of its puts.
+    /// Whether an agent currently refuses the value with this number, and takes none of its puts.
     pub fn is_refused(&self, value: u32) -> bool {
         let place = refused_bits::place(value);
         place.is_some_and(|(at, bit)| self.word(at) & bit != 0)
     }
 
-    /// Declarations of this file that an agent refuses now.
+    /// Number of declarations of this file that an agent currently refuses.
     pub fn refused(&self) -> u64 {
         self.word(header::REFUSED)
     }
 
-    /// Whether this process has it: a child of the one that made it has not.
+    /// Whether the file belongs to this process: a child of its creator does not have it.
     pub fn is_ours(&self) -> bool {
         self.map.is_ours()
     }
 
-    /// Whether it was given up, because it was cut short or by [`Self::retire`]: puts are lost, until there is
-    /// another.
+    /// Whether the file was given up, because it was cut short or by [`Self::retire`]: puts are
+    /// lost until there is another file.
     pub fn is_retired(&self) -> bool {
         self.map.is_retired()
     }
 
-    /// Gives it up: the next put of each thread finds no room.
+    /// Gives up the file: the next put of each thread finds no room.
     pub fn retire(&self) {
         if self.map.is_ours() {
             self.map.cursors().retire();
         }
     }
 
-    /// Whether the file is still where it was made. A system call.
+    /// Whether the file is still where it was created. It makes a system call.
     pub fn is_in_place(&self) -> bool {
         self.map.is_in_place()
     }
 
-    /// In a child, right after a fork: nothing here is this process's, and it holds none of it.
+    /// Gives up the file in a child, right after a fork: nothing here belongs to the child.
     pub fn abandon(&self) {
         self.map.abandon();
     }
 
-    /// Records that are committed and not yet said to be safe.
+    /// Number of records that are committed and that the agent has not yet marked as taken.
     pub fn unread(&self) -> u64 {
         let used = *lock(&self.rings);
         let unread = |ring| {
@@ -270,20 +272,20 @@ impl Producer {
         (0..used).map(unread).fold(0, u64::saturating_add)
     }
 
-    /// Whether an agent wants to be told of what is committed. After a commit.
+    /// Whether an agent wants to be woken for commits. Check it after a commit.
     #[inline(always)]
     pub fn is_agent_asleep(&self) -> bool {
         self.word(header::ASLEEP) != 0
     }
 
-    /// The agent is told: once is enough. To be called *before* it is: it may be done, and asleep again,
-    /// before the caller goes on, and what it said then must not be taken back. [`Self::ask_to_be_told`]
-    /// if telling it failed.
+    /// Marks the agent as notified: one message is enough. Call it *before* the message is sent:
+    /// the agent may finish and be asleep again before the caller goes on, and its new request must
+    /// not be overwritten. Call [`Self::ask_to_be_told`] if sending fails.
     pub fn agent_was_told(&self) {
         self.set_asleep(0);
     }
 
-    /// The agent could not be told: the next commit is to try again.
+    /// Marks the agent as not notified, so that the next commit tries again.
     pub fn ask_to_be_told(&self) {
         self.set_asleep(1);
     }
@@ -294,7 +296,7 @@ impl Producer {
         }
     }
 
-    /// A word of the file; 0 in a child, where it is not.
+    /// A word of the file; 0 in a child, which does not have the file.
     #[inline]
     fn word(&self, at: usize) -> u64 {
         if !self.map.is_here() {
@@ -309,14 +311,14 @@ impl Producer {
         }
     }
 
-    /// Values given up by rings that were full, in the life of the file.
+    /// Number of values dropped by full rings, in the life of the file.
     pub fn dropped(&self) -> u64 {
         let used = *lock(&self.rings);
         let dropped = |ring| self.word(head_at(ring) + head::DROPPED);
         (0..used).map(dropped).fold(0, u64::saturating_add)
     }
 
-    /// Memory for a ring's head and its first records.
+    /// Reserves memory for a ring's head and its first records.
     fn reserve_ring(&self, ring: u32) -> bool {
         let records = RING_RECORDS_FIRST.min(self.config.ring_records) as usize;
         let reserve = |at, bytes| self.map.reserve(at, bytes).is_ok();
@@ -337,7 +339,7 @@ fn head_at(ring: u32) -> usize {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What it guards is written whole.
+    // The guarded data is always written as a whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,12 +1,11 @@
-//! The application's side of one ring: one thread writes, the agent reads whenever it likes.
+//! The application's side of one ring: one thread writes, the agent reads at any time.
 //!
-//! A record is written without a look at the reader. Before the writer enters a new part of the ring it
-//! announces how far it may write (`RESERVED`); who reads looks at that after its copy, and knows which of
-//! the records it has copied may have been written over meanwhile. What is whole is told by `COMMITTED`
-//! alone, so that a frame appears at once, or not at all.
+//! A record is written without regard to the reader. Before the writer enters a new part of the
+//! ring, it announces how far it may write (`RESERVED`); the reader loads that position after its
+//! copy, and so knows which copied records may have been overwritten meanwhile. `COMMITTED` alone
+//! decides which records are complete, so a frame appears as a whole or not at all.
 //!
-//! What the memory model has to say to this is in the free functions, generic over [`Word`] so that loom
-//! can run them (see the tests).
+//! Functions that depend on the memory model are generic over [`Word`] so that loom can run them.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -23,8 +22,8 @@ use super::memory::Memory;
 use super::{Overflow, Pair};
 use crate::line::Word;
 
-/// Announces that records before `limit` may be written from now on. Whoever has seen a word of one of
-/// them, and then looks (acquire fence in between), sees this or a later limit.
+/// Announces that records before `limit` may now be written. A reader that has seen a word of one
+/// of them, and then (after an acquire fence) loads the limit, sees this or a later one.
 #[inline(always)]
 fn announce<W: Word>(reserved: &W, limit: u64) {
     reserved.set(limit, Ordering::Relaxed);
@@ -39,37 +38,38 @@ fn store<W: Word>(slot: &[W], record: [u64; 3]) {
     }
 }
 
-/// Publishes the records before `position`: whoever sees it sees them.
+/// Publishes the records before `position`: a reader that sees the position sees the records.
 #[inline(always)]
 fn publish<W: Word>(committed: &W, position: u64) {
     committed.set(position, Ordering::Release);
 }
 
-/// Where a thread writes next: what a put needs, in one cache line. C programs have the same struct
-/// (`baro_cursor` in `baro.h`) and put through it inline. All zeros are a cursor on which no put finds room.
+/// The place where a thread writes next, in one cache line. C programs have the same struct
+/// (`baro_cursor` in `baro.h`) for inline puts. In a cursor of zeros no put finds room.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Cursor {
-    /// The next record's position.
+    /// Position of the next record.
     pub position: Cell<u64>,
-    /// Up to here records may be written without asking. 0 is set by others, too: when the file is given up.
+    /// Up to this position records may be written without a reservation. 0 once the file is given
+    /// up.
     pub limit: AtomicU64,
-    /// Records of the ring, less one.
+    /// Number of records of the ring, less one.
     pub mask: Cell<u64>,
-    /// The first record; null in a child of the process that has the ring.
+    /// Address of the first record; null in a child of the process that has the ring.
     pub records: Cell<*const AtomicU64>,
-    /// Where commits are published.
+    /// Address of the word in which commits are published.
     pub committed: Cell<*const AtomicU64>,
-    /// Not 0 while the agent wants to be told of commits.
+    /// Address of a word that is not 0 while the agent wants to be woken for commits.
     pub asleep: Cell<*const AtomicU64>,
-    /// Free for who holds the ring: by it a put knows whether its handle is of this ring's file. As `limit`.
+    /// Free for the ring's user: the owner to which a put compares its handle. 0 as for `limit`.
     pub owner: AtomicU64,
-    /// Whether something has come for the program.
+    /// The calls that this thread has seen.
     pub calls: UnsafeCell<CallsSeen>,
 }
 
 impl Cursor {
-    /// A cursor of no ring.
+    /// Returns a cursor without a ring.
     pub const fn nowhere() -> Self {
         Self {
             position: Cell::new(0),
@@ -84,27 +84,27 @@ impl Cursor {
     }
 }
 
-/// What a thread has seen of the calls that come for its process: a load and a compare tell whether there are
-/// any. Part of the struct of C programs, at its end.
+/// The calls for its process that a thread has seen: a load and a compare show whether there are
+/// new ones. It is the end of the struct of C programs.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CallsSeen {
-    /// Moves with every call; none until the thread has looked.
+    /// A word that changes with every call; `None` until the thread has looked for it.
     pub word: Option<&'static AtomicU32>,
-    /// What it was when this thread last polled; something else while polls are to look for another word…
+    /// The word at this thread's last poll; another value while polls are to look for another word…
     pub polled: u32,
     /// …and when it last applied settings.
     pub framed: u32,
-    /// So many frames more (and such polls), before the clock is asked whether it is time to look for another word.
+    /// Frames (and such polls) left before the clock is read, to look for another word.
     pub left: u32,
-    /// So many there were after the clock was asked last…
+    /// Value of `left` after the clock was last read…
     pub step: u32,
-    /// …which said this, in monotonic ns.
+    /// …and the time that it showed, in monotonic ns.
     pub asked_ns: i64,
 }
 
 impl CallsSeen {
-    /// Has seen nothing: its first look finds that something has come.
+    /// Returns the state of a thread that has seen nothing: its first look finds something new.
     pub const fn nothing() -> Self {
         Self {
             word: None,
@@ -122,10 +122,10 @@ impl CallsSeen {
         self.is_new(self.polled)
     }
 
-    /// Whether a frame has something to do, or the clock is to be asked.
+    /// Whether a frame has something to do, or the clock is to be read.
     #[inline(always)]
     pub fn is_frame_due(&mut self) -> bool {
-        // Asked once too often, it stays due: nothing else ever asks the clock again.
+        // Saturates at 0, so that a frame stays due: nothing else ever reads the clock again.
         self.left = self.left.saturating_sub(1);
         self.left == 0 || self.is_new(self.framed)
     }
@@ -137,10 +137,10 @@ impl CallsSeen {
     }
 }
 
-/// Puts of a ring whose memory could not be had, between two tries to have it.
+/// Number of refused puts between two attempts to get memory for a ring.
 const PUTS_BETWEEN_TRIES: u32 = 1_024;
 
-/// Where a ring is in its file.
+/// The place of a ring in its file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub ring: u32,
@@ -149,29 +149,30 @@ pub(super) struct Place {
     pub records: u64,
 }
 
-/// A ring and the right to write it: for one thread at a time.
+/// A ring with the right to write to it, for one thread at a time.
 #[derive(Debug)]
 pub struct ThreadRing {
-    /// In memory of `map`.
+    /// Points into memory of `map`.
     cursor: NonNull<Cursor>,
     map: Arc<Memory>,
     place: Place,
     overflow: Overflow,
     dropped: u64,
-    /// Records from the first on that have memory.
+    /// Number of records, from the first on, that have memory.
     filled: u64,
-    /// Puts that are refused before memory is asked for again.
+    /// Number of puts that are refused before the next attempt to get memory.
     patience: u32,
 }
 
-// SAFETY is not in question: the pointers of the cursor are only followed by C programs, which keep them to
-// their thread; here the ring is reached through the map.
+// Only C programs follow the pointers of the cursor, and they keep them to their thread; the code
+// here reaches the ring through the map.
 #[expect(unsafe_code, reason = "raw pointers are not Send by themselves")]
-// SAFETY: they point into `map`, which lives as long as this and is `Send + Sync`; no other ring has the cursor.
+// SAFETY: they point into `map`, which lives as long as this and is `Send + Sync`; no ring shares
+// it.
 unsafe impl Send for ThreadRing {}
 
 impl ThreadRing {
-    /// Takes over a ring that is free; its positions go on where the last thread left them.
+    /// Takes over a free ring; its positions continue where the last thread left them.
     pub(super) fn new(
         map: Arc<Memory>,
         place: Place,
@@ -180,7 +181,7 @@ impl ThreadRing {
     ) -> Self {
         let word = |at| map.word(place.head_at + at).load(Ordering::Acquire);
         let (position, dropped) = (word(head::COMMITTED), word(head::DROPPED));
-        // What was announced once has memory; the first records have it before the ring is handed out.
+        // Announced records have memory; the first got it before the ring was given out.
         let filled = word(head::RESERVED).max(RING_RECORDS_FIRST);
         let ring = Self {
             cursor: map.cursors().of(place.ring),
@@ -208,7 +209,7 @@ impl ThreadRing {
         ring
     }
 
-    /// What inline puts work on.
+    /// The cursor, for inline puts.
     pub fn cursor(&mut self) -> *mut Cursor {
         self.cursor.as_ptr()
     }
@@ -216,52 +217,54 @@ impl ThreadRing {
     #[inline(always)]
     #[expect(unsafe_code, reason = "the cursor lies in memory of the map")]
     fn at(&self) -> &Cursor {
-        // SAFETY: a cursor of `map`, which lives as long as this. Its fields are cells, which only the thread with
-        // this ring touches, and atomics; in a child they are zeros, which are valid.
+        // SAFETY: a cursor of `map`, which lives as long as this. Its fields are cells, touched
+        // only by the thread with this ring, and atomics; in a child they are zeros, which are
+        // valid.
         unsafe { self.cursor.as_ref() }
     }
 
-    /// By which handles are known whose puts may come here; 0 when the ring is not to be used any more.
+    /// Identifies the handles whose puts may go to this ring; 0 if it is no longer to be used.
     #[inline(always)]
     pub fn owner(&self) -> u64 {
         self.at().owner.load(Ordering::Relaxed)
     }
 
-    /// See [`Self::owner`].
+    /// Sets [`Self::owner`].
     pub fn set_owner(&mut self, owner: u64) {
         self.at().owner.store(owner, Ordering::Relaxed);
         if self.map.is_retired() {
-            // It was given up meanwhile.
+            // The file was given up meanwhile.
             self.at().owner.store(0, Ordering::Relaxed);
         }
     }
 
-    /// What this thread has seen of the calls.
+    /// The calls that this thread has seen.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the cursor lies in memory of the map")]
     pub fn calls(&mut self) -> &mut CallsSeen {
-        // SAFETY: only the thread with this ring touches them, and here it has the ring for itself.
+        // SAFETY: only the thread with this ring touches them, and here it has exclusive access.
         unsafe { &mut *self.at().calls.get() }
     }
 
-    /// Whether it is this process's. In a child, however it was made, there is neither ring nor file.
+    /// Whether the ring belongs to this process; no child, however created, has ring or file.
     #[inline(always)]
     pub fn is_here(&self) -> bool {
         !self.at().records.get().is_null()
     }
 
-    /// Whether its file was given up.
+    /// Whether the file of the ring was given up.
     pub fn is_retired(&self) -> bool {
         self.map.is_retired()
     }
 
-    /// Whether puts are refused because there is no memory: to wait for the agent is no help.
+    /// Whether puts are refused because there is no memory: waiting for the agent does not help.
     pub fn is_starved(&self) -> bool {
         self.patience > 0
     }
 
-    /// Puts a value of eight bytes of a kind ([`kind`]) and series, created at `time` (as the file's time
-    /// source counts). False when there was no room: try again later, or [`Self::drop_one`].
+    /// Puts a value of eight bytes with a kind ([`kind`]) and series, created at `time` (in the
+    /// unit of the file). Returns false if there is no room: try again later, or
+    /// [`Self::drop_one`].
     #[inline(always)]
     pub fn put(&mut self, kind: u8, series: u32, time: u64, payload: u64) -> bool {
         let cursor = self.at();
@@ -272,8 +275,8 @@ impl ThreadRing {
         true
     }
 
-    /// Puts a text, bytes or an array; at most [`Self::blob_bytes_max`], what is longer is cut (a text
-    /// between two characters).
+    /// Puts a text, byte string or array of at most [`Self::blob_bytes_max`] bytes; a longer one is
+    /// cut (a text between two characters).
     pub fn put_bytes(&mut self, kind: u8, series: u32, time: u64, bytes: &[u8]) -> bool {
         let bytes = cut(kind, bytes, self.blob_bytes_max());
         let pieces = bytes.chunks(PIECE_BYTES);
@@ -294,7 +297,7 @@ impl ThreadRing {
         true
     }
 
-    /// Ends a frame of a publication: the marker, and with it all that was put before, is published.
+    /// Ends a frame of a publication: publishes its marker and all that was put before.
     #[inline(always)]
     pub fn frame(&mut self, publication: u32, time: u64, number: u64) -> bool {
         let has_room = self.put(kind::FRAME, publication, time, number);
@@ -302,8 +305,8 @@ impl ThreadRing {
         has_room
     }
 
-    /// Publication and number of the frame that the last record ends; none when it is another record. Of frames that
-    /// C programs end inline, too.
+    /// Publication and number of the frame that the last record ends; `None` if that is another
+    /// record. It also sees frames that C programs end inline.
     pub fn frame_just_ended(&self) -> Option<(u32, u64)> {
         if !self.is_here() {
             return None;
@@ -311,14 +314,14 @@ impl ThreadRing {
         let position = self.at().position.get().checked_sub(1)?;
         let place = (position & self.at().mask.get()) as usize;
         let at = self.place.records_at + place * RECORD_BYTES;
-        // Nobody but this thread writes here.
+        // Only this thread writes here.
         let word = |word: usize| self.map.word(at + word * 8).load(Ordering::Relaxed);
         let what = word(0) as u32;
         let is_frame = what >> SERIES_MAX.count_ones() == u32::from(kind::FRAME);
         is_frame.then(|| (what & SERIES_MAX, word(2)))
     }
 
-    /// Publishes what was put.
+    /// Publishes all that was put.
     #[inline(always)]
     pub fn commit(&mut self) {
         if let Some(committed) = self.pointed(&self.at().committed) {
@@ -326,7 +329,7 @@ impl ThreadRing {
         }
     }
 
-    /// A word that a field of the cursor points to; none in a child, whose copy of the cursor is zeros.
+    /// The word to which a field of the cursor points; `None` in a child, whose cursor is zeros.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the cursor has pointers, for C programs")]
     fn pointed(&self, field: &Cell<*const AtomicU64>) -> Option<&AtomicU64> {
@@ -334,20 +337,20 @@ impl ThreadRing {
         unsafe { field.get().as_ref() }
     }
 
-    /// Whether an agent wants to be told of what is committed. After a commit.
+    /// Whether an agent wants to be woken for commits. Check it after a commit.
     #[inline(always)]
     pub fn is_agent_asleep(&self) -> bool {
         let asleep = self.pointed(&self.at().asleep);
         asleep.is_some_and(|asleep| asleep.load(Ordering::Relaxed) != 0)
     }
 
-    /// Whether something was put that was not published yet.
+    /// Whether something was put that is not yet published.
     pub fn is_uncommitted(&self) -> bool {
         let committed = self.pointed(&self.at().committed);
         committed.is_some_and(|c| c.load(Ordering::Relaxed) != self.at().position.get())
     }
 
-    /// Makes room for so many records beyond the position.
+    /// Makes room for `records` records after the position.
     #[cold]
     pub fn reserve(&mut self, records: u64) -> bool {
         let capacity = self.place.records;
@@ -357,10 +360,10 @@ impl ThreadRing {
         let position = self.at().position.get();
         let committed = self.map.word(self.place.head_at + head::COMMITTED);
         if position.saturating_sub(committed.load(Ordering::Relaxed)) >= capacity / 4 {
-            // A frame larger than the ring cannot appear at once.
+            // A frame larger than the ring cannot appear as a whole.
             self.commit();
         }
-        // A ring gets memory as it is used: as much again as it has, until it has all.
+        // A ring gets memory as it is used: each time as much again as it has, until it has all.
         let part = self.filled.min(capacity / RESERVED_PARTS);
         let mut limit = position + records.max(part);
         if self.overflow == Overflow::Block {
@@ -380,13 +383,13 @@ impl ThreadRing {
         announce(self.map.word(self.place.head_at + head::RESERVED), limit);
         self.at().limit.store(limit, Ordering::Relaxed);
         if self.map.is_retired() {
-            // It was given up meanwhile.
+            // The file was given up meanwhile.
             self.at().limit.store(0, Ordering::Relaxed);
         }
         true
     }
 
-    /// Sees to it that so many records, from the first on, have memory.
+    /// Ensures that the first `records` records have memory.
     fn fill(&mut self, records: u64) -> bool {
         if records <= self.filled {
             return true;
@@ -404,33 +407,33 @@ impl ThreadRing {
         self.patience == 0
     }
 
-    /// Counts a value that was given up.
+    /// Counts a value that was dropped.
     pub fn drop_one(&mut self) {
         self.dropped += 1;
         self.set(head::DROPPED, self.dropped);
     }
 
-    /// Values given up in the life of this ring.
+    /// Number of values dropped in the life of this ring.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Leaves a pair of clocks for who reads this after a long time.
+    /// Stores a pair of clocks, for an agent that reads the ring much later.
     pub fn tell_time(&self, clock: &dyn Clock) {
         let pair = Pair::take(clock);
         self.set(head::PAIR_TICKS, pair.ticks);
         self.set(head::PAIR_NS, pair.ns as u64);
-        // Who sees words of two pairs sees that they are none.
+        // With words of two pairs, the check does not match.
         self.set(head::PAIR_CHECK, pair.ticks ^ pair.ns as u64);
     }
 
-    /// Longest text, bytes or array: a quarter of the ring.
+    /// Longest text, byte string or array, in bytes: a quarter of the ring.
     pub fn blob_bytes_max(&self) -> usize {
         let quarter = self.place.records as usize / 4;
         BLOB_BYTES_MAX.min((quarter - 1) * PIECE_BYTES)
     }
 
-    /// Records that a text, bytes or array takes.
+    /// Number of records that a text, byte string or array takes.
     pub fn records_of(&self, bytes: usize) -> u64 {
         bytes.div_ceil(PIECE_BYTES) as u64 + 1
     }
@@ -456,11 +459,10 @@ impl ThreadRing {
     }
 }
 
-/// What fits of a value.
 fn cut(kind: u8, bytes: &[u8], bytes_max: usize) -> &[u8] {
     let is_middle = |at: &usize| bytes.get(*at).is_some_and(|b| b & 0xc0 == 0x80);
     let mut end = bytes.len().min(bytes_max);
-    // A character has at most three bytes after its first; what is no UTF-8 is cut anywhere.
+    // A character has at most three bytes after its first; invalid UTF-8 is cut anywhere.
     if kind == kind::TEXT {
         let begins = |at: &usize| !is_middle(at);
         end = (end.saturating_sub(3)..=end)
@@ -474,7 +476,7 @@ fn cut(kind: u8, bytes: &[u8], bytes_max: usize) -> &[u8] {
 impl Drop for ThreadRing {
     fn drop(&mut self) {
         if !self.map.is_ours() {
-            // A child's copy: the ring is the parent's.
+            // In a child this is a copy: the ring belongs to the parent.
             return;
         }
         self.commit();
@@ -488,14 +490,13 @@ impl Drop for ThreadRing {
 
 #[cfg(test)]
 mod tests {
-    //! The protocol under loom. The reader here does with loads what `IngestFile` does with `pread`.
+    //! The protocol under loom. The reader loads what `IngestFile` reads with `pread`.
 
     use super::*;
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicU64 as LoomU64, fence};
     use loom::thread;
 
-    /// Records of the ring.
     const CAPACITY: u64 = 2;
 
     struct Memory {
@@ -518,7 +519,7 @@ mod tests {
             &self.records[at..at + 3]
         }
 
-        /// Announces and writes the records, and then publishes them at once.
+        /// Announces and writes the records, then publishes all of them at once.
         fn frame(&self, positions: std::ops::Range<u64>) {
             for position in positions.clone() {
                 announce(&self.reserved, position + 1);
@@ -532,7 +533,7 @@ mod tests {
         [position + 1, position + 10, position + 100]
     }
 
-    /// What is read from `position` on: how many records were missed, and the others.
+    /// Reads from `position` on; returns how many records were missed, and how many were read.
     fn read(memory: &Memory, position: u64) -> (u64, u64) {
         let committed = memory.committed.get(Ordering::Relaxed);
         fence(Ordering::Acquire);

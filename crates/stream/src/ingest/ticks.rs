@@ -1,5 +1,5 @@
-//! The clock of puts: the processor's counter where the kernel itself keeps time by it, and the pairs by
-//! which counts become times.
+//! The clock of puts: the processor's counter where the kernel itself keeps time by it, and the
+//! pairs of clocks by which counts are converted to times.
 #![expect(
     unsafe_code,
     reason = "reading the counter; sound on every processor that has it"
@@ -7,7 +7,7 @@
 
 use barograph_model::Clock;
 
-/// What a record's time counts.
+/// The unit of a record's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TimeSource {
@@ -18,7 +18,7 @@ pub enum TimeSource {
 }
 
 impl TimeSource {
-    /// The source with this number in a file.
+    /// The source with this number in a file; `None` if there is none.
     pub fn from_u64(code: u64) -> Option<Self> {
         match code {
             1 => Some(Self::Counter),
@@ -27,8 +27,9 @@ impl TimeSource {
         }
     }
 
-    /// The counter only where the kernel trusts it (`clocksource0/current_clocksource` is `tsc`): there it
-    /// is steady, and the same on all processors.
+    /// The source for this machine: the counter only if the kernel trusts it
+    /// (`clocksource0/current_clocksource` is `tsc`), since it is then steady and the same on all
+    /// processors.
     pub fn of_this_machine() -> Self {
         let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let trusted = std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "tsc");
@@ -39,7 +40,7 @@ impl TimeSource {
         }
     }
 
-    /// Now, as records have it.
+    /// The present time, in the unit of records.
     #[inline(always)]
     pub fn now(self, clock: &dyn Clock) -> u64 {
         match self {
@@ -49,7 +50,7 @@ impl TimeSource {
     }
 }
 
-/// The counter; 0 where there is none.
+/// The processor's counter; 0 where there is none.
 #[inline(always)]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -59,19 +60,19 @@ pub fn now() -> u64 {
     0
 }
 
-/// The counter and the clock at one moment.
+/// The counter and the clock, read at the same moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pair {
-    /// Counts.
+    /// Value of the counter.
     pub ticks: u64,
-    /// Nanoseconds since the epoch.
+    /// Wall time, in ns since the epoch.
     pub ns: i64,
-    /// Half of the time that reading both took, in counts: how far apart they may be.
+    /// Half of the time that reading both took, in counts: the largest error of the pair.
     pub error_ticks: u64,
 }
 
 impl Pair {
-    /// Reads both; of a few tries the one that took least.
+    /// Reads both a few times, and returns the pair that took the least time.
     pub fn take(clock: &dyn Clock) -> Self {
         const TRIES: usize = 3;
         let one = || {
@@ -89,7 +90,7 @@ impl Pair {
             .unwrap_or_default()
     }
 
-    /// Nanoseconds per count between two pairs; none when they are too close, or are none.
+    /// Nanoseconds per count between two pairs; `None` if they are too close or not valid.
     pub fn rate(self, later: Self) -> Option<f64> {
         let ticks = later.ticks.wrapping_sub(self.ticks) as i64;
         let ns = later.ns.saturating_sub(self.ns);
@@ -97,7 +98,7 @@ impl Pair {
         apart.then(|| ns as f64 / ticks as f64)
     }
 
-    /// The time of a count.
+    /// Converts a count to ns since the epoch.
     pub fn ns_of(self, ticks: u64, rate: f64) -> i64 {
         let since = ticks.wrapping_sub(self.ticks) as i64;
         self.ns.saturating_add((since as f64 * rate) as i64)
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(later.ns_of(later.ticks + 3, rate), later.ns + 1);
         assert_eq!(first.rate(first), None);
         assert_eq!(later.rate(first), None);
-        // What no clock gives must not panic.
+        // Values that no clock returns must not panic.
         let _ = later.ns_of(u64::MAX, f64::MAX);
         let _ = first.ns_of(0, f64::NAN);
     }

@@ -1,38 +1,38 @@
-//! Cells: words that an application adds to and does nothing else about. The agent reads them when it likes,
-//! so what was counted is there however the process ends.
+//! Cells: words to which an application adds, and does nothing else. The agent reads them when it
+//! likes, so the counts are there however the process ends.
 //!
-//! Two words of the header say how far an agent has come with them, for the agent that comes after it.
+//! Two words of the header store how far an agent has come with the cells, for the agent after it.
 
 use super::super::layout::{CELL_BYTES, CELLS_AT, header};
 use super::{Header, IngestFile};
 use crate::StreamError;
 
-/// What an agent has made of the cells of a file.
+/// How far an agent has come with the cells of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellsTold {
-    /// Frames.
+    /// Number of frames that it has made of them.
     pub frames: u64,
-    /// The latest clock, as of the last of them.
+    /// The latest clock, as of the last frame.
     pub clock: u64,
 }
 
 impl IngestFile {
-    /// Whether the application counts in cells.
+    /// Whether the application uses cells.
     pub fn has_cells(&self) -> bool {
         self.cells > 0
     }
 
-    /// How much is declared, as of the last look.
+    /// Bytes of declarations, as of the last look.
     pub fn declared_bytes(&self) -> u64 {
         Header(&self.header).word(header::DECLARED)
     }
 
-    /// Between two frames, at least.
+    /// Shortest time between two frames, in ns.
     pub fn cells_interval_ns(&self) -> i64 {
         self.cells_interval_ns
     }
 
-    /// All cells as they are now.
+    /// Reads the present values of all cells.
     pub fn read_cells(&self, cells: &mut Vec<u64>) -> Result<(), StreamError> {
         let mut bytes = vec![0; self.cells * CELL_BYTES];
         self.read(&mut bytes, CELLS_AT)?;
@@ -42,7 +42,7 @@ impl IngestFile {
         Ok(())
     }
 
-    /// Begins a maximum anew. One that comes between the look and this is lost.
+    /// Resets a maximum to 0. A maximum that comes between the look and this call is lost.
     pub fn clear_cell(&self, cell: usize) -> Result<(), StreamError> {
         if cell >= self.cells {
             return Ok(());
@@ -50,7 +50,7 @@ impl IngestFile {
         self.write_word(CELLS_AT + cell * CELL_BYTES, 0)
     }
 
-    /// How far an agent had come with the cells when it said so last.
+    /// How far an agent had come with the cells when it last stored that.
     pub fn cells_told(&self) -> Result<CellsTold, StreamError> {
         Ok(CellsTold {
             frames: self.read_word(header::CELL_FRAMES)?,
@@ -58,9 +58,9 @@ impl IngestFile {
         })
     }
 
-    /// Says so, once what was made of them is safe.
+    /// Stores how far the agent has come, once the frames are safe.
     pub fn set_cells_told(&self, told: CellsTold) -> Result<(), StreamError> {
-        // The frames last: a clock that nothing was told of says nothing.
+        // The frames are stored last: a clock without its frames has no meaning.
         self.write_word(header::CELL_CLOCK, told.clock)?;
         self.write_word(header::CELL_FRAMES, told.frames)
     }

@@ -1,4 +1,4 @@
-//! Taking records out of rings: copy, check, hand on, count.
+//! Taking records out of rings: copy, check, pass on, count.
 
 use super::super::layout::{
     self, BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, SERIES_MAX, head, kind, ring_bytes, rings_at,
@@ -6,88 +6,90 @@ use super::super::layout::{
 use super::{Header, IngestFile, Ring, Scratch, head_at, with_scratch};
 use crate::StreamError;
 
-/// Records that one read takes at most: 192 KiB.
+/// Most records in one read: 192 KiB.
 const BATCH_RECORDS: u64 = 1 << 13;
 /// Records of the longest value.
 const LONGEST_RECORDS: u64 = 1 + (BLOB_BYTES_MAX / PIECE_BYTES) as u64;
 
 const _: () = assert!(BATCH_RECORDS > LONGEST_RECORDS, "a value fits into a batch");
 
-/// One value or frame as a stranger wrote it.
+/// One value or frame, as a foreign process wrote it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record<'a> {
-    /// Which ring it came from.
+    /// The ring it came from.
     pub ring: u32,
-    /// Where the one after it begins in that ring: who has taken in this one goes on there.
+    /// Position of the record after this one in that ring: the reader continues there after it has
+    /// taken this one in.
     pub next: u64,
-    /// The index of the value; of the publication for a frame; the status for the answer to a call.
+    /// Index of the value; index of the publication for a frame; status for the answer to a call.
     pub series: u32,
-    /// As the file's time source counts.
+    /// Time of the record, in the unit of the file's time source.
     pub time: u64,
-    /// What was put.
+    /// Content of the record.
     pub payload: Payload<'a>,
 }
 
-/// What was put.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Payload<'a> {
-    /// An integer.
+    /// A 64-bit signed integer.
     Int(i64),
-    /// A float, any bit pattern.
+    /// A 64-bit IEEE 754 number, any bit pattern.
     Float(f64),
     /// True or false.
     Bool(bool),
-    /// Should be UTF-8; nobody has checked.
+    /// A text, which should be UTF-8 but has not been checked.
     Text(&'a [u8]),
     /// Bytes.
     Bytes(&'a [u8]),
-    /// Should be JSON; nobody has checked.
+    /// A text, which should be JSON but has not been checked.
     Json(&'a [u8]),
-    /// Little-endian f64s; a length that is no multiple of 8 is the writer's fault.
+    /// Little-endian f64s; a length that is not a multiple of 8 is the writer's fault.
     Floats(&'a [u8]),
     /// The end of a frame, with its number.
     Frame(u64),
     /// The answer to a call.
     Ack {
-        /// The call's.
+        /// Id of the call.
         id: u64,
-        /// As [`crate::calls::AckStatus`] numbers them; nobody has checked.
+        /// Status, numbered as in [`crate::calls::AckStatus`] but not checked.
         status: u32,
     },
-    /// Places that were written over before they could be read, as [`Drained::missed`] counts them; of
-    /// [`IngestFile::drain_all`] alone, as the next.
+    /// Number of records that were overwritten before they could be read, counted as in
+    /// [`Drained::missed`]; only from [`IngestFile::drain_all`], like the next variant.
     Missed(u64),
-    /// A record that makes no sense.
+    /// A record that is not valid.
     Damaged,
 }
 
-/// What came of a look.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Records handed on: values and frames.
+    /// Number of records passed on: values and frames.
     pub records: u64,
-    /// Places in a ring that were written over before they could be read. A value of eight bytes and a
-    /// frame have one, so of these it is the exact number of those lost; a long value has one more for
-    /// every 16 bytes of it, so where there are such it is more than the values lost, and never less.
+    /// Number of records that were overwritten before they could be read. A value of eight bytes
+    /// and a frame take one record, so of these it is the exact number lost; a long value takes one
+    /// more for every 16 bytes, so with such values it is more than the number of values lost, and
+    /// never less.
     pub missed: u64,
-    /// Records that make no sense: of unknown kind, or with pieces that do not fit.
+    /// Number of records that are not valid: of unknown kind, or with pieces that do not fit.
     pub damaged: u64,
-    /// Records gone through, whatever they are: by these a look is bounded.
+    /// Number of records passed over, whatever their content: the bound of a drain counts these.
     pub passed: u64,
-    /// There is more now.
+    /// Whether there are more records now.
     pub has_more: bool,
 }
 
-/// What was copied of a ring: positions.
+/// The positions of the copied part of a ring.
 #[derive(Clone, Copy)]
 struct Batch {
     from: u64,
     end: u64,
-    /// Values that begin here or later are for another time.
+    /// Values that begin at or after this position are left for another drain.
     until: u64,
 }
 
-/// What stands for records that are not there.
+/// A record that stands for missing or damaged ones.
 fn gap(ring: usize, next: u64, payload: Payload<'_>) -> Record<'_> {
     Record {
         ring: ring as u32,
@@ -99,7 +101,7 @@ fn gap(ring: usize, next: u64, payload: Payload<'_>) -> Record<'_> {
 }
 
 impl IngestFile {
-    /// As [`Self::drain_all`], of records that are whole.
+    /// Like [`Self::drain_all`], but passes on valid records only.
     pub fn drain(
         &mut self,
         records_max: u64,
@@ -111,9 +113,9 @@ impl IngestFile {
         })
     }
 
-    /// Hands on what is committed, at most about `records_max` records (a long value counts as what it
-    /// takes in the ring): of each ring in order, the rings in turns. What was missed or is damaged is handed on
-    /// at its place.
+    /// Passes on the committed records, at most about `records_max` of them (a long value counts as
+    /// many as it takes in the ring): each ring in order, the rings in turns. Missed and damaged
+    /// records are passed on at their place.
     pub fn drain_all(
         &mut self,
         records_max: u64,
@@ -142,7 +144,8 @@ impl IngestFile {
         Ok(drained)
     }
 
-    /// A batch of a ring, or `records_max` of it: how many records were gone through.
+    /// Takes one batch of a ring, or `records_max` of it; returns how many records were passed
+    /// over.
     fn drain_batch(
         &mut self,
         scratch: &mut Scratch,
@@ -163,11 +166,11 @@ impl IngestFile {
         let wanted = records_max.clamp(LONGEST_RECORDS, BATCH_RECORDS);
         let count = (committed - from).min(wanted);
         self.copy_records(&mut scratch.batch, at, from, count)?;
-        // After the copy: up to where the writer may have been writing meanwhile.
+        // Read after the copy: the position up to which the writer may have been writing meanwhile.
         let reserved = self.read_word(head_at(at) + head::RESERVED)?;
         if committed > reserved {
-            // Not all processors promise that a copied word is not halves of two: ask again. A writer
-            // that says so twice is taken at its word.
+            // Not all processors guarantee that a copied word is not made of two halves, so it is
+            // read again. A writer with the same value twice is believed.
             let again = self.read_word(head_at(at) + head::COMMITTED)?;
             if again < committed {
                 self.rings[at].committed = again.max(position);
@@ -191,7 +194,8 @@ impl IngestFile {
         Ok(next - from)
     }
 
-    /// Hands on the copied records from `first` on; gives the position of the first that was not.
+    /// Passes on the copied records from `first` on; returns the position of the first one that was
+    /// left.
     fn hand_on(
         &mut self,
         Scratch {
@@ -212,7 +216,7 @@ impl IngestFile {
             let [what, time, payload] = record(copied, position - from);
             let (kind, series) = ((what >> 24) as u8, what as u32 & SERIES_MAX);
             if what >> 32 != position & 0xffff_ffff {
-                // As in `drain_batch`, before this is called damage.
+                // As in `drain_batch`, checked before the record counts as damaged.
                 if !is_checked {
                     is_checked = true;
                     let committed = self.read_word(head_at(ring) + head::COMMITTED)?;
@@ -238,7 +242,7 @@ impl IngestFile {
                 None => (0, 0),
             };
             if pieces >= end - position {
-                // Its pieces come with the next batch, unless this one has all that is committed.
+                // Its pieces come with the next batch, unless this one has all committed records.
                 if position > from {
                     return Ok(position);
                 }
@@ -268,7 +272,7 @@ impl IngestFile {
         Ok(position)
     }
 
-    /// Copies records, which may go round the end of the ring.
+    /// Copies records, which may wrap around the end of the ring.
     fn copy_records(
         &self,
         batch: &mut Vec<u8>,
@@ -292,7 +296,7 @@ fn record(batch: &[u8], index: u64) -> [u64; 3] {
     [header.word(at), header.word(at + 8), header.word(at + 16)]
 }
 
-/// What was put; `None` for what makes no sense. The bytes are those of a long value.
+/// The content of a record; `None` if it is not valid. `bytes` are those of a long value.
 fn payload_of(kind: u8, series: u32, payload: u64, bytes: &[u8]) -> Option<Payload<'_>> {
     let is_too_long = payload > BLOB_BYTES_MAX as u64;
     Some(match kind {
@@ -313,14 +317,14 @@ fn payload_of(kind: u8, series: u32, payload: u64, bytes: &[u8]) -> Option<Paylo
     })
 }
 
-/// How many pieces a long value has; `None` for what is none, or too long.
+/// Number of pieces of a long value; `None` for another kind, or if it is too long.
 fn long_pieces(kind: u8, bytes: u64) -> Option<u64> {
     let is_long = matches!(kind, kind::TEXT | kind::BYTES | kind::JSON | kind::FLOATS);
     let fits = bytes <= BLOB_BYTES_MAX as u64;
     (is_long && fits).then(|| bytes.div_ceil(PIECE_BYTES as u64))
 }
 
-/// Puts a long value together; false when a piece is not what it should be.
+/// Assembles a long value; returns false if a piece is not valid.
 fn gather(batch: &[u8], position: u64, from: u64, bytes: usize, blob: &mut Vec<u8>) -> bool {
     blob.clear();
     for number in 0..bytes.div_ceil(PIECE_BYTES) as u64 {

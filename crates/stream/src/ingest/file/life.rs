@@ -1,6 +1,7 @@
-//! How the life of an ingest file ends: whose process is gone, and what is removed.
+//! The end of an ingest file's life: whether its process is gone, and removing the file.
 //!
-//! It stands alone because it is about the file and its lock, not about what is in it.
+//! It is a module of its own because it deals with the file and its lock, not with the file's
+//! content.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,10 +15,10 @@ use super::super::make::start_ticks;
 use super::{Header, IngestFile, with_scratch};
 use crate::StreamError;
 
-/// What the lock of a file says of its writer.
+/// The state of a file's writer, by the file's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writer {
-    /// It has the lock, or a fork of it has.
+    /// The writer, or a fork of it, has the lock.
     Lives,
     /// Nobody has the lock.
     IsGone,
@@ -25,19 +26,19 @@ enum Writer {
     Unknown,
 }
 
-/// What is other than at the last look.
+/// The changes since the last look.
 struct Changes {
-    /// Records, or rings.
+    /// New records or rings.
     in_rings: bool,
-    /// Declarations, or a goodbye.
+    /// New declarations, or the file was closed.
     in_header: bool,
 }
 
 impl IngestFile {
-    /// Whether the process is gone, and left nothing that the last look did not see. A process holds the lock
-    /// of its file for life, so where the lock can be had its process is gone, or runs another program by now.
-    /// Only where the file system has no locks the process's number and beginning tell; one that cannot be
-    /// looked at counts as living.
+    /// Whether the process is gone and left nothing that the last look did not see. A process holds
+    /// the lock of its file for life, so if the lock can be taken, its process is gone, or runs
+    /// another program by now. Only where the file system has no locks, the process's id and start
+    /// time decide; a process that cannot be examined counts as living.
     pub fn is_orphan(&self) -> bool {
         let is_gone = match self.writer() {
             Writer::Lives => false,
@@ -47,8 +48,8 @@ impl IngestFile {
         is_gone && !self.changes().is_ok_and(|changes| changes.in_rings)
     }
 
-    /// Whether there is anything that the last look did not see: one read, for files that are thought to sleep.
-    /// A file that cannot be read is worth a look.
+    /// Whether there is anything that the last look did not see: one read, for files that seem to
+    /// be idle. A file that cannot be read is worth a look.
     pub fn has_news(&self) -> bool {
         let changes = self.changes();
         changes.map_or(true, |changes| changes.in_rings || changes.in_header)
@@ -94,8 +95,8 @@ impl IngestFile {
         })
     }
 
-    /// Removes the file, if its name still leads to it: what another has put in its place stays. What the file
-    /// takes is free when this is dropped.
+    /// Removes the file, if its name still leads to it: a file that another process has put in its
+    /// place stays. The file's memory is freed when this is dropped.
     pub fn remove(&self) -> Result<(), StreamError> {
         let found = fs::symlink_metadata(&self.path).map_err(|e| self.io("look at", e))?;
         if (found.dev(), found.ino()) != self.place || found.uid() != self.owner.0 {

@@ -1,19 +1,21 @@
-//! What the agent tells a program about its declarations: how many are refused, and which values.
+//! Feedback of the agent to a program about its declarations: how many are refused, and which
+//! values.
 
 use super::super::layout::{header, refused_bits};
 use super::IngestFile;
 use crate::StreamError;
 
 impl IngestFile {
-    /// Says how many declarations of the file are refused now, of whatever kind. Nothing is written while the
-    /// number stays what it is.
+    /// Stores how many declarations of the file are currently refused, of whatever kind. Nothing is
+    /// written while the number does not change.
     pub fn set_refusals(&mut self, count: u64) -> Result<(), StreamError> {
         self.tell(header::REFUSED, count)
     }
 
-    /// Says whether the value with this number is refused now: [`Producer::is_refused`] shows it to the program.
-    /// Values beyond the map have no bit, and are counted by [`Self::set_refusals`] alone. Nothing is written
-    /// while the bit stays what it is, so that an agent may call this for every value that it takes.
+    /// Stores whether the value with this number is currently refused; the program reads it by
+    /// [`Producer::is_refused`]. Values beyond the map have no bit, and are counted by
+    /// [`Self::set_refusals`] alone. Nothing is written while the bit does not change, so that an
+    /// agent may call this for every value that it takes.
     ///
     /// [`Producer::is_refused`]: super::super::Producer::is_refused
     pub fn set_refused(&mut self, value: u32, is_refused: bool) -> Result<(), StreamError> {
@@ -38,7 +40,7 @@ impl IngestFile {
         Ok(())
     }
 
-    /// What the file says, as this agent or one before it has written it.
+    /// The word in the file, as this agent or one before it has written it.
     fn told(&mut self, at: usize) -> Result<u64, StreamError> {
         if let Some(word) = self.told.get(&at) {
             return Ok(*word);
