@@ -1,28 +1,30 @@
-//! The seam through which the server hands control statements to the agent's loop.
+//! The seam through which the server passes control statements to the agent's loop.
 
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{ArchiveVerb, Asker, ControlFault};
 
-/// Executes control statements (`CREATE INSIGHT …`, `DROP INSIGHT …`). Blocking: the agent answers
-/// from its loop; the server calls it from threads that may wait.
+/// Executes control statements (`CREATE INSIGHT …`, `DROP INSIGHT …`). Its methods block until the
+/// agent's loop has answered; the server calls them from threads that may wait.
 pub trait Control: Send + Sync {
-    /// Changes the system and says what it made.
+    /// Executes a statement of an insight and returns a description of the result.
     fn execute(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
-    /// Says what the statement would give now, as `{"rows": […]}`, and changes nothing. It is
-    /// computed on the caller's thread, until `cancel` is set.
+    /// Returns the rows that the statement would give now, as `{"rows": […]}`, and changes nothing.
+    /// They are computed on the caller's thread, until `cancel` is set.
     fn test(&self, sql: &str, cancel: &AtomicBool) -> Result<serde_json::Value, ControlFault>;
-    /// Works on the archive and waits for it, for minutes if need be; says what was done.
+    /// Seals or compacts the archive and waits for it, for minutes if need be; returns what was
+    /// done.
     fn archive(&self, verb: ArchiveVerb) -> Result<serde_json::Value, ControlFault>;
-    /// Fires a trigger or sets a knob of running programs: those of the asker's user, or with the right to
-    /// control any. May wait for answers, at most [`barograph_model::FIRE_WAIT_MAX`].
+    /// Fires a trigger or sets a knob of running programs: those of the asker's user, or any
+    /// program if the asker has the right to control. It may wait for answers, at most
+    /// [`barograph_model::FIRE_WAIT_MAX`].
     fn fire(
         &self,
         request: &serde_json::Value,
         asker: &Asker,
     ) -> Result<serde_json::Value, ControlFault>;
-    /// Carries out `CREATE POLICY …` or `DROP POLICY …` and says what it made.
+    /// Executes `CREATE POLICY …` or `DROP POLICY …` and returns a description of the result.
     fn declare_policy(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
-    /// Carries out `CREATE TRIGGER …` or `DROP TRIGGER …` and says what it made.
+    /// Executes `CREATE TRIGGER …` or `DROP TRIGGER …` and returns a description of the result.
     fn declare_trigger(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
 }
