@@ -105,13 +105,13 @@ pub struct About {
 /// The measured content of a point.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measured {
-    /// A value of the series.
+    /// A single value.
     Value(Value),
     /// A distribution of values: its quantiles become series.
     Distribution(Box<Distribution>),
 }
 
-/// One point of a request.
+/// One point of a request: a value of a series at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Number of the line, from 1, or of the data point, from 0; refusals name it.

@@ -41,7 +41,6 @@ pub(crate) struct Held {
     _claim: Claim,
 }
 
-/// One series within the span.
 struct Series {
     identity: Identity,
     unit: Cell,

@@ -141,7 +141,7 @@ impl Database {
         })
     }
 
-    /// Runs one read-only statement within its limits.
+    /// Runs one read-only statement within its limits and returns its whole answer.
     pub fn run(
         &mut self,
         sql: &str,

@@ -53,7 +53,7 @@ fn unknown_function(function: &str) -> String {
 }
 
 impl Circumstances<'_> {
-    /// Translates an error of SQLite.
+    /// Translates an error of SQLite into a fault with advice.
     pub(crate) fn fault(&self, error: Error) -> SqlFault {
         let (code, message) = match error {
             Error::SqlInputError { error, msg, .. } => (error.code, msg),

@@ -17,7 +17,7 @@ use crate::live::Live;
 use crate::memory::Claim;
 use crate::sqlite::{Cursor, Table};
 
-/// One field of a row.
+/// A field of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     Null,
@@ -222,7 +222,6 @@ impl Arguments {
 
 pub(crate) type ListingAux = (Arc<Live>, Arc<Callable>);
 
-/// The table of a listing.
 pub(crate) struct ListingTable {
     live: Arc<Live>,
     listing: Arc<Callable>,
@@ -303,7 +302,6 @@ impl Table for ListingTable {
     }
 }
 
-/// A scan of a listing.
 pub(crate) struct ListingCursor {
     live: Arc<Live>,
     listing: Arc<Callable>,

@@ -40,7 +40,6 @@ pub(crate) struct MetricAux {
     pub(crate) node: Option<Arc<str>>,
 }
 
-/// The table of one metric.
 pub(crate) struct MetricTable(Arc<Parts>);
 
 /// Data that a table and its scans share: scans are opened often, and each takes one reference.
@@ -90,7 +89,6 @@ impl Table for MetricTable {
     }
 }
 
-/// A scan of a metric's table.
 pub(crate) struct MetricCursor {
     parts: Arc<Parts>,
     plan: Plan,

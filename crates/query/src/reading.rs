@@ -33,7 +33,7 @@ pub(crate) fn around(span: Span) -> Span {
     }
 }
 
-/// A series of a reading.
+/// A series of a reading, archived or living.
 pub(crate) struct Known {
     /// The scope of the series, as [`Part::scope`].
     pub(crate) scope: Arc<str>,
@@ -453,7 +453,6 @@ impl Rings {
     }
 }
 
-/// The copy of a ring.
 struct Copied {
     columns: Columns,
     /// Number of the newest sample.

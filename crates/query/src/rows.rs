@@ -10,7 +10,7 @@ use crate::fault::fault;
 /// Largest integer that a float holds exactly.
 pub(crate) const EXACT_MAX: u64 = 1 << 53;
 
-/// A column of an answer.
+/// A column of an answer: its name and declared type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     /// The column's name, from the statement.
@@ -27,11 +27,11 @@ pub enum Field<'a> {
     Null,
     /// An integer; also a bool (0 or 1).
     Int(i64),
-    /// A float.
+    /// A float of 64 bits.
     Real(f64),
-    /// A text.
+    /// A text in UTF-8.
     Text(&'a str),
-    /// Bytes.
+    /// A BLOB.
     Blob(&'a [u8]),
     /// A list of numbers; only in a [`Table`](crate::Table), since in SQL such a list is JSON text.
     Floats(&'a [f64]),
@@ -56,11 +56,11 @@ pub enum Cell {
     Null,
     /// An integer; also a bool (0 or 1).
     Int(i64),
-    /// A float.
+    /// A float of 64 bits.
     Real(f64),
-    /// A text.
+    /// A text in UTF-8.
     Text(Box<str>),
-    /// Bytes.
+    /// A BLOB.
     Blob(Box<[u8]>),
 }
 
@@ -113,7 +113,7 @@ pub(crate) trait Taker {
     fn has_rows(&self) -> bool;
 }
 
-/// An answer.
+/// A whole answer, held in memory by columns.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     columns: Vec<Column>,
@@ -153,7 +153,7 @@ impl Rows {
         self.bytes
     }
 
-    /// The columns.
+    /// The columns of the answer, in order.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
@@ -168,12 +168,12 @@ impl Rows {
         self.cells.get(column)?.get(row)
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -212,7 +212,6 @@ impl Snapshot {
         known.find(|interval_ns| *interval_ns != 0).unwrap_or(0)
     }
 
-    /// The members of a table.
     pub(crate) fn members(&self, table: TableId) -> Option<&Members> {
         self.by_table.get(table.0)
     }

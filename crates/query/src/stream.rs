@@ -15,7 +15,7 @@ use barograph_stream::{Entry, Latest, StreamReader};
 /// shows it.
 pub(crate) const SET_BACK_NS_MAX: i64 = 60 * NS_PER_S;
 
-/// One stream.
+/// A stream of a segment, with its reader.
 pub(crate) struct Stream {
     pub(crate) entry: Entry,
     pub(crate) node: Arc<str>,

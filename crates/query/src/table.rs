@@ -30,7 +30,6 @@ pub struct Table {
     rows: usize,
 }
 
-/// One column.
 #[derive(Clone, Debug)]
 enum Data {
     Int(Vec<Option<i64>>),
@@ -190,12 +189,12 @@ impl Table {
         self.columns.iter().map(|(name, _)| *name)
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }

@@ -48,7 +48,7 @@ impl Token<'_> {
         self.is_any(&["<", ">", "=", "!", "IS", "NOT"])
     }
 
-    /// The name without quotes.
+    /// The name without its quotes.
     pub(crate) fn name(&self) -> &str {
         self.text.trim_matches(['"', '`', '[', ']'])
     }

@@ -235,7 +235,6 @@ fn glob(live: &Live, call: &Context<'_>) -> Result<Given> {
     compared(live, call, parts_of_glob)
 }
 
-/// One part of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     /// Matches any run of characters.

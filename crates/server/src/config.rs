@@ -93,7 +93,7 @@ pub struct NodeInfo {
     pub started_ns: i64,
 }
 
-/// Why a server does not start.
+/// The reasons why a server does not start.
 #[derive(Debug, Error)]
 pub enum ServerError {
     /// The TCP address can be reached from other machines.
@@ -108,13 +108,13 @@ pub enum ServerError {
     /// Another program listens on the address.
     #[error("{address} is in use: stop the other program or choose another --http")]
     InUse {
-        /// The address.
+        /// The address that is in use.
         address: SocketAddr,
     },
     /// The system does not let the server listen on the address.
     #[error("cannot listen on {address}: {source} (choose another --http)")]
     Listen {
-        /// The address.
+        /// The address of the listener.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,

@@ -322,7 +322,6 @@ pub async fn deliver<E: From<Fault> + Send + 'static>(
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
-/// The body of an answer.
 #[derive(Debug)]
 struct Delivered {
     /// The number of bytes still to come, if known.

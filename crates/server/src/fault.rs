@@ -59,7 +59,7 @@ impl Fault {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
-    /// The same error under another status.
+    /// Replaces the status of the error.
     pub fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }

@@ -52,7 +52,7 @@ const BYE_TIME_MAX: Duration = Duration::from_millis(500);
 struct Watched {
     /// Index in the view's streams.
     at: usize,
-    /// Number of the first sample that has not been sent.
+    /// Number of the last sample that was sent.
     cursor: u64,
     looked_ns: i64,
     interval_ns: i64,

@@ -47,7 +47,6 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The function's name.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Family => "family",

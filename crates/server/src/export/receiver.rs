@@ -36,7 +36,7 @@ pub struct Receiver {
     pub url: String,
     /// Time between two exports, in ns.
     pub every_ns: i64,
-    /// Which streams are sent.
+    /// The streams that are sent.
     pub selection: Selection,
     /// Headers of each request, such as `Authorization`.
     pub headers: ExportHeaders,

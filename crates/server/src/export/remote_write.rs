@@ -64,9 +64,9 @@ struct Series {
     labels: Vec<Label>,
     labels_bytes: usize,
     handle: StreamReader,
-    /// Number of the first sample that was not taken yet.
+    /// Number of the last sample that was taken.
     cursor: u64,
-    /// Number of samples of the stream at the last look.
+    /// Number of the newest sample at the last look.
     seen: u64,
     /// Time of the last sample taken, in ms.
     last_ms: i64,

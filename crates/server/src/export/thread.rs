@@ -18,7 +18,7 @@ use crate::view::Views;
 const NICE: i32 = 19;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a stop waits for a request that is under way.
+/// Longest wait of a stop for a request that is under way.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
 /// Receivers whose configuration is checked, before anything is sent.

@@ -119,7 +119,7 @@ fn with_plain_braces(text: &str) -> String {
     plain
 }
 
-/// A piece of a query.
+/// A piece of a query, as the parser's lexer splits it.
 pub enum Piece<'a> {
     /// A character outside of quoted strings.
     Bare(char),
