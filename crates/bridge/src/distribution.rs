@@ -1,27 +1,31 @@
-//! Quantiles of counted buckets, each with how far the true value may be off: half the bucket.
+//! Quantiles of histograms, each with the greatest possible error: half the width of its bucket.
 
-/// The quantiles that are told, and what the names of their series end with.
+/// The quantiles that are computed, and the suffixes of their series' names.
 pub const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 /// Most buckets of one distribution.
 pub const BUCKETS_MAX: usize = 512;
 
-/// How values were distributed, as OTLP's explicit histograms say it.
+/// A distribution of values, in the form of OTLP's explicit histograms.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Distribution {
     /// Upper bounds, inclusive, ascending; the last bucket has none.
     pub bounds: Vec<f64>,
-    /// How many values are in each bucket: one more than bounds.
+    /// Number of values in each bucket; there is one more bucket than bounds.
     pub counts: Vec<u64>,
-    /// Least value, where it is told.
+    /// Least value, if the sender gives it.
     pub min: Option<f64>,
-    /// Greatest value, where it is told.
+    /// Greatest value, if the sender gives it.
     pub max: Option<f64>,
     /// Whether the counts began anew with this point.
     pub is_delta: bool,
 }
 
 impl Distribution {
-    /// Checks the shape.
+    /// Checks that buckets and bounds fit together.
+    ///
+    /// # Errors
+    ///
+    /// Returns a text for the sender.
     pub fn check(&self) -> Result<(), String> {
         let ascending = self.bounds.windows(2).all(|pair| pair[0] < pair[1]);
         if self.counts.len() != self.bounds.len() + 1 {
@@ -36,7 +40,8 @@ impl Distribution {
         Ok(())
     }
 
-    /// What came since `earlier`; none when the buckets are others, or the counts began anew.
+    /// The values that were added since `earlier`; none if the buckets differ or the counts began
+    /// anew.
     pub fn since(&self, earlier: &Self) -> Option<Self> {
         if self.bounds != earlier.bounds || self.counts.len() != earlier.counts.len() {
             return None;
@@ -49,8 +54,8 @@ impl Distribution {
         })
     }
 
-    /// The quantile and the half width of the interval that it is surely in; none where nothing was
-    /// counted, or where it falls into a bucket without an end.
+    /// The quantile, and the half width of the interval that certainly contains it; none if nothing
+    /// was counted, or if it is in a bucket without an end.
     pub fn quantile(&self, q: f64) -> Option<(f64, f32)> {
         let total = self
             .counts
@@ -59,7 +64,7 @@ impl Distribution {
         if total == 0 {
             return None;
         }
-        // The least value that so many are not greater than.
+        // The rank of the quantile: that many values are not greater than it.
         let rank = ((q * total as f64).ceil() as u64).clamp(1, total);
         let mut below = 0u64;
         let at = self.counts.iter().position(|n| {

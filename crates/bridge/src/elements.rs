@@ -1,12 +1,12 @@
-//! How many messages a protobuf request consists of, counted before memory is made for them.
+//! Counts the messages of a protobuf request before memory is allocated for them.
 //!
-//! It stands alone because it is a bound: an empty message takes two bytes on the wire and a hundred in
-//! memory, so the size of a body says little of what reading it costs.
+//! The module stands alone because it is a bound: an empty message takes two bytes on the wire and
+//! a hundred in memory, so the size of a body tells little about the memory that parsing takes.
 
-/// Most messages, or objects in JSON, of one request.
+/// Most messages, or JSON objects, of one request.
 pub const ELEMENTS_MAX: usize = 1 << 17;
 
-/// A message: the fields that are messages themselves, by number.
+/// The type of a message: the numbers of those fields that are messages, with their types.
 struct Shape {
     fields: &'static [(u64, &'static Shape)],
 }
@@ -35,14 +35,15 @@ const REQUEST: Shape = Shape {
     fields: &[(1, &RESOURCE_METRICS)],
 };
 
-/// Whether an `ExportMetricsServiceRequest` keeps the bound. What cannot be read does: reading it fails.
+/// Whether an `ExportMetricsServiceRequest` is within the bound. A malformed one counts as within
+/// it: parsing it fails.
 pub fn protobuf_is_bounded(body: &[u8]) -> bool {
     let mut left = ELEMENTS_MAX;
     count(body, &REQUEST, &mut left);
     left > 0
 }
 
-/// Whether a JSON text has no more objects than the bound.
+/// Whether a JSON text has at most [`ELEMENTS_MAX`] objects.
 pub fn json_is_bounded(body: &[u8]) -> bool {
     body.iter().filter(|byte| **byte == b'{').count() <= ELEMENTS_MAX
 }
@@ -62,13 +63,13 @@ fn count(mut body: &[u8], shape: &Shape, left: &mut usize) -> Option<()> {
                 let mut fields = shape.fields.iter();
                 if let Some((_, shape)) = fields.find(|(number, _)| *number == key >> 3) {
                     *left = left.saturating_sub(1);
-                    // What is in a leaf may be no message at all: packed numbers.
+                    // A field of a leaf may be no message at all, but packed numbers.
                     if !shape.fields.is_empty() {
                         count(inside, shape, left)?;
                     }
                 }
             }
-            // Nothing is kept of groups.
+            // Groups are not stored.
             GROUP_START | GROUP_END => {}
             5 => body = body.get(4..)?,
             _ => return None,

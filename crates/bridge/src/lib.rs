@@ -30,35 +30,35 @@ pub use line_protocol::{Precision, read_line_protocol};
 pub use naming::{label_name, stream_words};
 pub use otlp::{read_otlp_json, read_otlp_protobuf};
 
-/// Most points of one request; what is beyond is refused and counted.
+/// Most points of one request; further points are refused and counted.
 pub const POINTS_MAX: usize = 1 << 16;
-/// Refusals of one request that are told in words; the others are counted.
+/// Most refusals of one request that are reported with a reason; the others are counted.
 pub const REFUSALS_MAX: usize = 8;
-/// Bytes of a reason for which a line or data point is refused; what is longer is cut.
+/// Most bytes of the reason why a line or data point is refused; a longer one is cut.
 pub const REASON_BYTES_MAX: usize = 1 << 10;
 
-/// Who wrote: a service, or a measurement.
+/// The writer of points: a service, or a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// By which protocol; one name in two of them is two sources.
+    /// Its protocol; the same name in two protocols is two sources.
     pub protocol: Protocol,
-    /// The service's or measurement's name, as it was sent.
+    /// Name of the service or measurement, as it was sent.
     pub name: String,
-    /// Labels of all that it writes, sorted.
+    /// Labels of all its points, sorted.
     pub labels: Vec<(String, String)>,
 }
 
-/// What a request is written in.
+/// The protocol of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// OpenTelemetry's.
+    /// OpenTelemetry's protocol.
     Otlp,
-    /// InfluxDB's.
+    /// InfluxDB's line protocol.
     LineProtocol,
 }
 
 impl Protocol {
-    /// The source to which losses without one are counted.
+    /// The source that losses without a known source are counted for.
     pub fn nobody(self) -> Arc<Source> {
         let name = match self {
             Self::Otlp => "otlp",
@@ -72,91 +72,91 @@ impl Protocol {
     }
 }
 
-/// Labels of a point, shared by all that came with it.
+/// Labels of a point, shared by all points that were sent with it.
 pub type Tags = Arc<[(String, String)]>;
 
-/// Which series a point belongs to, by what was sent: two of them may have one name here, and are told
-/// apart by this.
+/// Identity of the series of a point, by the names that were sent. Two series may get the same name
+/// here; their origins tell them apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// Whose.
+    /// The source that sent it.
     pub source: Arc<Source>,
     /// Name of the metric or field.
     pub name: Arc<str>,
-    /// Labels beside the source's, sorted by the name that was sent.
+    /// Labels in addition to the source's, sorted by the name that was sent.
     pub labels: Tags,
 }
 
-/// What the values of a series are.
+/// The properties of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// Gauge, counter or state.
     pub kind: Kind,
     /// Type of the values.
     pub value_type: ValueType,
-    /// Unit, in the words of our streams.
+    /// Unit, in the words that our streams use.
     pub unit: String,
-    /// For people.
+    /// Description for people.
     pub help: String,
-    /// Whether a value is what came since the one before: they are added up.
+    /// Whether a value is the increase since the one before: such values are added up.
     pub is_delta: bool,
 }
 
-/// What was measured.
+/// The measured content of a point.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measured {
-    /// A value of the series.
+    /// A single value.
     Value(Value),
-    /// How values were distributed: of it the quantiles are told, each a series.
+    /// A distribution of values: its quantiles become series.
     Distribution(Box<Distribution>),
 }
 
-/// One point of a request.
+/// One point of a request: a value of a series at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// The line, counted from 1, or the data point, counted from 0: a refusal names it.
+    /// Number of the line, from 1, or of the data point, from 0; refusals name it.
     pub place: u32,
-    /// Of which series.
+    /// The series that the point belongs to.
     pub origin: Origin,
-    /// What its values are.
+    /// The properties of that series.
     pub about: Arc<About>,
-    /// ns since the epoch; none when the sender leaves it to the receiver.
+    /// Time in ns since the epoch; none if the sender leaves it to the receiver.
     pub ts: Option<i64>,
-    /// The value.
+    /// The measured value or distribution.
     pub measured: Measured,
 }
 
-/// What is not taken, and why.
+/// A line or data point that is refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// As in [`Point::place`].
+    /// Number of the line or data point, as in [`Point::place`].
     pub place: u32,
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// What of a source cannot be taken.
+/// The refused lines or data points of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// How many lines or data points.
+    /// Number of refused lines or data points.
     pub count: u64,
-    /// Why the last of them is not, in at most [`REASON_BYTES_MAX`] bytes.
+    /// The reason of the last refusal, in at most [`REASON_BYTES_MAX`] bytes.
     pub reason: String,
 }
 
-/// What a request brought.
+/// The content of a parsed request.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
-    /// What can be taken.
+    /// The points that can be taken.
     pub points: Vec<Point>,
-    /// The first that cannot, at most [`REFUSALS_MAX`].
+    /// The first refusals, at most [`REFUSALS_MAX`].
     pub refusals: Vec<Refusal>,
-    /// Lines or data points that cannot be taken, by source.
+    /// All refused lines or data points, by source.
     pub refused: HashMap<Arc<Source>, Refused>,
 }
 
 impl Parsed {
-    /// Counts one that cannot be taken.
+    /// Counts a line or data point that is refused.
     pub(crate) fn refuse(&mut self, source: &Arc<Source>, place: u32, reason: impl Into<String>) {
         let reason = cut(reason.into(), REASON_BYTES_MAX);
         let refused = self.refused.entry(Arc::clone(source)).or_default();
@@ -167,49 +167,54 @@ impl Parsed {
         }
     }
 
-    /// How many lines or data points cannot be taken.
+    /// The number of refused lines or data points.
     pub fn refused_count(&self) -> u64 {
         self.refused.values().map(|refused| refused.count).sum()
     }
 }
 
-/// What a user writes.
+/// The points that a user writes.
 #[derive(Clone, Debug)]
 pub struct IngestRequest {
-    /// The user, by the kernel's word.
+    /// User id of the writer, from the kernel.
     pub uid: u32,
-    /// Who may read it: the owner or all.
+    /// The readers: the owner or all.
     pub readers: Readers,
-    /// The points.
+    /// The points to be taken.
     pub points: Vec<Point>,
-    /// What was refused before it came here, to be counted.
+    /// Lines or data points that the parser refused, to be counted.
     pub refused: HashMap<Arc<Source>, Refused>,
 }
 
-/// What became of it.
+/// The result of an intake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ingested {
-    /// Points taken: they are on disk, where there is an archive.
+    /// Number of points that were taken: they are on disk, if there is an archive.
     pub taken: u64,
-    /// The first that were refused, at most [`REFUSALS_MAX`].
+    /// The first refusals, at most [`REFUSALS_MAX`].
     pub refusals: Vec<Refusal>,
-    /// Lines or data points of which something was refused.
+    /// Number of lines or data points that were refused, wholly or in part.
     pub refused: u64,
 }
 
-/// Takes what other protocols bring. Blocking, within a bound: whoever calls it may wait.
+/// The intake of points from other protocols. It blocks, within a bound: call it from threads that
+/// may wait.
 pub trait Ingest: Send + Sync + fmt::Debug {
     /// Takes the points; they are safe when this returns.
+    ///
+    /// # Errors
+    ///
+    /// The user may not write, or the intake is busy.
     fn ingest(&self, request: IngestRequest) -> Result<Ingested, IngestFault>;
 }
 
-/// Why nothing is known to be taken.
+/// Why points were not taken.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IngestFault {
     /// This user may not write.
     #[error("{0}")]
     Refused(String),
-    /// Too much at once, or the disk is behind: try again.
+    /// There are too many points at once, or the disk is behind: try again.
     #[error("{0}")]
     Busy(String),
 }

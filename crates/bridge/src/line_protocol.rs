@@ -1,8 +1,10 @@
-//! InfluxDB's line protocol, as its reference describes it: `measurement,tag=a field=1.5 1700000000`.
+//! Parser of InfluxDB's line protocol, as its reference describes it: `measurement,tag=a field=1.5
+//! 1700000000`.
 //!
-//! It stands alone as a parser of foreign bytes. Of the crates that read it none was kept when this was
-//! written (docs/design/0004-applications.md), and what is needed is a screen: words, escapes, numbers.
-//! A line that is wrong is refused by itself; the next one begins after its line break.
+//! The module stands alone as a parser of foreign bytes. No crate that parses the protocol was
+//! maintained when this was written (docs/design/0004-applications.md), and the protocol is small:
+//! words, escapes, numbers. A line with an error is refused by itself; the next one begins after
+//! its line break.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,7 +14,7 @@ use barograph_model::{Kind, LABELS_MAX, Value, ValueType};
 
 use crate::{About, Measured, Origin, POINTS_MAX, Parsed, Point, Protocol, Source};
 
-/// What a line's time counts.
+/// The unit of the times in lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Nanoseconds.
@@ -24,14 +26,14 @@ pub enum Precision {
     Ms,
     /// Seconds.
     S,
-    /// Minutes, of the first version of the protocol.
+    /// Minutes, only in the first version of the protocol.
     Min,
-    /// Hours, of the first version of the protocol.
+    /// Hours, only in the first version of the protocol.
     H,
 }
 
 impl Precision {
-    /// By its name in either version of the protocol.
+    /// The precision with this name in either version of the protocol.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "" | "n" | "ns" => Self::Ns,
@@ -56,7 +58,7 @@ impl Precision {
     }
 }
 
-/// Reads all lines; what is wrong is refused by its line.
+/// Parses all lines; a line with an error is refused.
 pub fn read_line_protocol(text: &str, precision: Precision) -> Parsed {
     let mut reader = Reader {
         text,
@@ -72,7 +74,7 @@ pub fn read_line_protocol(text: &str, precision: Precision) -> Parsed {
         let begins_at = reader.at;
         if let Err(reason) = reader.line(number, &mut parsed.points) {
             parsed.points.truncate(before);
-            // A text that was not closed must not take the lines after it along.
+            // A text that is not closed must not swallow the lines after it.
             reader.at = begins_at;
             parsed.refuse(&nobody, number, reason);
         }
@@ -84,7 +86,7 @@ pub fn read_line_protocol(text: &str, precision: Precision) -> Parsed {
     parsed
 }
 
-/// What tokens end at, and what a backslash before it takes literally.
+/// The characters that end a token, unless a backslash before them makes them literal.
 const MEASUREMENT: &[u8] = b", ";
 const KEY: &[u8] = b",= ";
 
@@ -96,7 +98,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The line here, without its break. Texts may contain breaks.
+    /// Parses the line here, without its line break. Texts may contain line breaks.
     fn line(&mut self, number: u32, points: &mut Vec<Point>) -> Result<(), String> {
         self.skip_spaces();
         if matches!(self.peek(), None | Some(b'\n' | b'#')) {
@@ -197,7 +199,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Up to one of `stops` or the end of the line; a backslash takes a stop literally.
+    /// The text up to one of `stops` or the end of the line; a backslash makes a stop literal.
     fn token(&mut self, stops: &[u8]) -> Cow<'a, str> {
         let (text, bytes) = (self.text, self.text.as_bytes());
         let mut from = self.at;
@@ -246,7 +248,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Up to a comma, a space or the end of the line.
+    /// The text up to a comma, a space or the end of the line.
     fn raw(&mut self) -> &'a str {
         let rest = &self.text[self.at..];
         let length = rest.find([',', ' ', '\n', '\r']).unwrap_or(rest.len());
@@ -278,7 +280,8 @@ impl<'a> Reader<'a> {
         is_it
     }
 
-    /// Whether there were any. A carriage return at the end of a line is one.
+    /// Skips spaces; returns whether there were any. A carriage return at the end of a line counts
+    /// as one.
     fn skip_spaces(&mut self) -> bool {
         let before = self.at;
         while matches!(self.peek(), Some(b' ' | b'\r')) {
@@ -287,7 +290,7 @@ impl<'a> Reader<'a> {
         self.at > before
     }
 
-    /// Goes on after the line break.
+    /// Skips to the next line.
     fn skip_line(&mut self) {
         let rest = &self.text[self.at..];
         self.at += rest.find('\n').map_or(rest.len(), |length| length + 1);
@@ -307,7 +310,7 @@ fn value(raw: &str) -> Option<Value> {
         let unsigned: u64 = unsigned.parse().ok()?;
         return i64::try_from(unsigned).ok().map(Value::Int);
     }
-    // Not "inf" and "nan", which Rust reads too.
+    // Excludes "inf" and "nan", which Rust parses too.
     let is_number = raw
         .bytes()
         .all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b));
@@ -315,7 +318,7 @@ fn value(raw: &str) -> Option<Value> {
     float.is_finite().then_some(Value::Float(float))
 }
 
-/// The protocol says nothing of meaning: numbers are gauges, the others states.
+/// The protocol does not define the meaning of values: numbers become gauges, others states.
 fn about(value_type: ValueType) -> Arc<About> {
     let kind = match value_type {
         ValueType::Int | ValueType::Float => Kind::Gauge,
@@ -334,7 +337,8 @@ fn about(value_type: ValueType) -> Arc<About> {
 mod tests {
     use super::*;
 
-    /// What is read, a line per point: `measurement{tags}.field=value@ts`; refusals as `!line reason`.
+    /// The parsed points, one per line, as `measurement{tags}.field=value@ts`; refusals as `!line
+    /// reason`.
     fn read(text: &str) -> String {
         let parsed = read_line_protocol(text, Precision::Ns);
         let points = parsed.points.iter().map(|point| {

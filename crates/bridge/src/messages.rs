@@ -1,9 +1,9 @@
-//! The protobuf messages that are sent and taken, as structs: no more of them than is used.
+//! The protobuf messages that are sent and received, as structs with only the used fields.
 //!
-//! Those of OpenTelemetry are read from JSON too, where their texts and numbers have forms of their own
-//! (`otlp_json.rs`). It stands alone so that field numbers can be held against the published definitions:
-//! opentelemetry-proto `collector/metrics/v1`, `metrics/v1`, `common/v1`, `resource/v1`, and
-//! Prometheus `prompb/remote.proto`, `prompb/types.proto`.
+//! OpenTelemetry's messages are parsed from JSON too, where their texts and numbers have special
+//! forms (`otlp_json.rs`). The module stands alone so that field numbers can be compared with the
+//! published definitions: opentelemetry-proto `collector/metrics/v1`, `metrics/v1`, `common/v1`,
+//! `resource/v1`, and Prometheus `prompb/remote.proto`, `prompb/types.proto`.
 
 use prost::{Message, Oneof};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub struct ExportMetricsPartialSuccess {
     pub error_message: String,
 }
 
-/// `google.rpc.Status`, which says why a request is refused
+/// `google.rpc.Status`, with the reason why a request is refused.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
     #[prost(int32, tag = "1")]
@@ -162,7 +162,7 @@ pub struct HistogramDataPoint {
     pub max: Option<f64>,
 }
 
-/// Refused, point by point: only how many there are is read.
+/// Refused, point by point: only the number of points is parsed.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExponentialHistogram {
@@ -170,7 +170,7 @@ pub struct ExponentialHistogram {
     pub data_points: Vec<Unread>,
 }
 
-/// A message of which nothing is read.
+/// A message whose fields are not parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Message, Deserialize)]
 pub struct Unread {}
 
@@ -269,10 +269,10 @@ pub enum Any {
     Int(i64),
     #[prost(double, tag = "4")]
     Double(f64),
-    /// As it lies there: lists are not read.
+    /// The encoded list, which is not parsed.
     #[prost(bytes, tag = "5")]
     List(Vec<u8>),
-    /// As it lies there.
+    /// The encoded map, which is not parsed.
     #[prost(bytes, tag = "6")]
     Map(Vec<u8>),
     #[prost(bytes, tag = "7")]
@@ -280,7 +280,7 @@ pub enum Any {
 }
 
 impl KeyValue {
-    /// A pair of texts.
+    /// An attribute with a text value.
     pub fn new(key: &str, value: &str) -> Self {
         Self {
             key: key.into(),

@@ -1,12 +1,12 @@
-//! Names of strangers as names of ours (`docs/guide/bridges.md` has the rule).
+//! Turns foreign names into ours (`docs/guide/bridges.md` has the rule).
 //!
-//! It stands alone because it is a promise: the same name gives the same stream for ever.
+//! The module stands alone because it is a promise: the same name gives the same stream for ever.
 
-/// What labels may not be called: the agent gives these itself.
+/// Reserved names of labels: the agent sets these itself.
 const KEPT_LABELS: [&str; 3] = ["application", "instance", "user"];
 
-/// The words of a stream's name: lower case, `_` for what is neither letter, digit, `_` nor dot, no empty
-/// word. None for an empty name.
+/// Turns a name into the words of a stream's name: lower case, `_` for all except letters, digits,
+/// `_` and dots, without empty words. None for an empty name.
 pub fn stream_words(raw: &str) -> Option<String> {
     let character = |c: char| match c.to_ascii_lowercase() {
         c @ ('a'..='z' | '0'..='9' | '_' | '.') => c,
@@ -17,8 +17,9 @@ pub fn stream_words(raw: &str) -> Option<String> {
     (!words.is_empty()).then(|| words.join("."))
 }
 
-/// A label's name: `_` for what is neither letter, digit nor `_`, `label_` before what does not begin with
-/// a letter, `_` after the names that the agent keeps for itself. None for an empty name.
+/// Turns a name into a label's name: `_` for all except letters, digits and `_`, with the prefix
+/// `label_` if it does not begin with a letter, and the suffix `_` if it is a reserved name. None
+/// for an empty name.
 pub fn label_name(raw: &str) -> Option<String> {
     let character = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let mut name: String = raw.chars().map(character).collect();

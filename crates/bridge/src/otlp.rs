@@ -1,7 +1,8 @@
-//! OTLP metrics as points: what is a counter, what a gauge, and which of them are not taken.
+//! Turns OTLP metrics into points, and decides which are counters, which are gauges, and which are
+//! refused.
 //!
-//! It stands alone because it gives meaning: the data model of OpenTelemetry on one side
-//! (opentelemetry.io/docs/specs/otel/metrics/data-model), streams of ours on the other.
+//! The module stands alone because it translates between OpenTelemetry's data model
+//! (opentelemetry.io/docs/specs/otel/metrics/data-model) and our streams.
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +22,13 @@ use crate::messages::{
 };
 use crate::{About, Measured, Origin, POINTS_MAX, Parsed, Point, Protocol, Source, Tags};
 
-/// Data points that say only that there is none.
+/// Flag of a data point without a value.
 const NO_RECORDED_VALUE: u32 = 1;
-/// The name of a service that has none, as the specification of resources has it.
+/// The name of a service without one, from the specification of resources.
 const UNKNOWN_SERVICE: &str = "unknown_service";
 const SERVICE_NAME: &str = "service.name";
-/// Of a resource these describe where and by what it runs, not what is measured: they are no labels.
+/// Prefixes of resource attributes that describe where the service runs, not what is measured: they
+/// do not become labels.
 const NO_LABELS: [&str; 8] = [
     "telemetry.",
     "process.",
@@ -38,7 +40,11 @@ const NO_LABELS: [&str; 8] = [
     SERVICE_NAME,
 ];
 
-/// Reads a request in protobuf.
+/// Parses a request in protobuf.
+///
+/// # Errors
+///
+/// Returns a text if it is malformed or has too many messages.
 pub fn read_otlp_protobuf(body: &[u8]) -> Result<Parsed, String> {
     if !protobuf_is_bounded(body) {
         return Err(format!("the request has more than {ELEMENTS_MAX} messages"));
@@ -48,7 +54,11 @@ pub fn read_otlp_protobuf(body: &[u8]) -> Result<Parsed, String> {
     Ok(read(request))
 }
 
-/// Reads a request in JSON.
+/// Parses a request in JSON.
+///
+/// # Errors
+///
+/// Returns a text if it is malformed or has too many objects.
 pub fn read_otlp_json(body: &[u8]) -> Result<Parsed, String> {
     if !json_is_bounded(body) {
         return Err(format!("the request has more than {ELEMENTS_MAX} objects"));
@@ -77,7 +87,7 @@ fn read(request: ExportMetricsServiceRequest) -> Parsed {
     parsed
 }
 
-/// The service, with the resource's other attributes as labels.
+/// The source of a resource: its service, with the other attributes as labels.
 fn source(resource: Resource) -> Arc<Source> {
     let mut name = UNKNOWN_SERVICE.to_owned();
     let mut labels = BTreeMap::new();
@@ -98,7 +108,7 @@ fn source(resource: Resource) -> Arc<Source> {
     })
 }
 
-/// The text of a scalar; none where there is no value, an error where it is none that a label can have.
+/// The text of a scalar; none without a value, an error if the value cannot be a label.
 fn text(value: AnyValue) -> Option<Result<String, ()>> {
     Some(match value.value? {
         Any::Text(text) => Ok(text),
@@ -109,7 +119,7 @@ fn text(value: AnyValue) -> Option<Result<String, ()>> {
     })
 }
 
-/// The data points of one metric.
+/// The reader of the data points of one metric.
 struct Reader<'a> {
     parsed: &'a mut Parsed,
     source: &'a Arc<Source>,
@@ -161,7 +171,8 @@ impl Reader<'_> {
     }
 
     fn numbers(&mut self, points: Vec<NumberDataPoint>, about: &About) {
-        // Gauges are floats whatever they come as: one may send both. Counters are what they come as.
+        // All gauges are floats, since one gauge may have integers and floats. Counters keep the
+        // type in which they are sent.
         let of_ints = Arc::new(about.clone());
         let of_floats = Arc::new(About {
             value_type: ValueType::Float,
@@ -213,7 +224,7 @@ impl Reader<'_> {
                         max,
                         is_delta: about.is_delta,
                     };
-                    // Without buckets there is a count and a sum alone.
+                    // Without buckets there are only a count and a sum.
                     let has_buckets = !distribution.counts.is_empty();
                     if has_buckets {
                         distribution.check()?;
@@ -256,7 +267,7 @@ impl Reader<'_> {
                     let sum = finite(Value::Float(sum))?;
                     point.add(".count", &family.count, count_value(count)?);
                     point.add(".sum", &family.sum, sum);
-                    // Of nothing there are no quantiles: senders say NaN.
+                    // An empty summary has no quantiles: senders give NaN.
                     let told = quantile_values.iter().filter(|q| q.value.is_finite());
                     for quantile in told {
                         let name = quantile_name(quantile.quantile)?;
@@ -269,7 +280,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One data point, as far as `make` makes something of it: all of it or nothing.
+    /// Adds the points that `make` makes of one data point: all of them, or none and a refusal.
     fn point(
         &mut self,
         flags: u32,
@@ -308,7 +319,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Its labels and time.
+    /// The labels and time of a data point.
     fn named(
         &self,
         attributes: Vec<KeyValue>,
@@ -349,7 +360,7 @@ impl Reader<'_> {
 
 const UNSPECIFIED: &str = "its temporality is not said: it is neither cumulative nor delta";
 
-/// Whether it is delta; none when it is not said.
+/// Whether the temporality is delta; none if it is unspecified.
 fn temporality(number: i32) -> Option<bool> {
     match Temporality::try_from(number) {
         Ok(Temporality::Delta) => Some(true),
@@ -358,7 +369,7 @@ fn temporality(number: i32) -> Option<bool> {
     }
 }
 
-/// What the series made of one histogram or summary are.
+/// The properties of the series that one histogram or summary becomes.
 struct Family {
     count: Arc<About>,
     sum: Arc<About>,
@@ -386,7 +397,7 @@ impl Family {
     }
 }
 
-/// The points of one data point.
+/// Collects the points of one data point.
 struct Made<'a> {
     points: &'a mut Vec<Point>,
     place: u32,
@@ -432,12 +443,12 @@ fn count_value(count: u64) -> Result<Value, String> {
     Ok(Value::Int(count))
 }
 
-/// `.p99` for 0.99, `.p99_9` for 0.999.
+/// The suffix of a quantile: `.p99` for 0.99, `.p99_9` for 0.999.
 fn quantile_name(q: f64) -> Result<String, String> {
     if !(0.0..=1.0).contains(&q) {
         return Err(format!("{q} is not a quantile"));
     }
-    // Whole thousandths of a percent: 0.999 * 100 is not 99.9 in binary.
+    // Computed in thousandths of a percent: 0.999 * 100 is not 99.9 in binary.
     let percent = (q * 1e5).round() as u64;
     let (whole, rest) = (percent / 1_000, percent % 1_000);
     let mut name = format!(".p{whole}");
@@ -449,7 +460,7 @@ fn quantile_name(q: f64) -> Result<String, String> {
     Ok(name)
 }
 
-/// A unit of UCUM in our words; one that is not known stays as it is.
+/// Translates a UCUM unit to ours; an unknown unit stays as it is.
 fn unit(ucum: &str) -> String {
     let (unit, per_second) = match ucum.strip_suffix("/s") {
         Some(unit) => (unit, "/s"),
@@ -469,7 +480,7 @@ fn unit(ucum: &str) -> String {
     };
     let mut unit = format!("{known}{per_second}");
     if unit.len() > UNIT_BYTES_MAX {
-        // Of a unit that long nothing is lost but the words.
+        // A unit that is too long is dropped; it is only a word.
         unit.clear();
     }
     unit

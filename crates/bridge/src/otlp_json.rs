@@ -1,5 +1,5 @@
-//! OTLP's JSON, where it is not what serde makes of the messages: numbers of 64 bits as texts, doubles
-//! that are no JSON numbers, one-ofs by the names of their members
+//! OTLP's JSON, where it differs from what serde makes of the messages: 64-bit numbers as texts,
+//! doubles that are no JSON numbers, and one-ofs by the names of their members
 //! (opentelemetry.io/docs/specs/otlp, "JSON Protobuf Encoding").
 
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::messages::{
     NumberDataPoint, Sum, Summary, Temporality,
 };
 
-/// A metric, whose data are members.
+/// A metric whose data are members.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct MetricJson {
@@ -44,7 +44,7 @@ impl From<MetricJson> for Metric {
     }
 }
 
-/// A number, whose value is a member.
+/// A data point whose value is a member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct NumberDataPointJson {
@@ -73,7 +73,7 @@ impl From<NumberDataPointJson> for NumberDataPoint {
     }
 }
 
-/// A value of any type, as members.
+/// A value of any type, with one member per type.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AnyValueJson {
@@ -104,7 +104,7 @@ impl From<AnyValueJson> for AnyValue {
     }
 }
 
-/// An integer, also as a text.
+/// Parses an integer, which may be a text.
 pub(crate) fn integer<'de, D: Deserializer<'de>, T: Integer>(from: D) -> Result<T, D::Error> {
     from.deserialize_any(NumberVisitor::<T>(PhantomData))
 }
@@ -115,12 +115,12 @@ pub(crate) fn optional_integer<'de, D: Deserializer<'de>, T: Integer>(
     integer(from).map(Some)
 }
 
-/// Integers, also as texts.
+/// Parses a list of integers, which may be texts.
 pub(crate) fn integers<'de, D: Deserializer<'de>, T: Integer>(from: D) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(ListVisitor::<T>(PhantomData))
 }
 
-/// A double: a number, `"NaN"`, `"Infinity"` or `"-Infinity"`.
+/// Parses a double: a number, `"NaN"`, `"Infinity"` or `"-Infinity"`.
 pub(crate) fn double<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     integer(from)
 }
@@ -133,7 +133,8 @@ pub(crate) fn doubles<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D:
     integers(from)
 }
 
-/// By number, as the specification wants it, or by name, as protobuf's own writers have it.
+/// Parses a temporality: a number, as the specification demands, or a name, as protobuf's own
+/// libraries write it.
 pub(crate) fn temporality<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -151,7 +152,7 @@ pub(crate) fn temporality<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::
     })
 }
 
-/// Numbers that JSON may have as numbers or as texts.
+/// Types of numbers that JSON may hold as numbers or as texts.
 pub(crate) trait Integer: Sized + FromStr {
     fn of_i64(number: i64) -> Option<Self>;
     fn of_u64(number: u64) -> Option<Self>;

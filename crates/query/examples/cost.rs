@@ -1,5 +1,6 @@
-//! What newest values cost in SQL: over 1, 3 and 8 streams, prepared, by a text that was seen before,
-//! and by a text that is new each time. `cargo run --release -p barograph-query --example cost`.
+//! Measures the cost of newest values in SQL: over 1, 3 and 8 streams, prepared, by a statement
+//! that was seen before, and by one that is new each time. `cargo run --release -p barograph-query
+//! --example cost`.
 #![expect(clippy::unwrap_used, reason = "the streams are the tests' own")]
 
 #[path = "../tests/it/demo.rs"]
@@ -13,7 +14,7 @@ use barograph_model::{Clock as _, Kind, SqlLimits, ValueType};
 use barograph_query::{Database, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
-/// Runs of each case; the median of so many is shown.
+/// Runs of each case, of which the median is printed.
 const RUNS: usize = 20_000;
 
 fn main() {
@@ -25,7 +26,7 @@ fn main() {
         demo.add_deep(&stream, 1024, (0..2_000).map(|i| (i, (i as f64).into())));
     }
     let clock = SystemClock::new();
-    // A living agent: else each statement asks whether it was replaced.
+    // Without a recent heartbeat each statement would check whether the agent was replaced.
     demo.segment.heartbeat(clock.now_ns() + 3_600 * demo::S);
     let open = || Database::open(&RunDir::new(dir.path()), Scopes::Readable, Arc::new(clock));
     let mut database = open().expect("the segment is there");

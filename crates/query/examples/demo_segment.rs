@@ -1,7 +1,7 @@
 //! Makes a run directory with known streams and keeps it alive until its standard input closes:
-//! `cargo run -p barograph-query --example demo_segment -- DIR`.
-//! A line on standard input adds the stream `late.arrival.count` while it runs. With a second directory
-//! it keeps an archive there, in which a stream has ended: `old.job.count`.
+//! `cargo run -p barograph-query --example demo_segment -- DIR`. A line on standard input adds the
+//! stream `late.arrival.count` while it runs. With a second directory it keeps an archive there,
+//! which contains a stream that has ended: `old.job.count`.
 #![expect(clippy::unwrap_used, reason = "the streams are the tests' own")]
 
 #[path = "../tests/it/demo.rs"]
@@ -36,7 +36,7 @@ fn main() {
     drop(keeper);
 }
 
-/// An archive of two sealed samples and one in the log.
+/// Makes an archive of two sealed samples and one in the log.
 fn keep(dir: &Path, root: &Path) -> Keeper {
     let clock = SystemClock::new();
     let now_ns = clock.now_ns();

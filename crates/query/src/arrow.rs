@@ -1,9 +1,10 @@
-//! An answer as an Arrow IPC stream.
+//! Encodes an answer as an Arrow IPC stream.
 //!
-//! SQLite types fields, Arrow types columns. All integers: int64, or a timestamp (ns, UTC) where the column is a table's
-//! column of times under its own name. Floats, or floats and integers that floats hold exactly: float64. A column
-//! declared BOOLEAN with only 0 and 1: bool. Bytes alone: binary. Else utf8, in which numbers are written as text and
-//! bytes as hexadecimal. A column without a value is of its declared type. Every column is nullable.
+//! SQLite types fields, Arrow types columns. A column of integers is int64, or a timestamp (ns,
+//! UTC) if it is a table's time column under its own name. Floats, or floats with integers that a
+//! float holds exactly, are float64. A column that is declared BOOLEAN and has only 0 and 1 is
+//! bool. Bytes alone are binary. Any other column is utf8, with numbers written as text and bytes
+//! as hexadecimal. A column without values has its declared type. Every column is nullable.
 
 use std::sync::Arc;
 
@@ -22,11 +23,11 @@ use crate::rows::{Cell, Column, EXACT_MAX, Rows};
 /// The time zone of timestamps.
 const UTC: &str = "UTC";
 
-/// Rows of one batch: what is encoded is held beside the rows, so it is held by parts.
+/// Rows of one batch: the encoded batch is held beside the rows, so batches are kept small.
 const BATCH_ROWS: usize = 8_192;
 
 impl Rows {
-    /// An Arrow IPC stream.
+    /// Encodes the answer as an Arrow IPC stream.
     pub fn to_arrow_ipc(&self) -> Result<Vec<u8>, SqlFault> {
         let mut whole = Vec::new();
         self.write_arrow_ipc(&mut |piece| {
@@ -36,7 +37,7 @@ impl Rows {
         Ok(whole)
     }
 
-    /// An Arrow IPC stream, given to `put` piece by piece.
+    /// Encodes the answer as an Arrow IPC stream and passes it to `put` piece by piece.
     pub(crate) fn write_arrow_ipc(
         &self,
         put: &mut dyn FnMut(Vec<u8>) -> Result<(), SqlFault>,
@@ -54,7 +55,7 @@ impl Rows {
         let schema = Arc::new(Schema::new(fields));
         let mut writer = StreamWriter::try_new(Vec::new(), &schema).map_err(internal)?;
         let mut from = 0;
-        // An answer without rows has one batch without rows.
+        // An answer without rows has one empty batch.
         while from == 0 || from < self.len() {
             let to = self.len().min(from + BATCH_ROWS);
             let arrays = types.iter().enumerate();
@@ -113,8 +114,8 @@ fn data_type(column: &Column, cells: &[Cell]) -> DataType {
     }
 }
 
-/// Whether it is a column of times of a table: those are called so, and declared as integers. What a statement computes
-/// has no declared type, and is the integer that was computed.
+/// Whether this is a time column of a table: it has such a name and is declared an integer. A
+/// computed column has no declared type, and stays an integer.
 fn is_time(column: &Column) -> bool {
     let name = column.name.to_ascii_lowercase();
     let is_called_so = name.ends_with("_ts") || ["ts", "looked", "until"].contains(&name.as_str());

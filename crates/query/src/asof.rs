@@ -1,7 +1,8 @@
-//! `asof(pattern, ts)`: what held at a time, made for being asked once per row of another table.
+//! `asof(pattern, ts)`: the samples that held at a time. It is made to be called once per row of
+//! another table.
 //!
-//! The samples around the last question are kept, sorted, for as long as the statement runs: the next
-//! rows mostly ask about times nearby.
+//! The samples around the last call's time are kept, sorted, as long as the statement runs: the
+//! next rows mostly ask for times nearby.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,40 +21,39 @@ use crate::live::Live;
 use crate::memory::Claim;
 use crate::reading::Reading;
 
-/// Times around the question that are read at once…
+/// The time around `ts` that is read at once…
 const WINDOW_NS: i64 = 3_600 * NS_PER_S;
-/// …less, when there are more samples in them than this…
+/// …less if it has more samples than this…
 const SAMPLES_MAX: usize = 1_000_000;
-/// …and no less than so little.
+/// …but at least this much.
 const WINDOW_NS_MIN: i64 = NS_PER_S;
-/// Where statements cannot be told apart, what was read is good for this long.
+/// How long the samples are kept if statements cannot be told apart.
 const KEPT_NS_MAX: i64 = NS_PER_S;
 
-/// What was read last.
+/// The samples that were read last.
 pub(crate) struct Held {
     pattern: String,
     statement: u64,
     read_ns: i64,
-    /// All samples of these times are here.
+    /// The time from which all samples are here.
     span: Span,
     series: Vec<Series>,
     _claim: Claim,
 }
 
-/// One series within the span.
 struct Series {
     identity: Identity,
     unit: Cell,
-    /// What held before the span.
+    /// The sample that held before the span.
     before: Option<Sample>,
-    /// Sorted by time.
+    /// Samples in the span, sorted by time.
     columns: Columns,
 }
 
 pub(crate) fn asof(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let pattern = arguments.text(0)?;
     let Some(ts) = arguments.instant(1, live.now_ns())? else {
-        return Ok(Box::new(std::iter::empty())); // Nothing held at no time.
+        return Ok(Box::new(std::iter::empty())); // No sample holds at NULL.
     };
     let mut kept = live
         .held
@@ -63,7 +63,7 @@ pub(crate) fn asof(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let held = match kept.as_mut().filter(is_good) {
         Some(held) => held,
         None => {
-            *kept = None; // Before the next: its memory is given back.
+            *kept = None; // The memory of the old samples is given back first.
             kept.insert(Held::read(live, arguments, ts)?)
         }
     };
@@ -123,10 +123,10 @@ impl Held {
     }
 }
 
-/// Of each series what held before the span, and its samples in it.
+/// The sample of each series that held before the span, and its samples in the span.
 type Window = (Vec<Option<Sample>>, Vec<Columns>);
 
-/// `None` when there are too many.
+/// Reads the samples of a span; `None` if there are too many.
 fn window(
     reading: &Reading,
     span: Span,
@@ -147,7 +147,7 @@ fn window(
     Ok(Some((before, all.into_iter().map(sorted).collect())))
 }
 
-/// Adds samples of one series to others of it.
+/// Appends samples of the same series.
 pub(crate) fn append(to: &mut Columns, from: &Columns) {
     for (row, number) in from.numbers.iter().enumerate() {
         if let Some(sample) = from.sample(row) {
@@ -156,7 +156,7 @@ pub(crate) fn append(to: &mut Columns, from: &Columns) {
     }
 }
 
-/// The samples in order of time; those of one time in the order in which they came.
+/// Sorts samples by time; samples of the same time keep their order.
 pub(crate) fn sorted(columns: Columns) -> Columns {
     if columns.ts.is_sorted() {
         return columns;
@@ -173,7 +173,7 @@ pub(crate) fn sorted(columns: Columns) -> Columns {
 }
 
 impl Series {
-    /// The row of the sample that held at `ts`, a time within the span.
+    /// The row of the sample that held at `ts`, which must be within the span.
     fn row(&self, ts: i64) -> Option<Row> {
         let after = self.columns.ts.partition_point(|&known| known <= ts);
         let (sample, is_last_look) = match after.checked_sub(1) {

@@ -1,7 +1,8 @@
-//! Which tables a connection has: the listings at once, each metric's table as it appears.
+//! The tables of a connection: all listings from the start, and the table of each metric as it
+//! appears.
 //!
-//! A table is registered anew only when its columns change; streams that come and go are seen by the
-//! scans themselves. A table whose streams have all gone stays, empty.
+//! A table is registered again only if its columns change; scans themselves notice streams that
+//! come and go. A table whose streams are all gone stays, empty.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,26 +21,26 @@ use crate::snapshot::{Schema, Snapshot};
 use crate::sqlite::register;
 use crate::system::SYSTEM;
 
-/// Most nodes of an archive whose metrics have tables of their own; others are found by `node`.
+/// Most nodes of an archive whose metrics have their own tables; others are selected by `node`.
 const NODE_TABLES_MAX: usize = 64;
 
 /// The tables of one connection.
 pub(crate) struct Catalogue {
     live: Arc<Live>,
     seen: Option<Arc<Schema>>,
-    /// Families that were asked for by more than a first word.
+    /// Families and frames that statements named by more than a first word.
     asked: Vec<(Form, String)>,
     names: Arc<Names>,
-    /// Tables that were registered, anew too, since [`Self::take_new`].
+    /// Tables that were registered, or registered again, since [`Self::take_new`].
     #[cfg(feature = "loadable")]
     new: Mutex<Vec<String>>,
 }
 
-/// The names of registered tables beside the listings, and what each was registered with.
+/// The names of registered tables other than listings, each with its columns.
 #[derive(Default)]
 pub(crate) struct Names(Mutex<HashMap<String, Registered>>);
 
-/// What a table was registered with.
+/// The columns with which a table was registered.
 #[derive(Clone)]
 enum Registered {
     Metric(Arc<Shape>),
@@ -51,7 +52,7 @@ impl Names {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a table of this name is ours; names are compared as SQLite does.
+    /// Whether one of our tables has this name; names are compared as SQLite does.
     #[cfg(feature = "bundled")]
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.lock().contains_key(name)
@@ -59,7 +60,7 @@ impl Names {
             || self.lock().contains_key(&name.to_ascii_lowercase())
     }
 
-    /// All names, listings first.
+    /// All names of tables, listings first.
     #[cfg(feature = "bundled")]
     pub(crate) fn all(&self) -> Vec<String> {
         let listings = listings().map(|l| l.name.to_owned());
@@ -68,7 +69,7 @@ impl Names {
         listings.chain(metrics).collect()
     }
 
-    /// The columns of a table.
+    /// The column names of a table.
     #[cfg(feature = "bundled")]
     pub(crate) fn columns(&self, name: &str) -> Option<Vec<String>> {
         if let Some(listing) = listing(name) {
@@ -98,7 +99,7 @@ fn listing(name: &str) -> Option<&'static Listing> {
 }
 
 impl Catalogue {
-    /// Registers what is always there, and the metrics of now.
+    /// Registers the listings and the present metrics.
     pub(crate) fn new(connection: &Connection, live: &Arc<Live>) -> Result<Self> {
         for listing in listings() {
             let callable = Arc::new(Callable::from(listing));
@@ -118,13 +119,13 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// The names of the tables, as they grow.
+    /// The names of the tables, shared; they grow with the catalogue.
     #[cfg(feature = "bundled")]
     pub(crate) fn names(&self) -> Arc<Names> {
         Arc::clone(&self.names)
     }
 
-    /// The tables that were registered since the last call, but for functions and what is called after its node.
+    /// The tables registered since the last call, except functions and tables named after a node.
     #[cfg(feature = "loadable")]
     pub(crate) fn take_new(&mut self) -> Vec<String> {
         std::mem::take(self.new.get_mut().unwrap_or_else(PoisonError::into_inner))
@@ -139,7 +140,7 @@ impl Catalogue {
     #[cfg(not(feature = "loadable"))]
     fn note(&self, _: &str) {}
 
-    /// Registers tables that are new or have new columns; whether there were any.
+    /// Registers tables that are new or have new columns; returns whether there were any.
     pub(crate) fn follow(
         &mut self,
         connection: &Connection,
@@ -152,7 +153,8 @@ impl Catalogue {
         }
         let mut changed = false;
         for (table, shape) in &schema.shapes {
-            // A system table keeps its name; the metric is still found as `<node>_<metric>`.
+            // A system table keeps its name; a metric of the same name is found as
+            // `<node>_<metric>`.
             if listing(table).is_none() {
                 changed |= self.add(connection, schema, table, table, shape, None)?;
             }
@@ -175,7 +177,8 @@ impl Catalogue {
         Ok(changed)
     }
 
-    /// Registers a family or the frames of a publication that a statement names; whether there are any.
+    /// Registers a family, or the frames of a publication, that a statement names; returns whether
+    /// it exists.
     #[cfg(feature = "bundled")]
     pub(crate) fn ask_family(
         &mut self,
@@ -266,7 +269,7 @@ impl Catalogue {
     }
 }
 
-/// A node's name as the beginning of a table's name.
+/// Turns a node's name into the beginning of a table's name.
 fn identifier(node: &str) -> String {
     let fold = |c: char| {
         if c.is_ascii_alphanumeric() {

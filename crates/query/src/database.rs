@@ -1,4 +1,4 @@
-//! One thread's database over the streams of a run directory.
+//! A database of one thread over the streams of a run directory.
 
 use std::cell::{Cell as Slot, RefCell};
 use std::collections::HashMap;
@@ -23,27 +23,28 @@ use crate::source::{Scopes, Views, views_of};
 use crate::sqlite::{limit_heap, reserve};
 use crate::text;
 
-/// Statements that are kept prepared, by their text.
+/// Most statements that are kept prepared, by their text.
 const STATEMENTS_KEPT_MAX: usize = 64;
 
-/// Bytes of each slot of the memory that a connection sets aside for its small allocations.
+/// Bytes of each slot of the memory that a connection reserves for its small allocations.
 const RESERVE_SLOT_BYTES: i32 = 1_024;
-/// How many slots it has: 256 KB, which hold a statement of some dozen terms while it is prepared.
-/// SQLite's own default of 48 KB holds a few.
+/// Number of slots: 256 KB together, enough to prepare a statement of some dozen terms. SQLite's
+/// default of 48 KB is enough for a few terms.
 const RESERVE_SLOTS: i32 = 256;
 
 /// SQL over the streams of one run directory. One per thread.
 ///
-/// It follows the agent by itself: streams that come and go, and an agent that is replaced.
+/// It notices by itself when streams come and go, and when the agent is replaced.
 pub struct Database {
     connection: Connection,
     live: Arc<Live>,
     guard: Arc<Guard>,
     names: Arc<Names>,
     catalogue: RefCell<Catalogue>,
-    /// Grows when tables or columns do: statements prepared before do not know them.
+    /// Grows with each new table or column: statements that were prepared before do not know them.
     schema_version: Slot<u64>,
-    /// Texts that passed the checks, as SQLite gets them. One that comes again is kept prepared.
+    /// Statements that passed the checks, each with the text that SQLite gets. A statement that
+    /// comes again is kept prepared.
     checked: RefCell<HashMap<String, Arc<str>>>,
 }
 
@@ -56,8 +57,8 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Maps the segment and makes its tables, and those of the archive that its agent keeps; so also of
-    /// these scopes of applications. Without an agent, now or in the past, this is an error that says so.
+    /// Opens the segment and archive of an agent, and those of these scopes of applications. It is
+    /// an error if the run directory has no segment.
     pub fn open(
         run_dir: &RunDir,
         scopes: Scopes,
@@ -66,8 +67,8 @@ impl Database {
         Self::of(Live::open(run_dir, scopes, clock)?)
     }
 
-    /// Reads an archive by itself: of a node whose agent is gone, or a copy. `newest` marks the last
-    /// sample of each series then.
+    /// Opens an archive alone: that of a node whose agent is gone, or a copy. In it, `newest` marks
+    /// the last sample of each series.
     pub fn open_archive(
         root: impl Into<PathBuf>,
         clock: Arc<dyn Clock>,
@@ -75,7 +76,7 @@ impl Database {
         Self::over(None, views_of(root.into()), clock)
     }
 
-    /// Reads what `views` gives as the archive, beside the rings of a run directory if there is one.
+    /// Opens the archive that `views` returns, beside the rings of a run directory if one is given.
     #[doc(hidden)]
     pub fn over(
         run_dir: Option<&RunDir>,
@@ -93,10 +94,10 @@ impl Database {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection =
             Connection::open_in_memory_with_flags(flags).map_err(error("open a database"))?;
-        // Without it all is the same, but slower.
+        // If this fails, everything works the same, but slower.
         reserve(&connection, RESERVE_SLOT_BYTES, RESERVE_SLOTS);
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT_MAX);
-        // Sorting must not spill into files.
+        // Sorting must not write files.
         connection
             .pragma_update(None, "temp_store", "MEMORY")
             .map_err(error("keep temporary data in memory"))?;
@@ -115,23 +116,23 @@ impl Database {
         })
     }
 
-    /// Where the archive is, when the agent says so.
+    /// The archive's directory, if the agent keeps an archive.
     pub fn archive_dir(&self) -> Option<PathBuf> {
         self.live.archive_dir()
     }
 
-    /// Most threads that one scan over much history may use (2, unless said otherwise).
+    /// Sets the most threads that one scan over much history may use (2 by default).
     pub fn set_threads(&mut self, threads: usize) {
         self.live.set_threads(threads);
     }
 
-    /// So many databases share the memory that scans may hold from now on, this one included.
-    /// SQLite's own heap has one bound a process.
+    /// Sets how many databases, including this one, share the memory that scans may hold. The bound
+    /// on SQLite's own heap is one for the process.
     pub fn share_memory(&self, databases: usize) {
         self.guard.share_memory(databases);
     }
 
-    /// Longest text that a statement may make from now on, in bytes.
+    /// Sets the longest text that a statement may make, in bytes.
     pub fn set_text_bytes_max(&mut self, bytes: i32) -> Result<(), QueryError> {
         let set = self.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, bytes);
         set.map(drop).map_err(|source| QueryError::Sqlite {
@@ -140,7 +141,7 @@ impl Database {
         })
     }
 
-    /// Runs one read-only statement within its limits.
+    /// Runs one read-only statement within its limits and returns its whole answer.
     pub fn run(
         &mut self,
         sql: &str,
@@ -152,7 +153,7 @@ impl Database {
         Ok(rows)
     }
 
-    /// As [`Database::run`], and gives each row to `taker` as it comes; the ns that it took.
+    /// Like [`Database::run`], but passes each row to `taker`; returns the duration in ns.
     pub(crate) fn run_into(
         &mut self,
         sql: &str,
@@ -161,8 +162,8 @@ impl Database {
         taker: &mut dyn Taker,
     ) -> Result<i64, SqlFault> {
         match self.run_once(sql, limits, cancel, taker) {
-            // A table or a column may be of a series that began and ended since the archive was
-            // last looked at.
+            // The missing table or column may belong to a series that began and ended since the
+            // last look at the archive.
             Err(fault)
                 if fault.kind == SqlFaultKind::Statement
                     && !taker.has_rows()
@@ -201,8 +202,9 @@ impl Database {
                 let mut statement = self.connection.prepare_cached(&text).map_err(fault)?;
                 self.answer(&mut statement, &text, limits, taker)?;
             } else {
-                // Of a text that may never come again nothing is kept but that it was seen: this
-                // pushes no other out of the cache, and SQLite prepares it in the reserve.
+                // A statement may never come again, so at first only its text is remembered: thus
+                // it pushes no other statement out of the cache, and SQLite prepares it in the
+                // reserved memory.
                 let mut statement = self.connection.prepare(&text).map_err(fault)?;
                 self.only_reads(&statement)?;
                 self.keep(sql, &text);
@@ -212,7 +214,7 @@ impl Database {
         })
     }
 
-    /// Steps a statement that passed the checks through all its rows.
+    /// Steps a checked statement through all its rows.
     fn answer(
         &self,
         statement: &mut Statement<'_>,
@@ -231,7 +233,7 @@ impl Database {
         }
     }
 
-    /// Prepares a statement for being run again and again.
+    /// Prepares a statement that is to run many times.
     pub fn prepare(&mut self, sql: &str) -> Result<Prepared<'_>, SqlFault> {
         let limits = SqlLimits::default();
         let text = self.ready(sql, &limits)?;
@@ -244,7 +246,7 @@ impl Database {
         })
     }
 
-    /// Whether a statement can run: its columns, or what is wrong with it. Runs nothing.
+    /// Checks a statement without running it; returns its columns.
     pub fn check(&mut self, sql: &str) -> Result<Vec<Column>, SqlFault> {
         let limits = SqlLimits::default();
         let text = self.ready(sql, &limits)?;
@@ -260,7 +262,7 @@ impl Database {
         Ok(statement)
     }
 
-    /// The authorizer has seen all but statements that do nothing by themselves.
+    /// The authorizer has checked everything except statements that do nothing.
     fn only_reads(&self, statement: &Statement<'_>) -> Result<(), SqlFault> {
         if statement.column_count() == 0 && statement.expanded_sql().is_none() {
             return Err(fault(SqlFaultKind::Statement, "there is no statement"));
@@ -275,7 +277,7 @@ impl Database {
         Ok(())
     }
 
-    /// Follows the agent, and gives the text that SQLite is to see.
+    /// Follows the agent, and returns the text for SQLite.
     fn ready(&self, sql: &str, limits: &SqlLimits) -> Result<Arc<str>, SqlFault> {
         self.follow(limits)?;
         if let Some(text) = self.checked.borrow().get(sql) {
@@ -312,7 +314,8 @@ impl Database {
         Ok(text::with_newest_constraints(&sql, &text::tokens(&sql)).into())
     }
 
-    /// The text with each call of a family as one of the family's own table.
+    /// Replaces each call of `family` or `frames` by a call of the table of that family or
+    /// publication.
     fn with_family_tables(
         &self,
         sql: &str,
@@ -386,7 +389,8 @@ impl Database {
     }
 }
 
-/// SQLite has one heap limit a process: it is that of the query that began last.
+/// Sets SQLite's heap limit. There is one per process: the limit of the query that began last
+/// counts.
 fn bound_heap(bytes: usize) {
     static BOUND: AtomicI64 = AtomicI64::new(0);
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX).max(1);
@@ -403,18 +407,18 @@ fn columns(statement: &Statement<'_>) -> Vec<Column> {
     statement.columns().map(|c| column(&c)).collect()
 }
 
-/// One row of an answer while it is being read.
+/// One row of an answer while it is read.
 pub struct RowView<'a>(&'a Row<'a>);
 
 impl RowView<'_> {
-    /// The field at `column`; NULL beyond the last.
+    /// The field at `column`; NULL beyond the last column.
     pub fn get(&self, column: usize) -> Field<'_> {
         self.0.get_ref(column).map_or(Field::Null, Field::from)
     }
 }
 
-/// A statement that is prepared once and run often. It follows the agent as the database does: when
-/// tables change it prepares itself anew.
+/// A statement that is prepared once and runs often. Like the database, it follows the agent: if
+/// tables change, it prepares itself again.
 pub struct Prepared<'db> {
     database: &'db Database,
     text: Arc<str>,
@@ -429,8 +433,8 @@ impl std::fmt::Debug for Prepared<'_> {
 }
 
 impl Prepared<'_> {
-    /// Runs the statement and hands each row to `take`; returns how many there were. The time limit
-    /// is that of `limits`; rows and bytes are the taker's business.
+    /// Runs the statement and passes each row to `take`; returns the number of rows. Of `limits`
+    /// the time limit applies; the caller bounds rows and bytes.
     pub fn for_each(
         &mut self,
         limits: &SqlLimits,

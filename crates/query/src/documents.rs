@@ -1,4 +1,5 @@
-//! System tables that are documents of the agent: JSON lists in a run directory, and in those of its scopes.
+//! System tables made from the agent's documents: JSON lists in a run directory, and in those of
+//! its scopes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::system::one;
 /// The scope that everyone may read.
 const SCOPE_OF_ALL: &str = "all";
 
-/// The objects of a JSON list in the run directory; what is not a scalar in them stays JSON text.
+/// The rows of a document in the run directory; nested values become JSON text.
 pub(crate) fn document(
     live: &Arc<Live>,
     name: &'static str,
@@ -33,7 +34,7 @@ fn cells(object: &Object, columns: &[(&'static str, &'static str)]) -> Row {
     columns.iter().map(cell).collect()
 }
 
-/// The rows of a document of each scope.
+/// The rows of a document in the run directory of each scope.
 pub(crate) fn per_scope(
     live: &Arc<Live>,
     name: &'static str,
@@ -44,7 +45,7 @@ pub(crate) fn per_scope(
     for (scope, run_dir) in live.scopes() {
         let list = objects(&run_dir, name)?;
         rows.extend(list.iter().map(|object| {
-            // Its own name is the directory's, not the document's.
+            // The scope's name is that of its directory, not the one in the document.
             let mut row = cells(object, columns);
             row[0] = Arc::clone(&scope).into();
             row
@@ -53,7 +54,7 @@ pub(crate) fn per_scope(
     Ok(one(rows))
 }
 
-/// The rows of a document of the run directory, and of that of each scope.
+/// The rows of a document in the run directory and in that of each scope.
 pub(crate) fn everywhere(
     live: &Arc<Live>,
     name: &'static str,
@@ -64,7 +65,7 @@ pub(crate) fn everywhere(
     Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
 }
 
-/// The same as objects.
+/// The objects of a document in the run directory and in that of each scope.
 pub(crate) fn objects_everywhere(live: &Arc<Live>, name: &'static str) -> Result<Vec<Object>> {
     let scopes = live.scopes();
     let scopes = scopes.into_iter().map(|(_, run_dir)| run_dir);
@@ -75,8 +76,8 @@ pub(crate) fn objects_everywhere(live: &Arc<Live>, name: &'static str) -> Result
     Ok(all)
 }
 
-/// The rows of a document of calls of each scope. Of one that stands in the scope of all and in that of its user, who
-/// may read more of it there, that one alone.
+/// The rows of a document of calls in each scope. A call may be in the scope of all and in that of
+/// its user, which may show more of it; then only the user's row is returned.
 pub(crate) fn calls(
     live: &Arc<Live>,
     name: &'static str,
@@ -118,7 +119,7 @@ pub(crate) fn objects(run_dir: &RunDir, name: &'static str) -> Result<Vec<Object
         .map_err(|e| internal(format!("the agent's {name} is damaged: {e}")))
 }
 
-/// Why the insight of this table has no streams, and so no table: what an unknown table may be.
+/// The reason why an insight has no streams, and so no table, if `table` is an insight's.
 #[cfg(feature = "bundled")]
 pub(crate) fn insight_without_streams(live: &Live, table: &str) -> Option<String> {
     let insights = objects(&live.run_dir()?, "insights.json").ok()?;

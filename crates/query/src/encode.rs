@@ -1,8 +1,8 @@
-//! An answer written while its rows come, piece by piece into a sink.
+//! Encodes an answer while its rows come, piece by piece into a sink.
 //!
-//! Apart from [`Rows`], which holds an answer whole: here of JSON only the piece that is being
-//! written is held. Rows are written cell by cell, since a wide one is larger than many answers. Arrow
-//! types columns by all of their fields, so its rows are held until the last has come.
+//! It stands apart from [`Rows`], which holds a whole answer: for JSON, only the piece that is
+//! written is held. Rows are written cell by cell, since a wide row is larger than many answers.
+//! Arrow types columns by all of their fields, so its rows are held until the last has come.
 
 use barograph_model::{BigIntegers, ResultFormat, SqlFault, SqlLimits, SqlSink};
 
@@ -12,25 +12,24 @@ use crate::rows::{
     write_table_head,
 };
 
-/// Bytes of a piece: large enough that its memory goes back to the system by itself.
+/// Bytes of a piece: large enough for the allocator to return its memory to the system at once.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
-/// Writes one answer.
+/// The encoder of one answer.
 pub(crate) struct Encoder {
     format: ResultFormat,
     big: BigIntegers,
     sink: Box<dyn SqlSink>,
-    /// The cells of a row in the order in which they are written, each with what stands before it:
-    /// its name in an object, nothing in a list. Objects have their names in order, as
-    /// [`Rows::to_json_rows`] writes them.
+    /// Column indices in the order of writing, each with the bytes before its cell: the name in an
+    /// object, nothing in a list. The names of an object are sorted, as in [`Rows::to_json_rows`].
     cells: Vec<(usize, Vec<u8>)>,
     out: Vec<u8>,
-    /// Bytes in pieces that were put.
+    /// Bytes in pieces that were passed to the sink.
     put: usize,
     count: usize,
     /// Rows of an Arrow answer.
     held: Rows,
-    /// Bytes of them that the sink was told of.
+    /// Bytes of `held` that were reported to the sink.
     told: usize,
 }
 
@@ -49,7 +48,7 @@ impl Encoder {
         }
     }
 
-    /// Writes what comes behind the last row; how many rows there were.
+    /// Writes what follows the last row; returns the number of rows.
     pub(crate) fn end(mut self, elapsed_ns: i64, limits: &SqlLimits) -> Result<usize, SqlFault> {
         match self.format {
             ResultFormat::JsonRows => self.out.push(b']'),
@@ -74,7 +73,7 @@ impl Encoder {
         Ok(self.count)
     }
 
-    /// Puts what was written where it is a whole piece.
+    /// Passes the written bytes to the sink if they make a whole piece.
     fn pass_on(&mut self, limits: &SqlLimits) -> Result<(), SqlFault> {
         within(self.put + self.out.len(), limits)?;
         if self.out.len() >= PIECE_BYTES {
@@ -94,7 +93,7 @@ impl Encoder {
     }
 }
 
-/// A cell of an object with its name before it.
+/// The name of a cell of an object, encoded.
 fn named((column, name): (usize, String)) -> (usize, Vec<u8>) {
     let mut before = Vec::new();
     write_json(&mut before, &name.into());

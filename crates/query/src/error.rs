@@ -1,4 +1,4 @@
-//! What can go wrong outside of a statement; what is wrong with a statement is an
+//! Errors outside of a statement; errors in a statement are an
 //! [`SqlFault`](barograph_model::SqlFault).
 
 use std::io;
@@ -7,44 +7,45 @@ use barograph_archive::ArchiveError;
 use barograph_stream::StreamError;
 use thiserror::Error;
 
-/// Failures to open or keep a database over the streams.
+/// A failure to open or keep a database over the streams.
 #[derive(Debug, Error)]
 pub enum QueryError {
-    /// The segment cannot be read: no agent, another version, damaged.
+    /// The segment cannot be read: there is no agent, it has another version, or it is damaged.
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// The archive cannot be read.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// SQLite refused what it was asked at start-up.
+    /// SQLite failed at start-up.
     #[error("sqlite cannot {what}: {source}")]
     Sqlite {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What SQLite said.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
     /// A thread of the pool cannot be started.
     #[error("cannot start query thread {name}: {source} (lower sql.threads)")]
     Thread {
-        /// Its name.
+        /// Name of the thread.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// An error of a table, for SQLite to carry to the asker.
+/// A usage error of a table, which SQLite passes on to the client.
 pub(crate) fn usage(message: impl Into<String>) -> rusqlite::Error {
     rusqlite::Error::ModuleError(message.into())
 }
 
-/// As [`usage`], but the fault is on our side: the code tells them apart at the other end.
+/// Like [`usage`], but for a failure of ours: the error code tells them apart when it is
+/// translated.
 pub(crate) fn internal(message: impl std::fmt::Display) -> rusqlite::Error {
     sqlite_failure(rusqlite::ffi::SQLITE_CORRUPT_VTAB, message.to_string())
 }
 
-/// A failure to read streams or the archive, for SQLite to carry.
+/// A failure to read streams or the archive, in a form that SQLite passes on.
 pub(crate) fn failed(error: QueryError) -> rusqlite::Error {
     match error {
         QueryError::Archive(ArchiveError::Cancelled) => interrupted(),
@@ -54,28 +55,28 @@ pub(crate) fn failed(error: QueryError) -> rusqlite::Error {
     }
 }
 
-/// The statement was stopped within a scan, as SQLite itself says it.
+/// The error of a statement that was stopped within a scan, the same as SQLite's own.
 pub(crate) fn interrupted() -> rusqlite::Error {
     code(rusqlite::ffi::SQLITE_INTERRUPT)
 }
 
-/// A text is longer than texts may be.
+/// The error of a text that is longer than allowed.
 #[cfg(feature = "bundled")]
 pub(crate) fn too_long() -> rusqlite::Error {
     code(rusqlite::ffi::SQLITE_TOOBIG)
 }
 
-/// More than the statement may hold: as SQLite says it of its own heap.
+/// The error of a statement that would hold too much memory, the same as for SQLite's own heap.
 pub(crate) fn out_of_memory() -> rusqlite::Error {
     code(rusqlite::ffi::SQLITE_NOMEM)
 }
 
-/// A code alone: where a function gives a message too, the code is lost.
+/// An error with a code alone: if a function gives a message too, the code is lost.
 fn code(code: i32) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None)
 }
 
-/// As [`usage`], but a bound of this query was reached.
+/// Like [`usage`], but for a bound of this query.
 pub(crate) fn too_large(message: impl Into<String>) -> rusqlite::Error {
     sqlite_failure(rusqlite::ffi::SQLITE_NOMEM, message.into())
 }

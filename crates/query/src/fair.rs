@@ -1,20 +1,20 @@
-//! A queue of questions that no client can have for itself.
+//! A fair queue of queries.
 //!
-//! It stands alone because it is a policy without threads: clients take turns, no guest has every
-//! thread, and none fills the queue. Those who may control the agent have places that guests cannot
-//! take, and come first.
+//! It stands alone because it is a policy without threads: clients take turns, no guest gets all
+//! threads, and none fills the queue. Clients with the right to control have places that guests
+//! cannot take, and come first.
 
 use std::collections::{HashMap, VecDeque};
 
 use barograph_model::{CONTROL, ClientNumber};
 
-/// Places in the queue that are for control alone.
+/// Places in the queue that are reserved for control.
 pub(crate) const CONTROL_WAITING_MAX: usize = 4;
 
-/// What waits, in turns by client.
+/// The queries that wait, in turns by client.
 #[derive(Debug)]
 pub(crate) struct Fair<T> {
-    /// Clients with something that waits, in the order of their turns.
+    /// Clients with waiting queries, in the order of their turns.
     turns: VecDeque<(ClientNumber, VecDeque<T>)>,
     running: HashMap<ClientNumber, usize>,
     waiting: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// Nothing yet, for so many threads.
+    /// Makes an empty queue for this number of threads.
     pub(crate) fn new(threads: usize, waiting_max: usize) -> Self {
         Self {
             turns: VecDeque::new(),
@@ -34,7 +34,7 @@ impl<T> Fair<T> {
         }
     }
 
-    /// Adds a question; whether there was room. A guest has at most a quarter of it.
+    /// Adds a query; returns whether there was room. A guest gets at most a quarter of the places.
     pub(crate) fn push(&mut self, client: ClientNumber, one: T) -> bool {
         let of_client = self.turns.iter().position(|(other, _)| *other == client);
         let waits = of_client.map_or(0, |at| self.turns[at].1.len());
@@ -57,10 +57,11 @@ impl<T> Fair<T> {
         true
     }
 
-    /// The next question, which runs from now on; its client's turn comes again after the others'.
+    /// Takes the next query, which counts as running from now on; its client's next turn comes
+    /// after the others'.
     pub(crate) fn begin(&mut self) -> Option<(ClientNumber, T)> {
-        // One thread is left to others, though nobody else asks now: a statement cannot be put
-        // aside for who comes a moment later.
+        // One thread is left to other clients even if none of them waits now: a running statement
+        // cannot be set aside for one that comes a moment later.
         let share = self.threads.saturating_sub(1).max(1);
         let runs = |client: &ClientNumber| self.running.get(client).copied().unwrap_or(0);
         let within =
@@ -79,7 +80,7 @@ impl<T> Fair<T> {
         Some((client, one))
     }
 
-    /// A question of this client has its answer.
+    /// Notes that a query of this client has ended.
     pub(crate) fn end(&mut self, client: ClientNumber) {
         if let Some(runs) = self.running.get_mut(&client) {
             *runs -= 1;
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(fair.begin(), Some((2, 20)));
         fair.end(1);
         assert_eq!(fair.begin(), Some((1, 12)));
-        // A single thread is anyone's.
+        // If there is only one thread, any client may use it.
         assert_eq!(with(1, &[(1, 10)]).begin(), Some((1, 10)));
     }
 
@@ -135,7 +136,7 @@ mod tests {
             assert!(fair.push(other, 0));
         }
         assert!(!fair.push(5, 0), "it is full");
-        // Control has places of its own, and comes first.
+        // Control has its own places and comes first.
         let places = u32::try_from(CONTROL_WAITING_MAX).unwrap();
         assert!((0..places).all(|number| fair.push(CONTROL, 100 + number)));
         assert!(!fair.push(CONTROL, 0));

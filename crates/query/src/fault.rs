@@ -1,4 +1,4 @@
-//! From what SQLite says to what helps the asker: whose fault, which names come near, what to do.
+//! Translates SQLite's errors into helpful ones: the kind of fault, similar names, and what to do.
 
 use barograph_model::{SqlFault, SqlFaultKind, SqlLimits, near};
 use rusqlite::{Error, ErrorCode};
@@ -15,7 +15,7 @@ use crate::text::tokens;
 /// Most columns that a message lists.
 const COLUMNS_SHOWN_MAX: usize = 40;
 
-/// What a statement was run with.
+/// The statement of an error, with the limits and the database it ran with.
 pub(crate) struct Circumstances<'a> {
     pub(crate) sql: &'a str,
     pub(crate) limits: &'a SqlLimits,
@@ -24,7 +24,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) live: &'a Live,
 }
 
-/// A fault of this kind.
+/// Makes a fault of this kind.
 pub(crate) fn fault(kind: SqlFaultKind, message: impl Into<String>) -> SqlFault {
     SqlFault {
         kind,
@@ -38,7 +38,7 @@ impl From<QueryError> for SqlFault {
     }
 }
 
-/// Says what else has this name or one like it: some functions are tables.
+/// The message for an unknown function: similar names, or the table function of that name.
 fn unknown_function(function: &str) -> String {
     let is_named = |listing: &&Listing| listing.name.eq_ignore_ascii_case(function);
     if let Some(Listing {
@@ -53,7 +53,7 @@ fn unknown_function(function: &str) -> String {
 }
 
 impl Circumstances<'_> {
-    /// Translates an error of SQLite.
+    /// Translates an error of SQLite into a fault with advice.
     pub(crate) fn fault(&self, error: Error) -> SqlFault {
         let (code, message) = match error {
             Error::SqlInputError { error, msg, .. } => (error.code, msg),
@@ -66,8 +66,8 @@ impl Circumstances<'_> {
         match code {
             ErrorCode::OperationInterrupted => self.guard.interruption(self.limits),
             ErrorCode::AuthorizationForStatementDenied => self.guard.refusal(),
-            // Refused functions have no code of their own, and that nothing writes to virtual tables
-            // SQLite says before it asks the authorizer.
+            // SQLite has no error code for refused functions; and it refuses writes to virtual
+            // tables before it asks the authorizer.
             _ if message.starts_with("not authorized")
                 || message.ends_with("may not be modified") =>
             {
@@ -133,7 +133,7 @@ impl Circumstances<'_> {
     }
 
     fn unknown_column(&self, column: &str) -> String {
-        // SQLite appends advice about double quotes to some of these.
+        // SQLite appends advice about double quotes to some of these messages.
         let column = column.split(" - ").next().unwrap_or(column);
         let mut message = format!("no column {column}");
         let mut seen: Vec<String> = Vec::new();

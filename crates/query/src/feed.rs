@@ -1,8 +1,8 @@
-//! The rows of a reading, batch by batch, read on a thread of their own.
+//! The rows of a reading, in batches that are read on a thread of their own.
 //!
-//! A scan of SQLite takes one row at a time and may be left at any of them, while the archive is read in
-//! runs that take long. So another thread reads, one batch ahead, and whoever waits for it goes on
-//! looking whether the statement must stop.
+//! SQLite takes one row of a scan at a time and may leave the scan at any row, while the archive is
+//! read in long runs. So another thread reads one batch ahead, and the scan, while it waits, keeps
+//! checking whether the statement must stop.
 
 use std::cmp::Ordering as Compared;
 use std::collections::VecDeque;
@@ -23,21 +23,22 @@ use crate::memory::{Claim, Memory};
 use crate::plan::Order;
 use crate::reading::Reading;
 
-/// Between two looks whether the statement must stop.
+/// Time between two checks whether the statement must stop.
 const LOOK: Duration = Duration::from_millis(10);
-/// The archive's decoders need more than a row's.
+/// Stack of the reading thread: the archive's decoders need more than a small one.
 const STACK_BYTES: usize = 2 << 20;
 
-/// Some rows.
+/// A batch of rows.
 pub(crate) struct Batch {
     pub(crate) chunks: Vec<Arc<Chunk>>,
-    /// Chunk and row, in the order that was asked for; `None` when the rows of the only chunk are.
+    /// Chunk and row of each row, in the requested order; `None` if they are the rows of the only
+    /// chunk.
     order: Option<Vec<(u32, u32)>>,
     _claim: Claim,
 }
 
 impl Batch {
-    /// Rows.
+    /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         match &self.order {
             Some(order) => order.len(),
@@ -45,7 +46,7 @@ impl Batch {
         }
     }
 
-    /// The chunk of a row and the row in it.
+    /// The chunk of row `at`, and the row's index in it.
     pub(crate) fn row(&self, at: usize) -> Option<(&Chunk, usize)> {
         let (chunk, row) = match &self.order {
             Some(order) => *order.get(at)?,
@@ -58,17 +59,17 @@ impl Batch {
 
 type Message = Result<Option<Batch>>;
 
-/// The batches of a reading. Dropping it stops the thread soon after.
+/// The batches of a reading. Dropping the feed stops its thread soon after.
 pub(crate) struct Feed {
     live: Arc<Live>,
     ready: VecDeque<Batch>,
-    /// None when there is nothing more.
+    /// The channel from the reading thread; none if nothing more comes.
     reader: Option<Receiver<Message>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Feed {
-    /// Begins to read the samples within the span.
+    /// Starts to read the samples within the span.
     pub(crate) fn start(
         live: &Arc<Live>,
         reading: &Arc<Reading>,
@@ -95,7 +96,7 @@ impl Feed {
             })?;
             return Ok(feed);
         }
-        // Handed over, not stored: one batch is read while another is used.
+        // Without a buffer: one batch is read while another is used.
         let (sender, receiver) = sync_channel(0);
         let stop = Arc::clone(&feed.stop);
         thread::Builder::new()
@@ -107,7 +108,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// The next batch that has rows. Waits for it, as long as the statement may run.
+    /// The next batch with rows. Waits for it as long as the statement may run.
     pub(crate) fn next(&mut self) -> Result<Option<Batch>> {
         if let Some(batch) = self.ready.pop_front() {
             return Ok(Some(batch));
@@ -129,7 +130,7 @@ impl Drop for Feed {
     }
 }
 
-/// Runs work that takes long on a thread of its own, which is told when the statement must stop.
+/// Runs long work on a thread of its own; its flag is set when the statement must stop.
 pub(crate) fn apart<R: Send + 'static>(
     live: &Live,
     work: impl FnOnce(&AtomicBool) -> Result<R, QueryError> + Send + 'static,
@@ -147,7 +148,7 @@ pub(crate) fn apart<R: Send + 'static>(
         .name("baro-past".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            // Whoever asked may have gone.
+            // The receiver may be gone.
             let _ = sender.send(work(&flag));
         })
         .map_err(internal)?;
@@ -167,7 +168,7 @@ fn wait<T>(live: &Live, receiver: &Receiver<T>) -> Result<T> {
     }
 }
 
-/// What the thread does.
+/// The work of the reading thread.
 struct Work {
     reading: Arc<Reading>,
     memory: Arc<Memory>,
@@ -178,7 +179,7 @@ struct Work {
 impl Work {
     fn serve(&self, stop: &AtomicBool, sender: &SyncSender<Message>) {
         let done = self.run(stop, &mut |batch| sender.send(Ok(Some(batch))).is_ok());
-        // Nobody listens any more when the scan was left.
+        // If the scan was left, nobody receives this.
         let _ = sender.send(done.map(|()| None));
     }
 
@@ -207,7 +208,8 @@ impl Work {
         fault.map_or(Ok(()), Err)
     }
 
-    /// One stretch after the other, each sorted by itself, with what the rings have of the same time.
+    /// Reads one stretch after the other and sorts each, merged with the rings' samples of the same
+    /// time.
     fn ordered(
         &self,
         order: Order,
@@ -281,7 +283,7 @@ fn rows_of(chunks: &[Arc<Chunk>]) -> Vec<(u32, u32)> {
     (0..).zip(chunks).flat_map(rows).collect()
 }
 
-/// By time; at one time by life and number.
+/// Sorts rows by time, and rows of the same time by life and number.
 fn sort(chunks: &[Arc<Chunk>], rows: &mut [(u32, u32)], order: Order) {
     let key = |&(chunk, row): &(u32, u32)| {
         let chunk = &chunks[chunk as usize];
@@ -301,12 +303,12 @@ fn sort(chunks: &[Arc<Chunk>], rows: &mut [(u32, u32)], order: Order) {
     rows.sort_by(by);
 }
 
-/// What columns hold in memory.
+/// The bytes that columns hold in memory.
 pub(crate) fn bytes(columns: &Columns) -> usize {
     let value = match &columns.values {
         Values::Int(_) | Values::Float(_) => 8,
         Values::Bool(_) => 1,
-        // The texts themselves are shared by those that are equal.
+        // Equal texts are shared.
         Values::Text(_) | Values::Bytes(_) | Values::Json(_) | Values::Floats(_) => {
             size_of::<Arc<str>>() + 8
         }

@@ -1,5 +1,5 @@
-//! What guests may do: read our tables with known functions, within their limits. All else is refused
-//! when the statement is prepared, or stopped while it runs.
+//! The rights of guests: they may read our tables and call known functions, within limits.
+//! Everything else is refused when the statement is prepared, or stopped while it runs.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,22 +17,24 @@ use crate::texts::{self, LIKE_PATTERN_BYTES_MAX};
 pub const SQL_BYTES_MAX: usize = 256 << 10;
 /// Longest text that a statement may make, in bytes.
 pub const TEXT_RESULT_BYTES_MAX: i32 = 16 << 20;
-/// The same where strangers ask: SQLite's functions cannot be stopped before they return, and what
-/// they take grows with the lengths of their arguments.
+/// Longest text for statements of guests, in bytes: SQLite's functions cannot be stopped before
+/// they return, and their duration grows with the lengths of their arguments.
 pub const GUEST_TEXT_BYTES_MAX: i32 = 1 << 20;
-/// Instructions of SQLite's machine between two looks at the clock: each may call a function.
+/// Instructions of SQLite's virtual machine between two checks of the time: each may call a
+/// function.
 const PROGRESS_OPERATIONS: i32 = 100;
-/// Places in a statement that call a function: between two of them nothing may look at the clock.
+/// Most places in a statement that call a function: the time may not be checked between two of
+/// them.
 const CALLS_MAX: usize = 4_000;
 
 /// SQLite's own bounds, set once for each connection.
 const LIMITS: [(Limit, i32); 11] = [
     (Limit::SQLITE_LIMIT_LENGTH, TEXT_RESULT_BYTES_MAX),
-    // The twin of a bare `newest` may lengthen the text a little.
+    // The rewrite of a bare `newest` may lengthen the text a little.
     (Limit::SQLITE_LIMIT_SQL_LENGTH, 2 * SQL_BYTES_MAX as i32),
     (Limit::SQLITE_LIMIT_COLUMN, 500),
     (Limit::SQLITE_LIMIT_EXPR_DEPTH, 200),
-    // Apollo's resource query is a UNION of a term per resource: up to 640 in its evaluation.
+    // Apollo's resource query is a UNION with one term per resource: up to 640 in its evaluation.
     (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 1_000),
     (Limit::SQLITE_LIMIT_VDBE_OP, 1_000_000),
     (Limit::SQLITE_LIMIT_FUNCTION_ARG, 100),
@@ -45,22 +47,22 @@ const LIMITS: [(Limit, i32); 11] = [
     (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
 ];
 
-/// Table functions of SQLite itself that only look at their arguments.
+/// Table functions of SQLite that only read their arguments.
 const FOREIGN_TABLES: [&str; 2] = ["json_each", "json_tree"];
 
-/// Watches over the statements of one connection.
+/// The guard over the statements of one connection.
 pub(crate) struct Guard {
     live: Arc<Live>,
     names: Arc<Names>,
     refusal: Mutex<Option<String>>,
-    /// Calls of functions in the statement that is being prepared.
+    /// Number of function calls in the statement that is being prepared.
     calls: AtomicUsize,
-    /// Databases that share the memory of scans, this one included.
+    /// Number of databases that share the memory of scans, including this one.
     sharers: AtomicUsize,
 }
 
 impl Guard {
-    /// Puts a connection under guard.
+    /// Installs a guard on a connection.
     pub(crate) fn install(
         connection: &mut Connection,
         live: &Arc<Live>,
@@ -86,7 +88,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Runs `then`, which prepares and steps one statement, within its limits.
+    /// Runs `then`, which prepares and steps one statement, within the limits.
     pub(crate) fn watch<R>(
         &self,
         limits: &SqlLimits,
@@ -100,12 +102,12 @@ impl Guard {
         self.live.watch.over(deadline_ns, cancel, then)
     }
 
-    /// So many databases share the memory of scans from now on, this one included.
+    /// Sets the number of databases that share the memory of scans, including this one.
     pub(crate) fn share_memory(&self, databases: usize) {
         self.sharers.store(databases.max(1), Ordering::Relaxed);
     }
 
-    /// Why a statement was interrupted.
+    /// The fault of a statement that was interrupted, with the reason.
     pub(crate) fn interruption(&self, limits: &SqlLimits) -> SqlFault {
         if self.live.watch.was_cancelled() {
             let message = "the query was cancelled by its asker".into();
@@ -125,7 +127,7 @@ impl Guard {
         }
     }
 
-    /// That the last statement was not authorized, and what in it.
+    /// The fault of the last statement that was not authorized, with the refused part.
     pub(crate) fn refusal(&self) -> SqlFault {
         if self.calls.load(Ordering::Relaxed) > CALLS_MAX {
             let message =
@@ -153,7 +155,8 @@ impl Guard {
     fn authorize(&self, context: &AuthContext<'_>) -> Authorization {
         let refused = match context.action {
             AuthAction::Select | AuthAction::Recursive => return Authorization::Allow,
-            // No column of it is read: also how SQLite asks about names of the statement's own (CTEs).
+            // No column is read; SQLite asks in this way also for names that the statement defines
+            // (CTEs).
             AuthAction::Read {
                 column_name: "", ..
             } => return Authorization::Allow,

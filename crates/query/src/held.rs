@@ -1,6 +1,6 @@
-//! The values that held at a time: of each series the last sample up to then.
+//! The values that held at a time: the last sample of each series up to it.
 //!
-//! It stands alone because it reads backwards, and only of the series whose sample is not found yet.
+//! It stands alone because it reads backwards, and only the series whose sample is not found yet.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,13 +10,13 @@ use barograph_model::{NS_PER_S, Sample, Span};
 use crate::QueryError;
 use crate::reading::Reading;
 
-/// A value is looked for so far back: what changes at all is appended again within minutes, and an
-/// older sample says little of the time that is asked for.
+/// How far back a value is searched: a value that is looked at is appended again within minutes,
+/// and an older sample tells little about the requested time.
 pub(crate) const BACK_NS_MAX: i64 = 86_400 * NS_PER_S;
-/// Where nearly all are found: an unchanged value is appended again within less.
+/// The span in which nearly all values are found: an unchanged value is appended again within less.
 const BACK_NS_FIRST: i64 = 300 * NS_PER_S;
 
-/// Of each series of the reading its last sample up to `ts`, at most [`BACK_NS_MAX`] before.
+/// The last sample of each series up to `ts`, at most [`BACK_NS_MAX`] before it.
 pub(crate) fn at(
     reading: &Reading,
     ts: i64,
@@ -26,7 +26,7 @@ pub(crate) fn at(
     search(reading, None, Some(first), rest, cancel)
 }
 
-/// As [`at`], only of the series at these positions.
+/// Like [`at`], but only for the series at these positions.
 pub(crate) fn of(
     reading: &Reading,
     positions: &[usize],
@@ -37,7 +37,7 @@ pub(crate) fn of(
     search(reading, Some(positions), Some(first), rest, cancel)
 }
 
-/// Of each series its last sample, however old.
+/// The last sample of each series, however old.
 pub(crate) fn newest(
     reading: &Reading,
     cancel: &AtomicBool,
@@ -45,7 +45,7 @@ pub(crate) fn newest(
     search(reading, None, None, Span::ALL, cancel)
 }
 
-/// Where what held at a time is looked for first, and then.
+/// The span that is searched first for the values at a time, and the rest.
 fn spans(ts: i64) -> (Span, Span) {
     let first = Span {
         from: ts.saturating_sub(BACK_NS_FIRST),
@@ -81,7 +81,8 @@ fn search(
         };
         let is_open = |at: &usize| {
             let known = reading.series[*at].archived;
-            // What was found may be before what a clock that was set back left in the archive.
+            // The found sample may be older than one that the archive has from before the clock was
+            // set back.
             let is_last = found[*at]
                 .as_ref()
                 .is_some_and(|sample| sample.ts >= span.to);

@@ -1,8 +1,8 @@
-//! The part of a metric's scan that reads the archive: rows of ended series and of ended lives, and
-//! what has left the rings.
+//! The part of a metric's scan that reads the archive: rows of ended series and lives, and rows
+//! that have left the rings.
 //!
-//! It stands alone because most scans never get here: the newest values, and what the rings still hold
-//! of a span, cost what they cost without an archive.
+//! It stands alone because most scans do not need it: the newest values, and spans that the rings
+//! still hold, cost the same as without an archive.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::reading::{Known, Reading};
 use crate::shape::Column;
 use crate::stream::row_id;
 
-/// Which sample: series on its node, life and number.
+/// Identity of a sample: series on its node, life, and number.
 pub(crate) type Which = (u64, i64, u64);
 
 /// Rows from archive and rings.
@@ -28,9 +28,9 @@ pub(crate) struct Hybrid {
     feed: Feed,
     batch: Option<Batch>,
     at: usize,
-    /// A row that was given before.
+    /// A row that was returned before.
     given: Option<Which>,
-    /// When only the newest of each series is wanted: how many are still to come.
+    /// If only the newest sample of each series is wanted: how many are still to come.
     newest_left: Option<usize>,
 }
 
@@ -56,7 +56,7 @@ impl Hybrid {
         Ok(hybrid)
     }
 
-    /// Only the newest samples, found from the end of the archive backwards.
+    /// Scans for the newest samples only, from the end of the archive backwards.
     pub(crate) fn newest(live: &Arc<Live>, reading: Reading, span: Span) -> Result<Self> {
         let newest_left = reading.series.iter().filter(|s| s.newest.is_some()).count();
         let reading = Arc::new(reading);
@@ -82,7 +82,7 @@ impl Hybrid {
         self.batch.is_none()
     }
 
-    /// Goes on to the next row that is wanted.
+    /// Goes on to the next wanted row.
     fn settle(&mut self) -> Result<()> {
         loop {
             if self.newest_left == Some(0) {
@@ -100,7 +100,7 @@ impl Hybrid {
                 return Ok(());
             }
             self.at = 0;
-            self.batch = None; // Before the next: its memory is given back.
+            self.batch = None; // The memory of the old batch is given back first.
             self.batch = self.feed.next()?;
             if self.batch.is_none() {
                 return Ok(());

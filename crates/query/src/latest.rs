@@ -1,6 +1,7 @@
-//! `latest`: the newest sample of each stream, as a table and as a function: `latest('disk.*', allow_predicted => 1)`.
+//! `latest`: the newest sample of each stream, as a table and as a function: `latest('disk.*',
+//! allow_predicted => 1)`.
 //!
-//! It stands alone because it is both: without arguments it is all streams, as measured.
+//! It stands alone because it is both: without arguments it returns all streams, as measured.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 use crate::system::per_stream;
 
-/// A row per stream that matches and has a sample.
+/// A row for each stream that matches and has a sample.
 pub(crate) fn latest(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let selector = match arguments.int(0) {
         Ok(None) => None,
@@ -43,7 +44,7 @@ pub(crate) fn latest(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches>
     })
 }
 
-/// What is said of the present.
+/// The value that is predicted for now.
 fn predicted(snapshot: &Snapshot, stream: &Stream, now_ns: i64) -> Option<Sample> {
     let descriptor = &stream.entry.descriptor;
     let all = projections_among(&snapshot.streams, |s| &s.entry.descriptor, descriptor);
@@ -53,7 +54,7 @@ fn predicted(snapshot: &Snapshot, stream: &Stream, now_ns: i64) -> Option<Sample
 }
 
 fn row(stream: &Stream, sample: &Sample, looked_ns: i64, now_ns: i64) -> Row {
-    // As in `forecast`, NULL while it is not known.
+    // Unknown errors are NULL, as in `forecast`.
     let is_known = sample.error != f32::INFINITY;
     vec![
         stream.name().into(),

@@ -1,8 +1,8 @@
 //! SQL by SQLite's virtual tables over the live streams and their archive.
 //!
-//! Every process that may read an agent's segments can ask in SQL, without the agent: each metric is
-//! a table, the rows are the samples that rings, log and Parquet hold, each once, and `newest` marks each
-//! stream's newest.
+//! Every process that may read an agent's segments can run SQL without the agent. Each metric is a
+//! table; its rows are the samples in rings, log and Parquet files, each once; `newest` marks each
+//! stream's newest sample.
 //!
 //! ```no_run
 //! use std::sync::{Arc, atomic::AtomicBool};
@@ -18,8 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It stands alone because it owns SQLite. With the feature `bundled` SQLite is compiled in; with
-//! `loadable` the same tables are registered in the SQLite of a host program (`extension/`).
+//! The crate stands alone because it owns SQLite. With the feature `bundled` SQLite is compiled in;
+//! with `loadable` the same tables are registered in the SQLite of a host program (`extension/`).
 
 mod asof;
 mod catalogue;

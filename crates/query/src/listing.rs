@@ -1,7 +1,7 @@
-//! Tables that are made row by row in Rust: the system tables and the table functions.
+//! Tables whose rows are made in Rust: the system tables and the table functions.
 //!
-//! A listing has arguments (hidden columns, as SQLite's table functions want them) and produces
-//! batches of rows lazily, one stream at a time, so that its memory is that of one stream.
+//! A listing has arguments (hidden columns, as SQLite's table functions require) and produces
+//! batches of rows lazily, one stream at a time, so that it holds the rows of one stream only.
 
 use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,7 +17,7 @@ use crate::live::Live;
 use crate::memory::Claim;
 use crate::sqlite::{Cursor, Table};
 
-/// One field of a row.
+/// A field of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     Null,
@@ -28,7 +28,7 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// Bytes of a value that is longer than others: those are shared, or as good as nothing.
+    /// Bytes of a long value; 0 for a short one, since those are shared or negligible.
     fn long_bytes(&self) -> usize {
         let bytes = match self {
             Self::Text(v) => v.len(),
@@ -91,7 +91,7 @@ impl From<&Value> for Cell {
 pub(crate) type Row = Vec<Cell>;
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<Vec<Row>>>>;
 
-/// What a listing is.
+/// The definition of a listing.
 pub(crate) struct Listing {
     pub(crate) name: &'static str,
     /// `system` or `function`.
@@ -104,19 +104,19 @@ pub(crate) struct Listing {
     pub(crate) produce: fn(&Arc<Live>, &Arguments) -> Result<Batches>,
 }
 
-/// How the rows of a call are made.
+/// The function that makes the rows of a call.
 pub(crate) type Produce = Box<dyn Fn(&Arc<Live>, &Arguments) -> Result<Batches> + Send + Sync>;
 
-/// The type of a column that is only there for who names it.
+/// The type of a column that is only returned if a statement names it.
 pub(crate) const HIDDEN: &str = "HIDDEN";
 
-/// A listing as a table: also of columns that are only known while the program runs.
+/// A listing as a table, including those whose columns are only known at run time.
 pub(crate) struct Callable {
     pub(crate) name: Arc<str>,
-    /// Column name and declared type. Those that are [`HIDDEN`] are the last.
+    /// Column name and declared type. [`HIDDEN`] columns come last.
     pub(crate) columns: Vec<(String, &'static str)>,
     pub(crate) arguments: &'static [&'static str],
-    /// Whether a call without its first argument is an error.
+    /// Whether a call without the first argument is an error.
     pub(crate) needs_argument: bool,
     pub(crate) produce: Produce,
 }
@@ -137,7 +137,8 @@ impl From<&'static Listing> for Callable {
 }
 
 impl Callable {
-    /// How many columns are before the arguments, which SQLite finds by their place among the hidden ones.
+    /// Number of columns before the arguments; SQLite identifies arguments by their position among
+    /// the hidden columns.
     fn shown(&self) -> usize {
         let hidden = self
             .columns
@@ -148,7 +149,7 @@ impl Callable {
     }
 }
 
-/// What a listing was called with.
+/// The arguments of a call of a listing.
 #[derive(Clone, Debug)]
 pub(crate) struct Arguments {
     of: Arc<str>,
@@ -157,7 +158,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The text at `index`; it must be there.
+    /// The text at `index`, which is required.
     pub(crate) fn text(&self, index: usize) -> Result<&str> {
         match &self.values[index] {
             Some(Cell::Text(text)) => Ok(text),
@@ -165,7 +166,7 @@ impl Arguments {
         }
     }
 
-    /// The integer at `index`; NULL is as good as none. A float is cut.
+    /// The integer at `index`; NULL counts as missing. A float is truncated.
     pub(crate) fn int(&self, index: usize) -> Result<Option<i64>> {
         match &self.values[index] {
             None | Some(Cell::Null) => Ok(None),
@@ -180,7 +181,7 @@ impl Arguments {
         self.time(index, |text| instant_ns(text, now_ns))
     }
 
-    /// The length of time at `index`, in ns: a number, or a text with a unit.
+    /// The duration at `index`, in ns: a number, or a text with a unit.
     pub(crate) fn duration(&self, index: usize) -> Result<Option<i64>> {
         self.time(index, duration_ns)
     }
@@ -200,7 +201,7 @@ impl Arguments {
         }
     }
 
-    /// The number at `index`; it must be there.
+    /// The number at `index`, which is required.
     pub(crate) fn real(&self, index: usize) -> Result<f64> {
         match &self.values[index] {
             Some(Cell::Int(value)) => Ok(*value as f64),
@@ -209,7 +210,7 @@ impl Arguments {
         }
     }
 
-    /// An error that shows the call as it should be.
+    /// An error that shows the correct form of the call.
     pub(crate) fn wrong(&self, index: usize, expected: &str) -> rusqlite::Error {
         let (of, call) = (&self.of, self.names.join(", "));
         usage(format!(
@@ -221,7 +222,6 @@ impl Arguments {
 
 pub(crate) type ListingAux = (Arc<Live>, Arc<Callable>);
 
-/// The table of a listing.
 pub(crate) struct ListingTable {
     live: Arc<Live>,
     listing: Arc<Callable>,
@@ -264,7 +264,7 @@ impl Table for ListingTable {
                 continue;
             }
             if !constraint.is_usable() {
-                return Ok(false); // An argument that is not known yet: another order of the join.
+                return Ok(false); // The value is not known yet, so SQLite must try another order of the join.
             }
             given[column - first] = Some(i);
         }
@@ -302,7 +302,6 @@ impl Table for ListingTable {
     }
 }
 
-/// A scan of a listing.
 pub(crate) struct ListingCursor {
     live: Arc<Live>,
     listing: Arc<Callable>,
@@ -310,7 +309,7 @@ pub(crate) struct ListingCursor {
     batches: Batches,
     rows: Vec<Row>,
     at: usize,
-    /// Rows before the current one.
+    /// Number of rows before the current one.
     number: u32,
     /// Hash of the arguments.
     call: i64,
@@ -373,7 +372,8 @@ impl Cursor for ListingCursor {
     }
 
     fn rowid(&self) -> i64 {
-        // Rows of other calls are other rows: SQLite tells by it which rows of an OR it has given.
+        // Rows of other calls are other rows: by the row id SQLite knows which rows of an OR it has
+        // returned.
         (self.call << 32) | i64::from(self.number)
     }
 }

@@ -1,10 +1,10 @@
-//! The streams and the archives as the tables see them: a snapshot that follows both, of a run directory
-//! and of the scopes of applications below it.
+//! The streams and archives that the tables read: a snapshot of a run directory and of the scopes
+//! of applications below it, which follows their changes.
 //!
-//! One `Live` belongs to one connection. Every scan asks it for the current snapshot, which costs a
-//! lock that nobody contends and two loads from each segment; only when streams have come or gone is
-//! a directory read again. Scopes that have come or gone are looked for by statements, once a second. An
-//! archive is looked at only by who reads from it.
+//! A `Live` belongs to one connection. Every scan takes the current snapshot from it, which costs
+//! an uncontended lock and two loads per segment; a directory is read again only if streams have
+//! come or gone. Statements look for scopes that have come or gone, once a second. Only statements
+//! that read from an archive look at it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,12 +25,12 @@ use crate::watch::Watch;
 /// The streams of a table.
 type Streams = Arc<[Arc<Stream>]>;
 
-/// A heartbeat older than this makes us ask the file system whether the agent was replaced.
+/// Age of a heartbeat after which the file system is asked whether the agent was replaced.
 const HEARTBEAT_STALE_NS: i64 = 3 * NS_PER_S;
-/// An agent that did not say where its archive is is asked again after this time, and scopes that have
-/// come or gone are looked for.
+/// Time between two looks for the archive's directory, if the agent has not published it, and for
+/// scopes that have come or gone.
 const ASK_AGAIN_NS: i64 = NS_PER_S;
-/// Threads that one scan over much history may use, in a process that asks for itself.
+/// Default number of threads of one scan over much history, in a process that runs its own queries.
 pub(crate) const THREADS_DEFAULT: usize = 2;
 
 /// The streams of one run directory, followed as they come and go, and their archive.
@@ -38,38 +38,38 @@ pub(crate) struct Live {
     clock: Arc<dyn Clock>,
     inner: Mutex<Inner>,
     threads: AtomicUsize,
-    /// Bytes that scans of this connection hold outside of SQLite's heap.
+    /// Memory that scans of this connection hold outside of SQLite's heap.
     pub(crate) memory: Arc<Memory>,
-    /// The watch over the statement that runs.
+    /// The watch over the running statement.
     pub(crate) watch: Watch,
-    /// What `asof` read last.
+    /// The samples that `asof` read last.
     pub(crate) held: Mutex<Option<Held>>,
 }
 
 struct Inner {
     run_dir: Option<RunDir>,
     scopes: Scopes,
-    /// When scopes were last looked for.
+    /// Time of the last look for scopes.
     looked_ns: Option<i64>,
-    /// One for each part of the snapshot, in their order.
+    /// One place for each part of the snapshot, in the same order.
     places: Vec<Place>,
     snapshot: Arc<Snapshot>,
 }
 
-/// Where a part is, and its archive.
+/// The run directory of a part, and its archive.
 #[derive(Default)]
 struct Place {
     run_dir: Option<RunDir>,
-    /// The archive's directory, when it is known by the run directory.
+    /// The archive's directory, if the run directory names it.
     root: Option<PathBuf>,
     views: Option<Views>,
-    /// When the run directory was last asked for its archive.
+    /// Time of the last look for the archive's directory.
     asked_ns: Option<i64>,
-    /// Why the archive could not be looked at, by this user or at all.
+    /// The reason why the archive could not be read, by this user or at all.
     fault: Option<String>,
 }
 
-/// Whether what was last done at this time is to be done again.
+/// Whether something last done at `last_ns` is to be done again.
 fn is_due(last_ns: Option<i64>, now_ns: i64) -> bool {
     last_ns.is_none_or(|last_ns| now_ns.abs_diff(last_ns) >= ASK_AGAIN_NS as u64)
 }
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    /// Whether the run directory is to be asked for its archive.
+    /// Whether to look for the archive in the run directory's documents.
     fn is_archive_due(&self, now_ns: i64) -> bool {
         self.views.is_none() && self.run_dir.is_some() && is_due(self.asked_ns, now_ns)
     }
@@ -97,8 +97,8 @@ impl Place {
         }
     }
 
-    /// Another agent may keep its archive elsewhere, or none. Whether it was known at all by what the
-    /// agent says.
+    /// Forgets the archive, since another agent may keep its archive elsewhere or have none.
+    /// Returns whether it was known from the agent's document.
     fn forget_archive(&mut self) -> bool {
         let was_known = self.root.is_some();
         if was_known {
@@ -109,8 +109,8 @@ impl Place {
 }
 
 impl Inner {
-    /// Takes the parts anew that have changed: of those that are in doubt the path is asked whether it is
-    /// another segment's by now.
+    /// Replaces the parts that have changed. For doubtful segments it checks whether their path now
+    /// leads to another segment.
     fn renew(
         &mut self,
         doubtful: impl Fn(&SegmentReader) -> bool,
@@ -141,7 +141,7 @@ impl Inner {
                     places.push(place);
                     changed = true;
                 }
-                // A scope that cannot be opened is not there.
+                // A scope that cannot be opened counts as absent.
                 Err(_) if !part.scope.is_empty() => changed = true,
                 Err(error) => {
                     fault = Some(error);
@@ -198,14 +198,14 @@ impl Inner {
         }
     }
 
-    /// Takes what archives are now into the snapshot.
+    /// Takes the present views of archives into the snapshot.
     fn know(&mut self, seen: &[Seen]) {
         let mut parts = self.snapshot.parts.clone();
         let mut changed = false;
         for Seen { views, found } in seen {
             let is_of = |place: &Place| place.views.as_ref().is_some_and(|v| Arc::ptr_eq(v, views));
             let Some(at) = self.places.iter().position(is_of) else {
-                continue; // It has gone meanwhile.
+                continue; // The part is gone meanwhile.
             };
             self.places[at].fault = found.as_ref().err().map(ToString::to_string);
             let Ok(view) = found else { continue };
@@ -221,14 +221,14 @@ impl Inner {
     }
 }
 
-/// A look at an archive.
+/// The result of a look at an archive.
 struct Seen {
     views: Views,
     found: Result<Arc<View>, ArchiveError>,
 }
 
 impl Live {
-    /// The streams of a run directory and of these scopes of it, and the archives that its agent keeps.
+    /// Opens a run directory, these scopes of it, and the archives of their agent.
     pub(crate) fn open(
         run_dir: &RunDir,
         scopes: Scopes,
@@ -237,7 +237,7 @@ impl Live {
         Self::with(Some(run_dir), scopes, None, clock)
     }
 
-    /// A run directory, an archive, or both.
+    /// Opens a run directory, an archive, or both.
     pub(crate) fn over(
         run_dir: Option<&RunDir>,
         views: Views,
@@ -272,7 +272,7 @@ impl Live {
             held: Mutex::default(),
         };
         match live.past() {
-            // An archive that cannot be read is told to whoever asks for the past.
+            // An unreadable archive is reported to statements that ask for the past.
             Err(error) if run_dir.is_none() => Err(error),
             _ => Ok(live),
         }
@@ -296,7 +296,7 @@ impl Live {
         self.threads.store(threads.max(1), Ordering::Relaxed);
     }
 
-    /// Whether the statement that runs must stop. To be called only on the thread that steps it.
+    /// Whether the running statement must stop. May only be called on the thread that steps it.
     pub(crate) fn must_stop(&self) -> bool {
         self.watch.must_stop(self.monotonic_ns())
     }
@@ -305,7 +305,7 @@ impl Live {
         self.lock().run_dir.clone()
     }
 
-    /// Where the archive is, when the agent says so.
+    /// The archive's directory, if the agent keeps an archive.
     #[cfg(feature = "bundled")]
     pub(crate) fn archive_dir(&self) -> Option<PathBuf> {
         let now_ns = self.now_ns();
@@ -314,7 +314,7 @@ impl Live {
         place.root.clone()
     }
 
-    /// The run directories of the scopes that are read, with their names.
+    /// Names and run directories of the scopes that are read.
     pub(crate) fn scopes(&self) -> Vec<(Arc<str>, RunDir)> {
         let inner = self.lock();
         let scopes = inner.snapshot.parts.iter().zip(&inner.places).skip(1);
@@ -323,7 +323,7 @@ impl Live {
             .collect()
     }
 
-    /// Why archives could not be looked at last, and their directories.
+    /// The reasons why archives could not be read at the last look, with their directories.
     pub(crate) fn archive_faults(&self) -> Vec<(String, Option<PathBuf>)> {
         let inner = self.lock();
         let places = inner.places.iter();
@@ -332,7 +332,7 @@ impl Live {
             .collect()
     }
 
-    /// Looks at another run directory from now on.
+    /// Switches to another run directory.
     #[cfg(feature = "loadable")]
     pub(crate) fn move_to(&self, run_dir: RunDir) -> Result<(), QueryError> {
         let segment = SegmentReader::of(&run_dir)?;
@@ -340,7 +340,7 @@ impl Live {
         Ok(())
     }
 
-    /// Reads an archive by itself from now on.
+    /// Switches to an archive alone.
     #[cfg(feature = "loadable")]
     pub(crate) fn move_to_archive(&self, root: PathBuf) -> Result<(), QueryError> {
         let views = Some(source::views_of(root.clone()));
@@ -364,15 +364,15 @@ impl Live {
         inner.look_for_scopes(now_ns);
     }
 
-    /// The streams as they are now. An agent that said goodbye, or was replaced by another, is
-    /// noticed here.
+    /// The present snapshot. It notices an agent that has closed its segment or was replaced by
+    /// another.
     pub(crate) fn current(&self) -> Result<Arc<Snapshot>, QueryError> {
         let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
         Ok(Arc::clone(&inner.snapshot))
     }
 
-    /// The streams of a table as they are now, none when all have ended, and up to when the archive
-    /// may know more.
+    /// The present streams of a table, none if all have ended, and the time up to which the archive
+    /// may have more.
     pub(crate) fn streams_of(&self, table: TableId) -> Result<(Streams, Horizon), QueryError> {
         let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
         let members = inner.snapshot.members(table);
@@ -380,11 +380,11 @@ impl Live {
         Ok(streams.unwrap_or((Arc::default(), Horizon::NEVER)))
     }
 
-    /// How many streams a table has, how many samples their rings hold, and how many series of it are
-    /// archived.
+    /// The number of a table's streams, of samples that their rings hold, and of its archived
+    /// series.
     pub(crate) fn size_of(&self, table: TableId) -> Result<(usize, u64, usize), QueryError> {
         if cfg!(not(feature = "bundled")) {
-            // No database of ours attends to it before each statement.
+            // With the extension, no database of ours attends before each statement.
             self.attend()?;
         }
         let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
@@ -395,9 +395,9 @@ impl Live {
         Ok((members.streams.len(), held.sum(), members.archived.len()))
     }
 
-    /// As [`Self::current`], and notices as well that the run directory was laid out anew after an
-    /// agent that could not say goodbye, that an agent has said where its archive is, and that scopes
-    /// have come or gone.
+    /// Like [`Self::current`], but it also notices that the run directory was replaced after an
+    /// agent that ended without closing its segment, that an agent has published its archive's
+    /// directory, and that scopes have come or gone.
     pub(crate) fn attend(&self) -> Result<Arc<Snapshot>, QueryError> {
         let now_ns = self.now_ns();
         let mut inner = self.follow(|segment| !segment.is_alive(now_ns, HEARTBEAT_STALE_NS))?;
@@ -406,14 +406,14 @@ impl Live {
             return Ok(Arc::clone(&inner.snapshot));
         }
         drop(inner);
-        // Whoever asks for the past is told what is wrong with it.
+        // Statements that ask for the past report its errors.
         let _ = self.past();
         Ok(Arc::clone(&self.lock().snapshot))
     }
 
-    /// As [`Self::current`], and knows the archives as they are now. One that this user may not read beside
-    /// its rings, or that is a scope's and cannot be looked at, stays as it was known: where it was not,
-    /// the rings are all there is, and [`Self::archive_faults`] says so.
+    /// Like [`Self::current`], but with the present views of the archives. If an archive is
+    /// unreadable, because this user may not read it or because it is a scope's, its last view
+    /// stays; without one, only the rings count, and [`Self::archive_faults`] has the reason.
     pub(crate) fn past(&self) -> Result<Arc<Snapshot>, QueryError> {
         let mut fault = None;
         let mut seen = Vec::new();
@@ -436,17 +436,18 @@ impl Live {
         }
     }
 
-    /// Whether there is an archive, as far as is known.
+    /// Whether an archive is known.
     pub(crate) fn has_archive(&self) -> bool {
         self.lock().places.iter().any(|place| place.views.is_some())
     }
 
-    /// Whether an archive is read by itself, without an agent's run directory.
+    /// Whether an archive is read alone, without an agent's run directory.
     pub(crate) fn is_archive_alone(&self) -> bool {
         self.lock().run_dir.is_none()
     }
 
-    /// The archives that are known of, and whether each is the run directory's own or the one alone.
+    /// The known archives, and for each whether it belongs to the run directory itself or is read
+    /// alone.
     fn find_archives(&self) -> Vec<(bool, Views)> {
         let now_ns = self.now_ns();
         let mut inner = self.lock();
@@ -475,7 +476,7 @@ impl Live {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it holds the lock, and a snapshot is replaced whole.
+        // No code panics while it holds this lock, and a snapshot is replaced as a whole.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

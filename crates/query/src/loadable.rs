@@ -1,15 +1,17 @@
-//! The tables in the SQLite of a host program: the inside of `libbaro_sqlite.so`.
+//! The tables in the SQLite of a host program: the contents of `libbaro_sqlite.so`.
 //!
-//! The host owns the connection, so there are no limits and no authorizer here: whoever loads the
-//! extension may already do all that their process may. Tables of metrics that appear after the
-//! extension was loaded come with `SELECT baro_refresh()`, since SQLite asks nobody about a table
-//! that it does not know; streams that come and go in known tables are seen by themselves.
+//! The host owns the connection, so there are no limits and no authorizer here: a user who loads
+//! the extension may already do everything that the process may. Tables of metrics that appear
+//! after the extension was loaded are added by `SELECT baro_refresh()`, since SQLite asks no module
+//! about a table that it does not know; streams that come and go in known tables are noticed
+//! without it.
 //!
-//! Tables that no schema has are found by name and listed nowhere. So that `.tables`, `.schema` and programs that look into
-//! `sqlite_schema` find ours, each is also made in a schema of its own in memory, `baro`: not in `temp`, where it would come
-//! before a table of the host's that has its name. Where that cannot be, they are there all the same, and not listed.
+//! Tables that are in no schema are found by name, but not listed. So that `.tables`, `.schema` and
+//! programs that read `sqlite_schema` find ours, each is also made in a schema `baro` in memory:
+//! not in `temp`, where it would hide a table of the host with the same name. If that schema cannot
+//! be made, the tables work all the same and are not listed.
 //!
-//! Without an agent an archive can be read by itself: `BAROGRAPH_ARCHIVE_DIR` names it before the
+//! Without an agent, an archive can be read alone: `BAROGRAPH_ARCHIVE_DIR` names it before the
 //! extension is loaded, `SELECT baro_open('…')` afterwards.
 
 use std::collections::HashSet;
@@ -29,8 +31,8 @@ use crate::sqlite::with_connection;
 
 pub use rusqlite;
 
-/// Registers tables and functions over the run directory that [`RunDir::find`] finds. The form that
-/// `Connection::extension_init2` asks for.
+/// Registers tables and functions over the run directory that [`RunDir::find`] finds. Its signature
+/// is that which `Connection::extension_init2` requires.
 pub fn register(connection: Connection) -> Result<bool> {
     let live = Arc::new(open().map_err(|e| usage(e.to_string()))?);
     let mut catalogue = Catalogue::new(&connection, &live)?;
@@ -60,18 +62,19 @@ pub fn register(connection: Connection) -> Result<bool> {
     Ok(false)
 }
 
-/// Makes the tables in the schema `baro`, in place of those of these names that an earlier load or refresh made. What it fails
-/// for is the host's: no database more may be attached, an authorizer refuses it, a table is in use.
+/// Makes the tables in the schema `baro`, replacing those of the same names from an earlier load or
+/// refresh. It fails for the host's reasons: no more databases may be attached, an authorizer
+/// refuses it, a table is in use.
 fn list(connection: &Connection, tables: &[String]) -> Result<()> {
     let sql = "SELECT file FROM pragma_database_list WHERE name = 'baro'";
     let there = connection.query_row(sql, (), |row| row.get::<_, Option<String>>(0));
     match there.optional()? {
-        // In memory: ours, of an earlier load.
+        // In memory: ours, from an earlier load.
         Some(file) if file.as_deref().unwrap_or_default().is_empty() => {}
-        // Somebody's file, in which we make nothing.
+        // A file of the host, in which we make nothing.
         Some(_) => return Ok(()),
         None if connection.is_readonly("main")? => {
-            // Read-only is what the main database's flags say, and not the URI's; without URIs this fails.
+            // The main database's flags make it read-only, not the URI; without URIs this fails.
             connection.execute("ATTACH 'file:baro?mode=memory' AS baro", ())?;
         }
         None => {
@@ -84,12 +87,12 @@ fn list(connection: &Connection, tables: &[String]) -> Result<()> {
         .collect::<Result<_>>()?;
     connection.execute_batch("SAVEPOINT baro_list")?;
     for table in tables {
-        // By `DROP TABLE IF EXISTS` SQLite would find the table that no schema has, and refuse.
+        // With `DROP TABLE IF EXISTS` SQLite would find the table that is in no schema, and refuse.
         let drop = match listed.contains(table) {
             true => format!("DROP TABLE baro.\"{table}\";"),
             false => String::new(),
         };
-        // One that is in use stays as it is.
+        // A table that is in use stays as it is.
         let _ = connection.execute_batch(&format!(
             "{drop} CREATE VIRTUAL TABLE baro.\"{table}\" USING \"{table}\"()"
         ));
@@ -97,7 +100,7 @@ fn list(connection: &Connection, tables: &[String]) -> Result<()> {
     connection.execute_batch("RELEASE baro_list")
 }
 
-/// The agent's run directory, or where there is none the archive that is named.
+/// Opens the agent's run directory or, if there is none, the archive that the environment names.
 fn open() -> std::result::Result<Live, QueryError> {
     let clock = Arc::new(SystemClock::new());
     let error = match Live::open(&RunDir::find(), Scopes::Readable, Arc::clone(&clock) as _) {
@@ -110,7 +113,7 @@ fn open() -> std::result::Result<Live, QueryError> {
     }
 }
 
-/// Whether a directory is an archive and not an agent's.
+/// Whether a directory is an archive and not a run directory.
 fn is_archive(path: &Path) -> bool {
     !RunDir::new(path).segment().exists() && path.join("nodes").is_dir()
 }

@@ -1,4 +1,4 @@
-//! Bytes that scans hold outside of SQLite's heap, counted against the limit of the statement.
+//! Memory that scans hold outside of SQLite's heap, counted against the limit of the statement.
 //!
 //! It stands alone because every scan claims what it holds, on whichever thread it copies.
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use barograph_archive::aggregate::Budget;
 
-/// Counts what scans hold in memory of our own, beside SQLite's heap.
+/// Counter of the memory that scans hold beside SQLite's heap.
 #[derive(Debug)]
 pub(crate) struct Memory {
     used: Arc<AtomicUsize>,
@@ -25,19 +25,20 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Sets the bound for the scans to come.
+    /// Sets the bound for later claims, in bytes.
     #[cfg(feature = "bundled")]
     pub(crate) fn set_max(&self, bytes: usize) {
         self.max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Room for buckets in what is left; those made with it count until it is dropped.
+    /// A budget for buckets in the remaining memory; their memory counts until the budget is
+    /// dropped.
     pub(crate) fn budget(&self) -> Arc<Budget<'static>> {
         let max = self.max.load(Ordering::Relaxed);
         Arc::new(Budget::within(Arc::clone(&self.used), max))
     }
 
-    /// A claim of nothing yet.
+    /// Makes an empty claim.
     pub(crate) fn claim(self: &Arc<Self>) -> Claim {
         Claim {
             memory: Arc::clone(self),
@@ -46,7 +47,7 @@ impl Memory {
     }
 }
 
-/// Bytes that one scan holds; given back when it ends.
+/// Memory that one scan holds; given back when the claim is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     memory: Arc<Memory>,
@@ -54,10 +55,10 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Holds `bytes` instead of what it held before.
+    /// Sets the claim to `bytes`.
     pub(crate) fn set(&mut self, bytes: usize) -> rusqlite::Result<()> {
         if bytes == self.bytes {
-            return Ok(()); // As most rows of a scan find it.
+            return Ok(()); // The usual case for a row of a scan.
         }
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = bytes;

@@ -1,9 +1,9 @@
-//! A metric's table: one row per sample that rings, log and Parquet hold of its series.
+//! A metric's table: one row per sample that rings, log and Parquet files hold of its series.
 //!
-//! A scan reads as late as it can: the newest samples come from the streams' own cache lines, a scan
-//! in descending order looks at a ring only when it is asked for a second row, and at the archive
-//! only when the rings can answer no more. That makes `SELECT MAX(ts), value FROM t` cost the same
-//! however much is known.
+//! A scan reads as late as possible: the newest samples come from the streams' own cache lines, a
+//! scan in descending order reads a ring only for the second row, and the archive only when the
+//! rings have no more. So `SELECT MAX(ts), value FROM t` costs the same however much history there
+//! is.
 
 use std::ffi::{CString, c_int};
 use std::mem;
@@ -25,25 +25,24 @@ use crate::snapshot::{Horizon, TableId};
 use crate::sqlite::{Cursor, Table};
 use crate::stream::{SET_BACK_NS_MAX, Stream, row_id};
 
-/// Samples of an archived series, for SQLite's choice between plans.
+/// Assumed samples of an archived series, for SQLite's choice between plans.
 const ARCHIVED_SAMPLES: u64 = 100_000;
 
-/// What a metric's table is made from.
+/// The parameters of a metric's table.
 #[derive(Clone)]
 pub(crate) struct MetricAux {
     pub(crate) live: Arc<Live>,
     pub(crate) shape: Arc<Shape>,
-    /// Which of the snapshot's tables it is, and its name there.
+    /// The table's number in the snapshot, and its name there.
     pub(crate) table: TableId,
     pub(crate) name: Arc<str>,
-    /// Only streams of this node, for `<node>_<metric>`.
+    /// The node of a table `<node>_<metric>`: only its streams are read.
     pub(crate) node: Option<Arc<str>>,
 }
 
-/// The table of one metric.
 pub(crate) struct MetricTable(Arc<Parts>);
 
-/// What a table and its scans share: a scan is opened often, and takes one reference.
+/// Data that a table and its scans share: scans are opened often, and each takes one reference.
 struct Parts {
     aux: MetricAux,
     columns: Vec<Column>,
@@ -90,22 +89,21 @@ impl Table for MetricTable {
     }
 }
 
-/// A scan of a metric's table.
 pub(crate) struct MetricCursor {
     parts: Arc<Parts>,
     plan: Plan,
     now_ns: i64,
     streams: Arc<[Arc<Stream>]>,
-    /// Up to when the archive may know more of the table.
+    /// The time up to which the archive may have more of the table.
     horizon: Horizon,
     rows: Vec<Row>,
     at: usize,
     left: Left,
-    /// What follows the rows when they run out.
+    /// The scan of the archive that follows the rows.
     past: Option<Box<Hybrid>>,
     scratch: Vec<Sample>,
     claim: Claim,
-    /// Of the values of the rows, those that are long.
+    /// Bytes of long values in `rows`.
     long_bytes: usize,
 }
 
@@ -117,19 +115,19 @@ struct Row {
     sample: Sample,
 }
 
-/// What a scan has yet to copy when its rows run out.
+/// The part of a scan that is read when `rows` runs out.
 enum Left {
     Nothing,
     /// The rings of the streams from this index on, in any order.
     StreamsFrom(usize),
-    /// All samples up to the heads of the streams. The heads are the scan's rows, and only the first
-    /// of them, the latest, is to be given as it stands.
+    /// All samples up to the heads of the streams. The scan's rows are the heads, and only the
+    /// first of them, the latest, is to be returned before that.
     Older,
-    /// What the archive has up to this time, beside the rings' rows of those times.
+    /// The archive up to this time, and the rings' rows of the same times.
     Past {
         to: i64,
         given: Option<Which>,
-        /// The newest sample of each stream as the scan saw it.
+        /// The newest sample of each stream when the scan began.
         heads: Vec<Which>,
     },
 }
@@ -233,7 +231,7 @@ impl MetricCursor {
         Ok(())
     }
 
-    /// Whether a series of this table is asked for.
+    /// Whether the scan wants a series of this table.
     fn wants(&self, node: &str, descriptor: &Descriptor) -> bool {
         let Parts { aux, columns } = &*self.parts;
         aux.node.as_ref().is_none_or(|only| **only == *node)
@@ -248,7 +246,7 @@ impl MetricCursor {
                 })
     }
 
-    /// Whether the rows have come to their end; what follows is of the archive.
+    /// Whether all rows were returned; the archive's rows follow.
     fn is_through(&self) -> bool {
         self.at >= self.rows.len() || (self.at > 0 && matches!(self.left, Left::Older))
     }
@@ -257,7 +255,7 @@ impl MetricCursor {
         self.past.is_some() && self.is_through()
     }
 
-    /// Copies more rows until there is a current one or nothing is left.
+    /// Copies more rows until there is a current row or nothing is left.
     fn settle(&mut self) -> Result<()> {
         while self.is_through() {
             self.at = 0;
@@ -288,12 +286,12 @@ impl MetricCursor {
         self.claim.set(bytes + self.long_bytes)
     }
 
-    /// Whether the archive may have rows that the rings do not.
+    /// Whether the archive may have rows that the rings lack.
     fn may_need_past(&self) -> bool {
         self.parts.aux.live.has_archive()
     }
 
-    /// Goes on in the archive, up to a time.
+    /// Goes on in the archive, up to time `to`.
     fn open_past(&mut self, to: Option<i64>, given: Option<Which>, heads: &[Which]) -> Result<()> {
         let span = Span {
             from: self.plan.from.unwrap_or(i64::MIN),
@@ -345,12 +343,12 @@ impl MetricCursor {
         Ok(())
     }
 
-    /// The one row that is latest in time, when that can be told without rings and archive.
+    /// Loads the one row that is latest in time, if it is known without rings and archive.
     fn load_latest(&mut self) -> Result<()> {
         self.rows.reserve_exact(self.streams.len());
         for (index, stream) in self.streams.iter().enumerate() {
             let Some(head) = stream.head() else { continue };
-            // Beyond a bound, or behind a clock that was set back: only the ring can tell.
+            // The head is beyond a bound, or the clock was set back: the ring must be read.
             if !head.sorted || !self.plan.takes(head.sample.ts) {
                 self.rows.clear();
                 return self.load_all();
@@ -379,8 +377,8 @@ impl MetricCursor {
         }
     }
 
-    /// Up to when the archive knows the series that are asked for; what ended after `latest_ts` is
-    /// looked up there, without being read.
+    /// The time up to which the archive has the wanted series; series that ended after `latest_ts`
+    /// are looked up there without reading samples.
     fn archived_to(&self, latest_ts: i64) -> Result<i64> {
         let aux = &self.parts.aux;
         if latest_ts < self.horizon.unseen {
@@ -392,10 +390,10 @@ impl MetricCursor {
         Ok(wanted.map(|one| one.known.to).max().unwrap_or(i64::MIN))
     }
 
-    /// What follows [`Self::load_latest`].
+    /// Loads the rows that follow [`Self::load_latest`].
     fn load_older(&mut self) -> Result<()> {
         let heads = mem::take(&mut self.rows);
-        // The rings have all that is later than this.
+        // The rings have all samples that are later than this.
         let mut complete = self.horizon.ended;
         for head in &heads {
             let complete_from = self.copy_ring(head.stream, Some(head.number));
@@ -411,7 +409,8 @@ impl MetricCursor {
             let heads = heads.iter().map(which).collect();
             Left::Past { to, given, heads }
         });
-        // The heads are at hand: rows that exist even when the writer has lapped the ring since.
+        // The heads are copied already: these rows exist even if the writer has lapped the ring
+        // since.
         self.rows.extend(heads.into_iter().skip(1));
         if let Some(Left::Past { to, .. }) = left {
             self.rows.retain(|row| row.sample.ts > to);
@@ -422,7 +421,7 @@ impl MetricCursor {
         Ok(())
     }
 
-    /// Everything, in the order that was asked for.
+    /// Loads all rows in the requested order.
     fn load_all(&mut self) -> Result<()> {
         let needs_past = self.may_need_past();
         let from = self.plan.from.unwrap_or(i64::MIN);
@@ -430,7 +429,7 @@ impl MetricCursor {
             let rings = 0..self.streams.len();
             let complete = rings.map(|index| self.copy_ring(index, None)).max();
             let newest = self.rows.iter().map(|row| row.sample.ts).max();
-            // What is later than all that the rings have was before a clock was set back.
+            // Samples later than all samples of the rings are from before the clock was set back.
             let is_last = self.horizon.any < from || newest >= Some(self.horizon.any);
             if !needs_past || (is_last && complete.is_none_or(|complete| complete < from)) {
                 self.sort();
@@ -441,8 +440,8 @@ impl MetricCursor {
         self.open_past(None, None, &[])
     }
 
-    /// Adds the samples of a ring: all, of which the last is the newest, or those before a number.
-    /// Tells from when on the ring has everything that the stream has had.
+    /// Adds the samples of a ring: all, with the last marked as newest, or those before a number.
+    /// Returns the time from which the ring has all samples of its stream.
     fn copy_ring(&mut self, index: usize, before: Option<u64>) -> i64 {
         let (rows, plan) = (&mut self.rows, &self.plan);
         let mut newest = None;
@@ -468,7 +467,7 @@ impl MetricCursor {
         if let (Some(newest), None) = (newest, before) {
             rows[newest].newest = true;
         }
-        // Behind a clock that was set back only the archive can tell.
+        // If the clock was set back, only the archive has all samples in order.
         if is_sorted {
             oldest.saturating_add(SET_BACK_NS_MAX)
         } else {
@@ -486,7 +485,7 @@ impl MetricCursor {
     }
 }
 
-/// Whether the metric of this name has this table.
+/// Whether `table` is the table of the metric `name`.
 fn is_of(name: &str, table: &str) -> bool {
     let fold = |b: u8| if b == b'.' { b'_' } else { b };
     name.len() == table.len() && name.bytes().map(fold).eq(table.bytes())

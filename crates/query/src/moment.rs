@@ -1,7 +1,8 @@
-//! The archive as files, with what no file has yet: for programs that read Parquet themselves.
+//! The archive as files, with the samples that are in no file yet: for programs that read Parquet
+//! themselves.
 //!
-//! It stands alone because of the seam: files and tail are taken from one view, so that together they
-//! hold each sample once.
+//! It stands alone because of its guarantee: files and tail are taken from one view, so that
+//! together they hold each sample once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,33 +18,33 @@ use crate::reading::{Known, Reading};
 use crate::table::{Part, Table};
 use crate::{QueryError, source};
 
-/// No time at all: who only asks what there is copies no ring.
+/// An empty span: a request for names alone copies no ring.
 const NEVER: Span = Span {
     from: i64::MAX,
     to: i64::MIN,
 };
 
-/// What the archive is at one moment.
+/// The archive at one moment.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// Parquet files of the tier, by node and time.
+    /// Parquet files of the tier, sorted by node and time.
     pub files: Vec<PathBuf>,
-    /// What none of them has: the samples of log and rings, or buckets of them.
+    /// What the files lack: the samples of log and rings, or buckets of them.
     pub tail: Table,
 }
 
 impl PastReader {
-    /// Reads the archive in a directory by itself, without an agent's rings.
+    /// Opens the archive in a directory alone, without an agent's rings.
     pub fn of_archive(root: PathBuf, clock: Arc<dyn Clock>) -> Result<Self, QueryError> {
         Self::over(None, source::views_of(root), clock)
     }
 
-    /// The archive's directory, when the agent of the run directory says that it keeps one.
+    /// The archive's directory, if the agent of the run directory keeps an archive.
     pub fn archive_of(run_dir: &RunDir) -> Option<PathBuf> {
         source::archive_of(run_dir).map(|archive| archive.root)
     }
 
-    /// The nodes that have series in rings or archive, by name.
+    /// The nodes that have series in rings or archive, sorted by name.
     pub fn nodes(&self) -> Result<Vec<Arc<str>>, SqlFault> {
         let (reading, _) = self.take(&|_, _| true, NEVER)?;
         let mut nodes: Vec<Arc<str>> = reading.series.into_iter().map(|s| s.node).collect();
@@ -52,15 +53,16 @@ impl PastReader {
         Ok(nodes)
     }
 
-    /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted.
+    /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold requested samples.
     pub fn files(&self, tier: &str, request: &PastRequest<'_>) -> Result<Vec<PathBuf>, SqlFault> {
         let tier = tier_of(tier)?;
         let (reading, _) = self.take(request.wanted, request.span)?;
         Ok(files_of(&reading, tier, request))
     }
 
-    /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted, and the rest of it.
-    /// The span chooses files that meet it, and bounds the rest.
+    /// The files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold requested samples, and the
+    /// samples in no file. Files are included if they overlap the span; other samples must be
+    /// within it.
     pub fn moment(&self, tier: &str, request: &PastRequest<'_>) -> Result<Moment, SqlFault> {
         let tier = tier_of(tier)?;
         let (reading, _) = self.take(request.wanted, request.span)?;
@@ -85,7 +87,8 @@ impl PastReader {
         Ok(Moment { files, tail })
     }
 
-    /// What is wanted as a table, by name, labels, node and time: every sample, or buckets of `step_ns`.
+    /// The requested samples as a table, by name, labels, node and time: every sample, or buckets
+    /// of `step_ns`.
     pub fn table(
         &self,
         request: &PastRequest<'_>,
@@ -121,7 +124,7 @@ fn tier_of(name: &str) -> Result<Tier, SqlFault> {
     })
 }
 
-/// A file is left out when its node has none of the series in its time.
+/// The files of a tier; a file is left out if its node has none of the series in its time.
 fn files_of(reading: &Reading, tier: Tier, request: &PastRequest<'_>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for (view, series) in reading.archives() {
@@ -160,7 +163,7 @@ fn buckets_of(
 ) -> Result<Table, SqlFault> {
     let fold = |known: &Known| Fold::new(known.descriptor.value_type, step_ns, Span::ALL);
     let mut all: Vec<Fold> = reading.series.iter().map(fold).collect();
-    // As in the files: what has no buckets there has none here.
+    // Types without buckets in the files have none here either.
     let has_buckets = |chunk: &&Chunk| {
         let known: &Known = &reading.series[chunk.series];
         Tier::Hour.holds(known.descriptor.value_type)

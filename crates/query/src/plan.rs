@@ -1,8 +1,8 @@
-//! Which part of a WHERE and ORDER BY a metric's table takes over, and how the plan travels through
-//! SQLite to the scan.
+//! The part of WHERE and ORDER BY that a metric's table handles itself, and the encoding in which
+//! the plan passes through SQLite to the scan.
 //!
-//! Everything taken over is a *superset* filter: SQLite tests each row again, so that its own rules
-//! of comparison (text against number, NULL, collations) always have the last word.
+//! Each handled constraint is a *superset* filter: SQLite tests every row again, so its own rules
+//! of comparison (text against number, NULL, collations) always decide.
 
 use std::ffi::CStr;
 
@@ -12,41 +12,41 @@ use rusqlite::vtab::{Filters, IndexConstraintOp, IndexInfo};
 
 use crate::shape::Column;
 
-/// The scan must give its rows by time, oldest first.
+/// The scan must return its rows by time, oldest first.
 const ASCENDING: i32 = 1;
-/// The scan must give its rows by time, newest first.
+/// The scan must return its rows by time, newest first.
 const DESCENDING: i32 = 2;
-/// The time since the last look is asked for.
+/// The statement reads the time since the last look.
 const NEEDS_NOW: i32 = 4;
 
-/// What a scan is asked for.
+/// The plan of a scan.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) order: Option<Order>,
     pub(crate) needs_now: bool,
-    /// Only each stream's newest sample.
+    /// Return only each stream's newest sample.
     pub(crate) newest: bool,
-    /// Time stamps from and to, both included.
+    /// Bounds of the time stamp, both included.
     pub(crate) from: Option<i64>,
     pub(crate) to: Option<i64>,
-    /// Index of a column (a label or the node) and the text that it must be.
+    /// Index of a column (a label or the node) and the text that it must equal.
     pub(crate) texts: Vec<(usize, String)>,
 }
 
-/// Order by time stamp.
+/// The order of rows by time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Ascending,
     Descending,
 }
 
-/// How many rows a table has, for SQLite's choice between plans.
+/// The size of a table, for SQLite's choice between plans.
 pub(crate) struct Size {
     pub(crate) streams: usize,
     pub(crate) samples: u64,
 }
 
-/// Tells SQLite which constraints and which order the scan takes over.
+/// Tells SQLite which constraints and which order the scan handles.
 pub(crate) fn choose(info: &mut IndexInfo, columns: &[Column], size: &Size) -> Result<()> {
     let mut text = String::new();
     let mut used = Vec::new();
@@ -78,7 +78,7 @@ pub(crate) fn choose(info: &mut IndexInfo, columns: &[Column], size: &Size) -> R
         info.constraint_usage(*i).set_argv_index(argument);
     }
     if used.len() == 1 && text == NEWEST_ALONE.to_string_lossy() {
-        info.set_idx_cstr(NEWEST_ALONE); // The commonest: without an allocation.
+        info.set_idx_cstr(NEWEST_ALONE); // The most common plan, without an allocation.
     } else if !used.is_empty() {
         info.set_idx_str(&text);
     }
@@ -104,7 +104,7 @@ pub(crate) fn choose(info: &mut IndexInfo, columns: &[Column], size: &Size) -> R
 /// The plan of `newest = 1` and nothing else.
 const NEWEST_ALONE: &CStr = c"n=5 ";
 
-/// What kind of column a constraint is on.
+/// The letter for the kind of column that a constraint is on.
 fn letter(column: &Column) -> char {
     match column {
         Column::Ts => 't',
@@ -149,7 +149,7 @@ fn order(info: &IndexInfo, columns: &[Column]) -> Option<Order> {
 }
 
 impl Plan {
-    /// Reads the plan back in the scan, with the values of its constraints.
+    /// Decodes the plan in the scan, with the values of its constraints.
     pub(crate) fn read(number: i32, text: Option<&str>, args: &Filters<'_>) -> Self {
         let mut plan = Self {
             order: match number & (ASCENDING | DESCENDING) {
@@ -173,7 +173,7 @@ impl Plan {
             ("n=", ValueRef::Integer(value)) => self.newest |= value == 1,
             ("n!", ValueRef::Integer(value)) => self.newest |= value == 0,
             ("t=" | "t<" | "t>", ValueRef::Integer(value)) => self.bound(what, value, value),
-            // A cast of a float saturates, and what it cuts off is tested again by SQLite.
+            // A cast of a float saturates; SQLite tests the rows again that this lets through.
             ("t=" | "t<" | "t>", ValueRef::Real(value)) if !value.is_nan() => {
                 self.bound(what, value.floor() as i64, value.ceil() as i64);
             }

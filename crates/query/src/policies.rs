@@ -1,9 +1,10 @@
-//! The table of policies. Apart from the other system tables, which are as many as a file bears.
+//! The table of policies, apart from the other system tables because of the length of that file.
 
 use crate::documents::document;
 use crate::listing::Listing;
 
-/// A row per policy and stream; what a stream has not got is NULL, as is the stream of a policy that is for none.
+/// A row for each policy and stream; missing fields are NULL, as is the stream of a policy that
+/// matches none.
 pub(crate) const POLICIES: Listing = Listing {
     name: "policies",
     kind: "system",

@@ -1,7 +1,7 @@
-//! The query threads of a process that must not wait for its askers: the agent's.
+//! The query threads of a process that must not wait for its clients: the agent's.
 //!
-//! The threads have low priority and a database each, and the queue is bounded: one question more is
-//! a `Busy` fault at once. Sampling never meets a query.
+//! Each thread has low priority and its own database, and the queue is bounded: a query beyond the
+//! bound fails at once as `Busy`. Sampling never waits for a query.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,19 +19,19 @@ use crate::guard::GUEST_TEXT_BYTES_MAX;
 use crate::source::Scopes;
 use crate::{Database, QueryError};
 
-/// How much nicer than the rest of the process the query threads are.
+/// The niceness of the query threads: the lowest priority.
 const NICE: i32 = 19;
-/// Deeply nested statements recurse in SQLite.
+/// Stack of a query thread: SQLite recurses over nested statements.
 const STACK_BYTES: usize = 4 << 20;
-/// Threads of one scan over much history: the other cores are the agent's.
+/// Threads of one scan over much history: the other cores are left to the agent.
 const SCAN_THREADS: usize = 1;
 
-/// Size of a pool.
+/// The size of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
-    /// Threads, and so queries at once.
+    /// Number of threads, and so of queries that run at once.
     pub threads: usize,
-    /// Questions that may wait.
+    /// Most queries that may wait.
     pub queue_max: usize,
 }
 
@@ -50,13 +50,13 @@ struct Job {
     reply: SyncSender<Result<usize, SqlFault>>,
 }
 
-/// Query threads behind [`SqlEngine`]. Dropping it waits for the queries that run.
+/// Query threads behind [`SqlEngine`]. Dropping the pool waits for running queries.
 pub struct QueryPool {
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The questions that wait.
+/// The queue of waiting queries.
 struct Queue {
     inner: Mutex<(Fair<Job>, State)>,
     news: Condvar,
@@ -70,11 +70,11 @@ enum State {
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, (Fair<Job>, State)> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds this lock.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next question and whose it is; `None` when there will be no more.
+    /// The next query and its client; `None` if there will be no more.
     fn next(&self) -> Option<(ClientNumber, Job)> {
         let mut inner = self.lock();
         loop {
@@ -101,7 +101,7 @@ impl std::fmt::Debug for QueryPool {
 }
 
 impl QueryPool {
-    /// Starts the threads. The segment must be there; of scopes it is asked again and again.
+    /// Starts the threads. The segment must exist; scopes are looked for again and again.
     pub fn start(
         run_dir: &RunDir,
         scopes: Scopes,
@@ -163,7 +163,7 @@ impl Drop for QueryPool {
         self.queue.lock().1 = State::Closed;
         self.queue.news.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic in a query thread has been reported where it happened.
+            // A panic in a query thread was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -181,8 +181,8 @@ impl SqlEngine for QueryPool {
 }
 
 fn serve(mut database: Database, queue: &Queue) {
-    // On Linux this is the priority of this thread alone, and of those that it starts. Where it is not
-    // allowed we go on as we are.
+    // On Linux this sets the priority of this thread, which threads started by it inherit. If it is
+    // not allowed, queries run at normal priority.
     let _ = rustix::process::setpriority_process(None, NICE);
     while let Some((client, job)) = queue.next() {
         let Job {
@@ -190,10 +190,10 @@ fn serve(mut database: Database, queue: &Queue) {
             sink,
             reply,
         } = job;
-        // Whoever asked may have gone: there is nobody to tell then.
+        // The receiver may be gone.
         let _ = reply.send(answer(&mut database, &request, sink));
         queue.lock().0.end(client);
-        // It may have been this client's share that the next one waited for.
+        // The next query may have waited for this client's share.
         queue.news.notify_one();
     }
 }

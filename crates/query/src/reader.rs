@@ -1,8 +1,7 @@
-//! The past of streams without SQL: what PromQL and the history endpoint of the server read, and the
-//! clients.
+//! Reads the past of streams without SQL, for PromQL, the server's history endpoint, and clients.
 //!
-//! It stands alone because it has the seam's types ([`Past`]) and no SQLite; how rings, log and Parquet
-//! become one is in `reading`, as for the tables.
+//! It stands alone because it uses the seam's types ([`Past`]) and no SQLite; `reading` combines
+//! rings, log and Parquet, as for the tables.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::reading::{Known, Reading, Wanted, around, select};
 use crate::snapshot::Snapshot;
 use crate::source::Scopes;
 
-/// Reads the past of a run directory's streams, from any thread.
+/// A reader of the past of a run directory's streams, usable from any thread.
 pub struct PastReader {
     live: Live,
 }
@@ -37,24 +36,25 @@ impl std::fmt::Debug for PastReader {
     }
 }
 
-/// What one bucket takes in memory, in what is read and in what is made of it.
+/// Bytes of memory for one bucket, both as read and as returned.
 const BUCKET_BYTES: usize = 2 * SAMPLE_BYTES;
 
 /// The newest samples of one series within a span.
 #[derive(Clone, Debug)]
 pub struct Newest {
-    /// Whose.
+    /// The series of the samples.
     pub series: PastSeries,
-    /// Whether the stream is there now.
+    /// Whether the stream is alive now.
     pub is_living: bool,
-    /// In order of time.
+    /// The samples in order of time.
     pub columns: Columns,
-    /// Older samples of the span that the bound left out.
+    /// Number of older samples of the span that the bound left out.
     pub left_out: usize,
 }
 
 impl PastReader {
-    /// Maps the segment, and those of these scopes; the archives are those of its agent.
+    /// Opens the segment of a run directory, those of these scopes, and the archives of their
+    /// agent.
     pub fn open(
         run_dir: &RunDir,
         scopes: Scopes,
@@ -64,7 +64,7 @@ impl PastReader {
         Ok(Self { live })
     }
 
-    /// Reads an archive by itself, or beside the rings of a run directory.
+    /// Opens an archive alone, or beside the rings of a run directory.
     #[doc(hidden)]
     pub fn over(
         run_dir: Option<&RunDir>,
@@ -75,20 +75,21 @@ impl PastReader {
         Ok(Self { live })
     }
 
-    /// Where the archive is, when the agent says so.
+    /// The archive's directory, if the agent keeps an archive.
     pub fn archive_dir(&self) -> Option<PathBuf> {
         self.live.archive_dir()
     }
 
-    /// Most threads that one read over much history may use (2, unless said otherwise).
+    /// Sets the most threads that one read over much history may use (2 by default).
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         self.live.set_threads(threads);
         self
     }
 
-    /// The newest samples of the span, at most `samples_max` over all series: by name, labels and node,
-    /// each takes what those before it leave. Living streams are there even without a sample.
+    /// The newest samples of the span, at most `samples_max` over all series: in order of name,
+    /// labels and node, each series takes from what the ones before it leave. Living streams are
+    /// included even without samples.
     pub fn newest(
         &self,
         wanted: Wanted<'_>,
@@ -133,7 +134,7 @@ impl PastReader {
         wanted: Wanted<'_>,
         span: Span,
     ) -> Result<(Reading, Arc<Snapshot>), SqlFault> {
-        // Notices an agent that was replaced.
+        // This notices an agent that was replaced.
         let snapshot = self.live.attend()?;
         Ok((Reading::take(&self.live, wanted, span)?, snapshot))
     }
@@ -213,17 +214,17 @@ impl Past for PastReader {
     }
 }
 
-/// Buckets that may be there before those that are one are put together: where row groups meet, and where
-/// the clock was set back.
+/// Most buckets that may exist before buckets of the same time are merged: there are several where
+/// row groups meet, and if the clock was set back.
 fn in_the_making(buckets_max: usize) -> usize {
     const SLACK: usize = 100_000;
     buckets_max.saturating_add(SLACK.max(buckets_max / 2))
 }
 
-/// What `newest` keeps while it reads: somewhat more than fits, so that it cuts seldom.
+/// The samples that `newest` keeps while it reads: more than fit, so that it is cut seldom.
 struct Kept {
     columns: Vec<Columns>,
-    /// Samples of each series, also those that were cut.
+    /// Number of samples of each series, including those that were cut.
     seen: Vec<usize>,
     count: usize,
     samples_max: usize,
@@ -240,7 +241,7 @@ impl Kept {
     }
 
     fn add(&mut self, chunk: &Chunk, order: &[usize]) {
-        /// Below this a cut is not worth its time.
+        /// A smaller excess is not worth a cut.
         const SLACK: usize = 100_000;
         append(&mut self.columns[chunk.series], &chunk.columns);
         self.seen[chunk.series] += chunk.columns.len();
@@ -248,7 +249,8 @@ impl Kept {
         if self.count <= self.samples_max.saturating_mul(2).saturating_add(SLACK) {
             return;
         }
-        // The room of a series only shrinks as those before it grow: what does not fit now never will.
+        // The room of a series only shrinks as those before it grow: samples that do not fit now
+        // never will.
         let mut room = self.samples_max;
         self.count = 0;
         for &series in order {
@@ -270,7 +272,7 @@ impl Kept {
     }
 }
 
-/// How many of the newest samples fit, and what they count for.
+/// The number of the newest samples that fit, and their weight.
 fn fitting(ordered: &Columns, room: usize) -> (usize, usize) {
     let (mut fits, mut weight) = (0, 0);
     for row in (0..ordered.len()).rev() {
@@ -287,7 +289,7 @@ fn empty(known: &Known) -> Columns {
     Columns::new(known.descriptor.value_type)
 }
 
-/// The series by name, labels and node.
+/// The indices of the series, sorted by name, labels and node.
 fn order(reading: &Reading) -> Vec<usize> {
     let key = |&at: &usize| {
         let known = &reading.series[at];
@@ -303,7 +305,7 @@ fn order(reading: &Reading) -> Vec<usize> {
 }
 
 fn past_series(known: &Known, reading: &Reading, snapshot: &Snapshot) -> PastSeries {
-    // Ends before it begins when there is no sample.
+    // The span ends before it begins if there is no sample.
     let mut span = Span {
         from: i64::MAX,
         to: i64::MIN,

@@ -1,9 +1,10 @@
-//! One reading of series over rings, log and Parquet: each sample once.
+//! A reading of series over rings, log and Parquet files, with each sample once.
 //!
-//! The archive wins, the ring completes (docs/design/0003-history.md): the rings are copied first, then
-//! the archive's view is taken, and of a ring only the samples beyond the view count. What lies in
-//! between was appended after the copy, and belongs to the next reading. That holds for each part by
-//! itself, the run directory and its scopes: a reading has their series one after the other.
+//! The archive takes precedence and the ring completes it (docs/design/0003-history.md): the rings
+//! are copied first, then the archive's view is taken, and of a ring only the samples beyond the
+//! view count. Samples in between were appended after the copy and belong to the next reading. This
+//! holds for each part, the run directory and its scopes, separately: a reading has the series of
+//! one part after the other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use crate::live::Live;
 use crate::snapshot::Part;
 use crate::stream::{SET_BACK_NS_MAX, Stream, identity};
 
-/// Which series are meant, by node and descriptor.
+/// The selection of series, by node and descriptor.
 pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
 
-/// What is looked at has samples that are less apart than this, also while its value does not change.
+/// Most time between two samples of a stream that is looked at, even if its value does not change.
 const CARRY_NS: i64 = 300 * NS_PER_S;
 
-/// A span with what lies beside it, of which it is told what held at its ends.
+/// Widens a span so that the values that held at its ends are read too.
 pub(crate) fn around(span: Span) -> Span {
     Span {
         from: span.from.saturating_sub(CARRY_NS),
@@ -32,24 +33,25 @@ pub(crate) fn around(span: Span) -> Span {
     }
 }
 
-/// A series of a reading.
+/// A series of a reading, archived or living.
 pub(crate) struct Known {
-    /// The scope that it is of, as [`Part::scope`].
+    /// The scope of the series, as [`Part::scope`].
     pub(crate) scope: Arc<str>,
     pub(crate) node: Arc<str>,
     pub(crate) descriptor: Arc<Descriptor>,
-    /// Of the series on its node, for row ids.
+    /// Identity of the series on its node, for row ids.
     pub(crate) identity: u64,
-    /// The times that the archive knows of it.
+    /// The time that the archive has of it.
     pub(crate) archived: Option<Span>,
-    /// When it lives.
+    /// The stream, while it lives.
     pub(crate) stream: Option<Arc<Stream>>,
-    /// Life and number of its newest sample: of a living one, or, in an archive by itself, of any.
+    /// Life and number of the newest sample: of a living series or, if an archive is read alone, of
+    /// any.
     pub(crate) newest: Option<(i64, u64)>,
 }
 
 impl Known {
-    /// When its resource was last looked at, for a sample of this time.
+    /// Time of the last look at the resource, for a sample at `ts`.
     pub(crate) fn looked_ns(&self, ts: i64) -> i64 {
         match (&self.stream, self.archived) {
             (Some(stream), _) => stream.looked_ns(ts),
@@ -58,30 +60,30 @@ impl Known {
     }
 }
 
-/// Some series at one moment, of one part after the other. Chunks name them by their index here.
+/// Some series at one moment, one part after the other. Chunks refer to them by their index here.
 #[derive(Default)]
 pub(crate) struct Reading {
     pub(crate) series: Vec<Known>,
     parts: Vec<Archive>,
-    /// What the rings hold beyond the archive, by series.
+    /// The samples of the rings beyond the archive, by series.
     tails: Vec<Chunk>,
 }
 
-/// What is read of the archive of one part.
+/// The archive of one part in a reading.
 struct Archive {
     view: Arc<View>,
-    /// Index of its first series in the reading.
+    /// Index in the reading of its first series.
     first: usize,
-    /// Indexes into the view's series: of the reading's from `first` on, in the same order.
+    /// Indices into the view's series, in the order of the reading's series from `first` on.
     archived: Vec<usize>,
-    /// Those of them that have to be read from the archive.
+    /// The indices of the series that have to be read from the archive.
     scanned: Vec<usize>,
 }
 
 impl Reading {
-    /// Takes the series that are wanted, ended ones too, to be read within the span.
+    /// Takes the selected series, including ended ones, to be read within the span.
     pub(crate) fn take(live: &Live, wanted: Wanted<'_>, span: Span) -> Result<Self, QueryError> {
-        // First, so that of the rings only what is newer has to be copied.
+        // Done first, so that only newer samples have to be copied from the rings.
         live.past()?;
         let snapshot = live.current()?;
         let mut scratch = Vec::new();
@@ -95,7 +97,7 @@ impl Reading {
         let mut reading = Self::default();
         for rings in rings {
             let is_it = |part: &&Arc<Part>| part.scope == rings.part.scope;
-            // A scope that has gone meanwhile is read as it was.
+            // A scope that is gone meanwhile is read as it was.
             let part = after.parts.iter().find(is_it).unwrap_or(&rings.part);
             let view = part.view.clone();
             reading.add(rings, view, wanted, span, is_alone);
@@ -103,7 +105,7 @@ impl Reading {
         Ok(reading)
     }
 
-    /// Adds a part: its archive as it is in `view`, and of its rings what is beyond.
+    /// Adds a part: its archive at `view`, and the samples of its rings beyond that.
     fn add(
         &mut self,
         rings: Rings,
@@ -136,7 +138,8 @@ impl Reading {
             }
             if let Some(copy) = copy {
                 self.series[position].newest = Some((stream.life(), copy.newest));
-                // What is later than all that the ring has was before a clock was set back.
+                // Samples later than all samples of the ring are from before the clock was set
+                // back.
                 let archived = self.series[position].archived;
                 let is_last =
                     archived.is_none_or(|known| copy.columns.ts.last() >= Some(&known.to));
@@ -173,7 +176,7 @@ impl Reading {
         });
     }
 
-    /// The series that the archive of a part knows.
+    /// Adds the series that the archive of a part has.
     fn add_archived(
         &mut self,
         scope: &Arc<str>,
@@ -198,12 +201,12 @@ impl Reading {
             .extend(reached.indexes.iter().map(|&index| known(&all[index])));
     }
 
-    /// The stretches of time that the archive can give one by one in order, oldest first.
+    /// The stretches of time that the archive can return in order one by one, oldest first.
     pub(crate) fn stretches(&self, span: Span) -> Vec<Span> {
         let parts = self.parts.iter().filter(|part| !part.scanned.is_empty());
         let mut all: Vec<Span> = parts.flat_map(|part| part.view.stretches(span)).collect();
         all.sort_by_key(|stretch| stretch.from);
-        // Those of two archives may overlap; then they are one.
+        // Stretches of two archives that overlap are joined.
         let mut stretches: Vec<Span> = Vec::with_capacity(all.len());
         for next in all {
             match stretches.last_mut() {
@@ -214,12 +217,12 @@ impl Reading {
         stretches
     }
 
-    /// The ends of the rings, within the span.
+    /// The samples of the rings beyond the archive, within the span.
     pub(crate) fn tails(&self, span: Span) -> impl Iterator<Item = Chunk> {
         self.tails.iter().filter_map(move |tail| within(tail, span))
     }
 
-    /// The times of each series in archive and rings; what has no sample ends before it begins.
+    /// The time span of each series in archive and rings; without samples it ends before it begins.
     pub(crate) fn spans(&self) -> Vec<Span> {
         let none = Span {
             from: i64::MAX,
@@ -236,7 +239,7 @@ impl Reading {
         spans
     }
 
-    /// The times of what was copied of a series' ring.
+    /// The time span of the copied samples of a series' ring.
     #[cfg(feature = "bundled")]
     pub(crate) fn span_of_tail(&self, known: &Known) -> Option<Span> {
         let is_of = |tail: &&Chunk| std::ptr::eq(&raw const self.series[tail.series], known);
@@ -245,12 +248,12 @@ impl Reading {
         Some(Span { from, to })
     }
 
-    /// Whether anything is to be read from the archive.
+    /// Whether any series has to be read from the archive.
     pub(crate) fn is_archived(&self) -> bool {
         self.parts.iter().any(|part| !part.scanned.is_empty())
     }
 
-    /// Hands the archive's chunks within the span to `take`, until it returns `false`. Chunks of a
+    /// Passes the archive's chunks within the span to `take`, until it returns `false`. Chunks of a
     /// series and life come in the order of their numbers.
     pub(crate) fn each_archived(
         &self,
@@ -266,7 +269,8 @@ impl Reading {
         Ok(true)
     }
 
-    /// As [`Self::each_archived`], of some series only: those at these positions, ascending.
+    /// Like [`Self::each_archived`], but only for the series at these positions, which are
+    /// ascending.
     pub(crate) fn each_at(
         &self,
         positions: &[usize],
@@ -285,7 +289,7 @@ impl Reading {
         Ok(true)
     }
 
-    /// All chunks within the span: the archive's, then the ends of the rings.
+    /// Passes all chunks within the span to `take`: the archive's, then those of the rings.
     pub(crate) fn each(
         &self,
         span: Span,
@@ -303,7 +307,7 @@ impl Reading {
         Ok(true)
     }
 
-    /// The archives that are read, each with its series.
+    /// The views of the archives in this reading, each with its series.
     #[cfg(feature = "bundled")]
     pub(crate) fn archives(&self) -> impl Iterator<Item = (&View, &[Known])> {
         let series = |part: &Archive| &self.series[part.first..part.first + part.archived.len()];
@@ -311,7 +315,8 @@ impl Reading {
         parts.map(move |part| (&*part.view, series(part)))
     }
 
-    /// As [`Self::each`], only what is in no Parquet file: the log's chunks, then the ends of the rings.
+    /// Like [`Self::each`], but only for samples in no Parquet file: the log's chunks, then those
+    /// of the rings.
     #[cfg(feature = "bundled")]
     pub(crate) fn each_unsealed(
         &self,
@@ -333,8 +338,9 @@ impl Reading {
         Ok(true)
     }
 
-    /// The series by buckets of `step_ns`; those with nothing in the span have none. They count in the
-    /// budget as long as it lives. What held at the ends of the span is known to a reading that was taken [`around`] it.
+    /// The series in buckets of `step_ns`; series without samples in the span have none. Buckets
+    /// count in the budget as long as it lives. The values that held at the ends of the span are
+    /// known only if the reading was taken [`around`] it.
     pub(crate) fn buckets(
         &self,
         span: Span,
@@ -370,13 +376,13 @@ impl Reading {
 }
 
 impl Archive {
-    /// The place in the reading of a series of the view; `None` when it is not asked for.
+    /// The index in the reading of a series of the view; `None` if it is not selected.
     fn position(&self, index: usize) -> Option<usize> {
         let at = self.archived.binary_search(&index).ok()?;
         Some(self.first + at)
     }
 
-    /// The index in the view of a series of the reading, if it is of this archive.
+    /// The index in the view of a series of the reading, if it is in this archive.
     fn index_at(&self, position: usize) -> Option<usize> {
         let at = position.checked_sub(self.first)?;
         self.archived.get(at).copied()
@@ -401,7 +407,7 @@ impl Archive {
         Ok(true)
     }
 
-    /// Hands on the chunks of a scan, by their series in the reading.
+    /// Passes on the chunks of a scan, with their index in the reading.
     fn each_in(
         &self,
         chunks: Scan<'_>,
@@ -410,7 +416,7 @@ impl Archive {
         for chunk in chunks {
             let mut chunk = chunk?;
             let Some(series) = self.position(chunk.series) else {
-                continue; // Not asked for.
+                continue; // Not selected.
             };
             chunk.series = series;
             if !chunk.columns.is_empty() && !take(chunk)? {
@@ -421,13 +427,13 @@ impl Archive {
     }
 }
 
-/// The rings of a part as they were copied, before its archive is looked at.
+/// The copied rings of a part, taken before its archive is looked at.
 struct Rings {
     part: Arc<Part>,
     streams: Vec<Arc<Stream>>,
-    /// Of each stream; `None` when it is empty or has ended.
+    /// A copy for each stream; `None` if it is empty or has ended.
     copies: Vec<Option<Copied>>,
-    /// Up to where the archive held them before.
+    /// The numbers up to which the archive had them before.
     reached: Reached,
 }
 
@@ -447,19 +453,19 @@ impl Rings {
     }
 }
 
-/// The copy of a ring.
 struct Copied {
     columns: Columns,
-    /// The number of the newest sample.
+    /// Number of the newest sample.
     newest: u64,
-    /// It has all that the archive has of the span, and more.
+    /// Whether it has all samples of the span that the archive has, and more.
     is_complete: bool,
 }
 
 impl Copied {
-    /// `None` when the stream is empty or has ended.
+    /// Copies a ring; `None` if the stream is empty or has ended.
     fn take(stream: &Stream, after: u64, span: Span, scratch: &mut Vec<Sample>) -> Option<Self> {
-        // What has a beginning may be in the ring altogether; of all of time only the end is.
+        // If the span has a beginning, the ring may hold all of it; for all time only the new
+        // samples are copied.
         let has_beginning = span.from > i64::MIN;
         let after = if has_beginning { 0 } else { after };
         let (columns, newest) = stream.tail(after, scratch)?;
@@ -473,9 +479,9 @@ impl Copied {
     }
 }
 
-/// Up to where the archive holds the wanted series.
+/// The numbers up to which the archive has the selected series.
 struct Reached {
-    /// Indexes into the view's series.
+    /// Indices into the view's series.
     indexes: Vec<usize>,
     known: HashMap<(Arc<str>, SeriesId), (usize, Archived)>,
 }
@@ -516,7 +522,7 @@ impl Reached {
     }
 }
 
-/// The rows beyond a number.
+/// The rows after a number.
 fn beyond(columns: Columns, after: u64) -> Columns {
     if columns.numbers.first().is_none_or(|first| *first > after) {
         return columns;
@@ -533,7 +539,7 @@ fn within(chunk: &Chunk, span: Span) -> Option<Chunk> {
     })
 }
 
-/// The rows that are taken.
+/// The rows for which `takes` returns true.
 pub(crate) fn select(columns: &Columns, takes: impl Fn(usize) -> bool) -> Columns {
     let mut selected = Columns::new(columns.values.value_type());
     for row in (0..columns.len()).filter(|&row| takes(row)) {

@@ -1,4 +1,4 @@
-//! An answer, column by column, and its JSON forms.
+//! An answer held by columns, and its JSON forms.
 
 use barograph_model::{BigIntegers, SqlFault, SqlFaultKind, SqlLimits, floats_json, hex};
 use rusqlite::types::ValueRef;
@@ -7,33 +7,33 @@ use serde_json::{Map, Number, Value as Json};
 use crate::database::RowView;
 use crate::fault::fault;
 
-/// Integers up to here are exact as floats.
+/// Largest integer that a float holds exactly.
 pub(crate) const EXACT_MAX: u64 = 1 << 53;
 
-/// A column of an answer.
+/// A column of an answer: its name and declared type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, as the statement gives it.
+    /// The column's name, from the statement.
     pub name: String,
-    /// The declared type of the table's column that it is (`INTEGER`, `REAL`, `TEXT`, `BOOLEAN`);
-    /// empty for an expression.
+    /// The declared type, if it is a table's column (`INTEGER`, `REAL`, `TEXT`, `BOOLEAN`); empty
+    /// for an expression.
     pub declared: String,
 }
 
-/// A field, borrowed.
+/// A borrowed field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field<'a> {
-    /// Nothing known.
+    /// NULL: no value is known.
     Null,
     /// An integer; also a bool (0 or 1).
     Int(i64),
-    /// A float.
+    /// A float of 64 bits.
     Real(f64),
-    /// A text.
+    /// A text in UTF-8.
     Text(&'a str),
-    /// Bytes.
+    /// A BLOB.
     Blob(&'a [u8]),
-    /// An array of numbers; of tables only, SQL has them as JSON.
+    /// A list of numbers; only in a [`Table`](crate::Table), since in SQL such a list is JSON text.
     Floats(&'a [f64]),
 }
 
@@ -49,18 +49,18 @@ impl<'a> From<ValueRef<'a>> for Field<'a> {
     }
 }
 
-/// A field, owned.
+/// An owned field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Nothing known.
+    /// NULL: no value is known.
     Null,
     /// An integer; also a bool (0 or 1).
     Int(i64),
-    /// A float.
+    /// A float of 64 bits.
     Real(f64),
-    /// A text.
+    /// A text in UTF-8.
     Text(Box<str>),
-    /// Bytes.
+    /// A BLOB.
     Blob(Box<[u8]>),
 }
 
@@ -74,7 +74,8 @@ impl Cell {
             }
     }
 
-    /// Floats that JSON has no number for (infinities) become null; bytes become hexadecimal text.
+    /// The field as JSON. Floats without a JSON form (infinities) become null; bytes become
+    /// hexadecimal text.
     pub(crate) fn to_json(&self, big: BigIntegers) -> Json {
         match self {
             Self::Null => Json::Null,
@@ -102,25 +103,25 @@ impl From<Field<'_>> for Cell {
     }
 }
 
-/// Takes the rows of an answer as they come.
+/// A receiver of the rows of an answer.
 pub(crate) trait Taker {
-    /// The statement was prepared: these are its columns. It may come again as long as no row did.
+    /// Begins an answer with these columns. It may be called again before the first row.
     fn begin(&mut self, columns: Vec<Column>);
-    /// The next row.
+    /// Takes the next row.
     fn take(&mut self, row: &RowView<'_>, limits: &SqlLimits) -> Result<(), SqlFault>;
     /// Whether a row was taken.
     fn has_rows(&self) -> bool;
 }
 
-/// An answer.
+/// A whole answer, held in memory by columns.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     columns: Vec<Column>,
-    /// One list a column, all of the same length.
+    /// One list per column, all of the same length.
     cells: Vec<Vec<Cell>>,
     count: usize,
     bytes: usize,
-    /// Time from the question to the last row, in ns.
+    /// Time from the start of the query to the last row, in ns.
     pub elapsed_ns: i64,
 }
 
@@ -147,12 +148,12 @@ impl Taker for Rows {
 }
 
 impl Rows {
-    /// Bytes that its fields take in memory.
+    /// The bytes that its fields take in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The columns.
+    /// The columns of the answer, in order.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
@@ -162,32 +163,32 @@ impl Rows {
         &self.cells[index]
     }
 
-    /// The field in a row and a column.
+    /// The field in a row and a column, if it exists.
     pub fn get(&self, row: usize, column: usize) -> Option<&Cell> {
         self.cells.get(column)?.get(row)
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Names of the columns; one that is there already is numbered (`value`, `value_2`).
+    /// The names of the columns; a repeated name is numbered (`value`, `value_2`).
     pub fn unique_names(&self) -> Vec<String> {
         unique_names(&self.columns)
     }
 
-    /// A JSON list of one object a row. Infinities are null.
+    /// The answer as a JSON list with one object per row. Infinities are null.
     pub fn to_json_rows(&self) -> Vec<u8> {
         self.to_json_rows_with(BigIntegers::Number)
     }
 
-    /// As [`Rows::to_json_rows`], with integers beyond 2^53 as asked for.
+    /// Like [`Rows::to_json_rows`], with integers beyond 2^53 as `big` demands.
     pub fn to_json_rows_with(&self, big: BigIntegers) -> Vec<u8> {
         let names = self.unique_names();
         let mut out = vec![b'['];
@@ -199,8 +200,8 @@ impl Rows {
         out
     }
 
-    /// A JSON object `{"columns": [names], "types": [declared], "rows": [[…]], "elapsed_ns": n}`.
-    /// Infinities are null.
+    /// The answer as a JSON object `{"columns": [names], "types": [declared], "rows": [[…]],
+    /// "elapsed_ns": n}`. Infinities are null.
     pub fn to_json_table(&self) -> Vec<u8> {
         let mut out = Vec::new();
         write_table_head(&mut out, &self.columns);
@@ -214,7 +215,7 @@ impl Rows {
     }
 }
 
-/// One row as an object, behind a comma where it is not the first.
+/// Writes a row as an object, after a comma unless it is the first.
 fn write_object(
     out: &mut Vec<u8>,
     row: usize,
@@ -228,7 +229,7 @@ fn write_object(
     write_json(out, &Json::Object(object));
 }
 
-/// One row as a list, behind a comma where it is not the first.
+/// Writes a row as a list, after a comma unless it is the first.
 fn write_list(out: &mut Vec<u8>, row: usize, cells: impl Iterator<Item = Json>) {
     if row > 0 {
         out.push(b',');
@@ -250,7 +251,7 @@ pub(crate) fn write_table_end(out: &mut Vec<u8>, elapsed_ns: i64) {
     out.extend(format!("],\"elapsed_ns\":{elapsed_ns}}}").bytes());
 }
 
-/// Names of columns; one that is there already is numbered (`value`, `value_2`).
+/// The names of columns; a repeated name is numbered (`value`, `value_2`).
 pub(crate) fn unique_names(columns: &[Column]) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(columns.len());
     for column in columns {
@@ -265,7 +266,7 @@ pub(crate) fn unique_names(columns: &[Column]) -> Vec<String> {
     names
 }
 
-/// A fault when an answer of so many rows may not have one more.
+/// Fails if an answer with `rows` rows may not have one more.
 pub(crate) fn one_more(rows: usize, limits: &SqlLimits) -> Result<(), SqlFault> {
     if rows < limits.rows_max {
         return Ok(());
@@ -277,7 +278,7 @@ pub(crate) fn one_more(rows: usize, limits: &SqlLimits) -> Result<(), SqlFault> 
     Err(fault(SqlFaultKind::Limit, message))
 }
 
-/// A fault when an answer is larger than asked for.
+/// Fails if an answer is larger than allowed.
 pub(crate) fn within(bytes: usize, limits: &SqlLimits) -> Result<(), SqlFault> {
     if bytes <= limits.bytes_max {
         return Ok(());

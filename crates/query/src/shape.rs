@@ -1,7 +1,7 @@
 //! The columns of a metric's table: the fixed ones, and the labels of its streams.
 //!
-//! A shape only grows while a connection lives: a label that was once a column stays one (NULL where
-//! absent), so that a statement does not break because a stream went away.
+//! A shape only grows while a connection lives: a label that was once a column stays one (NULL if
+//! absent), so that a statement does not fail because a stream has ended.
 
 use std::ffi::CString;
 
@@ -10,32 +10,32 @@ use barograph_model::{Descriptor, Kind, ValueType};
 /// Most label columns of one table; further labels are found in `streams.labels` only.
 pub(crate) const LABEL_COLUMNS_MAX: usize = 200;
 
-/// What a column of a metric's table holds.
+/// The content of a column of a metric's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
     /// Time of the sample.
     Ts,
-    /// Its value.
+    /// Value of the sample.
     Value,
-    /// How it came to be.
+    /// Quality of the sample.
     Quality,
-    /// Half width of its interval.
+    /// Error of the sample: half width of its interval.
     Error,
-    /// Where it was measured.
+    /// Node on which it was measured.
     Node,
-    /// Whether it is its stream's newest.
+    /// Whether it is the newest sample of its stream.
     Newest,
     /// The label of this name.
     Label(String),
-    /// When the resource was last looked at.
+    /// Time of the last look at the resource.
     Looked,
-    /// Time since then.
+    /// Time since the last look, in ns.
     AgeNs,
     /// Unit of the value.
     Unit,
 }
 
-/// Index of [`Column::Newest`], which a plan names.
+/// Index of [`Column::Newest`], which a plan uses.
 #[cfg(test)]
 pub(crate) const NEWEST_INDEX: usize = 5;
 
@@ -48,7 +48,8 @@ const FIRST: [(&str, Column); 6] = [
     ("newest", Column::Newest),
 ];
 
-/// Hidden columns: not part of `*`. The first two are the names in Apollo's resource query.
+/// Hidden columns, which `*` does not include. The first two are the names in Apollo's resource
+/// query.
 const LAST: [(&str, Column); 5] = [
     ("Timestamp", Column::Ts),
     ("metric", Column::Value),
@@ -64,14 +65,14 @@ pub(crate) struct Shape {
     pub(crate) name: String,
     /// Column name and label name.
     labels: Vec<(String, String)>,
-    /// Type of the values; `None` when the streams of the table differ.
+    /// Type of the values; `None` if the streams of the table differ.
     value_type: Option<ValueType>,
     pub(crate) kind: Kind,
     pub(crate) help: String,
 }
 
 impl Shape {
-    /// The shape that holds these streams too; `None` when `old` already does.
+    /// The shape that includes these streams; `None` if `old` already does.
     pub(crate) fn grown<'a>(
         old: Option<&Self>,
         streams: impl Iterator<Item = &'a Descriptor>,
@@ -128,7 +129,7 @@ impl Shape {
         self.names().map(str::to_owned).collect()
     }
 
-    /// What the columns hold, in their order.
+    /// The contents of the columns, in the same order.
     pub(crate) fn columns(&self) -> Vec<Column> {
         let labels = self
             .labels
@@ -138,7 +139,7 @@ impl Shape {
         fixed(&FIRST).chain(labels).chain(fixed(&LAST)).collect()
     }
 
-    /// The `CREATE TABLE` text that SQLite reads the columns from.
+    /// The `CREATE TABLE` text from which SQLite reads the columns.
     pub(crate) fn schema(&self) -> CString {
         let hidden_from = FIRST.len() + self.labels.len();
         let columns: Vec<String> = self
@@ -147,7 +148,7 @@ impl Shape {
             .enumerate()
             .map(|(i, (name, column))| {
                 let hidden = if i >= hidden_from { " HIDDEN" } else { "" };
-                // Without this said SQLite does not look for the smallest time in order.
+                // Without NOT NULL, SQLite does not search for the smallest time in order.
                 let never_null = if column == Column::Ts {
                     " NOT NULL"
                 } else {

@@ -1,8 +1,8 @@
-//! The streams and the archived series at one moment, grouped into tables.
+//! The streams and archived series at one moment, grouped into tables.
 //!
-//! It stands alone because it is the schema: what tables there are, of which columns, and up to when
-//! the archive may know more of a table than the rings do. A snapshot has a part for the run directory
-//! itself and one for each scope of applications: a segment and its archive, which no other part shares.
+//! It stands alone because it is the schema: the tables, their columns, and the time up to which
+//! the archive may have more of a table than the rings. A snapshot has a part for the run directory
+//! itself and one for each scope of applications: a segment and its archive.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use barograph_stream::{Entry, Incarnation, SegmentReader};
 use crate::shape::Shape;
 use crate::stream::Stream;
 
-/// The number of a table, the same as long as the connection lives: a scan finds its streams by it
-/// without hashing a name.
+/// The number of a table, which stays the same while the connection lives: a scan finds its streams
+/// by it without hashing a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableId(usize);
 
-/// Up to when the archive may hold samples of a table, ns since the epoch.
+/// The time up to which the archive may hold samples of a table, ns since the epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Horizon {
-    /// Of any series.
+    /// For any series.
     pub(crate) any: i64,
-    /// Of series that have no ring now.
+    /// For series that have no ring now.
     pub(crate) ended: i64,
-    /// Of series that ended since the archive was last looked at.
+    /// For series that ended since the last look at the archive.
     pub(crate) unseen: i64,
 }
 
 impl Horizon {
-    /// The archive knows nothing.
+    /// The horizon of an archive that has nothing.
     pub(crate) const NEVER: Self = Self {
         any: i64::MIN,
         ended: i64::MIN,
@@ -39,10 +39,10 @@ impl Horizon {
     };
 }
 
-/// An archived series: the part whose view has it, and its index there.
+/// An archived series: the index of the part whose view has it, and its index there.
 type Place = (usize, usize);
 
-/// A table at one moment.
+/// The streams and archived series of a table at one moment.
 #[derive(Clone)]
 pub(crate) struct Members {
     pub(crate) streams: Arc<[Arc<Stream>]>,
@@ -60,32 +60,33 @@ impl Default for Members {
     }
 }
 
-/// What tables there are. It only grows while a connection lives: a table outlives its streams.
+/// The tables and their columns. It only grows while a connection lives: a table outlives its
+/// streams.
 #[derive(Clone, Default)]
 pub(crate) struct Schema {
     pub(crate) shapes: BTreeMap<String, Arc<Shape>>,
-    /// The nodes that each table has samples of.
+    /// The nodes of each table's samples.
     pub(crate) nodes: BTreeMap<String, Vec<Arc<str>>>,
-    /// Numbers of the tables by name; a number is never given to another table.
+    /// Numbers of the tables by name; a number is never reused.
     numbers: HashMap<String, TableId>,
 }
 
 /// A segment and its archive at one moment: of the run directory itself, or of a scope.
 pub(crate) struct Part {
-    /// Of which scope; empty when it is the run directory itself, or an archive alone.
+    /// Name of the scope; empty for the run directory itself, and for an archive alone.
     pub(crate) scope: Arc<str>,
-    /// None when an archive is read by itself.
+    /// None if an archive is read alone.
     pub(crate) segment: Option<SegmentReader>,
     pub(crate) node: Arc<str>,
     pub(crate) streams: Arc<[Arc<Stream>]>,
-    /// The archive as it was last looked at.
+    /// The archive's view from the last look.
     pub(crate) view: Option<Arc<View>>,
     version: u64,
     incarnation: Option<Incarnation>,
 }
 
 impl Part {
-    /// The segment as it is now, after `before`.
+    /// Reads the present directory of the segment; `before` is the part that this one replaces.
     pub(crate) fn take(
         scope: Arc<str>,
         segment: Option<SegmentReader>,
@@ -98,7 +99,7 @@ impl Part {
             .as_ref()
             .map_or_else(String::new, SegmentReader::node)
             .into();
-        // A stream that lives on keeps what is known of the order of its ring.
+        // A stream that lives on keeps the known order of its ring.
         let known: HashMap<(usize, u16), &Arc<Stream>> = before
             .filter(|b| b.incarnation == incarnation)
             .map(|b| {
@@ -132,7 +133,7 @@ impl Part {
         }
     }
 
-    /// The same streams, and the archive as it is in `view`.
+    /// A copy of this part with another view of the archive.
     pub(crate) fn with_view(&self, view: Option<Arc<View>>) -> Self {
         Self {
             scope: Arc::clone(&self.scope),
@@ -145,7 +146,7 @@ impl Part {
         }
     }
 
-    /// Whether the segment's directory is still the one that this was made from.
+    /// Whether this part has the present version of its segment's directory.
     pub(crate) fn is_current(&self) -> bool {
         self.segment
             .as_ref()
@@ -158,17 +159,17 @@ impl Part {
     }
 }
 
-/// The streams at one moment, and the archives as they were last looked at.
+/// The streams at one moment, and the archives from the last look at them.
 pub(crate) struct Snapshot {
-    /// The run directory itself, or an archive alone, and after it the scopes.
+    /// The run directory itself, or an archive alone, followed by the scopes.
     pub(crate) parts: Vec<Arc<Part>>,
-    /// Of all parts, by name and labels.
+    /// The streams of all parts, sorted by name and labels.
     pub(crate) streams: Vec<Arc<Stream>>,
     pub(crate) schema: Arc<Schema>,
     by_table: Vec<Members>,
 }
 
-/// The members of a table while it is made.
+/// The members of a table while they are collected.
 #[derive(Default)]
 struct Group {
     streams: Vec<Arc<Stream>>,
@@ -176,8 +177,8 @@ struct Group {
 }
 
 impl Snapshot {
-    /// These parts, after a snapshot with this schema. What ended since the archives were last looked at
-    /// may have samples up to `ended_ns` there.
+    /// Makes a snapshot of these parts, after one with this schema. Streams that ended since the
+    /// last look at the archives may have samples up to `ended_ns` there.
     pub(crate) fn of(parts: Vec<Arc<Part>>, schema: Arc<Schema>, ended_ns: i64) -> Self {
         let streams = parts.iter().flat_map(|part| part.streams.iter().cloned());
         let mut streams: Vec<Arc<Stream>> = streams.collect();
@@ -194,24 +195,23 @@ impl Snapshot {
         snapshot
     }
 
-    /// The run directory's own, or an archive alone.
+    /// The run directory itself, or an archive alone.
     pub(crate) fn own(&self) -> &Part {
         &self.parts[0]
     }
 
-    /// The archives of the parts that have one.
+    /// The views of the archives, of those parts that have one.
     pub(crate) fn views(&self) -> impl Iterator<Item = &View> {
         self.parts.iter().filter_map(|part| part.view.as_deref())
     }
 
-    /// How often a stream's resource is looked at now, in ns; 0 when nobody has said.
+    /// The present interval between looks at a stream's resource, in ns; 0 if unknown.
     pub(crate) fn interval_ns(&self, entry: &Entry) -> i64 {
         let segments = self.parts.iter().filter_map(|part| part.segment.as_ref());
-        let mut known = segments.map(|segment| segment.interval_ns(entry)); // 0 where it is another's
+        let mut known = segments.map(|segment| segment.interval_ns(entry)); // 0 for another segment's stream
         known.find(|interval_ns| *interval_ns != 0).unwrap_or(0)
     }
 
-    /// The members of a table.
     pub(crate) fn members(&self, table: TableId) -> Option<&Members> {
         self.by_table.get(table.0)
     }
@@ -224,8 +224,8 @@ impl Snapshot {
         places.iter().filter_map(series)
     }
 
-    /// Sorts streams and series into tables; nothing that ended may be later than `ended_ns` unless
-    /// the views know it.
+    /// Groups streams and series into tables. Ended streams that the views do not know must not
+    /// have samples later than `ended_ns`.
     fn group(&mut self, ended_ns: i64) {
         let mut groups: HashMap<String, Group> = HashMap::new();
         for stream in &self.streams {
@@ -282,7 +282,7 @@ impl Snapshot {
 }
 
 impl Schema {
-    /// The schema that holds these groups too; `None` when this one already does.
+    /// The schema that includes these groups; `None` if this one already does.
     fn grown(&self, groups: &HashMap<String, Group>, parts: &[Arc<Part>]) -> Option<Self> {
         let mut grown: Option<Self> = None;
         for (table, group) in groups {

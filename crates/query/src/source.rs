@@ -1,8 +1,8 @@
-//! Where the scopes of a run directory are and where its archive, and one handle on that for a whole
-//! process.
+//! Finds the scopes of a run directory and its archive, and keeps one handle on the archive for the
+//! whole process.
 //!
-//! It stands alone because every connection asks the same: what is learned of an archive's files is
-//! shared by all who read it.
+//! It stands alone because all connections share it: what one reader learns about an archive's
+//! files serves all others.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, Weak};
 use barograph_archive::{Archive, ArchiveError, View};
 use barograph_stream::{RunDir, gate};
 
-/// What the agent says of itself; its key `archive` is the archive's directory.
+/// The document in which the agent describes itself; its key `archive` is the archive's directory.
 const AGENT_DOCUMENT: &str = "agent.json";
 
-/// Gives the archive as it is now.
+/// A function that returns the archive's present view.
 pub type Views = Arc<dyn Fn() -> Result<Arc<View>, ArchiveError> + Send + Sync>;
 
-/// Which scopes of applications are read beside the node's own streams.
+/// The scopes of applications that are read beside the node's own streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scopes {
-    /// All that this process may open: for whoever asks in a process of their own.
+    /// All scopes that this process may open: for a process that runs its own queries.
     Readable,
-    /// What everyone may read: for a process that answers others.
+    /// The scope that everyone may read: for a process that answers others.
     Public,
-    /// None.
+    /// No scopes.
     None,
 }
 
@@ -32,7 +32,7 @@ pub enum Scopes {
 const PUBLIC: &str = "all";
 
 impl Scopes {
-    /// Those that are there, by name.
+    /// The existing scopes and their run directories, by name.
     pub(crate) fn of(self, run_dir: &RunDir) -> Vec<(String, RunDir)> {
         match self {
             Self::Readable => run_dir.scopes(),
@@ -52,13 +52,13 @@ impl Scopes {
 /// An archive that the agent of a run directory named.
 pub(crate) struct OfAgent {
     pub root: PathBuf,
-    /// Whose run directory said so.
+    /// User id of the owner of that run directory.
     owner: u32,
 }
 
-/// The archive of the agent of this run directory, if it says that it keeps one.
+/// The archive that the agent of this run directory keeps, if it keeps one.
 pub(crate) fn archive_of(run_dir: &RunDir) -> Option<OfAgent> {
-    // What is said, and who says it, are of one directory, whatever becomes of its path.
+    // The document and its owner are read from one opened directory, even if its path changes.
     let place = run_dir.open().ok()?;
     let bytes = place.document(AGENT_DOCUMENT).ok()??;
     let document: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
@@ -67,20 +67,21 @@ pub(crate) fn archive_of(run_dir: &RunDir) -> Option<OfAgent> {
     root.is_absolute().then_some(OfAgent { root, owner })
 }
 
-/// The archive in the directory that an agent named. It must be of the user whose run directory that is, or root's.
+/// The archive in a directory that an agent named. It must belong to the owner of the agent's run
+/// directory, or to root.
 pub(crate) fn views_of_agent(archive: OfAgent) -> Views {
     shared(archive.root, Some(archive.owner))
 }
 
-/// The archive in a directory that somebody named, whosever it is.
+/// The archive in a directory that the user named, whoever owns it.
 pub(crate) fn views_of(root: PathBuf) -> Views {
     shared(root, None)
 }
 
-/// What there is one of in this process: an archive, and whose it must be.
+/// Key of an open archive: its directory, and the user id of its required owner.
 type Opened = (PathBuf, Option<u32>);
 
-/// One for all readers of the process.
+/// The one handle on an archive that all readers of the process share.
 fn shared(root: PathBuf, owner: Option<u32>) -> Views {
     static OPEN: Mutex<BTreeMap<Opened, Weak<Archive>>> = Mutex::new(BTreeMap::new());
     let mut open = gate::lock(&OPEN);

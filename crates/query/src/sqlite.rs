@@ -1,6 +1,7 @@
-//! The edge to SQLite's C interface, and the only `unsafe` of this crate: rusqlite's virtual-table
-//! traits are `unsafe` because SQLite casts the structs that implement them, and three facilities
-//! have no safe wrapper. Everything else here goes through the safe traits [`Table`] and [`Cursor`].
+//! The boundary to SQLite's C interface, with the only `unsafe` code of this crate: rusqlite's
+//! virtual-table traits are `unsafe` because SQLite casts the structs that implement them, and
+//! three facilities have no safe wrapper. All other code here uses the safe traits [`Table`] and
+//! [`Cursor`].
 #![expect(
     unsafe_code,
     reason = "SQLite's virtual-table interface casts structs; see the SAFETY arguments"
@@ -19,17 +20,17 @@ use rusqlite::vtab::{
 };
 use rusqlite::{Connection, Result};
 
-/// A read-only table that exists by its name alone.
+/// A read-only table that exists by its name alone, in no schema.
 pub(crate) trait Table: Sized + 'static {
-    /// What the table is made from.
+    /// The parameters that the table is made from.
     type Aux: Send + Sync + 'static;
-    /// Its scans.
+    /// The type of its scans.
     type Cursor: Cursor;
-    /// The table and its `CREATE TABLE` text.
+    /// Makes the table, and returns it with its `CREATE TABLE` text.
     fn connect(aux: &Self::Aux) -> (CString, Self);
-    /// Chooses how to answer a set of constraints; `false` when it cannot be answered that way.
+    /// Chooses how to answer a set of constraints; `false` if it cannot be answered that way.
     fn best_index(&self, info: &mut IndexInfo) -> Result<bool>;
-    /// A scan that has not begun.
+    /// Makes a scan that has not begun.
     fn open(&self) -> Self::Cursor;
 }
 
@@ -41,15 +42,16 @@ pub(crate) trait Cursor: 'static {
     fn next(&mut self) -> Result<()>;
     /// Whether there is no current row.
     fn eof(&self) -> bool;
-    /// Gives column `index` of the current row.
+    /// Sets the result to column `index` of the current row.
     fn column(&self, context: &mut Context, index: usize) -> Result<()>;
-    /// Identifies the current row within the scan.
+    /// Identifies the current row.
     fn rowid(&self) -> i64;
 }
 
-/// Makes `name` a table of this connection, in place of one of the same name.
+/// Registers `name` as a table of this connection, replacing one of the same name.
 pub(crate) fn register<T: Table>(connection: &Connection, name: &str, aux: T::Aux) -> Result<()> {
-    // Guests make no tables of ours. In a host's SQLite they are also made in a schema, to be listed there.
+    // Guests cannot create tables from our modules. In a host's SQLite, tables are also made in a
+    // schema, to be listed there.
     #[cfg(not(feature = "loadable"))]
     let module = const { &Module::<'static, TableAdapter<T>>::eponymous_only_module() };
     #[cfg(feature = "loadable")]
@@ -82,7 +84,7 @@ unsafe impl<'vtab, T: Table> VTab<'vtab> for TableAdapter<T> {
         _table: &[u8],
         _args: &[&[u8]],
     ) -> Result<(Cow<'static, CStr>, Self)> {
-        // Reads only: safe to use from views and triggers of whoever loads the extension.
+        // The tables are read-only, so views and triggers of the host may use them safely.
         connection.config(rusqlite::vtab::VTabConfig::Innocuous)?;
         let aux = aux.expect("every module is registered with what it is made from");
         let (schema, table) = T::connect(aux);
@@ -132,17 +134,17 @@ unsafe impl<C: Cursor> VTabCursor for CursorAdapter<C> {
     }
 }
 
-/// Bounds SQLite's heap in this whole process; an allocation beyond it fails, and with it the
-/// statement that asked.
+/// Bounds SQLite's heap in the whole process; an allocation beyond it fails, and with it the
+/// statement.
 #[cfg(feature = "bundled")]
 pub(crate) fn limit_heap(bytes: i64) {
     // SAFETY: takes and returns integers; SQLite guards the limit with its own mutex.
     unsafe { ffi::sqlite3_hard_heap_limit64(bytes) };
 }
 
-/// Gives a new connection `slots` of `bytes` each for its small allocations. These are taken without
-/// the process's allocator, whose every call SQLite counts under a lock for its heap's limit. Whether
-/// it could: not for a connection that is in use already, which keeps what it has.
+/// Gives a new connection `slots` of `bytes` each for its small allocations. They avoid the
+/// process's allocator, whose every call SQLite counts under a lock for its heap limit. Returns
+/// whether it succeeded: a connection that is in use already keeps its slots.
 #[cfg(feature = "bundled")]
 pub(crate) fn reserve(connection: &Connection, bytes: c_int, slots: c_int) -> bool {
     // SAFETY: the handle is open and is only used during the call; the variadic arguments are those
@@ -167,14 +169,14 @@ pub(crate) fn with_connection<R>(
     then(&connection)
 }
 
-/// A borrowed flag that SQLite's `'static` callbacks can see while it is lent, and not after.
+/// A borrowed flag that SQLite's `'static` callbacks can read while it is lent, and not after.
 #[cfg(feature = "bundled")]
 #[derive(Debug, Default)]
 pub(crate) struct LentFlag(AtomicPtr<AtomicBool>);
 
 #[cfg(feature = "bundled")]
 impl LentFlag {
-    /// Lends `flag` during `then`. The loan ends however `then` ends.
+    /// Lends `flag` during `then`. The loan ends when `then` returns or panics.
     pub(crate) fn lend<R>(&self, flag: &AtomicBool, then: impl FnOnce() -> R) -> R {
         struct Return<'a>(&'a LentFlag);
         impl Drop for Return<'_> {
@@ -188,7 +190,8 @@ impl LentFlag {
         then()
     }
 
-    /// Whether a flag is lent and set. To be called only from within `lend`'s `then`, on its thread.
+    /// Whether a flag is lent and set. May only be called from within `lend`'s `then`, on its
+    /// thread.
     pub(crate) fn is_set(&self) -> bool {
         let flag = self.0.load(Ordering::Relaxed);
         // SAFETY: the pointer is null except during `lend`, whose borrow keeps the flag alive; the

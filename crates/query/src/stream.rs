@@ -1,37 +1,38 @@
-//! One stream as a table sees it: its descriptor, its reader, and what is known of the order of the
-//! time stamps in its ring.
+//! A stream of a table: its descriptor, its reader, and the known order of the time stamps in its
+//! ring.
 //!
-//! Time stamps come from a clock that may be set back, so a ring is not sorted by them as such. But
-//! a ring whose samples were all looked at once stays known: only the samples since the last look
-//! must be checked, and newest-first then costs the same at every depth.
+//! The clock may be set back, so a ring is not sorted by time as such. But once the order of all
+//! its samples was checked, only newer samples must be checked, and newest-first then costs the
+//! same at every depth.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Columns, Descriptor, NS_PER_S, Sample, SeriesId};
 use barograph_stream::{Entry, Latest, StreamReader};
 
-/// What is older than a ring's oldest sample may have a time this much later: by so much a clock is
-/// set back. More, by hand, is noticed only as long as the ring or the archive's last time show it.
+/// How much later than a ring's oldest sample an older sample may be: as much as a clock is usually
+/// set back. A larger step, made by hand, is noticed only while the ring or the archive's last time
+/// shows it.
 pub(crate) const SET_BACK_NS_MAX: i64 = 60 * NS_PER_S;
 
-/// One stream.
+/// A stream of a segment, with its reader.
 pub(crate) struct Stream {
     pub(crate) entry: Entry,
     pub(crate) node: Arc<str>,
     pub(crate) table: String,
-    /// What it is, to be shared with what outlives it.
+    /// The descriptor, shared with values that outlive the stream.
     pub(crate) descriptor: Arc<Descriptor>,
-    /// Of its series on its node, for row ids.
+    /// Identity of the series on its node, for row ids.
     pub(crate) identity: u64,
     reader: StreamReader,
     order: Mutex<Order>,
 }
 
-/// Up to which sample the order is known.
+/// The samples whose order is known.
 struct Order {
     checked: u64,
     last_ts: i64,
-    /// From this sample on to `checked` no time stamp is smaller than the one before.
+    /// From this sample to `checked` no time stamp is smaller than the one before it.
     sorted_since: u64,
 }
 
@@ -50,7 +51,8 @@ pub(crate) struct Head {
     pub(crate) sample: Sample,
     /// Its number in the stream, from 1.
     pub(crate) number: u64,
-    /// Whether the ring up to here is sorted by time, so that this sample is the latest in time too.
+    /// Whether the ring up to here is sorted by time, so that this sample is also the latest in
+    /// time.
     pub(crate) sorted: bool,
 }
 
@@ -73,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Streams are listed by name and labels.
+    /// Streams are sorted by name and labels.
     pub(crate) fn sort_key(&self) -> (&barograph_model::Name, &barograph_model::Labels) {
         (&self.entry.descriptor.name, &self.entry.descriptor.labels)
     }
@@ -90,18 +92,17 @@ impl Stream {
         self.entry.descriptor.labels.get(name)
     }
 
-    /// The labels as a JSON object.
     pub(crate) fn labels_json(&self) -> String {
         labels_json(&self.entry.descriptor)
     }
 
-    /// Its life: when it was registered.
+    /// The stream's life: the time of its registration, ns since the epoch.
     pub(crate) fn life(&self) -> i64 {
         self.entry.created_ns
     }
 
-    /// Samples of the ring beyond number `after`, and the number of the newest; `None` when the stream
-    /// is empty or has ended.
+    /// The samples of the ring after number `after`, and the number of the newest; `None` if the
+    /// stream is empty or has ended.
     pub(crate) fn tail(&self, after: u64, scratch: &mut Vec<Sample>) -> Option<(Columns, u64)> {
         scratch.clear();
         let mut columns = Columns::new(self.entry.descriptor.value_type);
@@ -112,7 +113,8 @@ impl Stream {
             columns.push(number, &sample);
         }
         if columns.is_empty() {
-            // Nothing new, or the writer has lapped the copy: the newest is there all the same.
+            // There is nothing new, or the writer has lapped the copy: the newest sample is there
+            // all the same.
             let (sample, number) = self.latest()?;
             newest = number;
             if number > after {
@@ -122,7 +124,6 @@ impl Stream {
         Some((columns, newest))
     }
 
-    /// The newest sample and its number.
     pub(crate) fn latest(&self) -> Option<(Sample, u64)> {
         match self.reader.latest() {
             Latest::Sample { sample, count, .. } => Some((sample, count)),
@@ -130,18 +131,18 @@ impl Stream {
         }
     }
 
-    /// When the resource was last looked at.
+    /// Time of the last look at the resource, ns since the epoch.
     pub(crate) fn looked_ns(&self, newest_ts: i64) -> i64 {
         self.reader.looked_ns().max(newest_ts)
     }
 
-    /// Samples so far, and how many of them the ring holds.
+    /// The number of samples so far, and of those that the ring holds.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let count = self.reader.count().unwrap_or(0);
         (count, count.min(self.reader.depth()))
     }
 
-    /// The newest sample, with what is known of the order of those before it.
+    /// The newest sample, with the known order of those before it.
     pub(crate) fn head(&self) -> Option<Head> {
         let (mut sample, mut number) = self.latest()?;
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,7 +159,7 @@ impl Stream {
                 (sample, number) = (newest, scan.cursor);
             }
         }
-        // The oldest that a scan can give: one cell of a full ring is always the writer's.
+        // The oldest sample that a scan can return: one cell of a full ring is always the writer's.
         let oldest = (number + 2).saturating_sub(self.reader.depth()).max(1);
         let sorted = order.checked == number && order.sorted_since <= oldest;
         Some(Head {
@@ -168,8 +169,8 @@ impl Stream {
         })
     }
 
-    /// Hands every sample that the ring holds to `take`, oldest first, with its number. At least the
-    /// newest is there unless the stream is empty or has ended, however fast its writer is.
+    /// Passes every sample that the ring holds to `take`, oldest first, with its number. At least
+    /// the newest is passed unless the stream is empty or has ended, however fast its writer is.
     pub(crate) fn samples(&self, scratch: &mut Vec<Sample>, mut take: impl FnMut(u64, Sample)) {
         scratch.clear();
         let Some(scan) = self.reader.scan(0, scratch) else {
@@ -194,7 +195,8 @@ pub(crate) fn labels_json(descriptor: &Descriptor) -> String {
     serde_json::Value::Object(pairs.map(|(n, v)| (n.into(), v.into())).collect()).to_string()
 }
 
-/// A number for a series on a node, the same in every scan and process; another in each scope that has it.
+/// A number for a series on a node, the same in every scan and process, but different in each
+/// scope.
 pub(crate) fn identity(scope: &str, node: &str, series: &SeriesId) -> u64 {
     let first = series.0.first_chunk().expect("an id has 16 bytes");
     // FNV-1a: names are short, and the id is a good hash already.
@@ -205,8 +207,8 @@ pub(crate) fn identity(scope: &str, node: &str, series: &SeriesId) -> u64 {
     })
 }
 
-/// The row id of a sample: the same wherever the sample is found, since SQLite tells by it which rows
-/// of an OR it has given already.
+/// The row id of a sample: the same wherever the sample is found, since SQLite uses it to know
+/// which rows of an OR it has returned.
 pub(crate) fn row_id(identity: u64, life: i64, number: u64) -> i64 {
     mix(mix(identity ^ life as u64) ^ number) as i64
 }
@@ -245,21 +247,21 @@ mod tests {
         assert!(stream.head().is_none());
 
         let mut append = |ts: i64| writer.append(&Sample::measured(ts, ts)).unwrap();
-        // Looked at for the first time when it is full and has wrapped, then again unchanged.
+        // The first check is of a ring that is full and has wrapped, the second finds no change.
         (1..=50).for_each(&mut append);
         for _ in 0..2 {
             let head = stream.head().unwrap();
             assert_eq!((head.sample.ts, head.number, head.sorted), (50, 50, true));
         }
-        // One more, several more, more than the ring holds.
+        // Then one more sample, several more, and more than the ring holds.
         append(51);
         assert!(stream.head().unwrap().sorted);
         (52..=55).for_each(&mut append);
         assert!(stream.head().unwrap().sorted);
         (56..=99).for_each(&mut append);
         assert!(stream.head().unwrap().sorted);
-        // Set back: unsorted for as long as a scan can give the sample before the step. A scan of
-        // a full ring gives one sample less than its depth.
+        // The clock is set back: the ring is unsorted as long as a scan can return the sample
+        // before the step. A scan of a full ring returns one sample less than its depth.
         append(10);
         for ts in 11..10 + i64::from(DEPTH) - 2 {
             assert!(!stream.head().unwrap().sorted, "{ts}");

@@ -1,4 +1,4 @@
-//! The system tables: what there is, how it is, what was lost.
+//! The system tables: streams, tables, nodes, losses, and the agent's documents.
 
 mod loss;
 
@@ -20,10 +20,10 @@ use crate::policies::POLICIES;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 
-/// An agent whose heartbeat is older than this is not called live.
+/// Age of its heartbeat, in ns, after which an agent does not count as live.
 const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
 
-/// What a scope's agent writes of what is published there.
+/// Documents in which a scope's agent describes publications, calls, knobs and forecasts.
 const PUBLICATIONS: &str = "publications.json";
 const CALLS: &str = "calls.json";
 const KNOBS: &str = "knobs.json";
@@ -380,7 +380,7 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     });
     let listings = SYSTEM.iter().chain(&FUNCTIONS).map(|listing| {
         let columns: Vec<&str> = listing.columns.iter().map(|(name, _)| *name).collect();
-        // A system table that may be called is a table all the same.
+        // A system table that can be called is a table all the same.
         let call = match (listing.kind, listing.arguments) {
             ("system", _) | (_, []) => listing.name.to_owned(),
             (_, arguments) => format!("{}({})", listing.name, arguments.join(", ")),
@@ -461,7 +461,7 @@ fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     Ok(one(denied.chain(faults).chain(parts).collect()))
 }
 
-/// The row of what may be there and cannot be read; the table `loss` says why.
+/// The row of a file that cannot be read; the table `loss` has the reason.
 fn unreadable(node: Option<&Arc<str>>, path: Option<&Path>) -> Row {
     let path = path.map(|path| path.display().to_string());
     let mut row: Row = vec![

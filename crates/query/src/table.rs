@@ -1,7 +1,7 @@
-//! Samples or buckets of many series as one table, with the columns that the Parquet files have.
+//! Samples or buckets of many series as one table, with the columns of the Parquet files.
 //!
-//! It stands alone because it is what goes to programs that compute by column (pandas, polars, DuckDB):
-//! it comes from columns and never passes through SQLite's rows.
+//! It stands alone because it is for programs that compute by column (pandas, polars, DuckDB): it
+//! is made from columns and never passes through SQLite's rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,17 +20,16 @@ use crate::fault::fault;
 use crate::rows::Field;
 use crate::stream::labels_json;
 
-/// Integers up to here are exact as floats.
+/// Largest integer that a float holds exactly.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// Columns of the same length, by name.
+/// Columns of the same length, with their names.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Data)>,
     rows: usize,
 }
 
-/// One column.
 #[derive(Clone, Debug)]
 enum Data {
     Int(Vec<Option<i64>>),
@@ -40,7 +39,7 @@ enum Data {
     Floats(Vec<Option<Arc<[f64]>>>),
 }
 
-/// Texts, each kept once.
+/// Texts, each stored once.
 #[derive(Clone, Debug, Default)]
 struct Texts {
     known: Vec<Arc<str>>,
@@ -52,16 +51,17 @@ struct Texts {
 pub(crate) struct Part<'a> {
     pub(crate) node: &'a Arc<str>,
     pub(crate) descriptor: &'a Descriptor,
-    /// When it was registered; None when the columns are of several lives.
+    /// Time of its registration; None if the columns are of several lives.
     pub(crate) life: Option<i64>,
     pub(crate) columns: &'a Columns,
 }
 
 impl Table {
-    /// Samples: `ts` (ns since the epoch), `name`, `labels` (a JSON object), `value` (NULL for what is no
-    /// number; bools are 0 and 1), `exact` (where an integer is beyond 2^53 and `value` is rounded), `text`
-    /// (texts and JSON), `unit`, `quality`, `error`, `node`, with lives `life` and `number`, and where there
-    /// are such values `bytes` and `floats` (lists of doubles).
+    /// Makes a table of samples: `ts` (ns since the epoch), `name`, `labels` (a JSON object),
+    /// `value` (NULL if it is no number; bools are 0 and 1), `exact` (if an integer is beyond 2^53
+    /// and `value` is rounded), `text` (texts and JSON), `unit`, `quality`, `error`, `node`, with
+    /// lives `life` and `number`, and if there are such values `bytes` and `floats` (lists of
+    /// doubles).
     pub(crate) fn of_samples(parts: &[Part<'_>]) -> Self {
         let (mut ts, mut value, mut exact) = (Vec::new(), Vec::new(), Vec::new());
         let (mut error, mut life, mut number) = (Vec::new(), Vec::new(), Vec::new());
@@ -127,10 +127,11 @@ impl Table {
         Self { columns, rows }
     }
 
-    /// Buckets: `ts` (start, ns since the epoch), `name`, `labels`, `unit`, `count`, `min`, `max`, `sample_mean`
-    /// (each sample counted once), `last` (NULL for texts), `min_exact`, `max_exact`, `last_exact` (where an integer is
-    /// beyond 2^53 and the double is rounded), `last_text`, `held_ns` (for how long values held that are known),
-    /// `time_mean` (over that time), `node`.
+    /// Makes a table of buckets: `ts` (start, ns since the epoch), `name`, `labels`, `unit`,
+    /// `count`, `min`, `max`, `sample_mean` (each sample counts once), `last` (NULL for texts),
+    /// `min_exact`, `max_exact`, `last_exact` (if an integer is beyond 2^53 and the double is
+    /// rounded), `last_text`, `held_ns` (how long known values held), `time_mean` (over that time),
+    /// `node`.
     pub(crate) fn of_buckets(parts: &[(&Arc<str>, &Descriptor, &Buckets)]) -> Self {
         let [mut ts, mut count] = std::array::from_fn(|_| Vec::new());
         let [mut min_exact, mut max_exact, mut last_exact] = std::array::from_fn(|_| Vec::new());
@@ -183,22 +184,22 @@ impl Table {
         Self { columns, rows }
     }
 
-    /// Names of the columns, in order.
+    /// The names of the columns, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.columns.iter().map(|(name, _)| *name)
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// One field; beyond the end nothing is known.
+    /// The field in a row and a column; NULL beyond the end.
     pub fn get(&self, row: usize, column: usize) -> Field<'_> {
         let field = match self.columns.get(column).map(|(_, data)| data) {
             Some(Data::Int(rows)) => rows.get(row).copied().flatten().map(Field::Int),
@@ -214,7 +215,7 @@ impl Table {
         field.unwrap_or(Field::Null)
     }
 
-    /// An Arrow IPC stream of one batch; texts are dictionaries.
+    /// Encodes the table as an Arrow IPC stream of one batch; texts are dictionaries.
     pub fn to_arrow_ipc(&self) -> Result<Vec<u8>, SqlFault> {
         let encode = || -> Result<Vec<u8>, ArrowError> {
             let mut fields = Vec::new();
@@ -351,7 +352,7 @@ mod tests {
             ("last_exact", BIG),
         ] {
             assert_eq!(table.get(0, column(name)), Field::Int(expect), "{name}");
-            // What a double holds is in it alone.
+            // A value that a double holds exactly is in that column alone.
             assert_eq!(table.get(1, column(name)), Field::Null, "{name}");
         }
         assert_eq!(table.get(1, column("last")), Field::Real(7.0));

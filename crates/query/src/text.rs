@@ -1,28 +1,29 @@
-//! SQL text before SQLite sees it: one statement only, the idiom `WHERE newest`, times as people write them,
-//! `family('disk')` and `frames('lulesh')`.
+//! Rewrites SQL text before SQLite gets it: one statement only, the idiom `WHERE newest`, times as
+//! people write them, `family('disk')` and `frames('lulesh')`.
 //!
-//! SQLite hands a virtual table the constraints of the form *column operator value*. A bare `newest`
-//! is none, so the whole ring would be read for it; where it stands as a factor of its own it is
-//! given the twin `newest AND newest<>0`, which is true for the same values of whatever `newest` is.
+//! SQLite passes a virtual table only constraints of the form *column operator value*. A bare
+//! `newest` is none, so the whole ring would be read for it; if it is a factor by itself, it is
+//! extended to `newest AND newest<>0`, which has the same truth value for every value of `newest`.
 //!
-//! To SQLite every text is greater than every integer, so `ts > '-10m'` would be true of nothing and say so to nobody:
-//! a text that stands beside a column of times is read as a time.
+//! For SQLite every text is greater than every integer, so `ts > '-10m'` would never be true,
+//! without an error. A text that is compared with a time column is therefore read as a time.
 //!
-//! The columns of a virtual table are fixed when it is registered: so each family is a table of its own, as
-//! are the frames of each publication, and a call with a literal name becomes one of that table.
+//! The columns of a virtual table are fixed when it is registered. So each family is a table of its
+//! own, as are the frames of each publication, and a call with a literal name is rewritten to a
+//! call of that table.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::functions::Form;
 
-/// A token; comments and blanks are left out.
+/// A token of SQL text; comments and blanks are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
-    /// Byte after its last.
+    /// Index of the byte after its last one.
     end: usize,
-    /// A bare or quoted name or a keyword; quotes are part of `text`.
+    /// Whether it is a bare or quoted name or a keyword; quotes are part of `text`.
     pub(crate) is_word: bool,
 }
 
@@ -35,7 +36,7 @@ impl Token<'_> {
         words.iter().any(|word| self.is(word))
     }
 
-    /// Whether it is the name of a column of times: `ts`, `Timestamp`, `sample_ts`.
+    /// Whether it is the name of a time column: `ts`, `Timestamp`, `sample_ts`.
     fn is_time(&self) -> bool {
         let name = self.name();
         let is = |of: &str| name.eq_ignore_ascii_case(of);
@@ -47,14 +48,14 @@ impl Token<'_> {
         self.is_any(&["<", ">", "=", "!", "IS", "NOT"])
     }
 
-    /// The name without quotes.
+    /// The name without its quotes.
     pub(crate) fn name(&self) -> &str {
         self.text.trim_matches(['"', '`', '[', ']'])
     }
 }
 
-/// Whether a text has neither a `;` nor `=>`, `newest`, `family` or `frames`, nor a literal and a `ts`: then there is
-/// nothing to look for among its tokens.
+/// Whether a text has neither `;`, `=>`, `newest`, `family` nor `frames`, and no literal together
+/// with a `ts`: then nothing has to be rewritten.
 pub(crate) fn is_plain(sql: &str) -> bool {
     let bytes = sql.as_bytes();
     let has = |word: &[u8]| {
@@ -77,7 +78,7 @@ pub(crate) fn is_plain(sql: &str) -> bool {
     })
 }
 
-/// Splits SQL text as SQLite does, as far as it matters here.
+/// Splits SQL text like SQLite, as far as it matters here.
 pub(crate) fn tokens(sql: &str) -> Vec<Token<'_>> {
     let bytes = sql.as_bytes();
     let mut tokens = Vec::new();
@@ -140,8 +141,8 @@ pub(crate) fn has_more_statements(tokens: &[Token<'_>]) -> bool {
     rest.next().is_some()
 }
 
-/// Calls of `family` and `frames` with a literal name, in order: the bytes from the function to what
-/// follows the name, which of the two, and the name.
+/// Calls of `family` and `frames` with a literal name, in order: the bytes from the function's name
+/// to the end of the literal and its comma, which function it is, and the literal.
 pub(crate) fn calls_by_name<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, Form, &'a str)> {
     let call = |window: &[Token<'a>]| {
         let [name, open, prefix, next] = window else {
@@ -154,7 +155,7 @@ pub(crate) fn calls_by_name<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, Form
         if !is_call || !matches!(next.text, "," | ")") {
             return None;
         }
-        // The comma goes as well: what is left are the other arguments.
+        // The comma is removed too: only the other arguments are left.
         let end = if next.text == "," {
             next.end
         } else {
@@ -165,11 +166,12 @@ pub(crate) fn calls_by_name<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, Form
     tokens.windows(4).filter_map(call).collect()
 }
 
-/// Arguments that may be named. Each is the last of its function, and follows the only other one.
+/// Arguments that may be named. Each is the last argument of its function, after the only other
+/// one.
 const NAMED: [&str; 3] = ["horizon", "level", "allow_predicted"];
 
-/// Takes away the name of a named argument, `horizon => '30s'`, which SQLite has not got: the argument stands where it would
-/// without its name.
+/// Removes the name of a named argument, `horizon => '30s'`, which SQLite does not have: without
+/// the name the argument is in the right position.
 pub(crate) fn without_argument_names<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
     let is_named = |window: &&[Token<'_>]| {
         let [before, name, equals, greater] = window else {
@@ -191,16 +193,16 @@ pub(crate) fn without_argument_names<'a>(sql: &'a str, tokens: &[Token<'_>]) -> 
     Cow::Owned(out)
 }
 
-/// Functions that make a time of times; what others make may be a text.
+/// Functions that return a time if their argument is one; others may return a text.
 const OF_TIMES: [&str; 13] = [
     "max", "min", "avg", "sum", "abs", "round", "coalesce", "ifnull", "instant", "now_ns", "lag",
     "lead", "cast",
 ];
 
-/// Most tokens of a call whose function is looked for: statements are long, and anyone's.
+/// Most tokens of a call whose function is searched: statements may be long and hostile.
 const CALL_TOKENS_MAX: usize = 256;
 
-/// Whether a statement calls a text `ts`: `iso(ts) AS ts`.
+/// Whether a statement gives a text the name `ts`: `iso(ts) AS ts`.
 fn names_a_text_so(tokens: &[Token<'_>]) -> bool {
     let is_text = |at: usize| match tokens[at].text {
         ")" => {
@@ -225,8 +227,8 @@ fn names_a_text_so(tokens: &[Token<'_>]) -> bool {
         .any(|at| is_text(at - 1))
 }
 
-/// Reads each text literal that is compared with a column of times as a time: `ts > '-10m'` becomes
-/// `ts > instant('-10m')`. A statement that calls a text `ts` knows what it compares.
+/// Rewrites each text literal that is compared with a time column to a time: `ts > '-10m'` becomes
+/// `ts > instant('-10m')`. A statement that gives a text the name `ts` is left as it is.
 pub(crate) fn with_instants<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
     if names_a_text_so(tokens) {
         return Cow::Borrowed(sql);
@@ -234,7 +236,7 @@ pub(crate) fn with_instants<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, s
     let mut literals: Vec<usize> = Vec::new();
     for at in (0..tokens.len()).filter(|at| tokens[*at].is_time()) {
         let (before, after) = (&tokens[..at], &tokens[at + 1..]);
-        // Of `t.ts`, what stands before `t`.
+        // In `t.ts`, skip `t` and the dot.
         let before = match before {
             [rest @ .., _, dot] if dot.text == "." => rest,
             _ => before,
@@ -282,9 +284,9 @@ pub(crate) fn with_instants<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, s
     Cow::Owned(out)
 }
 
-/// Gives each bare `newest` its twin.
+/// Extends each bare `newest` by its comparison.
 pub(crate) fn with_newest_constraints<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
-    // `x BETWEEN a AND newest` looks like a factor and is none.
+    // In `x BETWEEN a AND newest`, the last word looks like a factor and is none.
     let between = tokens.iter().any(|t| t.is("BETWEEN"));
     let before: &[&str] = if between {
         &["WHERE", "ON"]

@@ -1,10 +1,11 @@
-//! Functions of texts in place of SQLite's own: `instr`, `replace`, `like`, `glob`, and `trim` with
+//! Text functions that replace SQLite's: `instr`, `replace`, `like`, `glob`, and `trim` with
 //! characters to trim.
 //!
-//! SQLite's take time that grows with the product of their arguments' lengths, and nothing can stop
-//! them before they return: two such calls would keep a query thread for minutes. These take time
-//! that grows with the longer argument, or look at the statement's time while they run. They give
-//! the same, but for BLOBs that are no UTF-8: what of them is none is taken for U+FFFD.
+//! The time of SQLite's functions grows with the product of their arguments' lengths, and nothing
+//! can stop them before they return: two such calls would block a query thread for minutes. The
+//! time of these functions grows with the longer argument, or they check the statement's time while
+//! they run. Their results are the same, except for BLOBs that are not UTF-8: invalid bytes become
+//! U+FFFD.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,17 +19,18 @@ use crate::live::Live;
 
 /// Longest pattern of LIKE and GLOB, in bytes.
 pub(crate) const LIKE_PATTERN_BYTES_MAX: usize = 1_000;
-/// Steps of a comparison between two looks at the statement's time.
+/// Steps of a comparison between two checks of the statement's time.
 const STEPS_BETWEEN_LOOKS: u32 = 1 << 16;
-/// Positions of a search for bytes between two looks: each may compare as many bytes as there are.
+/// Positions of a byte search between two checks: each may compare many bytes.
 const POSITIONS_BETWEEN_LOOKS: usize = 64;
-/// Floats from this power of ten up to the other are written without an exponent.
+/// Floats with a power of ten from this one up to the next constant are written without an
+/// exponent.
 const EXPONENT_MIN: i32 = -4;
 const EXPONENT_MAX: i32 = 17;
-/// Digits of a float at most.
+/// Most digits of a float.
 const SIGNIFICANT_MAX: usize = 17;
 
-/// Makes the functions of a connection.
+/// Registers the functions on a connection.
 pub(crate) fn register(connection: &Connection, live: &Arc<Live>) -> Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_DETERMINISTIC
@@ -45,7 +47,7 @@ pub(crate) fn register(connection: &Connection, live: &Arc<Live>) -> Result<()> 
     Ok(())
 }
 
-/// What a function gives.
+/// The result of a function.
 #[derive(Debug, PartialEq)]
 enum Given {
     Null,
@@ -76,7 +78,7 @@ const FUNCTIONS: &[(&str, i32, Work)] = &[
     ("rtrim", 2, |_, call| trim(call, false, true)),
 ];
 
-/// An argument as text; none for NULL.
+/// An argument as text; none if it is NULL.
 fn text<'a>(call: &'a Context<'_>, at: usize) -> Option<Cow<'a, str>> {
     match call.get_raw(at) {
         ValueRef::Null => None,
@@ -86,8 +88,8 @@ fn text<'a>(call: &'a Context<'_>, at: usize) -> Option<Cow<'a, str>> {
     }
 }
 
-/// A float as SQLite writes it (`%!.17g`): 17 digits, or the fewer that tell it where the others
-/// would be no more than noise (49.47, not 49.469999999999999), and always a point. Of two in a
+/// A float as SQLite writes it (`%!.17g`): 17 digits, or fewer if they identify it and the others
+/// would be only noise (49.47, not 49.469999999999999), and always with a point. In two of a
 /// thousand floats the seventeenth digit differs by one, since SQLite computes the eighteenth
 /// approximately.
 fn real(value: f64) -> String {
@@ -115,7 +117,7 @@ fn real(value: f64) -> String {
     }
 }
 
-/// The digits that SQLite writes of a positive float, and the power of ten of the first.
+/// The digits that SQLite writes for a positive float, and the power of ten of the first one.
 fn significant(value: f64) -> (String, i32) {
     let of = |digits: usize| {
         let written = format!("{value:.*e}", digits.saturating_sub(1));
@@ -136,7 +138,7 @@ fn significant(value: f64) -> (String, i32) {
         None
     };
     let (digits, exponent) = fewer.filter(is_same).unwrap_or_else(|| {
-        // The last digit is rounded by the one behind it, as SQLite does.
+        // The last digit is rounded by the next one, as in SQLite.
         let rounded = long.parse::<u64>().unwrap_or(0).saturating_add(5) / 10;
         let digits = rounded.to_string();
         let carried = i32::from(digits.len() > SIGNIFICANT_MAX);
@@ -145,7 +147,7 @@ fn significant(value: f64) -> (String, i32) {
     (digits.trim_end_matches('0').to_owned(), exponent)
 }
 
-/// The place of the first occurrence, from 1; 0 where there is none.
+/// `instr(text, wanted)`: the position of the first occurrence, from 1; 0 if there is none.
 fn instr(live: &Live, call: &Context<'_>) -> Result<Given> {
     if let (ValueRef::Blob(within), ValueRef::Blob(wanted)) = (call.get_raw(0), call.get_raw(1)) {
         return place_of(live, within, wanted);
@@ -171,7 +173,8 @@ fn place_of(live: &Live, within: &[u8], wanted: &[u8]) -> Result<Given> {
     Ok(Given::Int(0))
 }
 
-/// Every occurrence replaced; the text itself where nothing is to be replaced.
+/// `replace(text, wanted, by)`: replaces every occurrence; returns the text itself if `wanted` is
+/// empty.
 fn replace(_: &Live, call: &Context<'_>) -> Result<Given> {
     let (Some(within), Some(wanted)) = (text(call, 0), text(call, 1)) else {
         return Ok(Given::Null);
@@ -182,7 +185,7 @@ fn replace(_: &Live, call: &Context<'_>) -> Result<Given> {
     let Some(by) = text(call, 2) else {
         return Ok(Given::Null);
     };
-    // The result is bounded before it is made.
+    // The length of the result is checked before it is made.
     let times = within.matches(&*wanted).count();
     let more = by.len().saturating_sub(wanted.len()).saturating_mul(times);
     if within.len().saturating_add(more) > crate::guard::TEXT_RESULT_BYTES_MAX as usize {
@@ -191,7 +194,7 @@ fn replace(_: &Live, call: &Context<'_>) -> Result<Given> {
     Ok(Given::Text(within.replace(&*wanted, &by)))
 }
 
-/// Without the characters of the second argument at its ends.
+/// `trim(text, characters)`: removes these characters at the ends.
 fn trim(call: &Context<'_>, at_start: bool, at_end: bool) -> Result<Given> {
     let (Some(all), Some(wanted)) = (text(call, 0), text(call, 1)) else {
         return Ok(Given::Null);
@@ -209,7 +212,7 @@ fn trim(call: &Context<'_>, at_start: bool, at_end: bool) -> Result<Given> {
     Ok(Given::Text(rest.to_owned()))
 }
 
-/// `like(pattern, text [, escape])`, which is `text LIKE pattern`.
+/// `like(pattern, text [, escape])`: the same as `text LIKE pattern`.
 fn like(live: &Live, call: &Context<'_>) -> Result<Given> {
     let escape = match call.len() {
         3 => match text(call, 2) {
@@ -227,25 +230,24 @@ fn like(live: &Live, call: &Context<'_>) -> Result<Given> {
     compared(live, call, |pattern| parts_of_like(pattern, escape))
 }
 
-/// `glob(pattern, text)`, which is `text GLOB pattern`.
+/// `glob(pattern, text)`: the same as `text GLOB pattern`.
 fn glob(live: &Live, call: &Context<'_>) -> Result<Given> {
     compared(live, call, parts_of_glob)
 }
 
-/// One part of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    /// Any run of characters.
+    /// Matches any run of characters.
     Any,
-    /// Any one character.
+    /// Matches any one character.
     One,
-    /// This character, in either case of a to z.
+    /// Matches this character, ignoring the case of a to z.
     Folded(char),
-    /// This character.
+    /// Matches this character exactly.
     Exact(char),
-    /// One of these, or none of these.
+    /// Matches one of these ranges, or, if false, none of them.
     Set(bool, Vec<(char, char)>),
-    /// Nothing: a set that is not closed.
+    /// Matches nothing: a set that is not closed.
     Never,
 }
 
@@ -291,11 +293,11 @@ fn parts_of_glob(pattern: &str) -> Vec<Part> {
     parts
 }
 
-/// The rest of `[…]`, behind its bracket.
+/// The rest of `[…]` after its bracket.
 fn set(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Part {
     let is_in = chars.next_if_eq(&'^').is_none();
     let mut ranges = Vec::new();
-    // A bracket that comes first is one of the characters.
+    // A closing bracket that comes first is one of the characters.
     if chars.next_if_eq(&']').is_some() {
         ranges.push((']', ']'));
     }
@@ -337,13 +339,13 @@ fn compared(
     matches.map(|yes| Given::Int(yes.into()))
 }
 
-/// A text as far as SQLite compares it.
+/// The part of a text that SQLite compares, up to a NUL.
 fn until_nul(text: &str) -> &str {
     text.split('\0').next().unwrap_or_default()
 }
 
-/// Whether the whole text matches. Linear in memory, no recursion: of all runs only the last one is
-/// tried longer.
+/// Whether the whole text matches. It uses linear memory and no recursion: only the last run (`*`)
+/// is retried with more characters.
 fn is_match(parts: &[Part], text: &str, must_stop: &dyn Fn() -> bool) -> Result<bool> {
     let (mut at, mut rest) = (0, text.chars());
     let mut last: Option<(usize, std::str::Chars<'_>)> = None;
@@ -365,7 +367,7 @@ fn is_match(parts: &[Part], text: &str, must_stop: &dyn Fn() -> bool) -> Result<
                 rest.next();
                 at += 1;
             }
-            // At the end of the text a longer run leaves only less of it.
+            // At the end of the text, a longer run would leave even less of it.
             (None, Some(_)) => return Ok(false),
             (Some(_), _) => match &mut last {
                 Some((after, from)) => {
@@ -382,8 +384,8 @@ fn is_match(parts: &[Part], text: &str, must_stop: &dyn Fn() -> bool) -> Result<
 mod tests {
     use super::*;
 
-    /// Connections with SQLite's own functions under other names do not exist: SQLite itself is
-    /// asked first, then ours.
+    /// A connection that has SQLite's own functions under other names does not exist: SQLite's are
+    /// called first, then ours.
     #[test]
     fn comparisons_are_those_of_sqlite() {
         let sqlite = Connection::open_in_memory().unwrap();

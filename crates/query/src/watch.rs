@@ -1,7 +1,7 @@
-//! Whether the statement that runs must stop: its asker has gone, or its time is over.
+//! Decides whether the running statement must stop: its client has gone, or its time is over.
 //!
-//! It stands alone because two ask it: SQLite's progress handler between its own instructions, and a
-//! scan that waits for the archive within one of them.
+//! It stands alone because two callers need it: SQLite's progress handler between instructions, and
+//! a scan that waits for the archive within one instruction.
 
 #[cfg(feature = "bundled")]
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::sqlite::LentFlag;
 
 /// The watch over the statements of one connection, one at a time. A host program's connection has
-/// none: its statements stop when it stops them.
+/// none: the host stops its statements itself.
 #[derive(Default)]
 pub(crate) struct Watch {
     #[cfg(feature = "bundled")]
@@ -38,7 +38,7 @@ impl Watch {
         self.cancel.lend(cancel, then)
     }
 
-    /// Whether the statement must stop. To be called only on the thread that steps it.
+    /// Whether the statement must stop. May only be called on the thread that steps it.
     pub(crate) fn must_stop(&self, monotonic_ns: i64) -> bool {
         if self.cancel.is_set() {
             self.cancelled.store(true, Ordering::Relaxed);
@@ -47,12 +47,12 @@ impl Watch {
         monotonic_ns > self.deadline_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether it was stopped because its asker has gone.
+    /// Whether the statement was stopped because its client has gone.
     pub(crate) fn was_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Another for every statement.
+    /// A number that is different for every statement.
     pub(crate) fn statement(&self) -> u64 {
         self.statement.load(Ordering::Relaxed)
     }
@@ -60,12 +60,12 @@ impl Watch {
 
 #[cfg(not(feature = "bundled"))]
 impl Watch {
-    /// The host interrupts between the steps of its own statement.
+    /// The host interrupts its own statement between steps.
     pub(crate) fn must_stop(&self, _monotonic_ns: i64) -> bool {
         false
     }
 
-    /// Statements cannot be told apart here.
+    /// Always 0: statements cannot be told apart here.
     pub(crate) fn statement(&self) -> u64 {
         0
     }

@@ -1,5 +1,5 @@
-//! The memory limit. SQLite has one heap limit a process, so this is a test binary of its own, with one
-//! test: others beside it would set limits of theirs.
+//! Test of the memory limit. SQLite has one heap limit per process, so this is a test binary of its
+//! own with one test: other tests would set their own limits.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "it/demo.rs"]
@@ -34,7 +34,7 @@ fn memory_is_bounded_and_given_back() {
             .unwrap_err();
         assert_eq!(fault.kind, SqlFaultKind::Limit, "{sql}: {fault}");
         assert!(fault.message.contains("bytes of memory"), "{sql}: {fault}");
-        // The same database goes on, within the same limit.
+        // The same database goes on working within the same limit.
         let limits = SqlLimits {
             memory_bytes_max: 4 << 20,
             ..SqlLimits::default()
@@ -50,12 +50,13 @@ fn memory_is_bounded_and_given_back() {
         4 << 20,
     );
     check("SELECT printf('%10000000d', 1)", 300_000);
-    // What the scans hold outside of SQLite's heap counts as well.
+    // Memory that scans hold outside of SQLite's heap counts too.
     check(
         "SELECT count(*) FROM big_ring_count a, big_ring_count b, big_ring_count c",
         4 << 20,
     );
-    // So do buckets, of which there may be as many as samples, and what they become.
+    // Buckets count too, of which there may be as many as samples, and so do the rows that are made
+    // of them.
     for function in [
         "history('big.ring.count', NULL, NULL, 1)",
         "rate('big.ring.count', NULL, NULL, 1)",

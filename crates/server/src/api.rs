@@ -1,4 +1,4 @@
-//! The requests and their answers, as the contract has them (`docs/design/0001-one-node.md`).
+//! The handlers of the HTTP API, as specified in `docs/design/0001-one-node.md`.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -37,16 +37,16 @@ use crate::watch::{
 };
 use crate::{Control, Limits, NodeInfo};
 
-/// Answers about the present that are made at once; more wait.
+/// Most answers about the present that are made at once; more wait.
 pub const SMALL_ANSWERS_MAX: usize = 4;
-/// Control statements at once on each way; more are refused as busy.
+/// Most control statements that run at once in each room; more are refused as busy.
 pub const STATEMENTS_MAX: usize = 2;
-/// Tests of insights at once; more are refused as busy.
+/// Most tests of insights that run at once in each room; more are refused as busy.
 pub const TESTS_MAX: usize = 4;
 
-/// What works on the archive is below this path…
+/// Path prefix of the requests that work on the archive.
 pub const ARCHIVE_PATH: &str = "/api/v1/archive/";
-/// …and may take so long.
+/// Longest time that a request below [`ARCHIVE_PATH`] may take.
 pub const ARCHIVE_TIME_MAX: Duration = Duration::from_secs(3600);
 
 pub const JSON: &str = "application/json";
@@ -55,7 +55,7 @@ const SOURCES: &str = "sources.json";
 const INSIGHTS: &str = "insights.json";
 const ARCHIVE: &str = "archive.json";
 
-/// What the handlers share.
+/// State that all handlers share.
 pub struct App {
     pub views: Views,
     pub clock: Arc<dyn Clock>,
@@ -67,17 +67,18 @@ pub struct App {
     pub http: Option<String>,
     pub token: Token,
     pub limits: Limits,
-    /// Of guests, and of those who come by the control socket.
+    /// The room of guests, and the room of clients of the control socket.
     pub rooms: [Room; 2],
-    /// Places of turns of watchers that are computed.
+    /// Permits for watchers' turns that are computed at the same time.
     pub turns: Arc<Semaphore>,
-    /// What all answers, and the bodies of requests, hold at once.
+    /// Budget of the memory that all answers, and the bodies of requests, hold at once.
     pub memory: Arc<MemoryBudget>,
     pub counters: Counters,
     pub stop: signal::Receiver<bool>,
 }
 
-/// The bounds on what goes on at once. There are two of them: what guests take, control still has.
+/// Bounds on requests that run at once. There are two rooms, so that guests cannot use up the
+/// places of control.
 pub struct Room {
     pub small: Arc<Places>,
     pub large: Arc<Places>,
@@ -89,7 +90,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// So much; a client has a quarter of most of it, and of what he may not need at once more.
+    /// Makes the places that `limits` allow. One client gets a quarter to three quarters of each
+    /// kind, and all places for statements.
     pub fn new(limits: &Limits) -> Self {
         let of = |places: usize, of_one: usize| Arc::new(Places::new(places, of_one));
         let large = limits.large_answers_max;
@@ -105,7 +107,7 @@ impl Room {
     }
 }
 
-/// How a request came, and from whom.
+/// How a request came in, and from which client.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking(pub Way, pub Client);
 
@@ -122,19 +124,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Asking {
     }
 }
 
-/// What the handlers share, as axum hands it to them.
+/// The state that handlers share, as axum passes it to them.
 pub type Shared = State<Arc<App>>;
-/// What a handler gives.
+/// The result of a handler.
 pub type Answer = Result<Response, Fault>;
 
 impl App {
-    /// Ends when the server is told to stop, or is gone.
+    /// Returns when the server is stopped or dropped.
     pub async fn stopped(&self) {
-        // The guard that this gives back must not live across an await of the caller.
+        // The guard that `wait_for` returns must not live across an await of the caller.
         let _ = self.stop.clone().wait_for(|stop| *stop).await;
     }
 
-    /// Where a request that came this way finds its place.
+    /// The room that requests of this way use.
     pub fn room(&self, way: Way) -> &Room {
         match way {
             Way::ControlSocket => &self.rooms[1],
@@ -150,8 +152,8 @@ impl App {
         }
     }
 
-    /// An answer of SQL or history: what it takes to be delivered, or why not now. A page asks for several
-    /// at once: what is one too many waits for a place, for a short time.
+    /// Prepares the delivery of an answer of SQL or history, or fails as busy. A page asks for
+    /// several of them at once, so a request beyond the bound waits for a place, for a short time.
     pub async fn large(
         &self,
         (way, client): (Way, Client),
@@ -175,7 +177,7 @@ impl App {
         })
     }
 
-    /// Makes a small answer from the current view on a thread that may compute.
+    /// Makes a small answer from the current view, on a thread that may compute.
     pub async fn render(
         self: &Arc<Self>,
         Asking(way, client): Asking,
@@ -199,7 +201,7 @@ impl App {
         .await
     }
 
-    /// A document that is a list; an agent that has not written it yet has nothing to list.
+    /// Reads a document that is a JSON list; the list is empty if the agent has not written it yet.
     pub fn list_document(&self, name: &str) -> Result<Vec<u8>, Fault> {
         Ok(self
             .views
@@ -248,11 +250,11 @@ struct StatusJson<'a> {
     sources: usize,
     run_dir: Cow<'a, str>,
     http: Option<&'a str>,
-    /// What the agent says of its archive; null when it keeps none.
+    /// The archive's document; null if the agent keeps no archive.
     archive: Option<serde_json::Value>,
 }
 
-/// What status wants to know of a source.
+/// The part of a source's description that the status needs.
 #[derive(Deserialize)]
 struct SourceState {
     state: String,
@@ -406,7 +408,7 @@ pub async fn reload(
     Ok(axum::Json(blocking::wait(work).await?).into_response())
 }
 
-/// `POST /api/v1/archive/seal` and `/compact`: needs the right to control.
+/// `POST /api/v1/archive/seal` and `/compact`: need the right to control.
 pub async fn archive(
     State(app): Shared,
     Extension(way): Extension<Way>,
@@ -423,15 +425,15 @@ pub async fn archive(
     Ok(axum::Json(blocking::wait(work).await?).into_response())
 }
 
-/// A place for a statement of someone who may control, whoever it is.
+/// Takes a place for a statement; the clients with the right to control share all of these places.
 fn statements(app: &App, way: Way) -> Result<Held, Fault> {
     let places = &app.room(way).statements;
     places.take(Client(None), "control statements")
 }
 
-/// `POST /api/v1/insights/test`: changes nothing, but computes whatever it is told to. Over TCP,
-/// where pages and forwarded ports come from, it needs the right to control; on the sockets each
-/// user has a share of the tests.
+/// `POST /api/v1/insights/test`: changes nothing, but runs any computation that it is sent. Over
+/// TCP, where web pages and forwarded ports come from, it needs the right to control; on the
+/// sockets each user has a share of the tests.
 pub async fn test_insight(
     State(app): Shared,
     Asking(way, client): Asking,
@@ -446,7 +448,7 @@ pub async fn test_insight(
     let time = Duration::from_nanos(app.limits.sql.time_ns_max.unsigned_abs());
     let cancel = Arc::new(AtomicBool::new(false));
     let to_cancel = Arc::clone(&cancel);
-    // This future is dropped when the client goes away.
+    // This future is dropped when the client disconnects.
     let _cancelled_with_us = CancelOnDrop(Arc::clone(&cancel));
     let work = move || {
         let _place = place;
@@ -463,7 +465,7 @@ pub async fn test_insight(
     Ok(axum::Json(rows).into_response())
 }
 
-/// Says how JSON has integers beyond 2^53.
+/// The parameter that selects how JSON holds integers beyond 2^53.
 const BIG_INTEGERS: &str = "big_integers";
 
 /// `POST /api/v1/sql?format=rows|table|arrow`
@@ -489,8 +491,8 @@ pub async fn sql(State(app): Shared, Asking(way, client): Asking, request: Reque
         }
     };
     let sql = statement(request, &app).await?;
-    // The query threads have a low priority of their own: this one only waits for them. They wait
-    // for a slow reader no longer than a statement may take.
+    // The query threads have a low priority of their own, and this thread only waits for them. They
+    // wait for a slow reader no longer than a statement may take.
     let delivery = Delivery {
         is_large: false,
         time_max: Duration::from_nanos(app.limits.sql.time_ns_max.unsigned_abs()),
@@ -517,7 +519,7 @@ struct StatementJson {
     sql: String,
 }
 
-/// The statement in a body: the text itself, or `{"sql": …}`.
+/// The statement in a body: plain text, or `{"sql": …}`.
 pub async fn statement(request: Request, app: &App) -> Result<String, Fault> {
     let is_json = says_json(request.headers());
     let (body, _claim) = body_of(request, app).await?;
@@ -538,7 +540,7 @@ pub async fn statement(request: Request, app: &App) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// The whole of a body, if it is no longer than it may be, and the claim on its memory.
+/// Reads a whole body up to the allowed length, with the claim on its memory.
 pub async fn body_of(request: Request, app: &App) -> Result<(Bytes, MemoryClaim), Fault> {
     let limits = &app.limits;
     let too_large = || {
@@ -548,7 +550,7 @@ pub async fn body_of(request: Request, app: &App) -> Result<(Bytes, MemoryClaim)
         ))
         .with_status(StatusCode::PAYLOAD_TOO_LARGE)
     };
-    // What is announced as too large is not waited for.
+    // A body whose announced size is too large is refused before it is read.
     if request.body().size_hint().lower() > limits.body_bytes_max as u64 {
         return Err(too_large());
     }
@@ -561,8 +563,8 @@ pub async fn body_of(request: Request, app: &App) -> Result<(Bytes, MemoryClaim)
     Ok((bytes, claim))
 }
 
-/// Room for a body before it is read: for as much as it says that it has, or may have, so many
-/// times.
+/// Claims memory for a body before it is read: its announced length, or `bytes_max` if it announces
+/// none, times `times`.
 pub fn claim_for_body(
     app: &App,
     request: &Request,

@@ -1,16 +1,16 @@
-//! Work that may wait or compute, on threads made for it.
+//! Threads for work that may wait or compute.
 //!
-//! What makes large answers gives way to sampling: it computes at a low priority. A thread cannot take that
-//! back, so small answers have other threads.
+//! Large answers are computed at a low priority, so that sampling goes first. A thread cannot raise
+//! its priority again, so small answers are made on other threads.
 
 use tokio::sync::oneshot;
 
 use crate::fault::Fault;
 
-/// The niceness of what computes large answers: the lowest priority.
+/// The niceness of threads that compute large answers: the lowest priority.
 const NICE: i32 = 19;
 
-/// Runs `work` on a thread that may wait, to its end even when nobody waits for it any more.
+/// Runs `work` on a thread that may wait; it runs to its end even if nobody waits for it any more.
 pub async fn wait<T: Send + 'static, E: From<Fault> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
@@ -18,17 +18,18 @@ pub async fn wait<T: Send + 'static, E: From<Fault> + Send + 'static>(
     task.await.unwrap_or_else(|lost| Err(ended(lost).into()))
 }
 
-/// Runs `work` at a low priority, as the threads that it starts, on a thread of its own: whoever
-/// calls it holds a place, of which there are few.
+/// Runs `work` on a new thread at a low priority, which threads started by it inherit. The caller
+/// holds a place, and there are few places.
 pub async fn nicely<T: Send + 'static, E: From<Fault> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
     let (done, answer) = oneshot::channel();
     let thread = std::thread::Builder::new().name("baro-large".into());
     let started = thread.spawn(move || {
-        // On Linux this is the priority of this thread alone. Where it is not allowed we go on as we are.
+        // On Linux this sets the priority of this thread alone. If it is not allowed, the work runs
+        // at normal priority.
         let _ = rustix::process::setpriority_process(None, NICE);
-        // Whoever asked may have gone.
+        // The receiver may be gone.
         let _ = done.send(work());
     });
     if let Err(error) = started {

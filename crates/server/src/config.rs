@@ -1,4 +1,4 @@
-//! What a server is made with, its limits by name, and what can go wrong at its start.
+//! The server's configuration, its limits by name, and its errors at start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,38 +11,38 @@ use thiserror::Error;
 
 use crate::ingest::Ingesting;
 
-/// Where to listen, and how much to give away.
+/// Configuration of a server: its address, its limits, and its intake from other protocols.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The TCP address, a loopback one; `None` leaves only the unix sockets.
+    /// The TCP address, which must be a loopback address; `None` leaves only the unix sockets.
     pub http: Option<SocketAddr>,
-    /// Bounds.
+    /// Bounds of all requests and connections.
     pub limits: Limits,
-    /// Who takes what other protocols write; `None` refuses all of it.
+    /// Receiver of samples that other protocols write; `None` refuses all of them.
     pub ingest: Option<Ingesting>,
 }
 
-/// Every bound of the server.
+/// All bounds of the server that can be configured.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most connections at once on each way in, a quarter of them of one user; one more is answered
-    /// 503 and closed.
+    /// Most connections at once for each listener; one user gets at most a quarter of them. One
+    /// more is answered with 503 and closed.
     pub connections_max: usize,
-    /// Most watchers (`/api/v1/watch`) at once, a quarter of them of one user; keep it below
-    /// `connections_max`.
+    /// Most watchers (`/api/v1/watch`) at once; one user gets at most a quarter of them. Keep it
+    /// below `connections_max`.
     pub watchers_max: usize,
     /// Most streams that one watcher follows.
     pub watch_streams_max: usize,
     /// Most bytes of a request body.
     pub body_bytes_max: usize,
-    /// Most bytes of the body of a write, before and after it is unpacked.
+    /// Most bytes of the body of a write by another protocol, before and after it is unpacked.
     pub ingest_bytes_max: usize,
     /// Most answers of SQL and history that are made or delivered at once.
     pub large_answers_max: usize,
-    /// Longest wait for a place among these; then the answer is 503.
+    /// Longest wait for one of these places; after it the answer is 503.
     pub place_time_max: Duration,
-    /// Most bytes that all answers, what they are made of, and the bodies of requests hold at once.
-    /// One user has three eighths of it at most; an eighth is for those who may control.
+    /// Most bytes that all answers, the data they are made from, and the bodies of requests hold at
+    /// once. One user gets at most three eighths of it; an eighth is reserved for control.
     pub memory_bytes_max: usize,
     /// Most samples in one answer of history.
     pub history_samples_max: usize,
@@ -50,10 +50,11 @@ pub struct Limits {
     pub head_time_max: Duration,
     /// Longest time from the head of a request to the head of its answer.
     pub request_time_max: Duration,
-    /// Longest time in which a client takes less than 64 KiB of what waits to be written to it.
+    /// Longest time in which a client takes less than 64 KiB of the data that waits to be written
+    /// to it.
     pub stall_time_max: Duration,
-    /// A watcher that had nothing else for so long is sent a comment, so that whoever stands between
-    /// keeps the connection open.
+    /// Time without a message after which a watcher is sent a comment, so that proxies keep the
+    /// connection open.
     pub keep_alive_every: Duration,
     /// Longest wait for open connections when the server stops.
     pub stop_time_max: Duration,
@@ -83,19 +84,19 @@ impl Default for Limits {
     }
 }
 
-/// What the agent says of itself.
+/// Facts about the agent that the status reports.
 #[derive(Clone, Debug)]
 pub struct NodeInfo {
     /// Version of the program.
     pub version: String,
-    /// When it was started, ns since the epoch.
+    /// Start time of the agent, ns since the epoch.
     pub started_ns: i64,
 }
 
-/// Why a server does not start.
+/// The reasons why a server does not start.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    /// An address that others can reach.
+    /// The TCP address can be reached from other machines.
     #[error(
         "{address} can be reached from other machines, and there is no TLS yet: \
          use --http 127.0.0.1:{}", address.port()
@@ -104,50 +105,50 @@ pub enum ServerError {
         /// The refused address.
         address: SocketAddr,
     },
-    /// Someone else listens there.
+    /// Another program listens on the address.
     #[error("{address} is in use: stop the other program or choose another --http")]
     InUse {
-        /// The address.
+        /// The address that is in use.
         address: SocketAddr,
     },
-    /// The system refuses the address.
+    /// The system does not let the server listen on the address.
     #[error("cannot listen on {address}: {source} (choose another --http)")]
     Listen {
-        /// The address.
+        /// The address of the listener.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A unix socket cannot be made.
     #[error("cannot make the socket {}: {source} (choose a --run-dir that this user may write \
              and whose path is short)", path.display())]
     Socket {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// No random bytes for the control token.
+    /// There are no random bytes for the control token.
     #[error("cannot read /dev/urandom: {source}")]
     Random {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The threads cannot be started.
+    /// The server's threads cannot be started.
     #[error("cannot start the threads of the server: {source}")]
     Threads {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A receiver of exports that is not to be used.
+    /// The configuration of an export's receiver is invalid.
     #[error("the export's {what} is refused: {reason}")]
     Export {
-        /// What of it.
+        /// The invalid part.
         what: String,
-        /// Why, and what to do.
+        /// Why it is invalid, and what to do.
         reason: String,
     },
-    /// The run directory refuses.
+    /// The run directory could not be read or written.
     #[error(transparent)]
     RunDir(#[from] StreamError),
 }

@@ -1,20 +1,23 @@
-//! The seam through which the server hands control statements to the agent's loop.
+//! The seam through which the server passes control statements to the agent's loop.
 
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{ArchiveVerb, Asker, ControlFault};
 
-/// Executes what people ask of the agent. Blocking: the server calls it from threads that may wait.
+/// Executes control statements (`CREATE INSIGHT …`, `DROP INSIGHT …`). Its methods block until the
+/// agent's loop has answered; the server calls them from threads that may wait.
 pub trait Control: Send + Sync {
-    /// Executes `CREATE …` or `DROP …` of an insight, a policy or a rule; returns what it made.
+    /// Executes a statement of an insight and returns a description of the result.
     fn execute(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
-    /// Says what the statement would give now, as `{"rows": […]}`, and changes nothing. It is
-    /// computed on the caller's thread, until `cancel` is set.
+    /// Returns the rows that the statement would give now, as `{"rows": […]}`, and changes nothing.
+    /// They are computed on the caller's thread, until `cancel` is set.
     fn test(&self, sql: &str, cancel: &AtomicBool) -> Result<serde_json::Value, ControlFault>;
-    /// Works on the archive and waits for it, for minutes if need be; says what was done.
+    /// Seals or compacts the archive and waits for it, for minutes if need be; returns what was
+    /// done.
     fn archive(&self, verb: ArchiveVerb) -> Result<serde_json::Value, ControlFault>;
-    /// Fires a trigger or sets a knob of running programs: those of the asker's user, or with the right to
-    /// control any. May wait for answers, at most [`barograph_model::FIRE_WAIT_MAX`].
+    /// Fires a trigger or sets a knob of running programs: those of the asker's user, or any
+    /// program if the asker has the right to control. It may wait for answers, at most
+    /// [`barograph_model::FIRE_WAIT_MAX`].
     fn fire(
         &self,
         request: &serde_json::Value,

@@ -1,17 +1,17 @@
-//! What the server has had to refuse or drop: each loss is counted somewhere, and it is here.
+//! Counters of everything that the server refused or dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the server has had to refuse or drop since its start, and who watches now.
+/// Numbers of refused and dropped requests since the server's start, and of present watchers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Watchers connected.
+    /// Number of watchers that are connected now.
     pub watchers: u64,
-    /// Connections refused for lack of room.
+    /// Connections that were refused because the bound was reached.
     pub refused_connections: u64,
-    /// Watchers refused for lack of room.
+    /// Watchers that were refused because the bound was reached.
     pub refused_watchers: u64,
-    /// Ticks that watchers were too slow for.
+    /// Ticks that were not sent, because the watcher was too slow or memory was short.
     pub skipped_ticks: u64,
 }
 
@@ -25,7 +25,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The counts as they are now.
+    /// Reads the present counts.
     pub fn now(&self) -> Counts {
         Counts {
             watchers: self.watchers.load(Ordering::Relaxed),

@@ -1,13 +1,14 @@
-//! The triggers and policies that people declare: `CREATE TRIGGER …`, `CREATE POLICY …`, and the lists of them.
+//! Triggers and policies that people declare (`CREATE TRIGGER …`, `CREATE POLICY …`), and their
+//! lists.
 //!
-//! Apart from the other requests: what a trigger calls has files of its own.
+//! They are apart from the other requests, as the agent keeps them in documents of their own.
 
 use axum::extract::{RawQuery, State};
 
 use crate::api::{Answer, Asking, JSON, Shared};
 use crate::params::Params;
 
-/// What the agent writes of them.
+/// Documents of the run directory in which the agent lists triggers and policies.
 const TRIGGERS: &str = "declared_triggers.json";
 const POLICIES: &str = "policies.json";
 

@@ -1,10 +1,9 @@
-//! Answers on their way to a client: made piece by piece on a thread that may wait, held within the
-//! memory that its client may hold, and sent as fast as the client takes them.
+//! Delivery of answers to clients: they are made piece by piece on a thread that may wait, within
+//! the memory that the client may hold, and are sent as fast as the client takes them.
 //!
-//! It stands alone because every answer goes through it, whichever part makes it. An answer that is
-//! small is sent when it is whole, so that its status tells how it ended. Of a larger one the
-//! beginning is sent while the rest is made; what goes wrong then cuts it off, which every client
-//! notices.
+//! It stands alone because every answer goes through it, whichever part makes it. A small answer is
+//! sent when it is whole, so that its status tells how it ended. The beginning of a large answer is
+//! sent while the rest is made; an error then cuts the answer off, which every client notices.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,26 +27,27 @@ use crate::blocking;
 use crate::fault::Fault;
 use crate::share::Held;
 
-/// Bytes of a piece: large enough that its memory goes back to the system by itself.
+/// Bytes of a piece: large enough for the allocator to return its memory to the system at once.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// Answers up to this size are sent whole.
+/// Largest answer that is sent whole, in bytes.
 const WHOLE_BYTES_MAX: usize = 8 << 20;
-/// Pieces that wait for a client at most; the memory that they may hold is the tighter bound.
+/// Most pieces that wait for a client; the memory that they may hold is the tighter bound.
 const PIECES_MAX: usize = 4_096;
-/// Longest time in which an answer is taken, once it is there: who reads slower is let go.
+/// Longest time in which a client may take an answer once it is there; a slower one is cut off.
 const TAKEN_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// What comes from the thread that makes an answer.
+/// A message from the thread that makes an answer.
 #[derive(Debug)]
 enum Message {
     Piece(Bytes),
-    /// There is no more room for what was made: it must be sent.
+    /// There is no memory for more pieces: the finished ones must be sent.
     Full,
-    /// The last piece has come.
+    /// The last piece was sent.
     End,
 }
 
-/// Bytes that own the claim on their memory, which lives as long as hyper holds them for a slow socket.
+/// Bytes with the claim on their memory, which lives as long as hyper holds the bytes for a slow
+/// socket.
 #[derive(Debug)]
 struct Claimed {
     bytes: Vec<u8>,
@@ -60,7 +60,7 @@ impl AsRef<[u8]> for Claimed {
     }
 }
 
-/// These bytes, with the claim on their memory.
+/// Joins bytes with the claim on their memory.
 pub fn claimed(bytes: Vec<u8>, claim: MemoryClaim) -> Bytes {
     Bytes::from_owner(Claimed {
         bytes,
@@ -68,58 +68,58 @@ pub fn claimed(bytes: Vec<u8>, claim: MemoryClaim) -> Bytes {
     })
 }
 
-/// For whom an answer is made, and within which bounds.
+/// The client for which an answer is made, and its bounds.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Where its memory is claimed.
+    /// The budget on which its memory is claimed.
     pub memory: Arc<MemoryBudget>,
-    /// Who holds it.
+    /// The client that the memory is counted for.
     pub client: ClientNumber,
     /// Set when nobody waits for the answer any more.
     pub cancel: Arc<AtomicBool>,
 }
 
-/// Takes an answer as it is made.
+/// The sink of an answer while it is made.
 pub struct Pieces {
     asked: Asked,
     clock: Arc<dyn Clock>,
-    /// Until when it waits for room, by the monotonic clock.
+    /// Until when a piece waits for memory, by the monotonic clock.
     until_ns: i64,
     to: mpsc::Sender<Message>,
     piece: Vec<u8>,
-    /// What is held in the making.
+    /// Memory that is held while the answer is made.
     making: MemoryClaim,
-    /// Why a write failed: an [`io::Error`] cannot tell.
+    /// Why a write failed, since an [`io::Error`] cannot hold a [`Fault`].
     fault: Option<Fault>,
 }
 
-/// A claim on memory that all threads which read for an answer share.
+/// A claim on memory that is shared by all threads that read for one answer.
 pub struct SharedClaim(Mutex<MemoryClaim>);
 
 impl SharedClaim {
-    /// Claims as much as there is by now, in bytes: false where there is no room for it.
+    /// Raises the claim to `bytes` if it is smaller; false if there is not enough memory.
     pub fn reach(&self, bytes: usize) -> bool {
         self.claim().reach(bytes)
     }
 
-    /// Gives bytes back.
+    /// Gives `bytes` of the claim back.
     pub fn give(&self, bytes: usize) {
         self.claim().give(bytes);
     }
 
     fn claim(&self) -> MutexGuard<'_, MemoryClaim> {
-        // No code panics while it holds this.
+        // No code panics while it holds this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pieces {
-    /// A claim on what its client may hold, for what is read to make it.
+    /// A new claim on the client's memory, for data that is read to make the answer.
     pub fn claim(&self) -> MemoryClaim {
         self.asked.memory.claim(self.asked.client)
     }
 
-    /// The same, shared by several threads.
+    /// A new claim that several threads share.
     pub fn shared_claim(&self) -> SharedClaim {
         SharedClaim(Mutex::new(self.claim()))
     }
@@ -154,32 +154,31 @@ impl Pieces {
         }
     }
 
-    /// Writes bytes that are there already, in pieces, so that what was sent is given back before the rest is.
+    /// Writes bytes that exist already, in pieces, so that the memory of sent pieces is given back
+    /// early.
     pub fn whole(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.flush_piece()?;
         let mut pieces = bytes.chunks(PIECE_BYTES);
         pieces.try_for_each(|piece| self.send(piece.to_vec()))
     }
 
-    /// Writes a short text.
     pub fn text(&mut self, text: &str) -> Result<(), Fault> {
         let written = io::Write::write_all(self, text.as_bytes());
         written.map_err(|error| self.fault_of(&error))
     }
 
-    /// Writes JSON.
     pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), Fault> {
         let written = serde_json::to_writer(&mut *self, value);
         written.map_err(|error| self.fault_of(&error))
     }
 
-    /// Why a write into this failed.
+    /// The reason why a write into these pieces failed.
     pub fn fault_of(&mut self, error: &dyn std::fmt::Display) -> Fault {
         let own = self.fault.take();
         own.unwrap_or_else(|| Fault::internal(format!("cannot write the answer: {error}")))
     }
 
-    /// Sends the rest, and says that it was the last.
+    /// Sends the rest, and the mark of the end.
     pub fn finish(mut self) -> Result<(), Fault> {
         self.flush_piece()?;
         self.tell(Message::End)
@@ -230,7 +229,8 @@ fn sql_fault(fault: Fault) -> SqlFault {
     }
 }
 
-/// One answer: who asked for it, its type, and how long its making may wait for its reader.
+/// One answer: who asked for it, its type, and how long the thread that makes it may wait for its
+/// reader.
 pub struct Delivery {
     pub asked: Asked,
     pub clock: Arc<dyn Clock>,
@@ -238,11 +238,11 @@ pub struct Delivery {
     pub time_max: Duration,
     /// Whether it is made at a low priority, on a thread of its own.
     pub is_large: bool,
-    /// Held until the answer is delivered.
+    /// The place that is held until the answer is delivered.
     pub place: Held,
 }
 
-/// Sets the flag when the request is dropped: nobody waits for the answer any more.
+/// Sets its flag when the request is dropped: nobody waits for the answer any more.
 #[derive(Debug)]
 pub struct CancelOnDrop(pub Arc<AtomicBool>);
 
@@ -252,8 +252,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Makes an answer with `make` and gives it when it is whole, or when it is too large to be held.
-/// `make` must call [`Pieces::finish`] in the end.
+/// Makes an answer with `make` and returns it when it is whole, or when it is too large to be held.
+/// `make` must call [`Pieces::finish`] at the end.
 pub async fn deliver<E: From<Fault> + Send + 'static>(
     delivery: Delivery,
     make: impl FnOnce(Pieces) -> Result<(), E> + Send + 'static,
@@ -322,13 +322,12 @@ pub async fn deliver<E: From<Fault> + Send + 'static>(
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
-/// The body of an answer.
 #[derive(Debug)]
 struct Delivered {
-    /// How many bytes are still to come, where that is known.
+    /// The number of bytes still to come, if known.
     whole: Option<u64>,
     ready: VecDeque<Bytes>,
-    /// Where the rest comes from; none when all is there.
+    /// The channel of the pieces still to come; none if all pieces are there.
     rest: Option<mpsc::Receiver<Message>>,
     late: Pin<Box<Sleep>>,
     _place: Arc<Held>,

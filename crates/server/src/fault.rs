@@ -1,4 +1,4 @@
-//! Every error that leaves the server: `{"error":{"kind","message"}}` under a fitting status.
+//! Errors that the server answers with: `{"error":{"kind","message"}}` under a fitting status.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -7,7 +7,7 @@ use barograph_model::{
 };
 use barograph_stream::StreamError;
 
-/// An error on its way to the client.
+/// An error for the client.
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub status: StatusCode,
@@ -24,47 +24,47 @@ impl Fault {
         }
     }
 
-    /// The request is not one.
+    /// 400: the request is malformed.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "usage", message)
     }
 
-    /// There is no such thing.
+    /// 404: the requested thing does not exist.
     pub fn unknown(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown", message)
     }
 
-    /// The client may not.
+    /// 403: the client has no right to it.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "refused", message)
     }
 
-    /// The client has not shown that it may.
+    /// 401: the client has not shown that it has the right.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "refused", message)
     }
 
-    /// A bound was reached.
+    /// 422: a bound was reached.
     pub fn limit(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "limit", message)
     }
 
-    /// Too much at once.
+    /// 503: too many requests at once.
     pub fn busy(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
     }
 
-    /// Our side failed.
+    /// 500: the server failed.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
-    /// The same error under another status.
+    /// Replaces the status of the error.
     pub fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
 
-    /// The contract's object.
+    /// The JSON object of the error, as the API specifies it.
     pub fn body(&self) -> serde_json::Value {
         serde_json::json!({ "error": { "kind": self.kind, "message": self.message } })
     }

@@ -1,5 +1,6 @@
-//! `POST /api/v1/fire`: triggers and knobs of running programs. It stands alone for its rights: whoever may
-//! control calls anyone's programs, and everyone on `read.sock` those of his own user.
+//! `POST /api/v1/fire`: fires triggers and sets knobs of running programs. It stands alone for its
+//! access rights: a client with the right to control may call any program, and a client of
+//! `read.sock` the programs of its own user.
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -14,11 +15,12 @@ use crate::rights::{PeerPid, Way, check_control};
 use crate::share::Client;
 use barograph_model::Asker;
 
-/// Where calls are asked for.
+/// The path of the request.
 pub const PATH: &str = "/api/v1/fire";
-/// Calls that are made, or waited for, at once on each side; more are refused as busy.
+/// Most calls that run, or are waited for, at once in each room; more are refused as busy.
 pub const FIRES_MAX: usize = 32;
-/// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times that.
+/// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times as
+/// much.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// `POST /api/v1/fire`
@@ -34,7 +36,8 @@ pub async fn fire(
         Way::ControlSocket => "control.sock",
         Way::Tcp | Way::Stranger => "http",
     };
-    // Over TCP it takes the token; on the read side the asker's user decides who can be called.
+    // Over TCP a call needs the token; on `read.sock` the client's user decides which programs it
+    // may call.
     let may_control = way != Way::ReadSocket;
     if may_control {
         check_control(way, &app.token, request.headers())?;

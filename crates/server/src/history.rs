@@ -1,5 +1,6 @@
-//! `GET /api/v1/history`: what was, as samples or as buckets. It stands alone because its parameters
-//! (times as people write them, a step or a number of points) are a small language of their own.
+//! `GET /api/v1/history`: the past, as samples or as buckets. It stands alone because its
+//! parameters (times as people write them, a step or a number of points) are a small language of
+//! their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,33 +16,33 @@ use crate::fault::Fault;
 use crate::json::{BucketsJson, HistoryJson};
 use crate::params::Params;
 
-/// Most points that `points` may ask for.
+/// Largest value of `points`.
 pub const POINTS_MAX: i64 = 100_000;
 
-/// Steps that `points` chooses from, in seconds; beyond them it takes whole days.
+/// Steps that `points` chooses from, in seconds; longer steps are whole days.
 const LADDER_S: &[i64] = &[
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY_S,
 ];
 const DAY_S: i64 = 86_400;
 
-/// How the past is wanted.
+/// How detailed the answer is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grain {
     /// Every sample.
     Raw,
-    /// Buckets of so many ns.
+    /// Buckets of this many ns.
     Step(i64),
-    /// Buckets, at most so many of each series.
+    /// Buckets, at most this many of each series.
     Points(i64),
 }
 
-/// One request, read.
+/// A parsed request.
 #[derive(Debug)]
 struct Question {
     selectors: Vec<Selector>,
-    /// The first instant; open where not given.
+    /// The first instant; `i64::MIN` if not given.
     start: i64,
-    /// The instant after the last; open where not given.
+    /// The instant after the last one; `i64::MAX` if not given.
     stop: i64,
     grain: Grain,
 }
@@ -91,10 +92,10 @@ impl Question {
         let held = into.shared_claim();
         let wanted = |_: &str, d: &Descriptor| {
             let matches = |s: &Selector| s.matches(d.name.as_str(), &d.labels);
-            // Many streams take their time: none matches any more when nobody waits.
+            // Matching many streams takes time, so no stream matches any more once nobody waits.
             !cancel.load(Ordering::Relaxed) && self.selectors.iter().any(matches)
         };
-        // What is read leaves room for what is written of it.
+        // The data that is read must leave room for the answer that is written from it.
         let holds = |bytes: usize| held.reach(bytes + 2 * PIECE_BYTES);
         let request = |span: Span| PastRequest {
             wanted: &wanted,
@@ -132,7 +133,7 @@ impl Question {
     }
 }
 
-/// Writes a list one by one; each is gone when it is written.
+/// Writes a list one item after the other.
 fn each<T>(
     into: &mut Pieces,
     list: Vec<T>,
@@ -179,7 +180,7 @@ fn by_name(a: &PastSeries, b: &PastSeries) -> std::cmp::Ordering {
     key(a).cmp(&key(b))
 }
 
-/// Where the span is open, it ends with what is known; and nothing is known of the future.
+/// Limits the span to the times with known samples, at most until now.
 fn clipped(span: Span, known: &[PastSeries], now_ns: i64) -> Span {
     let from = known.iter().map(|s| s.known.from).min();
     Span {
@@ -188,7 +189,7 @@ fn clipped(span: Span, known: &[PastSeries], now_ns: i64) -> Span {
     }
 }
 
-/// The first step of the ladder with which the span has at most so many buckets.
+/// The first step of the ladder that divides the span into at most `points` buckets.
 fn step_for(span: Span, points: i64) -> i64 {
     let buckets = |step_ns: i64| {
         let (first, last) = (span.from.div_euclid(step_ns), span.to.div_euclid(step_ns));
@@ -208,7 +209,7 @@ fn step_for(span: Span, points: i64) -> i64 {
     })
 }
 
-/// The span with its first and last bucket whole, so that a bucket is the same whoever asks.
+/// Widens the span to whole first and last buckets, so that a bucket is the same for every request.
 fn whole(span: Span, step_ns: i64) -> Span {
     let from = span.from.div_euclid(step_ns).saturating_mul(step_ns);
     let last = span.to.div_euclid(step_ns).saturating_mul(step_ns);

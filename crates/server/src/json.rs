@@ -1,5 +1,5 @@
-//! How streams and samples look in JSON. Integers stay integers; a float that is not finite (NaN,
-//! infinities) is `null`, since JSON has no word for it.
+//! JSON forms of streams and samples. Integers stay integers; a float that is not finite (NaN,
+//! infinities) is `null`, since JSON cannot express it.
 
 use barograph_model::{
     Buckets, Columns, Labels, PastSeries, Sample, Value, Values, base64, predicted_sample,
@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::view::{Stream, View};
 
-/// Labels as an object.
+/// Labels as a JSON object.
 #[derive(Debug, Clone, Copy)]
 pub struct LabelsJson<'a>(pub &'a Labels);
 
@@ -24,7 +24,7 @@ impl Serialize for LabelsJson<'_> {
     }
 }
 
-/// A value as number, bool, string (bytes as base64, JSON as the text that it is), list of numbers, or null.
+/// A value as number, bool, string (bytes as base64, JSON as its text), list of numbers, or null.
 #[derive(Debug, Clone)]
 pub struct ValueJson(pub Value);
 
@@ -41,7 +41,7 @@ impl Serialize for ValueJson {
     }
 }
 
-/// What is fixed about a stream, with how much it holds.
+/// The descriptor of a stream, with its number of samples.
 #[derive(Debug, Serialize)]
 pub struct StreamJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct StreamJson<'a> {
 }
 
 impl<'a> StreamJson<'a> {
-    /// Describes one stream; `index` is its number for a watcher.
+    /// Describes one stream; `index` is its number in a watcher's messages.
     pub fn of(stream: &'a Stream, index: Option<usize>) -> Self {
         let d = &stream.entry.descriptor;
         Self {
@@ -94,13 +94,14 @@ pub struct LatestJson<'a> {
 }
 
 impl<'a> LatestJson<'a> {
-    /// `None` when the stream has no sample or has ended.
+    /// The newest sample, or `None` if the stream has no sample or has ended.
     pub fn of(stream: &'a Stream, now_ns: i64) -> Option<Self> {
         let (sample, looked_ns) = newest(stream)?;
         Some(Self::of_sample(stream, sample, looked_ns, now_ns))
     }
 
-    /// As [`LatestJson::of`], but what is expected of now where that is forecast.
+    /// Like [`LatestJson::of`], but with the value that is predicted for now if the stream has a
+    /// forecast.
     pub fn of_predicted(view: &'a View, stream: &'a Stream, now_ns: i64) -> Option<Self> {
         let (measured, looked_ns) = newest(stream)?;
         let said = || {
@@ -128,7 +129,7 @@ impl<'a> LatestJson<'a> {
     }
 }
 
-/// The newest sample of a stream, and when its resource was last looked at.
+/// The newest sample of a stream, and the time of the last look at its resource.
 fn newest(stream: &Stream) -> Option<(Sample, i64)> {
     match stream.handle.latest() {
         Latest::Sample {
@@ -138,7 +139,7 @@ fn newest(stream: &Stream) -> Option<(Sample, i64)> {
     }
 }
 
-/// A column as a list of what [`ValueJson`] has.
+/// A column as a list of values in the form of [`ValueJson`].
 #[derive(Debug, Clone, Copy)]
 struct ColumnJson<'a>(&'a Values);
 
@@ -157,7 +158,7 @@ impl Serialize for ColumnJson<'_> {
     }
 }
 
-/// What is fixed about a series of the past.
+/// The fixed properties of a series of the past.
 #[derive(Debug, Serialize)]
 struct SeriesJson<'a> {
     name: &'a str,
@@ -193,7 +194,7 @@ pub struct HistoryJson<'a> {
 }
 
 impl<'a> HistoryJson<'a> {
-    /// These samples of this series.
+    /// Makes the JSON form of the samples of a series.
     pub fn of(series: &'a PastSeries, columns: &'a Columns) -> Self {
         Self {
             series: SeriesJson::of(series),
@@ -221,7 +222,7 @@ pub struct BucketsJson<'a> {
 }
 
 impl<'a> BucketsJson<'a> {
-    /// These buckets of this series, each `step_ns` long.
+    /// Makes the JSON form of the buckets of a series, each `step_ns` long.
     pub fn of(series: &'a PastSeries, step_ns: i64, buckets: &'a Buckets) -> Self {
         Self {
             series: SeriesJson::of(series),
@@ -238,25 +239,25 @@ impl<'a> BucketsJson<'a> {
     }
 }
 
-/// `[index, ts, value, quality, error]`.
+/// One sample of a tick: `[index, ts, value, quality, error]`.
 pub type TickSample = (usize, i64, ValueJson, &'static str, f32);
 
-/// One message of a watch.
+/// The `tick` event of a watch.
 #[derive(Debug, Default, Serialize)]
 pub struct TickJson {
-    /// Time of the agent's clock.
+    /// Time of the tick by the agent's clock.
     pub ts: i64,
-    /// What changed, per stream oldest first.
+    /// New samples, oldest first within each stream.
     pub samples: Vec<TickSample>,
-    /// Streams that were looked at since the last tick, and when.
+    /// Streams that were looked at since the last tick, with the time of the last look.
     pub looked: Vec<(usize, i64)>,
-    /// Streams whose interval has changed since it was last said.
+    /// Streams whose interval has changed since it was last sent, with the interval in ns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<(usize, i64)>,
-    /// Samples that were left out, by stream.
+    /// Numbers of samples that were left out, by stream.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<(usize, u64)>,
-    /// Ticks that the client was too slow for, since the last one.
+    /// Ticks that were skipped since the last one, because the client was too slow.
     #[serde(skip_serializing_if = "is_zero")]
     pub skipped: u64,
     /// Streams that match but are beyond the limit of one watcher.

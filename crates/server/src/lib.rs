@@ -1,9 +1,10 @@
-//! HTTP over loopback and unix sockets: JSON, Arrow, server-sent events, Prometheus exposition and
-//! the page.
+//! HTTP server on loopback and unix sockets: JSON, Arrow, server-sent events, Prometheus exposition
+//! and the web page.
 //!
-//! The server looks at the segment as any foreign process does and never touches the agent's loop.
-//! SQL comes through [`barograph_model::SqlEngine`], control through [`Control`]; it stands alone
-//! because it owns axum and the rights of those who ask. [`Exports`] sends samples elsewhere.
+//! The server reads the segment as any foreign process would and never touches the agent's loop.
+//! SQL comes through [`barograph_model::SqlEngine`], control through [`Control`]. The crate stands
+//! alone because it owns axum and the access rights of clients. [`Exports`] sends samples to other
+//! systems.
 
 mod api;
 mod blocking;

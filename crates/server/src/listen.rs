@@ -1,4 +1,5 @@
-//! Opening the three ways in, and serving connections within their bounds.
+//! The three listeners (TCP, `read.sock`, `control.sock`), and the serving of connections within
+//! their bounds.
 
 use std::fs;
 use std::io;
@@ -35,12 +36,12 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 64;
 const READ_SOCKET_MODE: u32 = 0o666;
 const CONTROL_SOCKET_MODE: u32 = 0o600;
-/// What one client too many is told.
+/// The answer to a client beyond the bound.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     content-length: 77\r\nconnection: close\r\n\r\n\
     {\"error\":{\"kind\":\"busy\",\"message\":\"too many connections at once: try again\"}}";
 
-/// The open ways in.
+/// The open listeners.
 #[derive(Debug)]
 pub struct Listeners {
     pub tcp: Option<TcpListener>,
@@ -49,7 +50,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Opens all of them. Needs the runtime's context.
+    /// Opens all listeners. Must be called within the runtime's context.
     pub fn open(http: Option<SocketAddr>, run_dir: &RunDir) -> Result<Self, ServerError> {
         let tcp = http.map(open_tcp).transpose()?;
         let read = open_socket(&run_dir.read_socket(), READ_SOCKET_MODE)?;
@@ -73,8 +74,8 @@ fn open_tcp(address: SocketAddr) -> Result<TcpListener, ServerError> {
     })
 }
 
-/// Made beside its place with its mode set, then moved there: nobody meets it with another mode,
-/// and the socket of a dead agent gives way.
+/// Binds the socket under a temporary name, sets its mode, then renames it: nobody can connect
+/// while it has another mode, and the socket of a dead agent is replaced.
 fn open_socket(path: &Path, mode: u32) -> Result<UnixListener, ServerError> {
     let temporary: PathBuf = path.with_extension("new");
     let open = || -> io::Result<UnixListener> {
@@ -90,23 +91,24 @@ fn open_socket(path: &Path, mode: u32) -> Result<UnixListener, ServerError> {
     })
 }
 
-/// The user at the other end.
+/// The user id of the client.
 pub fn user_over_unix(socket: &UnixStream) -> Option<u32> {
     socket.peer_cred().ok().map(|peer| peer.uid())
 }
 
-/// The process at the other end, where the kernel tells.
+/// The process id of the client, if the kernel knows it.
 pub fn pid_over_unix(socket: &UnixStream) -> PeerPid {
     let pid = socket.peer_cred().ok().and_then(|peer| peer.pid());
     PeerPid(pid.and_then(|pid| u32::try_from(pid).ok()))
 }
 
-/// The user at the other end, where the kernel tells.
+/// The user id of the client, if the kernel knows it.
 pub fn user_over_tcp(socket: &TcpStream) -> Option<u32> {
     peer::user(socket.peer_addr().ok()?, socket.local_addr().ok()?)
 }
 
-/// Accepts until the server stops. `look` at each new connection once: how it came, and whose it is.
+/// Accepts connections until the server stops. `look` is called once for each new connection and
+/// returns its way and its client.
 pub async fn accept<L: Listener>(
     mut listener: L,
     app: Arc<App>,
@@ -136,7 +138,8 @@ pub async fn accept<L: Listener>(
     }
 }
 
-/// A new socket has room for this; whoever has none is not worth a wait.
+/// Sends the 503 without waiting: a new socket has room for it, and one without room is not worth a
+/// wait.
 async fn refuse<T: AsyncWrite + Unpin>(socket: &mut T) {
     std::future::poll_fn(|context| {
         let _ = Pin::new(&mut *socket).poll_write(context, BUSY);
@@ -164,7 +167,7 @@ where
         .max_headers(HEADERS_MAX)
         .serve_connection(socket, service);
     let mut connection = pin!(connection);
-    // A client that breaks the protocol or goes away is its own affair: no error to report.
+    // A client that breaks the protocol or disconnects is no error to report.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = app.stopped() => {}
@@ -173,7 +176,7 @@ where
     let _ = connection.await;
 }
 
-/// Waits until all connections have ended, at most `time_max`.
+/// Waits until all connections have ended, at most `time_max`; returns whether they have.
 pub async fn drained(room: &Places, all: usize, time_max: Duration) -> bool {
     let drained = tokio::time::timeout(time_max, room.all(all)).await;
     drained.unwrap_or(false)

@@ -1,4 +1,4 @@
-//! Query strings, read strictly: what is not understood is an error, never ignored.
+//! Query strings, read strictly: an unknown or malformed parameter is an error and never ignored.
 
 use barograph_model::Selector;
 
@@ -14,7 +14,7 @@ pub const MATCH_BYTES_MAX: usize = 512;
 pub struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Decodes a query string in which only the names of `known` may occur.
+    /// Decodes a query string that may only have parameters named in `known`.
     pub fn parse(query: Option<&str>, known: &[&str]) -> Result<Self, Fault> {
         let mut pairs = Vec::new();
         for part in query
@@ -39,7 +39,7 @@ impl Params {
         Ok(Self(pairs))
     }
 
-    /// The streams that are meant; all of them when no `match` is given.
+    /// The selectors of all `match` parameters; without any, one that matches all streams.
     pub fn selectors(&self) -> Result<Vec<Selector>, Fault> {
         let matches: Vec<&str> = self.all("match").collect();
         if matches.len() > MATCHES_MAX {
@@ -98,7 +98,7 @@ impl Params {
     }
 }
 
-/// Undoes `%41` and `+`.
+/// Decodes percent-encoding (`%41`) and `+`.
 pub fn decode(text: &str) -> Result<String, Fault> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,8 +1,8 @@
-//! Whose the other end of a loopback connection is, as the kernel says.
+//! The user at the other end of a loopback TCP connection, as the kernel knows it.
 //!
-//! It stands alone because it speaks netlink (`sock_diag(7)`): one message asks for the one socket
-//! that is the other end, so what other users do with sockets of theirs changes neither the answer
-//! nor its cost. A unix socket tells its peer's credentials itself.
+//! It stands alone because it uses netlink (`sock_diag(7)`): one message asks for the one socket at
+//! the other end, so other users' sockets change neither the answer nor its cost. A unix socket has
+//! its peer's credentials itself.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,22 +21,22 @@ const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 /// `INET_DIAG_NOCOOKIE`: any socket with these addresses.
 const NO_COOKIE: [u8; 8] = [0xff; 8];
-/// States that a socket of a living program is in, by their bits: established, waiting for the end
-/// of either side. Listening sockets and those that have closed are nobody's.
+/// States of a socket of a living program, as bits: established, or one side has closed. Listening
+/// sockets and closed ones have no user.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
 /// Bytes of `struct nlmsghdr`.
 const HEAD: usize = 16;
 /// Bytes of `struct inet_diag_req_v2`.
 const QUESTION: usize = 56;
-/// Where in `struct inet_diag_msg` the state, the user and the inode are.
+/// Offsets in `struct inet_diag_msg` of the state, the user and the inode.
 const STATE_AT: usize = HEAD + 1;
 const UID_AT: usize = HEAD + 64;
 const INODE_AT: usize = HEAD + 68;
 const ANSWER: usize = HEAD + 72;
 
-/// The user whose socket has this address and is connected to `ours`; none where it cannot be told.
-/// A socket that its program has closed is nobody's: the kernel then has no user for it, and says
-/// 0.
+/// The user whose socket has the address `peer` and is connected to `ours`; none if it is unknown.
+/// A socket that its program has closed belongs to nobody: the kernel then has no user for it and
+/// returns 0.
 pub fn user(peer: SocketAddr, ours: SocketAddr) -> Option<u32> {
     ask(peer, ours).ok().flatten()
 }
@@ -59,7 +59,7 @@ fn ask(peer: SocketAddr, ours: SocketAddr) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// An IPv4 address may be that of a socket for both families.
+/// An IPv4 address may belong to a socket of either family.
 fn families(peer: SocketAddr) -> &'static [u8] {
     match peer.ip() {
         IpAddr::V4(_) => &[AF_INET, AF_INET6],
@@ -67,7 +67,8 @@ fn families(peer: SocketAddr) -> &'static [u8] {
     }
 }
 
-/// `struct nlmsghdr` and `struct inet_diag_req_v2`: the socket whose own address is the peer's.
+/// Builds `struct nlmsghdr` and `struct inet_diag_req_v2` that ask for the socket with the peer's
+/// address.
 fn question(family: &u8, peer: SocketAddr, ours: SocketAddr) -> [u8; HEAD + QUESTION] {
     let mut bytes = [0_u8; HEAD + QUESTION];
     let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
@@ -84,7 +85,7 @@ fn question(family: &u8, peer: SocketAddr, ours: SocketAddr) -> [u8; HEAD + QUES
     bytes
 }
 
-/// An address as a socket of the family has it.
+/// An address in the form that a socket of the family has.
 fn address(family: u8, ip: IpAddr) -> [u8; 16] {
     match (family, ip) {
         (AF_INET, IpAddr::V4(ip)) => {
@@ -97,7 +98,7 @@ fn address(family: u8, ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The user in an answer; none in an error, and none of a socket that no program has.
+/// The user in an answer; none if the answer is an error or its socket belongs to no program.
 fn read(answer: &[u8]) -> Option<u32> {
     let number = |at: usize| {
         let bytes = answer.get(at..at + 4)?;
@@ -132,7 +133,7 @@ mod tests {
             let uid = rustix::process::getuid().as_raw();
             assert_eq!(user(peer, ours), Some(uid), "{address}");
             assert_eq!(user(ours, ours), None, "{address}");
-            // Who has said all still reads.
+            // A client that has shut down writing still reads.
             client.shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(user(peer, ours), Some(uid), "{address}");
         }
@@ -146,7 +147,7 @@ mod tests {
         let (served, peer) = listener.accept().unwrap();
         assert_eq!(user(peer, ours), None, "its program has closed it");
         drop(served);
-        // It waits for stray packets now, and the table of sockets says that it is root's.
+        // The socket now waits for stray packets, and the kernel's table lists it as root's.
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
         let port = format!(":{:04X} ", peer.port());
         assert!(table.contains(&port), "the kernel still knows it");

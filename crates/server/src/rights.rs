@@ -1,5 +1,5 @@
-//! Who may do what: the way a request came in, the control token, and the checks that keep pages of
-//! other sites out.
+//! Access rights of requests: the way a request came in, the control token, and the checks that
+//! keep out web pages of other sites.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,30 +10,30 @@ use barograph_stream::RunDir;
 use crate::ServerError;
 use crate::fault::Fault;
 
-/// Bytes of chance in a token.
+/// Random bytes in a token.
 const TOKEN_BYTES: usize = 32;
-/// Only the agent's user reads the token.
+/// Only the agent's user can read the token.
 const TOKEN_MODE: u32 = 0o600;
 
-/// How a request came in.
+/// The way on which a request came in, which decides its rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Loopback TCP: reads; controls with the token.
+    /// Loopback TCP: may read, and may control with the token.
     Tcp,
-    /// `read.sock`: reads.
+    /// `read.sock`: may read.
     ReadSocket,
-    /// `control.sock`, from the agent's user or root: reads and controls.
+    /// `control.sock`, used by the agent's user or root: may read and control.
     ControlSocket,
-    /// `control.sock`, from someone else: nothing.
+    /// `control.sock`, used by another user: may do nothing.
     Stranger,
 }
 
-/// The process at the other end of a unix socket; over TCP none.
+/// The process at the other end of a unix socket; none over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerPid(pub Option<u32>);
 
 impl Way {
-    /// The way of a peer of `control.sock`.
+    /// The way of a client of `control.sock`.
     pub fn of_control_peer(peer_uid: Option<u32>, our_uid: u32) -> Self {
         match peer_uid {
             Some(uid) if uid == our_uid || uid == 0 => Self::ControlSocket,
@@ -42,12 +42,12 @@ impl Way {
     }
 }
 
-/// The secret that a client on TCP shows to control; new at each start.
+/// The secret that a client on TCP sends in order to control; a new one is made at each start.
 #[derive(Clone)]
 pub struct Token(String);
 
 impl Token {
-    /// Makes a token and puts it in the run directory.
+    /// Makes a token and writes it to the run directory.
     pub fn publish(run_dir: &RunDir) -> Result<Self, ServerError> {
         let mut bytes = [0u8; TOKEN_BYTES];
         File::open("/dev/urandom")
@@ -65,7 +65,7 @@ impl Token {
 
     fn is(&self, shown: &[u8]) -> bool {
         let ours = self.0.as_bytes();
-        // The length is no secret; the time must not tell how many of the bytes are right.
+        // The length is no secret, but the time must not tell how many bytes are right.
         let differing = ours
             .iter()
             .zip(shown)
@@ -74,7 +74,7 @@ impl Token {
     }
 }
 
-/// Refuses who may not ask at all.
+/// Refuses a client that may not ask at all.
 pub fn check_asker(way: Way, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
     match way {
         Way::Stranger => Err(Fault::refused(
@@ -88,7 +88,7 @@ pub fn check_asker(way: Way, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault
     }
 }
 
-/// Refuses who may not control.
+/// Refuses a client that may not control.
 pub fn check_control(way: Way, token: &Token, headers: &HeaderMap) -> Result<(), Fault> {
     match way {
         Way::ControlSocket => Ok(()),
@@ -119,8 +119,9 @@ pub fn check_control(way: Way, token: &Token, headers: &HeaderMap) -> Result<(),
     }
 }
 
-/// A page of another site can make a browser send requests here under a name that it has pointed at
-/// 127.0.0.1 (DNS rebinding), but it cannot make it say that it asked for localhost.
+/// Refuses hosts other than loopback. A page of another site can make a browser send requests here
+/// under a name that it has pointed at 127.0.0.1 (DNS rebinding), but the browser then sends that
+/// name as Host.
 fn check_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, Fault> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
@@ -148,13 +149,13 @@ fn is_loopback(host: &str) -> bool {
         .any(|n| n.eq_ignore_ascii_case(name))
 }
 
-/// Pages of other origins can neither read our answers (there is no CORS) nor have work done.
+/// Refuses pages of other origins: they can neither read answers (there is no CORS) nor cause work.
 fn check_same_origin(uri: &Uri, headers: &HeaderMap, host: &str) -> Result<(), Fault> {
     let foreign_origin = headers.get(header::ORIGIN).is_some_and(|origin| {
         let ours = origin.to_str().ok().and_then(|o| o.strip_prefix("http://"));
         !ours.is_some_and(|o| o.eq_ignore_ascii_case(host))
     });
-    // A link from elsewhere may lead to the page, but not to the API.
+    // A link on another site may lead to the page, but not to the API.
     let foreign_fetch = uri.path().starts_with("/api/")
         && headers
             .get("sec-fetch-site")

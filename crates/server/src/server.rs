@@ -1,4 +1,4 @@
-//! The server's life: threads, ways in, routes, and an end in bounded time.
+//! The server's life: threads, listeners, routes, and an end in bounded time.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -32,15 +32,15 @@ use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::Views;
 use crate::{Control, Limits, NodeInfo, ServerConfig, ServerError};
 
-/// Threads that wait for the network; answers are made on others.
+/// Threads that wait for the network; answers are made on other threads.
 const WORKERS: usize = 2;
-/// Turns of watchers that are computed at once.
+/// Watchers' turns that are computed at once.
 const TURNS_MAX: usize = 4;
-/// After the connections' time is up, the threads that still compute get this much.
+/// Time for threads that still compute, after the connections' time is up.
 const THREADS_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// A running server. It stops when it is dropped, which must not happen on an async runtime's
-/// thread: stopping waits.
+/// A running server. Dropping it stops it and waits, so it must not be dropped on a thread of an
+/// async runtime.
 pub struct Server {
     runtime: Option<Runtime>,
     app: Arc<App>,
@@ -50,8 +50,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the ways in and serves until [`Server::stop`]. The run directory must be occupied by
-    /// the caller.
+    /// Opens the listeners and serves until [`Server::stop`]. The caller must have occupied the run
+    /// directory.
     pub fn start(
         config: ServerConfig,
         run_dir: RunDir,
@@ -99,12 +99,12 @@ impl Server {
         })
     }
 
-    /// Where TCP clients reach the server.
+    /// The TCP address that the server listens on, if any.
     pub fn http_addr(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// What was refused or dropped so far.
+    /// Numbers of refused and dropped requests so far.
     pub fn counts(&self) -> Counts {
         self.app.counters.now()
     }
@@ -114,17 +114,17 @@ impl Server {
         self.app.memory.bytes()
     }
 
-    /// Most bytes that those of one user may hold.
+    /// Most bytes that the answers and bodies of one user may hold.
     pub fn memory_bytes_max_of_one(&self) -> usize {
         self.app.memory.bytes_max_of_one()
     }
 
-    /// How often there was no room for more.
+    /// How often a claim on memory was refused.
     pub fn memory_refused(&self) -> u64 {
         self.app.memory.refused()
     }
 
-    /// Stops accepting, says goodbye to watchers, lets requests end, and returns in bounded time.
+    /// Stops accepting, sends `bye` to watchers, lets requests end, and returns in bounded time.
     pub fn stop(mut self) {
         self.end();
     }
@@ -139,7 +139,7 @@ impl Server {
             run_dir.control_socket(),
             run_dir.control_token(),
         ] {
-            // What is gone already need not be removed.
+            // A file may be gone already.
             let _ = fs::remove_file(path);
         }
         let _ = self.stop.send(true);
@@ -171,7 +171,7 @@ impl Drop for Server {
     }
 }
 
-/// Begins to accept on every way in; it must be called within the runtime.
+/// Starts to accept on every listener; must be called within the runtime.
 fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listeners) {
     let Listeners {
         tcp,
@@ -189,7 +189,7 @@ fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listene
     if let Some(tcp) = tcp {
         let (app, routes, room) = spawn(0);
         tokio::spawn(listen::accept(tcp, app, routes, room, |socket| {
-            // Answers are small and wanted now; a socket that refuses this still works.
+            // Answers are small and urgent; a socket that refuses this option still works.
             let _ = socket.set_nodelay(true);
             let client = Client(listen::user_over_tcp(socket));
             (Way::Tcp, client, PeerPid(None))
@@ -225,7 +225,7 @@ fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(
-            // Of guests and of control. Watchers take turns beside them.
+            // Two rooms, guests' and control's. Watchers' turns are added to them.
             2 * (limits.large_answers_max
                 + SMALL_ANSWERS_MAX
                 + STATEMENTS_MAX
@@ -240,7 +240,7 @@ fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
         .map_err(|source| ServerError::Threads { source })
 }
 
-/// Every path with its methods.
+/// All paths with their methods.
 fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     let site = Site::EMBEDDED;
     let html = Asset::new(site.index_html, "text/html; charset=utf-8");
@@ -311,7 +311,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     ]
 }
 
-/// Prometheus' clients send forms either way.
+/// Prometheus' clients send forms by GET or POST.
 fn both<H: Handler<T, Arc<App>> + Clone, T: 'static>(handler: H) -> MethodRouter<Arc<App>> {
     get(handler.clone()).post(handler)
 }
@@ -331,8 +331,8 @@ fn routes(app: &Arc<App>) -> Router {
         .with_state(Arc::clone(app))
 }
 
-/// What holds for every request: who may ask, how long it may take, what the browser may do with
-/// the answer.
+/// Applies the rules of every request: who may ask, how long it may take, and what the browser may
+/// do with the answer.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let way = request
         .extensions()

@@ -1,7 +1,7 @@
-//! Places for what goes on at once, shared between the users of this machine.
+//! Places for requests that run at once, shared between the users of this machine.
 //!
-//! It stands alone because it is a policy: whoever asks much is refused before nothing is left for
-//! others. Who asks is known by the kernel's word for it, the user id of the other end.
+//! It stands alone because it is a policy: a user with many requests is refused before nothing is
+//! left for others. A user is known by the user id of the other end, from the kernel.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::fault::Fault;
 use crate::rights::Way;
 
-/// Whose questions count together: a user, or all those whose user could not be told.
+/// The client whose requests count together: one user, or all whose user is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Client(pub Option<u32>);
 
 impl Client {
-    /// The number under which memory and query threads know this client on this way: those who come
-    /// by the control socket are control, whoever they are.
+    /// The number under which memory and query threads count this client: clients of the control
+    /// socket count as control, whatever their user.
     pub fn number(self, way: Way) -> ClientNumber {
         match way {
             Way::ControlSocket => CONTROL,
@@ -27,18 +27,18 @@ impl Client {
     }
 }
 
-/// Places that are taken and given back, of which each client has a share at most.
+/// A set of places that are taken and given back; each client gets a limited share of them.
 #[derive(Debug)]
 pub struct Places {
     places: Arc<Semaphore>,
     held: Mutex<HashMap<Client, usize>>,
-    /// The shares of clients that wait for a place.
+    /// Semaphores of clients that wait for a place, one share each.
     waits: Mutex<HashMap<Client, Arc<Semaphore>>>,
     of_one_max: usize,
 }
 
 impl Places {
-    /// So many places, and so many of them for one client.
+    /// Makes `places` places, of which one client gets at most `of_one_max`.
     pub fn new(places: usize, of_one_max: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(places)),
@@ -48,7 +48,7 @@ impl Places {
         }
     }
 
-    /// A place now, or 503.
+    /// Takes a place now, or fails with 503. `what` names the kind in the message.
     pub fn take(self: &Arc<Self>, client: Client, what: &str) -> Result<Held, Fault> {
         let mut held = self.held();
         let count = held.get(&client).copied().unwrap_or(0);
@@ -68,13 +68,14 @@ impl Places {
         })
     }
 
-    /// A place as soon as there is one: first of the client's own share, so that who waits for many
-    /// keeps nobody else waiting.
+    /// Waits for a place, first within the client's own share, so that a client that waits for many
+    /// places does not block others.
     pub async fn wait(self: &Arc<Self>, client: Client) -> Result<Held, Fault> {
         let stopping = |_| Fault::busy("the server is stopping");
         let share = {
             let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-            // Shares that nobody uses are forgotten, so that there are no more than users who ask.
+            // Unused shares are removed, so that there are no more of them than users with
+            // requests.
             waits.retain(|_, share| Arc::strong_count(share) > 1);
             let of_one = || Arc::new(Semaphore::new(self.of_one_max));
             Arc::clone(waits.entry(client).or_insert_with(of_one))
@@ -90,19 +91,19 @@ impl Places {
         })
     }
 
-    /// Waits until every place has been given back.
+    /// Waits until all places have been given back.
     pub async fn all(&self, places: usize) -> bool {
         let places = u32::try_from(places).unwrap_or(u32::MAX);
         self.places.acquire_many(places).await.is_ok()
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
-        // No code panics while it holds this.
+        // No code panics while it holds this lock.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place, given back when dropped.
+/// A place, given back when it is dropped.
 #[derive(Debug)]
 pub struct Held {
     from: Arc<Places>,

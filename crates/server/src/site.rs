@@ -1,9 +1,9 @@
-//! The page, embedded in the program, and the headers that keep it to itself.
+//! The web page, embedded in the program, and the header that keeps it from loading anything else.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// What the page may load: only itself.
+/// The content security policy: the page may load only its own files.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
      style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'";
@@ -11,11 +11,11 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'
 /// The files of the page as they were built.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
-    /// `/`
+    /// The file at `/`.
     pub index_html: &'static [u8],
-    /// `/app.js`
+    /// The file at `/app.js`.
     pub app_js: &'static [u8],
-    /// `/app.css`
+    /// The file at `/app.css`.
     pub app_css: &'static [u8],
 }
 
@@ -28,7 +28,7 @@ impl Site {
     };
 }
 
-/// One file with its type and its tag.
+/// One file with its content type and entity tag.
 #[derive(Clone, Debug)]
 pub struct Asset {
     bytes: &'static [u8],
@@ -37,7 +37,7 @@ pub struct Asset {
 }
 
 impl Asset {
-    /// A file of this type.
+    /// Makes an asset; its tag is a hash of its bytes.
     pub fn new(bytes: &'static [u8], content_type: &'static str) -> Self {
         let tag = format!("\"{:016x}-{}\"", fnv1a(bytes), bytes.len());
         let etag = HeaderValue::from_str(&tag).expect("hex is a header value");
@@ -48,7 +48,7 @@ impl Asset {
         }
     }
 
-    /// The file, or 304 when the client has it.
+    /// Answers with the file, or with 304 if the client has it.
     pub fn answer(&self, headers: &HeaderMap) -> Response {
         let common = [
             (header::ETAG, self.etag.clone()),
@@ -72,7 +72,7 @@ impl Asset {
     }
 }
 
-/// FNV-1a: tells builds of one page apart, no more is asked of it.
+/// FNV-1a, used only to tell builds of the page apart.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,7 +1,7 @@
 //! A connection that ends when its client takes too little for too long.
 //!
-//! hyper bounds the wait for a request's head but not for a client that stops reading; without
-//! this such a client would hold its answer in memory for ever.
+//! hyper bounds the wait for a request's head, but not for a client that stops reading; without
+//! this bound such a client would hold its answer in memory for ever.
 
 use std::io;
 use std::pin::Pin;
@@ -11,22 +11,22 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Bytes that a client must take within the time: one that takes a byte now and then reads nothing.
+/// Bytes that a client must take within the time: one byte now and then is not enough.
 const TAKEN_BYTES_MIN: usize = 64 << 10;
 
-/// Wraps one connection.
+/// A connection that checks how fast its client reads.
 #[derive(Debug)]
 pub struct Stalling<T> {
     inner: T,
     time_max: Duration,
-    /// Runs from the first write that had to wait.
+    /// Deadline that starts with the first write that had to wait.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Bytes that were taken since.
+    /// Bytes taken since the deadline was set.
     taken: usize,
 }
 
 impl<T> Stalling<T> {
-    /// Ends `inner` when writes wait and in `time_max` too little is taken.
+    /// Wraps `inner`; it fails if writes wait and too little is taken within `time_max`.
     pub fn new(inner: T, time_max: Duration) -> Self {
         Self {
             inner,
@@ -96,7 +96,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
         self.inner.is_write_vectored()
     }
 
-    /// Comes when all that was to be written is.
+    /// A flush is ready when everything has been written.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(context);
         if flushed.is_ready() {

@@ -1,5 +1,6 @@
-//! The segments as the server sees them: mapped once, their directories and handles kept until they
-//! change. Of applications these are only what everyone may read: over TCP everyone is one reader.
+//! Views of the segments that the server serves: mapped once, with directories and handles kept
+//! until they change. Of applications' segments there is only the scope that everyone may read,
+//! since over TCP all clients are one reader.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,10 +10,10 @@ use barograph_stream::{Entry, Incarnation, RunDir, SegmentReader, StreamError, S
 /// The scope of publications that everyone may read.
 const SCOPE: &str = "all";
 
-/// A loop that has not ticked for so long counts as stopped.
+/// Age of the heartbeat, in ns, from which the agent's loop counts as stopped.
 pub const HEARTBEAT_AGE_NS_MAX: i64 = 5 * NS_PER_S;
 
-/// One stream, resolved.
+/// A stream of a segment with its open handle.
 #[derive(Clone, Debug)]
 pub struct Stream {
     pub entry: Arc<Entry>,
@@ -20,11 +21,12 @@ pub struct Stream {
     segment: Arc<SegmentReader>,
 }
 
-/// Which stream of which life: never another's.
+/// Identity of a stream's life: incarnation of the segment, slot and generation. It is never
+/// reused.
 pub type StreamId = (Incarnation, usize, u16);
 
 impl Stream {
-    /// Stays while the stream lives, whatever comes or goes around it.
+    /// The stream's identity, which stays the same while the stream lives.
     pub fn id(&self) -> StreamId {
         let Entry {
             slot, generation, ..
@@ -32,7 +34,7 @@ impl Stream {
         (self.segment.incarnation(), slot, generation)
     }
 
-    /// How often its resource is looked at now, in ns; 0 when nobody has said.
+    /// The present interval between looks at its resource, in ns; 0 if unknown.
     pub fn interval_ns(&self) -> i64 {
         self.segment.interval_ns(&self.entry)
     }
@@ -66,7 +68,7 @@ impl Part {
         })
     }
 
-    /// This part as it is now: itself when nothing has changed.
+    /// The present version of this part; the part itself if nothing has changed.
     fn now(self: &Arc<Self>) -> Result<Arc<Self>, StreamError> {
         let mut segment = SegmentReader::clone(&self.segment);
         if segment.reopen_if_replaced()? {
@@ -79,12 +81,12 @@ impl Part {
     }
 }
 
-/// All streams at one version of the directories of their segments.
+/// All streams at one version of their segments' directories.
 #[derive(Debug)]
 pub struct View {
     node: Arc<Part>,
     applications: Option<Arc<Part>>,
-    /// By name, then labels; each series once.
+    /// Sorted by name, then labels; each series occurs once.
     pub streams: Vec<Stream>,
 }
 
@@ -92,7 +94,7 @@ impl View {
     fn of(node: Arc<Part>, applications: Option<Arc<Part>>) -> Self {
         let parts = std::iter::once(&node).chain(&applications);
         let mut streams: Vec<Stream> = parts.flat_map(|p| p.streams.iter().cloned()).collect();
-        // The node's own come first, and the order of what is equal stays.
+        // The node's own streams come first, and the sort is stable.
         streams.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         streams.dedup_by(|a, b| a.entry.series == b.entry.series);
         Self {
@@ -113,7 +115,7 @@ impl View {
         parts.map(|part| part.segment.streams_max()).sum()
     }
 
-    /// The indices of the streams that any of the selectors means, in order.
+    /// The indices of the streams that match any of the selectors, in order.
     pub fn select(&self, selectors: &[Selector]) -> Vec<usize> {
         let meant = |stream: &Stream| {
             let d = &stream.entry.descriptor;
@@ -126,13 +128,13 @@ impl View {
             .collect()
     }
 
-    /// The stream that has the projections of this one.
+    /// The stream that holds the projections of `stream`.
     pub fn projections_of(&self, stream: &Stream) -> Option<&Stream> {
         let of = &stream.entry.descriptor;
         projections_among(&self.streams, |s| &s.entry.descriptor, of).first()
     }
 
-    /// Whether the agent still writes.
+    /// Whether the agent's heartbeat is recent at `now_ns`.
     pub fn is_alive(&self, now_ns: i64) -> bool {
         self.segment().is_alive(now_ns, HEARTBEAT_AGE_NS_MAX)
     }
@@ -145,7 +147,7 @@ fn sort_key(stream: &Stream) -> (&Name, &Labels, SeriesId) {
     (&descriptor.name, &descriptor.labels, *series)
 }
 
-/// Keeps the current view.
+/// The holder of the current view.
 #[derive(Debug)]
 pub struct Views {
     run_dir: RunDir,
@@ -154,7 +156,7 @@ pub struct Views {
 }
 
 impl Views {
-    /// Views of the segments in this run directory.
+    /// Makes views of the segments in a run directory.
     pub fn new(run_dir: RunDir) -> Self {
         Self {
             applications: run_dir.scope(SCOPE),
@@ -163,18 +165,19 @@ impl Views {
         }
     }
 
-    /// The run directory.
+    /// The run directory that holds the segments.
     pub fn run_dir(&self) -> &RunDir {
         &self.run_dir
     }
 
-    /// The view as of now: a `stat` and a load a segment when nothing has changed.
+    /// The current view; if nothing has changed this costs a `stat` and a load for each segment.
     pub fn current(&self) -> Result<Arc<View>, StreamError> {
-        // Nothing below leaves half a value behind, so a poisoned lock holds a good one.
+        // No code below leaves a value half written, so a poisoned lock holds a valid one.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let before = current.as_ref();
         let node = before.map_or_else(|| Part::open(&self.run_dir), |view| view.node.now())?;
-        // Without applications, or with a segment of theirs that cannot be read, the node's own are all.
+        // If there are no applications, or their segment cannot be read, only the node's streams
+        // count.
         let applications = match before.and_then(|view| view.applications.as_ref()) {
             Some(part) => part.now().ok(),
             None => Part::open(&self.applications).ok(),

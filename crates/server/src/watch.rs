@@ -1,8 +1,9 @@
-//! `/api/v1/watch`: server-sent events, one message a period for all streams that a client follows.
+//! `/api/v1/watch`: server-sent events, one message per period for all streams that a client
+//! follows.
 //!
-//! [`Watcher`] knows what the client has been told and writes what is new; `serve` gives it time. A
-//! client that is too slow loses ticks, not samples: the next tick begins where the last delivered
-//! one ended, and says how many were skipped.
+//! [`Watcher`] remembers what was sent to the client and writes what is new; `serve` calls it at
+//! each period. A client that is too slow loses ticks, not samples: the next tick begins where the
+//! last delivered one ended, and holds the number of skipped ticks.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -32,32 +33,32 @@ use crate::view::{StreamId, View};
 pub const EVERY_MS_MIN: i64 = 50;
 /// Longest period, in ms.
 pub const EVERY_MS_MAX: i64 = 60_000;
-/// Period unless asked for.
+/// Default period, in ms.
 pub const EVERY_MS_DEFAULT: i64 = 1_000;
-/// Messages that wait for a slow client.
+/// Most messages that wait for a slow client.
 pub const QUEUED_MAX: usize = 2;
-/// Most samples of one stream in one tick: the newest stay, the rest are counted as lost.
+/// Most samples of one stream in one tick: the newest are sent, the others are counted as lost.
 const TICK_SAMPLES_MAX: u64 = 256;
-/// Most samples of one tick: of the streams beyond them the next tick tells first, and what their
-/// rings lose meanwhile is counted as lost.
+/// Most samples of one tick. The next tick begins with the streams that did not fit; samples that
+/// their rings lose meanwhile are counted as lost.
 const TICK_SAMPLES_ALL_MAX: usize = 1 << 14;
-/// Bytes that must be free for a tick to be made: it is given back what it does not need.
+/// Bytes that must be free for a tick to be made; the unused part is given back.
 const TICK_BYTES: usize = 1 << 20;
-/// Longest wait for room to say goodbye.
+/// Longest wait for room to send `bye`.
 const BYE_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// One stream that a client follows.
 #[derive(Debug)]
 struct Watched {
-    /// In the view.
+    /// Index in the view's streams.
     at: usize,
-    /// Number of the last sample told.
+    /// Number of the last sample that was sent.
     cursor: u64,
     looked_ns: i64,
     interval_ns: i64,
 }
 
-/// What one client follows, and what it has been told.
+/// The streams that one client follows, and the state of what was sent to it.
 #[derive(Debug)]
 pub struct Watcher {
     selectors: Vec<Selector>,
@@ -65,17 +66,17 @@ pub struct Watcher {
     view: Option<Arc<View>>,
     watched: Vec<Watched>,
     left_out: u64,
-    /// Ticks not sent since the last one that was.
+    /// Ticks that were skipped since the last one that was sent.
     skipped: u64,
     stale: bool,
     scanned: Vec<Sample>,
-    /// The stream that the next tick begins with.
+    /// Index of the watched stream that the next tick begins with.
     first: usize,
 }
 
 impl Watcher {
-    /// A client that follows what the selectors mean; more than `streams_max` is refused now and
-    /// counted later.
+    /// Makes a watcher of the streams that match the selectors. More than `streams_max` streams are
+    /// refused here; those that appear later are counted as left out.
     pub fn new(selectors: Vec<Selector>, streams_max: usize, view: &View) -> Result<Self, Fault> {
         let meant = view.select(&selectors).len();
         if meant > streams_max {
@@ -96,8 +97,8 @@ impl Watcher {
         })
     }
 
-    /// Writes what is new since the last turn: `streams` when the list has changed, then `tick`, or
-    /// `stale` once when the agent no longer writes. `None` for a segment that cannot be read.
+    /// Writes what is new since the last turn: `streams` if the list has changed, then `tick`, or
+    /// `stale` once if the agent no longer writes. `view` is `None` if the segment cannot be read.
     pub fn turn(&mut self, view: Option<Arc<View>>, now_ns: i64, out: &mut Vec<u8>) {
         if let Some(view) = &view
             && !self
@@ -122,7 +123,7 @@ impl Watcher {
         }
     }
 
-    /// Turns to a new view: whoever was followed goes on where it was.
+    /// Switches to a new view; streams that were followed before keep their cursors.
     fn follow(&mut self, view: &Arc<View>, out: &mut Vec<u8>) {
         let before = self.view.replace(Arc::clone(view));
         let first_life = before.is_none();
@@ -141,8 +142,8 @@ impl Watcher {
             let stream = &view.streams[at];
             let fresh = || Watched {
                 at,
-                // A new client is told the newest sample of each stream, not all that the ring
-                // holds (that is `history`); of a stream that comes later it misses nothing.
+                // A new client gets the newest sample of each stream, not the whole ring (use
+                // `history` for that); of a stream that appears later it gets every sample.
                 cursor: if first_life {
                     stream.handle.count().unwrap_or(0).saturating_sub(1)
                 } else {
@@ -230,9 +231,9 @@ impl Watcher {
     }
 }
 
-/// One event; JSON has no line breaks, so one `data` line holds it.
+/// Writes one event; JSON has no line breaks, so one `data` line holds it.
 fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl Serialize) {
-    // Writing to a Vec cannot fail, nor can our own types.
+    // Writing to a Vec cannot fail, and our own types always serialize.
     if let Some(id) = id {
         let _ = writeln!(out, "id: {id}");
     }
@@ -241,7 +242,7 @@ fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl Seri
     out.extend_from_slice(b"\n\n");
 }
 
-/// A body of messages that come over time; each owns the claim on its memory.
+/// A response body of messages from a channel; each message owns the claim on its memory.
 #[derive(Debug)]
 pub struct MessageBody {
     messages: mpsc::Receiver<Bytes>,
@@ -249,7 +250,7 @@ pub struct MessageBody {
 }
 
 impl MessageBody {
-    /// What comes over this channel.
+    /// Makes a body of the messages of a channel; it holds `place` until it is dropped.
     pub fn new(messages: mpsc::Receiver<Bytes>, place: Held) -> Self {
         Self {
             messages,
@@ -272,8 +273,8 @@ impl Body for MessageBody {
     }
 }
 
-/// Gives a watcher its turns until its client or the server ends. Its messages are made on threads
-/// that may compute, a small answer each, and hold memory as answers do.
+/// Runs a watcher's turns until its client or the server ends. Its messages are made on threads
+/// that may compute, like small answers, and hold memory like answers.
 pub async fn serve(
     app: Arc<App>,
     watcher: Watcher,
@@ -311,7 +312,8 @@ pub async fn serve(
                 let Ok((back, out)) = turned else { break };
                 watcher = back;
                 if !out.is_empty() {
-                    // What the beginning of a stream's list needs beyond is given or not, but sent.
+                    // The first message may be larger than the claim: it is sent whether or not
+                    // more can be claimed.
                     let _ = claim.reach(out.len());
                     claim.give(claim.bytes().saturating_sub(out.len()));
                     room.send(claimed(out, claim));
@@ -319,7 +321,7 @@ pub async fn serve(
                 }
             }
             _ = quiet.tick() => {
-                // No room means that something is on its way, which is as good.
+                // A full queue means that a message is on its way, which does as well.
                 let _ = to.try_send(Bytes::from_static(b": still here\n\n"));
             }
         }
@@ -327,7 +329,7 @@ pub async fn serve(
     app.counters.watchers.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// One turn on a thread that may compute.
+/// Runs one turn on a thread that may compute.
 async fn turn(app: Arc<App>, mut watcher: Watcher) -> Result<(Watcher, Vec<u8>), Fault> {
     let place = Arc::clone(&app.turns).acquire_owned().await;
     let place = place.map_err(|_| Fault::busy("the server is stopping"))?;

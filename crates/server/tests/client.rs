@@ -1,4 +1,4 @@
-//! A small blocking HTTP client: tests must see the bytes.
+//! A small blocking HTTP client, which shows tests the bytes.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A test that waits longer than this hangs.
+/// Longest wait of a test: after it the test counts as hung.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 pub trait Socket: Read + Write + Send {}
@@ -26,7 +26,7 @@ pub fn unix(path: &Path) -> Box<dyn Socket> {
     Box::new(socket)
 }
 
-/// The text of a request with a good Host and `connection: close`.
+/// The text of a request with a valid Host and `connection: close`.
 pub fn request(line: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     let mut text = format!("{line} HTTP/1.1\r\nconnection: close\r\n");
     if !headers
@@ -69,7 +69,7 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }
 
-    /// Checks status and kind of an error, and that its message says `part`.
+    /// Checks status and kind of an error, and that its message contains `part`.
     #[track_caller]
     pub fn expect_fault(&self, status: u16, kind: &str, part: &str) {
         let error = &self.json()["error"];
@@ -85,14 +85,14 @@ impl Response {
     }
 }
 
-/// Sends these bytes and reads one answer to its end.
+/// Sends `bytes` and reads one answer to its end.
 pub fn send(mut socket: Box<dyn Socket>, bytes: &[u8]) -> Response {
-    // A server that has answered early may not take the rest.
+    // A server that answers early may not read the rest.
     let _ = socket.write_all(bytes);
     let mut reader = BufReader::new(socket);
     let (status, head) = read_head(&mut reader);
     let mut body = Vec::new();
-    // The end of a refused request may be a reset.
+    // A refused request may end with a reset.
     let _ = reader.read_to_end(&mut body);
     Response { status, head, body }
 }
@@ -110,7 +110,7 @@ pub fn read_head(reader: &mut BufReader<Box<dyn Socket>>) -> (u16, String) {
     (status, head)
 }
 
-/// One server-sent event.
+/// A server-sent event.
 #[derive(Debug, Default, PartialEq)]
 pub struct Event {
     pub name: String,
@@ -137,7 +137,7 @@ impl Events {
         Self(reader)
     }
 
-    /// The next event; `None` when the server has ended the stream.
+    /// The next event; `None` if the server has ended the stream.
     pub fn next(&mut self) -> Option<Event> {
         let mut event = Event::default();
         loop {
@@ -155,7 +155,7 @@ impl Events {
         }
     }
 
-    /// The next event of this name; ticks in between are passed over.
+    /// The next event with this name; other events are skipped.
     pub fn next_named(&mut self, name: &str) -> Event {
         loop {
             let event = self.next().expect("the stream goes on");
@@ -166,7 +166,7 @@ impl Events {
         }
     }
 
-    /// The next comment; events in between are passed over.
+    /// The next comment; events are skipped.
     pub fn next_comment(&mut self) -> String {
         loop {
             let line = self.line().expect("the stream goes on");
@@ -176,12 +176,12 @@ impl Events {
         }
     }
 
-    /// A line of the events, with the framing of the chunks taken off.
+    /// A line of the events, without the framing of chunks.
     fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         if let Some(framing) = line.strip_suffix("\r\n") {
-            // A chunk's size, or the empty line at its end.
+            // The size of a chunk, or the empty line at its end.
             return (framing != "0" && !line.is_empty()).then(|| self.line())?;
         }
         line.strip_suffix('\n').map(str::to_owned)

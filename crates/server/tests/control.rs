@@ -1,4 +1,4 @@
-//! Who may control, on all three ways in; who may ask at all on TCP.
+//! Tests of the right to control on all three ways, and of the right to ask over TCP.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -161,14 +161,15 @@ fn files_have_the_modes_of_the_contract() {
 fn strangers_on_the_control_socket_get_nothing() {
     let fixture = Fixture::new();
     let socket = fixture.run_dir.control_socket();
-    // Even with modes that let everyone in, the peer's uid decides.
+    // Even if the modes admit everyone, the peer's user id decides.
     std::fs::set_permissions(fixture.dir.path(), Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
     let nobody = rustix::process::Uid::from_raw(65_534);
     let ask = |line: &'static str| {
         std::thread::scope(|scope| {
             let peer = scope.spawn(|| {
-                // Of this thread alone; only root can, everyone else stays who they are.
+                // This changes only this thread, and only root can do it; other users stay who they
+                // are.
                 let is_nobody = set_thread_res_uid(nobody, nobody, nobody).is_ok();
                 (
                     is_nobody,
@@ -221,7 +222,7 @@ fn hosts() {
     check("GET http://evil.example/api/v1/latest", &local, 403);
     check("GET http://localhost/api/v1/latest", &local, 200);
 
-    // Unix sockets are not reached by browsers: any Host will do.
+    // Browsers cannot reach unix sockets, so any Host is accepted.
     let socket = fixture.run_dir.read_socket();
     let any = fixture.ask_unix(socket, latest, &["host: barograph"], b"");
     assert_eq!(any.status, 200);
@@ -269,7 +270,7 @@ fn programs_are_called_by_those_who_may() {
         (by_uid.status, by_uid.json()),
         (200, who("control.sock", true))
     );
-    // Reading gives no right over others, and none is needed for one's own.
+    // Reading gives no right over others' programs, and one's own need no right.
     let own = fixture.ask_unix(read, line, &[], body);
     assert_eq!((own.status, own.json()), (200, who("read.sock", false)));
     let without = fixture.ask(line, &[], body);

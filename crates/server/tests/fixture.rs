@@ -1,4 +1,4 @@
-//! A server on an ephemeral port over a segment that the test writes.
+//! A server on an ephemeral port, over a segment that the test writes.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,11 +19,12 @@ use crate::client::{Events, Response, request, send, tcp, unix};
 use crate::memory::MemoryPast;
 use crate::ring_past::RingPast;
 
-/// Where the clock of every test starts.
+/// Start time of every test's clock.
 pub const T0: i64 = 1_700_000_000_000_000_000;
 pub const S: i64 = 1_000_000_000;
 
-/// Answers with what it was asked; `wait` runs until it is cancelled.
+/// A fake SQL engine that answers with the statement; the statement `wait` runs until it is
+/// cancelled.
 #[derive(Default)]
 pub struct FakeSql {
     pub asked: Mutex<Vec<SqlRequest>>,
@@ -80,7 +81,7 @@ impl SqlEngine for FakeSql {
     }
 }
 
-/// Waits for what another thread does.
+/// Waits until another thread has done something.
 pub fn until(done: impl Fn() -> bool) {
     for _ in 0..30_000 {
         if done() {
@@ -162,7 +163,7 @@ impl Fixture {
         Self::with(|_| {})
     }
 
-    /// A server whose past is this one.
+    /// Starts a server with this past.
     pub fn with_past(past: MemoryPast) -> Self {
         Self::made(|_| {}, Some(Arc::new(past)))
     }
@@ -175,7 +176,7 @@ impl Fixture {
         Self::made_of(change, past, None)
     }
 
-    /// A server that gives what is written to this.
+    /// Starts a server with this intake.
     pub fn with_ingest(change: impl FnOnce(&mut Limits), ingest: Ingesting) -> Self {
         Self::made_of(change, None, Some(ingest))
     }
@@ -294,7 +295,7 @@ pub fn segment(run_dir: &RunDir) -> Segment {
     Segment::create(&run_dir.segment(), SegmentConfig::new("n1"), T0).unwrap()
 }
 
-/// A stream `name{device=…}`; a name that ends in `bytes` is a counter of bytes.
+/// A descriptor of `name{device=…}`; a name that ends in `bytes` is a counter of bytes.
 pub fn descriptor(name: &str, device: &str, value_type: ValueType) -> Descriptor {
     let counter = name.ends_with("bytes");
     Descriptor {

@@ -1,4 +1,5 @@
-//! What one client may hold and keep busy, while others are served: memory, places, time.
+//! Tests of how much one client may hold and keep busy while others are served: memory, places,
+//! time.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use crate::fixture::{Fixture, LARGE_PIECES, until};
 const SQL: &str = "POST /api/v1/sql";
 const LARGE_BYTES: usize = LARGE_PIECES * (256 << 10);
 
-/// Asks for a large answer and reads nothing but its first byte.
+/// Asks for a large answer and reads only its first byte.
 fn deaf(mut socket: Box<dyn Socket>) -> Box<dyn Socket> {
     socket.write_all(&request(SQL, &[], b"large")).unwrap();
     let mut byte = [0];
@@ -35,7 +36,7 @@ fn who_asks_for_much_at_once_waits_for_a_place() {
         limits.large_answers_max = 1;
         limits.place_time_max = Duration::from_secs(60);
     });
-    // As a page asks that draws several charts.
+    // Like a page that draws several charts.
     let ask = || fixture.ask("GET /api/v1/history?match=cpu.**", &[], b"");
     std::thread::scope(|scope| {
         let asked: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
@@ -56,18 +57,18 @@ fn slow_readers_hold_no_more_than_the_budget() {
     let address = fixture.server().http_addr().unwrap();
     let deafs: Vec<_> = (0..6).map(|_| deaf(tcp(address))).collect();
     assert_eq!(fixture.server().memory_bytes_max_of_one(), 12 << 20);
-    // Control has an eighth that they cannot reach.
+    // An eighth of the budget is reserved for control.
     let socket = fixture.run_dir.control_socket();
     let control = fixture.ask_unix(socket, "GET /api/v1/streams", &[], b"");
     assert_eq!(control.status, 200);
-    // What was control's may be there for a moment.
+    // Control's memory may be held for a moment longer.
     assert!(fixture.server().memory_bytes() <= 13 << 20);
     assert_eq!(
         fixture.sql.made.load(Ordering::SeqCst),
         0,
         "none is made whole"
     );
-    // They are let go though none of them goes away, and all is given back.
+    // They are cut off though none of them disconnects, and all memory is given back.
     until(|| fixture.server().memory_bytes() == 0);
     drop(deafs);
 }
@@ -79,7 +80,7 @@ fn an_answer_that_is_cut_off_has_no_end() {
         limits.sql.time_ns_max = 300_000_000;
     });
     let mut socket = deaf(unix(&fixture.run_dir.read_socket()));
-    // The making has waited for its reader for too long.
+    // The thread that makes the answer has waited too long for its reader.
     until(|| fixture.sql.cut.load(Ordering::SeqCst) == 1);
     assert!(fixture.server().memory_refused() > 0);
     let mut rest = Vec::new();

@@ -1,4 +1,4 @@
-//! Starting where one may not, and stopping with everything in flight.
+//! Tests of starts that are refused, and of stopping with requests in flight.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -66,7 +66,7 @@ fn addresses_that_are_refused() {
 fn without_tcp_there_are_the_sockets() {
     let mut fixture = Fixture::new();
     fixture.stop();
-    // What a dead agent has left gives way.
+    // The leftover of a dead agent is replaced.
     std::fs::write(fixture.run_dir.read_socket(), "left over").unwrap();
     fixture.server = Some(start_at(&fixture.run_dir, None).unwrap());
     assert_eq!(fixture.server().http_addr(), None);
@@ -112,7 +112,7 @@ fn stop_ends_everything() {
     assert_eq!(watcher.next(), None);
     let mut end = Vec::new();
     for socket in [&mut idle, &mut half_sent, &mut query] {
-        // Ended, or reset: not left open.
+        // Ended or reset, but not left open.
         let _ = socket.read_to_end(&mut end);
     }
     until(|| fixture.sql.cancelled.load(Ordering::SeqCst) == 1);

@@ -18,7 +18,7 @@ fn a_body_that_is_too_large() {
     fixture
         .ask(sql, &[], &[b'x'; 1001])
         .expect_fault(413, "limit", "larger than 1000 bytes");
-    // Said in advance, and said only by sending.
+    // Once with an announced length, once only by sending.
     let announced =
         b"POST /api/v1/sql HTTP/1.1\r\nhost: localhost\r\ncontent-length: 999999999\r\n\r\n";
     fixture
@@ -37,7 +37,7 @@ fn a_client_that_sends_slowly_is_let_go() {
         limits.request_time_max = SHORT;
     });
     let address = fixture.server().http_addr().unwrap();
-    // A head that never ends, and no head at all: closed without an answer of ours.
+    // A head that never ends, or no head at all: closed without an answer of ours.
     for begun in ["", "GET / HTTP/1.1\r\nhost: loc"] {
         let mut slow = tcp(address);
         slow.write_all(begun.as_bytes()).unwrap();
@@ -74,7 +74,7 @@ fn a_client_that_does_not_read_is_let_go() {
         .unwrap();
     let mut byte = [0];
     deaf.read_exact(&mut byte).unwrap();
-    // Its answer keeps the only room for large ones until it is let go.
+    // Its answer holds the only place for large ones until it is cut off.
     until(|| fixture.ask("POST /api/v1/sql", &[], b"SELECT 1").status == 200);
     let mut rest = Vec::new();
     let end = deaf.read_to_end(&mut rest);
@@ -87,7 +87,7 @@ fn a_client_that_does_not_read_is_let_go() {
 
 #[test]
 fn connections_are_bounded_on_each_way_in() {
-    // A quarter of them is one user's share.
+    // One user's share is a quarter of them.
     let fixture = Fixture::with(|limits| limits.connections_max = 8);
     let address = fixture.server().http_addr().unwrap();
     let held: Vec<_> = (0..2)

@@ -1,4 +1,5 @@
-//! The server over real sockets and a real segment, with a fake engine and a fake agent behind it.
+//! Tests of the server over real sockets and a real segment, with a fake SQL engine and a fake
+//! agent.
 
 #![expect(clippy::unwrap_used, reason = "tests panic; that is how they fail")]
 

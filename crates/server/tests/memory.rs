@@ -1,4 +1,4 @@
-//! A past in memory: what a test says was measured.
+//! A past in memory, made from a test's samples.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use barograph_model::{
 pub struct MemoryPast(pub Vec<(PastSeries, Columns)>);
 
 impl MemoryPast {
-    /// Adds a series: its samples, how often it is looked at, and its last look.
+    /// Adds a series with its samples, its interval, and the time of its last look.
     pub fn add(
         &mut self,
         descriptor: &Descriptor,
@@ -40,13 +40,13 @@ impl MemoryPast {
         self.0.push((series, columns));
     }
 
-    /// The series that was added last has ended with its newest sample.
+    /// Ends the series that was added last, at its newest sample.
     pub fn end(&mut self) {
         let (series, _) = self.0.last_mut().unwrap();
         (series.interval_ns, series.is_living) = (0, false);
     }
 
-    /// Nobody looked between this sample of the series that was added last and the next.
+    /// Marks a sample of the series that was added last as a last look, with a gap after it.
     pub fn last_look(&mut self, row: usize) {
         let (_, columns) = self.0.last_mut().unwrap();
         columns.quality[row] = Quality::Ended;

@@ -1,4 +1,4 @@
-//! The exposition, byte for byte, and what must not be in it.
+//! Tests of the exposition, byte for byte, and of what must not be in it.
 
 use barograph_model::{Descriptor, Kind, Labels, Sample, Value, ValueType};
 
@@ -72,7 +72,7 @@ fn golden() {
         help: "Two\nlines \\ \"one\".".into(),
         ..descriptor("pool.read.bytes", "v\"d\\a\nx", ValueType::Int)
     };
-    // Two names that are one in Prometheus: the second has no place.
+    // Two names that become one in Prometheus: the second stream is left out.
     let conflict = Descriptor {
         kind: Kind::Gauge,
         ..descriptor("pool.read.bytes_total", "x", ValueType::Int)
@@ -199,7 +199,7 @@ fn old_values_are_left_out() {
     check([true, true, true]);
     fixture.clock.advance(1);
     check([false, true, false]);
-    // A look that finds the same value makes it fresh again: it holds now.
+    // A look that finds the same value makes it fresh again.
     fast.look(&Sample::measured(T0 + 10 * S, 5)).unwrap();
     check([true, true, false]);
     fixture.clock.advance(50 * S);

@@ -1,4 +1,4 @@
-//! The query API over HTTP: forms, statuses, and the words of Prometheus.
+//! Tests of the query API over HTTP: forms, statuses, and Prometheus' error kinds.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,7 +55,7 @@ fn instant_queries() {
     let posted = fixture.ask("POST /api/v1/query", &form, body.as_bytes());
     assert_eq!(posted.status, 200, "{}", posted.text());
     assert_eq!(posted.json()["data"], expect);
-    // Now, by either name; the answer has the one that was asked for.
+    // At the present time, by either name; the answer has the name that was asked for.
     for name in [
         "node_disk_read_bytes_total",
         "barograph_disk_read_bytes_total",
@@ -117,7 +117,7 @@ fn range_queries() {
             "values": [[1_700_000_010, "2"], [1_700_000_015, "2"], [1_700_000_020, "2"]],
         }]})
     );
-    // What is absent at some instants is left out there.
+    // A series is left out at instants where it is absent.
     assert_eq!(
         ask("vector(time()) > 1700000012", range)["result"],
         json!([{
@@ -160,7 +160,7 @@ fn a_name_that_is_shut_out_does_not_come_back_as_another() {
     );
 }
 
-/// A past that is read for as long as nobody says stop.
+/// A past that is read until it is cancelled.
 struct Endless;
 
 impl Endless {
@@ -178,7 +178,7 @@ impl Endless {
 impl Past for Endless {
     fn series(&self, request: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault> {
         match request.samples_max {
-            // The test has `about` wait here, and queries where they read.
+            // In the test, `about` waits here; queries wait where they read.
             7 => Self::wait(request),
             _ => Ok(Vec::new()),
         }
@@ -208,7 +208,7 @@ fn the_time_ends_what_is_being_read() {
             "{path}: {body}"
         );
     };
-    // The fixture's clock stands still: it is not what ends the time.
+    // The fixture's clock stands still, so it does not end the time.
     let reads = Fixture::made(|_| {}, Some(Arc::new(Endless)));
     check(&reads, "query?query=up&timeout=1ms");
     check(
@@ -324,7 +324,7 @@ fn what_there_is() {
         Some(1)
     );
     assert_eq!(get("status/buildinfo")["application"], "barograph");
-    // Our own paths beside them.
+    // Our own paths work beside them.
     assert_eq!(fixture.get("/api/v1/status")["node"], "n1");
 }
 
@@ -334,7 +334,7 @@ fn rings_answer_where_there_is_no_archive() {
     let mut writer = fixture.register(&descriptor("disk.read.bytes", "vda", ValueType::Int));
     fixture.segment.expect_interval(&writer, S);
     for i in 0..10 {
-        // Unchanged from 5 on: looked at, but not appended.
+        // Unchanged from 5 s on: looked at, but not appended.
         writer
             .look(&Sample::measured(T0 + i * S, i.min(5) * 100))
             .unwrap();

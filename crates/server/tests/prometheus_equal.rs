@@ -1,8 +1,8 @@
-//! The same samples in the real Prometheus and here: every query gives the same answer.
+//! Compares with the real Prometheus: with the same samples, every query must give the same answer.
 //!
-//! Needs `prometheus` and `promtool`, as Debian's package `prometheus` has them. Where they are missing
-//! the test says so and passes, but not with CI=true. Samples are off the instants that are asked for:
-//! whether an edge belongs to a range differs between Prometheus 2 and 3 (ours is as in 3).
+//! Needs `prometheus` and `promtool`, as in Debian's package `prometheus`. Without them the test
+//! prints so and passes, except with CI=true. Samples are not at the instants of queries:
+//! Prometheus 2 and 3 differ in whether an edge belongs to a range (ours is as in 3).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,17 +19,17 @@ use crate::fixture::{Fixture, S, T0};
 use crate::memory::MemoryPast;
 
 const MS: i64 = 1_000_000;
-/// What a scrape interval is to Prometheus, an interval of looks is here.
+/// Scrape interval of Prometheus, and interval of looks here, in seconds.
 const EVERY_S: i64 = 15;
 const LOOKS: i64 = 480;
 /// Rounding may differ, since sums are added in another order.
 const TOLERANCE: f64 = 1e-9;
-/// An unchanged value is appended again after so long.
+/// Seconds after which an unchanged value is appended again.
 const REPEAT_S: i64 = 240;
 
 struct Made {
     descriptor: Descriptor,
-    /// By the number of the look.
+    /// Number of the look, and value.
     samples: Vec<(i64, f64)>,
 }
 
@@ -37,7 +37,7 @@ fn at(look: i64) -> i64 {
     T0 + look * EVERY_S * S + 137 * MS
 }
 
-/// Numbers that are the same in every run.
+/// Random numbers that are the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -61,7 +61,7 @@ fn stream(name: &str, labels: &[(&str, &str)], kind: Kind) -> Descriptor {
     }
 }
 
-/// Counters with resets and standstills, gauges with plateaus, and series that are not always there.
+/// Counters with resets and standstills, gauges with plateaus, and series that are absent at times.
 fn made() -> Vec<Made> {
     let mut chance = Chance(7);
     let mut all = Vec::new();
@@ -97,7 +97,7 @@ fn made() -> Vec<Made> {
             samples,
         });
     }
-    // One for each job, to divide by; late, and ending early.
+    // One series for each job, as a divisor, which starts late or ends early.
     for (job, from, to) in [("web", 100, 400), ("db", 0, 300)] {
         let samples = (from..to).map(|look| (look, 8.0 + (look / 50) as f64));
         let samples = samples.collect();
@@ -127,7 +127,7 @@ fn made() -> Vec<Made> {
     all
 }
 
-/// Every look is a sample.
+/// A past in which every look is a sample.
 fn all_samples(made: &[Made]) -> MemoryPast {
     let mut past = MemoryPast::default();
     for series in made {
@@ -140,7 +140,7 @@ fn all_samples(made: &[Made]) -> MemoryPast {
     past
 }
 
-/// As streams have it: what changed, and what had not changed for long.
+/// A past as streams have it: values that changed, or were unchanged for long.
 fn changes_only(made: &[Made]) -> MemoryPast {
     let mut past = MemoryPast::default();
     for series in made {
@@ -199,7 +199,7 @@ fn openmetrics(made: &[Made]) -> String {
     text + "# EOF\n"
 }
 
-/// A Prometheus that has these samples and scrapes nothing.
+/// A Prometheus process with these samples that scrapes nothing.
 struct Real {
     process: Child,
     address: SocketAddr,
@@ -235,7 +235,7 @@ impl Real {
         let mut log = BufReader::new(process.stderr.take().unwrap());
         let mut address: Option<SocketAddr> = None;
         let mut line = String::new();
-        // It says both, in either order.
+        // It logs both, in either order.
         let mut is_ready = false;
         while !is_ready || address.is_none() {
             line.clear();
@@ -245,7 +245,7 @@ impl Real {
             }
             is_ready |= line.contains("ready to receive web requests");
         }
-        // Nobody reads on: a full pipe must not stop it.
+        // The log is not used any more, but a full pipe must not stop the process.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         let address = address.expect("it says where it listens");
         Self { process, address }
@@ -369,7 +369,7 @@ pub const QUERIES: &[&str] = &[
     "1 + 2 * 3",
 ];
 
-/// Both sides refuse these, for the same reason.
+/// Both refuse these queries, for the same reason.
 const REFUSED: &[&str] = &[
     "barograph_t_requests_total + on(job) barograph_t_cores",
     "barograph_t_cores + on(job) barograph_t_requests_total",
@@ -474,7 +474,7 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What is asked of both, and what came of it.
+/// The comparison of both answers to each query.
 #[derive(Default)]
 struct Comparison {
     failures: Vec<String>,

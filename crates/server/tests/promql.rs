@@ -1,4 +1,4 @@
-//! PromQL over made-up samples; what is expected was worked out by hand.
+//! Tests of PromQL over constructed samples; expected values were computed by hand.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,7 +8,7 @@ use barograph_server::promql::{Answer, Context, FaultKind, Grid, PromFault, Quer
 use crate::fixture::{S, T0, descriptor};
 use crate::memory::MemoryPast;
 
-/// Seconds from `T0`, values.
+/// Seconds from `T0`, and values.
 pub type Samples<'a> = &'a [(i64, f64)];
 
 /// One series `t.count{device="a"}`, a gauge, or `t.bytes`, a counter.
@@ -54,7 +54,7 @@ pub fn ask(past: &MemoryPast, query: &str, at_s: i64) -> Result<Answer, PromFaul
     ask_within(past, query, Grid::instant(T0 + at_s * S), |_| {})
 }
 
-/// Lines `labels value`, or `range labels ts:value…`, or what went wrong.
+/// An answer as lines `labels value` or `range labels ts:value…`, or the error.
 fn show(answer: Result<Answer, PromFault>) -> String {
     let lines: Vec<String> = match answer {
         Err(fault) => vec![format!("{:?}: {fault}", fault.kind)],
@@ -88,7 +88,7 @@ fn check(past: &MemoryPast, query: &str, at_s: i64, expect: &str) {
     assert_eq!(show(ask(past, query, at_s)), expect, "{query} at {at_s}");
 }
 
-/// Checks the only value, which has no labels but the device.
+/// Checks the only value, which has no label except the device.
 #[track_caller]
 fn check_value(past: &MemoryPast, query: &str, at_s: i64, expect: f64) {
     let answer = show(ask(past, query, at_s));
@@ -107,7 +107,7 @@ fn check_value(past: &MemoryPast, query: &str, at_s: i64, expect: f64) {
 
 #[test]
 fn functions_of_ranges() {
-    // Without an interval only what was sampled counts.
+    // Without an interval only samples count.
     let samples = [(10, 4.0), (20, 8.0), (30, 2.0), (40, 2.0), (50, 6.0)];
     let past = past_of("t.count", &samples, 0, 0);
     let check = |function: &str, expect: f64| {
@@ -126,12 +126,14 @@ fn functions_of_ranges() {
     check("resets", 1.0);
     check("idelta", 4.0);
     check("irate", 0.4);
-    // 10 s before the first and after the last: less than 1.1 intervals, so both ends are reached.
+    // The edges are 10 s before the first and after the last look, less than 1.1 intervals, so the
+    // growth is extrapolated to both.
     check("delta", 2.0 * 60.0 / 40.0);
-    // The counter was reset at 8; 14 in 40 s, 60 s in all, and 4 at the first is 11.4 s from 0.
+    // The counter was reset at 8: it grew by 10 in 40 s, extrapolated to 60 s. With 4 at the first
+    // look it was 0 only 16 s before, so zero is no limit.
     check("increase", 10.0 * 60.0 / 40.0);
     check("rate", 10.0 / 40.0);
-    // By least squares: x of mean 20, y of mean 4.4; sum of products -20, of squares 1000.
+    // Least squares: mean of x 20, mean of y 4.4; sum of products -20, of squares 1000.
     check("deriv", -20.0 / 1000.0);
     check_value(
         &past,
@@ -171,23 +173,23 @@ fn rates_reach_to_the_edges_of_the_range_but_not_below_zero() {
         check_value(&past_of("t.count", samples, 0, 0), query, at_s, expect);
     };
     let increase = "increase(barograph_t_count[60s])";
-    // Both edges are further than 1.1 intervals away: half an interval each.
+    // Both edges are further than 1.1 intervals away: half an interval is added at each.
     check(&[(20, 100.0), (30, 110.0), (40, 120.0)], increase, 60, 30.0);
-    // From 1 at 10 s in 10 s to 11: it was 0 one second before.
+    // It grew from 1 to 11 within 10 s: it was 0 one second before.
     check(
         &[(10, 1.0), (20, 11.0)],
         increase,
         60,
         10.0 * (10.0 + 1.0 + 5.0) / 10.0,
     );
-    // delta() knows no zero.
+    // delta() does not stop at zero.
     check(
         &[(10, 1.0), (20, 11.0)],
         "delta(barograph_t_count[60s])",
         60,
         10.0 * 25.0 / 10.0,
     );
-    // A sample at the left edge is outside, one at the right edge is inside.
+    // A sample at the left edge is outside, one at the right edge inside.
     check(
         &[(0, 0.0), (30, 30.0), (60, 90.0)],
         increase,
@@ -198,7 +200,7 @@ fn rates_reach_to_the_edges_of_the_range_but_not_below_zero() {
 
 #[test]
 fn a_value_that_did_not_change_was_there_at_every_look() {
-    // Looked at every 10 s; sampled when it changed; last looked at after 200 s.
+    // Looked at every 10 s, sampled when it changed, last looked at after 200 s.
     let past = past_of("t.bytes", &[(0, 50.0), (95, 80.0)], 10, 200);
     let samples = |range: &str, at_s, expect: &str| {
         let query = format!("barograph_t_bytes_total{range}");
@@ -211,7 +213,7 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
         );
     };
     samples("[30s]", 60, "40:50 50:50 60:50");
-    // The look at 90 and the sample at 95 are two; half an interval decides.
+    // The look at 90 and the sample at 95 are two looks; half an interval decides.
     samples("[40s]", 110, "80:50 95:80 105:80");
     samples("[30s]", 205, "185:80 195:80");
     samples("[30s]", 240, "");
@@ -244,7 +246,7 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
         400,
         (T0 / S + 195) as f64,
     );
-    // A silence longer than the look-back is not known to be the same value.
+    // After a silence longer than the look-back the value is not known to be the same.
     let silent = past_of("t.bytes", &[(0, 50.0), (1_000, 50.0)], 10, 1_000);
     check(
         &silent,
@@ -254,7 +256,7 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
     );
     check(&silent, "barograph_t_bytes_total", 300, "");
     check(&silent, "rate(barograph_t_bytes_total[1m])", 120, "");
-    // Rare looks: three intervals instead of five minutes.
+    // With rare looks, three intervals count instead of five minutes.
     let rare = past_of("t.bytes", &[(0, 1.0)], 600, 0);
     check_value(&rare, "barograph_t_bytes_total + 0", 1_799, 1.0);
     check(&rare, "barograph_t_bytes_total", 1_800, "");
@@ -262,7 +264,7 @@ fn a_value_that_did_not_change_was_there_at_every_look() {
 
 #[test]
 fn where_nobody_looks_there_is_no_value() {
-    // However short that was.
+    // However short the gap was.
     let mut missed = past_of("t.bytes", &[(0, 50.0), (20, 50.0), (100, 50.0)], 10, 120);
     missed.last_look(1);
     for (at, expect) in [
@@ -280,7 +282,7 @@ fn where_nobody_looks_there_is_no_value() {
         };
         check(&missed, "sum(barograph_t_bytes_total)", at, &expect);
     }
-    // A stream that has ended is over with its last sample; sums do not count it any longer.
+    // A stream that has ended is gone after its last sample; sums do not count it any longer.
     let mut ended = past_of("t.bytes", &[(0, 50.0), (40, 50.0)], 10, 40);
     ended.end();
     check_value(&ended, "barograph_t_bytes_total + 0", 39, 50.0);
@@ -324,7 +326,7 @@ fn texts_are_labels_that_take_turns() {
     );
 }
 
-/// Two devices of a gauge, and a counter beside them.
+/// Two devices of a gauge, with a counter beside them.
 fn machines() -> MemoryPast {
     let mut past = MemoryPast::default();
     add(&mut past, "t.count", "a", &[(0, 3.0)], (0, 0));

@@ -1,4 +1,4 @@
-//! What one PromQL query may take: points, regular expressions, brackets, labels.
+//! Tests of the bounds of one PromQL query: points, regular expressions, brackets, labels.
 
 use std::sync::atomic::AtomicBool;
 
@@ -23,7 +23,8 @@ fn a_query_holds_so_many_points_at_once() {
                 assert!(!part.is_empty() && fault.message.contains(part), "{fault}");
             }
         };
-    // To the left an operand is done with before the next; to the right all of them wait.
+    // Left-associative operands are dropped before the next one is read; right-associative ones all
+    // wait.
     let gauge = "barograph_t_count";
     check(&past, &[gauge; 80].join(" * "), "");
     check(&past, &[gauge; 80].join(" ^ "), "10000");
@@ -31,7 +32,8 @@ fn a_query_holds_so_many_points_at_once() {
     check(&past, &["vector(1)"; 80].join(" ^ "), "10000");
     check(&past, &["vector(1)"; 80].join(" or "), "");
     check(&past, &format!("{0} + ({0} or {0})", "(1 + vector(1))"), "");
-    // Partners that take turns: every one of the many is there once for each of them.
+    // Partners with values at different times: every series of the many side is there once for each
+    // of them.
     for device in 0..4 {
         let device = format!("{device}");
         let turn = [(i64::from(device.as_bytes()[0]) % 8 * 100, 1.0)];
@@ -65,11 +67,11 @@ fn regular_expressions_within_bounds() {
         &selector(2, &format!("a=~'{}'", "b".repeat(2_100))),
         "4096 bytes",
     );
-    // Each of these takes nearly all that the parser allows.
+    // Each of these takes nearly all memory that the parser allows.
     check("x{a=~`(.{100}){100}`}", "too large");
     check(r#"x{a=~"\\w{140}"}"#, "too large");
     check(r#"x{a=~"[a-z]{140}"}"#, "");
-    // What is one only with braces that stand for themselves.
+    // These are valid only if braces stand for themselves.
     check(r#"x{a=~"{b}[a-z]{140}{}"}"#, "");
     check(r#"x{a=~"{b}\\w{140}"}"#, "too large");
     check(r#"x{a=~"("}"#, "illegal regex");

@@ -1,5 +1,5 @@
-//! Texts that are almost PromQL: answered or refused, never a panic, within their bounds. The fuzz target
-//! `promql` does the same for longer.
+//! Texts that are almost PromQL are answered or refused within bounds, without a panic. The fuzz
+//! target `promql` tests the same for longer.
 
 use std::sync::atomic::AtomicBool;
 
@@ -72,7 +72,7 @@ impl Chance {
         (self.0 >> 33) as usize % n.max(1)
     }
 
-    /// A query with some characters taken out, doubled or replaced.
+    /// A query with some characters removed, doubled or replaced.
     fn text(&mut self) -> String {
         let mut chars: Vec<char> = QUERIES[self.below(QUERIES.len())].chars().collect();
         for _ in 0..=self.below(4) {
@@ -111,10 +111,10 @@ fn past() -> MemoryPast {
     past
 }
 
-/// What is done to a query, and where.
+/// A change to a query, with its positions.
 type Edit = (u8, Index, Index, Index);
 
-/// A query with some characters taken out, put in or replaced, or made an operand of another.
+/// A query with some characters removed, inserted or replaced, or made an operand of another one.
 fn edited(query: &str, edits: &[Edit]) -> String {
     let mut chars: Vec<char> = query.chars().collect();
     for (kind, at, from, cut) in edits {
@@ -148,7 +148,7 @@ fn edited(query: &str, edits: &[Edit]) -> String {
     chars.into_iter().collect()
 }
 
-/// Points of an answer.
+/// The number of points in an answer.
 fn points(answer: &Answer) -> usize {
     match answer {
         Answer::Scalar(values) => values.len(),
@@ -160,7 +160,8 @@ fn points(answer: &Answer) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
 
-    /// The bound on points refuses or changes nothing; that all is counted, evaluation asserts itself.
+    /// The bound on points refuses a query or changes nothing; evaluation itself asserts that all
+    /// are counted.
     #[test]
     fn within_the_points(
         query in select(QUERIES),

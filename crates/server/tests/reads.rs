@@ -1,4 +1,4 @@
-//! The reading endpoints, unknown paths, and requests that are none.
+//! Tests of the reading endpoints, of unknown paths, and of malformed requests.
 
 use barograph_model::{Quality, Sample, Value, ValueType};
 use barograph_server::Site;
@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, S, T0, descriptor};
 
-/// Two disks with two samples each, one float that is not finite, one text, one stream without a sample.
+/// Two disks with two samples each, a float that is not finite, a text, and a stream without
+/// samples.
 fn disks() -> (Fixture, Vec<barograph_stream::StreamWriter>) {
     let mut fixture = Fixture::new();
     let mut writers = Vec::new();
@@ -208,7 +209,7 @@ fn history_in_buckets() {
             .unwrap();
     }
     let vdb = "/api/v1/history?match=disk.read.bytes{device=vdb}";
-    // Buckets are whole: the start is in the middle of the first.
+    // Buckets are whole: the start is in the middle of the first one.
     let found = fixture.get(&format!(
         "{vdb}&start={}&stop={}&step=5s",
         T0 + 7 * S,
@@ -233,10 +234,10 @@ fn history_in_buckets() {
             found[0]["ts"].as_array().unwrap().len(),
         )
     };
-    // From what is known on until now, both included: 13 s.
+    // From the first sample until now, both included: 13 s.
     assert_eq!(steps("points=13"), (1, 12), "it begins with what is known");
     assert_eq!(steps("points=7"), (2, 6));
-    // Of an hour 13 s are known: the step is chosen for them.
+    // Only 13 s of the hour are known, and the step is chosen for them.
     assert_eq!(steps("start=-1h&points=2"), (10, 2));
     let mut text = fixture.register(&descriptor("disk.scheduler.name", "vda", ValueType::Text));
     text.look(&Sample::measured(T0, Value::text("none")))
@@ -462,7 +463,7 @@ fn bad_requests() {
     assert_eq!(wrong_method.header("allow"), Some("GET,HEAD,POST"));
 }
 
-/// What is not HTTP never reaches our code: hyper answers with the bare status.
+/// Text that is not HTTP never reaches our code: hyper answers with the bare status.
 #[test]
 fn requests_that_are_none() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! The past as far as the rings hold it: what a test appends is the past at once.
+//! A past of only the rings' samples: a test's samples are in it as soon as they are appended.
 
 use std::cmp::Ordering as Comparing;
 use std::collections::BTreeMap;
@@ -11,19 +11,19 @@ use barograph_model::{
 };
 use barograph_stream::{RunDir, SegmentReader, StreamError};
 
-/// Reads the newest samples of every living stream, and nothing older.
+/// A past of the newest samples of every living stream.
 #[derive(Debug)]
 pub struct RingPast {
     run_dir: RunDir,
 }
 
 impl RingPast {
-    /// The rings of the agent that occupies this run directory.
+    /// Makes a past of the rings in this run directory.
     pub fn new(run_dir: RunDir) -> Self {
         Self { run_dir }
     }
 
-    /// Calls `found` for every series that was known within the span, with its samples there.
+    /// Calls `found` for every series that was known within the span, with its samples in it.
     fn walk(
         &self,
         request: &PastRequest<'_>,
@@ -64,7 +64,7 @@ impl RingPast {
                 is_living: true,
             };
             if series.known.meets(&request.span) {
-                // Not by position: a clock that was set back leaves the ring unsorted.
+                // Not by position: after a clock was set back, the ring is unsorted.
                 scanned.retain(|s| request.span.holds(s.ts));
                 scanned.sort_by_key(|s| s.ts);
                 found(series, &scanned)?;
@@ -94,7 +94,7 @@ impl Past for RingPast {
                 for (sample, number) in samples.iter().zip(1..) {
                     columns.push(number, sample);
                 }
-                columns.numbers.clear(); // A ring does not tell them here.
+                columns.numbers.clear(); // A ring does not give the numbers here.
                 list.push((series, columns));
             }
             Ok(())
@@ -134,7 +134,7 @@ fn buckets_of(descriptor: &Descriptor, samples: &[Sample], step_ns: i64) -> Buck
         let known: Vec<f64> = numbers.filter(|v| !v.is_nan()).collect();
         out.ts.push(start);
         out.count.push(group.len() as u64);
-        // Of samples alone: it does not know for how long they held.
+        // The mean of samples only: it is unknown how long they held.
         let mean = known.iter().sum::<f64>() / known.len() as f64;
         out.held_ns.push(0);
         out.mean.push(mean);
@@ -146,7 +146,7 @@ fn buckets_of(descriptor: &Descriptor, samples: &[Sample], step_ns: i64) -> Buck
     out
 }
 
-/// The smallest or largest value of a group that is not NaN, or NaN.
+/// Pushes the smallest or largest value of a group that is not NaN, or NaN.
 fn push_extreme(column: &mut Values, group: &[&Sample], better: fn(Comparing) -> bool) {
     let known = |v: &&Value| !matches!(v, Value::Float(f) if f.is_nan());
     let values = || group.iter().map(|s| &s.value);
@@ -158,7 +158,7 @@ fn push_extreme(column: &mut Values, group: &[&Sample], better: fn(Comparing) ->
     }
 }
 
-/// Within one type; NaN is filtered out before.
+/// Compares values of one type; NaN is filtered out before.
 fn compare(a: &Value, b: &Value) -> Comparing {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => a.cmp(b),

@@ -1,4 +1,5 @@
-//! Applications: what everyone may read is beside the node's own streams, the rest is not there.
+//! Tests of applications' scopes: streams that everyone may read are served beside the node's own,
+//! others are not.
 
 use barograph_model::{Descriptor, Sample, ValueType};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
@@ -6,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::fixture::{Fixture, S, T0, descriptor};
 
-/// A scope whose agent is the test, with one stream that has one sample.
+/// A scope whose agent is the test, with one stream and one sample.
 struct Scope {
     segment: Segment,
     writer: StreamWriter,
@@ -87,13 +88,13 @@ fn the_scope_is_followed() {
     drop(first);
     let latest = fixture.get("/api/v1/latest?match=app.*");
     assert_eq!(latest[0]["value"], 2);
-    // The node's own is the one where both have it.
+    // If both have the stream, the node's own is served.
     let mut own = fixture.register(&step());
     own.look(&Sample::measured(T0, 3)).unwrap();
     assert_eq!(names(&fixture, "/api/v1/streams"), shown);
     let latest = fixture.get("/api/v1/latest?match=app.*");
     assert_eq!(latest[0]["value"], 3);
-    // One that no reader understands is not there.
+    // A segment that no reader understands counts as absent.
     fixture.segment.retire(own);
     let new = dir.path().join("other");
     std::fs::write(&new, "no segment").unwrap();
@@ -119,7 +120,7 @@ fn a_watcher_is_told_of_applications() {
     };
     let told = |index: usize, ts: i64, value: i64| json!([[index, ts, value, "measured", 0.0]]);
     assert_eq!(samples(&mut events), told(0, T0, 1));
-    // Both begin in the first slot of their segments.
+    // Both streams are in the first slot of their segments.
     let mut all = Scope::open(&fixture.run_dir, "all", &step(), 7);
     let streams = events.next_named("streams").data;
     assert_eq!(
@@ -131,7 +132,7 @@ fn a_watcher_is_told_of_applications() {
     assert_eq!(samples(&mut events), told(1, T0 + 1, 2));
     all.writer.append(&Sample::measured(T0 + 2, 8)).unwrap();
     assert_eq!(samples(&mut events), told(0, T0 + 2, 8));
-    // Another life of the scope: a new list, and what it has.
+    // Another life of the scope: a new list, and its samples.
     let _second = Scope::open(&fixture.run_dir, "all", &step(), 9);
     events.next_named("streams");
     assert_eq!(samples(&mut events), told(0, T0, 9));

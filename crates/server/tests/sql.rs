@@ -1,4 +1,4 @@
-//! SQL over HTTP: formats, bodies, faults, and queries whose asker has gone.
+//! Tests of SQL over HTTP: formats, bodies, faults, and queries whose client has disconnected.
 
 use std::io::Write as _;
 use std::sync::atomic::Ordering;

@@ -1,11 +1,12 @@
-//! Server-sent events: what a watcher is told, and what becomes of one that is too slow.
+//! Tests of server-sent events: the content for a watcher, and what happens to one that is too
+//! slow.
 
 use barograph_model::{Sample, Value, ValueType};
 use serde_json::{Value as Json, json};
 
 use crate::fixture::{Fixture, S, T0, descriptor, segment, until};
 
-/// The next tick that says something.
+/// The next tick with any content.
 fn news(events: &mut crate::client::Events) -> Json {
     loop {
         let tick = events.next_named("tick").data;
@@ -119,7 +120,7 @@ fn a_change_of_the_list_is_told_and_nothing_is_missed() {
         events.next_named("streams").data.as_array().unwrap().len(),
         1
     );
-    // A change that does not concern this watcher is not told: the next list is one with c.
+    // A change that does not concern this watcher is not sent: the next list is the one with c.
     let _other = fixture.register(&descriptor("unrelated.bytes", "x", ValueType::Int));
     let _third = fixture.register(&descriptor("c.count", "x", ValueType::Int));
     assert_eq!(events.next_named("streams").data[1]["name"], "c.count");
@@ -254,7 +255,7 @@ fn a_slow_client_loses_ticks_and_is_told() {
 
 #[test]
 fn watchers_are_bounded_and_counted() {
-    // A quarter of them is one user's share.
+    // One user's share is a quarter of them.
     let fixture = Fixture::with(|limits| limits.watchers_max = 8);
     let first = fixture.watch("every_ms=50");
     let mut second = fixture.watch("every_ms=50");

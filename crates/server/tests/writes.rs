@@ -1,4 +1,5 @@
-//! Writes by other protocols, over real sockets: who may, what is handed over, how it is answered.
+//! Tests of writes by other protocols over real sockets: who may write, what the intake gets, and
+//! how writes are answered.
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ use serde_json::json;
 use crate::client::Response;
 use crate::fixture::Fixture;
 
-/// Takes all but what is called as it should not be.
+/// A fake intake that takes all points except those with a wrong name.
 #[derive(Debug, Default)]
 struct FakeIngest(Mutex<Vec<IngestRequest>>);
 
@@ -69,7 +70,7 @@ impl Bench {
             .ask_unix(socket, &format!("POST {path}"), headers, body)
     }
 
-    /// What was handed over last.
+    /// The last request that the intake got.
     fn last(&self) -> IngestRequest {
         self.ingest.0.lock().unwrap().last().cloned().unwrap()
     }
@@ -124,7 +125,7 @@ fn a_part_that_is_refused_is_named_by_its_line() {
         (&body["message"], &body["error"]),
         (&json!(expect), &json!(expect))
     );
-    // What was not read is counted by the agent all the same.
+    // The agent counts the lines that were not parsed, too.
     assert_eq!(
         bench.last().refused.values().cloned().collect::<Vec<_>>(),
         [Refused {
@@ -223,7 +224,7 @@ fn tcp_is_off_unless_it_is_on() {
     assert_eq!(on.fixture.ask(line, &[], b"a v=1").status, 204);
     let ours = rustix::process::getuid().as_raw();
     assert_eq!(on.last().uid, ours, "as the kernel lists it");
-    // A page cannot, not even our own.
+    // A web page may not write, not even our own.
     let address = on.fixture.server().http_addr().unwrap();
     let host = format!("host: {address}");
     for from_page in [
@@ -249,7 +250,8 @@ fn another_user_is_who_the_kernel_says() {
     std::fs::set_permissions(bench.fixture.dir.path(), all).unwrap();
     let uid = std::thread::scope(|scope| {
         let peer = scope.spawn(|| {
-            // Of this thread alone; only root can, everyone else stays who they are.
+            // This changes only this thread, and only root can do it; other users stay who they
+            // are.
             let is_nobody = rustix::thread::set_thread_res_uid(nobody, nobody, nobody).is_ok();
             assert_eq!(bench.post("/write", &[], b"a v=1").status, 204);
             if is_nobody {
@@ -282,7 +284,7 @@ fn clients_that_ask_first_are_answered() {
         (&json!("pass"), &json!([]))
     );
     assert_eq!(ask("HEAD /health").status, 200);
-    // Who may not write is told so, and why.
+    // A client that may not write gets the reason.
     let refused = bench.fixture.ask("GET /health", &[], b"");
     assert_eq!(
         (refused.status, &refused.json()["status"]),

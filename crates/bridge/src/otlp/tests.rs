@@ -1,4 +1,4 @@
-//! Requests and what is made of them, as text.
+//! Tests of parsed requests, with the points as text.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn json(metric: &str) -> String {
     format!("{HEAD}{metric}]}}]}}]}}")
 }
 
-/// Points as text, and refusals after `!`.
+/// The parsed points as text, followed by refusals after `!`.
 fn read(metric: &str) -> String {
     let parsed = read_otlp_json(json(metric).as_bytes()).unwrap();
     let points = parsed.points.iter().map(|point| {

@@ -1,12 +1,12 @@
-//! libbaro_sqlite.so: the entry points that SQLite looks for. What they register is
-//! `barograph_query::loadable`. It stands alone because rusqlite's `loadable_extension` excludes
-//! the `bundled` that every other crate uses.
+//! libbaro_sqlite.so: the entry points that SQLite looks for. They call
+//! `barograph_query::loadable`. The crate stands alone because rusqlite's `loadable_extension`
+//! excludes the `bundled` that every other crate uses.
 //!
-//! A host hands its extensions a table of routines, to which each version of SQLite appends. rusqlite
-//! reads the table of the version that its bindings were made from, and aborts under an older host,
-//! though nothing here needs the routines that were appended last. So an older host's table is copied
-//! as far as it goes, and the rest is left empty: a call of an absent routine would be an error of
-//! ours, not a jump to nowhere.
+//! A host passes its extensions a table of routines, to which each version of SQLite appends.
+//! rusqlite reads the table of the version that its bindings were made from, and aborts under an
+//! older host, though nothing here needs the last routines. So an older host's table is copied as
+//! far as it goes, and the rest is left empty: a call of a missing routine would then be an error
+//! of ours, not a jump to nowhere.
 #![expect(
     unsafe_code,
     reason = "SQLite calls these entry points by their C names"
@@ -21,8 +21,8 @@ use barograph_query::loadable::rusqlite::{Connection, ffi};
 
 use ffi::sqlite3_api_routines as Routines;
 
-/// The oldest host: what is used of virtual tables is complete since 3.38, and 3.40 is what the
-/// oldest supported distributions have.
+/// The oldest supported host: the virtual-table features that are used are complete since 3.38, and
+/// 3.40 is the version in the oldest supported distributions.
 const HOST_VERSION_MIN: c_int = 3_040_000;
 /// Bytes of a 3.40 host's table: it ends before the routine that 3.41 appended.
 const HOST_BYTES_MIN: usize = offset_of!(Routines, is_interrupted);

@@ -97,7 +97,7 @@ def test_tables_beside_the_hosts_own(demo):
 
 
 def listed(connection):
-    """Our tables, as whoever lists tables finds them."""
+    """Names of our tables in the schema `baro`."""
     return {name for (name,) in rows(connection, "SELECT name FROM baro.sqlite_schema WHERE type = 'table'")}
 
 
@@ -115,7 +115,7 @@ def test_the_shell_lists_the_tables(demo, tmp_path, options):
     for table in ("baro.disk_busy_ratio", "baro.disk_read_bytes", "baro.latest", "baro.family_disk"):
         assert words.count(table) == 1, done.stdout
     assert "baro.disk_busy_ratio(ts,value,quality,error,node" in done.stdout, "the schema has the columns"
-    # What the host has under a name of ours stays the host's.
+    # A table of the host with one of our names stays the host's.
     assert done.stdout.splitlines()[-2:] == ["mine", "10"]
     assert rows(apsw.Connection(str(host)), "SELECT name FROM sqlite_schema") == [("nodes",)]
 
@@ -127,7 +127,7 @@ def test_listed_tables_follow(demo):
     demo.add_late_stream()
     rows(connection, "SELECT baro_refresh()")
     assert "late_arrival_count" in listed(connection)
-    # Columns too, in a table that is listed already; a second load changes nothing.
+    # New columns appear too, in a table that is listed already; a second load changes nothing.
     connection.load_extension(EXTENSION)
     assert rows(connection, "SELECT value FROM baro.late_arrival_count") == [(1,)]
     assert rows(connection, RESOURCE_QUERY) == RESOURCES
@@ -163,7 +163,7 @@ def test_new_metrics_come_with_a_refresh(demo):
     connection = connect()
     before = rows(connection, "SELECT baro_refresh()")
     demo.add_late_stream()
-    # System tables and functions see it at once; its own table is registered by the refresh.
+    # System tables and functions see it at once; the refresh registers its own table.
     assert rows(connection, "SELECT value FROM latest WHERE name = 'late.arrival.count'") == [(1,)]
     with pytest.raises(Exception, match="no such table: late_arrival_count"):
         rows(connection, "SELECT * FROM late_arrival_count")
@@ -192,7 +192,7 @@ def test_the_archive_too(tmp_path, monkeypatch):
     demo = Demo(run_dir, archive)
     try:
         connection = connect()
-        # Two samples are Parquet; the third comes to the log within a second or so.
+        # Two samples are in Parquet files; the third is in the log within about a second.
         select = "SELECT job, value FROM old_job_count ORDER BY ts"
         assert rows(connection, select)[:2] == [("7", 10), ("7", 20)]
         assert rows(connection, "SELECT tier, rows FROM archive WHERE tier = 'raw'") == [("raw", 2)]
@@ -201,7 +201,7 @@ def test_the_archive_too(tmp_path, monkeypatch):
         assert rows(connection, wide) == [(10,), (20,)]
     finally:
         demo.close()
-    # Its end has flushed all. The archive can be read without the agent.
+    # Closing it has flushed all samples. The archive can be read without the agent.
     whole = [("7", 10), ("7", 20), ("7", 30)]
     assert rows(connection, select) == whole
     assert rows(connection, f"SELECT baro_open('{archive}')") == [(0,)]

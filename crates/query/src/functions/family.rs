@@ -1,8 +1,9 @@
-//! Wide families: `family('disk')` is one row per time, node and labels with a column per metric.
+//! Wide families: `family('disk')` returns one row per time, node and labels, with a column per
+//! metric.
 //!
 //! The columns of SQLite's virtual tables are fixed when they are registered, so each family has a
-//! table of its own, `family_disk`; `family('disk', …)` is rewritten to it (`text`). A publication has
-//! its table of frames in the same way (`frames`).
+//! table of its own, `family_disk`; `family('disk', …)` is rewritten to it (see `text`). A
+//! publication has a table of its frames in the same way (see `frames`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,27 +25,28 @@ use crate::shape::Shape;
 /// Most families of a connection that are not the first word of a name.
 #[cfg(feature = "bundled")]
 pub(crate) const FAMILIES_MAX: usize = 64;
-/// Most columns for metrics; further metrics of a family are in their own tables only, and counted in [`LEFT_OUT`].
+/// Most columns of metrics; further metrics of a family are in their own tables only, and are
+/// counted in [`LEFT_OUT`].
 const METRIC_COLUMNS_MAX: usize = 300;
-/// Most columns for labels; what is beyond is counted in [`LEFT_OUT`] too.
+/// Most columns of labels; further labels are counted in [`LEFT_OUT`] too.
 const LABEL_COLUMNS_MAX: usize = 100;
-/// The last column of a table that has not all of its metrics and labels: how many found no place.
+/// The last column of a table that lacks metrics or labels: the number of those without a column.
 const LEFT_OUT: &str = "left_out";
 
-/// The hidden column of frames that names the columns which are NULL because a NaN was put: SQLite has none.
+/// The hidden column of frames with the names of the columns that are NULL because a NaN was put:
+/// SQLite has no NaN.
 const NANS: &str = "nan_columns";
 
-/// What a wide table has its rows of.
+/// The kind of rows in a wide table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Times at which a metric of the family has a sample.
+    /// A row for each time at which a metric of the family has a sample.
     Family,
-    /// Committed frames of a publication.
+    /// A row for each committed frame of a publication.
     Frames,
 }
 
 impl Form {
-    /// The function's name.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Family => "family",
@@ -59,7 +61,7 @@ impl Form {
         format!("{}_{}", self.word(), folded.to_ascii_lowercase())
     }
 
-    /// Arguments of that table.
+    /// The arguments of the table.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Family => &["start", "stop", "step"],
@@ -67,7 +69,7 @@ impl Form {
         }
     }
 
-    /// Its first columns.
+    /// The first columns of the table.
     fn fixed(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Family => &[("ts", "INTEGER"), ("node", "TEXT")],
@@ -80,15 +82,15 @@ impl Form {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wide {
     pub(crate) form: Form,
-    /// Of the family or publication; dotted, without a dot at the end.
+    /// Name of the family or publication; dotted, without a dot at the end.
     pub(crate) name: String,
-    /// What the names of its metrics begin with, without the dot after it.
+    /// Prefix of its metrics' names, without the dot after it.
     pub(super) prefix: String,
-    /// Column and label.
+    /// Column name and label name.
     labels: Vec<(String, String)>,
-    /// Column, and the table of the metric.
+    /// Column name, and the table of the metric.
     metrics: Vec<(String, String)>,
-    /// Metrics and labels that found no place.
+    /// Number of metrics and labels without a column.
     left_out: i64,
 }
 
@@ -101,7 +103,7 @@ pub(crate) fn families<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<
     words
 }
 
-/// A call of `family` that was not rewritten.
+/// The error for a call of `family` that was not rewritten.
 pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let prefix = arguments.text(0)?;
     let table = Form::Family.table_of(prefix);
@@ -112,7 +114,7 @@ pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Ba
 }
 
 impl Wide {
-    /// The family with the metrics of these tables too; `None` when `old` has them or there are none.
+    /// The family with the metrics of these tables too; `None` if `old` has them or there are none.
     pub(crate) fn grown(
         old: Option<&Self>,
         form: Form,
@@ -196,12 +198,12 @@ impl Wide {
         fixed.chain(own).chain(last).collect()
     }
 
-    /// The hidden column that tells which are NaN.
+    /// The hidden column with the names of the columns that are NaN.
     fn nan_column(&self) -> Option<String> {
         (self.form == Form::Frames).then(|| self.free(NANS, "wide_"))
     }
 
-    /// The column that tells how many found no place, where some did not.
+    /// The column with the number of metrics and labels without a column, if there are any.
     fn left_out_column(&self) -> Option<String> {
         (self.left_out > 0).then(|| self.free(LEFT_OUT, "wide_"))
     }
@@ -228,13 +230,13 @@ impl Wide {
         }
     }
 
-    /// Which of the metrics' columns a series has.
+    /// The index of the metric column of a series.
     pub(super) fn column_of(&self, descriptor: &Descriptor) -> Option<usize> {
         let table = descriptor.name.table();
         self.metrics.iter().position(|(_, known)| *known == table)
     }
 
-    /// The cells of the labels, and none known of each metric.
+    /// The cells of the labels, followed by NULL for each metric.
     pub(super) fn unknown(&self, labels: &Labels) -> impl Iterator<Item = Cell> {
         let labels = self
             .labels
@@ -246,24 +248,24 @@ impl Wide {
         labels.chain(metrics).chain(left_out).chain(nans)
     }
 
-    /// The name of the column of a metric.
+    /// The column name of a metric.
     pub(super) fn metric_name(&self, metric: usize) -> &str {
         &self.metrics[metric].0
     }
 
-    /// The places of the metrics in a row.
+    /// The indices of the metrics' cells in a row.
     pub(super) fn metric_columns(&self) -> Range<usize> {
         let fixed = self.fixed();
         fixed..fixed + self.metrics.len()
     }
 
-    /// Columns before those of the metrics.
+    /// The number of columns before the metrics.
     pub(super) fn fixed(&self) -> usize {
         self.form.fixed().len() + self.labels.len()
     }
 }
 
-/// What follows the prefix in a name of the family.
+/// The part of a name of the family after the prefix.
 pub(super) fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     name.strip_prefix(prefix)?.strip_prefix('.')
 }
@@ -273,7 +275,7 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
     let step = step(arguments, 2)?;
     let wanted =
         |_: &str, descriptor: &Descriptor| suffix(descriptor.name.as_str(), &wide.prefix).is_some();
-    // What held at the start is looked for before it.
+    // The values that held at the start are searched before it.
     let read = Span {
         from: span.from.saturating_sub(held::BACK_NS_MAX),
         to: span.to,
@@ -292,7 +294,7 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
         }
     }
     if let Some(step) = step {
-        // The budget is given back here, with the buckets.
+        // The budget is given back at the end of this block, with the buckets.
         let (all, _budget) = buckets(live, &reading, span, step)?;
         let count = all.iter().map(barograph_model::Buckets::len).sum::<usize>();
         let mut claim = live.memory.claim();
@@ -300,7 +302,7 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
         let mut lasts: Vec<Last> = Vec::with_capacity(count);
         let snapshot = live.current().map_err(failed)?;
         for (series, buckets) in all.into_iter().enumerate() {
-            // What is looked at has a bucket in each step as long as its value holds.
+            // A stream that is looked at has a bucket in each step while its value holds.
             let stream = reading.series[series].stream.as_ref();
             let is_looked_at = stream.is_some_and(|s| snapshot.interval_ns(&s.entry) > 0);
             let ends = |row: usize| match buckets.ts.get(row + 1) {
@@ -317,7 +319,7 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
             };
             lasts.extend((0..buckets.len()).filter_map(last));
         }
-        // In place: a stable sort would hold half as much again.
+        // In place: a stable sort would need half as much memory again.
         lasts.sort_unstable_by_key(|last| (last.ts, last.series));
         return Ok(Box::new(Steps {
             lasts: lasts.into_iter(),
@@ -330,21 +332,21 @@ fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Bat
     Ok(Box::new(Merge::new(feed, groups)))
 }
 
-/// A sample on its way into a row.
+/// A sample that is to be put into a row.
 pub(super) struct Seen<'a> {
     pub(super) ts: i64,
     pub(super) series: usize,
     pub(super) value: &'a Value,
-    /// Nobody looked between it and the next one of its series.
+    /// Whether nobody looked between it and the next sample of its series.
     pub(super) is_last_look: bool,
 }
 
-/// Makes rows of samples in order of time.
+/// Makes rows from samples in order of time.
 pub(super) trait Fill {
-    /// The next sample, and the rows that are complete by it.
+    /// Takes the next sample, and appends the rows that it completes.
     fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<Row>);
 
-    /// The rows that are still to be given.
+    /// The rows that are left.
     fn finish(&mut self) -> Vec<Row>;
 }
 
@@ -353,11 +355,11 @@ struct Last {
     ts: i64,
     series: usize,
     value: Value,
-    /// Nobody looked in the bucket behind it.
+    /// Whether nobody looked in the next bucket.
     is_last_look: bool,
 }
 
-/// Rows of a family from buckets in order of time.
+/// Rows of a family, from buckets in order of time.
 struct Steps {
     lasts: std::vec::IntoIter<Last>,
     groups: Groups,
@@ -423,7 +425,7 @@ impl<F: Fill> Iterator for Merge<F> {
             .as_ref()
             .is_none_or(|batch| self.at >= batch.len())
         {
-            self.batch = None; // Before the next: its memory is given back.
+            self.batch = None; // The memory of the old batch is given back first.
             self.at = 0;
             match self.feed.next() {
                 Ok(None) => {
@@ -456,7 +458,7 @@ impl<F: Fill> Iterator for Merge<F> {
     }
 }
 
-/// What is known at a time, by scope, node and labels.
+/// The values that hold at a time, by scope, node and labels.
 struct Groups {
     groups: Vec<Group>,
     /// Group and metric column of each series.
@@ -465,11 +467,11 @@ struct Groups {
 }
 
 struct Group {
-    /// The next row: time, node, labels, and what held of each metric.
+    /// The next row: time, node, labels, and the value that holds of each metric.
     row: Row,
-    /// Time of the row that is still to be given.
+    /// Time of a row that was not returned yet.
     ts: Option<i64>,
-    /// Metric columns that hold for that row and for none behind it: it has the last look at them.
+    /// Metric columns that hold for this row and not for the next: it has the last look at them.
     ending: BTreeSet<usize>,
 }
 
@@ -502,7 +504,7 @@ impl Groups {
         }
     }
 
-    /// A value that held before the first row.
+    /// Sets a value that held before the first row.
     fn set(&mut self, series: usize, value: &Value) {
         if let Some((group, column)) = self.of_series[series] {
             self.groups[group].row[self.fixed + column] = value.into();
@@ -516,7 +518,7 @@ impl Fill for Groups {
             return;
         };
         let group = &mut self.groups[group];
-        // The row of the group's time before, when there is one.
+        // The row of the group's previous time, if there is one.
         if group.ts.is_some_and(|before| before != seen.ts) {
             rows.push(group.row.clone());
             for column in std::mem::take(&mut group.ending) {

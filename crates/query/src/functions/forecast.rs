@@ -1,4 +1,5 @@
-//! `forecast`: what the agent expects of streams, evaluated at the asker's own time; and `time_to`: when they reach a level.
+//! `forecast`: the predicted values of streams, evaluated at the present time; and `time_to`: the
+//! time until they reach a level.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use crate::live::Live;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 
-/// The pattern in argument 0. Labels alone are meant of any name, and a path as `mount` means the file system that holds it.
+/// The pattern in argument 0. Labels without a name match any name, and a path as `mount` matches
+/// the file system that holds it.
 fn selector_on(snapshot: &Snapshot, arguments: &Arguments) -> Result<Selector> {
     let text = arguments.text(0)?;
     let text = match text.trim_start().starts_with('{') {
@@ -37,7 +39,7 @@ fn selector_on(snapshot: &Snapshot, arguments: &Arguments) -> Result<Selector> {
     Ok(selector)
 }
 
-/// The longest mount that the path is or lies below; the path where there is none.
+/// The longest mount that contains the path; the path itself if there is none.
 fn mount_of<'a>(path: &'a str, mounts: &[&'a str]) -> &'a str {
     let holding = mounts
         .iter()
@@ -45,7 +47,8 @@ fn mount_of<'a>(path: &'a str, mounts: &[&'a str]) -> &'a str {
     holding.max_by_key(|mount| mount.len()).unwrap_or(&path)
 }
 
-/// A row per stream that matches at the horizon, which is counted from now; without one a row per knot of its projection.
+/// A row for each stream that matches, at the horizon, which is counted from now; without a horizon
+/// a row for each knot of its projection.
 pub(super) fn forecast(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let horizon_ns = horizon(arguments)?;
     let snapshot = live.attend().map_err(failed)?;
@@ -72,14 +75,14 @@ pub(super) fn forecast(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
             continue;
         };
         let after_ns = now_ns.saturating_add(horizon_ns).saturating_sub(looked_ns);
-        // A clock that was set back makes a look one of the future: it is as good as now.
+        // A look in the future (the clock was set back) counts as one of now.
         let after_s = seconds(after_ns.max(0));
         rows.extend(projection.at(after_s).map(|knot| said.row(&knot)));
     }
     Ok(Box::new(std::iter::once(Ok(rows))))
 }
 
-/// Nanoseconds, or a length of time in words (`30s`, `30 s`, `6h`).
+/// The horizon in ns: an integer, or a duration as text (`30s`, `30 s`, `6h`).
 fn horizon(arguments: &Arguments) -> Result<Option<i64>> {
     let wrong = || arguments.wrong(1, "a length of time from now, like '30s', or nanoseconds");
     let horizon_ns = match arguments.int(1) {
@@ -95,7 +98,7 @@ fn horizon(arguments: &Arguments) -> Result<Option<i64>> {
     }
 }
 
-/// When the stream was looked at, and what is expected since.
+/// Time of the last look at the stream, and the projection since then.
 fn projection_of(stream: &Stream) -> Option<(i64, Projection)> {
     let (sample, _) = stream.latest()?;
     let Value::Floats(floats) = &sample.value else {
@@ -105,7 +108,7 @@ fn projection_of(stream: &Stream) -> Option<(i64, Projection)> {
     Some((looked_ns, Projection::from_floats(floats)?))
 }
 
-/// A row per stream that matches: when it reaches the level, from now.
+/// A row for each stream that matches: the time from now until it reaches the level.
 pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let level = level(arguments)?;
     let snapshot = live.attend().map_err(failed)?;
@@ -125,7 +128,7 @@ pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
         let level = level.and_then(|level| level.of_stream(name, stream.unit(), total));
         let reach = level.filter(|_| now.is_some());
         let reach = reach.and_then(|level| projection.reaches(level));
-        // What was expected to be reached since the look is reached now.
+        // A level that was to be reached between the look and now counts as reached now.
         let from_now = |after_s: f64| (nanoseconds(after_s).saturating_sub(elapsed_ns)).max(0);
         let cell = |after_s: Option<f64>| Cell::from(after_s.map(from_now));
         let expected_s = reach.and_then(|reach| reach.expected_s);
@@ -154,7 +157,8 @@ pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
     Ok(Box::new(std::iter::once(Ok(rows.collect()))))
 }
 
-/// A number in the stream's unit, or as people write it; none where it goes without saying.
+/// The level: a number in the stream's unit, or a text with a unit; none if it is to be the
+/// default.
 fn level(arguments: &Arguments) -> Result<Option<Level>> {
     if let Ok(None) = arguments.int(1) {
         return Ok(None);
@@ -171,7 +175,7 @@ fn level(arguments: &Arguments) -> Result<Option<Level>> {
     )
 }
 
-/// The newest value of the stream of this name with the labels of another, on its node.
+/// The newest value of the stream `name` with the labels and node of stream `beside`.
 fn value_beside(snapshot: &Snapshot, beside: &Stream, name: &str) -> Option<f64> {
     let labels = &beside.entry.descriptor.labels;
     let order = |stream: &Arc<Stream>| {
@@ -195,7 +199,7 @@ fn nanoseconds(seconds: f64) -> i64 {
     (seconds * NS_PER_S as f64) as i64
 }
 
-/// What a stream's rows have in common.
+/// The data that all rows of a stream share.
 struct Said<'a> {
     stream: &'a Stream,
     name: &'a str,
@@ -207,7 +211,7 @@ impl Said<'_> {
         let after_ns = nanoseconds(knot.after_s);
         let [_, labels, node] = Identity::of_stream(self.stream).cells();
         let is_known = knot.half_width.is_finite();
-        // What was seen is no forecast.
+        // The value at the look itself was measured and is no forecast.
         let quality = if after_ns == 0 {
             Quality::Measured
         } else {

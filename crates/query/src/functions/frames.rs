@@ -1,8 +1,8 @@
-//! Frames of a publication: `frames('lulesh')` is one row per commit, with the labels and a column per
-//! value: its last put since the frame before, up to the commit itself.
+//! Frames of a publication: `frames('lulesh')` returns one row per commit, with the labels and a
+//! column per value: its last put after the frame before, up to the commit itself.
 //!
-//! It has its tables as families have theirs; it stands alone because a value belongs to one frame, and is
-//! not held until the next.
+//! Its tables are like those of families; it stands alone because a value belongs to one frame, and
+//! does not hold until the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -23,14 +23,14 @@ use crate::plan::Order;
 use crate::reading::Reading;
 use crate::shape::Shape;
 
-/// What the streams of applications begin with.
+/// First word of the names of applications' streams.
 const APPLICATIONS: &str = "app";
 /// The value that counts the frames of a publication.
 pub(super) const FRAME: &str = "frame";
 /// Index of the column of the frame's number.
 const FRAME_COLUMN: usize = 1;
 
-/// What the streams of a publication begin with.
+/// Prefix of the streams of a publication.
 pub(super) fn prefix_of(publication: &str) -> String {
     format!("{APPLICATIONS}.{publication}")
 }
@@ -42,13 +42,13 @@ pub(crate) fn publications<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> 
     shapes.filter_map(name).collect()
 }
 
-/// What the name of a stream of frames begins with; `None` of any other.
+/// The prefix of a stream that counts frames; `None` for any other stream.
 fn committer(name: &str) -> Option<&str> {
     name.strip_suffix(FRAME)?.strip_suffix('.')
 }
 
-/// Of shapes with a prefix those of the publication: not those of one with a longer name. `None` when it has
-/// no frames.
+/// Of shapes with a prefix, those of the publication and not those of one with a longer name.
+/// `None` if it has no frames.
 pub(super) fn of_publication<'a>(
     prefix: &str,
     mut shapes: Vec<(&'a String, &'a Arc<Shape>)>,
@@ -68,7 +68,7 @@ pub(super) fn of_publication<'a>(
     Some(shapes)
 }
 
-/// A call of `frames` that was not rewritten.
+/// The error for a call of `frames` that was not rewritten.
 pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let table = Form::Frames.table_of(arguments.text(0)?);
     Err(usage(format!(
@@ -80,7 +80,7 @@ pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Ba
 pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(live, arguments, 0)?;
     let wanted = |_: &str, descriptor: &Descriptor| role(wide, descriptor).is_some();
-    // What was put for the first frame is looked for before the start.
+    // Values that were put for the first frame are searched before the start.
     let read = Span {
         from: span.from.saturating_sub(held::BACK_NS_MAX),
         to: span.to,
@@ -95,8 +95,8 @@ pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) ->
     Ok(Box::new(Merge::new(feed, commits)))
 }
 
-/// From when on puts may belong to a frame of the span, at most a day before it; `None` when there is no
-/// frame in it.
+/// The time from which puts may belong to a frame of the span, at most a day before it; `None` if
+/// the span has no frame.
 fn begin(
     live: &Live,
     reading: &Arc<Reading>,
@@ -115,7 +115,7 @@ fn begin(
     if span.from == i64::MIN {
         return Ok(Some(span.from));
     }
-    // Where nothing was committed before, all that was put since the group began counts.
+    // If nothing was committed before, all puts since the group began count.
     let mut first = vec![i64::MAX; commits.groups.len()];
     for (known, of) in spans.iter().zip(&commits.of_series) {
         if let Some((group, _)) = of {
@@ -133,11 +133,11 @@ fn begin(
     Ok(begins.min().map(|from| from.max(earliest)))
 }
 
-/// What a series is in a row.
+/// The role of a series in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Frame,
-    /// Of this column of the metrics.
+    /// A value, with its metric column.
     Value(usize),
 }
 
@@ -148,7 +148,7 @@ fn role(wide: &Wide, descriptor: &Descriptor) -> Option<Role> {
     }
 }
 
-/// What was put since the last commit, by scope, node and labels.
+/// The values that were put since the last commit, by scope, node and labels.
 struct Commits {
     wide: Arc<Wide>,
     groups: Vec<Group>,
@@ -156,20 +156,22 @@ struct Commits {
     of_series: Vec<Option<(usize, Role)>>,
     /// The columns of the values.
     values: Range<usize>,
-    /// Frames before this are only the end of those before them.
+    /// Frames before this time are read only to know what the next ones contain.
     from: i64,
-    /// The time of the samples at hand…
+    /// The time of the present samples…
     ts: i64,
-    /// …and the frames that were committed then, one of each group: what was put at that time is theirs.
+    /// …and the frames that were committed at that time, one of each group: values that were put at
+    /// that time belong to them.
     committed: Vec<(usize, Cell)>,
 }
 
 struct Group {
-    /// The next row: time, frame, node, labels, values, and in the end the names of those that are NaN.
+    /// The next row: time, frame, node, labels, values, and last the names of the values that are
+    /// NaN.
     row: Row,
-    /// The values of it that are NaN.
+    /// The values of the row that are NaN.
     nans: BTreeSet<usize>,
-    /// When its last frame was committed, and its number.
+    /// Time and number of the last committed frame.
     last: Option<(i64, Value)>,
 }
 
@@ -205,7 +207,7 @@ impl Commits {
         }
     }
 
-    /// Gives the frames of the time at hand.
+    /// Appends the frames of the present time.
     fn commit(&mut self, rows: &mut Vec<Row>) {
         for (group, frame) in mem::take(&mut self.committed) {
             let Group { row, nans, .. } = &mut self.groups[group];
@@ -249,11 +251,11 @@ impl Fill for Commits {
                 if last.as_ref().is_none_or(|(last_ts, _)| *last_ts != ts) {
                     self.committed.push((at, value.into()));
                 } else if last.is_some_and(|(_, number)| number == *value) {
-                    // The same frame once more: an agent appended it and was killed before the program knew,
-                    // so that the next agent appended it again.
+                    // The same frame again: an agent appended it and was killed before the program
+                    // knew, so that the next agent appended it again.
                 } else if ts >= self.from {
-                    // One more of this time: nothing was put since the first. Not kept, since there may be
-                    // any number of them.
+                    // Another frame of this time: nothing was put since the first. It is returned
+                    // at once, since there may be any number of them.
                     let mut row = group.row.clone();
                     (row[0], row[FRAME_COLUMN]) = (ts.into(), value.into());
                     row[self.values.clone()].fill(Cell::Null);

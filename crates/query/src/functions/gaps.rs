@@ -1,4 +1,4 @@
-//! `gaps`: when nobody looked, apart from when a value held.
+//! `gaps`: times in which nobody looked, as opposed to times in which a value held.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::feed::apart;
 use crate::listing::{Arguments, Batches, Row};
 use crate::live::Live;
 
-/// Samples of one life that follow each other.
+/// Consecutive samples of one life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
-    /// When the stream was registered, and the number of the first sample: their order.
+    /// Time of the stream's registration, and number of the first sample: runs are sorted by them.
     life: i64,
     number: u64,
     from_ns: i64,
     to_ns: i64,
-    /// Whether the last one says that nobody looked after it.
+    /// Whether the last sample marks a last look, after which nobody looked.
     is_last_look: bool,
 }
 
-/// From the last look to the next sample, if there was one.
+/// From the last look to the next sample, if there is one.
 type Gap = (i64, Option<i64>);
 
 pub(super) fn gaps(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
@@ -43,7 +43,7 @@ pub(super) fn gaps(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
             fault = claim.set(held).err();
             Ok(fault.is_none())
         })?;
-        // The fault is SQLite's to carry: it says that memory is short.
+        // SQLite carries the fault: memory is short.
         Ok(fault.map_or_else(|| Ok(all.into_iter().map(between).collect::<Vec<_>>()), Err))
     })??;
     let rows = identities.into_iter().zip(found);
@@ -54,7 +54,8 @@ pub(super) fn gaps(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     Ok(Box::new(std::iter::once(Ok(rows.collect()))))
 }
 
-/// Adds the samples of a chunk to the runs of its series: to the newest one where they follow it.
+/// Adds the samples of a chunk to the runs of its series; samples that follow the newest run extend
+/// it.
 fn add(runs: &mut Vec<Run>, chunk: &Chunk) {
     let columns = &chunk.columns;
     for (row, (number, ts)) in columns.numbers.iter().zip(&columns.ts).enumerate() {
@@ -77,8 +78,8 @@ fn add(runs: &mut Vec<Run>, chunk: &Chunk) {
     }
 }
 
-/// What lies between the runs of a series: behind each last look, and between lives, of which the earlier may have been
-/// killed before it could say so.
+/// The gaps between the runs of a series: after each last look, and between lives, since a killed
+/// agent could not mark its last look.
 fn between(mut runs: Vec<Run>) -> Vec<Gap> {
     runs.sort_unstable();
     let mut gaps = Vec::new();
@@ -121,13 +122,13 @@ mod tests {
         check(&[], &[]);
         check(&[run(1, 1, 10, 20, false)], &[]);
         check(&[run(1, 1, 10, 20, true)], &[(20, None)]);
-        // Read from two places, in whatever order.
+        // The same run in two chunks, in any order.
         check(&[run(1, 9, 21, 30, false), run(1, 1, 10, 20, false)], &[]);
         check(
             &[run(1, 1, 10, 20, true), run(1, 9, 31, 40, false)],
             &[(20, Some(31))],
         );
-        // Killed; then stopped in order.
+        // A killed agent; then an agent that was stopped.
         check(
             &[run(5, 1, 60, 70, true), run(1, 1, 10, 20, false)],
             &[(20, Some(60)), (70, None)],

@@ -1,4 +1,4 @@
-//! `history`: samples as they are, or buckets of them.
+//! `history`: samples, or buckets of them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::reading::around;
 pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(live, arguments, 1)?;
     let step = step(arguments, 3)?;
-    // By buckets also what held at the ends of the span counts.
+    // For buckets, the values that held at the ends of the span count too.
     let reading = step.map_or(span, |_| around(span));
     let reading = Arc::new(matching(live, &selector(arguments)?, reading)?);
     let identities = identities(&reading);
@@ -41,7 +41,7 @@ pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
     }))
 }
 
-/// Makes a row of each sample of a feed.
+/// Makes a row from each sample of a feed.
 pub(super) struct Samples<F> {
     feed: Feed,
     batch: Option<Batch>,
@@ -69,7 +69,7 @@ impl<F: FnMut(&Chunk, usize) -> Option<Row>> Iterator for Samples<F> {
             .as_ref()
             .is_none_or(|batch| self.at >= batch.len())
         {
-            self.batch = None; // Before the next: its memory is given back.
+            self.batch = None; // The memory of the old batch is given back first.
             self.at = 0;
             match self.feed.next() {
                 Ok(None) => return None,

@@ -1,9 +1,9 @@
-//! Functions over all that is known of streams, in rings, log and Parquet: `history`, `rate`,
-//! `quantile`, `topk`, `gaps`, `asof`, `family`, `frames`, computed in Rust over columns, and the scalars `iso`,
-//! `instant` and `now_ns`.
+//! Functions over all samples of streams in rings, log and Parquet files: `history`, `rate`,
+//! `quantile`, `topk`, `gaps`, `asof`, `family`, `frames`, computed in Rust over columns, and the
+//! scalars `iso`, `instant` and `now_ns`.
 //!
-//! Samples are changes, so means and quantiles are over time: a value that held for an hour weighs 3,600 times what one
-//! does that held for a second.
+//! Samples are changes, so means and quantiles are over time: a value that held for an hour weighs
+//! 3,600 times as much as one that held for a second.
 
 mod family;
 mod forecast;
@@ -196,7 +196,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     },
 ];
 
-/// Makes the scalar functions of a connection.
+/// Registers the scalar functions on a connection.
 pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Result<()> {
     let pure = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_DETERMINISTIC
@@ -205,7 +205,8 @@ pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Res
         call.get::<Option<i64>>(0)?.map(iso).transpose()
     })?;
     let clock = Arc::clone(live);
-    // As SQLite's own functions of time: the same for all rows of a statement, so that it bounds a scan.
+    // Deterministic, as SQLite's own functions of time: the same for all rows of a statement, so
+    // that it can bound a scan.
     connection.create_scalar_function("instant", 1, pure, move |call| match call.get_raw(0) {
         ValueRef::Null => Ok(None),
         ValueRef::Integer(ns) => Ok(Some(ns)),
@@ -240,9 +241,10 @@ pub(crate) fn selector(arguments: &Arguments) -> Result<Selector> {
     Selector::parse(arguments.text(0)?).map_err(|e| usage(e.to_string()))
 }
 
-/// The series that a pattern matches, to be read within the span.
+/// The series that match a pattern, to be read within the span.
 pub(crate) fn matching(live: &Live, selector: &Selector, span: Span) -> Result<Reading> {
-    // Many streams take their time: none matches any more when the statement's is up.
+    // Matching many streams takes time, so no stream matches any more once the statement's time is
+    // up.
     let wanted =
         |_: &str, d: &Descriptor| !live.must_stop() && selector.matches(d.name.as_str(), &d.labels);
     let reading = Reading::take(live, &wanted, span).map_err(failed)?;
@@ -252,7 +254,7 @@ pub(crate) fn matching(live: &Live, selector: &Selector, span: Span) -> Result<R
     }
 }
 
-/// Start and stop, both included; open where not given.
+/// Start and stop, both included; open if not given.
 fn span(live: &Live, arguments: &Arguments, first: usize) -> Result<Span> {
     let now_ns = live.now_ns();
     Ok(Span {
@@ -261,7 +263,7 @@ fn span(live: &Live, arguments: &Arguments, first: usize) -> Result<Span> {
     })
 }
 
-/// The length of buckets, if there are to be any.
+/// The length of buckets in ns, if it is given.
 fn step(arguments: &Arguments, index: usize) -> Result<Option<i64>> {
     let step = arguments.duration(index)?;
     if step.is_some_and(|step| step <= 0) {
@@ -273,7 +275,8 @@ fn step(arguments: &Arguments, index: usize) -> Result<Option<i64>> {
     Ok(step)
 }
 
-/// The series of a reading by buckets. They count as the statement's memory as long as the budget lives.
+/// The series of a reading in buckets. They count as the statement's memory as long as the budget
+/// lives.
 fn buckets(
     live: &Live,
     reading: &Arc<Reading>,
@@ -288,7 +291,7 @@ fn buckets(
     Ok((all, budget))
 }
 
-/// Rows of buckets, which count as memory until the last row is given.
+/// Rows of buckets, whose memory counts until the last row is returned.
 struct OfBuckets<I> {
     rows: I,
     _budget: Arc<Budget<'static>>,
@@ -302,14 +305,14 @@ impl<I: Iterator> Iterator for OfBuckets<I> {
     }
 }
 
-/// The rows in runs that are made at once.
+/// Splits rows into runs that are made at once.
 fn runs(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = rows.end;
     rows.step_by(ROWS_AT_ONCE)
         .map(move |from| from..end.min(from + ROWS_AT_ONCE))
 }
 
-/// What every row of a series repeats.
+/// The cells that all rows of a series share.
 pub(crate) struct Identity {
     name: Cell,
     labels: Cell,
@@ -333,7 +336,7 @@ impl Identity {
         }
     }
 
-    /// Name, labels and node.
+    /// The cells of name, labels and node.
     pub(crate) fn cells(&self) -> [Cell; 3] {
         [self.name.clone(), self.labels.clone(), self.node.clone()]
     }

@@ -1,4 +1,4 @@
-//! `quantile`: exact, over the time of a span, and over its samples.
+//! `quantile`: exact quantiles over the time of a span, and over its samples.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::listing::{Arguments, Batches};
 use crate::live::Live;
 use crate::reading::around;
 
-/// What a series held within a span, and for how long.
+/// The values of a series within a span, and how long each held.
 struct Held {
     span: Span,
     /// Values with the ns that each held.
@@ -24,7 +24,7 @@ struct Held {
     newest: Option<(i64, i64, f64)>,
 }
 
-/// A quantile over time, one over the samples, how many they are, and the time.
+/// The quantile over time, the quantile over samples, the number of samples, and the time in ns.
 type Found = (Option<f64>, Option<f64>, usize, u64);
 
 pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
@@ -53,7 +53,7 @@ pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
                 held.until(stream.life(), stream.looked_ns(i64::MIN));
             }
         }
-        // The fault is SQLite's to carry: it says that memory is short.
+        // SQLite carries the fault: memory is short.
         let found = all.into_iter().map(|held| held.quantiles(q));
         Ok(fault.map_or_else(|| Ok(found.collect::<Vec<_>>()), Err))
     })??;
@@ -91,7 +91,7 @@ impl Held {
             + self.samples.capacity() * size_of::<f64>()
     }
 
-    /// Adds samples, of one life in order.
+    /// Adds samples, which must be of one life and in order.
     fn add(&mut self, chunk: &Chunk) {
         let columns = &chunk.columns;
         for (row, ts) in columns.ts.iter().enumerate() {
@@ -105,14 +105,15 @@ impl Held {
         }
     }
 
-    /// The newest sample held until then, if it is of this life: what of that is within the span.
+    /// Adds the time that the newest sample held until `ts`, within the span, if it is of this
+    /// life.
     fn until(&mut self, life: i64, ts: i64) {
         let Some((of, since, value)) = self.newest else {
             return;
         };
         let from = since.max(self.span.from);
         let to = ts.min(self.span.to.saturating_add(1));
-        // From one hour to the next nothing holds, as in buckets.
+        // A value does not hold from one hour to the next, as in buckets.
         let is_its = of == life && ts < hour_of(since).to;
         if is_its && from < to && !value.is_nan() {
             self.values.push((value, to.abs_diff(from)));
@@ -128,7 +129,7 @@ impl Held {
     }
 }
 
-/// The least value that, with those below it, held for such a part of the time.
+/// The least value that, together with those below it, held for the share `q` of the time.
 fn quantile_over_time(values: &mut [(f64, u64)], q: f64) -> Option<f64> {
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let all: u128 = values.iter().map(|(_, ns)| u128::from(*ns)).sum();
@@ -139,11 +140,11 @@ fn quantile_over_time(values: &mut [(f64, u64)], q: f64) -> Option<f64> {
         passed += u128::from(*ns);
         passed as f64 >= wanted
     });
-    // The last one, where doubles do not reach the sum.
+    // The last value, if rounding of doubles keeps the sum from being reached.
     found.or(values.last()).map(|(value, _)| *value)
 }
 
-/// The quantile between the two nearest values, linearly.
+/// The quantile, interpolated linearly between the two nearest values.
 fn nearest_quantile(values: &mut [f64], q: f64) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     let at = q * last as f64;
@@ -154,7 +155,7 @@ fn nearest_quantile(values: &mut [f64], q: f64) -> Option<f64> {
     } else {
         above.iter().copied().min_by(f64::total_cmp)?
     };
-    // Without the case of equality the difference of two infinities would be NaN.
+    // If both are the same infinity, their difference would be NaN.
     Some(if low == high {
         low
     } else {

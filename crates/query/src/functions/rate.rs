@@ -1,4 +1,4 @@
-//! `rate`: how fast values change, from sample to sample or from bucket to bucket.
+//! `rate`: the change of values per second, from sample to sample or from bucket to bucket.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::reading::around;
 pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let span = span(live, arguments, 1)?;
     let step = step(arguments, 3)?;
-    // Whole buckets, and the one before the first: what it ended with is where the first begins.
+    // Whole buckets, and the one before the first: its last value is where the first begins.
     let read = step.map_or(span, |step| Span {
         from: bucket_of(span.from, step).saturating_sub(step),
         to: span.to,
@@ -35,7 +35,7 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
         let first = bucket_of(span.from, step);
         let series = identities.into_iter().zip(is_counter).zip(all);
         let rows = series.flat_map(move |((identity, is_counter), buckets)| {
-            // The very first has none before it.
+            // The very first bucket has none before it.
             let from = buckets.ts.partition_point(|ts| *ts < first).max(1);
             runs(from.min(buckets.len())..buckets.len())
                 .map(move |rows| Ok(between_buckets(&buckets, rows, step, is_counter, &identity)))
@@ -52,7 +52,7 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
         let series = chunk.series;
         let is_again = |before: &Sample| before.ts == after.ts;
         if after.quality == Quality::Ended && before.get(&series).is_some_and(is_again) {
-            return None; // The look that found the sample was the last.
+            return None; // The look that found the sample was the last one.
         }
         let before = before.insert(series, after.clone())?;
         let value = per_second(&before, &after, is_counter[series]);
@@ -60,7 +60,7 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     })))
 }
 
-/// The start of the bucket that a time is in.
+/// The start of the bucket that contains a time.
 fn bucket_of(ts: i64, step_ns: i64) -> i64 {
     ts.saturating_sub(ts.rem_euclid(step_ns))
 }
@@ -72,7 +72,8 @@ fn between_buckets(
     is_counter: bool,
     identity: &Identity,
 ) -> Vec<Row> {
-    // What it ended with, and when: of a bucket that nothing follows only the beginning may be known.
+    // The bucket's last value and its time: of a bucket without a successor, only the beginning may
+    // be known.
     let last = |row: usize| {
         let value = buckets.last.get(row)?;
         let start = buckets.ts[row];
@@ -87,7 +88,8 @@ fn between_buckets(
     };
     let change = |row: usize| {
         let (before, after) = (last(row - 1)?, last(row)?);
-        // Of less than half a step too little is known: between looks lies as much as what has passed.
+        // With less than half a step too little is known: the time between looks is as long as the
+        // time that has passed.
         let is_told = (after.ts - buckets.ts[row]).saturating_mul(2) >= step_ns;
         let value = per_second(&before, &after, is_counter).filter(|_| is_told);
         Some(row_of(buckets.ts[row], value, identity))
@@ -103,7 +105,7 @@ fn row_of(ts: i64, value: Option<f64>, identity: &Identity) -> Row {
 fn per_second(before: &Sample, after: &Sample, is_counter: bool) -> Option<f64> {
     let seconds = after.ts.checked_sub(before.ts).filter(|ns| *ns > 0)? as f64 / NS_PER_S as f64;
     let change = match (&before.value, &after.value) {
-        // In integers as far as they reach: large counters have small differences.
+        // Subtract as integers if possible: large counters have small differences.
         (Value::Int(a), Value::Int(b)) => b
             .checked_sub(*a)
             .map_or(*b as f64 - *a as f64, |d| d as f64),

@@ -12,7 +12,8 @@ use crate::listing::{Arguments, Batches, Row};
 use crate::live::Live;
 use crate::reading::{Known, Reading, around};
 
-/// Means over a span are made from buckets of this length: of a tier, where it has them.
+/// Length of the buckets from which means over a span are made, in ns: they come from a tier if the
+/// series has it.
 const STEP_NS: i64 = 3_600 * NS_PER_S;
 
 pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
@@ -42,7 +43,8 @@ pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     Ok(Box::new(std::iter::once(Ok(ranked))))
 }
 
-/// The mean over the time in which values held, at the last bucket; over the samples, where no such time is known.
+/// The mean over the time in which values held, with the time of the last bucket; the mean over
+/// samples if no such time is known.
 fn mean(buckets: &barograph_model::Buckets) -> Option<Sample> {
     let weighted = |weights: &[u64]| {
         let known = buckets.mean.iter().zip(weights);
@@ -74,7 +76,7 @@ fn rank(reading: &Reading, samples: Vec<Option<Sample>>, k: usize) -> Vec<Row> {
     found.iter().map(row).collect()
 }
 
-/// Without a look at the archive: the newest values are in the rings.
+/// The newest values are in the rings, so the archive is not read.
 fn newest_of_rings(
     live: &Live,
     selector: &barograph_model::Selector,

@@ -1,4 +1,5 @@
-//! `twa(value, ts)`, and `twa(value, ts, quality)`: the mean over time of the samples of one stream, as an aggregate.
+//! `twa(value, ts)` and `twa(value, ts, quality)`: the mean over time of the samples of one stream,
+//! as an aggregate.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::memory::Claim;
 
 const NAME: &str = "twa";
 
-/// The samples of a group, in the order in which SQLite has them.
+/// The samples of a group, in the order in which SQLite passes them.
 #[derive(Default)]
 struct Samples {
     rows: Vec<Row>,
@@ -23,15 +24,15 @@ struct Samples {
 #[derive(Clone, Copy)]
 struct Row {
     ts: i64,
-    /// NaN where it is not known.
+    /// NaN if it is unknown.
     value: f64,
-    /// Nobody looked after it.
+    /// Whether nobody looked after it.
     is_last_look: bool,
 }
 
 struct TimeWeighted(Arc<Live>);
 
-/// Makes the aggregate of a connection.
+/// Registers the aggregate on a connection.
 pub(super) fn register(connection: &Connection, live: &Arc<Live>) -> Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_DETERMINISTIC
@@ -91,9 +92,10 @@ impl Aggregate<Samples, Option<f64>> for TimeWeighted {
     }
 }
 
-/// Each value holds until the next; the last one for no time, since nothing says how long. One sample alone is its own mean.
+/// Each value holds until the next sample; the last one has no weight, since its duration is
+/// unknown. A single sample is its own mean.
 fn mean(mut rows: Vec<Row>) -> Option<f64> {
-    // Stable: of one time, what came last stays last.
+    // A stable sort: samples of the same time keep their order.
     rows.sort_by_key(|row| row.ts);
     let (mut area, mut held_ns) = (0.0, 0.0);
     for (at, row) in rows.iter().enumerate() {
@@ -132,7 +134,7 @@ mod tests {
             &[(0, 0.0, false), (9, 10.0, false), (10, 0.0, false)],
             Some(1.0),
         );
-        // In any order; of one time.
+        // In any order; at the same time.
         check(
             &[(10, 0.0, false), (0, 0.0, false), (9, 10.0, false)],
             Some(1.0),

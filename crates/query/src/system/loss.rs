@@ -1,4 +1,4 @@
-//! The table `loss`: everything that was put or read and is not there, by cause and place.
+//! The table `loss`: samples and events that were lost, by reason and place.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let told = part.map(|part| counted_losses(part, &place));
         rows.extend(told.into_iter().flatten());
         let what = application_losses(&objects(&run_dir, PUBLICATIONS)?).into_iter();
-        // Of an agent that has counted nothing beyond the lives of processes.
+        // The agent may have no counts that outlast the lives of processes.
         let is_counted = part.is_some_and(|part| losses_of(part).next().is_some());
         let what = what.filter(|_| !is_counted);
         rows.extend(what.map(|(what, count)| row(what, count, place.clone())));
@@ -67,7 +67,7 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     Ok(one(rows))
 }
 
-/// What is meant to be forecast and is not.
+/// Losses of forecasts: streams and looks that should be forecast and are not.
 fn forecast_losses(forecasts: &[Object]) -> [(&'static str, u64); 2] {
     let sum = |key: &str| {
         let counts = forecasts.iter().filter_map(|o| o.get(key)?.as_u64());
@@ -79,7 +79,7 @@ fn forecast_losses(forecasts: &[Object]) -> [(&'static str, u64); 2] {
     ]
 }
 
-/// Which scope something is of, in words.
+/// The scope in words; empty for the node's own.
 fn of_scope(scope: &str) -> String {
     if scope.is_empty() {
         return String::new();
@@ -87,7 +87,7 @@ fn of_scope(scope: &str) -> String {
     format!(", scope {scope}")
 }
 
-/// The stream of what is lost of programs and is counted by no scope, since the agent began.
+/// The stream that counts losses of programs in no scope, since the agent began.
 const LOST_BY_NONE: &str = "agent.ingest.lost.count";
 
 fn lost_by_none(own: &Arc<Part>) -> Option<Row> {
@@ -102,10 +102,10 @@ fn lost_by_none(own: &Arc<Part>) -> Option<Row> {
     ])
 }
 
-/// The stream of what was put and is not there, since a scope's archive began.
+/// The stream that counts losses of applications, since the scope's archive began.
 const LOSS: &str = "app.process.loss.count";
 
-/// By the label `cause` of [`LOSS`].
+/// Descriptions by the label `cause` of [`LOSS`].
 const CAUSES: [(&str, &str); 4] = [
     ("missed", "records of applications written over unread"),
     ("dropped", "values that applications gave up"),
@@ -125,7 +125,7 @@ fn losses_of(part: &Part) -> impl Iterator<Item = (&'static str, &Arc<Stream>)> 
     })
 }
 
-/// What a scope has lost, by cause, publication and user.
+/// The losses of a scope, by cause, publication and user.
 fn counted_losses(part: &Part, place: &str) -> Vec<Row> {
     let rows = losses_of(part).filter_map(|(what, stream)| {
         let (newest, _) = stream.latest()?;
@@ -137,7 +137,7 @@ fn counted_losses(part: &Part, place: &str) -> Vec<Row> {
     rows.collect()
 }
 
-/// What the processes that publish now have lost. Their counts are in each of their publications.
+/// The losses of the processes that publish now. Each publication of a process has the same counts.
 fn application_losses(publications: &[Object]) -> [(&'static str, u64); 3] {
     let process = |object: &Object| object.get("incarnation").map(Json::to_string);
     let mut processes = publications.iter().collect::<Vec<_>>();

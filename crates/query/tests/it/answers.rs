@@ -1,4 +1,4 @@
-//! The encodings of an answer.
+//! Tests of the encodings of an answer.
 
 use arrow_array::Array as _;
 use arrow_ipc::reader::StreamReader;
@@ -66,7 +66,8 @@ fn arrow() {
         "SELECT ts, value, newest, device FROM disk_read_bytes",
         &[(TIME, 0), ("Int64", 0), ("Boolean", 0), ("Utf8", 0)],
     );
-    // A time is one under the name that tables have for it; what is computed is what was computed.
+    // A time column counts as one under the name that tables have for it; computed columns keep
+    // their type.
     check(
         "SELECT ts AS at, ts + 0 AS ts, max(ts) AS sample_ts, looked, age_ns FROM latest",
         &[
@@ -83,7 +84,7 @@ fn arrow() {
     );
     check("SELECT value FROM disk_busy_ratio", &[("Float64", 1)]);
     check("SELECT value FROM disk_rotational_flag", &[("Boolean", 0)]);
-    // Without rows the declared types hold.
+    // Without rows the declared types count.
     check(
         "SELECT ts, error, quality, newest, ts + 1 FROM nothing_yet_count",
         &[
@@ -119,7 +120,7 @@ fn a_text_is_answered_alike_however_often_it_is_asked() {
         let rows = ask(&mut database, text).unwrap();
         assert_eq!(rows.to_json_rows(), first, "{text}");
     };
-    // New, seen before, kept prepared; and after more other texts than are kept.
+    // New, seen before, and kept prepared; then after more other statements than are kept.
     (0..2).for_each(|_| again(sql));
     (0..200).for_each(|number| again(&format!("{sql} -- {number}")));
     (0..3).for_each(|_| again(sql));

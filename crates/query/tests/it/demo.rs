@@ -6,12 +6,12 @@ use std::path::Path;
 use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 
-/// When the first samples were taken.
+/// Time of the first samples, ns since the epoch.
 pub const START_NS: i64 = 1_700_000_000_000_000_000;
-/// One second.
+/// One second, in ns.
 pub const S: i64 = 1_000_000_000;
 
-/// A descriptor of the test's choice.
+/// A descriptor with these properties.
 pub fn descriptor(name: &str, labels: &[(&str, &str)], of: ValueType, kind: Kind) -> Descriptor {
     let unit = name.rsplit('.').next().unwrap();
     Descriptor {
@@ -31,12 +31,12 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// An empty segment of node `Node-1` in `dir`.
+    /// Makes an empty segment of node `Node-1` in `dir`.
     pub fn empty(dir: &Path) -> Self {
         Self::with_room(dir, 64)
     }
 
-    /// The same, with room for so many streams.
+    /// Like [`Self::empty`], with room for this many streams.
     pub fn with_room(dir: &Path, streams_max: u32) -> Self {
         let mut config = SegmentConfig::new("Node-1");
         config.streams_max = streams_max;
@@ -49,7 +49,7 @@ impl Demo {
         }
     }
 
-    /// Registers a stream and appends samples one second apart, or at times of their own.
+    /// Registers a stream and appends samples one second apart, or at their own times.
     pub fn add(
         &mut self,
         descriptor: &Descriptor,
@@ -58,7 +58,7 @@ impl Demo {
         self.add_deep(descriptor, 64, samples);
     }
 
-    /// As [`Self::add`], with a ring of this depth.
+    /// Like [`Self::add`], with a ring of this depth.
     pub fn add_deep(
         &mut self,
         descriptor: &Descriptor,
@@ -77,7 +77,7 @@ impl Demo {
         self.writers.push(writer);
     }
 
-    /// The streams that the tests know.
+    /// Makes the streams that the tests know.
     pub fn known(dir: &Path) -> Self {
         let mut demo = Self::empty(dir);
         let ints = |values: &[i64]| {

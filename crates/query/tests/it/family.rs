@@ -1,4 +1,4 @@
-//! Rows of a family where nobody looked at one of its streams while others were looked at.
+//! Rows of a family when nobody looked at one of its streams while others were looked at.
 
 use barograph_model::{Kind, Quality, Sample, ValueType};
 
@@ -21,7 +21,7 @@ fn a_value_is_not_held_past_its_last_look() {
         }
     };
     let (is, ended) = (Quality::Measured, Quality::Ended);
-    // Nobody looks at the queue between 2 s and 5 s, nor after 6 s.
+    // Nobody looks at the queue between 2 s and 5 s, or after 6 s.
     stream(
         "disk.queue.count",
         &[(0, 7, is), (2, 7, ended), (5, 8, is), (6, 8, ended)],
@@ -39,14 +39,15 @@ fn a_value_is_not_held_past_its_last_look() {
         "0|7|0", "1|7|1", "2|7|2", "3|NULL|3", "4|NULL|4", "5|8|5", "6|8|6", "7|NULL|7",
     ];
     assert_eq!(answer(&mut database, &rows(0)), all);
-    // What held before the first row is looked up, and held no longer at 4 s.
+    // The value that held before the first row is looked up; it does not hold at 4 s any longer.
     for from in [1, 3, 4, 6, 7] {
         let expect = &all[from..];
         assert_eq!(answer(&mut database, &rows(from as i64)), expect, "{from}");
     }
 }
 
-/// The same by steps: what is looked at has a bucket in each of them, and what is not is known up to its end.
+/// The same in steps: a stream that is looked at has a bucket in each of them, others are known up
+/// to their end.
 #[test]
 fn a_bucket_is_not_held_where_nobody_looked() {
     let dir = tempfile::tempdir().unwrap();
@@ -55,7 +56,7 @@ fn a_bucket_is_not_held_where_nobody_looked() {
         let labels = &[("device", "vda")];
         demo.add(&descriptor(name, labels, ValueType::Int, Kind::Gauge), []);
         for &second in seconds {
-            // The last look at a stream repeats what was appended before.
+            // The last look at a stream repeats the sample before it.
             let (quality, value) = match second == ended {
                 true => (Quality::Ended, second - 1),
                 false => (Quality::Measured, second),
@@ -76,7 +77,7 @@ fn a_bucket_is_not_held_where_nobody_looked() {
     let mut queue: Vec<_> = (0..60).collect();
     queue.retain(|second| !(16..42).contains(second));
     stream("disk.queue.count", &queue, 15);
-    // Nobody looks at what a program puts: it holds.
+    // A value that a program puts is not looked at: it holds.
     stream("disk.put.count", &[5, 45], -1);
     let mut database = open(dir.path());
     let rows = format!(

@@ -14,7 +14,7 @@ use crate::demo::{Demo, S, START_NS, descriptor};
 
 const CENTURY_NS: i64 = 100 * 365 * 86_400 * S;
 
-/// The keeper of node `Node-1`'s archive: all is durable, nothing is too old.
+/// The keeper of node `Node-1`'s archive: all streams are durable, no file is too old.
 pub fn keeper(root: &Path) -> Keeper {
     let config = ArchiveConfig {
         durable: vec![barograph_model::Selector::parse("*").unwrap()],
@@ -31,14 +31,14 @@ pub fn keeper(root: &Path) -> Keeper {
     Keeper::start(config, Arc::new(Disk), Arc::new(SystemClock::new())).unwrap()
 }
 
-/// Submits, and waits until it is in the log.
+/// Submits entries, and waits until they are in the log.
 pub fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
     let journal = keeper.journal();
     let position = journal.submit(&mut entries);
     assert!(journal.wait_durable(position, Duration::from_secs(60)));
 }
 
-/// Writes what is in memory, life by life, and seals after so many samples.
+/// Writes a view's samples, life by life, and seals after each of these numbers of samples.
 pub fn write(root: &Path, view: &View, seals: &[usize]) -> Keeper {
     let keeper = keeper(root);
     let never = std::sync::atomic::AtomicBool::new(false);
@@ -89,7 +89,7 @@ fn the_agents_archive_is_found_and_followed() {
     let count = "SELECT count(*), max(value) FROM random_walk_count";
     assert_eq!(answer(&mut database, count), ["7|19"]);
 
-    // The agent says where it is; an asker of that moment finds it.
+    // The agent names the archive's directory; a database that is open finds it.
     crate::scopes::name_archive(&run_dir, &root);
     let mut database = open();
     assert_eq!(database.archive_dir(), Some(root.clone()));
@@ -122,7 +122,7 @@ fn the_agents_archive_is_found_and_followed() {
     let lost = "SELECT count(*), sum(count) FROM system.loss WHERE \"where\" LIKE 'archive of %'";
     assert_eq!(answer(&mut database, lost), ["5|0"]);
 
-    // Another node's part that cannot be read takes nothing from this one's, and is named.
+    // Another node's unreadable part hides nothing of this node's, and is named.
     let bad = root.join("nodes/bad");
     std::fs::create_dir(&bad).unwrap();
     std::fs::write(bad.join("manifest.json"), "{").unwrap();
@@ -140,7 +140,7 @@ fn the_agents_archive_is_found_and_followed() {
 }
 
 fn a_stream_that_nobody_saw(database: &mut Database, keeper: &Keeper) {
-    // A stream that began and ended unseen: its table comes with the question.
+    // A stream that began and ended unseen: its table appears with the question.
     let brief = Declared {
         descriptor: Arc::new(descriptor(
             "brief.job.count",

@@ -1,4 +1,5 @@
-//! Streams that come, go and are written while queries run; agents that are replaced.
+//! Tests of streams that come, go and are written while queries run, and of agents that are
+//! replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +39,7 @@ fn streams_come_and_go() {
         ["1"]
     );
 
-    // A label appears: the same text, kept prepared, has a column more.
+    // A label appears: the same statement, kept prepared, has one more column.
     let labels = [("device", "vda")];
     demo.add(
         &descriptor("new.thing.count", &labels, ValueType::Int, Kind::Gauge),
@@ -107,7 +108,7 @@ fn an_agent_is_replaced() {
     let sql = "SELECT value FROM some_thing_count";
     assert_eq!(answer(&mut database, sql), ["1"]);
     drop(first);
-    // It has said goodbye: what it knew is still there, and `nodes` tells.
+    // The agent has closed its segment: its samples are still there, and `nodes` shows its state.
     assert_eq!(answer(&mut database, sql), ["1"]);
     assert_eq!(answer(&mut database, "SELECT state FROM nodes"), ["closed"]);
 
@@ -115,7 +116,7 @@ fn an_agent_is_replaced() {
     second.add(&stream, [(0, 2.into())]);
     assert_eq!(answer(&mut database, sql), ["2"]);
 
-    // The directory is laid out anew while the second agent lives: nobody says goodbye.
+    // The segment is replaced while the second agent lives: nobody closes the old one.
     std::fs::remove_file(RunDir::new(dir.path()).segment()).unwrap();
     let mut third = Demo::empty(dir.path());
     third.add(&stream, [(0, 3.into())]);
@@ -136,7 +137,7 @@ fn a_writer_that_laps_the_ring_never_shows_a_torn_or_double_row() {
             let mut number = 0_i64;
             while !stop.load(Ordering::Relaxed) {
                 number += 1;
-                // The value tells the time: a torn row would not fit together.
+                // The value encodes the time: a torn row would not be consistent.
                 writer.append_f64(START_NS + number, number as f64).unwrap();
             }
         })
@@ -207,7 +208,7 @@ fn streams_of_one_table_may_differ_in_type() {
     );
     demo.add(&one, [(0, 5.into())]);
     demo.add(&two, [(0, Value::text("five"))]);
-    // A name that only differs in its dots shares the table.
+    // A name that differs only in its dots shares the table.
     demo.add(
         &descriptor("mixed.up_count", &[], ValueType::Int, Kind::Gauge),
         [(0, 6.into())],

@@ -1,4 +1,5 @@
-//! `frames` says what plain SQL over the tables of values and frames says, wherever they are.
+//! Tests that `frames` equals plain SQL over the tables of values and frames, wherever the samples
+//! are.
 
 use std::sync::Arc;
 
@@ -16,11 +17,11 @@ const DEPTH: u32 = 8;
 const RANKS: [&str; 2] = ["0", "1"];
 const NAMES: [&str; 3] = ["energy", "frame", "residual"];
 
-/// Times in seconds, rising; the values are their numbers.
+/// Times in seconds, rising; the values are their indices.
 #[derive(Clone, Debug)]
 struct Told {
     times: Vec<i64>,
-    /// Samples that the archive has beyond those that the ring has lost.
+    /// Number of samples that the archive has beyond those that the ring has lost.
     ahead: usize,
     lives: bool,
 }
@@ -57,7 +58,7 @@ fn told(gap: i64) -> impl Strategy<Value = Told> {
     })
 }
 
-/// Rank by rank: energy, frame, residual.
+/// For each rank: energy, frame, residual.
 fn all() -> impl Strategy<Value = Vec<Told>> {
     let rank = || (told(6), told(9), told(3)).prop_map(|(a, b, c)| vec![a, b, c]);
     (rank(), rank()).prop_map(|(a, b)| [a, b].concat())
@@ -160,7 +161,7 @@ fn frames_of_one_time() {
         let values = (1..).zip(at.to_vec());
         values.map(|(v, t)| (t, Value::Int(v))).collect::<Vec<_>>()
     };
-    // One that an agent appended again since the one before it was killed is still one.
+    // A frame that was appended again after an agent was killed counts once.
     let numbers = [(2, 1), (2, 2), (2, 2), (2, 3), (4, 4)];
     let frames = numbers.map(|(t, number)| (t, Value::Int(number)));
     demo.add(&stream("frame"), frames);
@@ -218,7 +219,7 @@ fn values_without_a_column_are_counted() {
     let mut database = crate::open(dir.path());
     let sql = "SELECT frame, v000, v299, left_out FROM frames('wide') ORDER BY frame";
     assert_eq!(answer(&mut database, sql), ["1|0|299|12", "2|NULL|NULL|12"]);
-    // What has no column has its own table.
+    // A value without a column has its own table.
     let sql = "SELECT value FROM app_wide_v311";
     assert_eq!(answer(&mut database, sql), ["311"]);
     let sql = "SELECT left_out FROM family('app') WHERE ts = (SELECT max(ts) FROM family('app'))";

@@ -1,4 +1,4 @@
-//! Statements that were without end within one call of a function, and what is bounded instead.
+//! Tests of statements that never ended within one function call, and of the bounds that stop them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,8 +38,8 @@ fn functions_of_long_texts_take_no_time_that_grows_with_their_product() {
     let _demo = Demo::known(dir.path());
     let pool = pool(dir.path());
     let half = LETTERS.replace("1000000", "500000");
-    // Each of these took minutes: a million places, at each of which half a million letters are
-    // compared.
+    // Each of these took minutes: half a million letters are compared at each of a million
+    // positions.
     for (sql, expect) in [
         (format!("SELECT instr({LETTERS}, {half} || 'b') AS n"), "0"),
         (
@@ -138,7 +138,8 @@ fn another_is_answered_while_one_asks_without_end() {
             std::thread::spawn(move || pool.query_into(1, &endless, sink()).unwrap_err().kind)
         })
         .collect();
-    // However often the first asks, a thread is left: these answers come while its statements run.
+    // However often the first client asks, a thread is left: these answers come while its
+    // statements run.
     for _ in 0..20 {
         assert_eq!(pool.query_into(2, &request("SELECT 1"), sink()).unwrap(), 1);
     }
@@ -149,7 +150,7 @@ fn another_is_answered_while_one_asks_without_end() {
     }
 }
 
-/// Keeps nothing.
+/// A sink that keeps nothing.
 struct Nowhere;
 
 impl barograph_model::SqlSink for Nowhere {

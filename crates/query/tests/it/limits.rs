@@ -1,4 +1,5 @@
-//! Every limit is reached and said; the database goes on working afterwards.
+//! Tests that every limit is reached and reported, and that the database goes on working
+//! afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +51,7 @@ fn each_limit_is_a_fault_that_says_so() {
     let rings: Vec<String> = (0..20).map(|i| format!("disk_read_bytes t{i}")).collect();
     let cross = format!("SELECT count(*) FROM {}", rings.join(", "));
     check(&cross, &quick, "stopped after 0.05 s");
-    // A function that the limit interrupts is no error of the statement.
+    // A function that is interrupted by the limit is no error of the statement.
     let liked = format!(
         "SELECT count(*) FROM {} WHERE t0.device LIKE '%a%' AND t1.device GLOB '*'",
         rings.join(", ")

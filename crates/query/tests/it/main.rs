@@ -1,4 +1,5 @@
-//! The crate from outside: answers in `.slt` files, limits, refusals, streams that change under it.
+//! Tests of the crate from outside: answers in `.slt` files, limits, refusals, streams that change
+//! during queries.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod answers;
@@ -26,7 +27,7 @@ use barograph_stream::RunDir;
 
 use demo::{S, START_NS};
 
-/// A database whose now is ten seconds after the first samples.
+/// A database whose present time is ten seconds after the first samples.
 fn open(dir: &Path) -> Database {
     let clock = Arc::new(ManualClock::at(START_NS + 10 * S));
     Database::open(&RunDir::new(dir), Scopes::Readable, clock).unwrap()

@@ -1,5 +1,5 @@
-//! One history told to rings and archive in random shares: whatever is asked, each sample is there once,
-//! and the functions say what plain SQL over the tables says.
+//! Property tests with one history that is divided at random between rings and archive: every query
+//! finds each sample once, and the functions equal plain SQL over the tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,18 +19,18 @@ use crate::answer;
 
 mod alone;
 
-/// What times are told in: long enough that pasts lie in several hours.
+/// The unit of times: long enough for pasts to span several hours.
 const U: i64 = 60 * S;
 
-/// One series' whole past.
+/// The whole past of one series.
 #[derive(Clone, Debug)]
 struct Told {
     device: &'static str,
-    /// Earlier lives, all archived: seconds and values.
+    /// Earlier lives, all archived: times in `U`, and values.
     before: Vec<Vec<(i64, i64)>>,
-    /// The life of now, or none when the stream has ended.
+    /// The present life, or none if the stream has ended.
     now: Option<Vec<(i64, i64)>>,
-    /// Samples of the life of now that the archive has.
+    /// Number of samples of the present life that the archive has.
     archived: usize,
 }
 
@@ -41,13 +41,13 @@ fn walk(device: &str) -> Descriptor {
     descriptor(NAME, &[("device", device)], ValueType::Int, Kind::Gauge)
 }
 
-/// A node that kept the past as it was told, and the archive of it.
+/// A node with a given past, and its archive.
 struct World {
     _demos: Vec<Demo>,
     _dir: tempfile::TempDir,
     database: Database,
     reader: PastReader,
-    /// How often the archive was looked at.
+    /// Number of looks at the archive.
     looks: Arc<AtomicUsize>,
 }
 
@@ -64,7 +64,7 @@ fn chunk(series: usize, life: i64, samples: &[(i64, i64)]) -> Chunk {
     }
 }
 
-/// What the archive has of a past. Lives end before `START_NS`, when the living begin.
+/// The archive's part of a past. Lives end before `START_NS`, when the present one begins.
 fn archive(told: &[Told]) -> View {
     let mut told: Vec<&Told> = told.iter().collect();
     told.sort_by_key(|one| one.device);
@@ -125,7 +125,7 @@ impl World {
         Self::over(Some(demo), dir, Arc::new(archive(told)))
     }
 
-    /// The same with an archive of files: sealed, merged and not yet sealed.
+    /// A world with an archive of files: sealed, merged, and not yet sealed.
     fn of_files(told: &[Told], seals: &[usize]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut demo = Demo::empty(dir.path());
@@ -137,7 +137,7 @@ impl World {
         }
         let root = dir.path().join("archive");
         let keeper = crate::files::write(&root, &archive(told), seals);
-        drop(keeper); // What was not sealed stays in the log.
+        drop(keeper); // Samples that were not sealed stay in the log.
         let archive = Archive::open(&root);
         Self::with(Some(demo), dir, Arc::new(move || archive.view()))
     }
@@ -166,7 +166,8 @@ impl World {
         }
     }
 
-    /// Each series in a scope of its own, the first in the run directory itself, with archives of files.
+    /// A world with each series in a scope of its own, the first in the run directory itself, with
+    /// archives of files.
     fn of_scopes(told: &[Told], seals: &[usize]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let own = RunDir::new(dir.path());
@@ -207,7 +208,7 @@ impl World {
         answer(&mut self.database, sql)
     }
 
-    /// The answer without an order of its own.
+    /// The answer as sorted rows.
     fn sorted(&mut self, sql: &str) -> Vec<String> {
         let mut rows = self.ask(sql);
         rows.sort();
@@ -215,7 +216,7 @@ impl World {
     }
 }
 
-/// Seconds and values of the whole past: what must be there.
+/// Times and values of the whole past: the expected rows.
 fn rows(told: &[Told]) -> Vec<(i64, i64, &'static str)> {
     let of = |one: &Told| {
         let lives = one.before.iter().chain(&one.now).flatten();
@@ -242,7 +243,7 @@ fn life(from: i64) -> impl Strategy<Value = Vec<(i64, i64)>> {
     prop::collection::vec((step, 0..100_i64), 0..24).prop_map(move |steps| {
         let (mut at, mut latest) = (from, from);
         let sample = |(step, value): (i64, i64)| {
-            // No further back than that, also not in two steps.
+            // No further back than a minute, even in two steps.
             at = (at + step).max(latest - 1);
             latest = latest.max(at);
             (at, value)
@@ -257,7 +258,8 @@ fn told(device: &'static str) -> impl Strategy<Value = Told> {
         1 => life(-200).prop_map(|one| vec![one]).boxed(),
         1 => (life(-200), life(-100)).prop_map(|(a, b)| vec![a, b]).boxed(),
     ];
-    // A ring gives one sample less than its depth: the archive has at least what it has lost.
+    // A ring returns one sample less than its depth: the archive has at least the samples that it
+    // has lost.
     let now = prop_oneof![4 => life(0).prop_map(Some).boxed(), 1 => Just(None).boxed()];
     (before, now, 0..=DEPTH as usize).prop_map(move |(before, now, ahead)| {
         let count = now.as_ref().map_or(0, Vec::len);
@@ -306,7 +308,7 @@ fn check_rows(world: &mut World, told: &[Told], from: i64, length: i64) {
         world.sorted(&format!("{select} WHERE ts > {start} AND device = 'b'")),
         lines(&of_b)
     );
-    // Rows that two branches of an OR find are one row.
+    // A row that two branches of an OR find is one row.
     let either: Vec<_> = all
         .iter()
         .copied()
@@ -335,7 +337,7 @@ fn check_rows(world: &mut World, told: &[Told], from: i64, length: i64) {
         let from: Vec<_> = all.iter().copied().filter(|(t, ..)| *t >= from).collect();
         assert_eq!(world.sorted(&sql), lines(&from), "{}", sql);
     }
-    // One newest row of each living stream, wherever it was found.
+    // One newest row for each living stream, wherever it was found.
     let newest = "SELECT device, ts, value FROM random_walk_count WHERE newest";
     let found =
         "SELECT device, ts, value FROM (SELECT * FROM random_walk_count LIMIT -1) WHERE newest";
@@ -346,7 +348,7 @@ fn check_rows(world: &mut World, told: &[Told], from: i64, length: i64) {
     assert_eq!(world.ask(newest).len(), living.count());
 }
 
-/// The means of a span, made of its buckets.
+/// The means of a span, computed from its buckets.
 fn means_over_time(start: i64, stop: i64, step: i64) -> String {
     format!(
         "SELECT labels->>'device', round(CASE WHEN sum(held_ns) > 0 THEN sum(mean * held_ns) / sum(held_ns) \
@@ -378,7 +380,7 @@ fn check_functions(world: &mut World, told: &[Told], from: i64, length: i64, ste
         ),
         &format!("SELECT ts, value, device, value FROM {rows}"),
     );
-    // Integer division goes towards zero; all times are after the epoch.
+    // Integer division rounds towards zero; all times are after the epoch.
     check(
         world,
         &format!(
@@ -402,7 +404,7 @@ fn check_functions(world: &mut World, told: &[Told], from: i64, length: i64, ste
         ),
         &means_over_time(start, stop, step),
     );
-    // Of equal times any may be the last: ask for the time of the sample.
+    // Any sample of equal times may be the last, so ask for its time.
     check(
         world,
         &format!("SELECT labels->>'device', sample_ts FROM asof('random.*', {stop})"),

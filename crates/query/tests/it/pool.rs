@@ -1,4 +1,4 @@
-//! The query threads: answers, cancelled and refused questions, a full queue.
+//! Tests of the query threads: answers, cancelled and refused queries, a full queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ fn questions_are_answered_in_every_format() {
             .unwrap();
         assert!(reply.body.starts_with(begins), "{format:?}");
     }
-    // JavaScript would read 9007199254740992 of the number.
+    // JavaScript would parse the number as 9007199254740992.
     let exact = "SELECT 9007199254740993 AS a, -9007199254740993 AS b, 9007199254740992 AS c";
     for (format, expect) in [
         (
@@ -94,7 +94,8 @@ fn questions_are_answered_in_every_format() {
 fn a_wide_row_is_written_as_in_a_whole_answer() {
     let dir = tempfile::tempdir().unwrap();
     let _demo = Demo::known(dir.path());
-    // One cell is more than a piece; names come twice, in another order, and with what JSON escapes.
+    // One cell is larger than a piece; names repeat, are in another order, and need escapes in
+    // JSON.
     let sql = "WITH t(b, a) AS (VALUES (1, printf('%300000d', 1)), (2, 'x')) \
                SELECT b, a, a AS b, NULL AS \"say 'a\\b'\" FROM t";
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -117,7 +118,7 @@ fn a_full_queue_says_busy_at_once() {
             std::thread::spawn(move || pool.query(&endless).unwrap_err().kind)
         })
         .collect();
-    // One runs, at most one waits: the others are turned away while those two are stuck.
+    // One runs and at most one waits: the others are refused while those two are stuck.
     while askers.iter().filter(|asker| asker.is_finished()).count() < 2 {
         std::thread::yield_now();
     }

@@ -1,5 +1,5 @@
-//! What a table takes over from SQLite changes no answer: each random query is asked of the
-//! table, and of a subquery into which SQLite may not push anything.
+//! Tests that pushdown changes no answer: each random query runs on the table, and on a subquery
+//! into which SQLite may not push anything.
 
 use barograph_model::{Kind, Value, ValueType};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn rings(dir: &std::path::Path) -> Demo {
             &labels[..]
         };
         let stream = descriptor("random.walk.count", labels, ValueType::Int, Kind::Gauge);
-        // Shallow: the oldest are overwritten.
+        // Shallow, so that the oldest samples are overwritten.
         let samples = times
             .iter()
             .enumerate()
@@ -102,7 +102,7 @@ proptest! {
         let mut pushed = answer(&mut database, &statement(&predicates, joint, order, "random_walk_count"));
         let mut plain = answer(&mut database, &statement(&predicates, joint, order, WITHOUT));
         if order.contains("LIMIT") {
-            // Equal times may come in any order: only the times are determined.
+            // Rows of equal times may come in any order: only the times are determined.
             let times = |rows: &[String]| -> Vec<String> {
                 rows.iter().map(|row| row.split('|').next().unwrap().to_owned()).collect()
             };

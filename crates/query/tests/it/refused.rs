@@ -1,4 +1,4 @@
-//! What guests may not do, as a table of statements.
+//! Statements that guests may not run, as a table.
 
 use barograph_model::SqlFaultKind;
 
@@ -51,7 +51,7 @@ fn everything_but_reading() {
     check("SELECT 1; DROP TABLE streams", "one statement at a time");
     check("SELECT 1; garbage", "one statement at a time");
     check("EXPLAIN DELETE FROM streams", "refused");
-    // Without a column there is nothing to see, and the name may be one of the statement's own.
+    // Without a column nothing is read, and the name may be defined by the statement itself.
     assert!(ask(&mut database, "WITH n AS (SELECT 1) SELECT count(*) FROM n").is_ok());
     assert!(ask(&mut database, "EXPLAIN SELECT * FROM streams").is_ok());
 }

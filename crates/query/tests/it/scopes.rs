@@ -1,4 +1,4 @@
-//! Scopes of applications: segments and archives beside the node's own, as if they were one.
+//! Tests of applications' scopes: segments and archives that are read together with the node's own.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,20 +16,20 @@ use barograph_stream::RunDir;
 use crate::demo::{Demo, S, START_NS, descriptor};
 use crate::{answer, files};
 
-/// A value of an application.
+/// The descriptor of an application's value.
 pub fn value(name: &str, rank: &str, of: ValueType) -> Descriptor {
     let labels = [("rank", rank), ("user", "eve")];
     descriptor(&format!("app.{name}"), &labels, of, Kind::Gauge)
 }
 
-/// An empty segment of a scope.
+/// Makes an empty segment of a scope.
 pub fn scope(dir: &Path, name: &str) -> Demo {
     let run_dir = RunDir::new(dir).scope(name);
     std::fs::create_dir_all(run_dir.path()).unwrap();
     Demo::empty(run_dir.path())
 }
 
-/// Says where the archive of a run directory is.
+/// Writes the document that names the archive of a run directory.
 pub fn name_archive(run_dir: &RunDir, root: &Path) {
     let document = format!("{{\"archive\": {:?}}}", root.to_str().unwrap());
     run_dir
@@ -37,7 +37,7 @@ pub fn name_archive(run_dir: &RunDir, root: &Path) {
         .unwrap();
 }
 
-/// What two users publish: two ranks of one, and something for everyone.
+/// Publications of two users: two ranks of one, and one for everyone.
 pub fn published(dir: &Path) -> Vec<Demo> {
     let mut own = scope(dir, "u1000");
     for (rank, start) in [("0", 0), ("1", 100)] {
@@ -46,7 +46,7 @@ pub fn published(dir: &Path) -> Vec<Demo> {
             at.iter().map(put).collect::<Vec<_>>()
         };
         let stream = |name| value(name, rank, ValueType::Int);
-        // The second frame has no residual, and the last residual no frame.
+        // The second frame has no residual, and the last residual has no frame.
         own.add(&stream("lulesh.frame"), puts(&[(2, 1), (4, 2), (7, 3)]));
         own.add(
             &stream("lulesh.residual"),
@@ -87,7 +87,8 @@ pub fn published(dir: &Path) -> Vec<Demo> {
     for (name, document) in [("calls.json", calls), ("knobs.json", knobs)] {
         run_dir.publish(name, document.as_bytes(), 0o644).unwrap();
     }
-    // The same call as everyone may read of it, and one of a user whose scope is not there.
+    // The same call in the form that everyone may read, and one of a user whose scope does not
+    // exist.
     let told = calls.replace("\"payload\":\"now\",", "\"payload\":null,");
     let told = told.replace("\"by_user\":1000,\"by_pid\":71,\"via\":\"read.sock\",", "");
     let other = told.replace("\"eve\"", "\"mallory\"");
@@ -138,7 +139,7 @@ fn scopes_are_read_by_who_may() {
         ["0.5"]
     );
     assert_eq!(answer(&mut public, "SELECT * FROM publications"), [""; 0]);
-    // Of calls what everyone may read; who may read more has them once.
+    // Everyone reads the public form of calls; a user who may read more gets each call once.
     let calls =
         "SELECT scope, user, id, payload, payload_bytes, by_user FROM triggers ORDER BY user";
     assert_eq!(
@@ -164,17 +165,17 @@ fn scopes_come_go_and_are_replaced() {
 
     let mut first = scope(dir, "u1");
     first.add(&stream, [(0, 1.into())]);
-    // Not looked for again within the second.
+    // Scopes are not looked for again within the second.
     assert_eq!(answer(&mut database, sql), [""; 0]);
     world.clock.advance(S);
     assert_eq!(answer(&mut database, sql), ["1"]);
     let own = "SELECT value FROM app_a_count WHERE newest ORDER BY value";
     assert_eq!(answer(&mut database, own), ["1"]);
 
-    // The same series in another scope is another.
+    // The same series in another scope is another series.
     let mut second = scope(dir, "u2");
     second.add(&stream, [(0, 2.into())]);
-    // Damaged, or not a segment at all: not there.
+    // A damaged segment, or a file that is none, counts as absent.
     for damaged in ["u3", "u4"] {
         std::fs::create_dir_all(world.scope(damaged).path()).unwrap();
     }
@@ -186,14 +187,14 @@ fn scopes_come_go_and_are_replaced() {
     let either = "SELECT value FROM app_a_count WHERE rank = '0' OR newest = 1 ORDER BY 1";
     assert_eq!(answer(&mut database, either), ["1", "2"]);
 
-    // Its agent has gone and come again.
+    // Its agent has ended and started again.
     drop(first);
     assert_eq!(answer(&mut database, sql), ["1", "2"]);
     let mut first = scope(dir, "u1");
     first.add(&stream, [(0, 3.into())]);
     assert_eq!(answer(&mut database, sql), ["2", "3"]);
 
-    // Streams that come are there at once.
+    // New streams are there at once.
     first.add(&value("a.count", "1", ValueType::Int), [(0, 4.into())]);
     assert_eq!(answer(&mut database, own), ["2", "3", "4"]);
 
@@ -210,7 +211,7 @@ fn scopes_come_go_and_are_replaced() {
     );
 }
 
-/// One series in three scopes, of which two have an archive and of the third it cannot be looked at.
+/// One series in three scopes: two have an archive, and that of the third cannot be read.
 fn archived(world: &World) -> (Vec<Demo>, Vec<Keeper>) {
     let dir = world.dir.path();
     let stream = value("a.count", "0", ValueType::Int);
@@ -371,7 +372,7 @@ fn what_may_not_be_opened_is_not_there() {
     mode(0o700).unwrap();
     world.clock.advance(S);
     assert_eq!(answer(&mut database, sql), ["19"]);
-    // Its archive cannot be looked at: its rings can.
+    // Its archive cannot be read, but its rings can.
     let root = private.path().join("archive");
     std::fs::create_dir_all(root.join("nodes")).unwrap();
     name_archive(&private, &root);

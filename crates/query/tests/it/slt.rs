@@ -1,5 +1,6 @@
-//! Runs the `.slt` files: records of `query` (SQL, `----`, the rows) and `error` (SQL, `----`, a part
-//! of the message), over the known streams; those of applications over what applications publish beside them.
+//! Runs the `.slt` files: records of `query` (SQL, `----`, the rows) and `error` (SQL, `----`, a
+//! part of the message), over the known streams; records of applications over those and
+//! applications' publications.
 
 use std::path::Path;
 
@@ -51,8 +52,8 @@ fn check_file(text: &str, name: &str) {
     }
 }
 
-/// Beside them, streams that are forecast: a file system that fills by 10 bytes a second, one that stays, a counter of which
-/// errors are not known, and a ratio of which nothing is said any more.
+/// Adds streams with forecasts: a file system that fills by 10 bytes a second, one that stays as it
+/// is, a counter whose errors are unknown, and a ratio whose forecast has ended.
 fn add_forecasts(demo: &mut Demo) {
     let gauge =
         |name: &str, labels: &[(&str, &str)]| descriptor(name, labels, ValueType::Int, Kind::Gauge);

@@ -1,4 +1,5 @@
-//! One receiver's turn: what is due is made, sent, and tried again when that failed.
+//! The export to one receiver: requests are made when they are due, sent, and tried again after a
+//! failure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,29 +17,30 @@ use crate::export::sender::{Backoff, Failure, Outcome, Sender, random};
 use crate::export::status::Counters;
 use crate::view::View;
 
-/// Most requests in one turn, so that another receiver has its own.
+/// Most requests in one turn, so that other receivers get their turn too.
 const REQUESTS_PER_TURN_MAX: usize = 16;
 
-/// Refusals in a row until the parts of a request are not tried one by one any more: more than it takes to find one
-/// sample in a full one.
+/// Refusals in a row after which the parts of a request are not tried one by one any more: more
+/// than are needed to find one bad sample in a full request.
 const UNFIT_MAX: u32 = 24;
 
-/// One receiver, what it is owed, and when.
+/// One receiver, the samples that wait for it, and its times.
 pub(super) struct Line {
     work: Work,
     sender: Sender,
     counters: Arc<Counters>,
     every_ns: i64,
-    /// Made and not delivered: tried again as they are. Several are the parts of one that was refused.
+    /// Requests that are made and not delivered, to be tried again unchanged. Several are the parts
+    /// of one that was refused.
     pending: VecDeque<Batch>,
-    /// Refusals since something was taken.
+    /// Number of refusals since the last delivery.
     unfit: u32,
     due_ns: i64,
-    /// Nothing is sent before, for the receiver failed.
+    /// Nothing is sent before this time, because the receiver failed.
     rest_until_ns: i64,
     backoff: Backoff,
     is_failing: bool,
-    /// It was said that a part of what is sent is refused.
+    /// Whether a warning about refused samples was logged.
     is_unfit_said: bool,
 }
 
@@ -91,7 +93,7 @@ impl Line {
         Arc::clone(&self.counters)
     }
 
-    /// Says where it goes.
+    /// Logs the address of the receiver.
     pub(super) fn announce(&self) {
         info!(
             to = self.counters.to,
@@ -100,7 +102,7 @@ impl Line {
         );
     }
 
-    /// Does what is due now; ends early when `stopped`.
+    /// Does the work that is due now; ends early if `stopped`.
     pub(super) fn turn(&mut self, view: &Arc<View>, clock: &dyn Clock, stopped: &dyn Fn() -> bool) {
         let (now_ns, monotonic_ns) = (clock.now_ns(), clock.monotonic_ns());
         let is_urgent = match &mut self.work {
@@ -111,7 +113,7 @@ impl Line {
         if is_due {
             self.due_ns = monotonic_ns + self.every_ns;
             if let Work::Otlp(work) = &mut self.work {
-                // Newer values take the place of what could not be sent.
+                // Newer values replace those that could not be sent.
                 let given_up: u64 = self.pending.drain(..).map(|b| b.known_lost()).sum();
                 self.counters.lost(given_up + work.begin(view, now_ns));
             }
@@ -141,14 +143,15 @@ impl Line {
                 return;
             }
         }
-        // There is more: go on at the next turn.
+        // There is more to send: go on at the next turn.
         self.due_ns = match self.work {
             Work::Otlp(_) => self.due_ns,
             Work::RemoteWrite(_) => 0,
         };
     }
 
-    /// Books what came of a request; whether to go on at once.
+    /// Counts the outcome of a request and decides what becomes of it; returns whether to go on at
+    /// once.
     fn settle(&mut self, batch: Batch, outcome: Outcome, clock: &dyn Clock) -> bool {
         let (to, url) = (self.counters.to, self.sender.shown());
         match outcome {
@@ -156,7 +159,8 @@ impl Line {
                 self.backoff.reset();
                 self.unfit = 0;
                 if std::mem::take(&mut self.is_failing) {
-                    // As loud as the failure before it: who has read of that one waits for this one.
+                    // Logged at the level of the failure, so that a reader of the warning also sees
+                    // its end.
                     warn!(to, url, "exports arrive again");
                 }
                 let rejected = match self.work {
@@ -181,7 +185,8 @@ impl Line {
                         url, reason, "an export is refused, its samples are lost"
                     );
                 }
-                // What refuses once mostly refuses again: not at full speed.
+                // A receiver that refuses once mostly refuses again, so it is not asked at full
+                // speed.
                 self.rest(None, clock);
                 false
             }
@@ -204,7 +209,8 @@ impl Line {
         }
     }
 
-    /// Halves a request that was refused for something in it, so that the rest of it goes on; whether to go on at once.
+    /// Halves a request that was refused because of a part of its content, so that the other part
+    /// gets through; returns whether to go on at once.
     fn part(&mut self, batch: &Batch, reason: &str, clock: &dyn Clock) -> bool {
         self.unfit += 1;
         let is_hopeless = self.unfit > UNFIT_MAX;
@@ -214,7 +220,7 @@ impl Line {
             }
             return true;
         }
-        // What may have arrived is refused because it is there.
+        // A batch that may have arrived before is refused because it is there already.
         if !batch.may_be_there {
             self.counters.lost(batch.samples);
             if !std::mem::replace(&mut self.is_unfit_said, true) {
@@ -228,7 +234,7 @@ impl Line {
         if !is_hopeless {
             return true;
         }
-        // It takes nothing: not at full speed.
+        // The receiver takes nothing, so it is not asked at full speed.
         let parts: u64 = self.pending.drain(..).map(|part| part.known_lost()).sum();
         self.counters.lost(parts);
         self.rest(None, clock);

@@ -1,9 +1,9 @@
-//! Export: this node's samples go to receivers elsewhere, as OTLP metrics or as Prometheus remote
-//! write. Off unless a receiver is configured.
+//! Export: the node's samples are sent to receivers elsewhere, as OTLP metrics or as Prometheus
+//! remote write. Off unless a receiver is configured.
 //!
-//! It stands alone because it is the one part that sends: one thread of low priority reads the
-//! segment as any foreign process does, so a slow receiver costs nobody anything. What is not
-//! delivered waits in the rings; what leaves them first is lost, and counted.
+//! The module stands alone because it is the only part that sends. One thread of low priority reads
+//! the segment as any foreign process does, so a slow receiver delays nobody. Samples that are not
+//! delivered wait in the rings; those that are overwritten there are lost and counted.
 
 mod line;
 mod otlp;
@@ -24,17 +24,18 @@ const BATCH_SAMPLES_MAX: usize = 2_000;
 /// Most bytes in one request, before compression.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// What one request carries.
+/// The content of one request.
 #[derive(Debug)]
 struct Batch {
     body: Vec<u8>,
     samples: u64,
-    /// A try of it, or of what it is a part of, came to no end: the receiver may have it, and refuse it for that.
+    /// An attempt to send this batch, or the batch that it is a part of, had no known end: the
+    /// receiver may have taken it, and may refuse it now for that reason.
     may_be_there: bool,
 }
 
 impl Batch {
-    /// Samples that are lost where this is given up; what may have arrived is not said to be.
+    /// Number of samples that are lost if the batch is given up; 0 if it may have arrived.
     fn known_lost(&self) -> u64 {
         if self.may_be_there { 0 } else { self.samples }
     }

@@ -1,9 +1,9 @@
 //! OTLP metrics: the newest value of every stream that was looked at recently, as gauges and sums.
 //!
-//! It stands alone because names, units and times are OpenTelemetry's here: dotted names as ours are, units in
-//! UCUM, of a sum since when it is known, and one time for all points of a round. Looks are at different
-//! instants, but receivers that make a series of the resource as well (Prometheus: `target_info`) date it by the
-//! points, and refuse the whole request where that goes back.
+//! The module stands alone because names, units and times follow OpenTelemetry: dotted names like
+//! ours, units in UCUM, the start time of each sum, and one time for all points of a round. Looks
+//! are at different instants, but receivers that also make a series of the resource (Prometheus:
+//! `target_info`) date it by the points, and refuse the whole request if that time goes back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,14 +31,14 @@ pub(super) const PROTOCOL: Protocol = Protocol {
     passes: |status| matches!(status.as_u16(), 429 | 502 | 503 | 504),
 };
 
-/// Of each point: times, value and the message around it.
+/// Bytes of each point: times, value and the message around it.
 const POINT_BYTES: usize = 40;
 
-/// Makes requests of the newest values.
+/// The maker of requests from the newest values.
 #[derive(Debug)]
 pub(super) struct Otlp {
     selection: Selection,
-    /// Of each sum: since when it is known.
+    /// Start time of each sum: the time of its first point, ns since the epoch.
     starts: HashMap<StreamId, u64>,
     waiting: VecDeque<Batch>,
 }
@@ -52,7 +52,8 @@ impl Otlp {
         }
     }
 
-    /// Takes the values as they are now; gives how many of the last round were never sent.
+    /// Makes the requests of a round from the present values; returns the number of samples of the
+    /// last round that were never sent.
     pub(super) fn begin(&mut self, view: &Arc<View>, now_ns: i64) -> u64 {
         let given_up = self.waiting.iter().map(|batch| batch.samples).sum();
         self.waiting.clear();
@@ -66,8 +67,8 @@ impl Otlp {
             };
             let descriptor = &stream.entry.descriptor;
             if descriptor.kind == Kind::Counter {
-                // What was counted before the first look is not ours to date: by the OTLP data model
-                // ("unknown start time") a sum then starts at its first point.
+                // The time at which counting began before the first look is unknown; by the OTLP
+                // data model ("unknown start time") a sum then starts at its first point.
                 let known = self.starts.get(&stream.id()).copied();
                 point.start_time_unix_nano = known.unwrap_or(point.time_unix_nano);
                 starts.insert(stream.id(), point.start_time_unix_nano);
@@ -94,7 +95,8 @@ impl Otlp {
     }
 }
 
-/// Points that the receiver did not take though it said yes, and why.
+/// The number of points that the receiver rejected although it answered with success, and the
+/// reason.
 pub(super) fn rejected(answer: &[u8]) -> Option<(u64, String)> {
     let partial = ExportMetricsServiceResponse::decode(answer)
         .ok()?
@@ -103,7 +105,7 @@ pub(super) fn rejected(answer: &[u8]) -> Option<(u64, String)> {
     (points > 0).then_some((points, partial.error_message))
 }
 
-/// The newest number of a stream, unless it is old, and about how many bytes it takes.
+/// The newest number of a stream, unless it is old, and its approximate size in bytes.
 fn point(stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
     let Latest::Sample {
         sample, looked_ns, ..
@@ -136,7 +138,8 @@ fn point(stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
     Some((point, size))
 }
 
-/// Puts a point into the metric of its name: streams come by name, so it is the last one or new.
+/// Adds a point to the metric of its name. Streams are sorted by name, so that metric is the last
+/// one, or new.
 fn add(metrics: &mut Vec<Metric>, descriptor: &Descriptor, point: NumberDataPoint) {
     let is_sum = descriptor.kind == Kind::Counter;
     let unit = ucum(descriptor.unit.as_str());
@@ -149,7 +152,7 @@ fn add(metrics: &mut Vec<Metric>, descriptor: &Descriptor, point: NumberDataPoin
         match &mut metric.data {
             Some(Data::Sum(sum)) => sum.data_points.push(point),
             Some(Data::Gauge(gauge)) => gauge.data_points.push(point),
-            // Never of ours.
+            // `metric.data` is always a sum or a gauge.
             _ => {}
         }
         return;
@@ -179,7 +182,7 @@ fn request(node: &str, metrics: Vec<Metric>, points: usize) -> Batch {
     let attributes = [
         ("host.name", node),
         ("service.name", "barograph"),
-        // One agent a node: stable over restarts, so that series go on.
+        // There is one agent per node: the id stays the same over restarts, so that series go on.
         ("service.instance.id", node),
     ];
     let request = ExportMetricsServiceRequest {
@@ -200,7 +203,7 @@ fn request(node: &str, metrics: Vec<Metric>, points: usize) -> Batch {
     }
 }
 
-/// A unit of ours in UCUM (ucum.org): what is counted is an annotation in braces.
+/// Translates a unit to UCUM (ucum.org); counted things become an annotation in braces.
 fn ucum(unit: &str) -> String {
     let (unit, per_second) = match unit.strip_suffix("/s") {
         Some(unit) => (unit, "/s"),

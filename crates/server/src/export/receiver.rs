@@ -1,4 +1,4 @@
-//! Where exports go, and what of it is refused before anything is sent.
+//! The receivers of exports, and the checks of their configuration before anything is sent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Most headers of one receiver.
 const HEADERS_MAX: usize = 64;
 
-/// The receivers; none of either kind means that nothing is sent.
+/// The receivers of exports; if there are none of either kind, nothing is sent.
 #[derive(Clone, Debug, Default)]
 pub struct ExportConfig {
     /// OTLP metrics over HTTP.
@@ -29,36 +29,36 @@ pub struct ExportConfig {
     pub remote_write: Option<Receiver>,
 }
 
-/// One receiver.
+/// A receiver of exports.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    /// Where to post; without a path, the one that is usual for the protocol.
+    /// The URL to post to; without a path, the usual path of the protocol is used.
     pub url: String,
     /// Time between two exports, in ns.
     pub every_ns: i64,
-    /// Which streams are sent.
+    /// The streams that are sent.
     pub selection: Selection,
-    /// What is sent along, such as `Authorization`.
+    /// Headers of each request, such as `Authorization`.
     pub headers: ExportHeaders,
-    /// Certificates (PEM) that are trusted instead of the public ones.
+    /// File of certificates (PEM) that are trusted instead of the public ones.
     pub ca_file: Option<PathBuf>,
     /// Longest time of one request.
     pub timeout: Duration,
-    /// Whether `http://` may leave this machine.
+    /// Whether `http://` to another machine is allowed.
     pub insecure: bool,
 }
 
-/// Which streams are sent.
+/// The selection of streams that are sent.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// Those that any of these means…
+    /// Streams that match any of these are sent…
     pub select: Vec<Selector>,
-    /// …but for those that any of these means.
+    /// …unless they match any of these.
     pub leave_out: Vec<Selector>,
 }
 
 impl Selection {
-    /// Places of the streams that are meant, in the order of the view.
+    /// Indices of the selected streams, in the order of the view.
     pub(super) fn of(&self, view: &View) -> Vec<usize> {
         let mut selected = view.select(&self.select);
         selected.retain(|&at| {
@@ -70,12 +70,12 @@ impl Selection {
     }
 }
 
-/// Headers of requests. Their values are secrets: `Debug` does not show them.
+/// Headers of requests. Their values are secrets, so `Debug` does not show them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ExportHeaders(Vec<(HeaderName, HeaderValue)>);
 
 impl ExportHeaders {
-    /// Checks names and values.
+    /// Makes headers from names and values, after checking both.
     pub fn new(pairs: &BTreeMap<String, String>) -> Result<Self, ServerError> {
         let mut headers = Self::default();
         for (name, value) in pairs {
@@ -84,8 +84,8 @@ impl ExportHeaders {
         Ok(headers)
     }
 
-    /// Adds those of a file: `Name: value` lines, empty lines and `#` ignored. A file that others may
-    /// read is refused.
+    /// Adds the headers of a file: lines `Name: value`; empty lines and lines with `#` are ignored.
+    /// A file that others may read is refused.
     pub fn read(mut self, path: &Path) -> Result<Self, ServerError> {
         let text = read_file("headers_file", path, true)?;
         for line in text.lines().map(str::trim) {
@@ -133,22 +133,22 @@ impl fmt::Debug for ExportHeaders {
     }
 }
 
-/// A checked address.
+/// A checked address of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// The whole of it.
+    /// The whole URL.
     pub url: String,
-    /// What may be said of it in a log: a query may hold a key.
+    /// The URL without its query, for logs: a query may hold a key.
     pub shown: String,
-    /// Whether it stays on this machine.
+    /// Whether the address is a loopback address.
     pub is_local: bool,
 }
 
 impl Address {
-    /// Reads a url; `path` is what a url without one gets.
+    /// Parses a URL; a URL without a path gets `path`.
     pub(super) fn parse(url: &str, path: &str, insecure: bool) -> Result<Self, ServerError> {
         let refuse = |reason: &str| ServerError::Export {
-            // Up to the query or the password, which are nobody's business.
+            // The message shows the URL only up to its query or password, which are secret.
             what: format!("url {:?}", url.split(['?', '@']).next().unwrap_or_default()),
             reason: reason.into(),
         };
@@ -198,7 +198,7 @@ fn is_loopback(host: &str) -> bool {
         || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The text of a small file of the configuration.
+/// Reads a small file that the configuration names.
 pub(super) fn read_file(
     what: &'static str,
     path: &Path,

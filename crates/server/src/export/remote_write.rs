@@ -1,8 +1,8 @@
 //! Prometheus remote write 1.0: every numeric sample since the last request, from the rings.
 //!
-//! It stands alone because it keeps a place in every ring. A receiver refuses a whole request for one
-//! sample that is out of order, so order is kept here: times of a series only grow, label sets are
-//! sent by one stream each.
+//! The module stands alone because it keeps a cursor in every ring. A receiver refuses a whole
+//! request for one sample that is out of order, so the order is kept here: times of a series only
+//! grow, and each label set is sent from one stream only.
 //! <https://prometheus.io/docs/specs/prw/remote_write_spec/>
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,7 +20,7 @@ use crate::prometheus::names::{Exposed, exposed};
 use crate::view::{Stream, StreamId, View};
 use barograph_bridge::messages::{Label, PromSample, TimeSeries, WriteRequest};
 
-/// Remote write 1.0.
+/// The path, headers and retries of remote write 1.0.
 pub(super) const PROTOCOL: Protocol = Protocol {
     path: "/api/v1/write",
     headers: &[
@@ -33,29 +33,30 @@ pub(super) const PROTOCOL: Protocol = Protocol {
 
 /// Bytes of one sample and the message around it, at most.
 const SAMPLE_BYTES: usize = 24;
-/// Most ended series whose end is still to be told.
+/// Most ended series whose stale marker is still to be sent.
 const ENDED_MAX: usize = 10_000;
-/// The value that ends a series: a NaN of these bits.
+/// The stale marker that ends a series: a NaN of these bits.
 const STALE: u64 = 0x7ff0_0000_0000_0002;
-/// Every other NaN.
+/// The bits of all other NaNs.
 const NAN: u64 = 0x7ff8_0000_0000_0001;
-/// Before every time.
+/// A time before all others.
 const NEVER_MS: i64 = i64::MIN;
 
-/// Makes requests of what is new.
+/// The maker of requests from new samples.
 #[derive(Debug)]
 pub(super) struct RemoteWrite {
     selection: Selection,
     counters: Arc<Counters>,
     view: Option<Arc<View>>,
     series: Vec<Series>,
-    /// Where the next request begins: no stream waits behind a busy one for ever.
+    /// The stream at which the next request begins, so that no stream waits for ever behind a busy
+    /// one.
     turn: usize,
     ended: VecDeque<(Vec<Label>, i64)>,
     scratch: Vec<Sample>,
 }
 
-/// One stream and how far it was taken.
+/// One stream and its cursor.
 #[derive(Debug)]
 struct Series {
     id: StreamId,
@@ -63,9 +64,9 @@ struct Series {
     labels: Vec<Label>,
     labels_bytes: usize,
     handle: StreamReader,
-    /// Number of the last sample taken.
+    /// Number of the last sample that was taken.
     cursor: u64,
-    /// Number of the newest sample that was seen.
+    /// Number of the newest sample at the last look.
     seen: u64,
     /// Time of the last sample taken, in ms.
     last_ms: i64,
@@ -84,7 +85,8 @@ impl RemoteWrite {
         }
     }
 
-    /// Looks at what there is; whether some ring is so full of news that it should not wait.
+    /// Takes over a new view; returns whether some ring holds so many new samples that they should
+    /// not wait.
     pub(super) fn look(&mut self, view: &Arc<View>) -> bool {
         if self.view.as_ref().is_none_or(|old| !Arc::ptr_eq(old, view)) {
             self.follow(view);
@@ -92,14 +94,14 @@ impl RemoteWrite {
         }
         let mut is_urgent = false;
         for series in &mut self.series {
-            // Of a stream that has ended, less was seen than was taken since.
+            // If a stream has ended, `seen` may be less than the cursor.
             series.seen = series.handle.count().unwrap_or(series.seen);
             is_urgent |= series.seen.saturating_sub(series.cursor) >= series.handle.depth() / 2;
         }
         is_urgent
     }
 
-    /// The next request, if anything is new.
+    /// The next request, if there are new samples.
     pub(super) fn next(&mut self, now_ns: i64) -> Option<Batch> {
         let mut request = WriteRequest::default();
         let mut room = Room::default();
@@ -138,7 +140,8 @@ impl RemoteWrite {
         Some(batch_of(&request))
     }
 
-    /// Takes over the streams of a new directory. What an ended stream still had is lost.
+    /// Takes over the streams of a new directory. Samples of ended streams that were not taken are
+    /// lost.
     fn follow(&mut self, view: &Arc<View>) {
         let mut before: HashMap<StreamId, Series> =
             self.series.drain(..).map(|s| (s.id, s)).collect();
@@ -152,7 +155,7 @@ impl RemoteWrite {
             let series = before
                 .remove(&stream.id())
                 .unwrap_or_else(|| Series::new(stream, &node));
-            // Two streams of one name: the first is the one, as in the exposition.
+            // Of two streams with the same labels only the first is sent, as in the exposition.
             if taken.insert(series.labels.clone()) {
                 self.series.push(series);
             }
@@ -166,7 +169,7 @@ impl RemoteWrite {
             }
         }
         for series in &mut self.series {
-            // The same thing came back: its series goes on, and its times still only grow.
+            // The series came back: it goes on, and its times still only grow.
             if let Some(last_ms) = ended.remove(&series.labels) {
                 series.last_ms = series.last_ms.max(last_ms);
             }
@@ -194,8 +197,8 @@ impl Series {
         }
     }
 
-    /// The samples since the cursor as far as there is room, how many are lost, and whether that was
-    /// all.
+    /// The samples since the cursor as far as there is room, the number of lost ones, and whether
+    /// all were taken.
     fn take(
         &mut self,
         scratch: &mut Vec<Sample>,
@@ -210,7 +213,7 @@ impl Series {
             return (Vec::new(), 0, true);
         };
         if self.last_ms > millis(now_ns) {
-            // The clock was set back: what was sent in its future orders nothing any more.
+            // The clock was set back: times that were sent before no longer bound the order.
             self.last_ms = NEVER_MS;
         }
         let mut lost = scan.lost;
@@ -227,7 +230,7 @@ impl Series {
                 continue;
             };
             if timestamp <= self.last_ms {
-                // A last look may be that of the sample before it.
+                // The mark of a last look may have the time of the sample before it.
                 lost += u64::from(sample.quality != Quality::Ended);
                 continue;
             }
@@ -244,8 +247,9 @@ impl Series {
     }
 }
 
-/// The two halves of a request, by series and then by samples; `None` of a single sample. A receiver refuses all of a request
-/// for one sample that is too old for it.
+/// The two halves of a request, by series or, with one series, by samples; `None` for a single
+/// sample. It is needed because a receiver refuses a whole request for one sample that is too old
+/// for it.
 pub(super) fn split(batch: &Batch) -> Option<[Batch; 2]> {
     let body = snap::raw::Decoder::new().decompress_vec(&batch.body).ok()?;
     let mut first = WriteRequest::decode(&*body).ok()?;
@@ -273,7 +277,7 @@ pub(super) fn split(batch: &Batch) -> Option<[Batch; 2]> {
     }))
 }
 
-/// A request as it is sent. The end of a series is no sample.
+/// Encodes a request. A stale marker does not count as a sample.
 fn batch_of(request: &WriteRequest) -> Batch {
     let all = request.timeseries.iter().flat_map(|series| &series.samples);
     let samples = all.filter(|sample| sample.value.to_bits() != STALE).count();
@@ -287,7 +291,7 @@ fn batch_of(request: &WriteRequest) -> Batch {
     }
 }
 
-/// How much one request already holds.
+/// The amount that a request already holds.
 #[derive(Debug, Default)]
 struct Room {
     samples: usize,
@@ -305,7 +309,7 @@ impl Room {
     }
 }
 
-/// Name and labels of the exposition: sorted, none empty.
+/// Name and labels as in the exposition: sorted, none empty.
 fn labels_of(exposed: &Exposed) -> Vec<Label> {
     let name = std::iter::once(("__name__", exposed.name.as_str()));
     let mut labels: Vec<Label> = name

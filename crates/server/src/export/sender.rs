@@ -1,4 +1,5 @@
-//! One request and what came of it; how long to wait after a failure.
+//! Sends one request to a receiver and classifies the outcome; decides how long to wait after a
+//! failure.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -12,36 +13,37 @@ use crate::export::receiver::{Address, Receiver, read_file};
 
 /// Most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
-/// Longest complaint of a receiver that is passed on, in characters.
+/// Most characters of a receiver's error message that are passed on.
 const COMPLAINT_CHARS_MAX: usize = 200;
-/// A connection that rested longer may just be closed by the other side.
+/// Longest idle time of a connection that is used again: after a longer time the other side may
+/// just close it.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// The wait after the first failure…
+/// The wait after the first failure; it doubles with each further one.
 const WAIT_MIN: Duration = Duration::from_secs(1);
-/// …which doubles up to this.
+/// The longest wait after failures in a row.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// The longest wait that a receiver can ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
-/// Posts to one receiver.
+/// The connection to one receiver.
 pub(super) struct Sender {
     agent: Agent,
     address: Address,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// Which errors of a server may pass by themselves.
+    /// Whether a status is an error that may pass by itself.
     passes: fn(StatusCode) -> bool,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The receiver has it; its answer.
+    /// The receiver has taken it; with the body of its answer.
     Delivered(Vec<u8>),
-    /// It will never take it.
+    /// The receiver will never take it.
     Refused(String),
-    /// It does not take it for something that is in it: a part of it may be taken.
+    /// The receiver refuses it because of its content; a part of it may be taken.
     Unfit(String),
-    /// Try again, not before the time that it asked for.
+    /// The request is to be tried again, not before the time that the receiver asked for.
     Later(Failure),
 }
 
@@ -51,22 +53,22 @@ pub(super) struct Failure {
     pub reason: String,
     /// The wait that the receiver asked for.
     pub asked: Option<Duration>,
-    /// The receiver may have taken it without an answer that came here.
+    /// Whether the receiver may have taken the request although no answer arrived.
     pub may_be_there: bool,
 }
 
-/// What a protocol says of its requests.
+/// The properties of a protocol that its requests need.
 pub(super) struct Protocol {
-    /// The path of a url that has none.
+    /// The path for a URL that has none.
     pub path: &'static str,
     /// Headers of every request.
     pub headers: &'static [(&'static str, &'static str)],
-    /// Which errors of a server may pass by themselves.
+    /// Whether a status is an error that may pass by itself.
     pub passes: fn(StatusCode) -> bool,
 }
 
 impl Sender {
-    /// Checks the receiver; nothing is connected yet.
+    /// Checks the receiver's configuration; no connection is made yet.
     pub(super) fn new(receiver: &Receiver, protocol: &Protocol) -> Result<Self, ServerError> {
         let address = Address::parse(&receiver.url, protocol.path, receiver.insecure)?;
         let roots = match &receiver.ca_file {
@@ -83,7 +85,7 @@ impl Sender {
                 RootCerts::new_with_certs(&certificates)
             }
         };
-        // What stays on this machine takes no way around.
+        // Requests to this machine use no proxy.
         let proxy = (!address.is_local).then(Proxy::try_from_env).flatten();
         let agent = Agent::config_builder()
             .http_status_as_error(false)
@@ -110,12 +112,12 @@ impl Sender {
         })
     }
 
-    /// The address, without what may be secret.
+    /// The address without its secret parts.
     pub(super) fn shown(&self) -> &str {
         &self.address.shown
     }
 
-    /// Posts `body`; takes as long as the receiver's timeout at most.
+    /// Posts `body`; takes at most the receiver's timeout.
     pub(super) fn post(&self, body: &[u8]) -> Outcome {
         let mut request = self.agent.post(&self.address.url);
         for (name, value) in &self.headers {
@@ -153,7 +155,7 @@ impl Sender {
                 may_be_there: status == StatusCode::GATEWAY_TIMEOUT,
             })
         } else if matches!(status, StatusCode::BAD_REQUEST | StatusCode::CONFLICT) {
-            // 409 is Thanos's word for samples that are out of order.
+            // Thanos answers 409 to samples that are out of order.
             Outcome::Unfit(reason)
         } else {
             Outcome::Refused(reason)
@@ -161,7 +163,7 @@ impl Sender {
     }
 }
 
-/// Whether the receiver may have taken what this came of.
+/// Whether the receiver may have taken a request that failed with this error.
 fn may_have_arrived(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Timeout(_) => true,
@@ -170,7 +172,7 @@ fn may_have_arrived(error: &ureq::Error) -> bool {
     }
 }
 
-/// The first line of an answer, made fit for a log.
+/// The first line of an answer, shortened and without control characters, for a log.
 fn complaint(answer: &[u8]) -> String {
     let text = String::from_utf8_lossy(answer);
     let line = text.lines().next().unwrap_or_default();
@@ -180,7 +182,7 @@ fn complaint(answer: &[u8]) -> String {
         .collect()
 }
 
-/// Seconds; the form with a date is rare, and the usual wait does for it.
+/// Reads `retry-after` in seconds; its form with a date is rare, and the usual wait does for it.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get("retry-after")?.to_str().ok()?;
     let wait = Duration::from_secs(seconds.trim().parse().ok()?);
@@ -196,19 +198,20 @@ fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
         .collect()
 }
 
-/// How long to wait after failures in a row.
+/// The waits after failures in a row.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// After a success.
+    /// Begins anew after a success.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// After one more failure: doubling, a random part of it, and never less than was asked for.
+    /// The wait after one more failure: doubled, shortened by a random part, and never less than
+    /// the receiver asked for.
     pub(super) fn next(&mut self, asked: Option<Duration>, random: f64) -> Duration {
         let doubled = WAIT_MIN.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
@@ -217,7 +220,7 @@ impl Backoff {
     }
 }
 
-/// A number in 0..1, so that nodes that failed together do not return together.
+/// A random number in 0..1, so that nodes that failed together do not try again together.
 pub(super) fn random() -> f64 {
     // A hash of nothing under new random keys.
     (RandomState::new().hash_one(()) >> 11) as f64 / (1u64 << 53) as f64

@@ -1,27 +1,27 @@
-//! What came of the exports: counted where it happens, read by whoever tells it.
+//! Counts of the exports, for the agent's own streams and other readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The counts of one receiver, since the start.
+/// Counts of one receiver since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportCounts {
-    /// `otlp` or `remote_write`.
+    /// The protocol: `otlp` or `remote_write`.
     pub to: &'static str,
     /// Samples that the receiver took.
     pub sent_samples: u64,
-    /// Requests that failed, each try counted.
+    /// Requests that failed; every attempt counts.
     pub failed_requests: u64,
-    /// Samples that the receiver will never have: refused, too late for the ring, out of order.
+    /// Samples that the receiver will never get: refused, overwritten in the ring, or out of order.
     pub lost_samples: u64,
 }
 
-/// The counts of all receivers, shared with the thread that sends. Cheap to clone.
+/// The counts of all receivers, shared with the exporting thread. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct ExportStatus(pub(super) Vec<Arc<Counters>>);
 
 impl ExportStatus {
-    /// The counts as they are now, one for each receiver that is configured.
+    /// The present counts, one item for each configured receiver.
     pub fn counts(&self) -> impl Iterator<Item = ExportCounts> {
         self.0.iter().map(|counters| counters.now())
     }

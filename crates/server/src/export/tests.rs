@@ -1,4 +1,4 @@
-//! Exports over a real segment: what is taken from it.
+//! Tests of exports over a real segment: which samples are taken from it.
 
 mod delivery;
 
@@ -45,7 +45,8 @@ impl Rig {
         self.views.current().unwrap()
     }
 
-    /// A stream of one device; a name that ends in `bytes` is a counter. Rings hold eight.
+    /// Registers a stream of one device; a name that ends in `bytes` is a counter. Rings hold eight
+    /// samples.
     fn stream(&mut self, name: &str, device: &str, value_type: ValueType) -> StreamWriter {
         let is_counter = name.ends_with("bytes");
         let descriptor = Descriptor {
@@ -95,7 +96,8 @@ fn written(batch: &Batch) -> WriteRequest {
     WriteRequest::decode(&*body).unwrap()
 }
 
-/// `__name__=a,device=b: 1@0 2@1000`, one line a series; times in ms after `T0`.
+/// A request as lines like `__name__=a,device=b: 1@0 2@1000`, one per series; times in ms after
+/// `T0`.
 fn lines(batch: Option<&Batch>) -> Vec<String> {
     let Some(batch) = batch else {
         return Vec::new();
@@ -126,7 +128,7 @@ fn a_stream_that_ends_after_it_was_taken() {
     let (mut work, _) = remote_write(all());
     let view = rig.view();
     assert!(!work.look(&view));
-    // More is taken than was seen, and nothing more can be seen.
+    // More was taken than was seen, and nothing more can be seen.
     put(&mut read, T0, 1);
     assert!(work.next(T0).is_some());
     rig.segment.retire(read);
@@ -141,7 +143,7 @@ fn streams_of_two_segments_are_told_apart() {
     let config = SegmentConfig::new("n1");
     let segment = Segment::create(&run_dir.segment(), config, T0).unwrap();
     let mut read = rig.stream("disk.read.bytes", "vda", ValueType::Int);
-    // The same slot of another segment.
+    // The stream in the other segment has the same slot.
     let own = std::mem::replace(&mut rig.segment, segment);
     let mut step = rig.stream("app.solver.step", "vda", ValueType::Int);
     put(&mut read, T0, 1);
@@ -150,7 +152,7 @@ fn streams_of_two_segments_are_told_apart() {
     work.look(&rig.view());
     let first = lines(work.next(T0).as_ref());
     assert_eq!(first.len(), 2, "{first:?}");
-    // Another directory: neither is sent again.
+    // The directory changes: neither sample is sent again.
     let mut other = rig.stream("app.solver.other", "vda", ValueType::Int);
     put(&mut other, T0 + NS_PER_S, 3);
     put(&mut read, T0 + NS_PER_S, 4);
@@ -224,7 +226,7 @@ fn times_of_a_series_only_grow() {
     let mut rig = Rig::new();
     let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
     let (mut work, counters) = remote_write(all());
-    // Within one millisecond, back by two seconds, and on.
+    // Two samples in one millisecond, one two seconds back, and one after them.
     for (at_ns, value) in [
         (5_000 * MS, 0.1),
         (5_000 * MS + 1, 0.2),
@@ -238,7 +240,7 @@ fn times_of_a_series_only_grow() {
     let expect = "__name__=barograph_disk_busy_ratio,device=vda,node=n1: 0.1@5000 0.4@5001";
     assert_eq!(lines(batch.as_ref()), [expect]);
     assert_eq!(counters.now().lost_samples, 2);
-    // The clock was set back below what was sent: from now on its time is what counts.
+    // The clock was set back before the sent samples: from now on the new time counts.
     put(&mut busy, T0 + 2_000 * MS, 0.5);
     let batch = work.next(T0 + 2_000 * MS);
     let expect = "__name__=barograph_disk_busy_ratio,device=vda,node=n1: 0.5@2000";
@@ -256,7 +258,7 @@ fn the_end_of_a_series_is_told() {
     put(&mut back, T0, 0.2);
     work.look(&rig.view());
     work.next(T0).unwrap();
-    // One more that is seen, but not sent.
+    // This sample is seen, but not sent.
     put(&mut gone, T0 + NS_PER_S, 0.3);
     work.look(&rig.view());
     for writer in [gone, back, never] {
@@ -280,7 +282,7 @@ fn the_end_of_a_series_is_told() {
 #[test]
 fn one_stream_for_each_set_of_labels() {
     let mut rig = Rig::new();
-    // Both are `barograph_a_b` there.
+    // Both names become `barograph_a_b`.
     for name in ["a.b", "a_b"] {
         let mut writer = rig.stream(name, "vda", ValueType::Float);
         put(&mut writer, T0, 0.5);
@@ -367,7 +369,8 @@ fn otlp_has_gauges_and_sums_of_what_is_fresh() {
     );
 }
 
-/// `name [unit] kind: device value start..time, …`; times in ms after `T0`, no start is 0.
+/// Lines like `name [unit] kind: device value start..time, …`; times in ms after `T0`, 0 means no
+/// start.
 fn otlp_lines(batch: &Batch) -> Vec<String> {
     let request = ExportMetricsServiceRequest::decode(&*batch.body).unwrap();
     let [resource] = &request.resource_metrics[..] else {

@@ -1,5 +1,4 @@
-//! The one thread that exports: it looks at the segment each second and gives every receiver its
-//! turn.
+//! The exporting thread: it looks at the segment each second and gives every receiver its turn.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,20 +14,21 @@ use crate::export::receiver::ExportConfig;
 use crate::export::status::ExportStatus;
 use crate::view::Views;
 
-/// How much nicer than the rest of the process the thread is.
+/// The niceness of the exporting thread: the lowest priority.
 const NICE: i32 = 19;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a stop waits for a request that is under way.
+/// Longest wait of a stop for a request that is under way.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
-/// Checked receivers, before anything is sent.
+/// Receivers whose configuration is checked, before anything is sent.
 pub struct Exports {
     lines: Vec<Line>,
 }
 
 impl Exports {
-    /// Checks the receivers; `None` when there are none: then there is no thread and no connection.
+    /// Checks the receivers. Returns `None` if there are none: then there is no thread and no
+    /// connection.
     pub fn prepare(config: &ExportConfig) -> Result<Option<Self>, ServerError> {
         let mut lines = Vec::new();
         if let Some(receiver) = &config.otlp {
@@ -40,12 +40,12 @@ impl Exports {
         Ok((!lines.is_empty()).then_some(Self { lines }))
     }
 
-    /// What will come of them.
+    /// The counts of these receivers, which are updated while the thread runs.
     pub fn status(&self) -> ExportStatus {
         ExportStatus(self.lines.iter().map(Line::counters).collect())
     }
 
-    /// Starts the thread, over the segment of this run directory.
+    /// Starts the thread; it reads the segment of this run directory.
     pub fn start(self, run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Exporter, ServerError> {
         let state = Arc::new(State::default());
         let ours = Arc::clone(&state);
@@ -54,7 +54,8 @@ impl Exports {
         let thread = std::thread::Builder::new()
             .name("baro-export".into())
             .spawn(move || {
-                // On Linux this is the priority of this thread alone. Where it is not allowed we go on.
+                // On Linux this sets the priority of this thread alone. If it is not allowed,
+                // exports run at normal priority.
                 let _ = rustix::process::setpriority_process(None, NICE);
                 serve(&mut lines, &Views::new(run_dir), &*clock, &ours);
                 ours.set(Phase::Ended);
@@ -67,7 +68,8 @@ impl Exports {
     }
 }
 
-/// A running export. It stops when it is dropped, in bounded time: what was not sent then is not.
+/// A running export. Dropping it stops it in bounded time; samples that are not sent by then stay
+/// unsent.
 pub struct Exporter {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
@@ -77,7 +79,7 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         self.state.set(Phase::Stopping);
         let has_ended = self.state.wait(STOP_MAX, |phase| phase == Phase::Ended);
-        // One that still waits for its receiver ends with its request, or with the process.
+        // A thread that still waits for its receiver ends with its request, or with the process.
         if let Some(thread) = self.thread.take().filter(|_| has_ended)
             && thread.join().is_err()
         {
@@ -89,7 +91,7 @@ impl Drop for Exporter {
 fn serve(lines: &mut [Line], views: &Views, clock: &dyn Clock, state: &State) {
     let stopped = || state.phase() != Phase::Running;
     while !stopped() {
-        // Without a segment there is nothing to send; the next look finds it.
+        // Without a segment there is nothing to send; it is looked for again at the next look.
         if let Ok(view) = views.current() {
             for line in &mut *lines {
                 line.turn(&view, clock, &stopped);
@@ -107,7 +109,7 @@ enum Phase {
     Ended,
 }
 
-/// What both threads know of the life of one.
+/// The life phase of the thread, shared with its owner.
 #[derive(Debug, Default)]
 struct State {
     phase: Mutex<Phase>,
@@ -124,7 +126,7 @@ impl State {
         self.changed.notify_all();
     }
 
-    /// Waits until `done` or the time is up; whether it is done.
+    /// Waits until `done` or until the time is up; returns whether it is done.
     fn wait(&self, time_max: Duration, done: impl Fn(Phase) -> bool) -> bool {
         let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self

@@ -1,4 +1,4 @@
-//! Bodies of writes: as they come or gzipped, within one bound either way.
+//! Bodies of writes, plain or gzipped, with one bound on the packed and the unpacked size.
 
 use std::io::Read as _;
 
@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 
 use crate::fault::Fault;
 
-/// How a body is packed.
+/// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     Plain,
@@ -16,7 +16,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// By the header.
+    /// Reads the `content-encoding` header.
     pub fn of(headers: &HeaderMap) -> Result<Self, Fault> {
         let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
             return Ok(Self::Plain);
@@ -32,7 +32,7 @@ impl Packing {
     }
 }
 
-/// What is too large, packed or not.
+/// The error for a body that is too large, packed or unpacked.
 pub fn too_large(bytes_max: usize) -> Fault {
     Fault::limit(format!(
         "the body is larger than {bytes_max} bytes: send smaller batches"
@@ -40,13 +40,13 @@ pub fn too_large(bytes_max: usize) -> Fault {
     .with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
-/// The body as it was before it was packed.
+/// Unpacks a body.
 pub fn unpacked(body: Bytes, packing: Packing, bytes_max: usize) -> Result<Bytes, Fault> {
     if packing == Packing::Plain {
         return Ok(body);
     }
     let mut plain = Vec::new();
-    // One more than is allowed, so that it shows.
+    // One byte more than is allowed is read, so that too much can be noticed.
     let mut decoder = MultiGzDecoder::new(&*body).take(bytes_max as u64 + 1);
     decoder
         .read_to_end(&mut plain)

@@ -1,4 +1,4 @@
-//! The requests that write, and their answers in the words of their protocols.
+//! Handlers of writes, and their answers in the format of each protocol.
 
 use std::sync::Arc;
 
@@ -27,19 +27,19 @@ use crate::params::Params;
 use crate::rights::Way;
 use crate::share::Client;
 
-/// Writes that are read and taken at once; more are refused as busy.
+/// Most writes that are parsed and applied at once in each room; more are refused as busy.
 pub const INGESTS_MAX: usize = 8;
 
-/// What a write holds in memory for each byte that its body may have: the body, the body unpacked,
-/// and what is read of it.
+/// Bytes of memory that a write takes per byte of its body: the body, the unpacked body, and the
+/// parsed points.
 const INGEST_HOLDS: usize = 4;
 
 const PROTOBUF: &str = "application/x-protobuf";
-/// Says who may read what is written, where the parameter `readers` does not.
+/// Header that names who may read the written values, if the parameter `readers` is not given.
 const READERS_HEADER: &str = "x-barograph-readers";
 const READERS: &str = "readers";
 const PRECISION: &str = "precision";
-/// What InfluxDB's clients say and a node has no use for.
+/// Parameters that InfluxDB's clients send and that are ignored here.
 const PASSED_OVER: [&str; 8] = [
     "bucket",
     "consistency",
@@ -50,7 +50,7 @@ const PASSED_OVER: [&str; 8] = [
     "rp",
     "u",
 ];
-/// Seconds after which a client that was refused as one too many may come again.
+/// Seconds after which a client that was refused as busy may try again.
 const RETRY_AFTER: &str = "1";
 
 /// `POST /write` and `POST /api/v2/write`
@@ -83,7 +83,8 @@ pub async fn line_protocol(
     }
 }
 
-/// Both versions' clients find the reason: one looks for `error`, the other for `message`.
+/// Answers a partial write. The reason is in two fields: clients of one version read `error`, those
+/// of the other `message`.
 fn partly_written(ingested: &Ingested) -> Response {
     let told = ingested.refusals.iter();
     let told = told.map(|refusal| format!("line {}: {}", refusal.place, refusal.reason));
@@ -139,7 +140,7 @@ pub async fn otlp_metrics(
     }
 }
 
-/// How an OTLP request is written; its answer is written likewise.
+/// The encoding of an OTLP request; the answer has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Protobuf,
@@ -175,7 +176,7 @@ impl Form {
             Self::Json if refused == 0 => axum::Json(json!({})).into_response(),
             Self::Json => axum::Json(json!({
                 "partialSuccess": {
-                    // As protobuf's JSON has numbers of 64 bits.
+                    // JSON of protobuf has 64-bit numbers as strings.
                     "rejectedDataPoints": refused.to_string(),
                     "errorMessage": reasons,
                 }
@@ -184,7 +185,7 @@ impl Form {
         }
     }
 
-    /// As `google.rpc.Status`, which the specification wants of refusals.
+    /// The error as a `google.rpc.Status`, which the OTLP specification demands.
     fn fault(self, fault: &Fault) -> Response {
         const INVALID_ARGUMENT: i32 = 3;
         const PERMISSION_DENIED: i32 = 7;
@@ -211,7 +212,7 @@ fn protobuf(status: StatusCode, body: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, PROTOBUF)], body).into_response()
 }
 
-/// Whoever is one too many is told when to come again.
+/// Adds the time after which a client that was refused as busy may try again.
 fn retried(mut response: Response) -> Response {
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
         let headers = response.headers_mut();
@@ -220,8 +221,8 @@ fn retried(mut response: Response) -> Response {
     response
 }
 
-/// Takes a write: who asks, what is in it, and what becomes of it. `read` makes of the parameters what
-/// reads the body.
+/// Handles a write: checks the client, reads the body, and passes the points to the agent. `read`
+/// turns the parameters into the function that parses the body.
 async fn take<R>(
     app: &Arc<App>,
     (way, client, request): (Way, Client, Request),
@@ -237,10 +238,10 @@ where
     let packing = Packing::of(request.headers())?;
     let read = read(&params)?;
     let bytes_max = app.limits.ingest_bytes_max;
-    // Before the body: so many bodies are in memory, and no more. It is given back after the answer of
-    // the agent.
+    // The place is taken before the body is read, which bounds the bodies in memory. It is given
+    // back after the agent has answered.
     let place = app.room(way).ingest.take(client, "writes")?;
-    // As it comes, unpacked, and what is read of it.
+    // Memory for the body, the unpacked body, and the parsed points.
     let claim = claim_for_body(app, &request, (INGEST_HOLDS, bytes_max))?;
     let body = body(request, bytes_max).await?;
     let work = move || {
@@ -249,11 +250,11 @@ where
         let parsed = read(&body).map_err(Fault::usage)?;
         ingest(&*to, uid, readers, parsed)
     };
-    // The parsing is bounded, the rest is a wait.
+    // Parsing is bounded; the rest of the work is waiting.
     blocking::wait(work).await
 }
 
-/// Who writes, if he may.
+/// The receiver of writes and the user id of the writer, if this client may write.
 pub(super) fn writer(
     app: &App,
     way: Way,
@@ -272,7 +273,7 @@ pub(super) fn writer(
                  [applications] http_ingest = true",
             ));
         }
-        // No page writes, ours neither.
+        // Web pages may not write, not even our own.
         if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
             return Err(Fault::refused("pages do not write"));
         }
@@ -298,12 +299,12 @@ fn readers(params: &Params, headers: &HeaderMap) -> Result<Readers, Fault> {
 }
 
 async fn body(request: Request, bytes_max: usize) -> Result<Bytes, Fault> {
-    // What is announced as too large is not waited for.
+    // A body whose announced size is too large is refused before it is read.
     if request.body().size_hint().lower() > bytes_max as u64 {
         return Err(too_large(bytes_max));
     }
     let body = to_bytes(request.into_body(), bytes_max).await;
-    // It is cut off, or too large: which of them is not told apart here.
+    // The body was cut off or is too large; the error does not tell which.
     body.map_err(|e| {
         Fault::usage(format!(
             "the body cannot be read, or is larger than {bytes_max} bytes: {e}"
@@ -311,7 +312,8 @@ async fn body(request: Request, bytes_max: usize) -> Result<Bytes, Fault> {
     })
 }
 
-/// Hands over what was read; what was not is told with what the agent refuses.
+/// Passes the parsed points to the agent, and adds the refusals of the parser to those of the
+/// agent.
 fn ingest(to: &dyn Ingest, uid: u32, readers: Readers, parsed: Parsed) -> Result<Ingested, Fault> {
     let (refused, mut refusals) = (parsed.refused_count(), parsed.refusals);
     if parsed.points.is_empty() && refused == 0 {

@@ -1,7 +1,7 @@
 //! Writes by other protocols over HTTP: OTLP metrics and line protocol.
 //!
-//! It stands alone because these paths take what strangers send. Their bodies are parsed by
-//! `barograph-bridge` and handed to an [`barograph_bridge::Ingest`].
+//! The module stands alone because these paths accept input from foreign programs. Their bodies are
+//! parsed by `barograph-bridge` and passed to a [`barograph_bridge::Ingest`].
 
 mod body;
 mod http;
@@ -14,7 +14,7 @@ use barograph_bridge::Ingest;
 pub(crate) use http::{INGESTS_MAX, line_protocol, otlp_metrics};
 pub(crate) use probe::{health, ping};
 
-/// Where writes go, and from where they may come.
+/// The receiver of writes, and the ways on which they may come.
 #[derive(Clone, Debug)]
 pub struct Ingesting {
     /// The receiver of the points.

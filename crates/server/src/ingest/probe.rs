@@ -1,7 +1,8 @@
-//! What InfluxDB's clients ask before they write: whether somebody is there, and in which version.
+//! The requests that InfluxDB's clients send before they write, to find the server and its version.
 //!
-//! Apart from the writes, since it takes nothing in: `GET` and `HEAD` of `/ping` and `/health`, as InfluxDB 1.8 and 2 answer
-//! them. <https://docs.influxdata.com/influxdb/v2/api/#operation/GetHealth>
+//! They are apart from the writes since they take in nothing: `GET` and `HEAD` of `/ping` and
+//! `/health`, as InfluxDB 1.8 and 2 answer them.
+//! <https://docs.influxdata.com/influxdb/v2/api/#operation/GetHealth>
 
 use axum::Extension;
 use axum::extract::State;
@@ -14,11 +15,11 @@ use crate::ingest::http::writer;
 use crate::rights::Way;
 use crate::share::Client;
 
-/// The version of InfluxDB that takes writes at the same paths, which clients go by, and ours behind it, which semantic
-/// versioning has them pass over.
+/// The version of InfluxDB that accepts writes at the same paths, by which clients decide; our
+/// version follows as build metadata, which semantic versioning tells them to ignore.
 const VERSION: &str = concat!("1.8.10+barograph.", env!("CARGO_PKG_VERSION"));
 
-/// `GET /ping`: an answer without a body, also where nothing may be written.
+/// `GET /ping`: an answer without a body, even if writes are not allowed.
 pub async fn ping() -> Response {
     let headers = [
         ("x-influxdb-version", VERSION),
@@ -27,7 +28,7 @@ pub async fn ping() -> Response {
     (StatusCode::NO_CONTENT, headers).into_response()
 }
 
-/// `GET /health`: whether who asks may write, and else why not.
+/// `GET /health`: whether the client may write, or why not.
 pub async fn health(
     State(app): Shared,
     Extension(way): Extension<Way>,

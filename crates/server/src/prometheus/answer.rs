@@ -1,4 +1,4 @@
-//! The words of Prometheus' API: `{"status": …, "data": …}` and its errors.
+//! Answers in the format of Prometheus' API: `{"status": …, "data": …}`, and its errors.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -55,11 +55,11 @@ pub fn success(into: &mut Pieces, data: &impl Serialize) -> Result<(), PromFault
     Ok(into.json(&Success { status, data })?)
 }
 
-/// `{"resultType":…,"result":…}`
+/// The data of an answer: `{"resultType":…,"result":…}`
 pub struct DataJson<'a> {
     pub answer: &'a Answer,
     pub grid: Grid,
-    /// Of a range: all instants, not one.
+    /// Whether the answer is of a range: all instants, not one.
     pub of_range: bool,
 }
 
@@ -135,7 +135,7 @@ struct SeriesJson<'a> {
     values: Option<Vec<PointJson>>,
 }
 
-/// Labels as an object.
+/// Labels as a JSON object.
 pub struct LabelsJson<'a>(pub &'a LabelSet);
 
 impl Serialize for LabelsJson<'_> {
@@ -144,7 +144,7 @@ impl Serialize for LabelsJson<'_> {
     }
 }
 
-/// `[1700000000.5,"1"]`
+/// A point like `[1700000000.5,"1"]`.
 #[derive(Clone, Copy)]
 struct PointJson(i64, f64);
 
@@ -157,7 +157,7 @@ impl Serialize for PointJson {
     }
 }
 
-/// Seconds, to the millisecond.
+/// A time in seconds, to the millisecond.
 struct TimeJson(i64);
 
 impl Serialize for TimeJson {
@@ -170,7 +170,7 @@ impl Serialize for TimeJson {
     }
 }
 
-/// A value as Prometheus writes it: shortest, without an exponent.
+/// A value as Prometheus writes it: the shortest form, without an exponent.
 fn number(value: f64) -> String {
     if value.is_nan() {
         "NaN".into()

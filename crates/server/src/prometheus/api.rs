@@ -1,4 +1,4 @@
-//! Prometheus' HTTP query API: who asks is answered as by Prometheus, from streams and their history.
+//! Prometheus' HTTP query API, answered from streams and their history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -23,9 +23,9 @@ use crate::fault::Fault;
 
 /// Most points that one query holds at once: 64 MB.
 const POINTS_MAX: usize = 4_000_000;
-/// Series, labels and values are of this stretch where none is asked for.
+/// The time before `end` that series, labels and values cover if `start` is not given.
 const RECENT_NS: i64 = 3_600 * NS_PER_S;
-/// The version of Prometheus whose API this is like: clients look for what a version can do.
+/// The version of Prometheus that this API resembles: clients derive features from it.
 const LIKE_VERSION: &str = "2.42.0";
 
 type Shared = State<Arc<App>>;
@@ -170,7 +170,7 @@ pub async fn buildinfo(State(app): Shared) -> Answer {
     Ok(axum::Json(about).into_response())
 }
 
-/// What is known of the series of `match[]` between `start` and `end`.
+/// Answers a request about the series that match `match[]` between `start` and `end`.
 async fn about(
     app: Arc<App>,
     form: Form,
@@ -191,7 +191,7 @@ async fn about(
     .await
 }
 
-/// Runs on a thread that may wait, within the bounds of a large answer.
+/// Runs `work` on a thread that may wait, within the bounds of a large answer.
 async fn run(
     app: Arc<App>,
     form: &Form,
@@ -223,7 +223,7 @@ async fn run(
         work(&context, &mut pieces)?;
         pieces.finish().map_err(PromFault::from)
     };
-    // A read looks at `cancel` alone: so the end of the time sets it too.
+    // A read checks only `cancel`, so the end of the time sets it too.
     let mut work = pin!(deliver(delivery, work));
     let time = Duration::from_nanos(time_ns.unsigned_abs());
     let (done, is_late) = match tokio::time::timeout(time, work.as_mut()).await {

@@ -13,12 +13,12 @@ use super::names::{self, Exposed, Type};
 use crate::Counts;
 use crate::view::{Stream, View};
 
-/// A stream is old after so many of its expected intervals without a look…
+/// Number of expected intervals without a look after which a stream is old…
 const OLD_INTERVALS: i64 = 3;
-/// …but never before this.
+/// …but it is never old before this time.
 const OLD_NS_MIN: i64 = 10 * NS_PER_S;
 
-/// How the exposition is written.
+/// Format of the exposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' text format 0.0.4.
@@ -28,7 +28,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// What an `Accept` header asks for: OpenMetrics where it is preferred, else the plain format.
+    /// The format that an `Accept` header asks for: OpenMetrics if it is preferred, else the text
+    /// format.
     pub fn of(accept: Option<&str>) -> Self {
         let (mut text, mut open) = (0.0, 0.0);
         for part in accept.unwrap_or_default().split(',') {
@@ -55,7 +56,7 @@ impl Format {
         }
     }
 
-    /// What the answer says that it is.
+    /// The content type of the answer.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -63,7 +64,7 @@ impl Format {
         }
     }
 
-    /// The name of a family of such metrics: OpenMetrics has it without the suffix of counters.
+    /// The name of the metric family: in OpenMetrics, a counter's without its suffix `_total`.
     fn family(self, name: &str, kind: Type) -> &str {
         match (self, kind) {
             (Self::OpenMetrics, Type::Counter) => name.strip_suffix("_total").unwrap_or(name),
@@ -143,7 +144,7 @@ pub fn exposition(view: &View, now_ns: i64, counts: Counts, format: Format) -> S
     out
 }
 
-/// Whether a stream that was last looked at then is too old to be given away as of now.
+/// Whether a stream with this time of the last look is too old to be shown as current.
 pub fn is_old(stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
     let old_after_ns = stream
         .interval_ns()
@@ -152,7 +153,7 @@ pub fn is_old(stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
     now_ns.saturating_sub(looked_ns) > old_after_ns
 }
 
-/// `device="vda",node="n1"`
+/// Labels like `device="vda",node="n1"`.
 fn labels_of(exposed: &Exposed) -> String {
     let mut out = String::new();
     for (name, value) in exposed.pairs() {
@@ -170,7 +171,7 @@ fn write_label(out: &mut String, name: &str, value: &str) {
 
 fn write_sample(out: &mut String, exposed: &Exposed, mut labels: String, value: &Value) {
     if let (Value::Text(text), Some(label)) = (value, &exposed.text_label) {
-        // A label is no place for long texts.
+        // A label value must not be a long text.
         write_label(&mut labels, label, text_start(text, TEXT_BYTES_MAX));
     }
     let _ = write!(out, "{}{{{labels}}} ", exposed.name);
@@ -190,7 +191,7 @@ fn write_sample(out: &mut String, exposed: &Exposed, mut labels: String, value: 
     };
 }
 
-/// A float as Prometheus reads it; one that is known to be whole is written without a fraction.
+/// Writes a number as Prometheus reads it; an integer or flag is written without a fraction.
 fn number_text(v: f64, fraction: bool) -> String {
     if v.is_nan() {
         "NaN".into()
@@ -218,8 +219,8 @@ fn escape(out: &mut String, text: &str, quotes: bool) {
     }
 }
 
-/// What the server knows of itself. The two underscores keep it apart from every stream: a stream's
-/// name begins with a letter.
+/// Writes the server's own metrics. Two underscores keep their names apart from those of streams,
+/// whose names begin with a letter.
 fn write_own(
     out: &mut String,
     node: &str,
@@ -290,7 +291,7 @@ mod tests {
             Some("text/plain, application/openmetrics-text;q=0.5"),
             Format::Text,
         );
-        // What Prometheus 2.42 and 3 send.
+        // The headers that Prometheus 2.42 and 3 send.
         check(
             Some(
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",

@@ -1,7 +1,7 @@
 //! Prometheus' side of the server: its names for streams, the exposition, and its query API.
 //!
-//! It stands apart from our own API since the words, the errors and the forgiving reading of requests
-//! are Prometheus', not ours.
+//! It stands apart from our own API since names, errors and the lenient parsing of requests follow
+//! Prometheus.
 
 mod answer;
 pub mod api;

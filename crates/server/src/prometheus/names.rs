@@ -1,27 +1,28 @@
-//! Under which name and labels a stream is known to Prometheus.
+//! The name and labels of a stream in Prometheus.
 //!
-//! Where node_exporter measures the same thing, in the same unit and under the same labels, its name is
-//! taken, so that its dashboards and alerts work as they are. All else is `barograph_` and the
-//! stream's table. Every row was compared with node_exporter on a machine and on fixtures
+//! If node_exporter measures the same thing, in the same unit and with the same labels, its name is
+//! used, so that its dashboards and alerts work unchanged. All other streams are `barograph_` and
+//! the stream's table. Every row was compared with node_exporter on a machine and on fixtures
 //! (`e2e/test_prometheus_names.py`).
 
 use barograph_model::{Descriptor, Kind, ValueType};
 
 use super::promql::{LabelSet, NAME};
 
-/// What Prometheus calls the type of a metric.
+/// The type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Only grows.
+    /// A value that only grows.
     Counter,
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Not said: node_exporter does not say what is in `/proc/vmstat`.
+    /// No type is given: node_exporter gives none for `/proc/vmstat`.
     Untyped,
 }
 
 impl Type {
-    /// In the text format and in the API, where the unsaid is `untyped` and `unknown`.
+    /// The name of the type; `unsaid` is the name for no type, which is `untyped` in the text
+    /// format and `unknown` in the API.
     pub fn as_str(self, unsaid: &'static str) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -31,14 +32,13 @@ impl Type {
     }
 }
 
-/// A stream as Prometheus knows it.
+/// The name, type and labels of a stream in Prometheus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exposed {
     /// The metric's name.
     pub name: String,
-    /// Its type.
     pub kind: Type,
-    /// Labels and values, the node among them; of a text without the text itself.
+    /// Labels and values, including the node; of a text stream without the text itself.
     labels: Vec<(String, String)>,
     /// The label that holds the text of a text stream.
     pub text_label: Option<String>,
@@ -46,40 +46,41 @@ pub struct Exposed {
 }
 
 impl Exposed {
-    /// The value of a label.
+    /// The value of a label, if the stream has it.
     pub fn label(&self, name: &str) -> Option<&str> {
         let found = self.labels.iter().find(|(n, _)| n == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Names and values in the order of the exposition.
+    /// Names and values of the labels, in the order of the exposition.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.labels.iter().map(|(n, v)| (n.as_str(), v.as_str()))
     }
 
-    /// The labels with the name.
+    /// All labels, including the metric's name.
     pub fn labels(&self) -> LabelSet {
         let name = std::iter::once((NAME, self.name.as_str()));
         name.chain(self.pairs()).collect()
     }
 
-    /// A value of the stream in the unit of this name.
+    /// Converts a value of the stream to the unit of this name.
     pub fn scaled(&self, value: f64) -> f64 {
         value / f64::from(self.divide_by)
     }
 
-    /// Whether values are as the stream has them.
+    /// Whether values are the same as in the stream.
     pub fn is_as_measured(&self) -> bool {
         self.divide_by == 1
     }
 }
 
-/// Whether Prometheus has a place for values of this type: for numbers, and for texts in a label.
+/// Whether Prometheus can hold values of this type: numbers, and texts in a label.
 pub fn has_place(value_type: ValueType) -> bool {
     value_type.is_number() || value_type == ValueType::Text
 }
 
-/// The name in the exposition first, then the one that is understood as well.
+/// The names of a stream in queries: the one in the exposition first, then our own, if that is
+/// another.
 pub fn both(node: &str, descriptor: &Descriptor) -> Vec<Exposed> {
     if !has_place(descriptor.value_type) {
         return Vec::new();
@@ -88,12 +89,12 @@ pub fn both(node: &str, descriptor: &Descriptor) -> Vec<Exposed> {
     shared.chain([own(node, descriptor)]).collect()
 }
 
-/// The name in the exposition.
+/// The name of a stream in the exposition.
 pub fn exposed(node: &str, descriptor: &Descriptor) -> Exposed {
     shared(node, descriptor).unwrap_or_else(|| own(node, descriptor))
 }
 
-/// Counters end in `_total`; texts are a label of an `_info`.
+/// Our own name of a stream. Counters end in `_total`; a text is a label of an `_info`.
 fn own(node: &str, descriptor: &Descriptor) -> Exposed {
     let mut name = format!("barograph_{}", descriptor.name.table());
     let kind = match (descriptor.value_type, descriptor.kind) {
@@ -126,7 +127,7 @@ fn own(node: &str, descriptor: &Descriptor) -> Exposed {
     }
 }
 
-/// The node, unless the stream says so itself.
+/// The node's label, unless the stream has one itself.
 fn node_of<'a>(node: &'a str, descriptor: &Descriptor) -> Option<(&'a str, &'a str)> {
     descriptor
         .labels
@@ -135,7 +136,7 @@ fn node_of<'a>(node: &'a str, descriptor: &Descriptor) -> Option<(&'a str, &'a s
         .then_some(("node", node))
 }
 
-/// By the name that node_exporter has for it.
+/// The name that node_exporter has for the stream, if it has one.
 fn shared(node: &str, descriptor: &Descriptor) -> Option<Exposed> {
     let stream = descriptor.name.as_str();
     let row = ROWS.iter().find(|row| row.stream == stream)?;
@@ -146,7 +147,7 @@ fn shared(node: &str, descriptor: &Descriptor) -> Option<Exposed> {
     }
     let mut labels = Vec::new();
     for (ours, value) in descriptor.labels.iter() {
-        // A stream of this name with labels of another kind is another thing.
+        // A stream of this name with other labels is another thing.
         let (_, theirs) = row.labels.iter().find(|(name, _)| *name == ours)?;
         if !theirs.is_empty() {
             let value = match (ours, descriptor.labels.get("fstype")) {
@@ -170,7 +171,7 @@ fn shared(node: &str, descriptor: &Descriptor) -> Option<Exposed> {
     })
 }
 
-/// What is mounted, as the kernel has it: streams are without `/dev/`.
+/// The mounted device as the kernel names it: streams have it without `/dev/`.
 fn source_of(device: &str, fstype: &str) -> String {
     match ON_DEVICES.contains(&fstype) && !device.starts_with('/') {
         true => format!("/dev/{device}"),
@@ -178,7 +179,7 @@ fn source_of(device: &str, fstype: &str) -> String {
     }
 }
 
-/// File systems that lie on a block device.
+/// File systems on a block device.
 #[rustfmt::skip]
 const ON_DEVICES: &[&str] = &[
     "bcachefs", "btrfs", "cramfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "gfs2",
@@ -190,7 +191,7 @@ struct Row {
     stream: &'static str,
     name: &'static str,
     kind: Type,
-    /// Ours and theirs; one that they do not have is empty.
+    /// Pairs of our label and node_exporter's; the second is empty if node_exporter has none.
     labels: &'static [(&'static str, &'static str)],
     fixed: &'static [(&'static str, &'static str)],
     divide_by: u32,
@@ -384,7 +385,7 @@ mod tests {
     #[test]
     fn streams_that_only_look_alike() {
         let (counter, gauge) = (Kind::Counter, Kind::Gauge);
-        // Another kind, other labels, a text: another thing.
+        // A stream of another kind, with other labels or with a text is another thing.
         check(
             "disk.read.bytes",
             &DISK,

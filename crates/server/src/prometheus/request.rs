@@ -1,6 +1,6 @@
-//! What Prometheus' clients send: forms in the query string or the body, times and durations.
+//! Parsing of Prometheus' requests: forms in the query string or the body, times and durations.
 //!
-//! Unknown parameters are let pass, as Prometheus does: clients of it send some that only newer
+//! Unknown parameters are ignored, as Prometheus does: some clients send parameters that only newer
 //! versions know.
 
 use std::sync::Arc;
@@ -16,25 +16,26 @@ use crate::rights::Way;
 use crate::share::Client;
 
 const NS_PER_MS: i64 = 1_000_000;
-/// Times beyond this many seconds from the epoch are no times: nanoseconds in 64 bits end there.
+/// Most seconds from the epoch that a time may have: nanoseconds in 64 bits end there.
 const SECONDS_MAX: f64 = 9.2e9;
-/// Most parameters of one request: each takes memory beside its text, and is looked at for each name that is asked for.
+/// Most parameters of one request: each takes memory beside its text, and each lookup of a name
+/// searches them all.
 const PARAMETERS_MAX: usize = 1_024;
 
 /// The parameters of one request.
 #[derive(Clone, Debug)]
 pub struct Form {
     values: Vec<(String, String)>,
-    /// Who sent it.
+    /// The client that sent the request.
     pub client: Client,
-    /// How it came.
+    /// The way on which it came.
     pub way: Way,
-    /// On the memory of the body.
+    /// The claim on the body's memory.
     _claim: Option<Arc<MemoryClaim>>,
 }
 
 impl Form {
-    /// Of the query string, and of the body of a POST.
+    /// Reads the parameters of the query string, and of the body of a POST.
     pub async fn of(request: Request, app: &App) -> Result<Self, PromFault> {
         let client = request.extensions().get::<Client>().copied();
         let way = request.extensions().get::<Way>().copied();
@@ -75,19 +76,19 @@ impl Form {
         Ok(())
     }
 
-    /// The first value of this name that is not empty.
+    /// The first non-empty value of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.values.iter().find(|(n, v)| n == name && !v.is_empty());
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The query.
+    /// The parameter `query`, which is required.
     pub fn query(&self) -> Result<&str, PromFault> {
         self.get("query")
             .ok_or_else(|| PromFault::bad("invalid parameter \"query\": it is missing"))
     }
 
-    /// A time, in ns since the epoch.
+    /// The time in a parameter, in ns since the epoch.
     pub fn time(&self, name: &str) -> Result<Option<i64>, PromFault> {
         let parse = |text: &str| {
             time_ns(text).ok_or_else(|| {
@@ -99,7 +100,7 @@ impl Form {
         self.get(name).map(parse).transpose()
     }
 
-    /// A duration, in ns.
+    /// The duration in a parameter, in ns.
     pub fn duration(&self, name: &str) -> Result<Option<i64>, PromFault> {
         let parse = |text: &str| {
             duration_ns(text).ok_or_else(|| {
@@ -111,7 +112,7 @@ impl Form {
         self.get(name).map(parse).transpose()
     }
 
-    /// A number of things, where it is given and not 0.
+    /// The parameter `limit`; none if it is missing or 0.
     pub fn limit(&self) -> Result<Option<usize>, PromFault> {
         let Some(text) = self.get("limit") else {
             return Ok(None);
@@ -124,7 +125,7 @@ impl Form {
         limit.map(|n: usize| Some(n).filter(|n| *n > 0))
     }
 
-    /// Whether there is a `match[]`.
+    /// Whether there is a parameter `match[]`.
     pub fn has_matches(&self) -> bool {
         self.values.iter().any(|(n, _)| n == "match[]")
     }
@@ -145,7 +146,7 @@ impl Form {
         selectors.collect()
     }
 
-    /// The instants from `start` to `end`.
+    /// The instants from `start` to `end`, `step` apart.
     pub fn grid(&self) -> Result<Grid, PromFault> {
         let needed = |name: &str, value: Option<i64>| {
             value
@@ -176,7 +177,7 @@ impl Form {
     }
 }
 
-/// Seconds since the epoch, or RFC 3339; to the millisecond, as Prometheus has it.
+/// Parses seconds since the epoch, or RFC 3339, to the millisecond as Prometheus does.
 fn time_ns(text: &str) -> Option<i64> {
     let seconds = match text.parse::<f64>() {
         Ok(seconds) => seconds,
@@ -185,7 +186,7 @@ fn time_ns(text: &str) -> Option<i64> {
     (seconds.abs() <= SECONDS_MAX).then(|| (seconds * 1e3).round() as i64 * NS_PER_MS)
 }
 
-/// `2023-11-14T22:13:20.5Z`, `2023-11-14T23:13:20+01:00`
+/// Parses times like `2023-11-14T22:13:20.5Z` and `2023-11-14T23:13:20+01:00`.
 fn rfc3339_ns(text: &str) -> Option<i64> {
     use super::promql::days_since_epoch;
     let (date, rest) = text.split_at_checked(10)?;
@@ -232,7 +233,7 @@ fn rfc3339_ns(text: &str) -> Option<i64> {
     Some(ns.div_euclid(NS_PER_MS) * NS_PER_MS)
 }
 
-/// `15`, `0.5` (seconds), `5m`, `1h30m`
+/// Parses `15`, `0.5` (seconds), `5m`, `1h30m`.
 fn duration_ns(text: &str) -> Option<i64> {
     if let Ok(seconds) = text.parse::<f64>() {
         return (seconds.abs() <= SECONDS_MAX).then(|| (seconds * 1e3).round() as i64 * NS_PER_MS);
@@ -250,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// Parsing asks for nothing.
+    /// A clock for requests whose parsing does not ask for the time.
     struct Nothing;
 
     impl Past for Nothing {

@@ -1,4 +1,4 @@
-//! What the archive alone has, and what a scan of much of it may take.
+//! Tests of series that only the archive has, and of the bounds of a scan over much history.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn a_table_that_only_the_archive_knows() {
     let mut world = World::of(&told);
     let select = "SELECT ts, value, device FROM random_walk_count";
     assert_eq!(world.sorted(select), lines(&rows(&told)));
-    // Nothing of it lives.
+    // None of its streams lives.
     assert_eq!(world.ask(&format!("{select} WHERE newest")), [""; 0]);
     let last = format!("{}|-460", START_NS - 46 * U);
     assert_eq!(
@@ -85,7 +85,7 @@ fn a_scan_of_much_history_is_stopped_and_counted() {
         .run(sql, &SqlLimits::default(), &cancelled)
         .unwrap_err();
     assert_eq!(fault.kind, SqlFaultKind::Cancelled, "{fault}");
-    // A batch of all at one time is more than fits; what is read in runs is not.
+    // A batch with all samples of one time is larger than the limit; reading in runs is not.
     let small = SqlLimits {
         memory_bytes_max: 12 << 20,
         ..SqlLimits::default()
@@ -109,7 +109,8 @@ fn a_scan_of_much_history_is_stopped_and_counted() {
     );
 }
 
-/// With the clock set to and fro there are as many buckets in the making as samples, however few are left.
+/// With a clock that is set to and fro, there are as many unmerged buckets as samples, however few
+/// remain.
 #[test]
 fn buckets_are_bounded_while_they_are_made() {
     const ROWS: i64 = 150_000;
@@ -142,7 +143,7 @@ fn buckets_are_bounded_while_they_are_made() {
     assert!(fault.message.contains("more than 10 buckets"), "{fault}");
 }
 
-/// As for other users than the agent's, where its directory is for it alone.
+/// The situation of other users than the agent's, if the archive's directory is private to it.
 #[test]
 fn without_the_right_to_the_archive_the_rings_answer() {
     let views = |kind: ErrorKind| -> Views {
@@ -172,7 +173,7 @@ fn without_the_right_to_the_archive_the_rings_answer() {
     let why = "SELECT count FROM loss WHERE what LIKE 'archives left out: %/var/lib/archive%'";
     assert_eq!(denied.ask(why), ["1"]);
 
-    // What is broken is still an error, and so is an archive that is all that was asked for.
+    // A broken archive is still an error, and so is one that is read alone.
     let mut broken = world(ErrorKind::NotADirectory);
     assert!(
         ask(

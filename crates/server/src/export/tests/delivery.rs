@@ -1,4 +1,4 @@
-//! What comes of requests at receivers that fail, refuse, hang up and say nothing.
+//! Tests of requests to receivers that fail, refuse, hang up or do not answer.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -12,12 +12,12 @@ use super::{Rig, T0, all, put};
 use crate::export::line::Line;
 use crate::export::{ExportHeaders, Receiver};
 
-/// Says nothing and keeps the connection.
+/// Sends no answer and keeps the connection.
 const SILENCE: &str = "silence";
-/// Ends the connection without an answer.
+/// Closes the connection without an answer.
 const HANG_UP: &str = "hang up";
 
-/// Answers each request with the next of `answers`, and keeps their bodies.
+/// A server that answers each request with the next of `answers`, and keeps the bodies.
 struct FakeReceiver {
     url: String,
     bodies: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -69,7 +69,8 @@ impl FakeReceiver {
     }
 }
 
-/// Sent, failed and lost after each turn; between two turns the clock goes on by so many seconds.
+/// Numbers of sent, failed and lost after each turn; after a turn the clock advances by its pause,
+/// in seconds.
 fn turns(line: &mut Line, rig: &Rig, clock: &ManualClock, pauses: &[i64]) -> Vec<(u64, u64, u64)> {
     let mut counts = Vec::new();
     for pause in pauses {
@@ -90,7 +91,7 @@ fn a_failed_write_is_tried_again_as_it_was() {
     let mut line = Line::remote_write(&fake.receiver()).unwrap();
     let clock = ManualClock::at(T0);
     let counts = turns(&mut line, &rig, &clock, &[2, 50, 60, 0]);
-    // At once, after the backoff, not before what was asked for, and then.
+    // The four turns: at once, after the backoff, before the time that was asked for, and after it.
     assert_eq!(counts, [(0, 1, 0), (0, 2, 0), (0, 2, 0), (1, 2, 0)]);
     let bodies = fake.bodies.lock().unwrap();
     assert!(bodies.len() == 3 && bodies.iter().all(|body| body == &bodies[0]));
@@ -111,7 +112,7 @@ fn a_refused_write_is_lost_and_the_next_one_goes() {
         put(&mut busy, T0 + at * NS_PER_S, at as f64);
         seen.extend(turns(&mut line, &rig, &clock, &[30]));
     }
-    // Two in one millisecond: one is lost before anything is sent.
+    // Two samples have the same millisecond: one is lost before anything is sent.
     assert_eq!(seen, [(0, 1, 3), (0, 2, 4), (1, 2, 4)]);
 }
 
@@ -127,7 +128,7 @@ fn one_sample_that_is_refused_takes_none_with_it() {
             put(writer, T0 + i * NS_PER_S, 0.5 + i as f64);
         }
     }
-    // All; two devices; one; its first sample. Then the others of these parts.
+    // The whole request; two devices; one; its first sample. Then the other halves.
     let fake = FakeReceiver::start(&[
         "400 out of bounds",
         "400 out of bounds",
@@ -144,7 +145,8 @@ fn one_sample_that_is_refused_takes_none_with_it() {
 
 #[test]
 fn what_may_have_arrived_is_not_lost() {
-    // How the first try ends; as the second is refused, for what is there is no longer new; what is lost then.
+    // The first answer ends the first attempt, the second refuses the retry, because the sample is
+    // there already; `expect` is the loss.
     let check = |answers: &'static [&'static str], expect: u64| {
         let mut rig = Rig::new();
         let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
@@ -167,7 +169,7 @@ fn what_may_have_arrived_is_not_lost() {
 
 #[test]
 fn otlp_does_not_count_what_may_have_arrived() {
-    // What could not be sent gives way to newer values.
+    // A batch that could not be sent is replaced by newer values.
     let check = |answers: &'static [&'static str], expect: u64| {
         let mut rig = Rig::new();
         let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);

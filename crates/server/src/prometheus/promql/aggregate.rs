@@ -1,4 +1,4 @@
-//! Aggregations: series by series into groups, instant by instant.
+//! Aggregations: series are put into groups, and each group is reduced at each instant.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::functions::{ascending, quantile};
 use super::range::{mean, sum, variance};
 use super::{LabelSet, PromFault, Series};
 
-/// What a group becomes.
+/// The function that is applied to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregation {
     Sum,
@@ -26,7 +26,7 @@ pub enum Aggregation {
 }
 
 impl Aggregation {
-    /// Of the parser's token.
+    /// The aggregation of a parser's token.
     pub fn of(id: TokenId) -> Result<Self, PromFault> {
         Ok(match id {
             token::T_SUM => Self::Sum,
@@ -50,7 +50,7 @@ impl Aggregation {
     }
 }
 
-/// Which labels make a group.
+/// The labels by which series are grouped.
 #[derive(Clone, Copy, Debug)]
 pub struct Grouping<'a>(pub Option<&'a LabelModifier>);
 
@@ -78,7 +78,7 @@ impl Grouping<'_> {
     }
 }
 
-/// Every group as one series; `argument` is the scalar at each instant, for quantiles.
+/// Reduces every group to one series; `argument` is the scalar at each instant, for quantiles.
 pub fn reduce(
     vector: Vec<Series>,
     aggregation: Aggregation,
@@ -117,12 +117,12 @@ fn value_of(values: &mut [f64], aggregation: Aggregation, argument: f64) -> f64 
         Aggregation::Stdvar => variance(values),
         Aggregation::Stddev => variance(values).sqrt(),
         Aggregation::Quantile => quantile(argument, values),
-        // Choosing is done elsewhere.
+        // `choose` handles topk and bottomk.
         Aggregation::Group | Aggregation::Topk | Aggregation::Bottomk => 1.0,
     }
 }
 
-/// The k largest or smallest of every group at each instant, under their own labels; best first.
+/// The k largest or smallest of every group at each instant, with their own labels, best first.
 pub fn choose(
     vector: Vec<Series>,
     largest: bool,
@@ -141,7 +141,7 @@ pub fn choose(
             best_first.extend((0..members.len()).filter(|&m| members[m].points[step].is_some()));
             best_first.sort_by(|&a, &b| {
                 let (a, b) = (value(&members[a]), value(&members[b]));
-                // NaN is never among the best while there is anything else.
+                // A NaN comes after all numbers.
                 let of_nan = a.is_nan().cmp(&b.is_nan());
                 of_nan.then(if largest {
                     ascending(&b, &a)
@@ -153,7 +153,7 @@ pub fn choose(
                 members[loser].points[step] = None;
             }
         }
-        // In an answer of one instant this order is seen; in others it does not matter.
+        // This order is visible in an answer of one instant; in others it does not matter.
         let mut members: Vec<Option<Series>> = members.into_iter().map(Some).collect();
         chosen.extend(best_first.iter().filter_map(|&m| members[m].take()));
         chosen.extend(members.into_iter().flatten());

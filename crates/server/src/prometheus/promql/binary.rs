@@ -1,4 +1,5 @@
-//! Operators between two values: arithmetic, comparisons, sets, and how series find their partners.
+//! Binary operators: arithmetic, comparisons, set operators, and the matching of series of two
+//! vectors.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,20 +11,20 @@ use super::live::{Claim, Points, Vector, weight};
 use super::series::{Merged, relabelled};
 use super::{LabelSet, PromFault, Series};
 
-/// What an operator makes of two values: a value, and whether a comparison lets it through.
+/// The result of an operator for two values: a value, and whether a comparison holds.
 type Operation = fn(f64, f64) -> (f64, bool);
 
-/// An operator that is not one of sets.
+/// An arithmetic operator or a comparison.
 #[derive(Clone, Copy)]
 pub struct Operator {
     apply: Operation,
     compares: bool,
-    /// A comparison gives 0 or 1 instead of choosing.
+    /// Whether a comparison gives 0 or 1 instead of filtering.
     as_bool: bool,
 }
 
 impl Operator {
-    /// Of the parser's token.
+    /// The operator of a parser's token.
     pub fn of(id: TokenId, modifier: Option<&BinModifier>) -> Result<Self, PromFault> {
         let apply: Operation = match id {
             token::T_ADD => |a, b| (a + b, true),
@@ -56,7 +57,8 @@ impl Operator {
         })
     }
 
-    /// Between two scalars; the parser has seen to it that comparisons are `bool`.
+    /// Applies the operator to two scalars; the parser ensures that comparisons of scalars are
+    /// `bool`.
     pub fn scalars(&self, a: f64, b: f64) -> f64 {
         let (value, holds) = (self.apply)(a, b);
         if self.compares {
@@ -78,7 +80,8 @@ impl Operator {
         self.compares && !self.as_bool
     }
 
-    /// Between a vector and a scalar for each instant; `scalar_first` says on which side it stands.
+    /// Applies the operator to a vector and a scalar at each instant; `scalar_first` if the scalar
+    /// is on the left.
     pub fn with_scalar(
         &self,
         mut vector: Vec<Series>,
@@ -89,7 +92,7 @@ impl Operator {
             for (point, &scalar) in series.points.iter_mut().zip(scalar) {
                 *point = point.and_then(|value| match scalar_first {
                     false => self.point(value, scalar),
-                    // A comparison chooses among the vector's values, wherever it stands.
+                    // A comparison keeps the vector's value, whichever side the vector is on.
                     true if self.keeps_name() => self.point(scalar, value).map(|_| value),
                     true => self.point(scalar, value),
                 });
@@ -102,7 +105,7 @@ impl Operator {
         relabelled(vector, LabelSet::nameless)
     }
 
-    /// Between the partners of two vectors.
+    /// Applies the operator to the matching series of two vectors.
     pub fn vectors<'a>(
         &self,
         left: Vector<'a>,
@@ -130,10 +133,10 @@ impl Operator {
         };
         let mut claim = points.claim(0)?;
         let mut merged = Merged::default();
-        // With one to one, a partner may be taken once an instant.
+        // With one-to-one matching, a partner may be used once per instant.
         let mut taken: HashMap<LabelSet, Vec<bool>> = HashMap::new();
         for series in many.series {
-            // Each of the many goes when its results are there.
+            // The claim of a series of the many side is given back as soon as its results exist.
             many.claim.give(series.weight());
             let key = matching.key(&series.labels);
             let Some(partner) = partners.of_key.get(&key) else {
@@ -166,7 +169,8 @@ struct Pairs<'a> {
 }
 
 impl Pairs<'_> {
-    /// One series of the many with its partners: more than one where they take turns.
+    /// Joins a series of the many side with its partners; there are several if they have values at
+    /// different instants.
     fn join(
         &self,
         many: &Series,
@@ -233,7 +237,7 @@ impl Pairs<'_> {
     }
 }
 
-/// What partners have in common.
+/// The labels by which series are matched.
 #[derive(Clone, Copy)]
 struct Matching<'a>(Option<&'a LabelModifier>);
 
@@ -247,7 +251,7 @@ impl Matching<'_> {
     }
 }
 
-/// For each key and instant, which series has a value.
+/// The series that has a value, for each key and instant.
 struct Partners<'a> {
     of_key: HashMap<LabelSet, Vec<Option<usize>>>,
     _claim: Claim<'a>,
@@ -293,7 +297,7 @@ impl<'a> Partners<'a> {
     }
 }
 
-/// `and`, `or`, `unless`.
+/// Evaluates `and`, `or` and `unless`.
 pub fn sets<'a>(
     id: TokenId,
     left: Vector<'a>,
@@ -304,7 +308,8 @@ pub fn sets<'a>(
     claim.join(right.claim);
     let (mut left, mut right) = (left.series, right.series);
     let matching = Matching(modifier.matching.as_ref());
-    // `or` takes of the right what the left has not; the others keep of the left what the right says.
+    // `or` adds the points of the right that the left lacks; `and` and `unless` filter the left by
+    // the right.
     let (chosen, by, wanted) = match id {
         token::T_LAND => (&mut left, &right, true),
         token::T_LUNLESS => (&mut left, &right, false),

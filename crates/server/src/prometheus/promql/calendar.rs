@@ -1,4 +1,5 @@
-//! Dates in UTC, for `hour()` and its like; ten lines of arithmetic are not worth a dependency.
+//! Dates in UTC, for `hour()` and similar functions; ten lines of arithmetic are not worth a
+//! dependency.
 
 const DAY_S: i64 = 86_400;
 
@@ -9,14 +10,14 @@ pub struct Utc {
     pub month: i64,
     pub day: i64,
     pub day_of_year: i64,
-    /// 0 is Sunday.
+    /// Day of the week; 0 is Sunday.
     pub weekday: i64,
     pub hour: i64,
     pub minute: i64,
 }
 
 impl Utc {
-    /// Of seconds since the epoch; times beyond some millions of years are cut off.
+    /// Converts seconds since the epoch; times beyond some millions of years are clamped.
     pub fn of(seconds: f64) -> Self {
         let seconds = seconds.clamp(-1e15, 1e15) as i64;
         let (days, second) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
@@ -32,7 +33,7 @@ impl Utc {
         }
     }
 
-    /// How many days its month has.
+    /// The number of days in the date's month.
     pub fn days_in_month(&self) -> i64 {
         match self.month {
             2 if self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0) => 29,
@@ -43,7 +44,8 @@ impl Utc {
     }
 }
 
-/// Years are counted from March, so that the leap day is the last of its year.
+/// Days from the epoch to a date. Years are counted from March, so that the leap day is the last of
+/// its year.
 pub fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -52,7 +54,7 @@ pub fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
 }
 
 fn civil(days: i64) -> (i64, i64, i64) {
-    // An estimate that is at most one year off.
+    // An estimate, at most one year off.
     let mut year = 1970 + days.div_euclid(365) * 365 * 400 / 146_097;
     while days_since_epoch(year, 1, 1) > days {
         year -= 1;
@@ -92,7 +94,7 @@ mod tests {
         check(951_782_400.0, [2000, 2, 29, 60, 2, 0, 0, 29]);
         check(1_700_000_000.0, [2023, 11, 14, 318, 2, 22, 13, 30]);
         check(4_107_542_399.0, [2100, 2, 28, 59, 0, 23, 59, 28]);
-        // Only that they end.
+        // Only checks that they end.
         for extreme in [f64::MAX, f64::MIN, f64::NAN, f64::INFINITY] {
             Utc::of(extreme);
         }

@@ -1,4 +1,5 @@
-//! Walks the syntax tree; every operator works on whole series, so each is read and walked once.
+//! Evaluates the syntax tree. Every operator works on whole series, so each series is read and
+//! walked once.
 
 use barograph_model::Span;
 use promql_parser::parser::token::{T_LAND, T_LOR, T_LUNLESS};
@@ -17,27 +18,26 @@ use super::select::{self, Sampled};
 use super::series::relabelled;
 use super::{Context, Grid, LabelSet, PromFault, Series};
 
-/// Looks between two glances at the clock.
+/// Most looks between two checks of the time.
 const LOOKS_BETWEEN_CHECKS: usize = 1 << 16;
 
-/// Times and values of one series, as they were looked at.
+/// Times and values of the looks of one series.
 pub type Samples = Vec<(i64, f64)>;
 
-/// What a query gives.
+/// The result of a query.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
     /// A value at each instant.
     Scalar(Vec<f64>),
     /// Series with a value or none at each instant.
     Vector(Vec<Series>),
-    /// The looks of a range; of a single instant only.
+    /// The looks of a range, only for a single instant.
     Matrix(Vec<(LabelSet, Samples)>),
-    /// A text.
     Text(String),
 }
 
 impl Query {
-    /// Evaluates at every instant of the grid.
+    /// Evaluates the query at every instant of the grid.
     pub fn answer(&self, context: &Context<'_>, grid: Grid) -> Result<Answer, PromFault> {
         let points = Points::at_most(context.points_max, context.holds);
         let evaluation = Evaluation {
@@ -70,7 +70,7 @@ enum Value<'a> {
 struct Evaluation<'a> {
     context: &'a Context<'a>,
     grid: Grid,
-    /// What all values that are alive count against.
+    /// The points that all living values of the evaluation count for.
     points: Points<'a>,
 }
 
@@ -109,7 +109,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// A scalar that is this at each instant.
+    /// A scalar with the given value at each instant.
     fn at_each(&self, value: impl Fn(i64) -> f64) -> ScalarOutcome<'_> {
         let steps = 0..self.grid.count;
         self.points
@@ -123,13 +123,13 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Room for the series that were read, at each instant.
+    /// Claims room for series that were read, at each instant.
     fn room(&self, sampled: &[Sampled]) -> Result<Claim<'_>, PromFault> {
         let weights = sampled.iter().map(|s| weight(&s.labels, self.grid.count));
         self.points.claim(weights.fold(0, usize::saturating_add))
     }
 
-    /// When a selector looks for the instant `at`.
+    /// The time at which a selector is evaluated for the instant `at`, by its `@` and `offset`.
     fn shifted(&self, selector: &VectorSelector, at: i64) -> i64 {
         let fixed = match &selector.at {
             None => at,
@@ -156,7 +156,7 @@ impl Evaluation<'_> {
         select::read(self.context, &wanted, span, range_ns)
     }
 
-    /// The values that an instant selector sees, or the times of their looks.
+    /// The values that an instant selector gives, or the times of their looks.
     fn instant(&self, selector: &VectorSelector, of_times: bool) -> Outcome<'_> {
         let read = self.read(selector, 0)?;
         let claim = self.room(&read)?;
@@ -174,7 +174,7 @@ impl Evaluation<'_> {
         Ok(Vector::of(vector, claim))
     }
 
-    /// A function over a window that slides along each series.
+    /// Evaluates a function over a window that slides along each series.
     fn ranged(&self, name: &str, matrix: &MatrixSelector, arguments: &[f64]) -> Outcome<'_> {
         let function = range::function(name)?;
         let range_ns = ns(matrix.range);
@@ -365,7 +365,7 @@ impl Evaluation<'_> {
         })
     }
 
-    /// A function of each value with scalars beside it.
+    /// Evaluates a function of each value and scalars.
     fn of_values(&self, name: &str, arguments: &[&Expr]) -> Outcome<'_> {
         let Some(function) = elementwise(name) else {
             let hint = match name.starts_with("histogram_") {
@@ -389,7 +389,7 @@ impl Evaluation<'_> {
             .collect::<Result<_, _>>()?;
         for step in 0..self.grid.count {
             let at_step: Vec<f64> = scalars.iter().map(|s| s.values[step]).collect();
-            // Between bounds that exclude each other there is nothing.
+            // Bounds that exclude each other leave no values.
             let is_empty = name == "clamp" && at_step[0] > at_step[1];
             for series in &mut vector.series {
                 let point = &mut series.points[step];
@@ -399,7 +399,7 @@ impl Evaluation<'_> {
         vector.then(|v| relabelled(v, LabelSet::nameless))
     }
 
-    /// The value of the only series at each instant, else NaN.
+    /// The value of the only series at each instant, or NaN if there is not exactly one.
     fn only_value(&self, expr: &Expr) -> ScalarOutcome<'_> {
         let vector = self.vector(expr)?;
         let only = |step: usize| {
@@ -429,7 +429,7 @@ impl Evaluation<'_> {
         Ok(Vector::of(vector, claim))
     }
 
-    /// The only series of a vector, without labels.
+    /// A vector of one series without labels.
     fn of_scalar<'s>(&'s self, scalar: Scalar<'s>) -> Outcome<'s> {
         let labels = LabelSet::none();
         let claim = self.points.claim(weight(&labels, self.grid.count))?;

@@ -1,4 +1,4 @@
-//! Functions of values and of labels; those of ranges are in `range.rs`.
+//! Functions of values and of labels; functions of ranges are in `range.rs`.
 
 use std::cmp::Ordering;
 use std::f64::consts::PI;
@@ -14,7 +14,7 @@ use super::{LabelSet, PromFault, Series};
 /// Longest label that a function makes, in bytes.
 const LABEL_BYTES_MAX: usize = 4 << 10;
 
-/// A function of one value and up to two scalars.
+/// A function of one value and its scalar arguments.
 pub type Elementwise = fn(f64, &[f64]) -> f64;
 
 /// The function of a value with this name.
@@ -57,7 +57,7 @@ pub fn elementwise(name: &str) -> Option<Elementwise> {
     })
 }
 
-/// The function of a time with this name; without an argument it is of the instant itself.
+/// The function of a time with this name; without an argument it is applied to the instant itself.
 pub fn of_time(name: &str) -> Option<Elementwise> {
     Some(match name {
         "minute" => |v, _| Utc::of(v).minute as f64,
@@ -72,13 +72,15 @@ pub fn of_time(name: &str) -> Option<Elementwise> {
     })
 }
 
-/// To the nearest multiple; halves go up. By the inverse, so that 0.1 leaves no dust.
+/// Rounds to the nearest multiple of `to`; halves go up. It uses the inverse, so that 0.1 leaves no
+/// rounding errors.
 fn round(v: f64, to: f64) -> f64 {
     let inverse = 1.0 / to;
     (v * inverse + 0.5).floor() / inverse
 }
 
-/// NaN bounds give NaN; an upper bound below the lower one gives NaN too, and `eval.rs` drops it before.
+/// Limits a value. NaN bounds give NaN. With an upper bound below the lower one the result has no
+/// meaning; `eval.rs` drops such points.
 fn clamp(v: f64, min: f64, max: f64) -> f64 {
     if v.is_nan() || min.is_nan() || max.is_nan() {
         return f64::NAN;
@@ -86,7 +88,7 @@ fn clamp(v: f64, min: f64, max: f64) -> f64 {
     v.min(max).max(min)
 }
 
-/// Adds to a sum and to what rounding took from it (Neumaier's method).
+/// Adds a value to a sum and to its rounding error (Neumaier's method).
 pub fn add((sum, lost): &mut (f64, f64), value: f64) {
     let total = *sum + value;
     if total.is_finite() {
@@ -98,7 +100,7 @@ pub fn add((sum, lost): &mut (f64, f64), value: f64) {
     *sum = total;
 }
 
-/// The value that a share of `q` of the values is at most, between neighbours on a straight line. Sorts.
+/// The quantile `q` of the values, interpolated linearly between neighbours. Sorts the values.
 pub fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if values.is_empty() || q.is_nan() {
         return f64::NAN;
@@ -114,7 +116,7 @@ pub fn quantile(q: f64, values: &mut [f64]) -> f64 {
     values[below] * (1.0 - weight) + values[above] * weight
 }
 
-/// NaN comes first, whatever its sign.
+/// Orders floats; NaN comes first, whatever its sign.
 pub fn ascending(a: &f64, b: &f64) -> Ordering {
     let order = a.partial_cmp(b);
     order.unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
@@ -123,7 +125,7 @@ pub fn ascending(a: &f64, b: &f64) -> Ordering {
 /// `label_replace(v, target, replacement, source, pattern)`.
 pub fn label_replace<'a>(vector: Vector<'a>, [to, with, from, pattern]: [&str; 4]) -> Outcome<'a> {
     check_label(to, "label_replace")?;
-    // The parser's way to an anchored expression, with Go's reading of braces.
+    // The parser's way to an anchored expression, with Go's interpretation of braces.
     let matcher = Matcher::new_matcher(T_EQL_REGEX, String::new(), pattern.into());
     let Ok(Matcher {
         op: MatchOp::Re(expression),
@@ -153,7 +155,7 @@ pub fn label_join<'a>(vector: Vector<'a>, to: &str, separator: &str, from: &[&st
 
 type Outcome<'a> = Result<Vector<'a>, PromFault>;
 
-/// Sets a label of each series to what `value` says of its labels, if it says something.
+/// Sets a label of each series to the value computed from its labels, if there is one.
 fn labelled<'a>(
     vector: Vector<'a>,
     to: &str,
@@ -163,7 +165,7 @@ fn labelled<'a>(
     let mut merged = Merged::default();
     for mut series in series {
         if let Some(value) = value(&series.labels) {
-            // Functions of functions make labels as long as they like: each is long by the last one.
+            // Nested functions could make labels of any length, each from the last one.
             if value.len() > LABEL_BYTES_MAX {
                 return Err(PromFault::execution(format!(
                     "the label {to} would have {} bytes, at most {LABEL_BYTES_MAX}: join fewer",
@@ -192,7 +194,7 @@ fn check_label(name: &str, function: &str) -> Result<(), PromFault> {
     )))
 }
 
-/// The series by value at the only instant; NaN is last both ways.
+/// Sorts the series by their value at the only instant; NaN is last in both orders.
 pub fn sort(vector: &mut [Series], descending: bool) {
     let value = |s: &Series| s.points.first().copied().flatten().unwrap_or(f64::NAN);
     vector.sort_by(|a, b| {
@@ -205,7 +207,7 @@ pub fn sort(vector: &mut [Series], descending: bool) {
     });
 }
 
-/// The labels of what is absent: those that were asked for by equality, each once.
+/// The labels of an absent series: those that were asked for by equality, if asked for once.
 pub fn labels_of_absent<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> LabelSet {
     let asked: Vec<_> = asked.filter(|(name, _)| *name != super::NAME).collect();
     let once = |name: &str| asked.iter().filter(|(n, _)| *n == name).count() == 1;

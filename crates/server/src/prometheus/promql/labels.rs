@@ -1,28 +1,28 @@
-//! Label sets: small sorted vectors of shared texts, since evaluation copies them often.
+//! Label sets: small sorted vectors of shared strings, since evaluation copies them often.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The label that is the metric's name.
+/// The label that holds the metric's name.
 pub const NAME: &str = "__name__";
 
-/// Names and values, sorted by name. An empty value is the same as no label.
+/// Names and values of labels, sorted by name. An empty value is the same as no label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSet(Vec<(Arc<str>, Arc<str>)>);
 
 impl LabelSet {
-    /// No labels.
+    /// A set without labels.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The value of a label.
+    /// The value of a label, if it is there.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(n, _)| &**n == name);
         found.map(|(_, value)| &**value)
     }
 
-    /// Sets a label; an empty value takes it away.
+    /// Sets a label; an empty value removes it.
     pub fn set(&mut self, name: &str, value: &str) {
         match self.0.binary_search_by(|(n, _)| (**n).cmp(name)) {
             Ok(at) if value.is_empty() => {
@@ -34,18 +34,18 @@ impl LabelSet {
         }
     }
 
-    /// All but the metric's name.
+    /// All labels except the metric's name.
     pub fn nameless(&self) -> Self {
         self.without(&[])
     }
 
-    /// Only these.
+    /// Only the labels with these names.
     pub fn only(&self, names: &[String]) -> Self {
         let kept = self.0.iter().filter(|(n, _)| has(names, n));
         Self(kept.cloned().collect())
     }
 
-    /// All but these and the metric's name.
+    /// All labels except these and the metric's name.
     pub fn without(&self, names: &[String]) -> Self {
         let kept = self
             .0
@@ -54,20 +54,20 @@ impl LabelSet {
         Self(kept.cloned().collect())
     }
 
-    /// All but these; the name may stay.
+    /// All labels except these; the metric's name may stay.
     pub fn drop_only(&self, names: &[String]) -> Self {
         let kept = self.0.iter().filter(|(n, _)| !has(names, n));
         Self(kept.cloned().collect())
     }
 
-    /// The bytes that it takes, those of shared texts among them.
+    /// Its size in bytes, including shared strings.
     pub fn bytes(&self) -> usize {
         let pair = size_of::<(Arc<str>, Arc<str>)>();
         let of = |(name, value): &(Arc<str>, Arc<str>)| pair + name.len() + value.len();
         self.0.iter().map(of).sum()
     }
 
-    /// In order of their names.
+    /// Names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(n, v)| (&**n, &**v))
     }
@@ -87,7 +87,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for LabelSet {
     }
 }
 
-/// `{device="vda", node="a"}`.
+/// Formats the set like `{device="vda", node="a"}`.
 impl fmt::Display for LabelSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("{")?;

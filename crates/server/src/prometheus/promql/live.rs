@@ -1,16 +1,17 @@
-//! What a query holds at once, in points: claimed before it is made, given back when it goes.
+//! The points that a query holds at once: they are claimed before they are made, and given back
+//! when they are dropped.
 //!
-//! It stands alone because a bound of each result alone does not bound a query: every operand waits
-//! until its partner is there.
+//! The module stands alone because a bound on each result does not bound a query: every operand is
+//! held until its partner is evaluated.
 
 use std::cell::Cell;
 
 use super::{LabelSet, PromFault, Series};
 
-/// Bytes of one point: what else a series has is counted in these.
+/// Bytes of one point: the rest of a series is counted in these.
 const POINT_BYTES: usize = size_of::<Option<f64>>();
 
-/// Points between two questions whether there is room for them.
+/// Points between two checks of the memory.
 const TOLD_POINTS: usize = 1 << 14;
 
 impl std::fmt::Debug for Points<'_> {
@@ -22,42 +23,43 @@ impl std::fmt::Debug for Points<'_> {
     }
 }
 
-/// The points of one query.
+/// The counter of the points of one query.
 pub struct Points<'h> {
     max: usize,
     live: Cell<usize>,
-    /// Whether there is room for so many bytes.
+    /// Whether there is memory for this many bytes.
     holds: &'h dyn Fn(usize) -> bool,
 }
 
 impl<'h> Points<'h> {
-    /// None yet, at most so many, and at most as many as there is room for.
+    /// Makes a counter with none; it allows at most `max` points, and at most as many as `holds`
+    /// allows.
     pub fn at_most(max: usize, holds: &'h dyn Fn(usize) -> bool) -> Self {
         let live = Cell::new(0);
         Self { max, live, holds }
     }
 
-    /// Room for so many points.
+    /// Claims room for `points` points.
     pub fn claim(&self, points: usize) -> Result<Claim<'_>, PromFault> {
         let mut claim = Claim { of: self, count: 0 };
         claim.grow(points)?;
         Ok(claim)
     }
 
-    /// A scalar at each instant.
+    /// Makes a scalar with a value at each instant.
     pub fn scalar(&self, values: impl ExactSizeIterator<Item = f64>) -> ScalarOutcome<'_> {
         let _claim = self.claim(values.len())?;
         let values = values.collect();
         Ok(Scalar { values, _claim })
     }
 
-    /// How many there are.
+    /// The number of points in use.
     pub fn live(&self) -> usize {
         self.live.get()
     }
 }
 
-/// So many points are in use until this is dropped.
+/// A claim on points, which are in use until it is dropped.
 #[derive(Debug)]
 pub struct Claim<'a> {
     of: &'a Points<'a>,
@@ -65,12 +67,12 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Whose this is.
+    /// The counter that this claim belongs to.
     pub fn points(&self) -> &'a Points<'a> {
         self.of
     }
 
-    /// Room for some more.
+    /// Claims `points` more.
     pub fn grow(&mut self, points: usize) -> Result<(), PromFault> {
         let live = self.of.live.get().saturating_add(points);
         if live > self.of.max {
@@ -80,7 +82,7 @@ impl<'a> Claim<'a> {
                 self.of.max
             )));
         }
-        // Told in steps, since values are small and many.
+        // Checked in steps, since values are small and many.
         if live / TOLD_POINTS > self.of.live.get() / TOLD_POINTS
             && !(self.of.holds)(live.saturating_mul(POINT_BYTES))
         {
@@ -94,7 +96,7 @@ impl<'a> Claim<'a> {
         Ok(())
     }
 
-    /// Gives some back.
+    /// Gives `points` back.
     pub fn give(&mut self, points: usize) {
         debug_assert!(points <= self.count, "{points} of {} points", self.count);
         let given = points.min(self.count);
@@ -102,7 +104,7 @@ impl<'a> Claim<'a> {
         self.count -= given;
     }
 
-    /// Takes over another.
+    /// Takes over the points of another claim.
     pub fn join(&mut self, mut other: Self) {
         self.count += std::mem::take(&mut other.count);
     }
@@ -114,7 +116,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// A scalar at each instant, and its claim.
+/// A scalar at each instant, with its claim.
 #[derive(Debug)]
 pub struct Scalar<'a> {
     pub values: Vec<f64>,
@@ -123,7 +125,7 @@ pub struct Scalar<'a> {
 
 pub type ScalarOutcome<'a> = Result<Scalar<'a>, PromFault>;
 
-/// An instant vector, and its claim.
+/// An instant vector with its claim.
 #[derive(Debug)]
 pub struct Vector<'a> {
     pub series: Vec<Series>,
@@ -131,7 +133,8 @@ pub struct Vector<'a> {
 }
 
 impl<'a> Vector<'a> {
-    /// Series for which at least as much was claimed as they are.
+    /// Makes a vector of series with their claim, and gives back what was claimed beyond their
+    /// weight.
     pub fn of(series: Vec<Series>, mut claim: Claim<'a>) -> Self {
         let points = series.iter().map(Series::weight).sum();
         debug_assert!(points <= claim.count, "{points} of {} points", claim.count);
@@ -139,7 +142,7 @@ impl<'a> Vector<'a> {
         Self { series, claim }
     }
 
-    /// What an operator makes of the series: no more than they are.
+    /// Applies an operator to the series; the result must not weigh more than they do.
     pub fn then(
         self,
         operator: impl FnOnce(Vec<Series>) -> Result<Vec<Series>, PromFault>,
@@ -149,13 +152,13 @@ impl<'a> Vector<'a> {
 }
 
 impl Series {
-    /// What it counts for.
+    /// Its weight, in points.
     pub fn weight(&self) -> usize {
         weight(&self.labels, self.points.len())
     }
 }
 
-/// What a series counts for: its points, and its labels by their bytes.
+/// The weight of a series, in points: its values, and its labels by their bytes.
 pub fn weight(labels: &LabelSet, steps: usize) -> usize {
     let rest = size_of::<Series>() + labels.bytes();
     steps.saturating_add(rest.div_ceil(POINT_BYTES))

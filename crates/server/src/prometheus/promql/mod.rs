@@ -1,8 +1,8 @@
 //! PromQL over [`Past`]: the subset that dashboards use, evaluated series by series.
 //!
-//! The text is parsed by `promql-parser`; what the values are is decided here, after Prometheus 3: ranges
-//! and look-back are open on the left, rates extrapolate and count resets as there. Streams
-//! append a value only when it changes, so a selector reads looks, not samples: see `select.rs`.
+//! The text is parsed by `promql-parser`; the meaning follows Prometheus 3: ranges and look-back
+//! are open on the left, and rates extrapolate and count resets in the same way. Streams append a
+//! value only when it changes, so a selector reads looks, not samples: see `select.rs`.
 
 mod aggregate;
 mod binary;
@@ -29,30 +29,31 @@ pub use regexes::Regexes;
 pub use select::{Matching, identities, look_back_ns};
 pub use series::{Grid, Series};
 
-/// Most instants of one answer, as Prometheus has it.
+/// Most instants of one answer, the same as in Prometheus.
 pub const STEPS_MAX: usize = 11_000;
 
-/// What an evaluation may use, and whom it asks.
+/// The data source and the bounds of an evaluation.
 pub struct Context<'a> {
-    /// What was.
+    /// The samples of the past.
     pub past: &'a dyn Past,
-    /// Measures the time that is left.
+    /// The clock for the time limit.
     pub clock: &'a dyn Clock,
     /// Set when nobody waits for the answer any more.
     pub cancel: &'a AtomicBool,
     /// Most samples that one selector reads.
     pub samples_max: usize,
-    /// Most points, present or not, that a query holds at once; labels count by their bytes, 16 a point.
+    /// Most points, present or not, that a query holds at once; labels count by their bytes, 16 to
+    /// a point.
     pub points_max: usize,
-    /// When to give up, by the clock's monotonic time.
+    /// When to give up, by the clock's monotonic time, in ns.
     pub until_ns: i64,
-    /// Told how many bytes the samples of a read, or the points of the query, take; whether there
-    /// is room.
+    /// Called with the number of bytes that the samples of a read, or the points of the query,
+    /// take; returns whether there is room.
     pub holds: &'a (dyn Fn(usize) -> bool + Sync),
 }
 
 impl Context<'_> {
-    /// Whether to go on.
+    /// Fails if the query was cancelled or its time is up.
     pub fn check(&self) -> Result<(), PromFault> {
         if self.cancel.load(Ordering::Relaxed) {
             let message = "the asker has gone away".into();
@@ -66,20 +67,20 @@ impl Context<'_> {
     }
 }
 
-/// Why there is no answer, in the words of Prometheus' API.
+/// The kinds of errors in Prometheus' API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// The request is wrong.
     BadData,
-    /// It could not be evaluated.
+    /// The query could not be evaluated.
     Execution,
-    /// It took too long.
+    /// The query took too long.
     Timeout,
-    /// The asker went away.
+    /// The client went away.
     Canceled,
-    /// Too much at once.
+    /// There are too many requests at once.
     Unavailable,
-    /// Our side failed.
+    /// The server failed.
     Internal,
 }
 
@@ -87,14 +88,14 @@ pub enum FaultKind {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct PromFault {
-    /// Whose fault.
+    /// The kind of the error.
     pub kind: FaultKind,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
 impl PromFault {
-    /// The request is wrong.
+    /// The error for a wrong request.
     pub fn bad(message: impl Into<String>) -> Self {
         Self {
             kind: FaultKind::BadData,
@@ -102,7 +103,7 @@ impl PromFault {
         }
     }
 
-    /// The time is up.
+    /// The error for a query whose time is up.
     pub fn timeout() -> Self {
         let message =
             "query timed out: ask for a shorter time, larger steps or fewer series".into();
@@ -110,7 +111,7 @@ impl PromFault {
         Self { kind, message }
     }
 
-    /// It could not be evaluated.
+    /// The error for a query that could not be evaluated.
     pub fn execution(message: impl Into<String>) -> Self {
         Self {
             kind: FaultKind::Execution,

@@ -1,4 +1,5 @@
-//! From text to a syntax tree that evaluation can walk: its size is bounded before the parser sees it.
+//! Turns text into a syntax tree that evaluation can walk; its size is bounded before the parser
+//! reads it.
 
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
@@ -9,14 +10,14 @@ use super::{NAME, PromFault};
 
 /// Longest query, in bytes.
 pub const QUERY_BYTES_MAX: usize = 16 << 10;
-/// Most operators, brackets and matchers: the parser recurses over them.
+/// Most operators, brackets and matchers: the parser is recursive.
 const MARKS_MAX: usize = 1_000;
-/// Longest duration in plain seconds: some three centuries.
+/// Longest duration in plain seconds: about three centuries.
 const SECONDS_MAX: f64 = 1e10;
 /// Deepest nesting that is evaluated.
 const DEPTH_MAX: usize = 100;
 
-/// A query that was understood.
+/// A parsed and checked query.
 #[derive(Clone, Debug)]
 pub struct Query {
     pub(super) root: Expr,
@@ -35,7 +36,7 @@ impl Query {
     }
 }
 
-/// What a `match[]` parameter selects, within what its request has left for regular expressions.
+/// The matchers of a `match[]` parameter; `regexes` bounds the regular expressions of its request.
 pub fn matchers(text: &str, regexes: &mut Regexes) -> Result<Matching, PromFault> {
     let invalid =
         |why: &str| PromFault::bad(format!("invalid parameter \"match[]\": {why} in {text:?}"));
@@ -47,7 +48,7 @@ pub fn matchers(text: &str, regexes: &mut Regexes) -> Result<Matching, PromFault
     }
 }
 
-/// The matchers of a selector, its name among them.
+/// The matchers of a selector, including its name.
 pub fn matching(selector: &VectorSelector) -> Result<Matching, PromFault> {
     if !selector.matchers.or_matchers.is_empty() {
         return Err(PromFault::bad(
@@ -79,14 +80,16 @@ fn check_size(text: &str) -> Result<(), PromFault> {
     check_durations(&bare)
 }
 
-/// The parser panics on a duration in plain seconds that is too long for the standard library's type.
+/// Refuses durations in plain seconds that are too long for the standard library's type: the parser
+/// panics on them.
 fn check_durations(bare: &str) -> Result<(), PromFault> {
     for intro in ["[", ":", "offset"] {
         for (at, _) in bare.match_indices(intro) {
             let rest = bare[at + intro.len()..].trim_start_matches(|c: char| !c.is_alphanumeric());
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c));
             let token = &rest[..end.unwrap_or(rest.len())];
-            // `1e30` may be followed by an operator, which is cut off from the end.
+            // `1e30` may be followed by an operator, so every prefix of the token is tried as a
+            // number.
             let numbers = token
                 .char_indices()
                 .map(|(i, c)| token[..i + c.len_utf8()].parse::<f64>());
@@ -101,7 +104,7 @@ fn check_durations(bare: &str) -> Result<(), PromFault> {
     Ok(())
 }
 
-/// In lower case, without what stands in quotes and in comments.
+/// The query in lower case, without quoted strings and comments.
 fn without_texts(text: &str) -> String {
     let bare = pieces(text).map(|piece| match piece {
         Piece::Bare(c) => c.to_ascii_lowercase(),

@@ -1,4 +1,4 @@
-//! Functions of a range: what the looks within a window say.
+//! Functions of a range, computed from the looks within a window.
 
 use barograph_model::NS_PER_S;
 
@@ -7,24 +7,23 @@ use super::functions::{add, quantile};
 
 /// The looks of one series within a range.
 pub struct Window<'a> {
-    /// Their times, ascending, ns since the epoch.
+    /// Times of the looks, ascending, ns since the epoch.
     pub ts: &'a [i64],
-    /// Their values.
     pub values: &'a [f64],
-    /// The range's end.
+    /// End of the range, ns since the epoch.
     pub end: i64,
-    /// The instant of the answer: the end, but for `offset` and `@`.
+    /// The instant of the answer, ns since the epoch: the end, except with `offset` and `@`.
     pub at: i64,
-    /// The range's length.
+    /// Length of the range, in ns.
     pub range_ns: i64,
-    /// The scalar argument, where there is one.
+    /// The scalar argument, or NaN.
     pub argument: f64,
 }
 
-/// A value of a window, if it has one.
+/// A function of a window; it may have no value.
 pub type RangeFunction = fn(&Window<'_>) -> Option<f64>;
 
-/// The function with this name.
+/// The range function with this name.
 pub fn function(name: &str) -> Result<RangeFunction, PromFault> {
     Ok(match name {
         "rate" => |w| Some(extrapolated(w, true)? / seconds(w.range_ns)),
@@ -62,8 +61,8 @@ fn seconds(ns: i64) -> f64 {
     ns as f64 / NS_PER_S as f64
 }
 
-/// The growth within the whole range, as far as the looks near its edges allow; a counter's resets
-/// are made up for, and it is not taken below zero before its first look.
+/// The growth within the whole range, extrapolated as far as the looks near its edges allow. For a
+/// counter, resets are added, and it is not extrapolated below zero before its first look.
 fn extrapolated(w: &Window<'_>, is_counter: bool) -> Option<f64> {
     let [first, .., last] = w.values else {
         return None;
@@ -94,7 +93,7 @@ fn extrapolated(w: &Window<'_>, is_counter: bool) -> Option<f64> {
     Some(growth * ((sampled + before + after) / sampled))
 }
 
-/// From the last two looks alone.
+/// The growth or rate between the last two looks.
 fn instantaneous(w: &Window<'_>, is_rate: bool) -> Option<f64> {
     let [.., before, last] = *w.values else {
         return None;
@@ -107,7 +106,7 @@ fn instantaneous(w: &Window<'_>, is_rate: bool) -> Option<f64> {
     (apart > 0).then(|| grown / seconds(apart))
 }
 
-/// Slope per second and value at `origin` of the straight line that fits best.
+/// Slope per second and value at `origin` of the best-fitting straight line.
 fn regression(w: &Window<'_>, origin: i64) -> Option<(f64, f64)> {
     let n = w.values.len() as f64;
     let first = *w.values.first()?;
@@ -136,12 +135,12 @@ fn pairs(w: &Window<'_>, counts: fn(f64, f64) -> bool) -> f64 {
     pairs.count() as f64
 }
 
-/// NaN is only the best where there is nothing else.
+/// The better of two values; NaN only if both are NaN.
 fn best(a: f64, b: f64, b_is_better: bool) -> f64 {
     if b_is_better || a.is_nan() { b } else { a }
 }
 
-/// With what is lost to rounding carried along.
+/// The sum, with its rounding error compensated.
 pub fn sum(values: &[f64]) -> f64 {
     let mut total = (0.0, 0.0);
     for value in values {
@@ -154,7 +153,7 @@ pub fn sum(values: &[f64]) -> f64 {
     }
 }
 
-/// The mean, also where the sum is beyond what a float holds.
+/// The mean, even if the sum is beyond the range of a float.
 pub fn mean(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     let total = sum(values);

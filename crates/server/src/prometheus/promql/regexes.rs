@@ -1,5 +1,5 @@
-//! Bounds the regular expressions of a request before the parser compiles them: it would take ten
-//! times as much for one, and any number of them.
+//! Bounds on the regular expressions of a request, checked before the parser compiles them: the
+//! parser would allow ten times as much memory for each one, and any number of them.
 
 use promql_parser::util::unquote_string;
 use regex::RegexBuilder;
@@ -8,12 +8,12 @@ use super::PromFault;
 
 /// Most regular expressions of one request.
 const COUNT_MAX: usize = 20;
-/// Longest they may be together, in bytes.
+/// Most bytes of all of them together.
 const BYTES_MAX: usize = 4 << 10;
-/// Largest that one may become, in bytes.
+/// Largest compiled size of one, in bytes.
 const SIZE_MAX: usize = 1 << 20;
 
-/// What the regular expressions of one request have used so far.
+/// The number and length of the regular expressions of a request so far.
 #[derive(Debug, Default)]
 pub struct Regexes {
     count: usize,
@@ -21,7 +21,7 @@ pub struct Regexes {
 }
 
 impl Regexes {
-    /// Counts the expressions of the matchers in this text.
+    /// Counts the regular expressions of the matchers in a query.
     pub fn admit_matchers(&mut self, text: &str) -> Result<(), PromFault> {
         let mut before = ' ';
         for piece in pieces(text) {
@@ -31,10 +31,10 @@ impl Regexes {
             match piece {
                 Piece::Bare(c) if c.is_whitespace() => {}
                 Piece::Bare(c) => before = c,
-                // Only `=~` and `!~` end so.
+                // Only `=~` and `!~` end with this character.
                 Piece::Text(quoted) if before == '~' => {
                     before = ' ';
-                    // What cannot be unquoted is refused by the parser.
+                    // A text that cannot be unquoted is refused by the parser.
                     if let Ok(expression) = unquote_string(quoted) {
                         self.admit(&expression)?;
                     }
@@ -46,7 +46,7 @@ impl Regexes {
         Ok(())
     }
 
-    /// Counts one, and sees that it is small.
+    /// Counts one expression and checks that it compiles to a small program.
     pub fn admit(&mut self, expression: &str) -> Result<(), PromFault> {
         self.count += 1;
         self.bytes += expression.len();
@@ -57,7 +57,7 @@ impl Regexes {
         }
         let anchored = format!("^(?:{expression})$");
         let made = |text: &str| RegexBuilder::new(text).size_limit(SIZE_MAX).build();
-        // The parser tries both ways too; what is none in either is refused by it.
+        // The parser tries both ways too; it refuses a text that is no expression in either.
         let made = match made(&anchored) {
             Err(regex::Error::Syntax(_)) => made(&with_plain_braces(&anchored)),
             made => made,
@@ -72,8 +72,8 @@ impl Regexes {
     }
 }
 
-/// Refuses an escape that the parser cannot read: it cuts the text after the byte behind a backslash, and
-/// panics where that is the middle of a character.
+/// Refuses an escape on which the parser would panic: it cuts the text after the byte behind a
+/// backslash, even in the middle of a character.
 fn check_escapes(quoted: &str) -> Result<(), PromFault> {
     if quoted.starts_with('`') {
         return Ok(());
@@ -89,7 +89,7 @@ fn check_escapes(quoted: &str) -> Result<(), PromFault> {
     Ok(())
 }
 
-/// The parser's reading of braces that repeat nothing: they stand for themselves, as in Go.
+/// Escapes braces that repeat nothing, as the parser does: they stand for themselves, as in Go.
 fn with_plain_braces(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -119,17 +119,17 @@ fn with_plain_braces(text: &str) -> String {
     plain
 }
 
-/// A piece of a query.
+/// A piece of a query, as the parser's lexer splits it.
 pub enum Piece<'a> {
-    /// A character outside of texts.
+    /// A character outside of quoted strings.
     Bare(char),
-    /// A text with its quotes; the last one may be missing.
+    /// A string with its quotes; the last one may be missing.
     Text(&'a str),
-    /// A comment, with the end of its line.
+    /// A comment with the end of its line.
     Comment,
 }
 
-/// Cuts a query as the parser's lexer does: there a backslash escapes in backticks too, and a comment
+/// Splits a query as the parser's lexer does: a backslash escapes in backticks too, and a comment
 /// ends at a carriage return.
 pub fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut chars = text.char_indices();

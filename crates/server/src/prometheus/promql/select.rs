@@ -1,10 +1,11 @@
-//! From streams to samples as a scraper would have taken them.
+//! Turns streams into samples such as a scraper would have taken.
 //!
-//! A stream appends a value when it changes, and an unchanged one again after some minutes; Prometheus
-//! has a sample of every scrape. What is between is known: the value held at every look. So a selector
-//! reads *looks*: the samples, and the held value at the stream's interval after each, until the next
-//! sample or the last look. A silence longer than the look-back is nobody's look, and stays one. A stream that
-//! has ended is not seen after its last look, as a scraped series is not after its stale marker.
+//! A stream appends a value when it changes, and an unchanged one again after some minutes;
+//! Prometheus has a sample of every scrape. The values in between are known: the value held at
+//! every look. A selector therefore reads *looks*: the samples, and the held value at each interval
+//! of the stream after them, until the next sample or the last look. A time without looks that is
+//! longer than the look-back stays a gap. A stream that has ended is not seen after its last look,
+//! like a scraped series after its stale marker.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -18,14 +19,14 @@ use promql_parser::label::{MatchOp, Matcher};
 use super::{Context, LabelSet, NAME, PromFault};
 use crate::prometheus::names::{self, Exposed};
 
-/// A value holds for so long after the last look, as in Prometheus…
+/// Time after the last look for which a value holds, as in Prometheus…
 const LOOK_BACK_NS: i64 = 300 * NS_PER_S;
-/// …or for so many intervals where looks are rare…
+/// …or this many intervals, if looks are rare…
 const LOOK_BACK_INTERVALS: i64 = 3;
 /// …but never longer than this, so that a wrong interval does not make a query read all history.
 const LOOK_BACK_NS_MAX: i64 = 86_400 * NS_PER_S;
 
-/// For how long after a look the value counts.
+/// The time after a look for which its value counts, in ns.
 pub fn look_back_ns(interval_ns: i64) -> i64 {
     let rare = interval_ns.saturating_mul(LOOK_BACK_INTERVALS);
     rare.clamp(LOOK_BACK_NS, LOOK_BACK_NS_MAX)
@@ -36,18 +37,18 @@ pub fn look_back_ns(interval_ns: i64) -> i64 {
 pub struct Matching(Vec<Matcher>);
 
 impl Matching {
-    /// All of these must match.
+    /// Makes a selector of matchers that must all match.
     pub(super) fn new(matchers: Vec<Matcher>) -> Self {
         Self(matchers)
     }
 
-    /// Those that ask for one value: what `absent()` can say of the missing.
+    /// The matchers that ask for one value: the labels that `absent()` can know.
     pub fn equalities(&self) -> impl Iterator<Item = (&str, &str)> {
         let equal = self.0.iter().filter(|m| m.op == MatchOp::Equal);
         equal.map(|m| (m.name.as_str(), m.value.as_str()))
     }
 
-    /// Whether these labels are meant. A label that is not there is an empty one.
+    /// Whether all matchers match these labels. A missing label is the same as an empty one.
     fn all<'a>(&self, get: impl Fn(&str) -> Option<&'a str>, skip: Option<&str>) -> bool {
         let asked = self.0.iter().filter(|m| Some(m.name.as_str()) != skip);
         asked
@@ -55,8 +56,8 @@ impl Matching {
             .all(|m| m.is_match(get(&m.name).unwrap_or("")))
     }
 
-    /// Under which of its names a stream is meant: that of the exposition, unless a matcher asks for a
-    /// name that it is not. One that only shuts that name out shuts out the stream.
+    /// The name under which a stream matches: that of the exposition, unless a matcher asks for its
+    /// other name. A matcher that only excludes the exposition's name excludes the stream.
     fn name_of(&self, node: &str, descriptor: &Descriptor) -> Option<Exposed> {
         let mut known = names::both(node, descriptor);
         let at = known.iter().position(|e| self.asks_for(&e.name))?;
@@ -69,20 +70,20 @@ impl Matching {
         is_meant.then_some(exposed)
     }
 
-    /// Whether every matcher that says what the name is says this one.
+    /// Whether every matcher that asks for a name matches this one.
     fn asks_for(&self, name: &str) -> bool {
         let says = |m: &&Matcher| m.name == NAME && matches!(m.op, MatchOp::Equal | MatchOp::Re(_));
         self.0.iter().filter(says).all(|m| m.is_match(name))
     }
 }
 
-/// The label sets of the series that are meant, of texts without the text; each with its stream.
+/// The label sets of the matching series (of text streams, without the text), each with its stream.
 pub fn identities(
     context: &Context<'_>,
     wanted: &[Matching],
     span: Span,
 ) -> Result<Vec<(LabelSet, PastSeries)>, PromFault> {
-    // Many selectors over many series take their time: nothing is meant any more when it is up.
+    // Many selectors over many series take time, so nothing matches any more once the time is up.
     let meant = |node: &str, d: &Descriptor| {
         let is_meant = |w: &Matching| w.name_of(node, d).is_some();
         !is_up(context) && (wanted.is_empty() || wanted.iter().any(is_meant))
@@ -118,22 +119,22 @@ fn is_up(context: &Context<'_>) -> bool {
     context.cancel.load(Ordering::Relaxed)
 }
 
-/// One series as it was looked at.
+/// The looks of one series.
 #[derive(Clone, Debug, Default)]
 pub struct Sampled {
     pub labels: LabelSet,
     ts: Vec<i64>,
-    /// `None` where the series ended: a text that became another, or nobody looked any more.
+    /// `None` where the series ended: a text that changed, or the last look.
     values: Vec<Option<f64>>,
     interval_ns: i64,
     looked_ns: i64,
     is_living: bool,
 }
 
-/// Reads the series that are meant: enough for every instant of `span`, each reaching back `range_ns`.
+/// Reads the matching series: enough for every instant of `span`, each reaching back `range_ns`.
 ///
-/// What held at an instant is known from the sample before it, which may be one look-back older than the
-/// last look, and from the one after it: so more is read on both sides.
+/// The value that held at an instant follows from the sample before it, which may be one look-back
+/// older than the last look, and from the sample after it; so more is read on both sides.
 pub fn read(
     context: &Context<'_>,
     wanted: &Matching,
@@ -168,7 +169,7 @@ pub fn read(
             continue;
         };
         for sampled in sampled(&series, &exposed, columns, wanted, request.span.to) {
-            // Two streams may be one for Prometheus (a type or unit that has changed).
+            // Two streams may be the same series for Prometheus (if the type or unit has changed).
             match places.get(&sampled.labels) {
                 Some(&at) => list[at].join(sampled),
                 None => {
@@ -193,7 +194,7 @@ fn sampled(
     if !columns.ts.is_sorted() {
         columns = in_order(&columns, series.descriptor.value_type);
     }
-    // Looks beyond what was read belong to a sample that was not.
+    // Looks after the end of the read belong to a sample that was not read.
     let looked_ns = match series.known.to {
         to if to <= read_to => to,
         _ => i64::MIN,
@@ -243,10 +244,10 @@ fn in_order(columns: &Columns, value_type: ValueType) -> Columns {
     sorted
 }
 
-/// A text, and the times and values of its series.
+/// A text, with the times and values of its series.
 type Run<'a> = (&'a str, Vec<i64>, Vec<Option<f64>>);
 
-/// A series of ones for every text, which ends where another text begins.
+/// A series of ones for every text; it ends where another text begins.
 fn runs_of_texts(columns: &Columns) -> Vec<Run<'_>> {
     let Values::Text(texts) = &columns.values else {
         return Vec::new();
@@ -255,7 +256,7 @@ fn runs_of_texts(columns: &Columns) -> Vec<Run<'_>> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut before: Option<usize> = None;
     for (row, (text, ts)) in texts.iter().zip(&columns.ts).enumerate() {
-        // As in the exposition.
+        // Cut to the same length as in the exposition.
         let text = text_start(text, TEXT_BYTES_MAX);
         let at = *places.entry(text).or_insert_with(|| {
             runs.push((text, Vec::new(), Vec::new()));
@@ -289,13 +290,13 @@ impl Sampled {
         self.is_living |= other.is_living;
     }
 
-    /// The number of the last sample at or before `at`; `from` is one that is known to be earlier.
+    /// The index of the last sample at or before `at`; `from` must be an index that is not later.
     fn last_at(&self, at: i64, from: usize) -> Option<usize> {
         let later = self.ts[from.min(self.ts.len())..].partition_point(|&ts| ts <= at);
         (from + later).checked_sub(1)
     }
 
-    /// Until when the value of this sample is known to have held.
+    /// The time until which the value of this sample is known to have held.
     fn held_until(&self, row: usize) -> i64 {
         let ts = self.ts[row];
         match self.ts.get(row + 1) {
@@ -305,7 +306,7 @@ impl Sampled {
         }
     }
 
-    /// The last look at this sample's value that is not after `at`.
+    /// The time of the last look at this sample's value at or before `at`.
     fn look_before(&self, row: usize, at: i64) -> i64 {
         let ts = self.ts[row];
         if self.interval_ns == 0 {
@@ -314,7 +315,8 @@ impl Sampled {
         ts + (at - ts) / self.interval_ns * self.interval_ns
     }
 
-    /// For each instant in order, the value that an instant selector sees and the time of its look.
+    /// For each instant, in order, the value that an instant selector gives and the time of its
+    /// look.
     pub fn seen(
         &self,
         times: impl Iterator<Item = i64>,
@@ -333,7 +335,7 @@ impl Sampled {
         })
     }
 
-    /// The looks after the instant `after`, which may only grow from call to call of `Looks::skip_to`.
+    /// An iterator over the looks; the instants given to `Looks::skip_to` may only grow.
     pub fn looks(&self) -> Looks<'_> {
         Looks {
             of: self,
@@ -364,7 +366,7 @@ impl Looks<'_> {
         self.advance();
     }
 
-    /// The next look if it is not after `until`.
+    /// Returns the next look if it is not after `until`.
     pub fn take(&mut self, until: i64) -> Option<(i64, f64)> {
         loop {
             let next = self.next.filter(|&next| next <= until)?;
@@ -376,13 +378,13 @@ impl Looks<'_> {
         }
     }
 
-    /// From the look at `next` to the one after it.
+    /// Goes from the look at `next` to the one after it.
     fn advance(&mut self) {
         let Some(now) = self.next else { return };
         let interval_ns = self.of.interval_ns;
         let sample_ts = self.of.ts.get(self.row + 1).copied();
         let is_held = self.of.values[self.row].is_some() && interval_ns > 0;
-        // The look that found the next sample was this look, a little early or late.
+        // The last look before the next sample is that sample, a little early or late.
         let until = match sample_ts {
             Some(_) => self
                 .of

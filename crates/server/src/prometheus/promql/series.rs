@@ -1,4 +1,5 @@
-//! What evaluation hands from one operator to the next: a value for every instant of the answer.
+//! The values that operators pass to each other: series with a value for every instant of the
+//! answer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,18 +9,18 @@ use super::{LabelSet, PromFault};
 /// The instants of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// The first, ns since the epoch.
+    /// The first instant, ns since the epoch.
     pub start: i64,
-    /// From one to the next, in ns; anything for a single one.
+    /// Time between two instants, in ns; any value if there is one instant.
     pub step_ns: i64,
-    /// How many, at least one.
+    /// The number of instants, at least one.
     pub count: usize,
-    /// What was asked for as the end: `@ end()`; the last instant may be before it.
+    /// The requested end, used by `@ end()`; the last instant may be before it.
     pub end: i64,
 }
 
 impl Grid {
-    /// A single instant.
+    /// A grid of a single instant.
     pub fn instant(at: i64) -> Self {
         Self {
             start: at,
@@ -35,7 +36,7 @@ impl Grid {
         self.start.saturating_add(ahead)
     }
 
-    /// The instants from `start`, as far as `end`.
+    /// The instants from `start` up to `end`.
     pub fn between(start: i64, end: i64, step_ns: i64) -> Self {
         let step_ns = step_ns.max(1);
         let steps = end.saturating_sub(start).max(0) / step_ns;
@@ -47,7 +48,7 @@ impl Grid {
         }
     }
 
-    /// All instants.
+    /// All instants, ascending.
     pub fn times(&self) -> impl Iterator<Item = i64> + '_ {
         (0..self.count).map(|step| self.at(step))
     }
@@ -56,20 +57,20 @@ impl Grid {
 /// One series of an instant vector: a value or none at each instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What it is.
+    /// The labels that identify the series.
     pub labels: LabelSet,
-    /// As many as the grid has instants.
+    /// One point for each instant of the grid.
     pub points: Vec<Option<f64>>,
 }
 
 impl Series {
-    /// Whether it has no value at all.
+    /// Whether it has no value at any instant.
     pub fn is_absent(&self) -> bool {
         self.points.iter().all(Option::is_none)
     }
 }
 
-/// Series by their labels: those that have become the same are put together.
+/// Series by their labels: series that get the same labels are merged.
 #[derive(Debug, Default)]
 pub struct Merged {
     series: Vec<Series>,
@@ -77,8 +78,8 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Adds a series: whether its labels are new. Two values of the same labels at one instant are an
-    /// error.
+    /// Adds a series; returns whether its labels are new. Two values with the same labels at one
+    /// instant are an error.
     pub fn add(&mut self, series: Series) -> Result<bool, PromFault> {
         match self.places.entry(series.labels.clone()) {
             Entry::Vacant(place) => {
@@ -102,7 +103,7 @@ impl Merged {
         }
     }
 
-    /// The series that have a value, in the order in which they came.
+    /// The series that have a value, in the order in which they were added.
     pub fn done(self) -> Vec<Series> {
         let mut series = self.series;
         series.retain(|s| !s.is_absent());
@@ -110,7 +111,7 @@ impl Merged {
     }
 }
 
-/// The series under new labels.
+/// Gives the series new labels, and merges those that become equal.
 pub fn relabelled(
     vector: Vec<Series>,
     mut label: impl FnMut(&LabelSet) -> LabelSet,
