@@ -1,5 +1,4 @@
-//! Rounds of the intake that tests make by hand, with no thread beside them; and one user against
-//! the others.
+//! Rounds that tests make by hand, with no intake thread beside them; one user against the others.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -188,8 +187,7 @@ fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
     samples.map(|sample| sample.unwrap().value).collect()
 }
 
-/// The first life of the agent is killed after archiving, before the program learns of it; the next
-/// cannot write at first.
+/// One life archives and is killed before the program learns of it; the next cannot write at first.
 #[test]
 fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_twice() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
