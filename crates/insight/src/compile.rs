@@ -1,7 +1,8 @@
-//! From a parsed expression to a compiled one, with its columns found and its functions known.
+//! Compiles a parsed expression: finds its columns and functions.
 //!
-//! Apart from `plan` (whole SELECTs). Where SQLite's precedence differs from the parser's, or an
-//! expression has no meaning for a stream, it is refused with what to write instead.
+//! Whole SELECTs are compiled in `plan`. If SQLite's precedence differs from the parser's, or an
+//! expression has no meaning for a stream, it is refused, and the error shows what to write
+//! instead.
 
 use std::sync::Arc;
 
@@ -19,18 +20,18 @@ use crate::text::{self, Wild};
 use crate::trigger::leaf::{FUNCTIONS, Leaves};
 use crate::value::{Arith, Cmp, Convert, Val};
 
-/// Deepest expression; each level takes stack at every evaluation.
+/// Deepest expression: each level takes stack at every evaluation.
 const DEPTH_MAX: usize = 100;
-/// Most operations in one SELECT. IN, BETWEEN and CASE repeat their operand, so that a short text
-/// can stand for many.
+/// Most operations in one SELECT. IN, BETWEEN and CASE repeat their operand, so a short text can
+/// contain many.
 const OPERATIONS_MAX: usize = 10_000;
 
-/// Where an expression stands.
+/// The part of a SELECT that an expression belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Over single rows: no aggregates.
+    /// Evaluated over single rows: no aggregates.
     Where,
-    /// Over rows, or over a group if there are aggregates.
+    /// Evaluated over rows, or over a group if there are aggregates.
     Group,
     /// Inside an aggregate.
     Argument,
@@ -44,7 +45,7 @@ pub(crate) struct Compiler<'a> {
     node: &'a Arc<str>,
     from: &'a [From],
     aggregates: Vec<Aggregate>,
-    /// In a trigger: the functions of streams, which stand where an insight has aggregates.
+    /// In a trigger, its functions of streams, which take the place of aggregates.
     leaves: Option<&'a mut Leaves>,
     depth: usize,
     operations: usize,
@@ -67,7 +68,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// For the expressions of a trigger: over functions of streams, without tables.
+    /// A compiler for the expressions of a trigger: over functions of streams, without tables.
     pub fn of_trigger(store: &'a Store, node: &'a Arc<str>, leaves: &'a mut Leaves) -> Self {
         Self {
             leaves: Some(leaves),
@@ -75,7 +76,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The aggregates that the expressions named.
+    /// The aggregates that the expressions use.
     pub fn into_aggregates(self) -> Vec<Aggregate> {
         self.aggregates
     }
@@ -170,7 +171,7 @@ impl<'a> Compiler<'a> {
     fn unary(&mut self, op: UnaryOperator, e: &ast::Expr, place: Place) -> Compiled {
         match op {
             UnaryOperator::Minus => match e {
-                // -9223372036854775808 is an integer, though its digits alone are not.
+                // -9223372036854775808 is an integer, although its digits alone are not.
                 ast::Expr::Value(v) if matches!(v.value, ast::Value::Number(..)) => {
                     literal(&v.value, true)
                 }
@@ -240,7 +241,7 @@ impl<'a> Compiler<'a> {
         Ok(Expr::Like(wild, Box::new(text), Box::new(pattern)))
     }
 
-    /// An operand of a comparison. The parser binds `a = b < c` otherwise than SQLite, so a
+    /// An operand of a comparison. The parser groups `a = b < c` differently from SQLite, so a
     /// comparison of comparisons needs parentheses.
     fn operand(&mut self, e: &ast::Expr, place: Place) -> Compiled {
         let loose = match e {
@@ -423,7 +424,8 @@ impl<'a> Compiler<'a> {
         self.field(from, column)
     }
 
-    /// A column without its table, where there are several: one that USING made equal.
+    /// A column without its table, if there are several tables: it must be one that USING made
+    /// equal.
     fn joined(&self, column: &Ident) -> Compiled {
         let keys = self.from.iter().flat_map(|f| &f.using);
         for (name, left) in keys {
@@ -444,7 +446,7 @@ impl<'a> Compiler<'a> {
             "error" => Field::Error,
             "quality" => Field::Quality,
             "node" => Field::Node(self.node.clone()),
-            // An insight sees newest samples only.
+            // An insight sees only newest samples.
             "newest" => return Ok(Expr::Literal(Val::Int(1))),
             "looked" | "age_ns" | "unit" => {
                 return refuse(format!(
@@ -456,8 +458,8 @@ impl<'a> Compiler<'a> {
         Ok(Expr::Column(Column { from, field }))
     }
 
-    /// A label column. While a table has no streams its labels are not known, and any is taken;
-    /// it is NULL where a stream has not got it.
+    /// A label column. While a table has no streams, its labels are unknown and any is accepted; it
+    /// is NULL for streams without this label.
     pub fn label(&self, from: usize, column: &Ident) -> Result<Arc<str>, InsightError> {
         let table_id = self.from[from].table;
         let table = &self.store.tables[table_id as usize];
@@ -474,7 +476,7 @@ impl<'a> Compiler<'a> {
         Ok(column.value.as_str().into())
     }
 
-    /// The leftmost table's label of this name, for USING.
+    /// The leftmost table's label with this name, for USING.
     pub fn label_of_left(&self, column: &Ident) -> Result<Column, InsightError> {
         let key = self.from.iter().flat_map(|f| &f.using);
         let key = key.filter(|(name, _)| name.eq_ignore_ascii_case(&column.value));
@@ -540,7 +542,7 @@ fn literal(value: &ast::Value, negative: bool) -> Compiled {
     }))
 }
 
-/// What SQLite calls the affinity of an expression: only columns have one.
+/// The affinity of an expression, as SQLite calls it: only columns have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Affinity {
     None,
@@ -560,7 +562,8 @@ fn affinity(e: &Expr) -> Affinity {
     }
 }
 
-/// Between two columns only a numeric one converts; else the only column does.
+/// The conversion before a comparison. Between two columns only a numeric one converts the other;
+/// otherwise the only column decides.
 fn convert(a: Affinity, b: Affinity) -> Convert {
     match (a, b) {
         (Affinity::Numeric, _) | (_, Affinity::Numeric) => Convert::Numeric,

@@ -1,12 +1,12 @@
-//! Why an insight was refused. Apart, because every other file returns it.
+//! Why an insight was refused. It is a module of its own because every other file uses it.
 
 use barograph_model::{ModelError, Name, cut};
 use thiserror::Error;
 
-/// Longest message about a statement; what is longer ends with "…".
+/// Longest message about a statement, in bytes; longer ones are cut and end with "…".
 const MESSAGE_BYTES_MAX: usize = 512;
 
-/// A statement that was not carried out; nothing has changed.
+/// Why a statement was not carried out; nothing has changed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum InsightError {
     /// The text is not SQL, or not the SQL of an insight.
@@ -21,12 +21,12 @@ pub enum InsightError {
     /// The name is in use.
     #[error("{name} is the name of {taken_by}")]
     Taken {
-        /// The name asked for.
+        /// The name in the statement.
         name: Name,
-        /// What has it, and what to do.
+        /// The kind of thing that has the name, and what to do.
         taken_by: &'static str,
     },
-    /// A table that no metric and no insight has.
+    /// No metric or insight has this table.
     #[error("no metric or insight has the table {table}{}", did_you_mean(.near))]
     UnknownInput {
         /// The table as written.
@@ -34,23 +34,23 @@ pub enum InsightError {
         /// Tables of similar names, nearest first.
         near: Vec<String>,
     },
-    /// A column that its table has not.
+    /// A table does not have this column.
     #[error("table {table} has no column {column}: it has {}", .known.join(", "))]
     UnknownColumn {
         /// The table.
         table: String,
         /// The column as written.
         column: String,
-        /// The columns it has.
+        /// The columns that the table has.
         known: Vec<String>,
     },
     /// The insight would read itself.
     #[error("the insight would read itself: {}", .path.join(" <- "))]
     Cycle {
-        /// Names from the insight back to itself; each reads the next.
+        /// Names from the insight back to itself; each reads the next one.
         path: Vec<String>,
     },
-    /// An insight that does not exist.
+    /// There is no such insight.
     #[error("there is no insight {name}{}", did_you_mean(.near))]
     UnknownInsight {
         /// The name as written.
@@ -58,18 +58,18 @@ pub enum InsightError {
         /// Insights of similar names, nearest first.
         near: Vec<String>,
     },
-    /// Other insights read it.
+    /// Other insights read the insight that is to be dropped.
     #[error("{name} is read by {}: drop them first", .readers.join(", "))]
     StillRead {
         /// The insight.
         name: String,
-        /// Those that read it.
+        /// The insights that read it.
         readers: Vec<String>,
     },
-    /// Whoever asked went away, or the time for the test was up.
+    /// The caller of a test went away, or the test took too long.
     #[error("the test was stopped before its end: join fewer rows, or compute less for each")]
     Stopped,
-    /// Built-in insights stay as they are.
+    /// A built-in insight cannot be changed.
     #[error("{name} is built in and stays: make an insight of another name beside it")]
     Builtin {
         /// The insight.
@@ -82,13 +82,14 @@ pub enum InsightError {
         what: String,
         /// The bound.
         max: usize,
-        /// The field of `Limits`.
+        /// The field of `Limits`, or the constant.
         limit: &'static str,
     },
 }
 
 impl InsightError {
-    /// Cuts what the message quotes of a statement, which may be one expression of thousands of bytes.
+    /// Makes an error for a statement. The message is cut, since it may quote an expression of
+    /// thousands of bytes.
     pub(crate) fn statement(message: impl Into<String>) -> Self {
         Self::Statement {
             message: cut(message.into(), MESSAGE_BYTES_MAX),

@@ -1,6 +1,7 @@
-//! Compiled expressions: evaluated over one row of newest samples and one group's aggregates.
+//! Compiled expressions: they are evaluated over one row of newest samples and one group's
+//! aggregates.
 //!
-//! Apart from the compiler, because this is the part that runs at every change of an input.
+//! They are separate from the compiler because this part runs at every change of an input.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub(crate) enum Field {
     Ts,
     Error,
     Quality,
-    /// Constant: the node that this graph runs on.
+    /// The node of this graph; it is constant.
     Node(Arc<str>),
     Label(Arc<str>),
 }
@@ -51,7 +52,7 @@ pub(crate) enum Function {
 pub(crate) enum Expr {
     Literal(Val),
     Column(Column),
-    /// The n-th aggregate of the SELECT.
+    /// The aggregate of the SELECT with this index.
     Aggregate(usize),
     Negate(Box<Expr>),
     Not(Box<Expr>),
@@ -68,7 +69,7 @@ pub(crate) enum Expr {
     Call(Function, Vec<Expr>),
 }
 
-/// What an expression may read.
+/// The values that an expression may read.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
     pub slots: &'a [Slot],
@@ -77,7 +78,7 @@ pub(crate) struct Row<'a> {
     pub aggregates: &'a [Known],
 }
 
-/// Why a value could not be computed, in SQLite's words.
+/// Why a value could not be computed, in the words of SQLite.
 pub(crate) type Fault = &'static str;
 
 pub(crate) const OVERFLOW: Fault = "integer overflow";
@@ -103,13 +104,13 @@ impl Expr {
         })
     }
 
-    /// Whether the expression is true of the row, and whether the inputs' errors leave it open.
+    /// Whether the expression is true for the row, and whether the inputs' errors leave this open.
     pub fn holds(&self, row: Row<'_>) -> Result<(bool, bool), Fault> {
         let known = self.eval(row)?;
         Ok((known.val.is_true() == Some(true), open(&known) > 0.0))
     }
 
-    /// Whether it reads only what is fixed for the life of the streams.
+    /// Whether it reads only values that are fixed for the life of the streams.
     pub fn is_static(&self) -> bool {
         let mut fixed = true;
         self.visit(&mut |e| match e {
@@ -120,7 +121,7 @@ impl Expr {
         fixed
     }
 
-    /// Calls `look` with this expression and all in it.
+    /// Calls `look` with this expression and all expressions in it.
     pub fn visit<'a>(&'a self, look: &mut dyn FnMut(&'a Self)) {
         look(self);
         match self {
@@ -147,7 +148,7 @@ impl Expr {
         }
     }
 
-    /// Whether the result may be a real, given whether a column or an aggregate may.
+    /// Whether the result may be a real; `leaf` decides this for columns and aggregates.
     pub fn may_be_real(&self, leaf: &dyn Fn(&Self) -> bool) -> bool {
         let real = |e: &Self| e.may_be_real(leaf);
         match self {
@@ -203,13 +204,13 @@ fn not(a: &Known) -> Known {
     }
 }
 
-/// A truth is either certain or open.
+/// The error of a truth value: 0 if it is certain, infinite if it is open.
 fn open(a: &Known) -> f64 {
     let certain = a.err == 0.0 || a.val.as_f64().is_some_and(|v| v.abs() > a.err);
     if certain { 0.0 } else { f64::INFINITY }
 }
 
-/// AND (`decisive` false) and OR (`decisive` true) in three-valued logic.
+/// AND (`decisive` is false) and OR (`decisive` is true) in three-valued logic.
 fn junction(decisive: bool, a: &Known, b: &Known) -> Known {
     let certain = |k: &Known| k.val.is_true() == Some(decisive) && open(k) == 0.0;
     let err = if certain(a) || certain(b) {
@@ -308,11 +309,11 @@ fn abs(a: &Known) -> Result<Known, Fault> {
     Ok(Known { val, err: a.err })
 }
 
-/// Half away from zero. With digits, the decimal expansion of the binary value is rounded, so
-/// that a tie which binary cannot hold (2.675) may end one digit away from SQLite's.
+/// Rounds half away from zero. With digits, the decimal expansion of the binary value is rounded,
+/// so a tie that binary cannot represent (2.675) may end one digit away from SQLite's result.
 fn round(a: &Known, digits: &Known) -> Known {
     const DIGITS_MAX: i64 = 30;
-    /// From here on every real is whole.
+    /// From this value on every real is whole.
     const WHOLE: f64 = 4_503_599_627_370_496.0;
     let (Some(v), Val::Int(digits)) = (a.val.as_f64(), digits.val.number()) else {
         return Known::NULL;
@@ -332,8 +333,9 @@ fn round(a: &Known, digits: &Known) -> Known {
     }
 }
 
-/// Scalar min and max: NULL when any is NULL. Of equals, which may be an integer and a real, min
-/// takes the last and max the first, as SQLite does. The extreme moves by no more than any argument.
+/// Scalar min and max: NULL if any argument is NULL. Of equal values, which may be an integer and a
+/// real, min takes the last and max the first, as SQLite does. The extreme moves by no more than
+/// any argument.
 fn extreme(args: &[Expr], row: Row<'_>, better: Cmp) -> Result<Known, Fault> {
     let mut best = args[0].eval(row)?;
     let mut err = best.err;
