@@ -1,17 +1,17 @@
 //! The bounds of a graph, each with its name and default.
 
-/// What a graph may hold, and the node that it is for.
+/// The bounds of a graph, and its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most insights, built-in ones included. One more is refused.
+    /// Most insights, including built-in ones; further ones are refused.
     pub insights_max: usize,
-    /// Most groups (output streams) of one insight. Those over it are left out, and the insight
-    /// reports how many.
+    /// Most groups (output streams) of one insight; further ones are left out, and the insight
+    /// reports their number.
     pub groups_max: usize,
-    /// Most rows that one SELECT may join. An insight with more fails until there are fewer.
+    /// Most rows that one SELECT may join; an insight with more fails until there are fewer.
     pub rows_max: usize,
-    /// Most arguments of aggregates that one SELECT keeps: its rows times its aggregates. An
-    /// insight with more fails until there are fewer rows.
+    /// Most arguments of aggregates that one SELECT keeps, that is, its rows times its aggregates;
+    /// an insight with more fails until there are fewer rows.
     pub arguments_max: usize,
     /// Longest statement, in bytes.
     pub sql_bytes_max: usize,
@@ -35,22 +35,22 @@ impl Default for Limits {
     }
 }
 
-/// Most triggers. One more is refused.
+/// Most triggers; further ones are refused.
 pub const TRIGGERS_MAX: usize = 256;
-/// Most subjects (streams that its first function matches) of one trigger; those beyond are counted.
+/// Most subjects (streams that its first function matches) of one trigger; others are counted.
 pub const TRIGGER_SUBJECTS_MAX: usize = 1_024;
 /// Most subjects of all triggers together.
 pub const TRIGGER_SUBJECTS_ALL_MAX: usize = 65_536;
-/// Most streams that one function of a subject chooses from; those beyond are counted.
+/// Most streams that one function of a subject chooses from; further ones are counted.
 pub const TRIGGER_CANDIDATES_MAX: usize = 64;
 /// Most pairs of a subject and a stream that it reads, of all triggers together.
 pub const TRIGGER_BINDINGS_ALL_MAX: usize = 1 << 20;
-/// Most points of one window; with more, neighbours are made one: a window's edge is then known to a
-/// hundredth of its length.
+/// Most points of one window; if there are more, neighbours are joined, so that a window's edge is
+/// known to a hundredth of its length.
 pub const TRIGGER_POINTS_MAX: usize = 512;
-/// Most points of all windows together: beyond it every window is thinned as it grows.
+/// Most points of all windows together; beyond it, every window is thinned as it grows.
 pub const TRIGGER_POINTS_ALL_MAX: usize = 1 << 19;
-/// Most windows (of one length over one stream); a function beyond is NULL.
+/// Most windows (a window has one length and one stream); further functions are NULL.
 pub const TRIGGER_WINDOWS_MAX: usize = 1 << 16;
 /// Highest key of a stream that triggers follow.
 pub const TRIGGER_STREAMS_MAX: usize = 1 << 18;
