@@ -11,7 +11,7 @@ use crate::request::FireError;
 const GUEST_CALLS_PER_S: f64 = 200.0;
 /// Most calls at once of such a user.
 const GUEST_CALLS_MAX: f64 = 1_000.0;
-/// Number of users from which those that have made no call for long are forgotten.
+/// Most users whose calls are counted before those with full buckets are forgotten.
 const GUESTS_MAX: usize = 1_024;
 /// Most simultaneous waits of one user who may not control: each wait holds one of the server's
 /// places.

@@ -497,7 +497,7 @@ impl Output {
         }
     }
 
-    /// The same output for new rows; room is asked for again.
+    /// The same output for new rows; its stream may be declared again after a refusal.
     fn renewed(self, real: bool) -> Self {
         let real = self.real | real;
         Self {

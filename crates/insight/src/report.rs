@@ -72,7 +72,7 @@ pub struct InsightReport {
     pub builtin: bool,
     /// Unit of its values; may be empty.
     pub unit: String,
-    /// What it means.
+    /// Help text: what its values mean.
     pub help: String,
     /// Dotted names of the metrics and insights that it reads.
     pub inputs: Vec<String>,

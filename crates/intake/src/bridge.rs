@@ -39,7 +39,7 @@ const ROUND_POINTS_MAX: usize = 4_096;
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// How long a request waits for the disk after it was taken, beyond the group commit.
 const DISK_WAIT: Duration = Duration::from_secs(5);
-/// A series or source has ended when nobody has written to it for so long.
+/// Time without a write after which a series or a source has ended, in ns.
 const IDLE_NS: i64 = 600 * NS_PER_S;
 const SWEEP_EVERY_NS: i64 = 10 * NS_PER_S;
 /// Most sources of one user.

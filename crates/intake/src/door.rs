@@ -29,7 +29,7 @@ const DOOR_TO_ALL: u32 = 0o1733;
 /// The socket, and the length of its queue.
 pub struct Door {
     socket: UnixDatagram,
-    /// So many knocks at once may have filled the queue, so that others were lost.
+    /// Number of knocks at once that may have filled the queue, so that others were lost.
     burst: usize,
 }
 
