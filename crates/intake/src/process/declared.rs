@@ -24,7 +24,7 @@ const REFUSED_BYTES: u64 = 192;
 pub const REFUSAL_BYTES_MAX: usize = 256;
 /// Shortest time between two attempts at declarations that wait for room.
 const RETRY_NS: i64 = NS_PER_S / 2;
-/// A value that [`Scopes::rooms`] never has, so that the next attempt is made in any case.
+/// A value that `Scopes::rooms` never has, so that the next attempt is made in any case.
 const NEVER_SEEN: u64 = u64::MAX;
 
 /// Why there is no stream.
