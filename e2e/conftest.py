@@ -1,4 +1,5 @@
-"""Agents for the tests: one that many tests only read, and new ones for those that change theirs."""
+"""Agents for the tests: some that many tests only read, and new ones for tests that change
+theirs."""
 
 from __future__ import annotations
 
@@ -34,10 +35,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
 
 @pytest.fixture(scope="session")
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    """An agent of a fixture tree that stands still, on a node named node_1. Tests only read it."""
+    """An agent of a static fixture tree, on a node named node_1. Tests only read it."""
     folder = tmp_path_factory.mktemp("fixed")
     tree = machine("nvme-v2", folder)
-    # What its mounts lead to; the others of the table are not there.
+    # Directories of some mounts; the other mounts of the table do not exist.
     for mount in ("scratch", "jobs", "lustre/work space", "home"):
         (tree / mount).mkdir(parents=True)
     agent = Agent(folder, "--sys-root", tree, "--node", "node_1", config=QUICK)

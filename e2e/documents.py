@@ -1,4 +1,5 @@
-"""The code in the documents: which blocks there are, in which language, and the pieces that run by themselves."""
+"""The code in the documents: all blocks with their languages, and the pieces that can be run
+alone."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from harness import ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 
-# What a fence says, and which language it is; blocks without a word are known by how they begin.
+# The language by the word of a fence; blocks without a word are recognized by their beginning.
 FENCES = {"sh": "shell", "sql": "sql", "python": "python", "c": "c", "toml": "toml", "yaml": "yaml"}
 PROGRAMS = (
     "baro", "cargo", "cc", "curl", "duckdb", "install", "make", "pip", "printf", "promtool", "psql", "python",
@@ -26,17 +27,18 @@ BEGINNINGS = {
     "toml": r"\[",
     "yaml": r"scrape_configs:",
 }
-# Code within a sentence that can be run: a query, a command of ours with what belongs to it.
+# Code within a sentence that can be run: a query, or a `baro` command with its arguments.
 INLINE = re.compile(r"(?<!`)`((?:SELECT|baro)\s[^`]+)`(?!`)")
 # A command that is only named: `baro insight list`.
 NAMED = re.compile(r"baro [a-z]+( [a-z]+)?")
-# What shows a form within a sentence and cannot be pasted: something is left out, or stands for something else.
+# Code within a sentence that shows a form and cannot be pasted: parts are left out or are
+# placeholders.
 FORM = re.compile(r"…|\b(FILE|NAME)\b")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A command, a statement or a whole program of a document, as its reader would paste it."""
+    """A command, statement or whole program of a document, as its reader would paste it."""
 
     document: str
     line: int
@@ -45,7 +47,7 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """The name of its document."""
+        """The file name of its document."""
         return Path(self.document).name
 
     def __str__(self) -> str:
@@ -54,7 +56,7 @@ class Piece:
 
 
 def pieces(path: Path) -> list[Piece]:
-    """All code of a document, in the order in which it stands there."""
+    """All code of a document, in the order of the document."""
     document, content = str(path.relative_to(ROOT)), path.read_text()
     found: list[Piece] = []
     for line, kind, text in blocks(content.split("\n")):
@@ -65,7 +67,8 @@ def pieces(path: Path) -> list[Piece]:
 
 
 def blocks(lines: list[str]) -> Iterator[tuple[int, str, str]]:
-    """Line, kind and text of each block: fenced ones as they are, indented ones up to an empty line."""
+    """Line, kind and text of each block: fenced ones as they are, indented ones up to an empty
+    line."""
     at = 0
     while at < len(lines):
         if lines[at].startswith("```"):
@@ -86,7 +89,7 @@ def blocks(lines: list[str]) -> Iterator[tuple[int, str, str]]:
 
 
 def kind_of(text: str) -> str:
-    """The language of a block that does not say it."""
+    """The language of a block that does not name one."""
     kinds = [kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, text)]
     return kinds[0] if len(kinds) == 1 else "unknown"
 
@@ -108,12 +111,12 @@ def inline(document: str, content: str) -> Iterator[Piece]:
 
 
 def whole(text: str) -> Iterator[tuple[int, str]]:
-    """A block that is one piece."""
+    """A block as one piece."""
     yield 0, text
 
 
 def commands(text: str) -> Iterator[tuple[int, str]]:
-    """The commands of a shell block: a line each, or several while a quotation is open."""
+    """The commands of a shell block: one per line, or several lines while a quotation is open."""
     held: list[str] = []
     for at, line in enumerate(text.split("\n")):
         held.append(line)
@@ -130,7 +133,7 @@ def commands(text: str) -> Iterator[tuple[int, str]]:
 
 
 def statements(text: str) -> Iterator[tuple[int, str]]:
-    """The statements of a block of SQL, which end with a semicolon or the block."""
+    """The statements of a block of SQL: each ends with a semicolon or the block."""
     held: list[str] = []
     lines = text.split("\n")
     for at, line in enumerate(lines):

@@ -23,15 +23,15 @@ FIXTURES = ROOT / "crates" / "source" / "tests" / "fixtures"
 
 READY = re.compile(r"^barograph ready: (?P<place>\S+) \(node (?P<node>.+)\)$", re.MULTILINE)
 
-# How long anything may take before a test gives up on it: generous, since machines are shared.
+# Longest time that a test waits for anything: generous, since machines are shared.
 PATIENCE_SECONDS = 30.0
-# How long one command may run.
+# Longest time of one command.
 COMMAND_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 
-# Read often, so that tests see change soon; attributes and new groups too.
+# Sources that are polled often, so that tests see changes soon; attributes and new groups too.
 OFTEN = ("disk", "filesystem", "memory", "vm", "cpu", "pressure", "network", "cgroup")
-# All that are on unless configured otherwise.
+# The sources that are on by default.
 SOURCES = OFTEN + (
     "device", "health", "raid", "btrfs", "zfs", "nfs", "lustre", "lustre_jobs", "gpfs", "job", "process",
     "power", "clock", "peer",
@@ -42,20 +42,21 @@ QUICK = "".join(f"[sources.poll.{name}]\ninterval_ms = 200\n" for name in OFTEN)
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a command sees: nothing that names another agent."""
+    """The environment of a command: without variables that name another agent."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("BAROGRAPH_")}
     return kept | more
 
 
 def baro(*arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Runs `baro` and gives its outcome, whatever it is."""
+    """Runs `baro` and returns the finished process, even if it failed."""
     options = {"capture_output": True, "text": True, "timeout": COMMAND_SECONDS_MAX, "env": environment()}
     command = [BARO, *map(str, arguments)]
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False, **(options | more))
 
 
 def eventually(look: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """What `look` gives as soon as that is true; fails with `what` and the last look if it never is."""
+    """Calls `look` until its result is true, and returns that; otherwise fails with `what` and the
+    last result."""
     deadline = time.monotonic() + seconds
     while True:
         seen = look()
@@ -107,7 +108,7 @@ class Answer:
 
 
 class Agent:
-    """`baro up` in a directory; the same directory serves it again after a restart."""
+    """`baro up` in a directory, which is used again after a restart."""
 
     def __init__(self, folder: Path, *options: object, config: str = "") -> None:
         self.folder = folder
@@ -124,7 +125,7 @@ class Agent:
         self.port = 0
 
     def command(self) -> list[str]:
-        """The command line. Options given to the agent come last and win."""
+        """The command line. Options of the agent come last and win."""
         places = ["--run-dir", str(self.run_dir), "--state-dir", str(self.state_dir)]
         common = ["--config", str(self.config), *places]
         if "--http" not in self.options:
@@ -132,7 +133,7 @@ class Agent:
         return [BARO, "up", *common, *self.options]
 
     def start(self) -> Agent:
-        """Starts it and waits until it says that it is ready."""
+        """Starts the agent and waits for its ready line."""
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment()
@@ -145,27 +146,27 @@ class Agent:
         return self
 
     def output(self) -> str:
-        """What it has printed so far, logs included."""
+        """Everything that it has printed so far, including logs."""
         return self.log.read_text(errors="replace")
 
     def ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         assert self.process
         return self.process.poll() is not None
 
     def stop(self, number: int = signal.SIGINT) -> int:
-        """Ends it with a signal; its exit status."""
+        """Ends the agent with a signal; returns its exit status."""
         assert self.process
         self.process.send_signal(number)
         return self.process.wait(STOP_SECONDS_MAX)
 
     def restart(self, number: int = signal.SIGINT) -> None:
-        """Ends it and starts it again in the same directories."""
+        """Ends the agent and starts it again in the same directories."""
         self.stop(number)
         self.start()
 
     def destroy(self) -> None:
-        """Leaves no process behind, whatever happened."""
+        """Ends the process, whatever state it is in."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
@@ -178,18 +179,19 @@ class Agent:
         return baro(*arguments, "--run-dir", self.run_dir, **more)
 
     def out(self, *arguments: object) -> str:
-        """What a command prints; it must succeed, and silently."""
+        """The output of a command, which must succeed and print nothing to standard error."""
         done = self.run(*arguments)
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
         assert done.stderr == "", f"{arguments} succeeded, but complained"
         return done.stdout
 
     def ask(self, *arguments: object) -> Any:
-        """What a command prints with --json."""
+        """The output of a command with --json."""
         return json.loads(self.out(*arguments, "--json"))
 
     def error(self, *arguments: object, status: int = 1) -> str:
-        """What a command that must fail with `status` says: one line for the user, no panic."""
+        """The error of a command that must fail with `status`: one line for the user, and no
+        panic."""
         done = self.run(*arguments)
         assert done.returncode == status, f"{arguments}: {done.returncode} {done.stdout}{done.stderr}"
         assert done.stdout == ""
@@ -197,28 +199,28 @@ class Agent:
         return done.stderr
 
     def sql(self, statement: str) -> list[dict[str, Any]]:
-        """The rows of a query, asked in the command's own process."""
+        """The rows of a query that the command runs in its own process."""
         return self.ask("sql", statement)
 
     def rows(self, statement: str) -> list[dict[str, Any]]:
-        """The same, and none while its tables are not there yet."""
+        """The same as `sql`, but no rows while the tables do not exist yet."""
         done = self.run("sql", statement, "--json")
         return json.loads(done.stdout) if done.returncode == 0 else []
 
     def latest(self, name: str, *labels: str) -> list[dict[str, Any]]:
-        """The newest values of the streams that match; none if no stream does."""
+        """The newest values of the matching streams; none if no stream matches."""
         done = self.run("latest", name, *labels, "--json")
         assert done.returncode in (0, 1), done.stderr
         return json.loads(done.stdout) if done.returncode == 0 else []
 
     def value(self, name: str, *labels: str) -> Any:
-        """The newest value of the one stream that matches; None before its first sample."""
+        """The newest value of the one matching stream; None before its first sample."""
         found = self.latest(name, *labels)
         assert len(found) <= 1, found
         return found[0]["value"] if found else None
 
     def names(self, pattern: str = "*") -> set[str]:
-        """The names of the streams that match, labels left out."""
+        """The names of the matching streams, without labels."""
         return {stream["name"] for stream in self.ask("streams", pattern)}
 
     def has(self, pattern: str) -> bool:
@@ -242,12 +244,12 @@ class Agent:
         way: str = "tcp",
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """One request; a body that is not text or bytes goes as JSON."""
+        """Makes one request; a body that is neither text nor bytes is sent as JSON."""
         if body is not None and not isinstance(body, (str, bytes)):
             body = json.dumps(body)
         connection = self.connection(way)
         try:
-            # Who is refused may be answered before all of the body was taken.
+            # A refused request may be answered before its whole body was read.
             with suppress(BrokenPipeError):
                 connection.request(method, path, body, headers or {})
             return Answer(connection.getresponse())
@@ -255,20 +257,20 @@ class Agent:
             connection.close()
 
     def get(self, path: str, way: str = "tcp") -> Answer:
-        """A GET."""
+        """Makes a GET request."""
         return self.request("GET", path, way=way)
 
     def post_sql(self, statement: str, form: str = "rows", way: str = "tcp") -> Answer:
-        """A query over HTTP, run by the agent."""
+        """Has the agent run a query over HTTP."""
         return self.request("POST", f"/api/v1/sql?format={form}", statement, way)
 
     def token(self) -> str:
-        """The secret of the control side over TCP."""
+        """The token for control over TCP."""
         return (self.run_dir / "control.token").read_text()
 
     @contextmanager
     def command_running(self, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-        """A client command that goes on until the end of the block."""
+        """Runs a client command until the end of the block."""
         command = [BARO, *map(str, arguments), "--run-dir", str(self.run_dir)]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -289,7 +291,8 @@ def machine(name: str, folder: Path) -> Path:
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Writes a file so that a reader that opens it sees all of it or what was there before."""
+    """Writes a file so that a reader that opens it sees either the whole new content or the old
+    one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = content.encode() if isinstance(content, str) else content
     with path.open("r+b" if path.exists() else "wb") as file:
@@ -298,7 +301,7 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 
 def patient_lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    """The lines of a command as they come; ends with the command, fails when they stop coming."""
+    """The lines of a command as they arrive; ends with the command, fails if no more arrive."""
     assert process.stdout
     os.set_blocking(process.stdout.fileno(), False)
     selector = selectors.DefaultSelector()
@@ -315,7 +318,7 @@ def patient_lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def values(agent: Agent, pattern: str = "*") -> dict[str, Any]:
-    """The newest value of every stream that matches and has one, by name and labels."""
+    """The newest value of every matching stream that has one, by name and labels."""
     return {
         series(sample): sample["value"] for sample in agent.latest(pattern) if sample["value"] is not None
     }
@@ -328,5 +331,5 @@ def series(sample: dict[str, Any]) -> str:
 
 
 def fresh(agent: Agent, pattern: str) -> dict[str, Any]:
-    """As `values`, but only what is not said to be old."""
+    """The same as `values`, without values that are marked as stale."""
     return {series(sample): sample["value"] for sample in agent.latest(pattern) if not sample["stale"]}

@@ -1,4 +1,4 @@
-"""A node as the documents have it in mind, and a reader who pastes their commands there."""
+"""The node that the documents describe, and a reader who pastes their commands there."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from harness import (
 )
 
 SQLITE_SO = Path(os.environ.get("BARO_SQLITE_SO", ROOT / "target" / "extension" / "debug" / "libbaro_sqlite.so"))
-# How long what goes on until it is stopped is looked at.
+# Time for which a command is watched that runs until it is stopped, in seconds.
 FOLLOW_SECONDS = 2.0
 
-# What a document names and the node of these tests has elsewhere; `{…}` are the places of `Reader.places`.
+# Replacements for names in documents that differ on this node; `{…}` are the places of
+# `Reader.places`.
 REPLACED = {
     "127.0.0.1:7070": "127.0.0.1:{port}",
     "localhost:7070": "127.0.0.1:{port}",
@@ -43,14 +44,14 @@ REPLACED = {
     # Grafana's own variables.
     "${__from}": "0",
     "${__to}": "4102444800000",
-    # Whoever follows streams is not waited for.
+    # Examples that follow streams end after a second.
     'barograph.watch("pressure.*")': 'barograph.watch("pressure.*", timeout=1)',
     "timeout=60": "timeout=1",
-    # A horizon is known once a 64th of it was seen.
+    # A horizon can be forecast once a 64th of it has been observed.
     "--horizon 1h": "--horizon 5s",
 }
 
-# The exports are to an address where nobody listens: what is lost by them is a stream.
+# The exports go to an address where nothing listens: their losses are a stream.
 CONFIGURATION = QUICK + """
 [export.remote_write]
 url = "http://127.0.0.1:1"
@@ -59,7 +60,7 @@ seconds = 1
 streams = ["filesystem.available.bytes", "disk.busy.ratio", "memory.available.bytes"]
 """
 
-# The program that the documents speak of: it publishes, has a knob and handles triggers.
+# The program that the documents describe: it publishes, has a knob and handles triggers.
 LULESH = """
 import time
 import barograph
@@ -83,7 +84,7 @@ while True:
     time.sleep(0.05)
 """
 
-# Streams that documents ask for and that take their time to come.
+# Streams that the documents use and that take some time to appear.
 AWAITED = (
     "app.lulesh.residual",
     "disk.write.bytes_per_second",
@@ -93,14 +94,14 @@ AWAITED = (
 
 
 def whole_tree(folder: Path) -> Path:
-    """The machine that the documents speak of: an nvme0n1 and a vda, and what is mounted on them."""
+    """The machine that the documents describe: an nvme0n1, a vda, and their mounts."""
     tree = machine("nvme-v2", folder)
     for path in sorted(tree.rglob("*"), reverse=True):
         if path.is_file() and b"nvme1n1" in (content := path.read_bytes()):
             path.write_bytes(content.replace(b"nvme1n1", b"vda"))
         if path.name == "nvme1n1":
             path.rename(path.with_name("vda"))
-    # What the kernel says of its clock, and what the mounts lead to.
+    # The kernel's report on its clock, and the directories of the mounts.
     shutil.copy(FIXTURES / "nvme-four" / "first" / "commands" / "adjtimex", tree / "commands")
     for mount in ("scratch", "jobs", "home"):
         (tree / mount).mkdir()
@@ -109,7 +110,7 @@ def whole_tree(folder: Path) -> Path:
 
 @dataclass
 class Reader:
-    """Somebody who pastes what the documents have, beside an agent."""
+    """A reader who pastes code of the documents, beside an agent."""
 
     agent: Agent
     folder: Path
@@ -117,7 +118,7 @@ class Reader:
     places: dict[str, object]
 
     def environment(self) -> dict[str, str]:
-        """That of a shell of the reader's."""
+        """The environment of the reader's shell."""
         programs = [str(self.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
         return environment(
             HOME=str(self.folder),
@@ -136,7 +137,7 @@ class Reader:
         return text
 
     def runs(self, *command: object, given: str = "") -> str:
-        """What is wrong with how a command went that is given this to read; empty if nothing is."""
+        """Runs a command with `given` as its input; returns its fault, empty if there is none."""
         done = subprocess.run(
             [*map(str, command)], cwd=self.folder, env=self.environment(), input=given,
             capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False,
@@ -144,7 +145,7 @@ class Reader:
         return f"status {done.returncode}: {done.stderr}" if done.returncode or done.stderr else ""
 
     def follows(self, *command: object) -> str:
-        """The same of one that goes on until it is stopped."""
+        """The same for a command that runs until it is stopped."""
         with subprocess.Popen(
             [*map(str, command)], cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -160,7 +161,7 @@ class Reader:
 
 @contextmanager
 def reading(folder: Path, library: Path) -> Iterator[Reader]:
-    """An agent of the node that the documents speak of, with the program lulesh on it, and who reads them there."""
+    """A reader beside an agent of the described node, with the program lulesh running on it."""
     agent = Agent(folder, "--sys-root", whole_tree(folder), "--node", "node_1", config=CONFIGURATION)
     home = folder / "home"
     furnish(home)
@@ -178,7 +179,7 @@ def reading(folder: Path, library: Path) -> Iterator[Reader]:
         with subprocess.Popen([sys.executable, "-c", LULESH], env=reader.environment()) as lulesh:
             try:
                 eventually(lambda: all(map(agent.has, AWAITED)), f"all of {AWAITED}", 2 * PATIENCE_SECONDS)
-                # So that there are files for those who read files.
+                # Seals the archive, so that there are files for readers of files.
                 agent.out("archive", "seal")
                 yield reader
             finally:
@@ -188,10 +189,10 @@ def reading(folder: Path, library: Path) -> Iterator[Reader]:
 
 
 def furnish(home: Path) -> None:
-    """What a reader has at hand: `baro`, a program of his own, files that the documents name."""
+    """Makes the files that the documents use: `baro`, a program of the reader's, and others."""
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "baro").symlink_to(BARO)
-    # An answer that is an error is to be seen by the exit status.
+    # An answer that is an error shall be visible in the exit status.
     (home / ".curlrc").write_text("silent\nshow-error\nfail\n")
     for name in ("program", "program_without_a_change"):
         (home / name).write_text("#!/bin/sh\nexec dd if=/dev/zero of=written bs=4096 count=16 status=none\n")

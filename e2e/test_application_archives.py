@@ -1,4 +1,5 @@
-"""History of applications: sealed, listed, exported and copied like the node's, for those who may read it."""
+"""History of applications: sealed, listed, exported and copied like the node's, for users that may
+read it."""
 
 from __future__ import annotations
 
@@ -23,18 +24,18 @@ VALUES = 10 * FRAMES
 
 
 def publish(counting: Path, agent: Agent, readers: int = 0, **more: Any) -> None:
-    """A program that puts its values and ends."""
+    """Runs a program that puts its values and ends."""
     with run(counting, agent, FRAMES, 0, readers, **more) as program:
         assert program.wait(30) == 0
 
 
 def kept(agent: Agent, count: int) -> None:
-    """Waits until so many values are there."""
+    """Waits until `count` values exist."""
     eventually(lambda: published(agent) and number(agent, ALL) == count, f"{count} values")
 
 
 def raw(archive: Path) -> int:
-    """The values in the raw files of an archive, as another program counts them."""
+    """The number of values in the raw files of an archive, counted by another program."""
     table = f"read_parquet('{archive}/raw/**/*.parquet')"
     rows = duckdb.sql(f"SELECT count(DISTINCT value) FROM {table} WHERE name = 'app.counting.number'").fetchall()
     return int(rows[0][0])
@@ -65,7 +66,7 @@ def test_sealed_listed_and_in_status(start: Start, counting: Path) -> None:  # n
     assert f"applications of {OURS}" in agent.out("status") and str(scope) in agent.out("doctor")
     agent.stop()
     listed()
-    # Without an agent this process does it.
+    # Without an agent, the command's own process does it.
     assert agent.ask("archive", "compact")["applications"].keys() == {OURS}
     listed()
 
@@ -128,7 +129,7 @@ def test_only_what_a_user_may_read(shared: Path, counting: Path) -> None:  # noq
         found = json.loads(asked(bob, "status", "--json").stdout)
         assert found["applications"]["unreadable"] == [f"u{eve}"]
         assert f"applications of u{eve}" in asked(bob, "status").stdout
-        # Who may control seals all of them.
+        # A user who may control seals all scopes.
         assert set(agent.ask("archive", "seal")["applications"]) == {"all", f"u{eve}", f"u{bob}"}
     finally:
         agent.stop()
@@ -182,7 +183,7 @@ def test_copied_to_s3(
 
 
 def test_values_of_long_ago_are_in_the_partitions_of_their_hours(start: Start) -> None:
-    """As another program sees it, which takes a partition's word for what is in it."""
+    """Another program takes a partition's name as a fact about its contents."""
     agent = start(config=QUICK)
     hours = 100
     begin = int(time.time()) // 3600 * 3600 - 20 * 86_400

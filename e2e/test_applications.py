@@ -1,4 +1,4 @@
-"""Applications that publish: real C programs against a real agent, killed on either side."""
+"""Applications that publish: real C programs with a real agent; both sides are killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Start = Callable[..., Agent]
 LIBRARY = Path(os.environ.get("BARO_LIB_DIR", ROOT / "target" / "debug"))
 INCLUDE = ROOT / "crates" / "libbaro" / "include"
 
-# Puts ten values and a frame over and over, and says after each commit how many there are.
+# Puts ten values and a frame again and again, and prints after each commit how many there are.
 COUNTING = r"""
 #include <baro.h>
 #include <stdio.h>
@@ -50,17 +50,18 @@ int main(int count, char **arguments)
 
 @pytest.fixture(scope="module")
 def counting() -> Iterator[Path]:
-    """The program, compiled against the header and the library as a user would; where other users reach it."""
+    """The program, compiled with the header and the library as by a user, in a place that other
+    users reach."""
     with tempfile.TemporaryDirectory(prefix="baro-c-") as folder:
         Path(folder).chmod(0o755)
         yield compiled(Path(folder))
 
 
 def compiled(folder: Path) -> Path:
-    """The program in this folder."""
+    """Compiles the program in this folder."""
     source, program = folder / "counting.c", folder / "counting"
     source.write_text(COUNTING)
-    # Named as `make install` names it.
+    # The library has the name that `make install` gives it.
     library = folder / "lib"
     library.mkdir()
     library.chmod(0o755)
@@ -72,7 +73,7 @@ def compiled(folder: Path) -> Path:
 
 
 def run(program: Path, agent: Agent, *arguments: object, **more: Any) -> subprocess.Popen[str]:
-    """The program beside an agent."""
+    """Runs the program beside an agent."""
     return subprocess.Popen(
         [str(program), *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -107,7 +108,7 @@ def test_every_value_is_in_sql_with_its_frame(start: Start, counting: Path) -> N
     frames = agent.sql("SELECT frame, number FROM frames('counting') ORDER BY frame")
     assert len(frames) == 500
     assert all(row["number"] == 10 * row["frame"] for row in frames)
-    # And beside the system's: which processes were read at the same time.
+    # Also joined with the system's values: processes that were read at the same time.
     joined = agent.sql(
         "SELECT f.ts, m.value FROM frames('counting') f JOIN asof('memory.available.bytes', f.ts) m LIMIT 5"
     )
@@ -130,10 +131,10 @@ def test_what_was_committed_before_a_kill_is_there(start: Start, counting: Path)
         eventually(lambda: not list((agent.run_dir / "ingest").iterdir()), "the file of the dead is removed")
 
 
-# Values that a stream has more than once: the program puts each once.
+# Values that a stream has more than once, although the program puts each once.
 TWICE = """SELECT user, application, value, count(*) AS times FROM app_counting_number
     GROUP BY user, application, value HAVING times > 1 ORDER BY value LIMIT 10"""
-# Of all lives of the agent, each of which counts anew.
+# The greatest count over all lives of the agent, each of which counts from 0.
 LOST = "SELECT coalesce(max(value), 0) AS n FROM app_process_lost_count"
 
 
@@ -141,7 +142,7 @@ LOST = "SELECT coalesce(max(value), 0) AS n FROM app_process_lost_count"
     "archive", ["", "[archive]\nsegment_seconds_max = 1\n"], ids=["one log", "logs that are sealed meanwhile"]
 )
 def test_an_agent_that_is_killed_takes_in_each_value_once(start: Start, counting: Path, archive: str) -> None:
-    # The rings hold all of it, 44,000 records: whatever the agent misses, nothing is lapped.
+    # The rings have room for all 44,000 records: whatever the agent misses, nothing is overwritten.
     agent, frames, kills = start(config=archive + QUICK), 4_000, 0
     with run(counting, agent, frames, 1_000) as program:
         while program.poll() is None and kills < 8:
@@ -180,14 +181,14 @@ def test_what_was_not_made_is_removed(start: Start) -> None:
     assert young.exists()
 
 
-# Processes of a few milliseconds, one after another, eight at a time; nightly 10,000.
+# Processes of a few milliseconds, one after another, eight at a time; 10,000 in nightly runs.
 LIVES = int(os.environ.get("BARO_SHORT_LIVES", "200"))
 # What half of them may add to the agent's own memory: allocators keep a little.
 GROWTH_BYTES_MAX = 16 << 20
 
 
 def held(agent: Agent) -> tuple[int, int]:
-    """File descriptors of the agent, and bytes of memory that are its own."""
+    """File descriptors and private memory in bytes of the agent."""
     assert agent.process
     proc = Path("/proc") / str(agent.process.pid)
     (kilobytes,) = (line.split()[1] for line in (proc / "status").read_text().splitlines() if "RssAnon" in line)
@@ -195,7 +196,7 @@ def held(agent: Agent) -> tuple[int, int]:
 
 
 def live(agent: Agent, counting: Path, lives: int) -> None:
-    """So many processes, eight at a time, each to its end."""
+    """Runs `lives` processes to their end, eight at a time."""
     for _ in range(0, lives, 8):
         programs = [run(counting, agent, 2, 0) for _ in range(8)]
         for program in programs:
@@ -204,12 +205,12 @@ def live(agent: Agent, counting: Path, lives: int) -> None:
 
 
 def settled(agent: Agent, values: int) -> tuple[int, int]:
-    """What the agent holds when all that has lived so far is taken in and forgotten."""
+    """What the agent holds after all processes so far have been taken in and forgotten."""
     eventually(lambda: published(agent) and number(agent, ALL) == values, "all values")
     eventually(lambda: not list((agent.run_dir / "ingest").iterdir()), "no files")
     living = "SELECT count(*) AS n FROM streams WHERE name LIKE 'app.%'"
     eventually(lambda: number(agent, living) == 0, "no living streams")
-    # The list of publications is written once a second, when their streams have ended already.
+    # The list of publications is written once a second, when their streams have already ended.
     eventually(lambda: agent.sql("SELECT name FROM publications") == [], "no publication is listed")
     assert number(agent, LOST) == 0
     return held(agent)
@@ -219,13 +220,14 @@ def test_short_lives_leave_nothing(start: Start, counting: Path) -> None:
     agent = start(config=QUICK)
     at_first = held(agent)
     half = LIVES // 16 * 8
-    # Both are looked at in the same state: nothing on its way, the same queries answered.
+    # Both measurements are in the same state: nothing is on its way, and the same queries were
+    # answered.
     live(agent, counting, half)
     halfway = settled(agent, half * 20)
     live(agent, counting, half)
     at_last = settled(agent, half * 40)
     print(f"{2 * half} lives: descriptors and own bytes at first {at_first}, halfway {halfway}, at last {at_last}")
-    # Some for the archive of the scope, and for files that are closed just then.
+    # Some more for the scope's archive, and for files that are just being closed.
     eventually(lambda: held(agent)[0] <= halfway[0] + 8, "no more descriptors than halfway")
     assert at_last[1] - halfway[1] < GROWTH_BYTES_MAX
 
@@ -248,7 +250,7 @@ def test_publications_are_listed(start: Start, counting: Path) -> None:
 
 def test_without_an_agent_nothing_happens_and_a_late_one_hears(tmp_path: Path, counting: Path) -> None:
     agent = Agent(tmp_path)
-    # The directory is there, as after an agent that was stopped.
+    # The directory exists, as after an agent that was stopped.
     (agent.run_dir / "ingest").mkdir(parents=True)
     with run(counting, agent, 100, 0) as program:
         assert program.wait(30) == 0
@@ -261,7 +263,7 @@ def test_without_an_agent_nothing_happens_and_a_late_one_hears(tmp_path: Path, c
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A place that other users can reach."""
+    """A directory that other users can reach."""
     folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
     folder.chmod(0o755)
     yield folder
@@ -287,7 +289,8 @@ def test_others_see_only_what_they_may(shared: Path, counting: Path) -> None:
 
         assert seen(eve) == 200, "her own, and what is for all"
         assert seen(bob) == 100, "what is for all, not hers"
-        # Over TCP everyone on the node is one reader. The agent looks for scopes once a second.
+        # Over TCP everyone on the node is one reader. The server looks for new scopes once a
+        # second.
         answer = eventually(lambda: (got := agent.post_sql(ALL)).status == 200 and got, "the table is there")
         assert answer.json[0]["n"] == 100
     finally:
@@ -305,7 +308,7 @@ def test_strangers_files_harm_nobody(start: Start, counting: Path) -> None:
     with run(counting, agent, 100, 0) as program:
         assert program.wait(30) == 0
     eventually(lambda: published(agent) and number(agent, ALL) == 1_000, "all values")
-    # One that is cut short while it is read.
+    # A file that is cut short while it is read.
     with run(counting, agent, 1_000_000, 100) as program:
         time.sleep(0.2)
         for path in ingest.glob("*.ingest"):

@@ -1,4 +1,4 @@
-"""History on disk: written as it is sampled, read by others as it is, and there after a restart."""
+"""History on disk: written while sampling, readable by other programs, and kept over a restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORT = "[streams]\ndepth = 8\n" + QUICK
 
 @pytest.fixture
 def agent(start: Start) -> Agent:
-    """An agent of this machine whose rings hold little."""
+    """An agent of this machine with short rings."""
     return start("--node", "node_1", config=SHORT)
 
 
@@ -31,12 +31,12 @@ def raw(folder: Path) -> str:
 
 
 def samples(agent: Agent, name: str) -> int:
-    """How many samples a stream has had."""
+    """Number of samples that a stream has had."""
     return agent.ask("streams", name)[0]["samples"]
 
 
 def document(agent: Agent) -> dict[str, Any]:
-    """What the agent says of its archive."""
+    """The agent's report on its archive."""
     return agent.ask("status")["archive"]
 
 
@@ -184,7 +184,7 @@ def test_export(agent: Agent, tmp_path: Path, form: str) -> None:
     theirs = [ts for name, ts in rows if name == "agent.cpu.seconds"]
     ours = agent.sql("SELECT ts FROM agent_cpu_seconds ORDER BY ts")
     assert theirs == [row["ts"] for row in ours]
-    # What is there already is not overwritten.
+    # An existing file is not overwritten.
     assert str(out) in agent.error(*command)
 
 
@@ -217,7 +217,7 @@ def test_an_agent_without_an_archive(start: Start) -> None:
 
 
 def without_archive(agent: Agent, why: str) -> None:
-    """An agent that observes, has no archive, and says everywhere why."""
+    """Checks that an agent observes without an archive, and reports the reason everywhere."""
     assert why in agent.output()
     assert why in document(agent)["trouble"]
     for command in ("status", "doctor"):
@@ -242,7 +242,7 @@ def test_a_second_agent_of_an_archive_observes_without_it(start: Start, tmp_path
     second = start("--node", "node_1", "--archive-dir", tmp_path / "archive")
     without_archive(second, "is held by another agent")
     assert document(first)["trouble"] == ""
-    # Another node has a part of its own in the same directory.
+    # Another node has its own part of the same directory.
     third = start("--node", "node_3", "--archive-dir", tmp_path / "archive")
     assert document(third)["trouble"] == ""
     first.ask("archive", "seal")

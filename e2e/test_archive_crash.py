@@ -1,4 +1,4 @@
-"""History when things go wrong: the agent is killed, the disk is full, the bound is reached."""
+"""History in trouble: the agent is killed, the disk is full, the bound is reached."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from harness import QUICK, Agent, eventually
 Start = Callable[..., Agent]
 
 ROUNDS = int(os.environ.get("BARO_KILL_ROUNDS", "12"))
-# As small as they may be, so that a short life has many of them.
+# The smallest segments, so that a short life has many of them.
 SMALL = "segment_bytes_max = 65536\nsegment_seconds_max = 1\n"
 
 
 def document(agent: Agent) -> dict[str, Any]:
-    """What the agent says of its archive."""
+    """The agent's report on its archive."""
     return agent.ask("status")["archive"]
 
 
 def verified(agent: Agent) -> dict[str, Any]:
-    """What a verification says of an archive that must be whole."""
+    """The result of verifying an archive that must be whole."""
     found = json.loads(agent.run("archive", "verify", "--json").stdout)
-    # Files that are being made or let go, or were when the agent was killed: they count for nothing.
+    # Files that were being made or deleted, also when the agent was killed: they do not count.
     found["findings"] = [f for f in found["findings"] if "left by a crash" not in f["what"]]
     assert found["findings"] == [] and found["twice"] == 0, found
     return found
@@ -90,7 +90,7 @@ def test_a_torn_tail_is_cut_and_counted(start: Start) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB; only root may make one."""
+    """A file system of 8 MiB; only root can make one."""
     folder = tmp_path / "small"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
@@ -102,7 +102,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> None:
-    """Takes all room that is left."""
+    """Uses up all remaining room."""
     file = os.open(folder / "ballast", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with suppress(OSError):
         for _ in range(16 << 20 >> 12):
@@ -129,7 +129,7 @@ def test_a_full_disk_takes_history_and_nothing_else(start: Start, small: Path) -
     eventually(outlook, "the outlook says so")
     assert "history is not written" in agent.out("doctor")
     eventually(lambda: document(agent)["losses"]["shed_samples"], "the oldest is shed")
-    # All else goes on.
+    # Everything else continues.
     before = agent.ask("streams", "agent.cpu.seconds")[0]["samples"]
     eventually(lambda: agent.ask("streams", "agent.cpu.seconds")[0]["samples"] > before, "it observes")
     assert not agent.latest("memory.total.bytes")[0]["stale"]
@@ -163,8 +163,8 @@ def test_the_bound_of_bytes_holds(start: Start) -> None:
     agent = start(config=config)
     shed = eventually(lambda: document(agent)["losses"]["shed_samples"], "the oldest is shed", seconds=120)
     assert shed > 0
-    # What is written until the sealer looks again comes on top, and on a busy machine it looks late: the bound
-    # holds after each of its looks, again and again, and is never left far behind.
+    # What is written before the sealer looks again comes on top, and on a busy machine it looks
+    # late. The bound holds after each of its looks, again and again, and is never exceeded by much.
     for _ in range(3):
         eventually(
             lambda: agent.ask("archive", "ls")["bytes"] <= bytes_max + 4 * 65536, "the bound holds", seconds=30

@@ -1,4 +1,4 @@
-"""What can be wrong when an agent starts, and while it runs: a clear error, never a panic."""
+"""Wrong input, at the start of an agent and while it runs: a clear error, never a panic."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 from harness import BARO, QUICK, Agent, baro, environment, eventually
 
 Start = Callable[..., Agent]
-# A start that is to fail and has not by now goes on.
+# Time after which a start that should fail counts as successful.
 REFUSAL_SECONDS_MAX = 10.0
 
 
 def refused(tmp_path: Path, *options: object, config: str | None = None, status: int = 1) -> str:
-    """What `baro up` says when it does not start."""
+    """The error of `baro up` when it does not start."""
     places = ["--run-dir", tmp_path / "run", "--state-dir", tmp_path / "state", "--http", "127.0.0.1:0"]
-    # An option may stand only once.
+    # An option may be given only once.
     for name in options[::2]:
         if name in places:
             at = places.index(name)
@@ -44,7 +44,7 @@ def test_an_occupied_port(tmp_path: Path) -> None:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         message = refused(tmp_path, "--http", place)
     assert place in message and "--http" in message
-    # Nothing is left that looks like an agent.
+    # Nothing remains that looks like an agent.
     assert baro("status", "--run-dir", tmp_path / "run").returncode == 1
     assert not (tmp_path / "run" / "read.sock").exists()
 
@@ -80,13 +80,14 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path, option: str) -> Non
 
 
 def test_a_state_directory_that_is_read_only_is_noticed_at_the_start(tmp_path: Path) -> None:
-    """It exists, but nothing can be kept there: better known now than when an insight is lost."""
+    """The directory exists, but nothing can be kept there: the user should learn this now, not when
+    an insight is lost."""
     closed = "/sys/kernel" if os.getuid() == 0 else "/"
     assert closed in refused(tmp_path, "--state-dir", closed)
 
 
 def in_namespace(tmp_path: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Runs a shell script where it may mount, out of sight of the rest of the machine."""
+    """Runs a shell script in a mount namespace of its own, where it may mount."""
     unshare = ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this machine does not let its user mount")
@@ -218,7 +219,7 @@ def test_a_reader_of_the_completion_that_has_left_is_no_failure() -> None:
 
 
 def into_closed_pipe(*command: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command whose output nobody reads any more."""
+    """Runs a command whose output has no reader any more."""
     reader, writer = os.pipe()
     os.close(reader)
     try:

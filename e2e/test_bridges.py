@@ -1,4 +1,5 @@
-"""Bridges: clients that people have, unchanged, write to a real agent; what they write is in SQL."""
+"""Bridges: unchanged clients of other systems write to a real agent, and their values are in
+SQL."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def one(agent: Agent, sql: str) -> Any:
 
 @contextmanager
 def meter(agent: Agent, **exporter: Any) -> Iterator[tuple[Meter, MeterProvider]]:
-    """A meter of OpenTelemetry's SDK that exports to the agent when it is told to."""
+    """A meter of OpenTelemetry's SDK that exports to the agent on request."""
     to = OTLPMetricExporter(endpoint=f"{url(agent)}/v1/metrics", **exporter)
     reader = PeriodicExportingMetricReader(to, export_interval_millis=3_600_000)
     resource = Resource.create({"service.name": "Web Shop", "service.instance.id": "i-1"})
@@ -75,11 +76,11 @@ def test_opentelemetry(start: Start, compression: Compression) -> None:
     assert one(agent, f"SELECT max(value) FROM {table} WHERE {where}") == 15
     assert one(agent, f"SELECT value FROM {table} WHERE newest AND http_route = '/b'") == 3
     assert one(agent, "SELECT kind FROM streams WHERE name = 'app.web_shop.http.requests' LIMIT 1") == "counter"
-    # A provider exports once more as it shuts down.
+    # A provider exports once more when it shuts down.
     assert one(agent, "SELECT value FROM app_web_shop_queue_level WHERE newest") == 3.5
     assert one(agent, "SELECT value FROM app_web_shop_connections WHERE newest") == -3
     assert one(agent, "SELECT value FROM app_web_shop_duration_count WHERE newest") == 300
-    # What came in the second and third round alone: all of it between 0.1 and 1 s.
+    # Only the values of the second and third round, all of which are between 0.1 and 1 s.
     medians = agent.sql("SELECT value, error, quality FROM app_web_shop_duration_p50 ORDER BY ts")
     assert medians and all(abs(row["value"] - 0.5) <= row["error"] + 1e-6 for row in medians), medians
     assert {row["quality"] for row in medians} == {"derived"}
@@ -119,7 +120,7 @@ def test_influxdb_client(start: Start) -> None:
     assert one(agent, f"SELECT value FROM app_cpu_usage_user WHERE ts = {t + 3}") == 4.5
     assert one(agent, "SELECT value FROM app_cpu_usage_cores WHERE newest") == 4
     assert one(agent, "SELECT value FROM app_cpu_usage_note WHERE newest") == 'say "hi"'
-    # The values are the user's: HTTP shows what is for all alone.
+    # The values belong to the user: HTTP shows only those for all users.
     assert "app_cpu_usage_user" not in agent.post_sql("SELECT name FROM tables").text
 
 
@@ -146,7 +147,7 @@ def test_ways_in(start: Start, way: str) -> None:
         assert answer.status == 403 and "http_ingest" in answer.json["message"]
         return
     assert answer.status == 204, answer.text
-    # For all: over HTTP as well.
+    # Values for all are visible over HTTP too.
     eventually(lambda: agent.post_sql("SELECT value FROM app_n_v").json == [{"value": 1}], "it is for all")
 
 
@@ -168,7 +169,7 @@ def test_acknowledged_survives_a_kill(start: Start) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 def test_another_users_values_are_his() -> None:
-    # Not below pytest's own directory, which is closed to others.
+    # Not below pytest's own directory, which other users cannot enter.
     with tempfile.TemporaryDirectory(prefix="baro-bridge-") as folder:
         Path(folder).chmod(0o755)
         agent = Agent(Path(folder), config=OPEN + 'users = "all"\n')
@@ -177,7 +178,7 @@ def test_another_users_values_are_his() -> None:
             nobody = 65_534
             for way, line in (("read.sock", "m v=1i"), ("tcp", "m v=2i")):
                 assert posted_as(nobody, agent, way, line) == 204
-            # Whose a connection is, is the kernel's word.
+            # The kernel decides to which user a connection belongs.
             scopes = eventually(lambda: agent.sql("SELECT scope, user, taken FROM publications"), "it is listed")
             assert scopes == [{"scope": f"u{nobody}", "user": "nobody", "taken": 2}]
             assert one(agent, "SELECT count(*) FROM app_m_v WHERE user = 'nobody'") == 2
@@ -186,8 +187,8 @@ def test_another_users_values_are_his() -> None:
 
 
 def posted_as(uid: int, agent: Agent, way: str, line: str) -> int:
-    """The status of a write by another user, which another process is."""
-    # What a connection by name imports, where the other user may not read the libraries.
+    """The status of a write by another user, in another process."""
+    # Loads now what a connection by name imports, since the other user may not read the libraries.
     socket.getaddrinfo("127.0.0.1", agent.port)
     reading, writing = os.pipe()
     child = os.fork()

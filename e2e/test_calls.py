@@ -1,4 +1,5 @@
-"""Programs that are called while they run: triggers fired, knobs set, answers counted, agents and programs killed."""
+"""Programs that are called while they run: triggers fired, knobs set, answers counted; agents and
+programs are killed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Start = Callable[..., Agent]
 LIBRARY = Path(os.environ.get("BARO_LIB_DIR", ROOT / "target" / "debug"))
 INCLUDE = ROOT / "crates" / "libbaro" / "include"
 
-# Says what it is called with, and what its knob is set to; fails when it is told to.
+# Prints the calls that it gets and the values of its knob; a call can make it fail.
 CALLED = r"""
 #include <baro.h>
 #include <stdio.h>
@@ -65,7 +66,7 @@ int main(int count, char **arguments)
 
 @pytest.fixture(scope="module")
 def called() -> Iterator[Path]:
-    """The program, compiled against the header and the library as a user would."""
+    """The program, compiled with the header and the library as by a user."""
     with tempfile.TemporaryDirectory(prefix="baro-c-") as name:
         folder = Path(name)
         source, program, library = folder / "called.c", folder / "called", folder / "lib"
@@ -79,7 +80,7 @@ def called() -> Iterator[Path]:
 
 
 class Called:
-    """A program that runs, and what it has said."""
+    """A running program with its output."""
 
     def __init__(self, program: Path, agent: Agent, rank: int, *pace: int) -> None:
         self.out = tempfile.TemporaryFile("w+")
@@ -90,14 +91,15 @@ class Called:
         )
 
     def said(self) -> list[str]:
-        # The position is the program's, too: it is left alone.
+        # The program shares the position in the file, so it is not moved.
         size = os.fstat(self.out.fileno()).st_size
         return os.pread(self.out.fileno(), size, 0).decode().splitlines()
 
 
 @contextmanager
 def ranks(program: Path, agent: Agent, count: int, *paces: int) -> Iterator[list[Called]]:
-    """So many of the program, known to the agent; with paces, each rests so many microseconds at each step."""
+    """Runs `count` programs until the agent knows them; with paces, each rests so many µs at each
+    step."""
     running = [Called(program, agent, rank, *paces[rank : rank + 1]) for rank in range(count)]
     try:
         eventually(lambda: len(handlers(agent)) == count, f"{count} programs can be called")
@@ -126,7 +128,7 @@ def test_a_trigger_runs_the_handler_and_is_answered(start: Start, called: Path) 
         number = answer["id"].split(":")[1]
         for program in programs:
             eventually(lambda p=program: f"call {number} now" in p.said(), "the handler has run")
-        # One of them, by its label.
+        # One of the programs, by its label.
         answer = agent.ask("trigger", "fire", "checkpoint", "--target", "rank=1", "--wait", "10s")
         assert (answer["matched"], answer["acknowledged"]) == (1, 1)
         number = answer["id"].split(":")[1]
@@ -164,11 +166,11 @@ def test_a_knob_is_set_within_its_bounds_and_is_history(start: Start, called: Pa
         values = "SELECT value FROM app_called_dt ORDER BY ts"
         eventually(lambda: [row["value"] for row in agent.sql(values)][-1:] == [0.5], "the new value is a sample")
         assert [row["value"] for row in agent.sql(values)][:1] == [0.25]
-        # Who was told that it was set finds it set, at once and each time.
+        # A caller that knows that the knob was set finds it set, at once and each time.
         for step in range(1, 9):
             assert agent.ask("knob", "set", "called.dt", str(step / 8), "--wait", "10s")["state"] == "acknowledged"
             assert [(k["name"], k["value"]) for k in agent.ask("knob", "list")] == [("dt", step / 8)]
-        # When it was set stands beside all else that happened.
+        # The times at which it was set are in a stream, like other events.
         fired = "SELECT count(*) AS n FROM app_call_fired_id WHERE name = 'called.dt'"
         eventually(lambda: agent.has("app.call.acked.id") and agent.sql(fired)[0]["n"] == 9, "its stream")
 
@@ -179,7 +181,8 @@ def test_a_knob_is_set_at_the_same_step_in_all_ranks(start: Start, called: Path)
     newest = "SELECT max(value) AS n FROM app_called_frame WHERE newest"
     with ranks(called, agent, len(paces), *paces) as programs:
         eventually(lambda: agent.has("app.called.frame") and agent.sql(newest)[0]["n"] >= 10, "they are under way")
-        # The fastest comes there more than a second after its newest frame was asked for, the slowest some seconds later.
+        # The fastest rank reaches the frame more than a second after the request, the slowest some
+        # seconds later.
         answer = agent.ask("knob", "set", "called.dt", "0.5", "--at-frame", "+250", "--wait", "30s", "--expires", "10m")
         told = eventually(lambda: [c for c in calls(agent) if c["state"] == "acknowledged"], "all have set it")
         assert (told[0]["matched"], told[0]["late"]) == (4, 0), answer
@@ -187,7 +190,7 @@ def test_a_knob_is_set_at_the_same_step_in_all_ranks(start: Start, called: Path)
         for program in programs:
             eventually(lambda: first in program.said(), f"{first} in {program.said()}")
             assert len([line for line in program.said() if line.startswith("0.5 from")]) == 1
-        # For a frame that is over nobody sets it, and that is told.
+        # For a frame that is over, no program sets the knob, and the caller learns this.
         done = agent.run("knob", "set", "called.dt", "0.75", "--at-frame", "1", "--wait", "10s")
         assert done.returncode == 1 and "late" in done.stdout + done.stderr, done
         eventually(lambda: sorted(call["late"] for call in calls(agent)) == [0, 4], "it is in the table")
@@ -216,7 +219,8 @@ def test_http_by_rights(start: Start, called: Path) -> None:
 def test_everyone_may_read_of_calls_of_what_everyone_may_read(start: Start, called: Path) -> None:
     agent = start(config=QUICK)
     with ranks(called, agent, 2):
-        # Of the process: its user's to know. Of a publication for all: everyone's, but for the payload.
+        # A call to the process is visible only to its user; one to a publication for all is visible
+        # to everyone, but not its payload.
         agent.ask("trigger", "fire", "checkpoint", "--payload", "private", "--wait", "10s")
         target = ("--target", "phase=solve", "--target", "rank=1", "--wait", "10s")
         answer = agent.ask("trigger", "fire", "report", "--payload", "secret", *target)
@@ -303,7 +307,7 @@ def test_python_calls_and_is_called(start: Start, monkeypatch: pytest.MonkeyPatc
     eventually(
         lambda: [row for row in agent.ask("trigger", "list")["triggers"] if row["name"] == named], "it can be called"
     )
-    # By a label that the publication alone has; and not by what it has not.
+    # A call matches a label that only the publication has, and none that it lacks.
     with pytest.raises(barograph.Error):
         barograph.fire(named, target={"pid": str(os.getpid()), "phase": "io"})
     barograph.fire(named, {"level": 2}, target={"pid": str(os.getpid()), "phase": "solve"})

@@ -1,4 +1,5 @@
-"""A machine that changes under the agent: hot-plug, files of /proc cut or gone, names of every kind."""
+"""A machine that changes under the agent: hot-plug, files of /proc cut or gone, names of every
+kind."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def test_a_disk_comes_goes_and_comes_back(start: Start, tree: Path) -> None:
     assert "sda" not in agent.get("/metrics").text
     agent.error("latest", "disk.read.bytes", "device=sda")
 
-    # Another disk of that name: its counter begins anew, which is no negative rate.
+    # Another disk with the same name: its counter begins anew, which must not give a negative rate.
     replace_file(tree / "sys/block/sda/size", "3000\n")
     replace_file(table, before + "   8       0 sda 1 0 8 1 1 0 8 1 0 1 1\n")
     eventually(lambda: agent.value("disk.read.bytes{device=sda}") == 8 * SECTOR, "the new disk's streams")
@@ -90,7 +91,8 @@ def test_a_network_device_comes_and_goes(start: Start, tree: Path) -> None:
     eventually(lambda: not agent.has("network.*{device=eth9}"), "its streams are gone")
 
 
-# A file of /proc, and where it is cut: within a number, whose beginning must not be taken for all of it.
+# A file of /proc and the place of a cut within a number, whose beginning must not be taken for the
+# whole.
 CUTS = [
     ("disk", "proc/diskstats", "nvme0n1 1000 10 80"),
     ("disk", "proc/diskstats", "nvme1n1 300 0 2400 60 400 0 64"),
@@ -106,7 +108,7 @@ CUTS = [
     ("cgroup", "sys/fs/cgroup/system.slice/db.service/io.stat", "rbytes=40"),
     ("cgroup", "sys/fs/cgroup/system.slice/db.service/memory.current", "9000"),
 ]
-# What depends on when it was read, and what this machine's own file systems have in use.
+# Values that depend on the time of the look, or on the use of this machine's own file systems.
 MOVING = ("ratio", "per_second", "depth", "latency.seconds", "filesystem.a", "filesystem.f")
 
 
@@ -178,7 +180,7 @@ def test_names_that_are_not_utf_8(start: Start, tree: Path) -> None:
     assert mount["value"] == place.f_blocks * place.f_frsize
     (control_group,) = eventually(lambda: found("cgroup.io.read.bytes", "cgroup"), "the control group")
     assert control_group["value"] == 512
-    # What is shown can be asked for.
+    # A name that is shown can be used in a query.
     assert agent.latest("filesystem.total.bytes", f"mount={mount['labels']['mount']}")
     assert agent.sql(
         "SELECT count(*) AS n FROM cgroup_io_read_bytes WHERE newest AND cgroup LIKE '/caf%'"

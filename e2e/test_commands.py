@@ -1,4 +1,5 @@
-"""Every client command, with and without --json, and the exit codes: 0 done, 1 failed, 2 wrong use."""
+"""Every client command, with and without --json, and the exit codes: 0 done, 1 failed, 2 wrong
+use."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pyarrow.ipc
 import pytest
 from harness import BARO, FIXTURES, SOURCES, Agent, baro, environment, eventually, patient_lines
 
-# The keys of the issue; what else there may be.
+# Keys of the output: those that must exist, and those that may exist.
 LATEST_KEYS = {"name", "labels", "ts", "value", "quality", "error", "age_ns", "looked_ts"}
 LATEST_MORE = {"unit", "stale"}
 
@@ -53,7 +54,7 @@ def test_cumulative_counters_say_so(fixed: Agent) -> None:
 
 def test_streams_of_a_pattern_with_labels(fixed: Agent) -> None:
     found = fixed.ask("streams", "disk.*{device=nvme1*}")
-    # Labels alone are meant of any name.
+    # Labels alone match any name.
     alone = [one["name"] for one in fixed.ask("streams", "{device=nvme1*}")]
     assert set(alone) > {one["name"] for one in found}
     assert found and {stream["labels"]["device"] for stream in found} == {"nvme1n1"}
@@ -72,7 +73,7 @@ def check_latest(sample: dict[str, Any]) -> None:
     assert sample["ts"] <= sample["looked_ts"]
     assert isinstance(sample["age_ns"], int) and sample["age_ns"] >= 0
     assert sample["quality"] in ("measured", "derived", "predicted", "reconciled")
-    # Null is a bound that nobody knows, such as that of a clock that nothing synchronises.
+    # Null is an unknown error, such as that of a clock that nothing synchronises.
     assert sample["error"] is None or sample["error"] >= 0
 
 
@@ -158,7 +159,7 @@ def test_sql_from_standard_input(fixed: Agent) -> None:
 
 def test_a_statement_may_begin_with_a_comment(fixed: Agent) -> None:
     assert fixed.sql("-- how many\nSELECT 7 AS x") == [{"x": 7}]
-    # An option that is written wrong is none.
+    # A misspelt option is an error.
     assert "--jsn" in fixed.error("sql", "--jsn", status=2)
     statement = "-- why\nCREATE INSIGHT e2e.comment.bytes AS SELECT sum(value) FROM disk_read_bytes"
     made = fixed.ask("insight", "create", statement, "--dry-run")

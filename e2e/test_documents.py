@@ -1,8 +1,8 @@
-"""The documents, run: what README.md and the guide tell a reader to paste does what they say.
+"""The documents, run: code that README.md and the guide tell a reader to paste works.
 
-Each block of code is run, or stands in `NOT_RUN` with the reason. A document that is changed needs no
-change here, unless it has something new that cannot be run, or needs something that the node of these
-tests does not have.
+Each block of code is run, or is listed in `NOT_RUN` with the reason. A change of a document needs
+no change here, unless it adds something that cannot be run, or that the node of these tests does
+not have.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reader import REPLACED, Reader, reading
 from test_applications import INCLUDE, LIBRARY
 from test_examples import compile_with
 
-# Lists of pieces: by document, then by how a piece begins, which no other piece there does.
+# Lists of pieces: by document, then by the beginning of a piece, which is unique in its document.
 Listed = dict[str, dict[str, str]]
 
 BUILDS = "it builds this repository"
@@ -35,7 +35,7 @@ BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
 TRACEFS = "it needs root and tracefs"
 
-# What is not run, and why.
+# Pieces that are not run, with the reason.
 NOT_RUN: Listed = {
     "README.md": {"make run": BUILDS, "make test": BUILDS},
     "applications.md": {'{"id":"u1000:7",': OUTPUT},
@@ -73,22 +73,22 @@ NOT_RUN: Listed = {
     },
 }
 
-# What goes on until it is stopped.
+# Commands that run until they are stopped.
 FOLLOWS: Listed = {"first-steps.md": {"baro watch": "it shows values as they change"}}
 
-# What C fragments take from the program around them.
+# What fragments of C need from the program around them.
 SURROUNDINGS: Listed = {
     "README.md": {"baro_t *app": "static const double r = 0.5; static const uint64_t n = 7;"},
     "applications.md": {"#include <baro.h>": "static double solve(void) { return 0.5; }"},
 }
 
-# Programs that not every machine has; what is written for them is left out where they are missing.
+# Programs that not every machine has; pieces that need a missing one are skipped.
 FOREIGN = ("pkg-config", "promtool", "psql", "sqlite3")
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """libbaro, the library that is preloaded and baro.pc, as `make install` has them."""
+    """libbaro, the preloaded library and baro.pc, as installed by `make install`."""
     folder = tmp_path_factory.mktemp("lib")
     shutil.copy(LIBRARY / "libbaro.so", folder / "libbaro.so.1")
     (folder / "libbaro.so").symlink_to("libbaro.so.1")
@@ -102,30 +102,31 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory, library: Path) -> Iterator[Reader]:
-    """Whoever reads the documents, all of them beside one agent."""
+    """A reader of all documents, beside one agent."""
     with reading(tmp_path_factory.mktemp("documents"), library) as reader:
         yield reader
 
 
 def listed(piece: Piece, there: Listed) -> str:
-    """What a list says of a piece; empty if it is not in it."""
+    """The entry of a list for a piece; empty if there is none."""
     said = there.get(piece.name, {})
     return next((what for beginning, what in said.items() if piece.text.startswith(beginning)), "")
 
 
 def run_shell(reader: Reader, piece: Piece) -> str:
-    """A command, in a shell."""
+    """Runs a command in a shell."""
     run = reader.follows if listed(piece, FOLLOWS) else reader.runs
     return run("bash", "-c", reader.here(piece.text))
 
 
 def run_name(reader: Reader, piece: Piece) -> str:
-    """A command that is only named: there is one of that name."""
+    """Checks that a command that is only named exists."""
     return reader.runs(*piece.text.split(), "--help")
 
 
 def run_sql(reader: Reader, piece: Piece) -> str:
-    """A statement: of ours by the command that makes what it says, of DuckDB in DuckDB, others by `baro sql`."""
+    """Runs a statement: CREATE with the command for it, one of DuckDB in DuckDB, others with `baro
+    sql`."""
     text = reader.here(piece.text)
     if made := re.match(r"CREATE (INSIGHT|POLICY|TRIGGER)\s", text):
         return reader.runs("baro", made[1].lower(), "create", text)
@@ -136,7 +137,7 @@ def run_sql(reader: Reader, piece: Piece) -> str:
 
 
 def run_c(reader: Reader, piece: Piece) -> str:
-    """A fragment within a program."""
+    """Runs a fragment within a program."""
     source, program = reader.folder / "fragment.c", reader.folder / "fragment"
     lines = ["#include <baro.h>", "#include <stdio.h>", listed(piece, SURROUNDINGS), "int main(void) {"]
     lines += [f'#line {piece.line} "{piece.document}"', *piece.text.split("\n"), "return 0; }"]
@@ -146,14 +147,14 @@ def run_c(reader: Reader, piece: Piece) -> str:
 
 
 def run_yaml(reader: Reader, piece: Piece) -> str:
-    """A configuration of Prometheus, by its own check."""
+    """Checks a configuration of Prometheus with promtool."""
     path = reader.folder / "prometheus.yml"
     path.write_text(reader.here(piece.text))
     return reader.runs("promtool", "check", "config", path)
 
 
 def run_toml(reader: Reader, piece: Piece) -> str:
-    """A configuration: an agent starts with it."""
+    """Starts an agent with a configuration."""
     folder = reader.folder / "configured"
     folder.mkdir()
     agent = Agent(folder, "--sys-root", reader.folder, "--http", "off", config=reader.here(piece.text))
@@ -174,19 +175,19 @@ RUNS: dict[str, Callable[[Reader, Piece], str]] = {
     "yaml": run_yaml,
 }
 
-# How pieces begin that change nothing, so that they may be asked again.
+# Beginnings of pieces that change nothing, so that they can be repeated.
 QUESTIONS = ("SELECT", "baro forecast", "baro knob list", "baro latest", "baro sql")
 
 
 def fault(reader: Reader, piece: Piece) -> str:
-    """What is wrong with a piece; empty if it does what its reader expects."""
+    """The fault of a piece; empty if it does what its reader expects."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             wrong = RUNS[piece.kind](reader, piece)
         except (AssertionError, duckdb.Error, subprocess.SubprocessError) as error:
             wrong = str(error)
-        # What was published just now may take a moment to be there.
+        # Values that were just published may take a moment to appear.
         again = piece.text.startswith(QUESTIONS) and not reader.agent.ended() and time.monotonic() < deadline
         if not wrong or not again:
             return wrong
@@ -194,10 +195,10 @@ def fault(reader: Reader, piece: Piece) -> str:
 
 
 def run_session(reader: Reader, session: list[Piece]) -> str:
-    """All Python of a document, as one program: a later block goes on where an earlier one ended."""
+    """Runs all Python of a document as one program: a later block continues an earlier one."""
     lines: list[str] = []
     for piece in session:
-        # Each line has the number that it has in the document.
+        # Each line has the same number as in the document.
         lines += [""] * (piece.line - 1 - len(lines)) + reader.here(piece.text).split("\n")
     program = reader.folder / f"{session[0].name}.py"
     program.write_text("\n".join(lines) + "\n")
@@ -205,7 +206,7 @@ def run_session(reader: Reader, session: list[Piece]) -> str:
 
 
 def undo(agent: Agent) -> None:
-    """Takes back what a document has made, so that each begins with the same node."""
+    """Drops what a document has created, so that each document begins with the same node."""
     made = {
         "insight": "SELECT name FROM insights WHERE NOT builtin",
         "policy": "SELECT DISTINCT name FROM policies WHERE origin = 'made'",
@@ -218,7 +219,7 @@ def undo(agent: Agent) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
 def test_what_a_document_says_can_be_done(reader: Reader, path: Path) -> None:
-    # Those of no known language are the fault of the test below.
+    # Pieces of unknown language are faults of the test below.
     run = [piece for piece in pieces(path) if piece.kind != "unknown" and not listed(piece, NOT_RUN)]
     session = [piece for piece in run if piece.kind == "python"]
     faults = []

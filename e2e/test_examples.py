@@ -1,4 +1,5 @@
-"""The programs of examples/, compiled and run as their readers would: MPI ranks steered from Python, Kokkos' own tool interface."""
+"""The programs of examples/, compiled and run as by their readers: MPI ranks steered from Python,
+and Kokkos' tool interface."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ RANKS = 2
 
 
 def needs(is_there: bool, what: str) -> None:
-    """Skips where something is missing; with CI=true everything has to be there."""
+    """Skips the test if something is missing; with CI=true that is a failure."""
     if not is_there:
         assert not os.environ.get("CI"), f"{what} is missing: its test would be no test"
         pytest.skip(f"{what} is missing")
@@ -28,7 +29,7 @@ def needs(is_there: bool, what: str) -> None:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """libbaro, named as `make install` names it."""
+    """libbaro, with the name that `make install` gives it."""
     folder = tmp_path_factory.mktemp("lib")
     shutil.copy(LIBRARY / "libbaro.so", folder / "libbaro.so.1")
     (folder / "libbaro.so").symlink_to("libbaro.so.1")
@@ -36,14 +37,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compile_with(compiler: str, library: Path, source: Path, target: Path, *options: str) -> Path:
-    """A program or library of one source over libbaro."""
+    """Compiles a program or library of one source with libbaro."""
     command = [compiler, "-O2", "-Wall", f"-I{INCLUDE}", source, "-o", target, f"-L{library}", *options]
     subprocess.run([*map(str, command), f"-Wl,-rpath,{library}"], check=True)
     return target
 
 
 def told(output: str) -> list[dict[str, object]]:
-    """The lines of JSON of a program."""
+    """The lines of JSON in a program's output."""
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
@@ -61,12 +62,12 @@ def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], lib
     decisions = told(steered.stdout)
     assert summary["lost"] == 0
 
-    # The knob was turned, by calls that were acknowledged, and the program took its steps with it.
+    # The knob was turned by acknowledged calls, and the program used its values.
     done = [decision for decision in decisions if decision.get("state") == "acknowledged"]
     assert len(done) >= 3, [decision.get("state") for decision in decisions]
     known = "SELECT count(*) AS n FROM triggers WHERE kind = 'knob' AND state = 'acknowledged'"
     eventually(lambda: agent.sql(known)[0]["n"] >= len(done), "the audit of the calls")
-    # Every step of every rank is a row, with its residual.
+    # Every step of every rank is a row with its residual.
     frames = "SELECT rank, count(*) AS n, max(frame) AS last, count(residual) AS r FROM frames('heat') GROUP BY rank ORDER BY rank"
     rows = eventually(lambda: len(r := agent.rows(frames)) == RANKS and r, "the frames of all ranks")
     assert [row["rank"] for row in rows] == ["0", "1"]
@@ -74,7 +75,7 @@ def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], lib
         assert row["n"] == row["r"] == row["last"] + 1 == summary["steps"]
 
     steps = agent.sql("SELECT DISTINCT value FROM app_heat_dt WHERE rank = '0'")
-    # JSON on the way may cost the last place.
+    # JSON may change the last digit.
     taken = {f"{row['value']:.12g}" for row in steps}
     assert {f"{decision['dt']:.12g}" for decision in done} <= taken
 

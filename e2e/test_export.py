@@ -1,4 +1,5 @@
-"""Exports to real receivers: Prometheus by remote write, and whoever decodes OTLP as published."""
+"""Exports to real receivers: Prometheus by remote write, and decoders of the published OTLP
+messages."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ from typing import Any
 import pytest
 from harness import QUICK, STOP_SECONDS_MAX, Agent, baro, eventually
 
-# What is compared: it changes at every look.
+# The compared metric, which changes at every look.
 BUSY, STREAM = "barograph_cpu_busy_ratio", "cpu.busy.ratio"
 
 
 class Prometheus:
-    """The system's Prometheus on a port of its own, which takes remote writes and scrapes nobody."""
+    """The system's Prometheus on a port of its own; it accepts remote writes and scrapes
+    nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +75,7 @@ class Prometheus:
             return json.load(answer)["data"]["result"]
 
     def points(self, metric: str) -> dict[int, float]:
-        """Every sample of a metric that has one series: time in ms and value."""
+        """Every sample of a metric with one series: time in ms and value."""
         found = self.samples(f"{metric}[30m]")
         assert len(found) <= 1, found
         return {round(time * 1e3): float(value) for series in found for time, value in series["values"]}
@@ -81,7 +83,7 @@ class Prometheus:
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
-    """One that runs until the end of the test."""
+    """A Prometheus that runs until the end of the test."""
     if not shutil.which("prometheus"):
         assert not os.environ.get("CI"), "no prometheus: scripts/prometheus.py installs it"
         pytest.skip("no prometheus installed")
@@ -98,7 +100,7 @@ def writing(url: str, more: str = "") -> str:
 
 
 def held(agent: Agent, name: str) -> dict[int, float]:
-    """What the agent has of a stream: time in ms and value."""
+    """The agent's samples of a stream: time in ms and value."""
     (series,) = agent.get(f"/api/v1/history?match={name}").json
     return {ts // 1_000_000: value for ts, value in zip(series["ts"], series["value"], strict=True)}
 
@@ -111,7 +113,7 @@ def test_prometheus_has_every_sample(start: Callable[..., Agent], prometheus: Pr
     eventually(lambda: prometheus.points(BUSY).keys() >= ours.keys(), "all samples that there were")
     there = prometheus.points(BUSY)
     assert ours == {ts: there[ts] for ts in ours}
-    # Labels as in the exposition, and the same kinds of metrics.
+    # Labels and kinds of metrics are those of the exposition.
     (newest,) = prometheus.samples(BUSY)
     assert newest["metric"] == {"__name__": BUSY, "node": "n-1"}
     assert agent.value("export.sent.samples", "to=remote_write") > 0
@@ -132,11 +134,11 @@ def test_prometheus_was_away(start: Callable[..., Agent], prometheus: Prometheus
     eventually(lambda: prometheus.points(BUSY).keys() >= ours.keys(), "all samples that there were", 120)
     there = prometheus.points(BUSY)
     assert ours == {ts: there[ts] for ts in ours}
-    # At the level of logs that is usual, both the failure and its end are told.
+    # At the default log level, both the failure and its end are logged.
     for said in ("an export failed and is tried again", "exports arrive again"):
         eventually(lambda said=said: said in agent.output(), said)
-    # Not that none counts as lost: of a request whose answer died with it Prometheus may have stored a part,
-    # and then refuses the request that repeats it as out of order.
+    # Losses may be counted: Prometheus may have stored a part of a request whose answer was lost,
+    # and then refuses the repeated request as out of order.
 
 
 def test_prometheus_was_away_too_long(start: Callable[..., Agent], prometheus: Prometheus) -> None:
@@ -147,7 +149,7 @@ def test_prometheus_was_away_too_long(start: Callable[..., Agent], prometheus: P
     prometheus.kill()
     eventually(lambda: agent.value("export.failed.requests", "to=remote_write"), "a failed request")
     for _ in range(2):
-        # The ring turns round: what Prometheus has not is no longer in it.
+        # The ring turns over: samples that Prometheus lacks are no longer in it.
         last = max(held(agent, STREAM))
         eventually(lambda since=last: sum(ts > since for ts in held(agent, STREAM)) >= 7, "news")
     prometheus.start()
@@ -167,7 +169,7 @@ def test_a_receiver_that_refuses(start: Callable[..., Agent], prometheus: Promet
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """Takes OTLP over HTTP and decodes it with the published messages."""
+    """Receives OTLP over HTTP and decodes it with the published messages."""
 
     def __init__(self, messages: Any) -> None:
         super().__init__(("127.0.0.1", 0), CollectorHandler)
@@ -183,7 +185,7 @@ class Collector(http.server.ThreadingHTTPServer):
 
 
 class CollectorHandler(http.server.BaseHTTPRequestHandler):
-    """One request."""
+    """Handles one request."""
 
     server: Collector
 
@@ -206,7 +208,7 @@ class CollectorHandler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """One that runs until the end of the test."""
+    """A collector that runs until the end of the test."""
     server = Collector(pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2"))
     yield server
     server.shutdown()
@@ -256,11 +258,12 @@ def test_otlp(start: Callable[..., Agent], collector: Collector, tmp_path: Path)
         point for metric in scope.metrics for point in (metric.sum.data_points or metric.gauge.data_points)
     ]
     assert all(point.WhichOneof("value") for point in points)
-    # Prometheus dates what it makes of the resource by the points, and takes no time that goes back.
+    # Prometheus dates the metric that it makes of the resource by the points, and accepts no time
+    # that goes back.
     rounds = [times(request) for request in collector.requests]
     assert all(len(round_times) == 1 for round_times in rounds), rounds
     assert rounds == sorted(rounds, key=max)
-    # A sum keeps its start.
+    # A sum keeps its start time.
     before = {
         metric.name: metric for metric in collector.requests[-2].resource_metrics[0].scope_metrics[0].metrics
     }

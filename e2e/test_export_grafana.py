@@ -1,4 +1,4 @@
-"""The dashboards in etc/grafana: of the published form, and of nothing that an agent does not have."""
+"""The dashboards in etc/grafana: they have the published form, and show only what an agent has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness import QUICK, ROOT, Agent, baro, eventually, machine
 
 FOLDER = ROOT / "etc" / "grafana"
 NAMES = sorted(path.name for path in FOLDER.glob("*.json"))
-# The newest that Grafana 11 and 12 write.
+# The newest version that Grafana 11 and 12 write.
 SCHEMA_VERSION = 41
 
 
@@ -25,7 +25,7 @@ def dashboard(name: str) -> dict[str, Any]:
 
 
 def panels(name: str) -> Iterator[dict[str, Any]]:
-    """Those that show something."""
+    """The panels that show data."""
     yield from (panel for panel in dashboard(name)["panels"] if panel["type"] != "row")
 
 
@@ -41,7 +41,7 @@ def plain(model: object) -> Any:
 
 
 def lost(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
-    """What of our JSON is not in what the SDK understood of it."""
+    """The parts of our JSON that the SDK did not understand."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key, value in ours.items():
             if key not in theirs:
@@ -56,12 +56,12 @@ def lost(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
 
 
 def misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
-    """Where a model's values are not of the types that it declares."""
+    """The places where a model's values do not have their declared types."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Union:
         tries = [list(misfits(value, each, path)) for each in inner]
         if all(tries):
-            # The one that was meant is the one that went furthest.
+            # The intended type is the one that matches furthest.
             yield from max(tries, key=lambda faults: len(faults[0].split()[0]))
     elif kind in (Any, object) or isinstance(kind, typing.TypeVar):
         return
@@ -84,7 +84,7 @@ def misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             yield f"{path} = {value!r} is no number"
     elif isinstance(kind, type) and hasattr(kind, "from_json"):
-        # Some lists the SDK leaves as they were.
+        # The SDK leaves some lists as they were.
         value = kind.from_json(value) if isinstance(value, dict) else value
         if not isinstance(value, kind):
             yield f"{path} is no {kind.__name__}"
@@ -96,7 +96,7 @@ def misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
 
 
 def hints(kind: type) -> dict[str, Any]:
-    """The declared types of a model's fields, its `datasource` of queries left alone."""
+    """The declared types of a model's fields, except the `datasource` of queries."""
     return typing.get_type_hints(kind, vars(importlib.import_module(kind.__module__)))
 
 
@@ -106,10 +106,10 @@ def test_a_dashboard_is_of_the_published_form(name: str) -> None:
     ours = dashboard(name)
     model = models.Dashboard.from_json(json.loads(json.dumps(ours)))
     understood = plain(model)
-    # What is asked of a data source is the data source's own.
+    # The queries of a panel depend on the data source.
     queries = [panel.pop("targets", None) for panel in ours["panels"] + understood["panels"]]
     assert any(queries)
-    # Objects that only a plugin knows are passed on as they are; everything else must be known.
+    # Objects that only a plugin knows are passed on unchanged; everything else must be known.
     assert [fault for fault in lost(ours, understood) if ".timepicker" not in fault] == []
     assert list(misfits(model, models.Dashboard, name)) == []
     assert ours["schemaVersion"] == SCHEMA_VERSION
@@ -145,7 +145,8 @@ def test_panels_lie_side_by_side(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    """An agent of a machine that has everything that a dashboard shows, and an export that fails."""
+    """An agent of a machine with everything that a dashboard shows, and with an export that
+    fails."""
     folder = tmp_path_factory.mktemp("whole")
     tree = machine("nvme-v2", folder)
     for mount in ("scratch", "jobs", "lustre/work space", "home"):
@@ -168,7 +169,8 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def exposed(*agents: Agent) -> list[str]:
-    """The samples that any of them shows: a tree stands still, a real machine may have no disk."""
+    """The samples of all these agents: a fixture tree is static, and a real machine may have no
+    disk."""
     texts = [agent.get("/metrics").text for agent in agents]
     return [line for text in texts for line in text.splitlines() if not line.startswith("#")]
 
@@ -196,7 +198,7 @@ def test_labels_that_legends_name_are_there(whole: Agent, live: Agent) -> None:
 
 
 def test_every_expression_is_promql(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As rules, which promtool reads as Prometheus does."""
+    """promtool reads the expressions, as rules, like Prometheus does."""
     rules = [
         {"record": f"r{at}", "expr": re.sub(r"\$(node|device)\b", "x", expr)}
         for at, (_, expr) in enumerate(expressions())
@@ -219,7 +221,7 @@ STATEMENTS = [
 KINDS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: True,
     "number": lambda value: isinstance(value, (int, float)),
-    # Milliseconds since the epoch, of this century.
+    # Milliseconds since the epoch, in this century.
     "timestamp_epoch": lambda value: 1e12 < value < 4e12,
 }
 
@@ -228,13 +230,13 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 def test_every_statement_runs(
     whole: Agent, title: str, statement: str, columns: list[dict[str, str]]
 ) -> None:
-    # What Grafana puts in: the time range in milliseconds.
+    # Grafana inserts the time range in milliseconds.
     statement = statement.replace("${__from}", "0").replace("${__to}", "4000000000000")
     assert "$" not in statement
 
     def rows() -> list[dict[str, Any]]:
         answer = whole.post_sql(statement)
-        # What is derived of two reads has no table before the second.
+        # A value that is derived from two looks has no table before the second.
         return answer.json if answer.status == 200 else []
 
     found = eventually(rows, f"rows of {title}: {whole.post_sql(statement).text[:200]}")

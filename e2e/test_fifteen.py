@@ -1,4 +1,5 @@
-"""The fifteen insights of Apollo's Table 1: each has rows, or says why it has none and what would help."""
+"""The fifteen insights of Apollo's Table 1: each has rows, or reports why it has none and the
+remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from harness import FIXTURES, QUICK, ROOT, Agent, baro, eventually, machine
 
 Start = Callable[..., Agent]
 
-# Row of the table, and the insight that answers it.
+# Row of the table, and its insight.
 FIFTEEN = {
     1: "device.sensitivity.ratio",
     2: "device.interference.ratio",
@@ -36,13 +37,13 @@ IDS = [f"row {row}" for row in FIFTEEN]
 
 
 def insights(agent: Agent) -> dict[str, dict[str, Any]]:
-    """All insights by name, as SQL tells of them."""
+    """All insights by name, from SQL."""
     rows = agent.sql("SELECT name, \"table\", state, reason, remedy, groups FROM insights")
     return {row["name"]: row for row in rows}
 
 
 def settled(agent: Agent, name: str) -> dict[str, Any]:
-    """An insight once its sources have been read often enough to know."""
+    """An insight, once its sources have been read often enough."""
 
     def look() -> dict[str, Any] | None:
         found = insights(agent)[name]
@@ -52,7 +53,7 @@ def settled(agent: Agent, name: str) -> dict[str, Any]:
 
 
 def rows(agent: Agent, table: str) -> list[dict[str, Any]]:
-    """What a SELECT over an insight gives; nothing where it has no table yet."""
+    """The rows of an insight; none if it has no table yet."""
     done = agent.run("sql", f"SELECT * FROM {table} WHERE newest", "--json")
     return json.loads(done.stdout) if done.returncode == 0 else []
 
@@ -101,7 +102,7 @@ def test_the_same_words_everywhere(live: Agent) -> None:
                 return False
         return all(name in doctor for name in told)
 
-    # The documents are written anew every few seconds: a look may fall between two of them.
+    # The documents are written every few seconds: a look may fall between two of them.
     eventually(agree, "all ways tell the same")
 
 
@@ -144,14 +145,14 @@ def test_the_page_and_the_terminal_have_no_rule_of_their_own(start: Start) -> No
     assert {disk["saturated"] for disk in agent.ask("top")["disks"]} == {False}
 
 
-# What the four larger machines give, computed by hand from the files of their trees.
+# The results for the four larger machines, computed by hand from the files of their trees.
 
 Observe = Callable[..., Agent]
 
 
 @pytest.fixture
 def observe(start: Start, tmp_path: Path) -> Observe:
-    """An agent of a fixture machine, with the directories that its mounts lead to."""
+    """Starts an agent of a fixture machine, with the directories of its mounts."""
 
     def begin(name: str, mounts: tuple[str, ...] = (), config: str = "") -> Agent:
         tree = machine(name, tmp_path)
@@ -163,13 +164,13 @@ def observe(start: Start, tmp_path: Path) -> Observe:
 
 
 def by(agent: Agent, name: str, label: str) -> dict[str, Any]:
-    """The newest values of an insight that has to be live, by a label."""
+    """The newest values of an insight that must be live, by a label."""
     assert settled(agent, name)["state"] == "live", insights(agent)[name]
     return {sample["labels"][label]: sample["value"] for sample in agent.latest(name)}
 
 
 def tuple_of_row(row: int) -> str:
-    """The query that the guide gives for a row that is a tuple."""
+    """The guide's query for a row of the table that is a tuple."""
     guide = (ROOT / "docs" / "guide" / "insights.md").read_text()
     found = re.search(rf"    -- row {row}:[^\n]*\n((?:    [^\n]*\n)+)", guide)
     assert found, f"the guide has no query for row {row}"
@@ -192,8 +193,8 @@ def test_four_nvme_drives(observe: Observe) -> None:
     }
     expected = {disk: health[disk] / (1000 * moved) for disk, moved in units.items()}
     assert by(agent, "device.degradation.per_block", "device") == pytest.approx(expected)
-    # Four lanes of 16 GT/s in 128 of 130 bits, of which nine tenths arrive; the scratch volume is on the
-    # third and the fourth drive, and the fourth has half the lanes.
+    # Four lanes of 16 GT/s with 128 data bits in 130, of which nine tenths are usable. The scratch
+    # volume is on the third and the fourth drive, and the fourth has half the lanes.
     fast = 4 * 16e9 / 8 * 128 / 130 * 0.9
     best = by(agent, "filesystem.performance.bytes_per_second", "mount")
     mounts = {mount: best[mount] for mount in ("/", "/boot", "/data", "/scratch")}
@@ -208,14 +209,15 @@ def test_four_nvme_drives(observe: Observe) -> None:
 
 
 def test_a_file_server_with_a_raid_6_in_recovery(observe: Observe) -> None:
-    # Nothing in the tree says what the disks hang on, and nobody uses them: the file says what they can do.
+    # Nothing in the tree shows the link of the disks, and they are idle: the configuration sets
+    # their bandwidth.
     limits = "[sources.disk.bandwidth_max]\n'sd*' = 250000000\n"
     agent = observe("hdd-raid", ("export", "archive", "boot/efi", "tank/home"), limits)
     health = by(agent, "device.health.ratio", "device")
     # sdd: 24 sectors reallocated (the lower half of the raw value), 8 pending, of 23437770752.
     worst = 1 - 32 / 23437770752
     assert health["sda"] == 1.0 and health["sdd"] == pytest.approx(worst, abs=1e-15)
-    # One of two parity disks is lost: two copies are left, each worth the worst member.
+    # One of two parity disks is lost: two copies are left, each as good as the worst member.
     tolerance = by(agent, "device.fault_tolerance.count", "device")
     assert tolerance["md0"] == pytest.approx(2 * worst, abs=1e-14)
     assert tolerance["sda"] == 1.0

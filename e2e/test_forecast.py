@@ -1,4 +1,4 @@
-"""What streams will be: configured, asked for through SQL, command line and Python, and explained."""
+"""Forecasts: configured, queried through SQL, command line and Python, and explained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_is_configured_is_forecast_everywhere(start: Start, monkeypatch: py
     assert abs(row["value"] - measured) < measured, row
     assert 0 < row["ts"] - row["now"] < 2_000_000_000, row
 
-    # The total never changes: what is said is exact, once it could be compared.
+    # The total never changes: its forecast is exact, once it could be compared.
     exact = "SELECT value, error FROM forecast('memory.total.bytes', '400ms')"
     found = eventually(lambda: [r for r in agent.sql(exact) if r["error"] is not None], "an error")[0]
     assert (found["value"], found["error"]) == (agent.value("memory.total.bytes"), 0)
@@ -54,7 +54,7 @@ def test_latest_may_be_predicted(start: Start, monkeypatch: pytest.MonkeyPatch) 
     def predicted() -> list[dict[str, object]]:
         return [row for row in agent.sql(ask) if row["quality"] == "predicted" and row["error"] is not None]
 
-    # At the very time of a look it is measured.
+    # At the exact time of a look the value is measured.
     row = eventually(predicted, "a prediction with an error")[0]
     assert row["value"] > 0 and row["age_ns"] > 0 and -1_000_000_000 < row["after"] <= 0, row
     assert agent.sql("SELECT DISTINCT quality FROM latest WHERE quality = 'predicted' AND name LIKE 'memory.%'") == []
@@ -86,7 +86,7 @@ def test_when_a_level_is_reached(start: Start, monkeypatch: pytest.MonkeyPatch) 
     row = eventually(lambda: agent.sql(known), "a forecast whose error is known")[0]
     assert (row["stream"], row["level"], row["unit"]) == (MEMORY, 0, "bytes")
 
-    # What is there already is reached now; what never changes reaches nothing else.
+    # A level that the value already has is reached now; a constant value reaches no other level.
     total = agent.value("memory.total.bytes")
     rows = agent.sql(f"SELECT reach_ns FROM time_to('memory.total.bytes', level => {total})")
     assert rows == [{"reach_ns": 0}]
@@ -124,7 +124,8 @@ def filling(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_steady_fill_is_foreseen_within_a_minute(start: Start, filling: Path) -> None:
-    """256 KiB a second: some four minutes until it is full, held against the time that the bytes written say."""
+    """256 KiB a second take some four minutes to fill it; the forecast is compared with the time
+    computed from the bytes written."""
     agent = start(config=QUICK + f"[forecast]\nstreams = ['{FREE}']\n")
     asked = f"SELECT * FROM time_to('{FREE}{{mount={filling}}}')"
     young = eventually(lambda: agent.sql(asked), "the mount")[0]
@@ -175,7 +176,7 @@ def test_insights_and_applications_are_forecast_and_coverage_is_told(start: Star
     row = eventually(lambda: agent.sql("SELECT value, error FROM forecast('my.spare.bytes', '1 s')"), "an insight's")[0]
     assert abs(row["value"] * 2 - agent.value(MEMORY)) < agent.value(MEMORY), row
 
-    # A value each 100 ms, put late and at once; the step is what lies between them.
+    # One value per 100 ms, all put late and at once; the step is the time between them.
     now = time.time_ns()
     lines = [f"ramp v={at}i {now + (at - 60) * 100_000_000}" for at in range(60)]
     assert agent.request("POST", "/write", "\n".join(lines)).status == 204
@@ -214,7 +215,7 @@ def test_weights_are_trained_on_what_the_node_was(start: Start, tmp_path: Path) 
     assert [s["name"] for s in report["series"]] == ["saw.csv load"] and report["horizons"] == [1, 4, 16, 64]
     assert (report["series"][0]["learned"], report["series"][0]["held_out"]) == (480, 120)
     assert all(0 < error < 2 for error in report["built_in"] + report["trained"]), report
-    # Not over what is there; and what is there is whole.
+    # An existing file is not overwritten, and it is complete.
     again = baro(*train)
     assert again.returncode == 2 and "--force" in again.stderr
     forced = baro(*train, "--force")
@@ -227,7 +228,8 @@ def test_weights_are_trained_on_what_the_node_was(start: Start, tmp_path: Path) 
     agent = start(config=CONFIG + f"delphi = '{weights}'\n")
     of_memory = f"SELECT losses FROM forecasts WHERE name = '{MEMORY}'"
     assert "delphi" in eventually(lambda: agent.sql(of_memory), "the table")[0]["losses"]
-    # What the agent holds is too short, and says so; the archive is read without it.
+    # The agent's rings are too short, and the error names that; the archive can be read without the
+    # agent.
     short = agent.error("forecast", "train", "--from", MEMORY, "--out", str(tmp_path / "other.txt"))
     assert "1 series are too short" in short, short
     assert "no stream" in agent.error("forecast", "train", "--from", "node.*.text", "--out", str(tmp_path / "other.txt"))

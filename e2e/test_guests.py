@@ -1,4 +1,4 @@
-"""Two users of one node: what one asks for however badly costs the other, and the sampling, little."""
+"""Two users of one node: hostile requests of one cost the other, and the sampling, little."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness import QUICK, Agent, eventually
 
 STRANGER = 65534
 MIB = 1 << 20
-# What an agent with the default configuration may hold beside what it holds when nobody asks.
+# Most memory of an agent with the default configuration, beyond that of an idle one.
 MEMORY_MAX = 192 * MIB
 
 # A large answer: 300,000 rows of some 220 bytes.
@@ -35,7 +35,7 @@ HOSTILE = [
 
 
 def memory(agent: Agent, field: str) -> int:
-    """Bytes of a line of the agent's /proc/<pid>/status."""
+    """The value of a line of the agent's /proc/<pid>/status, in bytes."""
     assert agent.process
     status = Path(f"/proc/{agent.process.pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith(field + ":"))
@@ -43,7 +43,7 @@ def memory(agent: Agent, field: str) -> int:
 
 
 def deaf(agent: Agent, statement: str) -> socket.socket:
-    """Asks over TCP and reads nothing."""
+    """Sends a query over TCP and reads nothing."""
     raw = socket.create_connection(("127.0.0.1", agent.port))
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     body = statement.encode()
@@ -61,20 +61,20 @@ def test_slow_readers_of_large_answers_hold_a_bounded_memory(start: Callable[...
     before = agent.sql(polls)[0]["n"]
     eventually(lambda: agent.sql(polls)[0]["n"] > before + 100, "sampling goes on beside slow readers")
     assert memory(agent, "VmHWM") < quiet + MEMORY_MAX
-    # Control has memory, places and turns of its own.
+    # Control requests have memory, places and turns of their own.
     answer = agent.request("POST", "/api/v1/sql", "SELECT 1 AS x", "control.sock")
     assert answer.status == 200 and answer.json == [{"x": 1}]
     for reader in readers:
         reader.close()
     eventually(lambda: memory(agent, "VmRSS") < quiet + 48 * MIB, "the memory is given back")
-    # What was claimed for those who went is free when the agent has found them gone.
+    # Memory that was reserved for readers that left is free once the agent has noticed.
     whole = eventually(lambda: (given := agent.post_sql(LARGE)).status == 200 and given, "room for an answer")
     assert whole.status == 200 and len(whole.json) == 300_000
 
 
 @pytest.fixture
 def reachable() -> Iterator[Agent]:
-    """An agent in a directory that other users may enter, which pytest's own are not."""
+    """An agent in a directory that other users can enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="barograph-test-") as place:
         folder = Path(place)
         folder.chmod(0o755)
@@ -125,5 +125,6 @@ def test_hostile_statements_of_one_user_leave_another_a_thread(reachable: Agent)
         over.set()
         for thread in threads:
             thread.join()
-    # Each had an answer in the end: the work of one call, the limit of time, or that he asks too much.
+    # Each call was answered in the end: by the bound of its work, by the limit of time, or since
+    # the user asks too much.
     assert answers and all(status in (200, 422, 503) for status, _ in answers), answers

@@ -68,7 +68,7 @@ def test_history(live: Agent) -> None:
     assert sum(buckets["count"]) >= len(series["ts"])
     assert buckets["min"][0] <= buckets["mean"][0] <= buckets["max"][-1]
     (few,) = live.get(f"{path}&start=-1h&points=60").json
-    # Of what is known, not of the hour that was asked for.
+    # The buckets divide the time for which samples exist, not the hour that was requested.
     assert len(few["ts"]) <= 60 and few["step_ns"] <= 120 * 10**9
 
 
@@ -243,7 +243,7 @@ SAMPLE = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{{((?:{LABEL},?)*)\}})? ({N
 
 
 def exposition(text: str) -> dict[str, dict[str, float]]:
-    """Samples by family and labels; fails on what the format does not allow."""
+    """Samples by family and labels; fails on anything that the format does not allow."""
     assert text.endswith("\n")
     types: dict[str, str] = {}
     families: dict[str, dict[str, float]] = {}

@@ -168,7 +168,7 @@ def test_never_through_read_only_sql(fixed: Agent) -> None:
 
 def test_an_insight_that_cannot_be_kept_is_not_made(start: Start, tree: Path) -> None:
     agent = start("--sys-root", tree)
-    # Where the state directory was is a file now: also root cannot write below it.
+    # The state directory is replaced by a file: even root cannot write below it.
     shutil.rmtree(agent.state_dir)
     agent.state_dir.write_text("")
     statement = "CREATE INSIGHT my.a.bytes AS SELECT sum(value) FROM disk_read_bytes"

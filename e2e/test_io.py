@@ -22,7 +22,7 @@ PYTHON = os.path.realpath(sys.executable)
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, built as `make install` builds it."""
+    """The library, built as by `make install`."""
     build, root = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("root")
     for name in ("libbaro.so", "libbaro.a"):
         (build / name).symlink_to(LIBRARY / name)
@@ -38,14 +38,14 @@ def test_nothing_that_is_installed_carries_debug_information(shim: Path) -> None
     assert len(installed) >= 5
     for path in installed:
         sections = subprocess.run(["readelf", "-SW", path], capture_output=True, text=True, check=True)
-        # What names the scripts of a debugger is 34 bytes that are part of the program.
+        # The section that names scripts for a debugger is 34 bytes and part of the program.
         found = set(re.findall(r"\] \.(?:rela\.)?debug_\w+", sections.stdout))
         assert found <= {"] .debug_gdb_scripts"}, path
         assert sections.stdout.count("[ 1]"), path
 
 
 def run(agent: Agent, shim: Path, *command: object, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """A command with its I/O published."""
+    """Runs a command with its I/O published."""
     place = () if "--run-dir" in options else ("--run-dir", agent.run_dir)
     full = [BARO, "io", *place, *options, "--", *command]
     beside = environment(BAROGRAPH_IO_LIBRARY=str(shim))
@@ -60,14 +60,14 @@ def newest(agent: Agent, application: str) -> dict[str, float]:
 
 
 def python(agent: Agent, shim: Path, program: str, *options: str) -> str:
-    """Runs a program of Python with its I/O published; its application."""
+    """Runs a Python program with its I/O published; returns the name of its application."""
     done = run(agent, shim, PYTHON, "-I", "-S", "-c", program, options=options)
     assert done.returncode == 0, done.stderr
     return Path(PYTHON).name
 
 
 def total(agent: Agent, application: str, value: str) -> int:
-    """A value of all processes of a run, as the guide sums it."""
+    """A value summed over all processes of a run, as in the guide."""
     sql = f"""SELECT sum(v) AS v FROM (SELECT max({value}) AS v FROM frames('io')
               WHERE application = '{application}' GROUP BY pid, begun_ns)"""
     rows = agent.rows(sql)
@@ -86,10 +86,10 @@ def test_a_program_of_the_system_appears_as_an_application(start: Start, shim: P
     frame = eventually(
         lambda: (f := newest(agent, "dd")).get("sync_calls_count") == 1 and f, "the last frame of dd"
     )
-    # /dev/zero is no storage; the file is.
+    # /dev/zero is no storage, but the file is.
     assert (frame["write_calls_count"], frame["write_bytes"]) == (64, 4 * MIB)
     assert frame["read_bytes"] == 0 and frame["sync_calls_count"] == 1
-    # The longest of each is of the time since the frame before.
+    # Each maximum covers the time since the frame before.
     longest = agent.sql("SELECT max(write_max_seconds) AS s FROM frames('io') WHERE application = 'dd'")[0]["s"]
     assert frame["sync_seconds"] > 0 and 0 < longest <= frame["write_seconds"]
     assert done.stdout == "" and "4194304 bytes" in done.stderr
@@ -124,7 +124,8 @@ except OSError: pass
     name = Path(os.path.realpath(sys.executable)).name
 
     all_is_read(agent)
-    # Whether they have streams of their own depends on whether both lived when the agent came to them.
+    # Whether the processes have streams of their own depends on whether both lived at the agent's
+    # look.
     rows = agent.sql(
         f"""SELECT write_bytes AS bytes, write_errors_count AS errors, read_bytes AS read FROM frames('io')
             WHERE application = '{name}'"""
@@ -154,14 +155,15 @@ while True:
     frame = newest(agent, name)
     # It may have been killed between two additions.
     assert abs(frame["write_bytes"] - 4096 * frame["write_calls_count"]) <= 4096
-    # With --each, every write before the kill, give or take the last, has its time.
+    # With --each, every write before the kill has its time, except perhaps the last.
     [each] = agent.sql("SELECT count(*) AS n, min(value) AS least FROM app_io_write_each_seconds")
     assert abs(each["n"] - frame["write_calls_count"]) <= 1 and each["least"] > 0
 
 
 def test_the_sum_over_all_processes_is_what_was_written(start: Start, shim: Path, tmp_path: Path) -> None:
     agent = start()
-    # As fio and rsync do: children that write and leave by _exit, others that become another program.
+    # Like fio and rsync: children that write and leave by _exit, and others that become another
+    # program.
     name = python(agent, shim, f"""
 import os
 def write(blocks):
@@ -183,7 +185,7 @@ os._exit(0)
     assert total(agent, name, "write_bytes") == 1000 * (2 + sum(100 + n for n in range(8)) + 3) + 500
     rows = agent.sql(f"SELECT DISTINCT pid, begun_ns FROM frames('io') WHERE application = '{name}'")
     assert len(rows) == 11 and len({row["pid"] for row in rows}) == 10
-    # Each begins at nothing.
+    # Each process begins at 0.
     [first] = agent.sql(f"SELECT count(*) AS n, max(write_bytes) AS most FROM frames('io') WHERE application = '{name}' AND frame = 0")
     assert (first["n"], first["most"]) == (11, 0)
 
@@ -196,7 +198,7 @@ def test_an_agent_that_comes_later_finds_it_and_when_it_was(start: Start, shim: 
     ended_ns = time.time_ns()
     time.sleep(0.2)
     agent.start()
-    # A frame and its values are streams of their own: the frame may be there a moment before.
+    # A frame and its values are separate streams: the frame may appear a moment earlier.
     frame = eventually(lambda: (row := newest(agent, name)).get("write_bytes") and row, "the frame")
     assert frame["write_bytes"] == 777 and frame["ts"] <= ended_ns
     assert frame["begun_ns"] < frame["ts"]
@@ -276,6 +278,6 @@ def test_what_cannot_be_run_is_said(start: Start, shim: Path, tmp_path: Path) ->
     mistyped = run(agent, shim, "true", options=("--run-dir", str(tmp_path / "rnu")))
     assert mistyped.returncode == 0 and "ingest directory" in mistyped.stderr
     assert not (tmp_path / "rnu").exists()
-    # Without an agent the program runs as ever.
+    # Without an agent the program runs as usual.
     agent.stop()
     assert run(agent, shim, "cat", ROOT / "README.md").stdout == (ROOT / "README.md").read_text()

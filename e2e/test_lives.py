@@ -1,4 +1,4 @@
-"""One life of an agent after another in the same run directory, and what readers see in between."""
+"""Successive lives of an agent in the same run directory, and what readers see in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Start = Callable[..., Agent]
 
 
 def kill(agent: Agent) -> None:
-    """SIGKILL: the agent has no chance to say anything."""
+    """Kills the agent with SIGKILL, so that it cannot end in order."""
     assert agent.process
     agent.process.kill()
     agent.process.wait()
@@ -29,7 +29,7 @@ def test_a_second_agent_is_refused_while_the_first_lives(start: Start, tmp_path:
     assert second.returncode == 1
     assert str(agent.process.pid) in second.stderr and str(agent.run_dir) in second.stderr
     assert "barograph ready" not in second.stdout
-    # The first has not noticed.
+    # The first agent has not noticed.
     assert agent.get("/healthz").status == 200
     assert agent.get("/healthz", "read.sock").status == 200
     eventually(lambda: not agent.latest("memory.total.bytes")[0]["stale"], "it is fresh")
@@ -124,7 +124,7 @@ def test_a_segment_that_is_no_segment_is_an_error(start: Start) -> None:
         segment.unlink()
         segment.write_bytes(content)
         assert str(segment) in agent.error("latest", "memory.total.bytes")
-    # The next agent does not care.
+    # The next agent is not affected.
     agent.start()
     assert agent.latest("memory.total.bytes")
 

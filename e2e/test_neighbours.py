@@ -1,5 +1,5 @@
-"""One user against the others: a program of one user publishes beside another user who does to the ingest directory
-all that may be done there."""
+"""One user against the others: a program of one user publishes beside another user who does
+everything possible to the ingest directory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from test_applications import ALL, counting, held, number, published, run  # noq
 EVE, BOB = 4_711, 4_712
 LOST_OF_BOB = f"SELECT coalesce(max(value), 0) AS n FROM app_process_lost_count WHERE user = '{BOB}'"
 
-# What the agent may hold of its own for a user who wants all of it: what the guide states, and what any agent has.
+# Most memory that the agent may keep for a user who wants all of it, as the guide states, and that
+# of any agent.
 MEMORY_BYTES_MAX = 32 << 20
 AGENT_BYTES_MAX = 160 << 20
 
-# Files that are none, names that lead elsewhere, and files that are sound as far as their header goes: with a mebibyte
-# of declarations that are refused, and rings of nothing but damage that are always full. Knocks without a pause.
+# Files that are not ingest files, links that lead elsewhere, and files with a valid header: with a
+# mebibyte of declarations that are refused, and with rings that are always full of damaged records.
+# It knocks without a pause.
 HOSTILE = r"""
 import fcntl, os, socket, struct, sys, time
 
@@ -90,7 +92,7 @@ while True:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A place that other users can reach."""
+    """A directory that other users can reach."""
     folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
     folder.chmod(0o755)
     yield folder
@@ -127,7 +129,7 @@ def test_a_hostile_user_takes_nothing_from_another(shared: Path, counting: Path)
 
 
 def is_large(path: Path) -> bool:
-    """Whether it is one of those that are sound, and is still there."""
+    """Whether the file is one of those with a valid header, and still exists."""
     try:
         return path.lstat().st_size > 1_000
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Numbers beside independent references: df, and what a sum over programs must be."""
+"""Numbers compared with independent references: df, and sums over programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Start = Callable[..., Agent]
 
 
 def df(mounts: set[str]) -> tuple[int, int]:
-    """Bytes used and available on these file systems, as df sees them."""
+    """Bytes used and available on these file systems, from df."""
     command = ["df", "--block-size=1", "--output=used,avail", *sorted(mounts)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[1:]
     pairs = [list(map(int, line.split())) for line in lines]
@@ -36,7 +36,7 @@ def test_room_is_what_df_says(start: Start) -> None:
         mounts = {one["mount"] for one in labels if one.get("tier") == tier}
 
         def agrees(tier: str = tier, mounts: set[str] = mounts) -> bool:
-            # Others write meanwhile: between two looks of df, or nearly.
+            # Other programs write meanwhile: the value must lie between two looks of df, or nearly.
             before = df(mounts)
             time.sleep(0.3)
             available = agent.value("tier.available.bytes", f"tier={tier}")
@@ -83,7 +83,7 @@ def test_what_has_ended_is_in_no_sum(start: Start) -> None:
         said(first, 0)
         eventually(lambda: total() == 1, "one runs")
         first.kill()
-    # Its last look was at its last value; nothing looks at it any more.
+    # Its last look found its last value; it is not looked at any more.
     eventually(lambda: total() == 0, "none runs", 30)
     history = agent.sql("SELECT count(*) AS n FROM app_gone_v0")
     assert history[0]["n"] > 0
@@ -99,13 +99,13 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
         return found[0] if found else None
 
     def seen(ns: int) -> tuple[int, int]:
-        """Streams that SQL, and series that PromQL, have a value of at this time."""
+        """Number of streams in SQL, and of series in PromQL, that have a value at this time."""
         held = agent.sql(f"SELECT value FROM asof('{name}', {ns})")
         found = agent.request("GET", f"{query}{ns / 1e9:.3f}", way="read.sock").json["data"]["result"]
         return len(held), len(found)
 
     def interrupted(by: Callable[[], None], is_said: bool = True) -> dict[str, int]:
-        """The gap in which nobody looked for some seconds, and what was seen beside and in it."""
+        """The gap of some seconds in which nobody looked, and the values beside and in it."""
         eventually(lambda: agent.rows(f"SELECT * FROM {table}"), "samples")
         before = time.time_ns()
         time.sleep(1)
@@ -114,7 +114,7 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
         gap = eventually(lambda: gap_around(middle), "the gap is known")
         assert gap["gap_ns"] == gap["until"] - gap["ts"] > 2_000_000_000
         assert gap["ts"] < middle < gap["until"]
-        # Within the hour around it, SQL knows an end that nobody could say too.
+        # Within the hour around it, SQL also knows an end that nobody could record.
         assert seen(middle)[0 if is_said else 1 :] == ((0, 0) if is_said else (0,))
         assert seen(gap["ts"])[0] == 1 and seen(gap["until"] + 100_000_000) == (1, 1)
         return {**gap, "before": before}
@@ -129,7 +129,7 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
         time.sleep(3)
         agent.start()
 
-    # The value never changes: what held, and up to when, is known all the same.
+    # The value never changes: it is nevertheless known which value held, and until when.
     stood = interrupted(stand_still)
     assert stood["ts"] > stood["before"]
     stopped = interrupted(lambda: begin_again(signal.SIGINT))
@@ -137,7 +137,7 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
     stopped = interrupted(lambda: begin_again(signal.SIGTERM))
     assert stopped["ts"] > stopped["before"]
     killed = interrupted(lambda: begin_again(signal.SIGKILL), is_said=False)
-    # It could not say when its last look was.
+    # A killed agent could not record its last look.
     assert killed["ts"] <= killed["before"] + 2_000_000_000
     newest = agent.sql(f"SELECT quality FROM {table} WHERE newest")
     assert newest == [{"quality": "measured"}]
@@ -146,7 +146,8 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
 
 
 def test_means_are_over_time(start: Start, tree: Path) -> None:
-    """Of bursts, beside the clock of the test: samples are changes, half of them of bursts that are seldom."""
+    """The mean of rare bursts, compared with the test's own clock: half of the samples are of
+    bursts, since only changes are samples."""
     agent = start("--sys-root", tree, config=QUICK)
     meminfo = tree / "proc" / "meminfo"
     quiet = re.sub(r"Dirty:.*", "Dirty: 0 kB", meminfo.read_text())
@@ -164,12 +165,13 @@ def test_means_are_over_time(start: Start, tree: Path) -> None:
         busy += time.time_ns() - since
     time.sleep(1)
     end = time.time_ns()
-    # It is looked after the end, so that all of the span is known to every question.
+    # Looks follow after the end, so that the whole span is known to every query.
     before = agent.value("source.polls.count", "source=memory")
     eventually(lambda: agent.value("source.polls.count", "source=memory") > before + 2, "looks")
     share = busy / (end - begin)
     span = f"{begin}, {end}"
-    # A look every 200 ms may be one late at both ends of each burst, and more on a busy machine.
+    # A look every 200 ms may be late by one at both ends of each burst, and by more on a busy
+    # machine.
     near = pytest.approx(1_024_000 * share, rel=0.4)
 
     (whole,) = agent.sql(f"SELECT * FROM history('{name}', {span}, 3600000000000)") or [{}]
@@ -180,7 +182,7 @@ def test_means_are_over_time(start: Start, tree: Path) -> None:
     held = sum(row["held_ns"] for row in fine)
     assert held == pytest.approx(whole["held_ns"], abs=1)
     assert sum(row["mean"] * row["held_ns"] for row in fine) / held == pytest.approx(whole["mean"])
-    # At the end of an hour from its last look on nothing is known.
+    # At the end of an hour, nothing is known after its last look.
     inner = [row["held_ns"] for row in fine[1:-1] if (row["ts"] // 1_000_000_000 + 1) % 3600]
     assert set(inner) == {1_000_000_000}, "also where nothing changed"
 
@@ -188,14 +190,14 @@ def test_means_are_over_time(start: Start, tree: Path) -> None:
     assert found["value"] == pytest.approx(whole["mean"])
     rows = f"FROM {table} WHERE ts BETWEEN {begin} AND {end}"
     (found,) = agent.sql(f"SELECT twa(value, ts) AS twa, twa(value, ts, quality) AS said, avg(value) AS avg {rows}")
-    # From the first sample to the last: it does not know of the quiet before and after them.
+    # Only from the first sample to the last: the quiet before and after them is not included.
     assert found["twa"] == found["said"] == pytest.approx(whole["mean"], rel=0.6)
     assert found["avg"] > 1.3 * found["twa"]
     for q, expect in [(0.5, 0), (1 - share / 2, 1_024_000)]:
         (found,) = agent.sql(f"SELECT value, sample_value, held_ns FROM quantile('{name}', {q}, {span})")
         assert found["value"] == expect and found["held_ns"] == whole["held_ns"], q
 
-    # The tiers say the same as the samples, by another engine.
+    # The tiers have the same result as the samples, computed by another engine.
     agent.ask("archive", "seal")
     files = f"read_parquet('{agent.archive_dir}/1min/**/*.parquet')"
     tier = duckdb.sql(f"SELECT sum(time_mean * held_ns), sum(held_ns), sum(count) FROM {files} WHERE name = '{name}'")
@@ -219,7 +221,7 @@ def test_the_last_bucket_of_a_rate_is_right(start: Start, tree: Path) -> None:
     begin, rates = time.monotonic(), []
 
     def write() -> float:
-        """Pages grow by 10,000 a second."""
+        """Writes a number of pages that grows by 10,000 a second."""
         pages = int((time.monotonic() - begin) * 10_000)
         replace_file(stat, re.sub(r"^pgpgin .*$", f"pgpgin {pages}", before, flags=re.MULTILINE))
         return pages
@@ -229,10 +231,10 @@ def test_the_last_bucket_of_a_rate_is_right(start: Start, tree: Path) -> None:
         write()
         time.sleep(0.05)
         rates = agent.sql("SELECT ts, value FROM rate('vm.pagein.bytes', '-2s', NULL, '5s') WHERE value > 0") or rates
-    # Windows that are shorter than the step, and end in the middle of one.
+    # Windows that are shorter than the step and end in the middle of one.
     assert rates, "a window shorter than the step has a rate"
     expect = rates[-1]["value"]
-    # Where its counter begins anew (that of the fixture was higher) there is no rate.
+    # There is no rate where the counter begins anew (that of the fixture was higher).
     whole = agent.sql("SELECT value FROM rate('vm.pagein.bytes', '-1h', NULL, '1s') WHERE value IS NOT NULL")
     middle = sorted(row["value"] for row in whole)[len(whole) // 2]
     assert expect == pytest.approx(middle, rel=0.3)
@@ -266,7 +268,7 @@ def test_requests_are_traced_in_turns_and_their_quantiles_end_with_them(start: S
     def measured() -> list[dict[str, object]]:
         nonlocal busy_ms
         busy_ms += 5_000
-        # Few requests, however often one looks: many are not worth their price.
+        # Few requests in each look: tracing many is not worth its cost.
         line = f"259 0 nvme0n1 {busy_ms // 500} 10 25600000 {busy_ms} 50000 20 3200000 2500 0 {busy_ms} {busy_ms}"
         replace_file(diskstats, "\n".join([line, *rest]) + "\n")
         return agent.latest(p50)
@@ -276,13 +278,13 @@ def test_requests_are_traced_in_turns_and_their_quantiles_end_with_them(start: S
     assert found["value"] <= 400e-6 <= found["value"] + found["error"]
     eventually(lambda: not agent.has(p50), "the end of the turn")
     assert agent.value("block_trace.turns.count") == 1 and agent.value("block_trace.on.flag") is False
-    # What it was is kept, up to where it held.
+    # The last value is kept, with the time until which it held.
     ended = f"SELECT quality FROM {p50.replace('.', '_')} ORDER BY ts DESC LIMIT 1"
     eventually(lambda: agent.sql(ended) == [{"quality": "ended"}], "the mark of the last look")
 
 
 def own_memory(agent: Agent) -> int:
-    """Bytes that the agent shares with nobody: neither the segment nor its program."""
+    """Private memory of the agent in bytes: without the segment and its program."""
     status = Path(f"/proc/{agent.process.pid}/status").read_text()
     return int(re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10
 
@@ -290,7 +292,7 @@ def own_memory(agent: Agent) -> int:
 def test_what_readers_took_is_given_back_after_they_left(start: Start) -> None:
     agent = start(config=QUICK)
     eventually(lambda: agent.rows("SELECT * FROM memory_available_bytes"), "samples")
-    # All that the page has for its readers, some of them at once.
+    # All requests that the page makes, some of them at once.
     ways: list[Callable[[], object]] = [
         lambda: agent.get("/api/v1/history?match=*&start=-1h"),
         lambda: agent.get("/api/v1/history?match=*&start=-1h&points=600"),

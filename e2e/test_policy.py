@@ -1,4 +1,5 @@
-"""Policies: made, followed while a stream is still, dropped, kept over a restart, refused, woken."""
+"""Policies: created, followed while a stream is constant, dropped, kept over a restart, refused,
+woken."""
 
 from __future__ import annotations
 
@@ -21,17 +22,17 @@ KIB = 1024
 
 
 def rows(agent: Agent, name: str) -> list[dict[str, Any]]:
-    """What the table says of a policy."""
+    """The rows of a policy in the table."""
     return agent.sql(f"SELECT * FROM policies WHERE name = '{name}' ORDER BY stream")
 
 
 def interval_ns(agent: Agent, source: str) -> int:
-    """The time between reads of a source now."""
+    """The present interval of a source."""
     return agent.sql(f"SELECT interval_ns FROM sources WHERE source = '{source}'")[0]["interval_ns"]
 
 
 def grown(agent: Agent, name: str, least_ns: int) -> dict[str, Any]:
-    """The first row of a policy, once its stream is looked at so seldom."""
+    """The first row of a policy, once its stream is looked at rarely enough."""
 
     def look() -> dict[str, Any] | None:
         found = [row for row in rows(agent, name) if (row["interval_ns"] or 0) >= least_ns]
@@ -41,7 +42,8 @@ def grown(agent: Agent, name: str, least_ns: int) -> dict[str, Any]:
 
 
 def planned(agent: Agent, name: str, least_s: int) -> dict[str, Any]:
-    """The newest look and the time to the next, soon after a look and while that is so long."""
+    """The newest look and the time to the next one, soon after a look and while that time is long
+    enough."""
     ask = "SELECT interval_ns, looked, now_ns() AS now FROM streams JOIN latest USING (name)"
 
     def look() -> dict[str, Any] | None:
@@ -70,7 +72,7 @@ def test_a_quiet_stream_is_looked_at_seldom_until_its_policy_is_dropped(start: S
     saved = eventually(lambda: agent.sql(saves), "what is saved")
     assert saved[0]["saved_share"] < 1
     assert interval_ns(agent, "memory") > CONFIGURED_NS
-    # What it is read along with is still there, and no other source is concerned.
+    # Other streams of the same source still have values, and no other source is affected.
     assert agent.value("memory.total.bytes") and interval_ns(agent, "disk") == CONFIGURED_NS
 
     assert MEMORY in agent.out("policy", "ls")
@@ -92,7 +94,7 @@ def test_what_was_made_survives_a_restart(start: Start, tree: Path) -> None:
     agent.restart()
     grown(agent, "calm", 2 * CONFIGURED_NS)
     assert rows(agent, "other") == []
-    # One that no longer holds is left out with a word, and keeps nothing from starting.
+    # A policy that is no longer valid is left out with a message, and does not prevent a start.
     agent.stop()
     kept = agent.state_dir / "policies.json"
     text = kept.read_text()
@@ -134,7 +136,8 @@ def test_policies_of_the_configuration_are_changed_there(start: Start, tree: Pat
         assert "[[policy]]" in agent.error("policy", "drop", statement)
     replacing = MADE.replace("CREATE POLICY calm", "CREATE OR REPLACE POLICY configured")
     assert "[[policy]]" in agent.error("policy", "create", replacing)
-    # One that was made counts before it, whatever its name, and gives the stream back when it is dropped.
+    # A created policy wins over a configured one, whatever its name, and releases the stream when
+    # it is dropped.
     agent.ask("policy", "create", f"CREATE POLICY over FOR '{MEMORY}' KIND 'fixed' BETWEEN '1 s' AND '1 s'")
     eventually(lambda: rows(agent, "over")[0]["stream"] == MEMORY, "the made one")
     streams = "SELECT stream FROM policies WHERE name = 'configured'"
@@ -210,7 +213,7 @@ def test_a_sentinel_wakes_what_is_looked_at_seldom(start: Start, tree: Path) -> 
     replace_file(meminfo, meminfo.read_text().replace("240000000", "200000000"))
     written = diskstats.read_text()
     assert " 32000 " in written
-    # What the first moves of a sentinel mean is not known: they are looked at.
+    # The meaning of a sentinel's first changes is unknown: they cause looks.
     replace_file(diskstats, written.replace(" 32000 ", " 64000 "))
     now = 200_000_000 * KIB
     found = eventually(lambda: [s for s in agent.latest(MEMORY) if s["value"] == now], "the new value")
@@ -227,7 +230,7 @@ def test_the_kernels_word_of_pressure_is_a_look(start: Start) -> None:
     assert made["matched"] == 1
     assert "no call" not in rows(agent, "pressed")[0]["reason"]
     before = planned(agent, total, 10)
-    # More that want a core than there are, for longer than one window.
+    # More processes than cores, for longer than one window.
     spin = "import time; end = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
     spinners = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2 * (os.cpu_count() or 1))]
     try:

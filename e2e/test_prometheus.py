@@ -1,4 +1,5 @@
-"""The agent among Prometheus' programs: node_exporter beside it, promtool and Prometheus as its clients."""
+"""The agent among Prometheus' programs: node_exporter beside it, promtool and Prometheus as its
+clients."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ Family = dict[frozenset[tuple[str, str]], float]
 
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-# What stands still on a machine in use, at least for a moment.
+# Metrics that are constant on a machine in use, at least for a moment.
 STILL = (
     "node_memory_MemTotal_bytes", "node_memory_SwapTotal_bytes", "node_filesystem_size_bytes",
     "node_filesystem_files", "node_filesystem_readonly", "node_network_mtu_bytes", "node_md_disks_required",
@@ -32,7 +33,7 @@ STILL = (
 
 
 def program(name: str) -> str:
-    """The path of a program; without it the test is skipped, but not in CI."""
+    """The path of a program; if it is missing the test is skipped, or fails in CI."""
     found = shutil.which(name)
     if not found:
         (pytest.fail if CI else pytest.skip)(f"{name} is not installed")
@@ -41,14 +42,14 @@ def program(name: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """A port on which nothing listens at this moment."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         return asked.getsockname()[1]
 
 
 def fetch(url: str, headers: dict[str, str] | None = None) -> str:
-    """What is at an address; refused connections are an empty text."""
+    """The contents of an address; a refused connection gives an empty text."""
     try:
         with urllib.request.urlopen(
             urllib.request.Request(url, headers=headers or {}), timeout=PATIENCE_SECONDS
@@ -62,7 +63,7 @@ def fetch(url: str, headers: dict[str, str] | None = None) -> str:
 
 @contextmanager
 def running(folder: Path, *command: object) -> Iterator[None]:
-    """A program that runs until the end of the block."""
+    """Runs a program until the end of the block."""
     with (folder / "program.log").open("wb") as log:
         process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
@@ -74,7 +75,7 @@ def running(folder: Path, *command: object) -> Iterator[None]:
 
 @contextmanager
 def node_exporter(folder: Path, *options: object) -> Iterator[Callable[[], dict[str, Family]]]:
-    """A node_exporter; the function reads what it has."""
+    """Runs a node_exporter; yields a function that reads its metrics."""
     url = f"http://127.0.0.1:{free_port()}"
     command = [program("prometheus-node-exporter"), f"--web.listen-address={url[7:]}", *options]
     with running(folder, *command):
@@ -83,7 +84,7 @@ def node_exporter(folder: Path, *options: object) -> Iterator[Callable[[], dict[
 
 
 def families(text: str) -> dict[str, Family]:
-    """Samples by metric and labels; the label `node` is ours alone and left out."""
+    """Samples by metric and labels; the label `node`, which only ours have, is left out."""
     found: dict[str, Family] = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -95,7 +96,7 @@ def families(text: str) -> dict[str, Family]:
 
 
 def shared(agent: Agent) -> dict[str, Family]:
-    """What the agent has under node_exporter's names."""
+    """The agent's metrics under node_exporter's names."""
     return {n: f for n, f in families(agent.get("/metrics").text).items() if n.startswith("node_")}
 
 
@@ -105,7 +106,8 @@ def types(text: str) -> dict[str, str]:
 
 
 def same_kind(ours: dict[str, Family], theirs: dict[str, Family]) -> None:
-    """Every metric of ours is there, under the same labels, with at least one device in common."""
+    """Checks that every metric of ours exists with the same labels, and with at least one device in
+    common."""
     for name, family in ours.items():
         assert name in theirs, f"node_exporter has no {name}"
         names = {tuple(sorted(n for n, _ in labels)) for labels in family}
@@ -132,7 +134,7 @@ def test_names_and_values_of_this_machine(start: Callable[..., Agent], tmp_path:
             assert before[name][labels] <= value * (1 + 1e-9), f"{name}{set(labels)} is ahead"
 
         def behind() -> list[object]:
-            """What has not yet grown to what node_exporter saw."""
+            """The values that are still smaller than node_exporter's."""
             now = shared(agent)
             return [
                 (name, now[name][labels], value)
@@ -151,14 +153,14 @@ def test_names_and_values_of_a_machine_that_stands_still(
     start: Callable[..., Agent], tmp_path: Path, name: str
 ) -> None:
     tree = machine(name, tmp_path)
-    # A kernel has ten kinds, and node_exporter insists on them.
+    # A kernel has ten kinds of softirq, and node_exporter insists on them.
     stat = tree / "proc" / "stat"
     stat.write_text(re.sub(r"^softirq .*$", "softirq 10" + " 1" * 10, stat.read_text(), flags=re.MULTILINE))
     agent = start("--sys-root", tree, config=QUICK)
     eventually(lambda: len(shared(agent)) > 3, "the first samples")
     places = [f"--path.procfs={tree}/proc", f"--path.sysfs={tree}/sys", "--no-collector.filesystem"]
     with node_exporter(tmp_path, *places, "--no-collector.netdev.netlink") as exporter:
-        # Space is asked of the real system, not of the tree.
+        # The free space is that of the real system, not of the tree.
         ours = {n: f for n, f in shared(agent).items() if not n.startswith("node_filesystem_")}
         theirs = exporter()
         same_kind(ours, theirs)
@@ -168,8 +170,8 @@ def test_names_and_values_of_a_machine_that_stands_still(
 
 
 def test_promtool_has_nothing_to_say_but_of_names(live: Agent, fixed: Agent) -> None:
-    """Streams of counts end in `_count`, which the linter keeps for histograms; and node_exporter's names
-    are as they are."""
+    """Only about names: streams of counts end in `_count`, which the linter reserves for
+    histograms, and node_exporter's names are fixed."""
     tool = program("promtool")
     for agent in (live, fixed):
         text = agent.get("/metrics").text
@@ -208,8 +210,8 @@ def answer(url: str, query: str, time: float) -> list[dict[str, Any]]:
     return body["data"]["result"]
 
 
-# Asked of both: (query, how far apart the values may be). What stands still must be the same; what
-# moves was polled at other times than it was scraped.
+# Queries for both, and the allowed difference of their values. Constant values must be equal;
+# values that change were polled at other times than they were scraped.
 QUESTIONS = [
     ("sum without (instance, job) (node_memory_MemTotal_bytes)", 0.0),
     ("sum by (device) (node_network_mtu_bytes)", 0.0),
@@ -220,12 +222,12 @@ QUESTIONS = [
     ("sum by (mountpoint) (node_filesystem_size_bytes - node_filesystem_free_bytes >= bool 0)", 0.0),
     ("sum by (device) (node_network_mtu_bytes) and sum by (device) (node_network_mtu_bytes > 1)", 0.0),
     ("count_over_time(sum_of_nothing[10s])", 0.0),
-    # All processors' seconds in a second: as many as there are.
+    # The seconds per second of all processors: their number.
     (" + ".join(f"sum(rate(barograph_cpu_{mode}_seconds_total[10s]))"
                 for mode in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")), 0.2),
     ("avg_over_time(node_memory_MemTotal_bytes[10s]) / on() group_left() sum(node_memory_MemTotal_bytes)", 1e-9),
     ("changes(node_memory_MemTotal_bytes[10s])", 0.0),
-    # It has not changed, so it has a rate, and the rate is none.
+    # The value has not changed: its rate exists and is 0.
     ("sum(rate(node_vmstat_oom_kill[10s]))", 0.0),
 ]  # fmt: skip
 
@@ -247,7 +249,7 @@ def test_prometheus_scrapes_what_we_answer(start: Callable[..., Agent], tmp_path
         eventually(lambda: fetch(f"{url}/-/ready").startswith("Prometheus"), "Prometheus is ready")
 
         def scraped() -> float:
-            """The time of the newest of enough scrapes."""
+            """The time of the newest scrape, once there are enough."""
             body = json.loads(fetch(f"{url}/api/v1/query?query=up[1m]"))
             series = body["data"]["result"]
             values = series[0]["values"] if series else []
@@ -261,14 +263,14 @@ def test_prometheus_scrapes_what_we_answer(start: Callable[..., Agent], tmp_path
             assert ours.keys() == theirs.keys(), query
             for labels, value in theirs.items():
                 assert ours[labels] == pytest.approx(value, rel=tolerance, abs=0), (query, labels)
-        # Types and help go through the exposition and come back by the other's API.
+        # Types and help go through the exposition and return by Prometheus' API.
         asked = "/api/v1/metadata?metric=node_memory_MemTotal_bytes"
         theirs, ours = (json.loads(fetch(where + asked))["data"] for where in (url, agent.place))
         assert ours == theirs
 
 
 def by_labels(result: list[dict[str, Any]]) -> dict[frozenset[tuple[str, str]], float]:
-    """Values by labels without what only one of the two has."""
+    """Values by labels, without labels that only one of the two has."""
     own = {"instance", "job", "node"}
     return {
         frozenset((n, v) for n, v in series["metric"].items() if n not in own): float(series["value"][1])

@@ -1,4 +1,4 @@
-"""The Python package on the real agent; its own suite tests it on a writer that obeys."""
+"""The Python package on the real agent; its own test suite uses a writer with known streams."""
 
 from __future__ import annotations
 

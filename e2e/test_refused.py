@@ -1,4 +1,5 @@
-"""What the agent has no room for: programs are told, nothing is remembered for ever, and counters begin anew."""
+"""Streams without room: programs learn of it, nothing is remembered for ever, and counters begin
+anew."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from harness import PATIENCE_SECONDS, QUICK, Agent, environment, eventually
 
 Start = Callable[..., Agent]
 
-# Declares so many values, puts each in every frame, and says how many of them are refused whenever that changes.
+# Declares `count` values, puts each in every frame, and prints the number of refused values
+# whenever it changes.
 MANY = """
 import sys, time, barograph
 name, count = sys.argv[1], int(sys.argv[2])
@@ -45,7 +47,7 @@ publication.close()
 
 
 def python(agent: Agent, program: str, *arguments: object) -> subprocess.Popen[str]:
-    """A program in Python beside an agent."""
+    """Runs a Python program beside an agent."""
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -55,9 +57,9 @@ def python(agent: Agent, program: str, *arguments: object) -> subprocess.Popen[s
 
 
 def said(program: subprocess.Popen[str], wanted: int) -> None:
-    """Waits until the program says this number of refusals; what it said until then is passed over."""
+    """Waits until the program prints this number of refusals; earlier output is ignored."""
     assert program.stdout
-    # A program that never says it ends, and its output with it.
+    # A program that never prints the number is killed, which ends its output.
     end = threading.Timer(PATIENCE_SECONDS, program.kill)
     end.start()
     try:
@@ -67,7 +69,7 @@ def said(program: subprocess.Popen[str], wanted: int) -> None:
 
 
 def publication(agent: Agent, name: str) -> dict[str, Any]:
-    """What is listed of it; nothing before it is."""
+    """The row of a publication; empty before it is listed."""
     return next(iter(agent.sql(f"SELECT * FROM publications WHERE name = '{name}'")), {})
 
 
@@ -77,7 +79,7 @@ def values_of(agent: Agent, name: str) -> int:
 
 def test_a_program_is_told_what_is_refused_and_has_it_when_there_is_room(start: Start) -> None:
     agent = start(config=QUICK + "[applications]\nstreams_max = 32\n")
-    # Each has its values and a stream of its frames.
+    # Each publication has its values and a stream of its frames.
     with python(agent, MANY, "first", 20) as first:
         try:
             said(first, 0)
@@ -112,13 +114,14 @@ def test_counters_of_short_programs_add_up(start: Start) -> None:
     falls = """SELECT sum(value = 0) AS zeros, max(value) AS most FROM app_short_done"""
     row = agent.sql(falls)[0]
     assert row["zeros"] >= runs - 1 and row["most"] == 100, row
-    # Each run counts: with the same label set the next one is a fall to 0, and not a standstill.
+    # Each run counts: with the same labels, the next one is a fall to 0 and not a standstill.
     grown = """SELECT sum(max(value - before, 0)) AS n FROM
         (SELECT value, lag(value, 1, 0) OVER (ORDER BY ts) AS before FROM app_short_done)"""
     assert agent.sql(grown)[0]["n"] == runs * 100
     rates = "SELECT sum(value > 0) AS rising FROM rate('app.short.done')"
     assert agent.sql(rates)[0]["rising"] >= runs * 50
-    # Prometheus' increase is carried on to the ends of its window, as far as it may be: here hardly at all.
+    # Prometheus' increase is extrapolated to the ends of its window, which adds hardly anything
+    # here.
     query = "/api/v1/query?query=increase(barograph_app_short_done_total[1h])"
 
     def found() -> list[dict[str, Any]]:
@@ -130,7 +133,7 @@ def test_counters_of_short_programs_add_up(start: Start) -> None:
 
 
 def lowest_free(agent: Agent) -> int:
-    """The lowest number of a descriptor that is free: the limit with which no other can be opened."""
+    """The lowest free number of a file descriptor: with this limit no other file can be opened."""
     assert agent.process
     used = {int(name) for name in os.listdir(f"/proc/{agent.process.pid}/fd")}
     return next(number for number in range(len(used) + 1) if number not in used)
@@ -152,7 +155,7 @@ def test_no_descriptors_is_not_for_ever(start: Start) -> None:
         return {row["name"] for row in rows}
 
     try:
-        # The scope with its archive is there, and then there is nothing to open files with.
+        # The scope exists with its archive; then no more files can be opened.
         programs.append(python(agent, MANY, "p0", 2))
         eventually(lambda: "p0" in seen(), "the first is seen")
         limit(lowest_free(agent))
@@ -160,8 +163,8 @@ def test_no_descriptors_is_not_for_ever(start: Start) -> None:
         folder = Path(agent.run_dir, "ingest")
         eventually(lambda: len(list(folder.iterdir())) >= count, "all have their files")
         waiting = "SELECT value FROM agent_ingest_waiting_count WHERE newest"
-        # Readers need none of the agent's descriptors. One that was in use when they were counted may have served for a
-        # file, of which nothing can be published then.
+        # Readers need none of the agent's descriptors. A descriptor that was in use when they were
+        # counted may have served to open one more file, of which nothing can be published then.
         eventually(lambda: agent.rows(waiting)[0]["value"] >= count - 2, "those who wait are counted")
         assert seen() == {"p0"}, "the limit is none"
         limit(hard)

@@ -86,7 +86,7 @@ def test_pages_of_other_sites_are_refused(fixed: Agent) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 def test_another_user_reads_but_does_not_control() -> None:
-    # Not below pytest's own directory, which is closed to others.
+    # Not below pytest's own directory, which other users cannot enter.
     with tempfile.TemporaryDirectory(prefix="barograph-test-") as place:
         folder = Path(place)
         folder.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What applications of several nodes published is one: their files are laid together, and nothing collides."""
+"""The archives of applications on several nodes can be concatenated without collisions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def publish(program: Path, agent: Agent) -> None:
 
 
 def count(agent: Agent) -> int:
-    """How many values there are; none before there is the table."""
+    """The number of values; 0 before the table exists."""
     rows = agent.rows("SELECT count(*) AS n FROM app_counting_number")
     return rows[0]["n"] if rows else 0
 
@@ -33,7 +33,7 @@ def test_shards_of_two_nodes_concatenate(start: Callable[..., Agent], tmp_path: 
         for agent in nodes:
             publish(program, agent)
             eventually(lambda agent=agent, run=run: count(agent) == 10 * FRAMES * (run + 1), "all values")
-            # The same program on the same node again, and once over a restart of the agent.
+            # The same program again on the same node, and once after a restart of the agent.
             if run == 1:
                 agent.restart()
     files: list[Path] = []
@@ -48,7 +48,7 @@ def test_shards_of_two_nodes_concatenate(start: Callable[..., Agent], tmp_path: 
     values = f"FROM {table} WHERE name = 'app.counting.number'"
     nodes_of = duckdb.sql(f"SELECT node, count(*), count(DISTINCT value) {values} GROUP BY node ORDER BY node").fetchall()
     assert nodes_of == [(f"node_{number}", 10 * FRAMES * RUNS, 10 * FRAMES) for number in (1, 2)]
-    # A sample is named by node, series, life and number, and no two have the same name.
+    # Node, series, life and number identify a sample.
     [(all_, distinct)] = duckdb.sql(
         f"SELECT count(*), count(DISTINCT (node, name, labels, life, number)) FROM {table}"
     ).fetchall()

@@ -1,4 +1,4 @@
-"""SQL over the live streams: the query of Apollo, near names, refusals, hostile queries."""
+"""SQL over the live streams: the query of Apollo, similar names, refusals, hostile queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_resource_query_of_apollo(fixed: Agent, statement: str) -> None:
     assert None not in capacities(fixed)
 
     def agrees(way: str) -> bool:
-        # What is free of the file system below the tree changes while others write to it.
+        # The free space of the file system below the tree changes while others write to it.
         before = capacities(fixed)
         answer = fixed.post_sql(statement, way=way)
         assert answer.status == 200
@@ -36,7 +36,7 @@ def test_the_resource_query_of_apollo(fixed: Agent, statement: str) -> None:
 
 
 def capacities(agent: Agent) -> set[Any]:
-    """The newest values of what the query asks for."""
+    """The newest values of the metrics in the query."""
     return {agent.value(name) for name in ("pfs.capacity", "memory.capacity", "availability")}
 
 
@@ -44,7 +44,7 @@ def test_a_metric_is_a_table_under_both_names(fixed: Agent) -> None:
     plain = fixed.sql("SELECT * FROM memory_total_bytes")
     assert plain == fixed.sql("SELECT * FROM node_1_memory_total_bytes")
     assert set(plain[0]) == {"ts", "value", "quality", "error", "node", "newest"}
-    # A value that stays is said again after some minutes: there may be several rows by now.
+    # A value that holds is appended again after some minutes: there may be several rows.
     assert plain[-1]["node"] == "node_1" and [row["newest"] for row in plain] == [0] * (len(plain) - 1) + [1]
     hidden = fixed.sql("SELECT Timestamp, ts, metric, value, looked, age_ns, unit FROM memory_total_bytes")[0]
     assert hidden["Timestamp"] == hidden["ts"] and hidden["metric"] == hidden["value"]
@@ -178,7 +178,7 @@ HOSTILE_HISTORY = [
 
 
 def median_skew(agent: Agent, since: int) -> float:
-    """The median of how late the sources were read after an instant."""
+    """The median lateness of polls after an instant, in seconds."""
     rows = agent.sql(f"SELECT value FROM source_skew_seconds WHERE ts > {since}")
     return statistics.median(row["value"] for row in rows)
 
@@ -206,7 +206,7 @@ def test_eight_hostile_queries_do_not_disturb_the_polls(
         try:
             answer = agent.post_sql(statement, way=way)
         except IncompleteRead:
-            # The beginning of an answer of more than 8 MiB is sent before it is known how it ends.
+            # The beginning of an answer of more than 8 MiB is sent before its end is known.
             answers.append((statement, 200, "cut off"))
         else:
             answers.append((statement, answer.status, answer.kind if answer.status != 200 else ""))
@@ -215,7 +215,7 @@ def test_eight_hostile_queries_do_not_disturb_the_polls(
     threads = [threading.Thread(target=ask, args=pair) for pair in zip(hostile, ways, strict=True)]
     for thread in threads:
         thread.start()
-    # Others are served in the meantime.
+    # Other requests are served in the meantime.
     assert agent.get("/healthz").status == 200
     assert agent.get("/api/v1/latest?match=memory.*").json
     for thread in threads:
@@ -228,10 +228,10 @@ def test_eight_hostile_queries_do_not_disturb_the_polls(
         ended = status == 200 and hostile is HOSTILE_HISTORY
         assert ended or kind in ("limit", "busy", "refused", "cut off"), (statement, status, kind)
     assert sum(kind != "" for _, _, kind in answers) >= 4
-    # Sources are read every 200 ms here: none of them waited for a query.
+    # Sources are polled every 200 ms here: no poll waited for a query.
     assert agent.sql(polls)[0]["n"] > polled
     assert loaded <= max(20 * quiet, 0.2 / 2), f"skew went from {quiet} s to {loaded} s"
-    # Afterwards it answers as before.
+    # Afterwards the agent answers as before.
     assert agent.post_sql("SELECT 1 AS x").json == [{"x": 1}]
 
 

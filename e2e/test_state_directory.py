@@ -1,4 +1,5 @@
-"""A state directory that is full, and statements that are damaged: the agent observes, says so, and loses nothing."""
+"""A full state directory and damaged statements: the agent observes, reports the trouble, and loses
+nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_damaged_statements_are_kept_beside(tmp_path: Path, kind: str, damaged: 
         aside = Path(f"{file}.damaged-{n}")
         assert aside.read_text() == damaged * n
         assert str(aside) in agent.output()
-        # Triggers are taken up last: the next document says it.
+        # Triggers are loaded last: the next document reports it.
         eventually(lambda aside=aside: str(aside) in agent.out("doctor"), "the doctor's word")
         agent.stop()
     assert Path(f"{file}.damaged-1").read_text() == damaged

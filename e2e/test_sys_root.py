@@ -1,4 +1,4 @@
-"""`--sys-root`: fixture machines whose values were worked out by hand."""
+"""`--sys-root`: fixture machines whose values were computed by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NVME_V2 = {
     "disk.scheduler.name{device=nvme0n1}": "none",
     "disk.model.name{device=nvme0n1}": "ACME Fast 3.84TB",
     "disk.tier.name{device=nvme0n1}": "nvme",
-    # It stands still.
+    # The counters do not change.
     "disk.busy.ratio{device=nvme0n1}": 0.0,
     "disk.read.bytes_per_second{device=nvme0n1}": 0.0,
     # /proc/meminfo is in KiB.
@@ -82,7 +82,7 @@ NVME_V2 = {
     "cgroup.io.write.ops{cgroup=/system.slice/db.service}": 2,
     "cgroup.memory.bytes{cgroup=/system.slice/db.service}": 900000,
     "source.up.flag{source=disk}": True,
-    # Insights over them.
+    # Insights over these values.
     "memory.capacity": 240000000 * KIB,
     "availability": 1,
 }
@@ -143,7 +143,7 @@ def test_file_systems_are_those_of_the_mount_table(fixed: Agent) -> None:
         assert found[mount]["value"] == place.f_blocks * place.f_frsize
         assert found[mount]["labels"]["fstype"] == fstype
         assert found[mount]["labels"]["tier"] == tier
-    # The same file system under a second name, and what is no file system of anyone's.
+    # The same file system under a second name, and pseudo file systems.
     assert not set(found) & {"/jobs", "/proc", "/sys", "/sys/fs/cgroup"}
 
 
@@ -181,7 +181,7 @@ def test_rates_and_curated_insights_follow_the_counters(start: Start, tree: Path
     assert rate > 0
     (sample,) = agent.latest("disk.read.bytes_per_second{device=nvme0n1}")
     assert sample["quality"] == "derived"
-    # With nothing else on the node, all of it is the device's.
+    # Nothing else runs on the node, so all of it is the device's.
     assert most("node_read_bytes_per_second") == pytest.approx(rate)
     assert most("device_load_ratio") == pytest.approx(1)
     assert most("device_interference_ratio") == pytest.approx(rate / 1000000)

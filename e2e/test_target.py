@@ -1,4 +1,4 @@
-"""Copies of sealed files in S3, as a stand-in of it takes them, and what is said of failures."""
+"""Copies of sealed files in S3, on a simulated server, and the reports of failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def s3() -> Iterator[Any]:
 
 
 def copy(url: str, endpoint: str, *files: object, **more: str) -> subprocess.CompletedProcess[str]:
-    """Copies pairs of a file and its place."""
+    """Copies files to their places; `files` alternates file and place."""
     return subprocess.run(
         [COPY, url, f"endpoint={endpoint}", "--", *map(str, files)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
@@ -72,7 +72,7 @@ def test_what_arrives_is_what_was_sent(s3: Any, tmp_path: Path, size: int) -> No
     assert (done.returncode, done.stderr) == (0, "")
     there = s3.get_object(Bucket="history", Key=f"site/a/{place}")
     assert there["Body"].read() == local.read_bytes()
-    # Again: the same file in the same place is no fault.
+    # Again: the same file in the same place is no error.
     assert copy("s3://history/site/a", s3.meta.endpoint_url, local, place).returncode == 0
     assert not s3.list_multipart_uploads(Bucket="history").get("Uploads")
 
@@ -87,7 +87,7 @@ def test_many_files_by_one_target(s3: Any, tmp_path: Path) -> None:
 
 
 def failure(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line that a failed copy says, without secrets."""
+    """The one line of a failed copy's error, without secrets."""
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
     assert "hunter2" not in done.stderr and "panicked" not in done.stderr
@@ -167,7 +167,8 @@ def test_not_copied_is_not_called_not_written(start: Callable[..., Agent], monke
 def test_an_agent_copies_what_it_seals(
     s3: Any, start: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By configuration: every Parquet file that counts is in the bucket, and `archive ls` says so."""
+    """With a configured target, every Parquet file that counts is in the bucket, and `archive ls`
+    shows this."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     place = "[archive]\ntarget = 's3://history/whole'\n"
@@ -188,7 +189,8 @@ def test_an_agent_copies_what_it_seals(
 
 
 def test_a_list_names_the_copies_that_count(start: Callable[..., Agent], tmp_path: Path) -> None:
-    """As docs/guide/export.md reads them, in a directory: each sample once, whatever was merged."""
+    """The copies in a directory, read as in docs/guide/export.md: each sample once, whatever was
+    merged."""
     there = tmp_path / "copies"
     agent = start(config=f"[archive]\ntarget = 'file://{there}'\n" + QUICK)
     raw = Path(agent.state_dir, "archive", "raw")
@@ -210,7 +212,8 @@ def test_a_list_names_the_copies_that_count(start: Callable[..., Agent], tmp_pat
         agent.ask("archive", "seal")
         eventually(lambda: names(there / "raw") >= names(raw), "copies")
     agent.ask("archive", "compact")
-    # Sources go after the merged file has come: with and without them the list is right.
+    # Sources are deleted after the merged file has arrived: the list is right with and without
+    # them.
     eventually(lambda: listed()[0] == samples(f"'{raw}/**/*.parquet'")[0], "the merged file in the list")
     assert listed()[0] == listed()[1] > 0
     eventually(lambda: names(there / "raw") == names(raw), "the sources removed")

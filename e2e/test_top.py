@@ -1,4 +1,5 @@
-"""`baro top` in a real terminal: it draws, follows the size of the screen, and leaves it as it was."""
+"""`baro top` in a real terminal: it draws, follows the size of the screen, and restores it at the
+end."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ LEAVE_SCREEN = b"\x1b[?1049l"
 
 
 class Terminal:
-    """A screen of a given size with `baro top` on it."""
+    """A screen of a given size that shows `baro top`."""
 
     def __init__(self, agent: Agent, lines: int = 30, columns: int = 100) -> None:
         self.ours, theirs = pty.openpty()
@@ -40,7 +41,7 @@ class Terminal:
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def read_until(self, text: bytes) -> None:
-        """Reads what is drawn until it holds a text."""
+        """Reads what is drawn until it contains a text."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while text not in self.seen:
             left = deadline - time.monotonic()
@@ -52,7 +53,7 @@ class Terminal:
         os.write(self.ours, keys)
 
     def ended(self) -> int:
-        """Waits for its end, drawing on; the exit status."""
+        """Waits for its end while it draws on; returns the exit status."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self.process.poll() is None:
             assert time.monotonic() < deadline, "it does not end"

@@ -1,4 +1,4 @@
-"""Strangers on one node: whose agent is believed, and what of theirs reaches a terminal."""
+"""Strangers on one node: which agents are trusted, and which of their texts reach a terminal."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from harness import BARO, QUICK, ROOT, Agent, baro, environment, eventually
 Start = Callable[..., Agent]
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egnp.exe"
-# Also without a terminal's help: these begin, end or turn what is shown.
+# Control characters that work in any terminal: they begin, end or reverse the shown text.
 ORDERS = [chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0), 0x202E) if chr(code) != "\n"]
 
 
 def orders(text: str) -> list[str]:
-    """What a terminal would obey in a text."""
+    """The characters in a text that a terminal would obey."""
     return [order for order in ORDERS if order in text]
 
 
 @pytest.fixture
 def hostile(start: Start) -> Agent:
-    """An agent to which somebody has written names and texts that a terminal would obey."""
+    """An agent that received names and texts that a terminal would obey."""
     agent = start(config=QUICK + "[applications]\nenabled = true\n")
     tag = ESCAPES.replace(" ", "\\ ").replace(",", "\\,").replace("=", "\\=")
     line = f'guest,who={tag} said="{ESCAPES}",n=1i'
@@ -85,7 +85,7 @@ def test_csv_is_as_it_is_but_for_a_terminal(hostile: Agent) -> None:
 
 
 def read_or_end(descriptor: int) -> bytes:
-    """What a terminal shows next; nothing once nobody writes to it."""
+    """The next output on a terminal; empty once nothing writes to it."""
     try:
         return os.read(descriptor, 65_536)
     except OSError:
@@ -107,7 +107,8 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
         agent.destroy()
 
 
-# Acts in a mount namespace of its own, where /dev/shm is another: default paths are nobody else's.
+# Runs in a mount namespace of its own with another /dev/shm, so that no other program uses the
+# default paths.
 SQUATTED = """
 set -euf
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm

@@ -1,4 +1,4 @@
-"""`baro up`: what it prints, what it leaves in its directories, and how it ends."""
+"""`baro up`: its output, the files in its directories, and how it ends."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_run_directory_has_the_modes_of_the_design(live: Agent) -> None:
         "control.sock": 0o600,
         "control.token": 0o600,
     }
-    # Who may publish: all where the agent is the node's own.
+    # The users who may publish: all if the agent is the node's own.
     to_all = os.geteuid() < 1_000
     expect |= {"ingest": 0o1733 if to_all else 0o700, "ingest.sock": 0o666 if to_all else 0o600}
 

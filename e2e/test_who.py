@@ -1,4 +1,5 @@
-"""Who moves what the disks move, beside the kernel's own counts: `/proc/PID/io`, `/proc/diskstats`."""
+"""The attribution of disk traffic to processes, compared with the kernel's counts: `/proc/PID/io`,
+`/proc/diskstats`."""
 
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ while True:
 
 @contextmanager
 def writer(file: Path) -> Iterator[int]:
-    """A process that writes to a file and to its disk, on and on; its number."""
+    """A process that writes to a file and to its disk again and again; yields its pid."""
     command = [sys.executable, "-c", WRITER, str(file)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == b"written\n"
-        # Read on, or it waits for a reader of its pipe.
+        # A second process reads on, since the first would wait for a reader of its pipe.
         with subprocess.Popen(["cat"], stdin=process.stdout, stdout=subprocess.DEVNULL) as sink:
             try:
                 yield process.pid
@@ -46,19 +47,19 @@ def writer(file: Path) -> Iterator[int]:
 
 
 def written_by(pid: int) -> int:
-    """What a process wrote, as the kernel tells."""
+    """The bytes that a process wrote, from the kernel."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return int(dict(line.split(": ") for line in lines)["write_bytes"])
 
 
 def written_to(device: str) -> int:
-    """What was written to a disk, as the kernel tells."""
+    """The bytes that were written to a disk, from the kernel."""
     lines = [line.split() for line in Path("/proc/diskstats").read_text().splitlines()]
     return next(int(words[9]) for words in lines if words[2] == device) * SECTOR
 
 
 def disk_of(folder: Path) -> str:
-    """The whole disk that a directory is on; skips the test where that is none."""
+    """The whole disk that contains a directory; skips the test if there is none."""
     number = os.stat(folder).st_dev
     link = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not link.exists():
@@ -71,7 +72,7 @@ def disk_of(folder: Path) -> str:
 
 
 def at_least(agent: Agent, name: str, label: str, low: int) -> int:
-    """A counter, as soon as it is what the kernel had told before."""
+    """A counter, as soon as it has reached the kernel's earlier value."""
     return eventually(lambda: (seen := agent.value(name, label) or 0) >= low and seen, f"{name} of {label}")
 
 
@@ -106,7 +107,8 @@ def test_a_writer_is_named_and_counted_as_the_kernel_does(start: Start, scratch:
         assert low <= at_least(agent, "process.write.bytes", f"pid={pid}", low) <= written_by(pid)
         low = written_to(disk)
         assert low <= at_least(agent, "disk.write.bytes", f"device={disk}", low) <= written_to(disk)
-        # Whoever else writes on this machine: somebody does, or it is said that it is not counted.
+        # Other processes may write on this machine: one of them is named, or the text explains that
+        # they are not counted.
         assert agent.value("node.who.text") not in ("", "no disk moves anything")
         assert agent.ask("top")["who"]
 
@@ -164,7 +166,7 @@ def test_never_nobody_while_a_disk_moves(start: Start, tmp_path: Path) -> None:
     (report,) = [one for one in agent.ask("doctor") if one["source"] == "cgroup"]
     assert any("I/O on vda" in one["what"] and one["remedy"] for one in report["missing"])
 
-    # A limit is set: groups are counted from then on, and named with their device.
+    # A limit is set: from then on groups are counted, and named with their device.
     bytes_written = 0
 
     def count() -> bool:
@@ -182,7 +184,7 @@ def test_never_nobody_while_a_disk_moves(start: Start, tmp_path: Path) -> None:
     step = ("control group", "/job/step", "vda")
     eventually(lambda: count() and step in lines(), "its line, with the device")
 
-    # A process is better evidence; one that renames itself is one.
+    # A process is better evidence, even one that renames itself.
     wrote = 0
 
     def process() -> bool:

@@ -1,4 +1,4 @@
-"""A real agent with default settings, for tests that want one from outside."""
+"""Runs a real agent with default settings, for tests that use an agent from outside."""
 
 import re
 import signal
@@ -16,9 +16,10 @@ STOP_SECONDS_MAX = 20
 
 @contextmanager
 def running(baro: Path, log: Path) -> Iterator[dict[str, str]]:
-    """Runs `baro up` on a free port, in a run directory of its own; gives the variables naming them.
+    """Runs `baro up` on a free port, in a run directory of its own; yields the variables that name
+    them.
 
-    Raises RuntimeError when it does not come up, or does not end in order when it is told to.
+    Raises RuntimeError if the agent does not start, or does not end in order when it is stopped.
     """
     with tempfile.TemporaryDirectory(prefix="barograph-test-") as folder, log.open("wb") as out:
         run_dir = f"{folder}/run"
@@ -34,7 +35,7 @@ def running(baro: Path, log: Path) -> Iterator[dict[str, str]]:
 
 
 def ready(process: subprocess.Popen, log: Path) -> str:
-    """The address that the agent prints when it is ready."""
+    """Waits until the agent is ready; returns the address that it prints."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < deadline and process.poll() is None:
         found = READY.search(log.read_text(errors="replace"))
@@ -45,7 +46,7 @@ def ready(process: subprocess.Popen, log: Path) -> str:
 
 
 def stop(process: subprocess.Popen) -> int:
-    """Ctrl-C; the exit status."""
+    """Sends the interrupt of Ctrl-C; returns the exit status."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
     try:

@@ -1,4 +1,4 @@
-"""The Chromium that the browser tests drive: the system's, installed when that is possible."""
+"""The Chromium for the browser tests: the system's, installed if that is possible."""
 
 import os
 import shutil
@@ -10,7 +10,8 @@ PACKAGE = "chromium-headless-shell"
 
 
 def find() -> str | None:
-    """The path of a Chromium: what BAROGRAPH_CHROME names, else the first one in PATH."""
+    """The path of a Chromium: the one named by BAROGRAPH_CHROME, otherwise the first one in
+    PATH."""
     named = os.environ.get("BAROGRAPH_CHROME")
     if named:
         return shutil.which(named)
@@ -18,7 +19,7 @@ def find() -> str | None:
 
 
 def find_or_install() -> str | None:
-    """As `find`; as root on a system with apt, installs one first where there is none."""
+    """The same as `find`; if there is none, installs one first, as root on a system with apt."""
     found = find()
     if found or os.environ.get("BAROGRAPH_CHROME"):
         return found

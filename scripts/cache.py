@@ -1,11 +1,11 @@
 """Keeps compiled dependencies outside the checkout, so that a fresh clone builds in minutes.
 
-    scripts/cache.py restore    before a build: fill a target directory that is not there yet
-    scripts/cache.py save       after a good build: keep what belongs to dependencies
+    scripts/cache.py restore    before a build: fills target directories that do not exist yet
+    scripts/cache.py save       after a good build: keeps the compiled dependencies
 
-Cargo recognises our own crates by the times of their files, which says nothing across clones:
-only crates from the registry, which it recognises by their version, are ever kept.
-A failure here costs time, never a build: it is printed and passed over.
+Cargo recognises our own crates by the times of their files, which mean nothing in another clone:
+only crates from the registry, which it recognises by their version, are kept.
+A failure here costs time but never breaks a build: it is printed and ignored.
 """
 
 import hashlib
@@ -20,24 +20,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ("Cargo.toml", "crates/query/extension/Cargo.toml")
-# Build trees that are kept, under the names they have in the cache.
+# Build trees that are kept, under their names in the cache.
 TREES = {"workspace": "target/debug", "extension": "target/extension/debug"}
-# What else decides how a dependency is compiled.
+# Other files that decide how a dependency is compiled.
 INPUTS = ("Cargo.lock", "crates/query/extension/Cargo.lock", "rust-toolchain.toml", ".cargo/config.toml")
 KEYS_MAX = 2
-# A tree larger than this holds too much of the past to start a new key from.
+# A tree larger than this contains too many old files to be the start of a new key.
 BASE_BYTES_MAX = 6 << 30
 HASHED = re.compile(r"(.+)-[0-9a-f]{16}(?:\.[^/]*)?")
 
 
 def home() -> Path:
-    """Where the keys are: BAROGRAPH_CACHE or ~/.cache/barograph."""
+    """The directory of the keys: BAROGRAPH_CACHE or ~/.cache/barograph."""
     named = os.environ.get("BAROGRAPH_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "barograph"
 
 
 def key() -> str:
-    """One key for each set of dependencies, compiler and profile."""
+    """The key for this set of dependencies, compiler and profile."""
     digest = hashlib.sha256()
     digest.update(subprocess.check_output(["rustc", "-vV"], cwd=ROOT))
     digest.update(os.environ.get("RUSTFLAGS", "").encode())
@@ -50,7 +50,7 @@ def key() -> str:
 
 
 def own_names() -> set[str]:
-    """Names, as packages and as crates, of everything that is built from this repository."""
+    """The names, as packages and as crates, of everything that is built from this repository."""
     names: set[str] = set()
     for manifest in MANIFESTS:
         if not (ROOT / manifest).is_file():
@@ -76,7 +76,7 @@ def is_foreign(name: str, own: set[str]) -> bool:
 
 
 def foreign(tree: Path, own: set[str]) -> dict[str, list[str]]:
-    """What of a build tree may be kept, by folder."""
+    """The files of a build tree that may be kept, by folder."""
     found = {}
     for part in (".fingerprint", "build", "deps"):
         folder = tree / part
@@ -86,7 +86,7 @@ def foreign(tree: Path, own: set[str]) -> dict[str, list[str]]:
 
 
 def copy(names: list[str], source: Path, target: Path) -> None:
-    """Copies with times and modes, which cargo goes by."""
+    """Copies files with their times and modes, on which cargo relies."""
     target.mkdir(parents=True, exist_ok=True)
     batch = 500
     for start in range(0, len(names), batch):
@@ -98,7 +98,7 @@ def copy(names: list[str], source: Path, target: Path) -> None:
 
 
 def keys() -> list[Path]:
-    """All keys, the one used last first."""
+    """All keys, the most recently used first."""
     found = [path for path in home().glob("[0-9a-f]*") if path.is_dir()]
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
@@ -108,9 +108,10 @@ def size(folder: Path) -> int:
 
 
 def restore() -> str:
-    """Fills the build trees that are missing from this key's, else from the newest other key's.
+    """Fills missing build trees from this key, or else from the newest other key.
 
-    What another key has and this one does not need lies unused: cargo knows crates by their hash.
+    Files of another key that this one does not need remain unused: cargo identifies crates by their
+    hash.
     """
     stored = home() / key()
     exact = stored.is_dir()
@@ -138,7 +139,7 @@ def restore() -> str:
 
 
 def save() -> str:
-    """Keeps the dependencies of the build trees, when they hold any that this key does not."""
+    """Keeps the dependencies of the build trees, if this key lacks any of them."""
     stored, own = home() / key(), own_names()
     trees = {name: foreign(ROOT / place, own) for name, place in TREES.items()}
     if not any(set(parts[".fingerprint"]) - kept(stored / name) for name, parts in trees.items()):
@@ -147,7 +148,7 @@ def save() -> str:
     fresh = home() / f".fresh-{os.getpid()}"
     try:
         if stored.exists():
-            # A run of one suite builds one tree: what others have kept stays.
+            # A run of one suite builds one tree only: the kept files of the others stay.
             subprocess.run(["cp", "-a", "--reflink=auto", stored, fresh], check=True)
         for name, parts in trees.items():
             for part, names in parts.items() if parts[".fingerprint"] else ():
@@ -169,7 +170,7 @@ def kept(tree: Path) -> set[str]:
 
 
 def prune() -> None:
-    """Keeps the newest keys and removes what an interrupted run left behind."""
+    """Keeps the newest keys, and removes the remains of interrupted runs."""
     for path in keys()[KEYS_MAX:]:
         shutil.rmtree(path, ignore_errors=True)
     for path in home().glob(".*-*"):
@@ -178,7 +179,7 @@ def prune() -> None:
 
 
 def attempt(what: str) -> None:
-    """Does `restore` or `save` and says what came of it; never raises, never fails."""
+    """Does `restore` or `save` and prints the result; never raises and never fails."""
     try:
         print(f"cache    {what}: {({'restore': restore, 'save': save})[what]()}", flush=True)
     except (OSError, ValueError, subprocess.SubprocessError) as error:

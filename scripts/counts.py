@@ -1,4 +1,4 @@
-"""How many tests ran, read from what each test runner itself reports."""
+"""The number of tests that ran, from the reports of each test runner."""
 
 import re
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignor
 NODE = re.compile(r"^[#ℹ] (pass|fail|cancelled|skipped|todo) (\d+)\s*$", re.MULTILINE)
 
 
-# How pytest (with -rfE), cargo test and `node --test` name what failed.
+# The names of failed tests in the output of pytest (with -rfE), cargo test and `node --test`.
 FAILED_NAME = re.compile(
     r"^(?:(?:FAILED|ERROR) (\S+::\S.*?)(?: - .*)?|test (\S+) (?:- .* )?\.\.\. FAILED|\s*✖ (.+?) \(\d[\d.]*ms\)|\s*not ok \d+ - (.+))$",
     re.MULTILINE,
@@ -37,7 +37,7 @@ FAILED_NAME = re.compile(
 
 
 def failed_names(output: str) -> list[str]:
-    """The tests that failed, as their runner names them, each once."""
+    """The tests that failed, by the names that their runner gives them, each once."""
     found = ("".join(groups) for groups in FAILED_NAME.findall(output))
     return list(dict.fromkeys(found))
 
@@ -61,7 +61,8 @@ def node(output: str) -> Counts:
 
 
 def junit(report: Path) -> Counts:
-    """Counts of a JUnit report, as `pytest --junitxml` writes it; no report is no test."""
+    """Counts of a JUnit report, as written by `pytest --junitxml`; without a report there are no
+    tests."""
     if not report.is_file():
         return Counts()
     total = Counts()

@@ -1,4 +1,5 @@
-"""The Python environment of the tests: .venv/ in the checkout, with what requirements.txt names."""
+"""The Python environment of the tests: .venv/ in the checkout, with the packages of
+requirements.txt."""
 
 import hashlib
 import subprocess
@@ -10,17 +11,17 @@ from steps import ROOT, Runner, Suite
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = ROOT / "scripts" / "requirements.txt"
-# Installs many times faster than pip, and keeps its downloads between checkouts.
+# The installer is many times faster than pip, and keeps its downloads between checkouts.
 INSTALLER = "uv==0.13.8"
 
 
 def variables() -> dict[str, str]:
-    """What a command needs in its environment in order to work in .venv/."""
+    """The environment variables with which a command uses .venv/."""
     return {"VIRTUAL_ENV": str(VENV), "PYO3_PYTHON": str(PYTHON)}
 
 
 def prepare(runner: Runner, suite: Suite) -> None:
-    """Makes .venv/ and installs what is missing; does nothing when it is as required."""
+    """Makes .venv/ and installs missing packages; does nothing if it is as required."""
     stamp = VENV / "requirements.sha256"
     want = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
     if PYTHON.exists() and stamp.is_file() and stamp.read_text() == want:
@@ -34,7 +35,7 @@ def prepare(runner: Runner, suite: Suite) -> None:
 
 
 def make(runner: Runner, suite: Suite) -> None:
-    """Makes an empty .venv/, also where Python comes without ensurepip."""
+    """Makes an empty .venv/, even if Python comes without ensurepip."""
     whole = [sys.executable, "-m", "venv", "--clear", VENV]
     if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True).returncode:
         whole.insert(3, "--without-pip")
@@ -47,6 +48,6 @@ def make(runner: Runner, suite: Suite) -> None:
 
 
 def has_installer() -> bool:
-    """Whether uv is in .venv/; without it pip does the same, slower."""
+    """Whether uv is in .venv/; without it, pip does the same more slowly."""
     command = [str(PYTHON), "-m", "uv", "--version"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts what was built in BUILD below DESTDIR and PREFIX: the program, libbaro for C, C++ and Fortran, and what
-# pkg-config and compilers need to find it.
+# Installs the build in BUILD below DESTDIR and PREFIX: the program, libbaro for C, C++ and Fortran,
+# and the files with which pkg-config and compilers find it.
 #
 #     scripts/install.sh BUILD DESTDIR PREFIX
 set -eu
@@ -16,18 +16,19 @@ install -m 755 "$build/baro" "$root/bin/baro"
 install -m 755 "$build/libbaro.so" "$root/lib/libbaro.so.$version"
 ln -sf "libbaro.so.$version" "$root/lib/libbaro.so.$major"
 ln -sf "libbaro.so.$major" "$root/lib/libbaro.so"
-# Backtraces name functions by symbols, which stay; lines of source are a matter of `make run`.
+# Symbols stay, so backtraces name functions; source lines are only shown with `make run`.
 "${STRIP:-strip}" --strip-debug "$root/bin/baro"
 "${STRIP:-strip}" --strip-unneeded "$root/lib/libbaro.so.$version"
-# What is preloaded to publish a program's own I/O (`baro io`).
+# The library that `baro io` preloads to publish a program's I/O.
 "${CC:-cc}" -std=gnu11 -O2 -shared -fPIC -fvisibility=hidden "$here/crates/libbaro/shim/"*.c -ldl -lpthread \
     -Wl,-soname,libbaro_io.so -Wl,-z,nodelete -o "$root/lib/libbaro_io.so"
 install -m 644 "$build/libbaro.a" "$root/lib/libbaro.a"
-# Of a build for tests the debug information is in members of its own, which strip does not take for objects.
+# In a test build, debug information is in members of its own, which strip does not recognize as
+# objects.
 "${AR:-ar}" t "$root/lib/libbaro.a" 2>/dev/null | grep '\.dwo$' | xargs -r "${AR:-ar}" d "$root/lib/libbaro.a"
 "${STRIP:-strip}" --strip-debug "$root/lib/libbaro.a"
 install -m 644 "$here/crates/libbaro/include/baro.h" "$here/crates/libbaro/include/baro.hpp" "$root/include"
-# Modules are of one compiler and version: the source is compiled with the program that uses it.
+# A Fortran module fits one compiler version only: programs compile it from this source.
 install -m 644 "$here/crates/libbaro/fortran/baro.f90" "$here/crates/libbaro/fortran/baro_bindings.inc" "$root/share/barograph"
 cat > "$root/lib/pkgconfig/baro.pc" <<PC
 prefix=$prefix

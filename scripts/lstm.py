@@ -1,17 +1,21 @@
-"""Trains the LSTM that Apollo compares Delphi with (apollo.md 4.3.2) and writes its figures for the laboratory.
+"""Trains the LSTM that Apollo compares with Delphi (apollo.md 4.3.2), and writes its results for
+the laboratory.
 
     scripts/lstm.py --traces crates/lab/traces --out crates/lab/data/lstm.json
 
-Four layers of 50 cells and one sum, on windows of 16 values, one step ahead. A layer of 50 cells with n inputs has
-200 (n + 50 + 1) numbers; the paper's 71,851 are 11,200 + 3 * 20,200 + 51, so the first has five inputs: each step sees
-the last five values (`--inputs 5`). With one input there are 71,051. Two trainings:
+The network has four layers of 50 cells and one sum; it predicts one step from a window of 16
+values. A layer of 50 cells with n inputs has 200 (n + 50 + 1) parameters. The paper's 71,851 are
+11,200 + 3 * 20,200 + 51, so its first layer has five inputs: each step sees the last five values
+(`--inputs 5`). With one input there are 71,051 parameters. There are two trainings:
 
-own  one network for each series, as the authors did, on the first half of its recording, scaled to 0..1 by what that
-     half had;
-one  one network for all of them, on all first halves and on made series, each window moved and scaled by itself.
+    own  one network for each series, as the authors did, trained on the first half of its
+         recording, scaled to 0..1 by the range of that half;
+    one  one network for all series, trained on all first halves and on generated series; each
+         window is moved and scaled by itself.
 
-The second halves (`test`), and `holdout` where there is one, are only predicted. Needs jax (0.10 was used), which
-nothing else of the repository does. The seed is fixed; the same machine and release give the same figures but for times.
+The second halves (`test`), and `holdout` if it exists, are only predicted. The script needs jax
+(0.10 was used), which nothing else in the repository does. The seed is fixed; the same machine and
+release give the same results, except for times.
 """
 
 import argparse
@@ -34,7 +38,7 @@ BATCH = 32
 RATE = 1e-3
 DROP = 0.2
 SEED = 1
-# A step of the series beyond so many of its window's mean steps is cut to that while training.
+# Steps longer than this many mean steps of their window are cut to that length in training.
 CUT = 10.0
 WORKLOADS = (
     "bursty",
@@ -52,7 +56,7 @@ Parameters = list[dict[str, jax.Array]]
 
 
 def columns(path: Path) -> dict[str, np.ndarray]:
-    """What was seen, by name without unit."""
+    """The recorded columns, by name without unit."""
     with gzip.open(path, "rt") as file:
         rows = list(csv.reader(line for line in file if not line.startswith("#")))
     values = np.array(rows[1:], dtype=np.float64)
@@ -60,14 +64,14 @@ def columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def series(path: Path, workload: str) -> dict[str, np.ndarray]:
-    """The three quantities of a recording that are predicted, as `lab::accuracy` has them."""
+    """The three quantities of a recording that are predicted, as in `lab::accuracy`."""
     seen = columns(path)
     kept = "memory_free" if workload == "machine" else "available"
     return {kept: seen[kept], "write rate": np.diff(seen["write_bytes"]), "busy": np.diff(seen["busy_time"]) / 1000}
 
 
 def made(rng: np.random.Generator, length: int = 600) -> list[np.ndarray]:
-    """One of each family of made series: no recording has a part in them."""
+    """One series of each generated family; recordings have no part in them."""
     ticks = np.arange(length, dtype=np.float64)
     noise = rng.normal(size=length)
     steady = np.zeros(length)
@@ -87,7 +91,8 @@ def made(rng: np.random.Generator, length: int = 600) -> list[np.ndarray]:
 
 
 def start(key: jax.Array, inputs: int) -> Parameters:
-    """Weights as Keras begins with: Glorot uniform, orthogonal for what recurs, 1 for the bias of forgetting."""
+    """The initial weights of Keras: Glorot uniform, orthogonal for the recurrent ones, 1 for the
+    forget bias."""
     layers = []
     for _ in range(LAYERS):
         key, one, two = jax.random.split(key, 3)
@@ -106,7 +111,8 @@ def count(parameters: Parameters) -> int:
 
 
 def predict(parameters: Parameters, windows: jax.Array, key: jax.Array | None = None) -> jax.Array:
-    """Of windows (n, WINDOW) the next values (n); with a key some cells are dropped, as in training."""
+    """Predicts the next values (n) of windows (n, WINDOW); with a key, some cells are dropped as in
+    training."""
     inputs = parameters[0]["input"].shape[0]
     steps = range(WINDOW - inputs + 1)
     values = jnp.stack([windows[:, at : at + inputs] for at in steps])
@@ -133,7 +139,7 @@ def loss(parameters: Parameters, windows: jax.Array, truths: jax.Array, key: jax
 
 
 def adam(parameters: Parameters, first: Parameters, second: Parameters, at: jax.Array, batch: tuple[jax.Array, ...]):
-    """One step of it."""
+    """One step of the optimizer Adam."""
     slope = jax.grad(loss)(parameters, *batch)
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, slope)
     second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, slope)
@@ -144,7 +150,8 @@ def adam(parameters: Parameters, first: Parameters, second: Parameters, at: jax.
 
 @partial(jax.jit, static_argnames=("rounds", "inputs"))
 def train(windows: jax.Array, truths: jax.Array, key: jax.Array, rounds: int, inputs: int):
-    """Networks side by side: windows (networks, n, WINDOW) in `rounds` batches drawn by chance for each."""
+    """Trains networks side by side: windows (networks, n, WINDOW), `rounds` random batches for each
+    network."""
     networks, size = truths.shape
     parameters = jax.vmap(lambda mine: start(mine, inputs))(jax.random.split(key, networks))
     zeros = jax.tree.map(jnp.zeros_like, parameters)
@@ -166,12 +173,13 @@ def train(windows: jax.Array, truths: jax.Array, key: jax.Array, rounds: int, in
 
 
 def windows_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All windows and what came after each."""
+    """All windows of a series, and the value after each."""
     return np.lib.stride_tricks.sliding_window_view(values, WINDOW)[:-1], values[WINDOW:]
 
 
 def by_itself(windows: np.ndarray, truths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Windows from their last value in their mean step; the step is 0 where nothing moved."""
+    """Windows relative to their last value, in units of their mean step; the step is 0 if nothing
+    moved."""
     step = np.abs(np.diff(windows, axis=1)).mean(axis=1)
     scale = np.where(step > 0, step, 1)
     last = windows[:, -1:]
@@ -211,7 +219,7 @@ class Own:
 
 
 class One:
-    """One network for all."""
+    """One network for all series."""
 
     def __init__(self, known: list[np.ndarray], rounds: int, inputs: int) -> None:
         rng = np.random.default_rng(SEED)
@@ -231,7 +239,7 @@ class One:
 
 
 def inference_us(parameters: Parameters) -> float:
-    """Of one window by itself, compiled, µs: the median of a thousand."""
+    """Time of one prediction of one window, compiled, in µs: the median of a thousand."""
     window = jnp.zeros((1, WINDOW))
     compiled(parameters, window).block_until_ready()
     took = []

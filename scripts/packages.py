@@ -1,4 +1,4 @@
-"""Programs that tests drive: found in PATH, or installed with the system's package manager."""
+"""Programs that the tests use: found in PATH, or installed with the system's package manager."""
 
 import os
 import shutil
@@ -8,14 +8,14 @@ import threading
 # How long to wait for another package manager that is at work.
 LOCK_SECONDS_MAX = 300
 INSTALL_SECONDS_MAX = 900
-# One package manager at a time: two lanes of suites may want one.
+# Only one package manager runs at a time: two lanes of suites may need one.
 LOCK = threading.Lock()
 
 
 def install(name: str, *packages: str) -> None:
-    """Installs packages for the suite `name`, as root on a system with apt; elsewhere does nothing.
+    """Installs packages for the suite `name`, as root on a system with apt; otherwise does nothing.
 
-    Whether it helped is seen by looking for what they hold.
+    The caller finds out whether this helped by looking for the programs.
     """
     apt = shutil.which("apt-get")
     if os.geteuid() != 0 or not apt:

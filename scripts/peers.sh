@@ -1,16 +1,17 @@
 #!/bin/sh
 # Installs the peers that `make bench` measures beside barograph, from the system's packages: Redis,
-# Prometheus' node_exporter and Performance Co-Pilot. Stands alone because only root may run it.
+# Prometheus' node_exporter and Performance Co-Pilot. It is a script of its own because only root
+# may run it.
 #
-# No service is started, and the package manager is never left with work half done: a package that
-# does not install whole is taken out again, and said to be skipped. Ends well all the same, since
-# the benchmark skips a missing peer aloud.
+# No service is started, and the package manager is never left with half-done work: a package that
+# is not installed completely is removed again and reported as skipped. The script succeeds even so,
+# since the benchmark reports a missing peer.
 set -u
 
 PEERS="redis-server prometheus-node-exporter pcp"
 POLICY=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive
-# Another package manager at work is waited for, two minutes at most.
+# APT waits for another package manager that is at work, for at most two minutes.
 
 say() { echo "peers: $*" >&2; }
 
@@ -33,7 +34,7 @@ restore() {
 trap restore EXIT
 trap 'exit 1' INT TERM
 # While this file says 101, no package's script starts a service (invoke-rc.d(8)). Scripts that call
-# systemctl by its name (those of pcp do, and fail where systemd does not run) find one that does nothing.
+# systemctl by name (those of pcp do, and fail if systemd does not run) find one that does nothing.
 printf '#!/bin/sh\nexit 101\n' >"$POLICY"
 mkdir "$saved/bin"
 printf '#!/bin/sh\nexit 0\n' >"$saved/bin/systemctl"
@@ -43,7 +44,8 @@ APT="apt-get -o DPkg::Lock::Timeout=120 -o DPkg::Path=$PATH -y -q"
 
 whole() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-# What dpkg has begun and not ended: anything but installed, or removed with its configuration kept.
+# Packages that dpkg has begun and not finished: neither installed nor removed, with or without
+# their configuration.
 halves() {
     dpkg-query -W -f '${db:Status-Abbrev} ${binary:Package}\n' 2>/dev/null |
         awk '$1 !~ /^(ii|hi|rc|un|pn)$/ { print $2 }'
@@ -79,7 +81,7 @@ for peer in $PEERS; do
         take_out
     fi
 done
-# pmcd needs the table of metrics that its service would make at its first start.
+# pmcd needs the table of metrics, which its service would make at its first start.
 names=/var/lib/pcp/pmns
 if whole pcp && [ ! -e $names/root ]; then
     (cd $names && ./Rebuild -s) >/dev/null 2>&1 || say "the metrics of pcp could not be listed"

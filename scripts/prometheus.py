@@ -1,10 +1,10 @@
-"""The real Prometheus, its promtool and node_exporter, which the tests ask the same as ours."""
+"""The real Prometheus, its promtool and node_exporter, with which tests compare ours."""
 
 import shutil
 
 import packages
 
-# Each program with the package of Debian that holds it.
+# Each program, with the Debian package that contains it.
 PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
@@ -13,12 +13,12 @@ PROGRAMS = {
 
 
 def missing() -> list[str]:
-    """The programs that are not there."""
+    """The programs that are not installed."""
     return [name for name in PROGRAMS if not shutil.which(name)]
 
 
 def missing_after_install() -> list[str]:
-    """As `missing`; as root on a system with apt, installs them first."""
+    """The same as `missing`, after installing them as root on a system with apt."""
     absent = missing()
     if absent:
         packages.install("prometheus", *sorted({PROGRAMS[name] for name in absent}))

@@ -1,15 +1,20 @@
-"""Records real traces for the laboratory: one workload on a file system of its own, read ten times a second.
+"""Records real traces for the laboratory: a workload on a file system of its own, read ten times a
+second.
 
-    scripts/record_traces.py run hacc-regular checkpoint --seconds 750 --out DIR    some workloads, side by side
+    scripts/record_traces.py run hacc-regular checkpoint --seconds 750 --out DIR    some, in parallel
     scripts/record_traces.py run all --seconds 750 --out DIR
     scripts/record_traces.py run all --seconds 750 --seed holdout --holdout --out DIR
     scripts/record_traces.py list
 
-Each workload gets an ext4 of 300 MB in a file, mounted through a loop device (so it takes root), whose counters and
-capacity are its alone; `machine` has none: it records what the disk of the machine does anyway. `fio` must be installed.
-Written per workload: NAME-1s-train.csv.gz and NAME-1s-test.csv.gz (the first and the second half), and the same at
-100 ms (the first 150 s of each half). With `--holdout` there are no halves: all of it is NAME-1s-holdout.csv.gz and
-NAME-100ms-holdout.csv.gz. Another `--seed`, other random numbers. sar knows no part of a second: /proc is read here.
+Each workload gets an ext4 of 300 MB in a file, mounted through a loop device (which needs root), so
+that counters and capacity are its own. `machine` has no file system: it records what the machine's
+disk does anyway. `fio` must be installed.
+
+Each workload is written to NAME-1s-train.csv.gz and NAME-1s-test.csv.gz (the first and the second
+half), and the same at 100 ms (the first 150 s of each half). With `--holdout` there are no halves:
+everything is written to NAME-1s-holdout.csv.gz and NAME-100ms-holdout.csv.gz. Another `--seed`
+gives other random numbers. The script reads /proc itself, since sar has no intervals below a
+second.
 """
 
 import argparse
@@ -47,7 +52,7 @@ COLUMNS = (
 
 
 def append(path: Path, size: int, *, sync: bool = True) -> None:
-    """Adds `size` bytes to a file."""
+    """Appends `size` bytes to a file."""
     with path.open("ab", buffering=0) as file:
         while size > 0:
             size -= file.write(os.urandom(min(size, 1 << 20)))
@@ -145,7 +150,7 @@ def fill(folder: Path, _: random.Random) -> None:
 
 
 def machine(_folder: Path, _: random.Random) -> None:
-    """Nothing of ours: what the machine's own disk and memory do."""
+    """No workload: records what the machine's own disk and memory do."""
     time.sleep(1)
 
 
@@ -164,14 +169,14 @@ WORKLOADS: dict[str, Callable[[Path, random.Random], None]] = {
 
 
 def repeat(name: str, folder: Path, seed: str) -> None:
-    """One workload for ever; its random numbers begin with its name and the seed."""
+    """Repeats one workload for ever; its name and the seed determine the random numbers."""
     seeded = random.Random(name + seed)
     while True:
         WORKLOADS[name](folder, seeded)
 
 
 def row(device: str, folder: Path) -> str:
-    """One line of COLUMNS."""
+    """One row of COLUMNS, read now."""
     now_ns = time.time_ns()
     fields: list[str] = []
     for line in Path("/proc/diskstats").read_text().splitlines():
@@ -200,7 +205,7 @@ def row(device: str, folder: Path) -> str:
 
 
 def record(device: str, folder: Path, seconds: int) -> list[str]:
-    """A row each TICK_SECONDS; one that comes late does not move those after it."""
+    """Records a row each TICK_SECONDS; a late row does not delay the rows after it."""
     start = time.monotonic()
     rows = []
     for tick in range(seconds * TICKS_PER_SECOND):
@@ -210,7 +215,7 @@ def record(device: str, folder: Path, seconds: int) -> list[str]:
 
 
 def save(path: Path, name: str, interval_ns: int, rows: list[str]) -> None:
-    """The same rows always become the same file."""
+    """Writes a trace; the same rows always give the same file."""
     text = "\n".join((f"# trace {name}", f"# interval_ns {interval_ns}", ",".join(COLUMNS), *rows, ""))
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=9, mtime=0) as file:
@@ -219,7 +224,8 @@ def save(path: Path, name: str, interval_ns: int, rows: list[str]) -> None:
 
 
 def save_parts(out: Path, name: str, rows: list[str], *, holdout: bool) -> None:
-    """Two halves that share no moment, or all as the hold-out; each at 1 s and its beginning at 100 ms."""
+    """Writes two halves that share no moment, or everything as the hold-out; each at 1 s, and its
+    beginning at 100 ms."""
     middle = len(rows) // 2
     parts = {"holdout": rows} if holdout else {"train": rows[:middle], "test": rows[middle:]}
     for part, those in parts.items():
@@ -229,13 +235,13 @@ def save_parts(out: Path, name: str, rows: list[str], *, holdout: bool) -> None:
 
 
 def root_device() -> str:
-    """The whole disk below `/`, as diskstats call it."""
+    """The whole disk below `/`, by its name in diskstats."""
     source = subprocess.run(["findmnt", "-no", "SOURCE", "/"], check=True, capture_output=True, text=True).stdout
     return Path(source.strip().split("[")[0]).name
 
 
 def run(name: str, chosen: argparse.Namespace) -> None:
-    """One workload from its file system's making to its removal."""
+    """Records one workload, from making its file system to removing it."""
     def keep(rows: list[str]) -> None:
         save_parts(chosen.out, name, rows, holdout=chosen.holdout)
 
@@ -261,7 +267,7 @@ def run(name: str, chosen: argparse.Namespace) -> None:
 
 
 def unmount(folder: Path) -> None:
-    """fio may outlive its parent by a moment."""
+    """Unmounts a file system, with patience: fio may outlive its parent by a moment."""
     for _ in range(90):
         if subprocess.run(["umount", folder], check=False, capture_output=True).returncode == 0:
             return

@@ -1,4 +1,4 @@
-"""Runs commands as steps of suites: each with a limit in time, a log, and a line on the screen."""
+"""Runs commands as steps of suites: each has a time limit, a log, and a line on the screen."""
 
 import contextlib
 import os
@@ -16,32 +16,32 @@ from counts import Counts, failed_names
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "target" / "test-logs"
 
-# A step that takes longer is ended and has failed.
+# Longest time of a step in seconds; a step that takes longer is ended and has failed.
 STEP_SECONDS_MAX = 40 * 60
-# So many failed tests are run once more, to tell what fails always from what fails now and then.
+# Most failed tests that are run once more, to distinguish constant failures from occasional ones.
 SECOND_TRIES_MAX = 3
-# Lines of a failed step's output that are shown; all of it is in its log.
+# Most lines of a failed step's output that are printed; its log has all of them.
 SHOWN_LINES_MAX = 120
-# Lines that say what was wrong, of each step, before the closing table.
+# Most lines of each step that explain a failure, before the closing table.
 SHOWN_REASONS_MAX = 16
-# Names of failed tests in the closing table.
+# Most names of failed tests in the closing table.
 SHOWN_NAMES_MAX = 10
 
 
 class StepFailed(Exception):
-    """A step that others need has failed; it has been reported."""
+    """A step that other steps need has failed; the failure was already reported."""
 
 
 @dataclass
 class Suite:
-    """A named part of the test run and what came of it."""
+    """A named part of the test run, with its results."""
 
     name: str
     tests: bool = True
     counts: Counts = Counts()
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-    # What failed steps said, for the end of the output.
+    # Lines from the output of failed steps, for the end of the output.
     reasons: list[str] = field(default_factory=list)
 
     def fail(self, note: str) -> None:
@@ -49,7 +49,7 @@ class Suite:
         self.notes.append(note)
 
     def close(self) -> None:
-        """A suite of tests that ran none has failed, whatever its commands returned."""
+        """Fails a suite of tests that ran none, whatever its commands returned."""
         if self.tests and self.counts.ran == 0 and not self.notes:
             self.fail("ran no test")
 
@@ -73,13 +73,15 @@ class Runner:
         needed: bool = False,
         again: Callable[[list[str]], list[str | Path]] | None = None,
     ) -> bool:
-        """Runs `command`, adds what `count` reads from its output to `suite`, says how it went.
+        """Runs `command`, adds the counts that `count` reads from its output to `suite`, and prints
+        the result.
 
         A step that fails without a failed test counts as one failure.
         With `needed`, a failure ends the suite by raising StepFailed.
-        `again` makes a command, of the names of failed tests, that runs these once more: it tells what fails always from
-        what fails now and then. The step has failed either way: a test that passes only when it is tried
-        again has a cause that is not known yet. The output of the first try stays in its log.
+        `again` makes a command of the names of failed tests that runs them once more, to
+        distinguish constant failures from occasional ones. The step has failed in either case: a
+        test that passes only when it is tried again has an unknown cause. The output of the first
+        attempt stays in its log.
         """
         print(f"{suite.name:<9}{title} ...", flush=True)
         log = LOGS / f"{suite.name}-{title.replace(' ', '-').replace('/', '-')}.log"
@@ -118,14 +120,14 @@ class Runner:
         return False
 
 
-# Process groups of the steps that run now, of whatever thread.
+# Process groups of the steps that run now, in any thread.
 RUNNING: set[int] = set()
-# None is started after this.
+# No step is started after this is set.
 ENDING = threading.Event()
 
 
 def end_all() -> None:
-    """Ends what runs in every thread, and starts nothing more."""
+    """Ends the running steps of all threads, and prevents new ones."""
     ENDING.set()
     for group in RUNNING.copy():
         with contextlib.suppress(ProcessLookupError):
@@ -133,7 +135,8 @@ def end_all() -> None:
 
 
 def execute(command: list[str | Path], cwd: Path, env: dict[str, str], log: Path) -> int:
-    """Runs a command without a standard input, all output to `log`; ends its group when late."""
+    """Runs a command without standard input; writes all output to `log`, and ends its group if it
+    is late."""
     with log.open("wb") as out:
         if ENDING.is_set():
             out.write(b"interrupted\n")
@@ -166,25 +169,27 @@ def execute(command: list[str | Path], cwd: Path, env: dict[str, str], log: Path
 
 
 def show(output: str, log: Path) -> None:
-    """Prints the part of a failed step's output that says why."""
+    """Prints the part of a failed step's output that explains the failure."""
     lines = excerpt(output.splitlines())
     for line in lines:
         print(f"    | {line}")
     print(f"    | (all of it: {log.relative_to(ROOT)})", flush=True)
 
 
-# What a failed assertion says: pytest's, `node --test`'s, cargo test's.
+# Lines that explain a failed assertion in the output of pytest, `node --test` and cargo test.
 REASON = re.compile(r"^(?:E {3}|> |\s+\[?(?:AssertionError|Error)|\s+error: |\s+[+-] {2,}|thread '.*panicked|assertion |\s+(?:left|right): )")
 
 
 def reasons(output: str) -> list[str]:
-    """The lines of a failed step's output that say what was wrong, for those who see only the end."""
+    """The lines of a failed step's output that explain the failure, for readers who see only the
+    end."""
     found = [line for line in output.splitlines() if REASON.match(line)]
     return found[:SHOWN_REASONS_MAX]
 
 
 def excerpt(lines: list[str]) -> list[str]:
-    """The blocks that cargo test prints for failed tests when there are any, else the last lines."""
+    """The blocks that cargo test prints for failed tests, if there are any, otherwise the last
+    lines."""
     kept: list[str] = []
     inside = False
     for line in lines:

@@ -38,7 +38,7 @@ KOKKOS = Path("/usr/include/trilinos/Kokkos_Core.hpp")
 BARO = ROOT / "target" / "debug" / "baro"
 # A writer with known streams, for the tests of readers.
 DEMO = ROOT / "target" / "debug" / "examples" / "demo_run_dir"
-# Copies files to an object store as the agent does.
+# A program that copies files to an object store, as the agent does.
 COPY = ROOT / "target" / "debug" / "examples" / "copy_to_target"
 DEMO_SEGMENT = ROOT / "target" / "debug" / "examples" / "demo_segment"
 EXTENSION = ROOT / "crates" / "query" / "extension"
@@ -47,12 +47,12 @@ WORKSPACE = ["--workspace", "--exclude", "barograph-python", "--locked"]
 
 runner = Runner()
 if CI:
-    # Our own crates are built once there: what a second build would reuse is not worth writing.
+    # In CI our own crates are built only once: data for a second build is not worth writing.
     runner.environment["CARGO_INCREMENTAL"] = "0"
 
 
 def once(prepare: Callable[[Suite], None]) -> Callable[[Suite], None]:
-    """Does a preparation for the first suite that needs it; the others share what came of it."""
+    """Does a preparation for the first suite that needs it; the other suites share its result."""
     done: list[bool] = []
     lock = threading.Lock()
 
@@ -71,7 +71,7 @@ def once(prepare: Callable[[Suite], None]) -> Callable[[Suite], None]:
 
 
 def tools() -> None:
-    """Says at once what is missing, before anything is built."""
+    """Fails at once, before anything is built, if a tool is missing."""
     missing = [name for name in ("cargo", "rustc", "cc", "node", "npm") if not shutil.which(name)]
     if missing:
         sys.exit(f"the tests need {', '.join(missing)}: see CONTRIBUTING.md")
@@ -106,7 +106,8 @@ def build_package(suite: Suite) -> None:
 
 
 def install_prometheus(suite: Suite) -> None:
-    """What ours is compared with; where it is missing the tests skip, but with CI=true they fail."""
+    """Installs the programs that ours is compared with; without them tests skip, but with CI=true
+    they fail."""
     absent = prometheus.missing_after_install()
     if absent:
         packages = ", ".join(sorted(set(prometheus.PROGRAMS.values())))
@@ -114,7 +115,7 @@ def install_prometheus(suite: Suite) -> None:
 
 
 def pytest(suite: Suite, title: str, *paths: Path) -> None:
-    """Runs pytest on `paths` in .venv/, with the places of what was built in its environment."""
+    """Runs pytest on `paths` in .venv/; its environment names the built programs and libraries."""
     report = LOGS / f"{suite.name}-{title.replace(' ', '-')}.xml"
     report.unlink(missing_ok=True)
     command = [environment.PYTHON, "-m", "pytest", "-q", "-rsfE", f"--junitxml={report}"]
@@ -136,7 +137,7 @@ def pytest(suite: Suite, title: str, *paths: Path) -> None:
 
 
 def checks(suite: Suite) -> None:
-    """What needs little or no building: form, layers, house rules, licences."""
+    """Checks that need little or no building: form, layers, house rules, licences."""
     form = ["--check", "--", "-l", "--color", "never"]
     runner.step(suite, "rustfmt", ["cargo", "fmt", "--all", *form])
     runner.step(suite, "rustfmt extension", ["cargo", "fmt", *form], cwd=EXTENSION)
@@ -145,20 +146,20 @@ def checks(suite: Suite) -> None:
 
 
 def scripts(suite: Suite) -> None:
-    """The tests of these scripts: what counts must be right about itself."""
+    """Tests these scripts: the code that counts tests must be tested too."""
     install_environment(suite)
     pytest(suite, "pytest", ROOT / "scripts" / "tests")
 
 
 def web(suite: Suite) -> None:
-    """The page: types, the committed bundle, its pure modules."""
+    """Tests the page: types, the committed bundle, its pure modules."""
     install_modules(suite, ROOT / "web")
     runner.step(suite, "npm run check", ["npm", "run", "check"], cwd=ROOT / "web")
     runner.step(suite, "npm test", ["npm", "test"], cwd=ROOT / "web", count=counts.node)
 
 
 def install_modules(suite: Suite, folder: Path) -> None:
-    """Installs what the lock file says, unless that is what was installed last."""
+    """Installs the packages of the lock file, unless they were installed last."""
     want = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
     stamp = folder / "node_modules" / ".lock.sha256"
     if stamp.is_file() and stamp.read_text() == want:
@@ -169,9 +170,9 @@ def install_modules(suite: Suite, folder: Path) -> None:
 
 
 def rust(suite: Suite) -> None:
-    """The workspace: tests and doctests, lints, generated documents."""
+    """Tests the workspace: tests and doctests, lints, generated documents."""
     if not shutil.which("gfortran"):
-        # libbaro's module for Fortran is compiled by its tests, which else say that they do not.
+        # The tests of libbaro compile its Fortran module; without a compiler they are skipped.
         packages.install("rust", "gfortran")
     install_prometheus(suite)
     build(suite)
@@ -186,13 +187,13 @@ def rust(suite: Suite) -> None:
     runner.step(suite, "generate", ["cargo", "xtask", "generate", "--check"], env={"BARO_BIN": str(BARO)})
     strict = ["--locked", "--", "-D", "warnings"]
     runner.step(suite, "clippy", ["cargo", "clippy", "--workspace", "--all-targets", *strict])
-    # What only the loadable extension compiles.
+    # Code that only the loadable extension compiles.
     loadable = ["--package", "barograph-query", "--lib", "--no-default-features", "--features", "loadable"]
     runner.step(suite, "clippy loadable", ["cargo", "clippy", *loadable, *strict])
 
 
 def sql(suite: Suite) -> None:
-    """The loadable extension, in the hosts that load it."""
+    """Tests the loadable extension in the programs that load it."""
     install_environment(suite)
     build_extension(suite)
     build(suite)
@@ -200,7 +201,7 @@ def sql(suite: Suite) -> None:
 
 
 def python(suite: Suite) -> None:
-    """The Python package, as a program that imports it sees it."""
+    """Tests the Python package as a program that imports it."""
     install_environment(suite)
     build_package(suite)
     build(suite)
@@ -208,9 +209,10 @@ def python(suite: Suite) -> None:
 
 
 def e2e(suite: Suite) -> None:
-    """The real `baro` through its command line, SQL, HTTP and shared memory."""
+    """Tests the real `baro` through its command line, SQL, HTTP and shared memory."""
     if not shutil.which("mpicc") or not KOKKOS.is_file():
-        # What examples/ is written for; without it their tests skip, but with CI=true they fail.
+        # The programs in examples/ need these; without them their tests skip, but with CI=true they
+        # fail.
         packages.install("e2e", "mpich", "libmpich-dev", "libtrilinos-kokkos-dev")
     install_environment(suite)
     build_package(suite)
@@ -221,7 +223,7 @@ def e2e(suite: Suite) -> None:
 
 
 def browsers(suite: Suite) -> None:
-    """The page in a real Chromium, on the real agent."""
+    """Tests the page in a real Chromium, with the real agent."""
     path = browser.find_or_install()
     if not path:
         reason = f"no Chromium found: install {browser.PACKAGE} or set BAROGRAPH_CHROME"
@@ -262,10 +264,10 @@ SUITES: dict[str, Callable[[Suite], None]] = {
     "e2e": e2e,
     "browser": browsers,
 }
-# Suites of one lane run one after the other, what fails soonest first; lanes run beside each other: one keeps the
-# processors busy, in the other programs mostly wait for each other.
+# Suites of one lane run one after the other, those that fail soonest first. The lanes run side by
+# side: one keeps the processors busy, while in the other programs mostly wait for each other.
 LANES = [["checks", "rust", "browser"], ["web", "scripts", "sql", "python", "e2e"]]
-# Suites that only check: they count when they fail.
+# Suites without tests: they count only if they fail.
 CHECKS = {"checks"}
 
 
@@ -280,7 +282,8 @@ def run(name: str) -> Suite:
 
 
 def run_lanes(lanes: list[list[str]]) -> list[Suite]:
-    """All suites, in the order of SUITES. An interrupt ends what runs in every lane."""
+    """Runs all suites; returns them in the order of SUITES. An interrupt ends the steps of every
+    lane."""
     with ThreadPoolExecutor(len(lanes)) as threads:
         try:
             ran = [threads.submit(lambda lane: [run(name) for name in lane], lane) for lane in lanes]
@@ -292,7 +295,7 @@ def run_lanes(lanes: list[list[str]]) -> list[Suite]:
 
 
 def report(suites: list[Suite], seconds: float) -> int:
-    """The closing table and the closing line; the exit status."""
+    """Prints the closing table and the closing line; returns the exit status."""
     for suite in suites:
         for line in suite.reasons:
             print(f"{suite.name:<9}| {line}")
@@ -315,8 +318,8 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no suite {', '.join(unknown)}: there are {', '.join(SUITES)}", file=sys.stderr)
         return 2
-    # A shell starts what it runs in the background with interrupts ignored, and children inherit that;
-    # the tests interrupt programs, and so do people.
+    # A shell starts background programs with interrupts ignored, and children inherit that; but the
+    # tests interrupt programs, as do people.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tools()
     start = time.monotonic()

@@ -1,4 +1,4 @@
-// What the page must do over any agent: the real one at BARO_URL, or else the fake one.
+// Tests of the page that hold with any agent: the real one at BARO_URL, or else the fake one.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -20,7 +20,7 @@ after(async () => {
   await fake?.kill();
 });
 
-/** Opens, acts, and wants no complaint at the end. */
+/** Opens a view and acts on it; fails if the page has complaints at the end. */
 async function visit(hash, options, act) {
   const { page, complaints, close } = await open(browser, `${url}/${hash}`, options);
   try {

@@ -1,5 +1,5 @@
-// The view Applications over the fake agent: nothing published, programs at work with triggers and
-// knobs, and programs that lose, are refused, or have ended.
+// The view Applications with the fake agent: nothing published, programs at work with triggers and
+// knobs, and programs that lose values, are refused, or have ended.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -25,7 +25,7 @@ async function visit(scenario, hash, act, view = {}) {
 }
 
 const LULESH = (rank) => `pub=${encodeURIComponent(`lulesh{application=lulesh2.0,job=4711,rank=${rank},user=alice}`)}`;
-/** Two more looks of the page at what is published. */
+/** Waits until the page has looked at the publications twice more. */
 async function looks(page) {
   for (let i = 0; i < 2; i += 1) await page.waitForRequest((request) => (request.postData() ?? "").includes("FROM publications"));
 }
@@ -40,7 +40,8 @@ test("nothing published: how to begin, and what can be seen from here at all", (
     assert.match(text, /BARO_READERS_ALL/);
     assert.match(text, /publications whose readers are all: over TCP everyone on the node is one reader/);
     assert.equal(await page.getByRole("link", { name: "docs/guide/applications.md" }).count(), 1);
-    // Tables that the agent has not are not asked for: nothing is refused, not even quietly.
+    // The page does not query tables that the agent lacks, so nothing is refused, not even
+    // silently.
     await looks(page);
     assert.deepEqual(statements.filter((sql) => /FROM (triggers|knobs|declared_triggers)/.test(sql)), []);
     assert.deepEqual(complaints, []);
@@ -93,7 +94,7 @@ test("publications with frames and their rate; one is chosen by keyboard, and th
 
 test("values against a device's load on one axis, frames as rows", () =>
   visit("busy", `#/applications?${LULESH(0)}`, async (page, { complaints }) => {
-    // Three units and the lane.
+    // A chart for each of three units, and the lane.
     await page.locator(".publication .chart").nth(3).waitFor();
     assert.match(await page.locator(".publication .chart").first().getAttribute("aria-label"), /^residual over 5 min$/);
     const lane = page.locator(".publication .chart").nth(3);
@@ -128,7 +129,7 @@ test("the control of time is that of Streams: spans, keys, pause", () =>
     await page.getByText("live, 5 min a bucket").waitFor();
     await page.getByRole("button", { name: "1 min", exact: true }).click();
     await page.locator(".tools .cursor-time", { hasText: /^live$/ }).waitFor();
-    // Keys within the list of devices are the list's own.
+    // Keys in the list of devices act on the list only.
     await page.getByLabel("against").focus();
     await page.keyboard.press("ArrowLeft");
     assert.equal(await page.locator(".tools .cursor-time").innerText(), "live");
@@ -152,9 +153,10 @@ test("triggers: fired with their fate, those of this program marked, and shown i
   visit("busy", `#/applications?${LULESH(0)}`, async (page, { complaints }) => {
     const fired = page.getByRole("region", { name: "Triggers fired, newest first" });
     await fired.locator("tbody tr").nth(4).waitFor();
-    // Neither those of another publication, nor of another user's programs.
+    // Calls to another publication, or to another user's programs, are not marked.
     assert.deepEqual(await fired.locator("tbody tr").evaluateAll((all) => all.map((one) => one.className)), ["meant", "meant", "meant", "", ""]);
-    // Of triggers everyone may read how much came with them, of knobs what they were set to; who fired is the user's to know.
+    // Everyone may read the size of a trigger's payload and the value of a knob; only the user may
+    // read who made the call.
     assert.match(await fired.locator("thead").innerText(), /when\s+name\s+payload\s+state\s+acknowledged\s+target\s+programs of\s*$/);
     assert.match(await fired.locator("tbody tr").first().innerText(), /checkpoint\.now\s+29 bytes\s+acknowledged\s+2 of 2\s+job=4711\s+alice/);
     assert.match(await fired.locator("tbody tr").nth(1).innerText(), /lulesh\.write_every knob\s+40\s+acknowledged/);
@@ -178,7 +180,7 @@ test("what was lost and refused is said; what has ended is shown where it was", 
     await page.locator(".publication .chart").nth(3).waitFor();
     assert.match(await page.locator(".facts").innerText(), /last frame\s+\d+ min/);
     await page.locator('section[aria-label="Newest frames"] tbody tr').first().waitFor();
-    // Another one is live again.
+    // Another program is still live.
     await row(page, "rank=1").getByRole("link").click();
     await page.locator(".tools .cursor-time", { hasText: /^live/ }).waitFor();
     assert.deepEqual(complaints, []);

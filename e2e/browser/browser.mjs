@@ -1,4 +1,4 @@
-// A Chromium of this machine under playwright, and pages that tell what went wrong in them.
+// A Chromium of this machine under playwright, and pages that report their errors.
 
 import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
@@ -16,7 +16,7 @@ function executable() {
     try {
       return execFileSync("sh", ["-c", 'command -v "$1"', "sh", name], { encoding: "utf8" }).trim();
     } catch {
-      // Not this one.
+      // This one does not exist: try the next.
     }
   }
   throw new Error("no Chromium found: install chromium-headless-shell or name one in BAROGRAPH_CHROME");
@@ -29,7 +29,7 @@ export async function launch() {
 
 export const SIZES = { wide: { width: 1366, height: 860 }, narrow: { width: 360, height: 740 } };
 
-/** A page with its complaints: console errors, exceptions, requests elsewhere. */
+/** A page with its complaints: console errors, exceptions, requests to other servers. */
 export async function open(browser, url, { size = "wide", scheme = "light", ...more } = {}) {
   const context = await browser.newContext({ viewport: SIZES[size], colorScheme: scheme, ...more });
   const page = await context.newPage();
@@ -44,7 +44,10 @@ export async function open(browser, url, { size = "wide", scheme = "light", ...m
   return { page, complaints, close: () => context.close() };
 }
 
-/** How many pixels of a canvas differ clearly from paper and rules: ink. */
+/**
+ * The number of pixels of a canvas with ink, that is, whose colour clearly differs from paper and
+ * rules.
+ */
 export function inkOf(canvas) {
   return canvas.evaluate((element) => {
     const style = getComputedStyle(document.documentElement);

@@ -1,5 +1,5 @@
-// A stand-in for the agent, for tests of the page only: it serves web/dist and answers as the HTTP
-// contract says (docs/design/0001-one-node.md), from the scenarios. Its SQL knows a few shapes.
+// A stand-in for the agent, only for tests of the page: it serves web/dist and answers by the HTTP
+// contract (docs/design/0001-one-node.md) with data of the scenarios. Its SQL knows a few forms.
 //
 //   node fake-agent.mjs [calm|busy|broken] [port]
 
@@ -12,10 +12,10 @@ import { archiveOf, insightsOf, sourcesOf, streamsOf } from "./scenarios.mjs";
 
 const DIST = join(dirname(fileURLToPath(import.meta.url)), "../../web/dist");
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8" };
-/** What the real agent sends with the page. */
+/** The header that the real agent sends with the page. */
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const HISTORY_MS = 15 * 60_000;
-/** How far back the archive goes, and when in it the node was off. */
+/** The age of the archive, and the times before now at which the node was off. */
 const ARCHIVE_MS = 12 * 86_400_000;
 const OFF_MS = [[9 * 3_600_000, 7 * 3_600_000], [5.5 * 86_400_000, 4 * 86_400_000]];
 export const TOKEN = "fake-control-token";
@@ -29,7 +29,10 @@ function matcher(text) {
   return (s) => glob(name ?? "").test(s.name) && labels.every(([k, v]) => s.labels[k] !== undefined && glob(v).test(s.labels[k]));
 }
 
-/** Starts one; `port` 0 takes a free one. `kill` drops every connection at once, as a dying process does; `streams` goes on with those of another. */
+/**
+ * Starts a fake agent; `port` 0 takes a free one. `kill` drops every connection at once, like a
+ * dying process; `streams` continues the streams of another fake agent.
+ */
 export async function startFakeAgent({ scenario = "calm", port = 0, devices = 0, streams } = {}) {
   const start = Date.now() - HISTORY_MS;
   const state = { scenario, start, streams: streams ?? streamsOf(scenario, start), insights: insightsOf(scenario), seen: [] };
@@ -51,7 +54,7 @@ export async function startFakeAgent({ scenario = "calm", port = 0, devices = 0,
   };
 }
 
-/** The disk streams once more under another name, for a sheet of many strips. */
+/** Another copy of the disk streams under another name, for a sheet of many strips. */
 function manyDisks(streams, i) {
   return streams.filter((s) => s.labels.device === "sda").map((s) => ({ ...s, labels: { device: `sd${i}` }, at: (t) => s.at(t + i * 91_000) }));
 }
@@ -65,7 +68,7 @@ async function handle(state, request, response) {
   const json = (value) => response.writeHead(200, { "Content-Type": "application/json" }).end(JSON.stringify(value));
   const matches = url.searchParams.getAll("match").map(matcher);
   const ever = () => state.streams.filter((s) => matches.length === 0 || matches.some((m) => m(s)));
-  // What has ended is in the archive only.
+  // Streams that have ended are only in the archive.
   const chosen = () => ever().filter((s) => !(s.until < Date.now()));
   switch (url.pathname) {
     case "/healthz": return json({ status: "ok", node: "lab-3", incarnation: "0" });
@@ -105,16 +108,16 @@ function statusOf(state) {
 
 const describe = (s) => ({ name: s.name, labels: s.labels, type: s.type, unit: s.unit, kind: s.kind, help: s.help, id: "0", depth: 1024, samples: s.samples?.(Date.now()) ?? 900, interval_ns: s.interval_ms * 1e6 });
 
-/** The last look at a stream up to `now`; during a blindness that a test asked for, the look before it. */
+/** The last look at a stream up to `now`; within a gap that a test made, the look before it. */
 function lookOf(s, now) {
   const at = (t) => s.looked(Math.floor((t - 137) / 1000) * 1000 + 137);
   return s.blind !== undefined && now > s.blind[0] && now < s.blind[1] ? at(s.blind[0]) : at(now);
 }
 
-/** Streams of applications begin and end with them. */
+/** Whether a stream exists at `t`: an application's begins and ends with it. */
 const lives = (s, t) => !(t < s.since || t > s.until);
 
-/** Second `k` of a stream: its time and value, or nothing where it was not looked at. */
+/** Time and value of second `k` of a stream; undefined if it was not looked at. */
 function sampleAt(s, second) {
   const ts = second * 1000 + 137;
   return lookOf(s, ts) < ts || !lives(s, ts) ? undefined : { ts, value: s.at(ts) };
@@ -125,7 +128,7 @@ function latestOf(s, now) {
   return { name: s.name, labels: s.labels, ts: ns(looked), value: s.at(looked), quality: s.quality === 1 ? "derived" : "measured", error: 0, age_ns: ns(now - looked), looked_ts: ns(looked), unit: s.unit };
 }
 
-/** Only changes, as the agent keeps them. */
+/** The changes of a stream since `from`, which is all that the agent keeps. */
 function historyOf(s, from) {
   const out = { name: s.name, labels: s.labels, unit: s.unit, kind: s.kind, interval_ns: s.interval_ms * 1e6, ts: [], value: [], quality: [] };
   const now = Date.now();
@@ -140,12 +143,15 @@ function historyOf(s, from) {
   return out;
 }
 
-/** Steps that `points` chooses from, in seconds. */
+/** The steps from which `points` chooses, in seconds. */
 const LADDER_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
-/** Looks that a bucket is made of. */
+/** Number of looks in a bucket. */
 const LOOKS_A_BUCKET = 12;
 
-/** Buckets from the function that the stream is; none where the node was off, or before it was kept. */
+/**
+ * Buckets, computed from the stream's function; none while the node was off, or before the archive
+ * began.
+ */
 function bucketsOf(s, params) {
   const now = Date.now();
   const [from, to] = ["start", "stop"].map((name) => Number(params.get(name)) / 1e6);
@@ -180,7 +186,7 @@ function watch(streams, request, response) {
     streams.forEach((s, index) => {
       const at = lookOf(s, now);
       const value = s.at(at);
-      // A new client is told the newest sample of each stream, with the time at which it was new.
+      // A new client gets the newest sample of each stream, with the time of its change.
       const ts = last.has(index) ? ns(at) : (historyOf(s, 0).ts.at(-1) ?? ns(at));
       if (last.get(index) !== value) samples.push([index, ts, value, s.quality === 1 ? "derived" : "measured", 0]);
       last.set(index, value);

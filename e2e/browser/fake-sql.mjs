@@ -1,5 +1,5 @@
-// The SQL of the fake agent: a few shapes of statements, told by what they read. The calm node knows no
-// triggers and knobs at all, as an agent before them.
+// The SQL of the fake agent: a few forms of statements, recognized by the table that they read. The
+// calm node has no triggers and knobs at all, like agents before they existed.
 
 import { declaredOf, firingsOf, forecastsOf, frameOf, knobsOf, policiesOf, publicationsOf, valueOf } from "./scenarios.mjs";
 
@@ -7,7 +7,7 @@ const ns = (ms) => Number(`${Math.round(ms)}000000`);
 const table = (rows, columns = Object.keys(rows[0] ?? {})) => ({ columns, rows: rows.map((row) => columns.map((name) => row[name] ?? null)), elapsed_ns: 210_000 });
 const PUBLICATION = ["scope", "name", "labels", "application", "user", "pid", "incarnation", "started_ts", "values", "frame", "taken", "lost", "missed", "dropped", "damaged", "refused", "refusal", "newest_ts"];
 
-/** The answer to a statement over applications; nothing when it is not over them. */
+/** The answer to a statement over applications; undefined for other statements. */
 export function answerApplications(state, sql) {
   const { scenario, start } = state;
   const now = Date.now();
@@ -38,7 +38,7 @@ function publication(p, now) {
   return { ...p, labels: JSON.stringify(p.labels), started_ts: ns(p.started_ms), values: p.values.length, frame, taken: frame * p.values.length, damaged: 0, newest_ts: ns(newest(p, now)) };
 }
 
-/** Times of the newest frames, backwards, up to what the statement asks for. */
+/** Times of the newest frames, newest first, within the limits of the statement. */
 function times(p, sql, now) {
   const until = Math.min(now, p.ended_ms, Number(/ts <= (\d+)/.exec(sql)?.[1] ?? Infinity) / 1e6);
   const limit = Number(/limit (\d+)/i.exec(sql)?.[1] ?? 100);

@@ -1,4 +1,5 @@
-// What is expected, over the fake agent: drawn right of now, told in words, and never where the agent says nothing.
+// Forecasts, with the fake agent: drawn right of now, shown as text, and only where the agent has
+// them.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -30,7 +31,9 @@ async function point(page, share) {
   await page.mouse.move(box.x + box.width * share, box.y + box.height / 2);
 }
 
-/** Columns of a canvas, between two shares of its width, whose ink is near a colour of the page. */
+/**
+ * The columns of a canvas between two shares of its width that have ink near a colour of the page.
+ */
 function columnsOf(canvas, ink, from, to) {
   return canvas.evaluate((element, { ink, from, to }) => {
     const probe = document.createElement("canvas").getContext("2d");

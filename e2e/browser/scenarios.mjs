@@ -1,5 +1,5 @@
-// What the fake agent pretends to see: streams as functions of time, so that history and the live
-// side agree. Three states of a node: calm, busy (vda saturated, with spikes), and broken.
+// The data of the fake agent: streams as functions of time, so that history and live data agree. A
+// node has three states: calm, busy (vda saturated, with spikes), and broken.
 
 const MIB = 1 << 20;
 const GIB = 2 ** 30;
@@ -11,7 +11,7 @@ function noise(second, seed) {
   return ((h ^ (h >>> 16)) >>> 0) / 2 ** 32;
 }
 
-/** The same, but changing smoothly over some seconds. */
+/** The same noise, but changing smoothly over some seconds. */
 function smooth(t, seed, seconds = 4) {
   const x = t / 1000 / seconds;
   const k = Math.floor(x);
@@ -51,7 +51,9 @@ function latencyOf(device, scenario, t, start, write) {
   return base * (1 + (write ? 0.6 : 0) + 10 * busy ** 3) * (0.7 + 0.6 * noise(Math.floor(t / 1000), 11)) + (busy > 0.93 ? 0.03 : 0);
 }
 
-/** All streams of a scenario: {name, labels, unit, kind, type, help, interval_ms, at(t), looked(t)}. */
+/**
+ * All streams of a scenario: {name, labels, unit, kind, type, help, interval_ms, at(t), looked(t)}.
+ */
 export function streamsOf(scenario, start) {
   const all = [];
   const add = (name, labels, unit, at, more = {}) =>
@@ -106,7 +108,7 @@ function sumOf(t, scenario, start, write) {
 
 function addDisks(add, scenario, start) {
   for (const device of [...DEVICES, ...LOOPS]) {
-    // In the broken node vdb is not looked at any more: its values grow old.
+    // In the broken node, vdb is not looked at any more: its values become stale.
     const stopped = start + 700_000;
     const looked = scenario === "broken" && device === "vdb" ? (t) => Math.min(t, stopped) : (t) => t;
     const more = { looked };
@@ -156,7 +158,7 @@ function addGroups(add, scenario, start) {
   });
 }
 
-/** A process with its device unknown, a group with one device, and the agent's sentence. */
+/** A process whose device is unknown, a group with one device, and the agent's sentence. */
 function addWho(add, scenario, start) {
   const text = { calm: "no disk moves anything", busy: "fio (4711) writes 410 MB/s", broken: "not counted here: whose the 410 MB/s are; baro doctor says why" };
   add("node.who.text", {}, "", () => text[scenario] ?? text.calm, { type: "string", kind: "state" });
@@ -168,13 +170,19 @@ function addWho(add, scenario, start) {
   add("cgroup.device.write.bytes_per_second", group, "By/s", (t) => 0.78 * rateOf("vda", scenario, t, start, true), { quality: 1 });
 }
 
-/** Steps of a second, then of a minute, that a projection has a knot at. */
+/** The times of a projection's knots, in steps of a second and then of minutes. */
 const KNOTS_S = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 256, 1024, 4096];
 
-/** Knots after a look at `t`: what the stream will be and how wrong that may be, of a horizon in seconds; beyond a minute no error is known in the broken node. */
+/**
+ * The projection after a look at `t`: its value and error by horizon in seconds; in the broken node
+ * no error is known beyond a minute.
+ */
 const projection = (t, at, half, knots = KNOTS_S) => [0, at(t), 0, ...knots.flatMap((s) => [s, at(t + s * 1000), half(s)])];
 
-/** What the agent expects: nothing in the calm node but that its file systems stay as they are; in the busy one / fills. */
+/**
+ * The forecasts of a scenario: in the calm node only that its file systems stay constant; in the
+ * busy one / fills.
+ */
 function addForecasts(all, add, scenario, start) {
   const of = (name, labels, half, knots) => {
     const { unit, at } = all.find((s) => s.name === name && Object.entries(labels).every(([k, v]) => s.labels[k] === v));
@@ -186,7 +194,7 @@ function addForecasts(all, add, scenario, start) {
   if (scenario !== "busy") return;
   for (const device of ["vda", "nvme0n1", "sda"]) of("disk.busy.ratio", { device }, (s) => Math.min(0.5, 0.02 + 0.018 * Math.sqrt(s)));
   of("memory.available.bytes", {}, (s) => 0.06 * GIB * Math.sqrt(s));
-  // Looked at every half a minute; in between a program of the agent said what it would be.
+  // The stream is looked at every half a minute; its forecast covers the time in between.
   add("scratch.used.bytes", {}, "By", (t) => Math.round((90 + (t - start) / 20_000) * GIB), { interval_ms: 30_000 });
   of("scratch.used.bytes", {}, (s) => 0.02 * GIB * s, KNOTS_S.slice(0, 14));
 }
@@ -212,7 +220,10 @@ export const policiesOf = () => [
   { name: "tape", streams: "tape.*, changer.*", kind: "aimd_simple", error: null, confidence: 0.9, stream: null, labels: null, source: null, interval_ns: null, wait_ns: null, said: null, wrong_share: null, looks: null, looks_per_s: null, saved_share: null, reason: "no stream matches" },
 ];
 
-/** What programs publish: none in the calm node; in the broken one a rank that loses, and one that has ended. */
+/**
+ * The publications of a scenario: none in the calm node; in the broken one a rank that loses
+ * values, and one that has ended.
+ */
 export function publicationsOf(scenario, start) {
   if (scenario === "calm") return [];
   const broken = scenario === "broken";
@@ -330,7 +341,7 @@ export function insightsOf(scenario) {
   ];
 }
 
-/** What the agent says of its archive: the calm one is as it should be, the broken one has a full disk. */
+/** The agent's report on its archive: the calm one works, the broken one has a full disk. */
 export function archiveOf(scenario, since) {
   const broken = scenario === "broken";
   return {

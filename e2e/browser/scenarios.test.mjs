@@ -1,4 +1,4 @@
-// What the page shows when things go wrong: over the fake agent, whose faults can be ordered.
+// The page when things go wrong, with the fake agent, whose faults are set by the tests.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -62,7 +62,7 @@ test("broken: a hung mount, a source that is down, a device without news, nobody
     assert.deepEqual(complaints, []);
   }));
 
-/** The longest stretch in the newest 20 s of a two-minute strip that bears no line, in seconds. */
+/** The longest stretch without a line in the newest 20 s of a two-minute strip, in seconds. */
 function bareSeconds(canvas) {
   return canvas.evaluate((element) => {
     const style = getComputedStyle(document.documentElement);
@@ -107,7 +107,7 @@ test("a dead agent greys the sheet, says since when, and is found again when it 
     await page.locator(".head .link.lost").waitFor();
     assert.match(await page.locator(".head .link").innerText(), /silent since/);
     assert.ok((await inkOf(canvas)) > 50, "what was known is still drawn");
-    // It was stopped, and goes on with the same streams: nobody looked in between.
+    // The agent was stopped and continues the same streams: nobody looked in between.
     const { streams } = agent.state;
     for (const s of streams) s.blind = [died, Date.now()];
     const again = await startFakeAgent({ scenario: "calm", port: agent.port, streams });
@@ -157,7 +157,7 @@ test("forty strips: only those in sight are painted, and the page stays responsi
     assert.deepEqual(complaints, []);
   }));
 
-/** How often in three seconds the paper of one strip is painted, and how often only moved. */
+/** How often in three seconds the paper of a strip is painted, and how often it is only moved. */
 async function motions(page) {
   await page.locator(".outlook.calm").waitFor();
   await page.getByRole("button", { name: "2 min" }).click();
@@ -207,12 +207,12 @@ test("zoom by dragging pauses, and live goes on", () =>
     assert.deepEqual(complaints, []);
   }));
 
-/** The columns of a chart that bear nothing but paper, as stretches of it: [share from, share to]. */
+/** The columns of a chart that show only paper, as stretches: [share from, share to]. */
 function bare(page) {
   return page.locator(".chart canvas").first().evaluate((element) => {
     const { width, height } = element;
     const { data } = element.getContext("2d").getImageData(0, 0, width, height);
-    // Ink and its band are the only blue there is.
+    // Only ink and its band are blue.
     const isInk = (at) => data[at + 3] > 20 && data[at + 2] - data[at] > 24;
     const columns = Array.from({ length: width }, (_, x) => Array.from({ length: height }, (__, y) => (y * width + x) * 4).some(isInk));
     const first = columns.indexOf(true);

@@ -1,5 +1,5 @@
-// Pictures of each view, light, dark and narrow, calm, busy and broken, into shots/, to be looked
-// at; and what is wrong in any of them is an error: a complaint of the browser, a view not there.
+// Pictures of each view, light, dark and narrow, in all three scenarios, for people to look at in
+// shots/; any complaint of the browser or missing view is an error.
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import { startFakeAgent } from "./fake-agent.mjs";
 const PINS = ["disk.busy.ratio{device=vda}", "disk.busy.ratio{device=nvme1n1}", "disk.write.bytes_per_second{device=vda}", "disk.write.bytes_per_second{device=nvme0n1}", "disk.write.latency.seconds{device=vda}", "memory.available.bytes"];
 const QUERY = "SELECT ts, device, value AS busy FROM disk_busy_ratio\nORDER BY ts";
 
-/** Each view: its address, and what shows that it is complete. */
+/** Each view: its address, and a selector that shows that it is complete. */
 const VIEWS = {
   now: ["#/now", ".strip .scale"],
   streams: [`#/streams?${new URLSearchParams(PINS.map((pin) => ["pin", pin]))}`, ".legend-table td.num .value"],
@@ -48,7 +48,7 @@ for (const scenario of ["calm", "busy", "broken"]) {
   }
 }
 
-/** What a reader would do before looking. */
+/** Acts like a reader before the picture is taken. */
 async function act(page, view, scenario, size) {
   if (view === "past") await page.getByText(/min a bucket/).waitFor();
   if (view === "insights") await page.locator("button.insight", { hasText: "device.load.ratio" }).click();

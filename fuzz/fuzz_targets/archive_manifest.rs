@@ -1,6 +1,6 @@
-//! Any bytes in the manifest of an archive, with a checksum that holds.
+//! Damages the manifest of an archive, with a checksum that is made to match.
 //!
-//! The input is a list of changes: each is a place (two bytes) and a byte.
+//! The input is a list of changes: each is a position (two bytes) and a byte.
 
 #![no_main]
 
@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
     exercise::read_everything(dir.path());
 });
 
-/// Where the archive is, its manifest, and the honest one. One process, one place.
+/// The directory of the archive, its manifest, and the undamaged manifest; one per process.
 fn place() -> &'static (tempfile::TempDir, PathBuf, Vec<u8>) {
     static PLACE: OnceLock<(tempfile::TempDir, PathBuf, Vec<u8>)> = OnceLock::new();
     PLACE.get_or_init(|| {

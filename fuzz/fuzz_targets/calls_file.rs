@@ -1,8 +1,8 @@
-//! Any bytes as a calls file: open it as a program does, and read all calls from several places.
+//! Opens any bytes as a calls file, as a program does, and reads all calls from several positions.
 //!
-//! Most random files end at the header's checks. So the first byte of the input chooses: even, the rest is the whole
-//! file; odd, the rest is written over a file with calls of all kinds, in pieces of a place (three bytes), a length (one
-//! byte) and that many bytes.
+//! Most random files end at the header's checks. So the first byte of the input decides: if it is
+//! even, the rest is the whole file; if it is odd, the rest is written over a file with calls of
+//! all kinds, in pieces of a position (three bytes), a length (one byte) and that many bytes.
 
 #![no_main]
 
@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Where the file goes, and the undamaged one. One process, one place.
+/// The path of the file, and its undamaged contents; one per process.
 fn place() -> (&'static Path, &'static Vec<u8>) {
     static PLACE: OnceLock<(tempfile::TempDir, PathBuf, Vec<u8>)> = OnceLock::new();
     let (_, path, whole) = PLACE.get_or_init(|| {

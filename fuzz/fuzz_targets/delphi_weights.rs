@@ -1,7 +1,8 @@
-//! Any bytes as weights of Delphi: refused, or read the same again and used.
+//! Reads any bytes as weights of Delphi: they are refused, or read the same again and used.
 //!
-//! Hardly any random text has the right checksum. So the first byte of the input chooses: even, the rest is the whole
-//! text; odd, the rest is edits of a good one, whose checksum is then made to hold again.
+//! Hardly any random text has the right checksum. So the first byte of the input decides: if it is
+//! even, the rest is the whole text; if it is odd, the rest is a list of edits of a valid one,
+//! whose checksum is then made to match.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

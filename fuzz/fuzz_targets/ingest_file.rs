@@ -1,8 +1,9 @@
-//! Any bytes as an ingest file: open it, read declarations and rings, set tails.
+//! Opens any bytes as an ingest file, reads declarations and rings, and sets tails.
 //!
-//! Most random files end at the header's checks. So the first byte of the input chooses: even, the rest is
-//! the whole file; odd, the rest is written over a file with two rings, in pieces of a place (two bytes), a
-//! length (one byte) and that many bytes. Places count what means something, not the room between.
+//! Most random files end at the header's checks. So the first byte of the input decides: if it is
+//! even, the rest is the whole file; if it is odd, the rest is written over a file with two rings,
+//! in pieces of a position (two bytes), a length (one byte) and that many bytes. Positions count
+//! only bytes that have a meaning, not the room between them.
 
 #![no_main]
 
@@ -18,7 +19,7 @@ mod exercise;
 #[path = "../../crates/stream/tests/ingest_specimen.rs"]
 mod specimen;
 
-/// Header, heads, declarations, and a ring after the other.
+/// The ranges that positions count: header, heads, declarations, and then each ring.
 const PARTS: [Range<usize>; 5] = [
     0..256,
     4_096..4_608,
@@ -41,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
     exercise::read_everything(path);
 });
 
-/// Where the file goes, and the undamaged one. One process, one place.
+/// The path of the file, and its undamaged contents; one per process.
 fn place() -> (&'static Path, &'static Vec<u8>) {
     static PLACE: OnceLock<(tempfile::TempDir, PathBuf, Vec<u8>)> = OnceLock::new();
     let (_, path, whole) = PLACE.get_or_init(|| {

@@ -1,6 +1,8 @@
-//! Any bytes as a trace: ours, `sadf -d`'s, Apollo's, packed or not. Refused, or read, written, read again and replayed.
+//! Reads any bytes as a trace: in our format, that of `sadf -d`, or Apollo's, compressed or not. It
+//! is refused, or read, written, read again and replayed.
 //!
-//! The first byte of the input chooses: the rest is the whole file, or edits of a good one of some format.
+//! The first byte of the input decides: the rest is the whole file, or a list of edits of a valid
+//! file in one of the formats.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Line protocol of strangers: whatever the text, its lines are read or refused, within their bounds.
+//! Parses any text as line protocol: its lines are read or refused, within their bounds.
 #![no_main]
 
 use barograph_bridge::{

@@ -1,8 +1,8 @@
-//! Any bytes as a log segment: open it, read all of it, follow it.
+//! Opens any bytes as a log segment, reads all of it, and follows it.
 //!
-//! Most random files end at a checksum. So the first byte of the input chooses: even, the rest is the
-//! whole file; odd, the rest is edits of a segment with a few streams, whose checksums are then
-//! made to hold again.
+//! Most random files end at a checksum. So the first byte of the input decides: if it is even, the
+//! rest is the whole file; if it is odd, the rest is a list of edits of a segment with a few
+//! streams, whose checksums are then made to match.
 
 #![no_main]
 
@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     exercise::read_everything(&path);
 });
 
-/// Where files go, and an undamaged segment. One process, one place.
+/// The directory of the files, and an undamaged segment; one per process.
 fn place() -> &'static (tempfile::TempDir, Vec<u8>) {
     static PLACE: OnceLock<(tempfile::TempDir, Vec<u8>)> = OnceLock::new();
     PLACE.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! OTLP metrics of strangers, in protobuf and JSON: read or refused, within their bounds.
+//! Parses any bytes as OTLP metrics, in protobuf and JSON: they are read or refused, within their
+//! bounds.
 #![no_main]
 
 use barograph_bridge::{

@@ -1,7 +1,7 @@
-//! Any index and any pages in a Parquet file of the archive, with checksums that hold.
+//! Damages index and pages of a Parquet file of the archive, with checksums that are made to match.
 //!
-//! Random bytes would end at the first checksum. So the input is a list of changes: the first byte says
-//! how many of them are to the index, then each is a place (two bytes) and a byte.
+//! Random bytes would end at the first checksum. So the input is a list of changes: the first byte
+//! is the number of changes to the index, and each change is a position (two bytes) and a byte.
 
 #![no_main]
 
@@ -35,12 +35,12 @@ fuzz_target!(|input: &[u8]| {
     exercise::read_everything(path);
 });
 
-/// Where the file goes, and the honest one. One process, one place.
+/// The directory, the path of the damaged file, and the undamaged contents; one per process.
 fn place() -> &'static (tempfile::TempDir, PathBuf, Vec<u8>) {
     static PLACE: OnceLock<(tempfile::TempDir, PathBuf, Vec<u8>)> = OnceLock::new();
     PLACE.get_or_init(|| {
-        // A decoder of the parquet crate that panics is caught and told as damage. The fuzzer's own hook would
-        // end the run before; what nobody catches ends it still.
+        // A panic in a decoder of the parquet crate is caught and reported as damage. The fuzzer's
+        // own hook would end the run before that; a panic that is not caught still ends it.
         std::panic::set_hook(Box::new(|_| {}));
         let dir = tempfile::tempdir().expect("there is a temporary directory");
         let path = dir.path().join("honest");

@@ -1,4 +1,5 @@
-//! Any doubles as a projection: none, or the same again, and whatever time is asked for has a sound answer or none.
+//! Reads any doubles as a projection: it is refused, or read the same again, and the forecast for
+//! any time is sound or none.
 #![no_main]
 
 use barograph_model::Projection;

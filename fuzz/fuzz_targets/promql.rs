@@ -1,4 +1,4 @@
-//! PromQL of strangers: whatever the text, it is answered or refused, within its bounds.
+//! Evaluates any text as PromQL: it is answered or refused, within its bounds.
 #![no_main]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 
 const S: i64 = 1_000_000_000;
 
-/// Two counters of a minute.
+/// The samples of two counters in one minute.
 struct Fixed;
 
 impl Fixed {

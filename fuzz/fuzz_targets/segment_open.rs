@@ -1,8 +1,8 @@
-//! Any bytes as a segment file: open it, read its directory, every newest sample, every ring.
+//! Opens any bytes as a segment file, and reads its directory, every newest sample and every ring.
 //!
-//! Most random files end at the header's checks. So the first byte of the input chooses: even, the
-//! rest is the whole file; odd, the rest is written over a segment with a few streams, in pieces
-//! of a place (three bytes), a length (one byte) and that many bytes.
+//! Most random files end at the header's checks. So the first byte of the input decides: if it is
+//! even, the rest is the whole file; if it is odd, the rest is written over a segment with a few
+//! streams, in pieces of a position (three bytes), a length (one byte) and that many bytes.
 
 #![no_main]
 
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     exercise::read_everything(path);
 });
 
-/// Where the file goes, and the undamaged segment. One process, one place.
+/// The path of the file, and the undamaged segment; one per process.
 fn place() -> (&'static Path, &'static Vec<u8>) {
     static PLACE: OnceLock<(tempfile::TempDir, PathBuf, Vec<u8>)> = OnceLock::new();
     let (_, path, whole) = PLACE.get_or_init(|| {

@@ -1,4 +1,4 @@
-"""Makes the scripts importable, as they are to each other."""
+"""Makes the scripts importable, as they are for each other."""
 
 import sys
 from pathlib import Path

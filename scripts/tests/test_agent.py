@@ -1,4 +1,4 @@
-"""An agent that does not do as it should is a failure of the tests, not a hang."""
+"""An agent that misbehaves is a failure of the tests, not a hang."""
 
 from pathlib import Path
 

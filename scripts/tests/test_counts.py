@@ -1,4 +1,4 @@
-"""What the runners print is counted as they mean it."""
+"""The output of the test runners is counted correctly."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a step says of a test that fails now and then."""
+"""The report of a step on a test that fails occasionally."""
 
 from pathlib import Path
 
@@ -29,6 +29,6 @@ def test_a_second_try_tells_more_and_mends_nothing(
     )
     assert not good
     assert (suite.counts, suite.notes) == (counts.Counts(passed=2, failed=1), [note])
-    # What the first try said is not written over.
+    # The output of the first attempt is not overwritten.
     assert "is_whole" in (tmp_path / "rust-tests.log").read_text()
     assert (tmp_path / "rust-tests.second.log").exists()

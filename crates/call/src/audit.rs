@@ -1,5 +1,6 @@
-//! The audit of one user's calls: JSON lines on disk, written before a call is in its slot, so that it is
-//! known who called whom, and a new agent knows what its predecessor has promised.
+//! The audit of one user's calls: a file of JSON lines on disk. A call's line is written before the
+//! call is in its slot, so that the file records who called whom, and a new agent knows the calls
+//! of the one before.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
@@ -9,24 +10,25 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
-/// A file that has grown by so much is put aside, in place of the one before.
+/// Growth in bytes after which a file is put aside; it replaces the one that was put aside before.
 const BYTES_MAX: u64 = 4 << 20;
-/// Most bytes of a file that are read: what is carried over from file to file comes on top.
+/// Most bytes of a file that are read: more than [`BYTES_MAX`], since lines that are carried over
+/// from file to file come on top.
 const READ_BYTES_MAX: u64 = 64 << 20;
 const MODE: u32 = 0o600;
 
-/// The open file.
+/// The open audit of one user.
 pub struct Audit {
     path: PathBuf,
     file: File,
     bytes: u64,
-    /// With what it began.
+    /// Bytes of the lines that were carried over when the file was begun.
     carried: u64,
 }
 
 impl Audit {
-    /// Opens the file, and hands on the lines that there are, oldest first: of the file before, then of
-    /// this. Lines that cannot be read are passed over, and said to be.
+    /// Opens the file, and calls `each` with all lines, oldest first: those of the file before,
+    /// then of this one. Lines that cannot be read are skipped, and their number is logged.
     pub fn open(path: &Path, each: &mut dyn FnMut(&Json)) -> io::Result<Self> {
         let mut damaged = 0;
         for path in [older(path), path.to_owned()] {
@@ -50,12 +52,12 @@ impl Audit {
         Ok(audit)
     }
 
-    /// Whether it is time to begin another file.
+    /// Whether another file must be begun.
     pub fn is_full(&self) -> bool {
         self.bytes.saturating_sub(self.carried) >= BYTES_MAX
     }
 
-    /// Begins another file, with what must still be known.
+    /// Begins another file, with lines that must not be lost.
     pub fn turn_over<'a>(&mut self, carried: impl Iterator<Item = Json> + 'a) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let _ = fs::remove_file(&new);
@@ -68,9 +70,9 @@ impl Audit {
         }
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_data()?;
-        // Between these two the older file alone has all that is carried over.
+        // Between the two renames, the older file alone has everything that is carried over.
         match fs::rename(&self.path, older(&self.path)) {
-            // A turn before this came no further than here.
+            // An earlier attempt stopped between the two renames.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             put_aside => put_aside?,
         }
@@ -81,8 +83,8 @@ impl Audit {
         Ok(())
     }
 
-    /// Appends lines; `must_last` has them on disk when this returns. When it fails nothing was appended,
-    /// as far as that can be had.
+    /// Appends lines; if `must_last`, they are on disk when this returns. After a failure nothing
+    /// is appended, as far as the file can be cut again.
     pub fn append(
         &mut self,
         lines: impl IntoIterator<Item = Json>,
@@ -108,7 +110,7 @@ impl Audit {
     }
 }
 
-/// A line that keeps ids from being given twice.
+/// A line that records the last id, so that no id is given twice.
 pub fn position(id: u64) -> Json {
     json!({ "event": "position", "id": id })
 }
@@ -125,7 +127,7 @@ fn append_to(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Reads lines; gives how many were none.
+/// Reads the lines of a file; returns the number of damaged ones.
 fn read(path: &Path, each: &mut dyn FnMut(&Json)) -> io::Result<u64> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -190,7 +192,7 @@ mod tests {
             audit.turn_over(std::iter::once(position(turn))).unwrap();
         }
         assert_eq!(written, 12);
-        // As after a turn that has put the file aside, and no more.
+        // The state after an attempt that put the file aside, and did no more.
         fs::rename(&path, older(&path)).unwrap();
         audit.append(vec![line.clone(); 4], false).unwrap();
         audit.turn_over(std::iter::once(position(3))).unwrap();

@@ -1,7 +1,7 @@
-//! The board: who handles what, and every user's calls, behind one lock.
+//! The board: which process handles what, and all calls of every user, behind one lock.
 //!
-//! The lock is the intake's: whoever holds it touches memory alone. What waits for a disk is done at the desks
-//! (`desk.rs`), which are held without it.
+//! The intake needs the lock, so its holders only touch memory. Everything that waits for a disk is
+//! done at the desks (`desk.rs`), which are used without the lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -22,19 +22,19 @@ use crate::request::{FireError, FireRequest, Fired, LeftOut, Outcome};
 use crate::row::CallRow;
 use crate::user::{ROWS_MAX, Ticket, UserCalls};
 
-/// What happened and was not taken yet; more is dropped, oldest first.
+/// Most events that wait to be taken; beyond it the oldest are dropped.
 const EVENTS_MAX: usize = 4_096;
-/// Answers and ends of one user that wait for the audit to be open; more are dropped, and counted.
+/// Answers and ends of one user that wait until the audit is open; more are dropped and counted.
 const OPENING_MAX: usize = 4_096;
-/// Who waits for answers looks at the time so often.
+/// Longest time between two checks of the clock while a thread waits for answers.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Something that happened, for the streams.
+/// A call or an answer, for the streams of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallEvent {
     /// The user whose processes are called.
     pub uid: u32,
-    /// For everyone to read.
+    /// Whether everyone may read it.
     pub is_public: bool,
     /// The name of the handler or knob.
     pub name: String,
@@ -42,26 +42,27 @@ pub struct CallEvent {
     pub id: u64,
     /// The time of the event, in ns since the epoch.
     pub ts: i64,
-    /// An answer; else the call itself.
+    /// Whether it is an answer; otherwise it is the call.
     pub is_answer: bool,
 }
 
-/// Makes calls. Any thread of the agent may: a call is on disk and in its slot, and whoever sleeps was
-/// woken, when [`Self::fire`] returns. That waits for the disk; nothing else here does.
+/// Makes calls, on any thread of the agent. When [`Self::fire`] returns, the call is on disk and in
+/// its slot, and sleeping processes were woken. That function waits for the disk; no other function
+/// here does.
 pub struct Board {
     shared: Arc<Shared>,
-    /// Writes what nobody waits for.
+    /// The thread that writes lines for which no call waits.
     writer: Option<JoinHandle<()>>,
 }
 
-/// What the board's threads have in common.
+/// The state that the board's threads share.
 pub(super) struct Shared {
     pub run_dir: RunDir,
     pub state_dir: PathBuf,
     pub clock: Arc<dyn Clock>,
     state: Mutex<State>,
     answered: Condvar,
-    /// Something is to be written.
+    /// Signalled when there is something to write.
     pub work: Condvar,
 }
 
@@ -71,7 +72,7 @@ pub(super) struct State {
     events: VecDeque<CallEvent>,
     events_lost: u64,
     guests: Guests,
-    /// The board goes.
+    /// Whether the board is being dropped.
     pub is_over: bool,
 }
 
@@ -81,13 +82,13 @@ pub(super) struct User {
     members: Members,
     pub desk: Desk,
     pub stand: Stand,
-    /// Why the audit could not be opened, when it was tried last.
+    /// Why the audit could not be opened at the last attempt.
     pub failure: Option<String>,
 }
 
-/// Whether a user's calls are known.
+/// Whether a user's audit is open.
 pub(super) enum Stand {
-    /// The audit is yet to be opened: what has come meanwhile.
+    /// The audit is not open yet; answers and ends that have come meanwhile.
     Opening { events: Vec<Told>, lost: u64 },
     /// The calls of this user can be written and read.
     Open(Box<UserCalls>),
@@ -102,24 +103,24 @@ impl Default for Stand {
     }
 }
 
-/// What a process tells the board.
+/// A report of a process to the board.
 pub(super) enum Told {
-    /// It answers a call.
+    /// The process answers a call.
     Answer(Incarnation, u64, AckStatus),
-    /// It has ended.
+    /// The process has ended.
     End(Incarnation),
 }
 
-/// What became of one user's part of a call so far.
+/// The state of one user's part of a call.
 enum Part {
-    /// It goes to the disk.
+    /// It waits for the disk: user, ticket, number of matching processes.
     Made(u32, Ticket, usize),
-    /// It does not go at all, for so many processes.
+    /// It is not made for this user's processes.
     LeftOut(LeftOut, FireError),
 }
 
 impl Board {
-    /// A board for a run directory; `state_dir` is that of the applications.
+    /// Makes a board for a run directory; `state_dir` is the directory of the scopes' state.
     pub fn new(run_dir: RunDir, state_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
         let shared = Arc::new(Shared {
             run_dir,
@@ -142,8 +143,8 @@ impl Board {
         }
     }
 
-    /// A process can be called from now on, or offers something else than before. The scope of its user
-    /// must be open.
+    /// Adds a process that can be called, or replaces its offers. The scope of its user must be
+    /// open.
     pub fn join(&self, member: Member) {
         let mut state = self.shared.state();
         let user = state.users.entry(member.uid).or_default();
@@ -151,12 +152,13 @@ impl Board {
         self.shared.tell_writer(&state);
     }
 
-    /// A process has ended. Calls that wait for it need not any more.
+    /// Removes a process that has ended. Calls that wait for it wait no longer.
     pub fn leave(&self, uid: u32, who: Incarnation) {
         self.take_in(uid, Told::End(who));
     }
 
-    /// A process of a user answers a call. Repetitions, and answers of those who are not meant, do nothing.
+    /// Takes in a process's answer to a call. Repeated answers, and answers of processes that do
+    /// not match the call, are ignored.
     pub fn answer(&self, uid: u32, from: Incarnation, id: u64, status: AckStatus) {
         self.take_in(uid, Told::Answer(from, id, status));
     }
@@ -170,9 +172,9 @@ impl Board {
         self.shared.tell_writer(&state);
     }
 
-    /// Makes a call: refused when nobody who lives is meant, when a knob's value is out of its bounds, and
-    /// when calls that nobody has handled are in the way. Where several users' processes are meant, those of
-    /// users for whom it cannot be made are left out, and counted in what it gives.
+    /// Makes a call. Fails if no living process matches, if a knob's value is out of its bounds, or
+    /// if there is no room since earlier calls are unhandled. If processes of several users match,
+    /// users for whom the call cannot be made are left out and counted in the result.
     pub fn fire(&self, request: &FireRequest) -> Result<Fired, FireError> {
         request.check_time()?;
         let shared = &self.shared;
@@ -182,7 +184,7 @@ impl Board {
         }
         let unopened = shared.state().unopened(request);
         for uid in unopened {
-            // Why it failed is kept, and told with those who are left out.
+            // The reason of a failure is kept, and reported with the users that are left out.
             let _ = shared.attend(uid);
         }
         let parts = shared.state().reserve(request, shared.clock.now_ns())?;
@@ -209,8 +211,8 @@ impl Board {
         }
     }
 
-    /// As [`Self::fire`], and waits for answers as [`Self::wait`] does. One user may wait for a few calls at a
-    /// time, unless he may control.
+    /// Makes a call as [`Self::fire`] does, and waits for answers as [`Self::wait`] does. A user
+    /// who may not control can wait for only a few calls at a time.
     pub fn fire_and_wait(
         &self,
         request: &FireRequest,
@@ -231,13 +233,14 @@ impl Board {
         ended
     }
 
-    /// How a call stands now. One that is forgotten counts as nothing.
+    /// The present state of a call. One that is forgotten counts as nothing.
     pub fn outcome(&self, fired: &Fired) -> Outcome {
         let now_ns = self.shared.clock.now_ns();
         self.shared.state().outcome(fired, now_ns)
     }
 
-    /// Waits until everyone who is meant has answered or is gone, it has expired, or `longest` is over.
+    /// Waits until every matching process has answered or is gone, the call has expired, or
+    /// `longest` is over.
     pub fn wait(&self, fired: &Fired, longest: Duration) -> Outcome {
         let clock = &self.shared.clock;
         let longest_ns = i64::try_from(longest.as_nanos()).unwrap_or(i64::MAX);
@@ -256,7 +259,7 @@ impl Board {
         }
     }
 
-    /// Notes what has expired. Now and then.
+    /// Notes calls that have expired. Called about once a second.
     pub fn beat(&self) {
         let now_ns = self.shared.clock.now_ns();
         let mut state = self.shared.state();
@@ -266,7 +269,7 @@ impl Board {
         }
     }
 
-    /// The documents of users whose calls have changed since the last time.
+    /// The documents of users whose calls have changed since the last call of this function.
     pub fn documents(&self) -> Vec<(u32, Json)> {
         let now_ns = self.shared.clock.now_ns();
         let mut state = self.shared.state();
@@ -281,8 +284,8 @@ impl Board {
         documents
     }
 
-    /// What everyone may read of calls, newest first, if that has changed since the last time: as many as of
-    /// one user.
+    /// The calls that everyone may read, newest first, if they have changed since the last call of
+    /// this function; at most as many as a user's document has.
     pub fn public_document(&self) -> Option<Json> {
         let now_ns = self.shared.clock.now_ns();
         let mut state = self.shared.state();
@@ -302,14 +305,15 @@ impl Board {
         Some(rows.collect())
     }
 
-    /// What has happened since the last time, oldest first, and how much of it was dropped.
+    /// The events since the last call of this function, oldest first, and the number of dropped
+    /// ones.
     pub fn events(&self) -> (Vec<CallEvent>, u64) {
         let mut state = self.shared.state();
         let lost = std::mem::take(&mut state.events_lost);
         (state.events.drain(..).collect(), lost)
     }
 
-    /// Writes what waits to be written, and opens what is to be opened, for tests.
+    /// Writes waiting lines and opens audits, for tests.
     #[cfg(test)]
     pub(super) fn write_now(&self) {
         let waiting = self.shared.state().waiting();
@@ -318,7 +322,7 @@ impl Board {
         }
     }
 
-    /// A user's desk, for a test in which a disk is waited for.
+    /// A user's desk, for tests in which something waits for a disk.
     #[cfg(test)]
     pub(super) fn desk(&self, uid: u32) -> Option<Desk> {
         let state = self.shared.state();
@@ -327,12 +331,12 @@ impl Board {
 }
 
 impl Drop for Board {
-    /// What waits to be written is written.
+    /// Writes all waiting lines before the thread ends.
     fn drop(&mut self) {
         self.shared.state().is_over = true;
         self.shared.work.notify_all();
         if let Some(writer) = self.writer.take() {
-            // A panic there has been reported where it happened.
+            // A panic of that thread was already reported.
             let _ = writer.join();
         }
     }
@@ -340,7 +344,7 @@ impl Drop for Board {
 
 impl Shared {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked with it left no half of anything.
+        // Ignoring poison is sound: a panic under the lock leaves no half-written state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -350,13 +354,15 @@ impl Shared {
         }
     }
 
-    /// Brings a call that was taken on to disk and into its slot, with all that waits beside it.
+    /// Brings a reserved call to disk and into its slot, together with everything that waits beside
+    /// it.
     fn settle(&self, uid: u32, ticket: &Ticket) -> Result<u64, FireError> {
         loop {
             if let Some(settled) = ticket.get() {
                 return settled.clone();
             }
-            // Each takes what was there before, or fails; another may have taken ours already.
+            // Each attempt takes everything that waited before, or fails; another thread may have
+            // taken this call already.
             if let Err(why) = self.attend(uid)
                 && ticket.get().is_none()
             {
@@ -376,18 +382,18 @@ impl State {
         self.users.get_mut(&uid)?.open_calls()
     }
 
-    /// Whether the thread that writes has anything to do.
+    /// Whether the writing thread has anything to do.
     pub(super) fn is_waiting(&self) -> bool {
         self.users.values().any(User::is_waiting)
     }
 
-    /// For whom it has.
+    /// The users for whom it has.
     pub(super) fn waiting(&self) -> Vec<u32> {
         let waiting = self.users.iter().filter(|(_, user)| user.is_waiting());
         waiting.map(|(uid, _)| *uid).collect()
     }
 
-    /// Takes in what a process tells; whether calls stand differently now.
+    /// Takes in a process's report; returns whether the state of calls has changed.
     pub(super) fn take_in(&mut self, uid: u32, told: Told, now_ns: i64) -> bool {
         let Some(user) = self.users.get_mut(&uid) else {
             return false;
@@ -429,7 +435,7 @@ impl State {
         users.filter(move |(uid, _)| only.is_none_or(|only| only == *uid))
     }
 
-    /// Users who are meant and whose audit is not open.
+    /// Users whose processes match and whose audit is not open.
     fn unopened(&self, request: &FireRequest) -> Vec<u32> {
         let asked = self.asked(request);
         let unopened = asked.filter(|(_, user)| {
@@ -438,7 +444,7 @@ impl State {
         unopened.map(|(uid, _)| uid).collect()
     }
 
-    /// Takes a call on for each user whose processes are meant.
+    /// Reserves a call for each user whose processes match.
     fn reserve(&mut self, request: &FireRequest, now_ns: i64) -> Result<Vec<Part>, FireError> {
         let asked = self.asked(request);
         let meant = asked.filter_map(|(uid, user)| Some((uid, user.members.meant(request)?)));

@@ -1,6 +1,7 @@
-//! Where audits are written: by whoever makes a call, for all who make one at that time, and by one thread for what
-//! nobody waits for (answers, ends, a user's first process). It stands alone so that it is seen at a glance what is
-//! done under which lock: a user's desk is held while its disk is waited for, the board's state never is.
+//! The writing of audits. A thread that makes a call writes for all calls of that moment; one
+//! thread of the board writes lines for which no call waits (answers, ends, a user's first
+//! process). This is a module of its own so that the locks are easy to see: a user's desk is held
+//! while its disk is waited for, the board's state never is.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,27 +14,27 @@ use crate::audit::{Audit, position};
 use crate::board::{CallEvent, Shared, Stand};
 use crate::user::{Entry, Replayed, UserCalls};
 
-/// The calls file in a user's scope.
+/// Name of the calls file in a user's scope.
 const CALLS_FILE: &str = "calls";
-/// The audit in a user's scope of the state directory.
+/// Name of the audit in a user's scope of the state directory.
 const AUDIT_FILE: &str = "calls.jsonl";
-/// Lines that are written, and synced, at once.
+/// Most lines that are written and synced at once.
 const BATCH_MAX: usize = 1_024;
-/// When something could not be written, or an audit not be opened, it is tried again after so long.
+/// Time after which a failed write or opening is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// One user's audit, while it is open. Who holds it waits for a disk, and may take the lock of the state meanwhile;
-/// nobody waits for it who holds that.
+/// One user's audit, if it is open. The holder of a desk waits for a disk and may take the lock of
+/// the state meanwhile; a holder of that lock never waits for a desk.
 pub type Desk = Arc<Mutex<Option<Audit>>>;
 
-/// Takes a desk. Whoever panicked with it left no half of anything.
+/// Locks a desk. Ignoring poison is sound: a panic under the lock leaves no half-written state.
 pub fn hold(desk: &Desk) -> MutexGuard<'_, Option<Audit>> {
     desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// Opens the user's audit if it is not open, writes what waits to be written to it, and makes the calls among
-    /// that. When this returns, all that waited before has been tried.
+    /// Opens the user's audit if it is not open, writes all waiting lines to it, and makes the
+    /// calls among them. When this returns, everything that waited before has been tried.
     pub(super) fn attend(&self, uid: u32) -> Result<(), String> {
         let desk = self.state().users.get(&uid).map(|u| Arc::clone(&u.desk));
         let Some(desk) = desk else { return Ok(()) };
@@ -47,7 +48,7 @@ impl Shared {
         }
     }
 
-    /// Goes on where an earlier agent was; answers that have come meanwhile are taken in.
+    /// Continues from the audit of an earlier agent; takes in answers that have come meanwhile.
     fn open(&self, uid: u32) -> Result<Audit, String> {
         let scope = format!("u{uid}");
         let calls = self.run_dir.scope(&scope).path().join(CALLS_FILE);
@@ -87,7 +88,7 @@ impl Shared {
         Ok(audit)
     }
 
-    /// Writes what waits, in its order, and publishes the calls among it.
+    /// Writes waiting lines in order, and publishes the calls among them.
     fn write(&self, uid: u32, audit: &mut Audit) -> Result<(), String> {
         loop {
             let entries = self.with(uid, |calls| calls.take_entries(BATCH_MAX));
@@ -114,13 +115,13 @@ impl Shared {
         }
     }
 
-    /// Begins another file when this one is full, with the calls that are not settled.
+    /// Begins another file if this one is full, with the calls that are not settled.
     fn turn_over(&self, uid: u32, audit: &mut Audit) -> Result<(), String> {
         if !audit.is_full() {
             return Ok(());
         }
         let (last, unsettled) = self.with(uid, |calls| (calls.written(), calls.unsettled()));
-        // One at a time: each names all who have not answered.
+        // Lines are made one at a time, since each names all processes that have not answered.
         let rows = unsettled
             .into_iter()
             .filter_map(|id| self.with(uid, |calls| calls.row(id).cloned()));
@@ -133,8 +134,8 @@ impl Shared {
         self.state().calls(uid).map(work).unwrap_or_default()
     }
 
-    /// The thread's part: attends to users for whom something is to be written that nobody may be waiting for. What
-    /// waits at the end is tried once more.
+    /// The loop of the writing thread: attends to users with waiting lines. At the end it tries the
+    /// remaining lines once more.
     pub(super) fn attend_all(&self) {
         let mut has_failed = false;
         loop {

@@ -1,4 +1,5 @@
-//! What each user may ask of the board, so that none keeps others from it: calls per second, and waits at once.
+//! Limits of each user's calls, so that no user keeps others from the board: calls per second, and
+//! simultaneous waits.
 
 use std::collections::HashMap;
 
@@ -6,16 +7,18 @@ use barograph_model::NS_PER_S;
 
 use crate::request::FireError;
 
-/// Calls per second of a user who may not control: each is a write to disk that others wait for.
+/// Calls per second of a user who may not control: each is a write to disk for which others wait.
 const GUEST_CALLS_PER_S: f64 = 200.0;
-/// And so many at once.
+/// Most calls at once of such a user.
 const GUEST_CALLS_MAX: f64 = 1_000.0;
-/// Users whose calls are counted before those who have made none for long are forgotten.
+/// Most users whose calls are counted before those with full buckets are forgotten.
 const GUESTS_MAX: usize = 1_024;
-/// Calls of one user who may not control that are waited for at once: each wait holds one of the server's places.
+/// Most simultaneous waits of one user who may not control: each wait holds one of the server's
+/// places.
 pub const GUEST_WAITS_MAX: usize = 4;
 
-/// How many calls each user who may not control has left: a bucket that fills at a steady rate.
+/// The number of calls that each user who may not control has left, as token buckets that fill at a
+/// steady rate.
 #[derive(Default)]
 pub struct Guests {
     left: HashMap<u32, (f64, i64)>,
@@ -23,7 +26,7 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// One call of a user.
+    /// Counts one call of a user; fails if the bucket is empty.
     pub fn take(&mut self, uid: u32, now_ns: i64) -> Result<(), FireError> {
         if self.left.len() >= GUESTS_MAX {
             let is_full =
@@ -42,7 +45,8 @@ impl Guests {
         Ok(())
     }
 
-    /// One wait of a user begins; refused before its call is made.
+    /// Counts the beginning of a user's wait; fails, before the call is made, if there are too
+    /// many.
     pub fn begin_wait(&mut self, uid: u32) -> Result<(), FireError> {
         let waits = self.waits.entry(uid).or_default();
         if *waits >= GUEST_WAITS_MAX {
@@ -55,7 +59,7 @@ impl Guests {
         Ok(())
     }
 
-    /// A wait of this user has ended: another may begin.
+    /// Counts the end of a user's wait.
     pub fn end_wait(&mut self, uid: u32) {
         if let Some(waits) = self.waits.get_mut(&uid) {
             *waits -= 1;

@@ -1,10 +1,10 @@
 //! Calls into running programs: triggers that are fired, knobs that are set
 //! (docs/design/0004-applications.md, "Calls").
 //!
-//! The [`Board`] knows who handles what, and writes calls into the files that programs map. It stands
-//! apart from the intake's thread, behind a lock of its own, so that whoever decides that a call is due
-//! (HTTP, a rule, another thread of the agent) makes it at once. A call is on disk before a program can see it;
-//! the intake never waits for that.
+//! The [`Board`] knows which process handles what, and writes calls into the files that programs
+//! map. It is separate from the intake's thread, behind a lock of its own, so that whatever decides
+//! that a call is due (an HTTP request, a rule, another thread of the agent) makes it at once. A
+//! call is on disk before a program can see it; the intake never waits for that.
 
 mod audit;
 mod board;

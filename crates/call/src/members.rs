@@ -1,5 +1,5 @@
-//! Who can be called: the processes of one user, found by the name of what they offer, so that a call looks at
-//! those alone that have its name.
+//! The processes of one user that can be called, found by the names of their offers, so that a call
+//! looks only at processes that have its name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,54 +11,55 @@ use crate::request::FireRequest;
 use crate::row::Meant;
 use crate::value::Bounds;
 
-/// Names that a hint shows.
+/// Most names in a hint.
 const HINT_MAX: usize = 8;
-/// Names that a hint is looked for among, of one user: the others are never proposed.
+/// Most names of one user among which a hint is searched; others are never proposed.
 const HINT_NAMES_MAX: usize = 1_024;
 
 /// A process that can be called.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// This life of it.
+    /// The process's incarnation.
     pub incarnation: Incarnation,
-    /// Whose it is: the owner of its ingest file.
+    /// The owner of its ingest file.
     pub uid: u32,
-    /// What it handles.
+    /// Its triggers and knobs.
     pub offers: Vec<Offer>,
 }
 
 /// A trigger or knob of a process.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// Which of the two.
+    /// Whether it is a trigger or a knob.
     pub kind: CallKind,
-    /// The trigger's name; `publication.knob`.
+    /// The trigger's name, or `publication.knob`.
     pub name: String,
-    /// The publication that it is of; none for one of the process, and where the publication was refused.
+    /// The publication that it belongs to; none if it belongs to the process, or if the publication
+    /// was refused.
     pub publication: Option<String>,
-    /// Whether everyone may read that publication, and so of its calls.
+    /// Whether everyone may read that publication, and so read about its calls.
     pub is_public: bool,
-    /// What targets are held against.
+    /// The labels that targets are matched with.
     pub subject: Subject,
-    /// Of a knob.
+    /// The bounds of a knob; none for a trigger.
     pub bounds: Option<Bounds>,
     /// Whether its library can apply a setting at the end of a frame.
     pub takes_frames: bool,
 }
 
-/// Those of one user.
+/// The processes of one user that can be called.
 #[derive(Default)]
 pub struct Members {
     all: HashMap<Incarnation, Member>,
-    /// Of triggers and of knobs: who has a name.
+    /// The processes by name, for triggers and for knobs.
     names: [BTreeMap<String, HashSet<Incarnation>>; 2],
 }
 
-/// What a call means to one user's processes.
+/// The matching processes of one user, and the payload in the type of their knob.
 pub type MeantBy = (Meant, CallPayload);
 
 impl Members {
-    /// Adds a process, or takes in what it offers now.
+    /// Adds a process, or replaces its offers.
     pub fn join(&mut self, member: Member) {
         let who = member.incarnation;
         self.leave(who);
@@ -69,7 +70,7 @@ impl Members {
         self.all.insert(who, member);
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub fn leave(&mut self, who: Incarnation) {
         let Some(member) = self.all.remove(&who) else {
             return;
@@ -89,8 +90,9 @@ impl Members {
         self.all.is_empty()
     }
 
-    /// Who is meant, and what is written: of a knob the value in its type. None when nobody is; an error says why
-    /// a knob cannot be set so, and with it how many processes are meant.
+    /// The matching processes and the payload to write, for a knob in its type. `None` if no
+    /// process matches; an error is the reason why a knob cannot be set, and the number of matching
+    /// processes.
     pub fn meant(&self, request: &FireRequest) -> Option<Result<MeantBy, (u64, String)>> {
         let named = self.names[index(request.kind)].get(&request.name)?;
         let mut meant = Meant::default();
@@ -131,7 +133,7 @@ impl Members {
         })
     }
 
-    /// Names of a kind, as many as hints are looked for among.
+    /// Names of a kind, at most [`HINT_NAMES_MAX`].
     fn names(&self, kind: CallKind) -> impl Iterator<Item = &str> {
         let names = self.names[index(kind)].keys().take(HINT_NAMES_MAX);
         names.map(String::as_str)
@@ -149,7 +151,7 @@ fn index(kind: CallKind) -> usize {
     }
 }
 
-/// What a knob is set to; none for a trigger.
+/// The payload for a knob in its type; `None` for a trigger.
 fn admit(request: &FireRequest, offer: &Offer) -> Result<Option<CallPayload>, String> {
     let Some(bounds) = offer.bounds else {
         return Ok(None);
@@ -163,7 +165,7 @@ fn admit(request: &FireRequest, offer: &Offer) -> Result<Option<CallPayload>, St
     bounds.admit(&request.payload).map(Some).map_err(refused)
 }
 
-/// Why nobody of these users is meant.
+/// Why none of these users' processes matches.
 pub fn why_nobody<'m>(asked: impl Iterator<Item = &'m Members>, request: &FireRequest) -> String {
     let asked: Vec<&Members> = asked.collect();
     let (what, name) = (request.kind.as_str(), &request.name);

@@ -1,4 +1,4 @@
-//! What is asked of the board, and what it answers.
+//! Requests to the board, and its results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,82 +12,85 @@ use thiserror::Error;
 
 use crate::value::{payload_of, unhex};
 
-/// How long a call is worth handling, unless it is said.
+/// Time until a call expires, if the request does not name one.
 const EXPIRES_DEFAULT: Duration = Duration::from_secs(60);
 const EXPIRES_MIN: Duration = Duration::from_secs(1);
 const EXPIRES_MAX: Duration = Duration::from_secs(86_400);
 
-/// Users that are named among those who were left out of a call; the others are counted.
+/// Most users that are named as left out of a call; others are only counted.
 const LEFT_OUT_MAX: usize = 16;
 
-/// Who makes a call, for the audit.
+/// The caller, for the audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct By {
-    /// The user, where the kernel tells.
+    /// The user id, if the kernel reports it.
     pub uid: Option<u32>,
-    /// The process, where the kernel tells.
+    /// The process id, if the kernel reports it.
     pub pid: Option<u32>,
-    /// Which way it came, or what part of the agent it is: `control.sock`, `trigger hot_disk`.
+    /// The way by which the call came, or the part of the agent that makes it: `control.sock`,
+    /// `trigger hot_disk`.
     pub via: String,
 }
 
-/// A call that is asked for.
+/// A request for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FireRequest {
-    /// A trigger that is fired or a knob that is set.
+    /// Whether a trigger is fired or a knob is set.
     pub kind: CallKind,
-    /// The trigger; the knob as `publication.knob`.
+    /// The trigger's name, or the knob's as `publication.knob`.
     pub name: String,
-    /// Who is meant among those who have declared it.
+    /// Which of the processes that have declared it are called.
     pub target: Target,
-    /// What the call brings; of a knob the value.
+    /// The payload; for a knob, its value.
     pub payload: CallPayload,
-    /// For how long it is worth handling: 1 s to a day.
+    /// Time until the call expires: 1 s to a day.
     pub expires: Duration,
-    /// Who asks.
+    /// The caller.
     pub by: By,
-    /// Only processes of this user; `None`: of all.
+    /// Only processes of this user are called; `None`: those of all users.
     pub only_user: Option<u32>,
-    /// Of a knob: the frame of its publication at whose end it is set; `None`: as soon as a process looks.
+    /// For a knob, the frame of its publication at whose end it is set; `None`: as soon as a
+    /// process looks.
     pub at_frame: Option<u64>,
 }
 
-/// Why a call was not made. Nothing was written then, unless it says so.
+/// Why a call was not made. Nothing was written, unless the message says so.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FireError {
-    /// What was asked is wrong.
+    /// The request is wrong.
     #[error("{0}")]
     Request(String),
-    /// Nobody who lives handles it.
+    /// No living process matches.
     #[error("{0}")]
     Nobody(String),
-    /// Whoever asks may not.
+    /// The caller may not make this call.
     #[error("{0}")]
     Forbidden(String),
-    /// Earlier calls are in the way.
+    /// There is no room: earlier calls are not handled yet, or the caller has reached a limit.
     #[error("{0}")]
     Busy(String),
-    /// Our side failed.
+    /// The agent failed.
     #[error("{0}")]
     Internal(String),
 }
 
-/// A call that was made: into the file of each user concerned.
+/// A call that was made, in the file of each user concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fired {
-    /// User and id there.
+    /// User id, and id of the call in that user's file.
     pub calls: Vec<(u32, u64)>,
-    /// Processes that are meant there.
+    /// Number of matching processes of these users.
     pub matched: usize,
     /// Users for whose processes it was not made, as far as they are named.
     pub(super) left_out: Vec<LeftOut>,
-    /// Processes of all of those that refuse the value.
+    /// Number of processes that were left out since they refuse the value.
     pub(super) refused: u64,
-    /// And of those who have no room for a call, or whose audit cannot be written.
+    /// Number of processes that were left out since their user has no room for a call, or since the
+    /// audit cannot be written.
     pub(super) busy: u64,
 }
 
-/// A user for whose processes a call was not made, while it was for others.
+/// A user for whose processes a call was not made, although it was made for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     uid: u32,
@@ -97,7 +100,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// So many processes of a user, and why.
+    /// Leaves out `processes` of a user, for the reason in `error`.
     pub fn of(uid: u32, processes: u64, error: &FireError) -> Self {
         Self {
             uid,
@@ -108,31 +111,32 @@ impl LeftOut {
     }
 }
 
-/// How a call stands.
+/// The state of a call, as numbers of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Processes that were meant.
+    /// Processes that match the call.
     pub matched: u64,
-    /// Those who have handled it.
+    /// Processes that have handled it.
     pub acknowledged: u64,
-    /// Those whose handler failed.
+    /// Processes whose handler failed.
     pub failed: u64,
-    /// Those who refused a value.
+    /// Processes that refused the value.
     pub refused: u64,
-    /// Those who knew of a value only when the frame at which it was to apply had ended.
+    /// Processes that saw the value only after the frame at which it was to apply.
     pub late: u64,
-    /// Those who came to it too late, or have not by now.
+    /// Processes that saw the call after it had expired, or have not answered by now.
     pub expired: u64,
-    /// Those who ended without an answer.
+    /// Processes that ended without an answer.
     pub gone: u64,
-    /// Those who were not called, for their user's calls wait for others to be handled, or for a disk.
+    /// Processes that were not called, since their user's calls wait to be handled, or for a disk.
     pub busy: u64,
-    /// Those who have not answered, and still may.
+    /// Processes that have not answered and still may.
     pub waiting: u64,
 }
 
 impl FireRequest {
-    /// A trigger for everyone who handles it, without a payload. `via` says who fires it.
+    /// A request to fire a trigger without a payload for all processes that handle it. `via` names
+    /// the caller.
     pub fn trigger(name: impl Into<String>, via: impl Into<String>) -> Self {
         Self {
             kind: CallKind::Trigger,
@@ -149,7 +153,7 @@ impl FireRequest {
         }
     }
 
-    /// The call as it stands in a slot, but for its id.
+    /// The call as it is in a slot, but without its id.
     pub(super) fn call(&self, payload: CallPayload, now_ns: i64) -> Call {
         let expires_ns = i64::try_from(self.expires.as_nanos()).unwrap_or(i64::MAX);
         Call {
@@ -165,7 +169,8 @@ impl FireRequest {
         }
     }
 
-    /// What `POST /api/v1/fire` says, and how long whoever asks wants to wait for answers.
+    /// Parses the body of `POST /api/v1/fire`; also returns how long the caller wants to wait for
+    /// answers.
     pub fn parse(body: &Json, asker: &Asker) -> Result<(Self, Duration), FireError> {
         let body: Body = Body::deserialize(body).map_err(|e| refused(e.to_string()))?;
         let only_user = match (asker.may_control, asker.uid) {
@@ -209,7 +214,7 @@ impl FireRequest {
         Ok((request, wait))
     }
 
-    /// Checks how long it is worth handling.
+    /// Fails if the time to expiry is out of range.
     pub(super) fn check_time(&self) -> Result<(), FireError> {
         if (EXPIRES_MIN..=EXPIRES_MAX).contains(&self.expires) {
             return Ok(());
@@ -251,7 +256,7 @@ fn incarnation(text: &str) -> Result<Incarnation, FireError> {
         .ok_or_else(|| refused("incarnation is 32 hexadecimal digits, not all 0"))
 }
 
-/// Labels are texts; numbers and booleans stand for the text they look like.
+/// The labels of a target as texts; numbers and booleans are written as texts.
 fn labels(target: BTreeMap<String, Json>) -> Result<Vec<(String, String)>, FireError> {
     let text = |value: Json| match value {
         Json::String(text) => Some(text),
@@ -274,7 +279,7 @@ fn seconds(key: &str, given: Option<f64>, default: Duration) -> Result<Duration,
 }
 
 impl Outcome {
-    /// In a word.
+    /// The state in one word.
     pub fn state(&self) -> &'static str {
         match self {
             _ if self.waiting > 0 => "fired",
@@ -288,7 +293,7 @@ impl Outcome {
         }
     }
 
-    /// Whether no answer is to be waited for.
+    /// Whether no more answers can come.
     pub fn is_settled(&self) -> bool {
         self.waiting == 0
     }
@@ -307,7 +312,7 @@ impl Outcome {
 }
 
 impl Fired {
-    /// Somebody is left out.
+    /// Adds a user that is left out.
     pub(super) fn leave_out(&mut self, left_out: LeftOut) {
         match left_out.is_refusal {
             true => self.refused += left_out.processes,
@@ -318,7 +323,7 @@ impl Fired {
         }
     }
 
-    /// How those stand who were left out.
+    /// The outcome for the processes that were left out.
     pub(super) fn left_out(&self) -> Outcome {
         Outcome {
             matched: self.refused + self.busy,
@@ -328,7 +333,7 @@ impl Fired {
         }
     }
 
-    /// As the API says it; ids are unique per user.
+    /// The answer of the API. Ids are unique per user.
     pub fn json(&self, outcome: Outcome) -> Json {
         let ids: Vec<String> = self
             .calls

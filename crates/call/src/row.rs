@@ -1,4 +1,4 @@
-//! One call as the board remembers it: what was asked, who was meant, who has answered.
+//! One call as the board remembers it: the request, the matching processes and the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,18 +11,19 @@ use crate::members::Offer;
 use crate::request::{By, Outcome};
 use crate::value::{from_audit, text, to_audit, unhex};
 
-/// Characters of a payload that documents show.
+/// Most characters of a payload in documents.
 const SHOWN_MAX: usize = 256;
-/// Names of publications that are kept of a call.
+/// Most names of publications that are kept of a call.
 const PUBLICATIONS_MAX: usize = 16;
 
-/// Those of one user that a call is for.
+/// One user's processes that match a call.
 #[derive(Clone, Debug)]
 pub struct Meant {
     pub who: Vec<Incarnation>,
-    /// The publications whose trigger or knob it is.
+    /// Publications to which the trigger or knob belongs.
     publications: BTreeSet<String>,
-    /// Whether everyone may read all of them, and none of it is the process's alone.
+    /// Whether everyone may read all of these publications, and no offer belongs to a process
+    /// itself.
     pub is_public: bool,
 }
 
@@ -37,7 +38,7 @@ impl Default for Meant {
 }
 
 impl Meant {
-    /// What is called of one of them.
+    /// Adds a matching offer.
     pub fn add(&mut self, offer: &Offer) {
         self.is_public &= offer.is_public;
         if self.publications.len() < PUBLICATIONS_MAX {
@@ -49,24 +50,24 @@ impl Meant {
 /// A call and its answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRow {
-    /// As it stands in the file.
+    /// The call as in the file.
     pub call: Call,
     pub by: By,
     publications: Vec<String>,
-    /// For everyone to read, but for a trigger's payload.
+    /// Whether everyone may read it, except a trigger's payload.
     pub is_public: bool,
-    /// Of answers; those who have given none are told by what follows.
+    /// Numbers of answers; processes without an answer are in the following fields.
     counts: Outcome,
-    /// Who has not answered.
+    /// The processes that have not answered.
     waiting: Vec<Incarnation>,
-    /// Who had not, when the call's slot was given away.
+    /// Number of processes that had not answered when the call's slot was reused.
     unanswered: u64,
     is_over: bool,
     last_ack_ns: Option<i64>,
 }
 
 impl CallRow {
-    /// A call that these are meant by.
+    /// A call to these processes.
     pub fn new(call: Call, by: By, meant: Meant) -> Self {
         let counts = Outcome {
             matched: meant.who.len() as u64,
@@ -85,7 +86,7 @@ impl CallRow {
         }
     }
 
-    /// How it stands.
+    /// The present state of the call.
     pub fn outcome(&self, now_ns: i64) -> Outcome {
         let open = self.waiting.len() as u64 + self.unanswered;
         let mut outcome = self.counts;
@@ -97,12 +98,12 @@ impl CallRow {
         outcome
     }
 
-    /// Whether its slot is not to be given away.
+    /// Whether its slot must not be reused.
     pub fn is_pending(&self, now_ns: i64) -> bool {
         !self.outcome(now_ns).is_settled()
     }
 
-    /// Takes an answer; false for one of somebody who has answered, or is not meant.
+    /// Takes an answer; false if the process has already answered or does not match.
     pub fn answer(&mut self, from: Incarnation, status: AckStatus, now_ns: i64) -> bool {
         if !self.take(from) {
             return false;
@@ -119,7 +120,8 @@ impl CallRow {
         true
     }
 
-    /// Somebody has ended; false if nothing was expected of him. Who had let it expire before counts so.
+    /// Notes the end of a process; false if no answer was expected from it. If the call had expired
+    /// before, it counts as expired.
     pub fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
         if !self.take(who) {
             return false;
@@ -137,30 +139,30 @@ impl CallRow {
         at.map(|at| self.waiting.swap_remove(at)).is_some()
     }
 
-    /// Notes that its time is over; true once, if somebody has not answered.
+    /// Notes that the call has expired; returns true once, if a process has not answered.
     pub fn expire(&mut self, now_ns: i64) -> bool {
         let is_new = !self.is_over && self.call.is_expired(now_ns);
         self.is_over |= is_new;
         is_new && !self.waiting.is_empty()
     }
 
-    /// Whether its time is known to be over.
+    /// Whether the call is known to have expired.
     pub fn outcome_is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Whether its slot was given away.
+    /// Whether its slot was reused.
     pub fn is_given_up(&self) -> bool {
         self.is_over && self.waiting.is_empty()
     }
 
-    /// Its slot is given away: nobody can answer any more.
+    /// Notes that its slot is reused, after which no process can answer.
     pub fn give_up(&mut self) {
         self.unanswered += std::mem::take(&mut self.waiting).len() as u64;
         self.is_over = true;
     }
 
-    /// That it was made.
+    /// The event that the call was made.
     pub fn to_event(&self, uid: u32) -> CallEvent {
         CallEvent {
             uid,
@@ -172,7 +174,7 @@ impl CallRow {
         }
     }
 
-    /// As the audit keeps it.
+    /// The call's line in the audit.
     pub fn to_audit(&self) -> Json {
         let Call {
             id,
@@ -210,7 +212,7 @@ impl CallRow {
         })
     }
 
-    /// From the audit; `None` for what is none of its lines.
+    /// Parses a line of the audit; `None` if it is not that of a call.
     pub fn from_audit(line: &Json) -> Option<Self> {
         let number = |key: &str| line[key].as_i64();
         let payload = from_audit(&line["payload"])?;
@@ -230,18 +232,18 @@ impl CallRow {
             },
             payload,
             version: line["version"].as_u64()?,
-            // Lines of earlier agents have none.
+            // Lines of earlier agents lack this key.
             at_frame: line["at_frame"].as_u64(),
         };
-        // What no slot holds was never written.
+        // A call that does not fit in a slot was never written.
         call.check().ok()?;
         let by = &line["by"];
         let small = |key: &str| by[key].as_u64().and_then(|n| u32::try_from(n).ok());
         let waiting = line["waiting"].as_array()?.iter().map(incarnation);
         let answers = line["answers"].as_array()?;
-        // Of processes, of which there are not as many on a node: sums of them do not overflow.
+        // Counts of processes stay far below this bound, so that their sums do not overflow.
         let count = |at: usize| answers.get(at)?.as_u64().filter(|n| *n <= u32::MAX.into());
-        // Lines of earlier agents have neither.
+        // Lines of earlier agents lack these keys.
         let publications = line["publications"].as_array().into_iter().flatten();
         let publications = publications.filter_map(|name| Some(name.as_str()?.to_owned()));
         Some(Self {
@@ -270,7 +272,7 @@ impl CallRow {
         })
     }
 
-    /// As documents and the SQL table show it to the user whose programs are called.
+    /// The row in documents and the SQL table, for the user whose programs are called.
     pub fn to_document(&self, user: &str, now_ns: i64) -> Json {
         let mut row = self.to_public_document(user, now_ns);
         row["payload"] = self.shown_payload().into();
@@ -280,8 +282,8 @@ impl CallRow {
         row
     }
 
-    /// As documents show it to everyone: without who made it, and without what a trigger's handler is given. What a
-    /// knob is set to is in its stream.
+    /// The row in documents for everyone: without the caller, and without a trigger's payload. The
+    /// value of a knob is in its stream anyway.
     pub fn to_public_document(&self, user: &str, now_ns: i64) -> Json {
         let outcome = self.outcome(now_ns);
         let target: BTreeMap<_, _> = self.call.target.labels.iter().cloned().collect();
@@ -315,7 +317,7 @@ impl CallRow {
         text(&self.call.payload).chars().take(SHOWN_MAX).collect()
     }
 
-    /// What fills the place of a call of which nothing is known any more.
+    /// A call for the slot of one that is not known any more.
     pub fn placeholder(id: u64) -> Call {
         Call {
             id,
@@ -331,7 +333,7 @@ impl CallRow {
     }
 }
 
-/// An incarnation in hexadecimal.
+/// Parses an incarnation in hexadecimal.
 pub fn incarnation(text: &Json) -> Option<Incarnation> {
     let bytes = unhex(text.as_str()?)?;
     bytes.try_into().ok().map(Incarnation)

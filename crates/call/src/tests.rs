@@ -1,4 +1,4 @@
-//! The board: who is meant, what is promised, and what a new agent knows of it.
+//! Tests of the board: matching processes, outcomes, and a new agent that continues.
 
 use std::fs;
 use std::path::Path;
@@ -46,12 +46,12 @@ impl World {
         Arc::new(Board::new(run_dir, state_dir, Arc::clone(clock) as _))
     }
 
-    /// Another agent, after this one.
+    /// Replaces the agent by a new one.
     fn restart(&mut self) {
         self.board = Self::board(self.dir.path(), &self.clock);
     }
 
-    /// A process joins, and its user's audit is open when this returns.
+    /// Adds a process; its user's audit is open when this returns.
     fn join(&self, member: Member) {
         self.board.join(member);
         self.board.write_now();
@@ -101,7 +101,7 @@ fn who(n: u8) -> Incarnation {
 fn member(n: u8, uid: u32) -> Member {
     let labels = [("rank".to_owned(), n.to_string())];
     let subject = Subject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
-    // Everyone may read of the knob.
+    // Everyone may read about the knob.
     let offer = |kind, name: &str, bounds: Option<Bounds>| Offer {
         takes_frames: true,
         kind,
@@ -163,7 +163,8 @@ fn those_who_are_meant_are_called_and_their_answers_counted() {
             world.board.answer(OURS, who(n), 1, AckStatus::Done);
         }
     }
-    // Nobody who is not meant, no call that is not, and no user's call by another's process.
+    // No answer counts of a process that does not match, to a call that does not exist, or from
+    // another user's process.
     world.board.answer(OURS, who(9), 1, AckStatus::Failed);
     world.board.answer(OURS, who(1), 2, AckStatus::Failed);
     world.board.answer(OURS, who(4), 1, AckStatus::Failed);
@@ -228,14 +229,14 @@ fn on_the_read_side_ones_own_processes_alone() {
     let fired = world.fire_as(&body, &asker(Some(OURS))).unwrap();
     assert_eq!(fired.calls, [(OURS, 1)]);
     let nobody = world.fire_as(&body, &asker(Some(7))).unwrap_err();
-    // Not even what there would be.
+    // The error does not name triggers of other users either.
     assert!(!nobody.to_string().contains("checkpoint"), "{nobody}");
     assert!(matches!(nobody, FireError::Nobody(_)));
     let unknown = world.fire_as(&body, &asker(None)).unwrap_err();
     assert!(matches!(unknown, FireError::Forbidden(_)));
 }
 
-/// Some columns of rows.
+/// Some columns of the rows.
 fn columns(rows: &Json) -> Json {
     let names = [
         "id",
@@ -262,7 +263,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     theirs.offers[0].is_public = true;
     world.join(theirs);
     assert_eq!(world.board.public_document(), None);
-    // Of one user's processes all may read that they are called, of the other's not.
+    // Everyone may read about calls to one user's processes, but not about those to the other's.
     let fire = |world: &World, payload: &str| {
         let body = json!({"name": "checkpoint", "payload": payload});
         world.fire(body).unwrap()
@@ -291,14 +292,14 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     world.board.answer(OURS, who(1), 2, AckStatus::Done);
     check(&world, ["acknowledged", "fired"]);
     let (events, _) = world.board.events();
-    // In order for each user; which of two users' disks is done first is open.
+    // Events are in order for each user; which of two users' disks is done first is undetermined.
     let public_of = |uid| -> Vec<bool> {
         let of_user = events.iter().filter(|event| event.uid == uid);
         of_user.map(|event| event.is_public).collect()
     };
     assert_eq!(public_of(OURS), [false, true, false, true]);
     assert_eq!(public_of(OTHERS), [true]);
-    // The next agent knows which those were.
+    // The next agent knows which calls were public.
     world.restart();
     for (n, uid) in [(1, OURS), (2, OTHERS)] {
         world.join(member(n, uid));
@@ -406,7 +407,7 @@ fn a_slot_is_not_given_away_while_somebody_is_to_have_it() {
         ..Fired::default()
     };
     assert_eq!(world.state(&second), "expired");
-    // The end of a process frees what waits for it.
+    // The end of a process frees the slots that wait for it.
     for _ in 0..SLOTS - 1 {
         fire().unwrap();
     }
@@ -517,7 +518,7 @@ fn a_call_that_is_on_disk_and_in_no_slot_is_made() {
     let mut world = World::new();
     world.join(member(1, OURS));
     world.fire(json!({"name": "checkpoint"})).unwrap();
-    // As if the agent had been killed between the two.
+    // As if the agent had been killed between the audit and the slot.
     let path = world.dir.path().join("state/u1000/calls.jsonl");
     let line = fs::read_to_string(&path).unwrap();
     let lost = line.replace("\"id\":1", "\"id\":2");

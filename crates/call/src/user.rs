@@ -1,5 +1,5 @@
-//! The calls of one user's processes as they are in memory: the file that they map, what is still known, and what
-//! is yet to be written to the audit. Nothing here waits for a disk.
+//! The calls of one user's processes in memory: the file that the processes map, the calls that are
+//! remembered, and the lines that wait for the audit. Nothing here waits for a disk.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -13,34 +13,35 @@ use tracing::warn;
 use crate::request::FireError;
 use crate::row::{CallRow, incarnation};
 
-/// Calls that are remembered, and shown.
+/// Most calls that are remembered and shown.
 pub const ROWS_MAX: usize = 1_024;
-/// Answers and ends that wait to be written to the audit of one user; more are not in the audit, and counted there.
+/// Most answers and ends that wait to be written to the audit of one user; of more, the audit has
+/// only the number.
 pub const NOTES_MAX: usize = 32_768;
 
-/// The greatest id that an audit is believed to have given: beyond it a line is damaged.
+/// Greatest id in an audit; a line with a greater one is damaged.
 const ID_MAX: u64 = 1 << 62;
 
 const _: () = assert!(ROWS_MAX as u64 >= SLOTS, "what is in a slot is known");
 
-/// What becomes of a call that is on its way to disk: its id once it is in its slot, or why it is not.
+/// The result of a call on its way to disk: its id once it is in its slot, or the error.
 pub type Ticket = Arc<OnceLock<Result<u64, FireError>>>;
 
-/// What is written to the audit.
+/// A line for the audit.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// A call, with the id that it will have.
     Called(Box<CallRow>),
     /// An answer of a process.
     Answered(u64, Incarnation, AckStatus, i64),
-    /// A process has ended that had not answered.
+    /// A process that had not answered has ended.
     Gone(u64, Incarnation, i64),
-    /// So many of the two could not be kept until they were written.
+    /// The number of answers and ends that could not be kept until they were written.
     Lost(u64),
 }
 
 impl Entry {
-    /// The line of the audit that tells of this event.
+    /// The JSON of this line.
     pub fn to_json(&self) -> Json {
         match self {
             Self::Called(row) => row.to_audit(),
@@ -56,7 +57,7 @@ impl Entry {
     }
 }
 
-/// What waits to be written, in its order.
+/// An entry that waits to be written, in order.
 enum Pending {
     Call(Box<CallRow>, Ticket),
     Note(Entry),
@@ -64,28 +65,28 @@ enum Pending {
 
 /// One user's calls.
 pub struct UserCalls {
-    /// The name of whose they are.
+    /// The user's name.
     name: String,
     writer: CallsWriter,
-    /// Newest last; ids go up.
+    /// The remembered calls, oldest first; ids ascend.
     rows: VecDeque<CallRow>,
     pending: VecDeque<Pending>,
-    /// Calls among those.
+    /// Number of calls in `pending`.
     calls_pending: u64,
     notes_lost: u64,
     /// Calls that are being written to disk now, with their ids.
     in_flight: VecDeque<(CallRow, Ticket)>,
-    /// Whether the document is out of date.
+    /// Whether the user's document is out of date.
     pub is_dirty: bool,
-    /// Whether that of what everyone may read is.
+    /// Whether the document of calls that everyone may read is out of date.
     pub is_public_dirty: bool,
 }
 
-/// What an audit tells of the calls of earlier agents.
+/// The calls of earlier agents, read from an audit.
 #[derive(Default)]
 pub struct Replayed {
     rows: VecDeque<CallRow>,
-    /// The greatest id that was given.
+    /// The greatest id so far.
     last: u64,
 }
 
@@ -100,7 +101,8 @@ impl Replayed {
             let Some(row) = CallRow::from_audit(line) else {
                 return;
             };
-            // One that comes again (carried over, or of a call that failed) counts instead.
+            // A line with a known id (carried over, or of a call that failed) replaces the earlier
+            // one.
             match rows.binary_search_by_key(&row.call.id, |known| known.call.id) {
                 Ok(at) => rows[at] = row,
                 Err(0) if rows.len() >= ROWS_MAX => {}
@@ -131,8 +133,8 @@ impl Replayed {
 }
 
 impl UserCalls {
-    /// Goes on where an earlier agent was, as its audit and its file tell. Calls that it had on disk and not
-    /// in a slot, and those that wait for answers while their file is gone, are written again.
+    /// Continues from an earlier agent's audit and file. Calls that were on disk but not in a slot
+    /// are written again, as are calls that wait for answers if their file is gone.
     pub fn open(
         name: String,
         calls: &Path,
@@ -164,7 +166,7 @@ impl UserCalls {
         }
         let mut from = written.max(last.saturating_sub(SLOTS));
         if written == 0 {
-            // A new file needs nothing that nobody waits for.
+            // A new file does not need calls for which no process waits.
             let pending = self.rows.iter().find(|row| row.is_pending(now_ns));
             from = from.max(pending.map_or(last, |row| row.call.id - 1));
         }
@@ -178,12 +180,12 @@ impl UserCalls {
         Ok(())
     }
 
-    /// Calls that are in slots: the id of the last.
+    /// Id of the last call that is in a slot.
     pub fn written(&self) -> u64 {
         self.writer.written()
     }
 
-    /// Whether there is room for one more call, beside those on their way.
+    /// Fails if there is no room for one more call, beside those on their way.
     pub fn check_room(&self, now_ns: i64) -> Result<(), FireError> {
         let on_their_way = self.calls_pending + self.in_flight.len() as u64;
         let next = self.writer.written() + on_their_way + 1;
@@ -204,7 +206,7 @@ impl UserCalls {
         }
     }
 
-    /// Takes a call on. It is made when it is on disk, and its ticket tells.
+    /// Reserves a call. It is made once it is on disk; the ticket then has the result.
     pub fn reserve(&mut self, row: CallRow) -> Ticket {
         let ticket = Ticket::default();
         self.calls_pending += 1;
@@ -213,13 +215,13 @@ impl UserCalls {
         ticket
     }
 
-    /// Whether there is anything to be written to the audit.
+    /// Whether lines wait for the audit.
     pub fn has_entries(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// What is to be written next, at most so many. Calls among it have got their ids, and wait for
-    /// [`Self::publish`]: one batch at a time.
+    /// Takes at most `count_max` entries to write next. The calls among them get their ids and wait
+    /// for [`Self::publish`]; there is one batch at a time.
     pub fn take_entries(&mut self, count_max: usize) -> Vec<Entry> {
         if !self.in_flight.is_empty() {
             let why = "nothing was fired: writing the audit was given up";
@@ -247,7 +249,7 @@ impl UserCalls {
         }
     }
 
-    /// Entries that could not be written come before all others again; their calls were given up.
+    /// Puts entries that could not be written back to the front; their calls were given up.
     pub fn put_back(&mut self, entries: Vec<Entry>) {
         for entry in entries.into_iter().rev() {
             match entry {
@@ -261,12 +263,13 @@ impl UserCalls {
         }
     }
 
-    /// What was taken is on disk, or why it is not: makes its calls, or gives them up. Gives those that were made.
+    /// Ends a batch: makes its calls if it is on disk, otherwise gives them up. Returns the calls
+    /// that were made.
     pub fn publish(&mut self, done: Result<(), String>) -> Vec<&CallRow> {
         let mut made = 0;
         for (row, ticket) in std::mem::take(&mut self.in_flight) {
             let written = match &done {
-                // After one that failed the ids of the others are not theirs.
+                // After a call that failed, the ids of the later ones are wrong.
                 Ok(()) if self.writer.written() + 1 == row.call.id => {
                     let written = self.writer.fire(&row.call);
                     written.map_err(|e| format!("the call is noted, but not made: {e}"))
@@ -280,7 +283,7 @@ impl UserCalls {
                 self.rows.push_back(row);
                 made += 1;
             }
-            // Nobody else sets it.
+            // No other code sets the ticket.
             let _ = ticket.set(written);
         }
         self.forget();
@@ -289,13 +292,13 @@ impl UserCalls {
         self.rows.range(from..).collect()
     }
 
-    /// Calls that are to be carried over into another file of the audit.
+    /// Ids of the calls that must be carried over to another file of the audit.
     pub fn unsettled(&self) -> Vec<u64> {
         let pending = self.rows.iter().filter(|row| row.is_pending(row_time(row)));
         pending.map(|row| row.call.id).collect()
     }
 
-    /// Somebody answers a call; gives it if that is news.
+    /// Takes an answer to a call; returns the call if the answer is new.
     pub fn answer(
         &mut self,
         from: Incarnation,
@@ -312,7 +315,7 @@ impl UserCalls {
         Some(&self.rows[at])
     }
 
-    /// Somebody has ended; whether calls waited for him.
+    /// Notes the end of a process; returns whether calls waited for it.
     pub fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
         let mut left = Vec::new();
         let in_flight = self.in_flight.iter_mut().map(|(row, _)| row);
@@ -323,7 +326,7 @@ impl UserCalls {
             }
         }
         for next in &mut self.pending {
-            // Its line is not written yet: it will tell.
+            // Its line is not written yet, and will not name the process.
             if let Pending::Call(row, _) = next {
                 row.leave(who, now_ns);
             }
@@ -334,7 +337,7 @@ impl UserCalls {
         !left.is_empty()
     }
 
-    /// Notes what has expired; whether anything has.
+    /// Notes calls that have expired; returns whether there were any.
     pub fn expire(&mut self, now_ns: i64) -> bool {
         let mut any = false;
         for row in self.rows.iter_mut().filter(|row| !row.outcome_is_over()) {
@@ -347,19 +350,19 @@ impl UserCalls {
         any
     }
 
-    /// A call that is remembered.
+    /// A remembered call.
     pub fn row(&self, id: u64) -> Option<&CallRow> {
         self.index(id).map(|at| &self.rows[at])
     }
 
-    /// What is known, newest first.
+    /// All remembered calls as a document, newest first.
     pub fn document(&self, now_ns: i64) -> Json {
         let rows = self.rows.iter().rev();
         let rows = rows.map(|row| row.to_document(&self.name, now_ns));
         rows.collect()
     }
 
-    /// What everyone may read of it, with whose it is.
+    /// The calls that everyone may read, each with the user's name.
     pub fn public(&self) -> impl Iterator<Item = (&str, &CallRow)> {
         let rows = self.rows.iter().filter(|row| row.is_public);
         rows.map(|row| (&*self.name, row))
@@ -384,7 +387,7 @@ impl UserCalls {
             self.is_public_dirty |= forgotten.is_some_and(|row| row.is_public);
         }
         let gone = self.writer.written().saturating_sub(SLOTS);
-        // From the newest of them on backwards: the others were given up before.
+        // Goes backwards from the newest of them: older ones were given up before.
         let old = self.rows.iter_mut().rev();
         let old = old.skip_while(|row| row.call.id > gone);
         old.take_while(|row| !row.is_given_up())
@@ -392,7 +395,7 @@ impl UserCalls {
     }
 }
 
-/// A time at which a row that is not known to be over is pending: its own.
+/// The time at which a row that is not known to be over counts as pending: its own.
 fn row_time(row: &CallRow) -> i64 {
     row.call.issued_ns
 }

@@ -1,25 +1,25 @@
-//! Payloads: from JSON, for people, for the audit; and what a knob takes.
+//! Payloads: from JSON, as text, in the audit; and the values that a knob admits.
 
 use barograph_model::{ValueType, hex};
 use barograph_stream::calls::CallPayload;
 use serde_json::{Value as Json, json};
 
-/// Beyond it a float does not tell whole numbers apart.
+/// Beyond this value a float does not distinguish all whole numbers.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// What a knob may be set to.
+/// The values that a knob admits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
     /// Its type: an integer, a float or a bool.
     pub value_type: ValueType,
     /// The smallest value.
     pub min: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
 }
 
 impl Bounds {
-    /// Checks what a program declares.
+    /// Checks declared bounds.
     pub fn check(self) -> Result<Self, String> {
         let is_whole = |v: f64| v.is_infinite() || v.fract() == 0.0;
         let Self {
@@ -28,7 +28,7 @@ impl Bounds {
             max,
         } = self;
         match value_type {
-            // Not a number is in no order either.
+            // NaN is not ordered either.
             _ if min.is_nan() || max.is_nan() || min > max => {
                 Err(format!("{min} to {max} are no bounds"))
             }
@@ -40,7 +40,7 @@ impl Bounds {
         }
     }
 
-    /// The value in the knob's type, if it is within bounds.
+    /// Converts a value to the knob's type; fails if it does not fit or is out of bounds.
     pub fn admit(&self, given: &CallPayload) -> Result<CallPayload, String> {
         let wrong = || format!("{} is no {}", text(given), self.value_type.as_str());
         let value = match (self.value_type, given) {
@@ -70,7 +70,7 @@ impl Bounds {
     }
 }
 
-/// What was asked for, as the type that is named; without one as what JSON says it is.
+/// The payload in the named type; without a name, in the type of the JSON value.
 pub fn payload_of(value: &Json, type_name: Option<&str>) -> Result<CallPayload, String> {
     let wrong = |what: &str| format!("the payload {value} is no {what}");
     let Some(type_name) = type_name else {
@@ -107,7 +107,7 @@ pub fn payload_of(value: &Json, type_name: Option<&str>) -> Result<CallPayload, 
     found.ok_or_else(|| wrong(type_name))
 }
 
-/// For people, and the SQL table.
+/// The payload as text for people and the SQL table.
 pub fn text(payload: &CallPayload) -> String {
     match payload {
         CallPayload::None => String::new(),
@@ -120,7 +120,7 @@ pub fn text(payload: &CallPayload) -> String {
     }
 }
 
-/// For the audit: exactly, and texts so that people can read them.
+/// The payload for the audit: exact, and texts are readable.
 pub fn to_audit(payload: &CallPayload) -> Json {
     match payload {
         CallPayload::Text(text) => json!({ "type": payload.type_number(), "text": text }),
@@ -129,7 +129,7 @@ pub fn to_audit(payload: &CallPayload) -> Json {
     }
 }
 
-/// From the audit.
+/// Parses a payload of the audit.
 pub fn from_audit(audited: &Json) -> Option<CallPayload> {
     let type_number = u8::try_from(audited["type"].as_u64()?).ok()?;
     let bytes = match audited["text"].as_str() {
@@ -139,7 +139,7 @@ pub fn from_audit(audited: &Json) -> Option<CallPayload> {
     CallPayload::from_bytes(type_number, &bytes)
 }
 
-/// From hexadecimal digits; `None` when there are others.
+/// Decodes hexadecimal digits; `None` if there are other characters.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|d| d as u8);
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -148,7 +148,7 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(byte).collect()
 }
 
-/// RFC 4648, section 4, with its padding.
+/// Decodes base64 with padding (RFC 4648, section 4).
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

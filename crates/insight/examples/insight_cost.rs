@@ -1,4 +1,4 @@
-//! What insights cost, after Apollo's Figure 7: one insight over 640 inputs, and 32 insights in a
+//! The cost of insights, after Apollo's Figure 7: one insight over 640 inputs, and 32 insights in a
 //! row. `cargo run --release -p barograph-insight --example insight_cost` prints ns per evaluation.
 
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use barograph_model::{
     Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
 
-/// Takes everything and keeps nothing, so that only the graph is measured.
+/// A sink that accepts everything and keeps nothing, so that only the graph is measured.
 #[derive(Default)]
 struct Nowhere(u32);
 
@@ -94,7 +94,7 @@ fn mean_ns(statements: &[String], inputs: u32, real: bool, rounds: i64) -> u128 
     (now() - started).as_nanos() / rounds as u128
 }
 
-/// A measurement has to read a clock.
+/// Reads a clock, which a measurement needs.
 fn now() -> Duration {
     #[expect(
         clippy::disallowed_methods,

@@ -1,8 +1,8 @@
-//! Aggregates that follow their group by deltas: one row out, one row in.
+//! Aggregates that are updated by deltas: a changed row is taken out of its group and added again.
 //!
-//! Counts and integer sums are exact by deltas. Sums of reals would drift, so a group that holds
-//! a real is added up anew, with the same compensation as SQLite's; a minimum or maximum is
-//! searched anew only when the row that held it got worse.
+//! Counts and integer sums are exact by deltas. Sums of reals would drift, so a group that holds a
+//! real is summed anew, with the same compensation as SQLite's. A minimum or maximum is searched
+//! anew only if the row that held it got worse.
 
 use std::cmp::Ordering;
 
@@ -41,15 +41,15 @@ impl Aggregate {
     }
 }
 
-/// What is known of one aggregate over one group, rows without a value apart.
+/// The state of one aggregate over one group; rows whose value is NULL do not count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     count: i64,
-    /// Sum of the integers. No number of rows that fits in memory overflows it.
+    /// Sum of the integers; no number of rows that fits in memory overflows it.
     ints: i128,
-    /// Rows whose number is a real.
+    /// Number of rows whose value is a real.
     reals: u32,
-    /// Rows whose value has an error.
+    /// Number of rows whose value has an error.
     inexact: u32,
     best: Option<SqlValue>,
     /// Whether `best` must be searched anew.
@@ -75,13 +75,13 @@ impl State {
                     .as_ref()
                     .map(|best| (best.order(&known.val), best));
                 match order {
-                    // Of 1 and 1.0 the first row's is taken, as in SQLite.
+                    // Of equal values such as 1 and 1.0 the first row's is taken, as in SQLite.
                     Some((Ordering::Equal, best)) => {
                         self.stale |=
                             matches!(best, SqlValue::Int(_)) != matches!(known.val, SqlValue::Int(_));
                     }
                     Some((_, best)) if better(kind, best, &known.val) => {}
-                    // A stale `best` still bounds what the other rows hold.
+                    // Even a stale `best` bounds the values of the other rows.
                     _ => {
                         self.best = Some(known.val.clone());
                         self.stale = false;
@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    /// The aggregate's value; `rows` gives the group's values again, in order.
+    /// Computes the aggregate's value; `rows` returns the group's values again, in order.
     pub fn finish<'a, I>(&mut self, kind: Kind, rows: impl Fn() -> I) -> Result<UncertainValue, EvalFault>
     where
         I: Iterator<Item = &'a UncertainValue>,
@@ -158,7 +158,8 @@ impl State {
         self.best.clone().unwrap_or(SqlValue::Null)
     }
 
-    /// A sum is off by at most the sum of the errors, an extreme by at most the largest.
+    /// The error of the aggregate: that of a sum is at most the sum of the errors, that of an
+    /// extreme at most the largest.
     fn error<'a>(&self, kind: Kind, rows: impl Iterator<Item = &'a UncertainValue>) -> f64 {
         let errors = rows
             .filter(|known| !known.val.is_null())
@@ -180,7 +181,7 @@ fn better(kind: Kind, a: &SqlValue, b: &SqlValue) -> bool {
     a.order(b) == wanted
 }
 
-/// What sum() adds for a value: text that is a number counts as that number, other text as a real.
+/// The summand of a value: text that is a number counts as that number, other text as the real 0.
 fn summand(val: &SqlValue) -> SqlValue {
     match val {
         SqlValue::Text(t) => text::whole_number(t).unwrap_or(SqlValue::Real(0.0)),
@@ -188,7 +189,7 @@ fn summand(val: &SqlValue) -> SqlValue {
     }
 }
 
-/// Kahan, Babuška and Neumaier's sum, as in SQLite.
+/// The compensated sum of Kahan, Babuška and Neumaier, as in SQLite.
 fn compensated(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut rest) = (0.0_f64, 0.0_f64);
     for v in values {

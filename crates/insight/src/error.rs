@@ -1,4 +1,4 @@
-//! The error of an insight that is refused.
+//! Why an insight was refused. It is a module of its own because every other file uses it.
 
 use barograph_model::{ModelError, Name};
 use barograph_statement::StatementError;
@@ -13,12 +13,12 @@ pub enum InsightError {
     /// The name is in use.
     #[error("{name} is the name of {taken_by}")]
     Taken {
-        /// The name asked for.
+        /// The name in the statement.
         name: Name,
-        /// What has it, and what to do.
+        /// The kind of thing that has the name, and what to do.
         taken_by: &'static str,
     },
-    /// A table that no metric and no insight has.
+    /// No metric or insight has this table.
     #[error("no metric or insight has the table {table}{}", did_you_mean(.near))]
     UnknownInput {
         /// The table as written.
@@ -29,10 +29,10 @@ pub enum InsightError {
     /// The insight would read itself.
     #[error("the insight would read itself: {}", .path.join(" <- "))]
     Cycle {
-        /// Names from the insight back to itself; each reads the next.
+        /// Names from the insight back to itself; each reads the next one.
         path: Vec<String>,
     },
-    /// An insight that does not exist.
+    /// There is no such insight.
     #[error("there is no insight {name}{}", did_you_mean(.near))]
     UnknownInsight {
         /// The name as written.
@@ -40,18 +40,18 @@ pub enum InsightError {
         /// Insights of similar names, nearest first.
         near: Vec<String>,
     },
-    /// Other insights read it.
+    /// Other insights read the insight that is to be dropped.
     #[error("{name} is read by {}: drop them first", .readers.join(", "))]
     StillRead {
         /// The insight.
         name: String,
-        /// Those that read it.
+        /// The insights that read it.
         readers: Vec<String>,
     },
-    /// Whoever asked went away, or the time for the test was up.
+    /// The caller of a test went away, or the test took too long.
     #[error("the test was stopped before its end: join fewer rows, or compute less for each")]
     Stopped,
-    /// Built-in insights stay as they are.
+    /// A built-in insight cannot be changed.
     #[error("{name} is built in and stays: make an insight of another name beside it")]
     Builtin {
         /// The insight.
@@ -60,6 +60,8 @@ pub enum InsightError {
 }
 
 impl InsightError {
+    /// Makes an error for a statement. The message is cut, since it may quote an expression of
+    /// thousands of bytes.
     pub(crate) fn statement(message: impl Into<String>) -> Self {
         StatementError::new(message).into()
     }

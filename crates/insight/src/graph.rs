@@ -1,7 +1,8 @@
 //! The graph of insights: statements change it, samples run through it.
 //!
-//! It reads no clock, file or socket; what it knows it was told, and what it makes goes to a
-//! [`Sink`]. An insight runs at most once per [`Graph::evaluate`], after all that it reads.
+//! It reads no clock, file or socket: samples and times are arguments, and results go to a
+//! [`Sink`]. An insight runs at most once per [`Graph::evaluate`], after all insights that it
+//! reads.
 
 mod tell;
 mod wanted;
@@ -18,9 +19,9 @@ use crate::slot::{Slot, Store};
 use crate::statement::{self, Create, Statement};
 use crate::{InsightError, Limits, names};
 
-/// Largest stream key that is followed; keys are dense, so this bounds an index and no more.
+/// Largest stream key that is followed. Keys are dense, so this only bounds an index.
 const KEYS_MAX: u32 = 1 << 22;
-/// In the index from keys to slots: no slot.
+/// No slot, in the index from keys to slots.
 const NO_SLOT: u32 = u32::MAX;
 
 /// All insights of a node.
@@ -32,17 +33,17 @@ pub struct Graph {
     insights: Vec<Option<Insight>>,
     /// Insights in the order in which they run.
     order: Vec<u32>,
-    /// Slot of each stream key.
+    /// The slot of each stream key.
     slot_of: Vec<u32>,
     /// Slots with a new sample.
     changed: Vec<u32>,
-    /// Streams of replaced insights.
+    /// Streams of replaced insights, to be retired.
     retiring: Vec<StreamKey>,
     ignored: u64,
 }
 
 impl Graph {
-    /// An empty graph.
+    /// Makes an empty graph.
     pub fn new(limits: Limits) -> Self {
         Self {
             node: Arc::from(limits.node.as_str()),
@@ -58,7 +59,7 @@ impl Graph {
         }
     }
 
-    /// Lets the graph measure what its insights cost; the clock decides nothing else.
+    /// Gives the graph a clock to measure the cost of its insights; the clock decides nothing else.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
@@ -74,7 +75,7 @@ impl Graph {
         }
     }
 
-    /// What [`Graph::execute`] would do, by the text alone; the graph may still refuse it.
+    /// What [`Graph::execute`] would do, from the text alone; the graph may still refuse it.
     pub fn intent(&self, sql: &str) -> Result<Executed, InsightError> {
         Ok(match statement::parse(sql)? {
             Statement::Create(create) => Executed::Created(create.name.to_string()),
@@ -82,8 +83,8 @@ impl Graph {
         })
     }
 
-    /// Carries out `CREATE [OR REPLACE] INSIGHT name [UNIT 'u'] [HELP 'h'] AS SELECT …` and gives
-    /// the insight's name. The insight gives its first values at the next `evaluate`.
+    /// Carries out `CREATE [OR REPLACE] INSIGHT name [UNIT 'u'] [HELP 'h'] AS SELECT …` and returns
+    /// the insight's name. The insight has its first values at the next [`Graph::evaluate`].
     pub fn create(&mut self, sql: &str, builtin: bool) -> Result<String, InsightError> {
         match statement::parse(sql)? {
             Statement::Create(create) => self.install(*create, sql, builtin),
@@ -93,8 +94,8 @@ impl Graph {
         }
     }
 
-    /// Carries out `DROP INSIGHT [IF EXISTS] name`; its streams are retired. An insight that others
-    /// read stays, and so does a built-in one.
+    /// Carries out `DROP INSIGHT [IF EXISTS] name`; the insight's streams are retired. A built-in
+    /// insight, or one that others read, cannot be dropped.
     pub fn drop(&mut self, sql: &str, sink: &mut dyn Sink) -> Result<String, InsightError> {
         match statement::parse(sql)? {
             Statement::Drop { name, if_exists } => self.remove(name, if_exists, sink),
@@ -112,14 +113,14 @@ impl Graph {
         &self.limits
     }
 
-    /// Says that a metric of this name may appear later, so that insights may read it already.
+    /// Announces a metric that may appear later, so that insights can already read it.
     pub fn know_metric(&mut self, name: &Name) {
         let table = self.store.table_or_new(name);
         self.store.tables[table as usize].known = true;
     }
 
-    /// A stream of another writer appeared. A stream of an insight's own name is ignored, and so
-    /// is one beyond the bounds; [`Graph::ignored`] counts them.
+    /// Adds a stream of another writer. A stream that has the name of an insight, or is beyond the
+    /// bounds, is ignored and counted in [`Graph::ignored`].
     pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         self.stream_removed(key);
         let table = self.store.table(&descriptor.name.table());
@@ -141,7 +142,7 @@ impl Graph {
         self.mark_readers_stale(table);
     }
 
-    /// A stream is gone.
+    /// Removes a stream.
     pub fn stream_removed(&mut self, key: StreamKey) {
         let Some(slot) = self.slot_of.get_mut(key.0 as usize) else {
             return;
@@ -155,7 +156,7 @@ impl Graph {
         self.store.drop_table_if_unused(table);
     }
 
-    /// The newest sample of a stream changed. Constant time, no allocation.
+    /// Sets the newest sample of a stream. Takes constant time and allocates nothing.
     pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
         let Some(&slot) = self.slot_of.get(key.0 as usize) else {
             return;
@@ -171,14 +172,14 @@ impl Graph {
         }
     }
 
-    /// The resource of a stream was looked at, and its newest sample still holds. Constant time.
+    /// Notes a look at a stream that found its newest sample unchanged. Takes constant time.
     pub fn looked(&mut self, key: StreamKey, looked_ns: i64) {
         if let Some(slot) = self.slot_mut(key) {
             slot.looked_ns = looked_ns;
         }
     }
 
-    /// A stream is looked at this often from now on.
+    /// Sets the interval between looks at a stream, in ns.
     pub fn interval(&mut self, key: StreamKey, interval_ns: i64) {
         if let Some(slot) = self.slot_mut(key) {
             slot.interval_ns = interval_ns;
@@ -190,8 +191,8 @@ impl Graph {
         self.store.slots.get_mut(slot as usize)
     }
 
-    /// Tells the sink how fresh each insight's values are: as the stalest of their inputs. Meant to
-    /// be called about once a second, after [`Graph::evaluate`].
+    /// Passes to the sink how fresh each insight's values are: as fresh as the stalest of their
+    /// inputs. Should be called about once a second, after [`Graph::evaluate`].
     pub fn confirm(&mut self, sink: &mut dyn Sink) {
         for &id in &self.order {
             if let Some(insight) = &mut self.insights[id as usize]
@@ -202,7 +203,7 @@ impl Graph {
         }
     }
 
-    /// Runs every insight that has something new to read, each once, and writes what they give.
+    /// Runs every insight that has something new to read, each once, and writes the results.
     pub fn evaluate(&mut self, now_ns: i64, sink: &mut dyn Sink) {
         for key in self.retiring.drain(..) {
             sink.retire(key);
@@ -240,7 +241,7 @@ impl Graph {
         }
     }
 
-    /// All insights, in the order in which they run.
+    /// Reports on all insights, in the order in which they run.
     pub fn reports(&self) -> Vec<InsightReport> {
         self.order
             .iter()
@@ -248,7 +249,7 @@ impl Graph {
             .collect()
     }
 
-    /// How many streams were ignored: they have an insight's name, or are beyond the bounds.
+    /// Number of ignored streams: they have an insight's name, or are beyond the bounds.
     pub fn ignored(&self) -> u64 {
         self.ignored
     }
@@ -318,7 +319,7 @@ impl Graph {
         Ok(name.to_string())
     }
 
-    /// Whether the name is free; the insight that would be replaced, if it is not.
+    /// Fails if the name is not free. Returns the insight that would be replaced, if there is one.
     fn may_be_created(
         &self,
         name: &Name,
@@ -358,7 +359,7 @@ impl Graph {
         Ok(None)
     }
 
-    /// Follows what the new plan reads upstream, looking for the insight itself.
+    /// Fails if the new plan reads, directly or through others, the insight itself.
     fn check_cycle(&self, old: u32, name: &Name, plan: &Plan) -> Result<(), InsightError> {
         let mut seen = vec![false; self.insights.len()];
         let mut todo: Vec<(u32, Vec<String>)> = self
@@ -380,7 +381,7 @@ impl Graph {
         Ok(())
     }
 
-    /// A replacement must keep the labels that others read.
+    /// Fails if a replacement lacks labels that other insights read.
     fn check_readers_labels(&self, old: u32, plan: &Plan) -> Result<(), InsightError> {
         let Some(old) = &self.insights[old as usize] else {
             return Ok(());
@@ -404,7 +405,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Insights that a plan reads.
+    /// The insights that a plan reads.
     fn inputs(&self, plan: &Plan) -> impl Iterator<Item = u32> {
         plan.tables()
             .into_iter()
@@ -456,7 +457,7 @@ impl Graph {
         Ok(name)
     }
 
-    /// Takes an insight out of the graph; gives the tables that it read, which may be unused now.
+    /// Takes an insight out of the graph; returns the tables that it read, which may now be unused.
     fn take_out(&mut self, id: u32) -> Vec<u32> {
         let Some(mut insight) = self.insights[id as usize].take() else {
             return Vec::new();
@@ -484,9 +485,9 @@ impl Graph {
         }) as u32
     }
 
-    /// Ranks and orders the insights anew: each after all that it reads.
+    /// Computes ranks and order of the insights anew: each runs after all that it reads.
     fn sort(&mut self) {
-        // An insight's rank depends on lower ranks only, so one more round settles one more rank.
+        // An insight's rank depends only on lower ranks, so each round settles one more rank.
         for _ in 0..=self.insights.len() {
             let mut settled = true;
             for at in 0..self.insights.len() {
@@ -536,7 +537,7 @@ impl Graph {
         }
     }
 
-    /// Makes room for every slot to be changed at once, so that `sample` need not.
+    /// Reserves memory for a change of every slot, so that `sample` need not allocate.
     fn reserve(&mut self) {
         let missing = self.store.slots.len().saturating_sub(self.changed.len());
         self.changed.reserve(missing);

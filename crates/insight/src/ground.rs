@@ -1,7 +1,7 @@
-//! What a statement would give, computed beside the graph: whoever owns the graph only copies what
-//! the statement reads, and the work is done by whoever asks.
+//! The test of a statement, computed beside the graph: the graph's owner only copies what the
+//! statement reads, and the caller does the work.
 //!
-//! Apart from the graph because it is the one part that runs on another thread: the graph's owner
+//! It is separate from the graph because this part alone runs on another thread: the graph's owner
 //! must not wait for a stranger's statement.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::report::{self, TestRow};
 use crate::slot::Store;
 use crate::{Graph, InsightError, Limits, statement};
 
-/// A statement to be tested: parsed, and not yet compared with the tables that there are.
+/// A statement to be tested: it is parsed, but not yet checked against the existing tables.
 #[derive(Debug)]
 pub struct Question {
     query: Query,
@@ -21,8 +21,8 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads a SELECT, or the SELECT of a CREATE INSIGHT statement. The bounds of the text are
-    /// those of every graph.
+    /// Parses a SELECT, or the SELECT in a CREATE INSIGHT statement. The bounds of the text are the
+    /// default ones.
     pub fn parse(sql: &str) -> Result<Self, InsightError> {
         let query = statement::parse_select(sql)?;
         let from = selects(&query)?.into_iter().flat_map(|select| &select.from);
@@ -30,7 +30,7 @@ impl Question {
             let joined = tables.joins.iter().map(|join| &join.relation);
             std::iter::once(&tables.relation).chain(joined)
         });
-        // What is no table is refused when the statement is planned.
+        // Anything that is not a table is refused when the statement is planned.
         let mut tables: Vec<String> = relations
             .filter_map(|relation| match relation {
                 TableFactor::Table { name, .. } => name.0.first()?.as_ident(),
@@ -49,7 +49,7 @@ impl Question {
     }
 }
 
-/// A copy of what some tables of a graph hold at one moment.
+/// A copy of some tables of a graph at one moment.
 #[derive(Debug)]
 pub struct Ground {
     store: Store,
@@ -58,8 +58,8 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// What the question gives on this ground. `go_on` is asked between rows, and the test ends
-    /// without an answer when it says no.
+    /// Computes the rows of the question from these tables. Between rows it calls `go_on`, and
+    /// fails if that returns false.
     pub fn test(
         &self,
         question: &Question,
@@ -71,8 +71,8 @@ impl Ground {
 }
 
 impl Graph {
-    /// Copies what these tables hold now. It costs a copy of each of their streams, and nothing
-    /// that depends on what the statement computes.
+    /// Copies the present contents of these tables. The cost depends on their number of streams
+    /// only, not on what the statement computes.
     pub fn ground(&self, tables: &[String]) -> Ground {
         Ground {
             store: self.store().copy_of(tables),
@@ -81,7 +81,7 @@ impl Graph {
         }
     }
 
-    /// What the SELECT (or the CREATE around one) would give now; changes nothing.
+    /// Computes the rows of a SELECT, or of the one in a CREATE statement; changes nothing.
     pub fn test(&self, sql: &str) -> Result<Vec<TestRow>, InsightError> {
         let question = Question::parse(sql)?;
         self.ground(question.tables()).test(&question, &|| true)

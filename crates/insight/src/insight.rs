@@ -1,6 +1,6 @@
 //! One insight: its plan, its rows, and the streams that it writes.
 //!
-//! Apart from the graph, which decides when an insight runs; here is what happens when it does.
+//! The graph decides when an insight runs; this module is what happens when it does.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::rows::{Outcome, Rows};
 use crate::slot::{Newest, Reader, Store};
 use barograph_statement::{UncertainValue, SqlValue};
 
-/// An output that is over the bound, and so is nobody's.
+/// The output of a group beyond `groups_max`: none.
 const NO_OUTPUT: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -26,32 +26,33 @@ pub(crate) struct Insight {
     pub unit: Unit,
     pub help: String,
     pub plan: Plan,
-    /// The table that its outputs form.
+    /// The table that consists of its outputs.
     pub table: u32,
-    /// 1 more than the deepest insight that it reads.
+    /// One more than the rank of the deepest insight that it reads.
     pub rank: usize,
-    /// Whether streams came or went, so that rows and outputs must be made anew.
+    /// Whether streams came or went, so that rows and outputs must be built anew.
     pub stale: bool,
     pub dirty: bool,
     pub evaluations: u64,
     pub cost_ns: u64,
-    /// Why it as a whole gives less than it should; empty when it does not.
+    /// Why the insight as a whole gives less than it should; empty if it does not.
     pub reason: String,
     rows: Vec<Rows>,
     outputs: Vec<Output>,
     dirty_outputs: Vec<u32>,
 }
 
-/// One output stream: the groups that have its labels, of which one at most may give a row.
+/// One output stream, with the groups that have its labels; at most one of these groups may give a
+/// row.
 #[derive(Debug)]
 struct Output {
     labels: Labels,
     cells: Vec<(u32, u32)>,
     slot: u32,
     stream: Option<Stream>,
-    /// Whether it has given a real: then it stays one.
+    /// Whether it has given a real; then its values stay reals.
     real: bool,
-    /// Whether the sink had no room for it.
+    /// Whether the sink had no room for its stream.
     refused: bool,
     dirty: bool,
     reason: Option<String>,
@@ -61,11 +62,11 @@ struct Output {
 struct Stream {
     key: StreamKey,
     value_type: ValueType,
-    /// Time of its newest sample, if it has one.
+    /// Time of its newest sample, if it has one, in ns.
     ts: Option<i64>,
 }
 
-/// What a run may use and change beside the insight itself.
+/// What a run uses and changes beside the insight itself.
 pub(crate) struct Run<'a> {
     pub store: &'a mut Store,
     pub sink: &'a mut dyn Sink,
@@ -73,11 +74,11 @@ pub(crate) struct Run<'a> {
     pub now_ns: i64,
     /// Output slots whose newest sample changed.
     pub changed: &'a mut Vec<u32>,
-    /// Whether output streams came or went.
+    /// Whether output streams came or went in this run.
     pub reshaped: bool,
 }
 
-/// What is new about an insight, before it has run.
+/// The properties of a new insight.
 pub(crate) struct Parts {
     pub name: Name,
     pub sql: String,
@@ -122,7 +123,7 @@ impl Insight {
         }
     }
 
-    /// Notes that a sample of a row is new. Allocates nothing.
+    /// Notes that a row has a new sample. Allocates nothing.
     pub fn mark(&mut self, branch: u32, row: u32) {
         self.dirty = true;
         if let Some(rows) = self.rows.get_mut(branch as usize) {
@@ -130,7 +131,7 @@ impl Insight {
         }
     }
 
-    /// Brings everything up to date.
+    /// Brings rows, groups and outputs up to date.
     pub fn run(&mut self, run: &mut Run<'_>) {
         self.evaluations += 1;
         self.dirty = false;
@@ -148,15 +149,15 @@ impl Insight {
                 }
             });
         }
-        // In order, so that equal histories write equal segments.
+        // Outputs are published in a fixed order, so that equal histories write equal segments.
         self.dirty_outputs.sort_unstable_by(|a, b| b.cmp(a));
         while let Some(output) = self.dirty_outputs.pop() {
             self.publish(output as usize, run);
         }
     }
 
-    /// Passes the looks of its inputs on to its outputs: a value is as old as the stalest of what it
-    /// was computed from, and is expected anew as seldom as the rarest.
+    /// Passes the looks at its inputs on to its outputs: a value is as old as the stalest input
+    /// that it was computed from, and has the longest of their intervals.
     pub fn confirm(&mut self, store: &mut Store, sink: &mut dyn Sink) {
         for output in &self.outputs {
             let Some(stream) = output.stream.filter(|s| s.ts.is_some()) else {
@@ -179,7 +180,7 @@ impl Insight {
         }
     }
 
-    /// Forgets the streams that it reads.
+    /// Removes the insight from the readers of its inputs.
     pub fn unhook(&self, store: &mut Store) {
         for table in self.plan.tables() {
             for at in 0..store.tables[table as usize].slots.len() {
@@ -191,7 +192,7 @@ impl Insight {
         }
     }
 
-    /// Ends its outputs; gives the streams that must be retired.
+    /// Ends its outputs; returns the streams that must be retired.
     pub fn end_outputs(&mut self, store: &mut Store) -> Vec<StreamKey> {
         let outputs = std::mem::take(&mut self.outputs);
         outputs.iter().for_each(|o| {
@@ -235,7 +236,7 @@ impl Insight {
         self.match_outputs(run);
     }
 
-    /// Gives each group its output; keeps outputs that go on, makes new ones, ends the rest.
+    /// Assigns an output to each group: keeps existing outputs, makes new ones, and ends the rest.
     fn match_outputs(&mut self, run: &mut Run<'_>) {
         let mut before: HashMap<Labels, Output> = self
             .outputs
@@ -293,7 +294,7 @@ impl Insight {
         self.dirty_outputs.reserve(self.outputs.len());
     }
 
-    /// Writes what an output's groups give now.
+    /// Writes the present value of an output's groups.
     fn publish(&mut self, at: usize, run: &mut Run<'_>) {
         let output = &mut self.outputs[at];
         output.dirty = false;
@@ -338,8 +339,9 @@ impl Insight {
         }
     }
 
-    /// There is no value: a stream that has one ends, so that nobody takes the old value for the
-    /// present. A group of all rows goes on as a new stream without a sample: its table stays.
+    /// Ends the stream of an output that has no value, so that the old value is not taken for the
+    /// present one. A group of all rows continues as a new stream without a sample, so that its
+    /// table remains.
     fn silence(&mut self, at: usize, keep_empty: bool, run: &mut Run<'_>) {
         let output = &mut self.outputs[at];
         if let Some(stream) = output.stream
@@ -381,7 +383,7 @@ impl Insight {
         let output = &mut self.outputs[at];
         let slot = &mut run.store.slots[output.slot as usize];
         let Some(stream) = &mut output.stream else {
-            // What has no room is in nobody's table, this graph's included.
+            // A value without room is in no table, this graph's included.
             if slot.newest.take().is_some() {
                 run.changed.push(output.slot);
             }
@@ -409,7 +411,7 @@ impl Insight {
         run.changed.push(output.slot);
     }
 
-    /// Sees to it that the output has a stream of this type, if there is room.
+    /// Makes sure that the output has a stream of this type, if there is room.
     fn declare(&mut self, at: usize, value_type: ValueType, run: &mut Run<'_>) {
         let output = &mut self.outputs[at];
         if let Some(stream) = output.stream {
@@ -436,7 +438,7 @@ impl Insight {
         };
         let key = run.sink.declare(&descriptor, None);
         output.refused = key.is_none();
-        // A new stream has not been told yet.
+        // The new stream has no interval yet.
         run.store.slots[output.slot as usize].interval_ns = 0;
         output.stream = key.map(|key| Stream {
             key,
@@ -445,7 +447,7 @@ impl Insight {
         });
     }
 
-    /// How many outputs have a value.
+    /// Number of outputs that have a value.
     pub fn groups(&self) -> usize {
         self.outputs
             .iter()
@@ -453,7 +455,7 @@ impl Insight {
             .count()
     }
 
-    /// Why it, or one of its outputs, fails.
+    /// Why the insight, or one of its outputs, fails.
     pub fn failure(&self) -> Option<String> {
         if !self.reason.is_empty() {
             return Some(self.reason.clone());
@@ -495,7 +497,7 @@ impl Output {
         }
     }
 
-    /// The same output over new rows; room is asked for again.
+    /// The same output for new rows; its stream may be declared again after a refusal.
     fn renewed(self, real: bool) -> Self {
         let real = self.real | real;
         Self {
@@ -509,8 +511,8 @@ impl Output {
     }
 }
 
-/// The newest input's time. When the value changed though no input is newer (one went away, or
-/// left the filter), it is now that it changed. Never back.
+/// The time of an output: that of the newest input. If the value changed although no input is newer
+/// (one went away, or left the filter), it changed now. The time never goes back.
 fn output_ts(before: Option<i64>, newest_input: Option<i64>, same: bool, now_ns: i64) -> i64 {
     match (before, newest_input) {
         (None, ts) => ts.unwrap_or(now_ns),
@@ -520,7 +522,7 @@ fn output_ts(before: Option<i64>, newest_input: Option<i64>, same: bool, now_ns:
     }
 }
 
-/// The nearest `f32` that is not smaller, so that the interval still holds the true value.
+/// The nearest `f32` that is not smaller, so that the interval still contains the true value.
 fn round_up(err: f64) -> f32 {
     let near = err as f32;
     if f64::from(near) < err {

@@ -1,17 +1,17 @@
 //! The bounds of a graph, each with its name and default.
 
-/// What a graph may hold, and the node that it is for.
+/// The bounds of a graph, and its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most insights, built-in ones included. One more is refused.
+    /// Most insights, including built-in ones; further ones are refused.
     pub insights_max: usize,
-    /// Most groups (output streams) of one insight. Those over it are left out, and the insight
-    /// reports how many.
+    /// Most groups (output streams) of one insight; further ones are left out, and the insight
+    /// reports their number.
     pub groups_max: usize,
-    /// Most rows that one SELECT may join. An insight with more fails until there are fewer.
+    /// Most rows that one SELECT may join; an insight with more fails until there are fewer.
     pub rows_max: usize,
-    /// Most arguments of aggregates that one SELECT keeps: its rows times its aggregates. An
-    /// insight with more fails until there are fewer rows.
+    /// Most arguments of aggregates that one SELECT keeps, that is, its rows times its aggregates;
+    /// an insight with more fails until there are fewer rows.
     pub arguments_max: usize,
     /// Longest chain of insights on insights.
     pub depth_max: usize,

@@ -1,10 +1,10 @@
-//! What an insight's unit and help are when its statement does not say, and names near a wrong one.
+//! The default unit and help of an insight, and names that are similar to a wrong one.
 
 use barograph_model::{HELP_BYTES_MAX, Name};
 
-/// The unit, from the last word of the name: names have their unit last. Inferring it from the
-/// SELECT instead would let it depend on which streams were there first, and the unit is part of
-/// a stream's identity.
+/// The default unit, from the last word of the name, which is the unit by convention. It is not
+/// inferred from the SELECT, since it would then depend on which streams came first, and the unit
+/// is part of a stream's identity.
 pub(crate) fn unit_of(name: &Name) -> &'static str {
     match name.as_str().rsplit('.').next().unwrap_or_default() {
         "bytes" => "bytes",
@@ -23,7 +23,7 @@ pub(crate) fn unit_of(name: &Name) -> &'static str {
     }
 }
 
-/// Help that fits a descriptor, cut at a character.
+/// Cuts a help text at a character so that it fits in a descriptor.
 pub(crate) fn help(mut text: String) -> String {
     let mut end = text.len().min(HELP_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -33,7 +33,7 @@ pub(crate) fn help(mut text: String) -> String {
     text
 }
 
-/// Names near a mistaken one, as an error owns them.
+/// Known names that are similar to a wrong one, for an error.
 pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let near = barograph_model::near(name, known);
     near.into_iter().map(str::to_owned).collect()

@@ -1,7 +1,7 @@
-//! From a parsed SELECT to a plan: what one insight reads, filters, groups and computes.
+//! Makes a plan of a parsed SELECT: what one insight reads, filters, groups and computes.
 //!
-//! Apart from `compile` (single expressions), because here the shape of a whole SELECT is checked.
-//! What an insight cannot honour is refused; nothing is passed over in silence.
+//! Single expressions are compiled in `compile`; this module checks the shape of a whole SELECT.
+//! Anything that an insight cannot do is refused, and nothing is ignored silently.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const BRANCHES_MAX: usize = 16;
 /// Most tables in one FROM.
 const FROM_MAX: usize = 8;
 
-/// Columns that every table has, or may come to have; no label of an output may be called so.
+/// Columns that every table has, or may get later; a label of an output must not have such a name.
 const RESERVED: [&str; 11] = [
     "value",
     "ts",
@@ -51,9 +51,9 @@ pub(crate) struct From {
 #[derive(Debug)]
 pub(crate) struct Branch {
     pub from: Vec<From>,
-    /// Conditions over labels only: they decide once which rows there are.
+    /// Conditions over labels only: they decide once which rows exist.
     pub fixed_filter: Vec<Expr>,
-    /// The rest of WHERE, decided anew at each change.
+    /// The other conditions of WHERE, evaluated at each change.
     pub filter: Option<Expr>,
     /// Output labels: name, and a label column or a literal.
     pub labels: Vec<(String, Expr)>,
@@ -85,7 +85,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Tables that are read, each once.
+    /// The tables that are read, each once.
     pub fn tables(&self) -> Vec<u32> {
         let all = self
             .branches
@@ -136,7 +136,7 @@ impl Plan {
         })
     }
 
-    /// Whether an output may be a real, as far as the streams that there are can tell.
+    /// Whether an output may be a real, as far as the present streams show.
     pub fn may_be_real(&self, store: &Store) -> bool {
         self.branches.iter().any(|branch| {
             let column = |e: &Expr| match e {
@@ -172,14 +172,14 @@ fn refuse<T>(message: impl Into<String>) -> Result<T, InsightError> {
     Err(InsightError::statement(message))
 }
 
-/// The SELECTs of a query, which UNION ALL joins.
+/// The SELECTs of a query, joined by UNION ALL.
 pub(crate) fn selects(query: &Query) -> Result<Vec<&Select>, InsightError> {
     let mut selects = Vec::new();
     collect(unadorned(query)?, &mut selects)?;
     Ok(selects)
 }
 
-/// The body of a query that has nothing but a body.
+/// The body of a query without WITH, ORDER BY and other clauses around it.
 fn unadorned(query: &Query) -> Result<&SetExpr, InsightError> {
     if query.with.is_some() {
         return refuse("an insight has no WITH: make the inner SELECT an insight and read that");
@@ -220,7 +220,7 @@ fn collect<'a>(body: &'a SetExpr, out: &mut Vec<&'a Select>) -> Result<(), Insig
     Ok(())
 }
 
-/// The first SELECT's columns: they name those of all.
+/// The columns of the first SELECT, which name those of all.
 struct Head {
     names: Vec<Option<String>>,
     value_at: usize,
@@ -286,8 +286,9 @@ fn branch(
     Ok((branch, own))
 }
 
-/// Names every field, so that a clause which the parser learns later does not compile and is not ignored. Nothing
-/// is copied or written out: an expression may be as deep as a statement is long.
+/// Refuses unknown clauses. It names every field, so that a clause which the parser learns later
+/// fails to compile instead of being ignored. It copies and writes nothing, since an expression may
+/// be as deep as a statement is long.
 fn only_known_clauses(select: &Select) -> Result<(), InsightError> {
     let Select {
         select_token: _,
@@ -415,7 +416,7 @@ fn using(join: &Join) -> Result<Vec<&Ident>, InsightError> {
     }
 }
 
-/// Columns as compiled, with the names that they have in SQL.
+/// The selected columns, compiled, with their names in SQL.
 fn items(
     select: &Select,
     compiler: &mut Compiler<SelectScope<'_>>,
@@ -445,7 +446,7 @@ fn column_name(expr: &barograph_statement::ast::Expr) -> Option<String> {
     }
 }
 
-/// The column called `value`, or else the last.
+/// Index of the column called `value`, or else of the last one.
 fn value_at(items: &[(Option<String>, Expr)]) -> usize {
     let called_value = |name: &Option<String>| {
         name.as_deref()
@@ -503,7 +504,7 @@ fn group(select: &Select, compiler: &mut Compiler<SelectScope<'_>>) -> Result<Ve
     Ok(columns)
 }
 
-/// Conditions over labels only, and the rest.
+/// Splits WHERE into conditions over labels only, and the rest.
 fn split(filter: Option<Expr>) -> (Vec<Expr>, Option<Expr>) {
     let (mut fixed, mut rest) = (Vec::new(), None);
     let mut todo: Vec<Expr> = filter.into_iter().collect();
@@ -522,7 +523,8 @@ fn split(filter: Option<Expr>) -> (Vec<Expr>, Option<Expr>) {
     (fixed, rest)
 }
 
-/// SQLite would take a column that is not grouped from any row; an insight must be certain.
+/// Refuses columns that are not grouped: SQLite would take them from any row, but an insight must
+/// be certain.
 fn check_grouping(branch: &Branch) -> Result<(), InsightError> {
     let Some(group) = &branch.group else {
         return match branch.having {

@@ -1,4 +1,4 @@
-//! What the graph tells about its insights, and what a statement would give before it is created.
+//! The graph's reports on its insights, and the test of a statement before it is created.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::slot::Store;
 use barograph_statement::SqlValue;
 use crate::{InsightError, Limits};
 
-/// How an insight is doing.
+/// The state of an insight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsightState {
     /// At least one of its groups has a value, and none fails.
@@ -32,65 +32,65 @@ impl InsightState {
     }
 }
 
-/// Why an insight has no value, found by following what it reads down to where it ends.
+/// Why an insight has no value, found by following its inputs to the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// A measured metric has no sample.
     Metric {
         /// Its dotted name.
         name: String,
-        /// When that is so and what helps, as the statement of the insight that reads it says
-        /// (`-- No value: …; …`); may be empty.
+        /// When this happens and the remedy, from the statement of the insight that reads the
+        /// metric (`-- No value: …; …`); may be empty.
         says: (String, String),
     },
-    /// An insight's inputs all have samples, and no row of theirs gives a value.
+    /// All inputs of an insight have samples, but no row gives a value.
     Row {
         /// The insight.
         insight: String,
-        /// When that is so and what helps, as its statement says; may be empty.
+        /// When this happens and the remedy, from the insight's statement; may be empty.
         says: (String, String),
     },
     /// An insight cannot be computed.
     Failure {
         /// The insight.
         insight: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// All about one insight.
+/// The report on one insight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InsightReport {
-    /// Dotted name.
+    /// The dotted name of the insight.
     pub name: String,
     /// The name of its table in SQL.
     pub table: String,
     /// The statement that made it.
     pub sql: String,
-    /// Whether it came with barograph.
+    /// Whether it is built in.
     pub builtin: bool,
     /// Unit of its values; may be empty.
     pub unit: String,
-    /// What it means.
+    /// Help text: what its values mean.
     pub help: String,
     /// Dotted names of the metrics and insights that it reads.
     pub inputs: Vec<String>,
-    /// How many of its groups have a value now.
+    /// Number of its groups that have a value now.
     pub groups: usize,
     /// How it is doing.
     pub state: InsightState,
-    /// Why it is not live; empty when it is.
+    /// Why it is not live; empty if it is.
     pub reason: String,
-    /// What is at the bottom of that, while it waits.
+    /// The reasons at the end of its inputs, while it waits.
     pub lacks: Vec<Lack>,
-    /// How often it ran.
+    /// Number of its runs.
     pub evaluations: u64,
-    /// What its runs took together, in ns; 0 without a clock.
+    /// Total time of its runs, in ns; 0 without a clock.
     pub cost_ns: u64,
 }
 
-/// One row of what a statement would give.
+/// One row of a tested statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestRow {
     /// The labels of the stream that the row would become.
@@ -99,8 +99,8 @@ pub struct TestRow {
     pub value: Option<Value>,
 }
 
-/// Computes a plan once over the newest samples, beside the graph, as long as `go_on` says yes.
-/// Sorted by labels.
+/// Computes a plan once over the newest samples, beside the graph, while `go_on` returns true. The
+/// rows are sorted by labels.
 pub(crate) fn test(
     plan: &Plan,
     store: &Store,

@@ -1,7 +1,7 @@
 //! The rows and groups of one SELECT, kept up to date row by row.
 //!
-//! Which rows there are, and which group each belongs to, follows from labels alone, so it changes
-//! only when streams come and go. A new sample touches its own rows and their groups.
+//! Which rows exist, and to which group each belongs, depends on labels alone, so it changes only
+//! when streams come and go. A new sample changes only its own rows and their groups.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use barograph_statement::{UncertainValue, SqlValue};
 struct RowState {
     cell: u32,
     dirty: bool,
-    /// Whether it counts: every stream has a sample, and WHERE holds.
+    /// Whether the row counts: every stream has a sample, and WHERE holds.
     active: bool,
-    /// Whether the errors of the samples leave it open if WHERE holds.
+    /// Whether the errors of the samples leave open if WHERE holds.
     open: bool,
     predicted: bool,
-    /// The newest of its samples' times.
+    /// The time of its newest sample.
     ts: i64,
     fault: Option<EvalFault>,
 }
 
-/// A group; without GROUP BY and aggregates, a row by itself.
+/// A group; without GROUP BY and aggregates, a single row.
 #[derive(Debug)]
 pub(crate) struct Cell {
     rows: Vec<u32>,
@@ -43,20 +43,20 @@ pub(crate) struct Cell {
     newest: i64,
     newest_stale: bool,
     states: Vec<State>,
-    /// The output that it is published as.
+    /// The output in which it is published.
     pub output: u32,
     pub outcome: Outcome,
 }
 
-/// What a group gives now.
+/// The present result of a group.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// No row in the answer.
+    /// There is no row in the result.
     Absent,
-    /// A row, perhaps with NULL.
+    /// A row, whose value may be NULL.
     Row {
         known: UncertainValue,
-        /// The newest input's time; `None` when no row counts.
+        /// The time of the newest input; `None` if no row counts.
         ts: Option<i64>,
         predicted: bool,
     },
@@ -79,7 +79,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Joins and groups the streams that there are; everything is left to be computed.
+    /// Joins and groups the present streams; all values are still to be computed.
     pub fn build(branch: &Branch, store: &Store, limits: &Limits) -> Result<Self, String> {
         let width = branch.from.len();
         let mut inputs = join(branch, store, limits.rows_max)?;
@@ -154,7 +154,7 @@ impl Rows {
         id
     }
 
-    /// Each row's number and slots.
+    /// Number and slots of each row.
     pub fn inputs(&self) -> impl Iterator<Item = (u32, &[u32])> {
         self.inputs
             .chunks_exact(self.width)
@@ -162,8 +162,9 @@ impl Rows {
             .map(|(n, row)| (n as u32, row))
     }
 
-    /// The look at the stalest of a group's inputs, and the interval of the rarest; inputs that
-    /// never had a sample have no part in its value. `None` when it has no inputs.
+    /// The last look at the stalest of a group's inputs, and the longest of their intervals. Inputs
+    /// that never had a sample are ignored, since they have no part in the value. `None` if there
+    /// are no inputs.
     pub fn looks(&self, slots: &[Slot], cell: u32) -> Option<(i64, i64)> {
         let rows = self.cells[cell as usize].rows.iter();
         let inputs = rows.flat_map(|&row| &self.inputs[row as usize * self.width..][..self.width]);
@@ -200,7 +201,7 @@ impl Rows {
         &self.inputs[n * self.width..(n + 1) * self.width]
     }
 
-    /// Notes that a sample of this row is new. Allocates nothing.
+    /// Notes that this row has a new sample. Allocates nothing.
     pub fn mark(&mut self, row: u32) {
         let state = &mut self.rows[row as usize];
         if !state.dirty {
@@ -209,8 +210,8 @@ impl Rows {
         }
     }
 
-    /// Brings rows and groups up to date as long as `go_on` says yes, and calls `changed` with the
-    /// output of each group that was computed. Whether it came to the end.
+    /// Brings rows and groups up to date while `go_on` returns true, and calls `changed` with the
+    /// output of each group that was computed. Returns whether it came to the end.
     pub fn refresh(
         &mut self,
         branch: &Branch,
@@ -271,7 +272,7 @@ impl Rows {
         self.contribute(branch, n);
     }
 
-    /// Takes the row's share out of its group, and marks the group.
+    /// Removes the row's contribution from its group, and marks the group.
     fn withdraw(&mut self, branch: &Branch, n: usize) {
         let row = &self.rows[n];
         let cell = &mut self.cells[row.cell as usize];
@@ -304,7 +305,7 @@ impl Rows {
         cell.active += 1;
         cell.predicted += u32::from(row.predicted);
         if row.ts >= cell.newest {
-            // A stale `newest` still bounds the other rows' times.
+            // Even a stale `newest` bounds the times of the other rows.
             cell.newest = row.ts;
             cell.newest_stale = false;
         }
@@ -364,7 +365,7 @@ impl Rows {
     }
 }
 
-/// HAVING and the value. `None` when HAVING does not hold.
+/// Evaluates HAVING and the value; `None` if HAVING does not hold.
 fn finish(branch: &Branch, row: SlotRow<'_>, mut open: bool) -> Result<Option<UncertainValue>, EvalFault> {
     if let Some(having) = &branch.having {
         let (holds, unsure) = having.holds(row)?;
@@ -384,7 +385,7 @@ fn finish(branch: &Branch, row: SlotRow<'_>, mut open: bool) -> Result<Option<Un
     }))
 }
 
-/// Decides whether a row counts (and whether that is open), and computes what it adds.
+/// Decides whether a row counts and whether this is open, and computes its arguments.
 fn admit(branch: &Branch, row: SlotRow<'_>, args: &mut [UncertainValue]) -> Result<(bool, bool), EvalFault> {
     let (holds, open) = branch
         .filter
@@ -408,7 +409,7 @@ fn label_of(slots: &[Slot], row: &[u32], from: usize, field: &ColumnField) -> Op
     }
 }
 
-/// All rows of FROM, `width` slots each: tables joined from left to right on equal labels.
+/// All rows of FROM, `width` slots each: the tables are joined from left to right on equal labels.
 fn join(branch: &Branch, store: &Store, rows_max: usize) -> Result<Vec<u32>, String> {
     let mut rows: Vec<u32> = Vec::new();
     for (width, from) in branch.from.iter().enumerate() {

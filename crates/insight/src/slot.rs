@@ -1,6 +1,6 @@
-//! The newest sample of each stream that the graph knows, and the tables that they form.
+//! The newest sample of each stream in the graph, and the tables that the streams form.
 //!
-//! Apart from the graph, because expressions read slots and must see nothing else.
+//! It is separate from the graph because expressions read slots and must see nothing else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Newest {
 
 impl From<&Sample> for Newest {
     fn from(sample: &Sample) -> Self {
-        // An error that is no number says nothing about the value: unknown.
+        // An error that is NaN means that the error is unknown.
         let error = f64::from(sample.error).abs();
         Self {
             ts: sample.ts,
@@ -39,24 +39,25 @@ pub(crate) struct Reader {
     pub row: u32,
 }
 
-/// One stream as the graph sees it.
+/// The state of one stream in the graph.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub table: u32,
     pub labels: Vec<(String, Arc<str>)>,
     pub real: bool,
     pub newest: Option<Newest>,
-    /// When its resource was last looked at, in ns; 0 before the first sample.
+    /// Time of the last look at its value, in ns; 0 before the first sample.
     pub looked_ns: i64,
-    /// How often it is looked at, in ns; 0 when nobody has said.
+    /// Interval between looks, in ns; 0 if unknown.
     pub interval_ns: i64,
-    /// Whether it waits in the graph's list of changed slots.
+    /// Whether it is in the graph's list of changed slots.
     pub dirty: bool,
     pub readers: Vec<Reader>,
 }
 
 impl Slot {
-    /// The value of a label, NULL when the stream has not got it. SQL's columns ignore case.
+    /// The value of a label; NULL if the stream does not have it. Case is ignored, as in SQL's
+    /// column names.
     pub fn label(&self, name: &str) -> SqlValue {
         let found = self
             .labels
@@ -66,26 +67,26 @@ impl Slot {
     }
 }
 
-/// All streams of one name (of one underscore form, to be exact).
+/// All streams of one name; more exactly, of all names with the same underscore form.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// With underscores, as SQL names it.
+    /// The name with underscores, as in SQL.
     pub name: String,
-    /// With dots, as its first stream or insight is called.
+    /// The dotted name of its first stream or insight.
     pub dotted: String,
-    /// Streams in the order in which they came.
+    /// The streams in the order in which they came.
     pub slots: Vec<u32>,
-    /// Told by `know_metric`: it may be read before it has streams.
+    /// Announced by `know_metric`: it may be read before it has streams.
     pub known: bool,
-    /// The insight that makes it.
+    /// The insight that writes it, if any.
     pub made_by: Option<u32>,
-    /// Label columns that the insight which makes it will give.
+    /// Label columns of the insight that writes it.
     pub columns: Vec<String>,
-    /// Insights that read it.
+    /// The insights that read it.
     pub readers: Vec<u32>,
 }
 
-/// Tables and slots, addressed by dense numbers that are used again.
+/// Tables and slots, addressed by dense numbers that are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub slots: Vec<Slot>,
@@ -96,8 +97,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// A copy of these tables with their streams; of all others what a plan asks of a table that it
-    /// does not read: its name.
+    /// A copy of these tables with their streams. Of all other tables it contains only what a plan
+    /// needs of a table that it does not read, such as the name.
     pub fn copy_of(&self, tables: &[String]) -> Self {
         let mut copy = Self::default();
         for (name, &id) in &self.by_name {
@@ -130,12 +131,12 @@ impl Store {
         copy
     }
 
-    /// The table of this underscore form.
+    /// The table with this underscore form.
     pub fn table(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
 
-    /// Names of all tables, in no order.
+    /// The names of all tables, in no particular order.
     pub fn table_names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
@@ -165,7 +166,7 @@ impl Store {
         id
     }
 
-    /// Forgets a table that nothing refers to any more.
+    /// Removes a table that nothing refers to any more.
     pub fn drop_table_if_unused(&mut self, id: u32) {
         let table = &self.tables[id as usize];
         let unused = table.slots.is_empty() && table.readers.is_empty();
@@ -204,8 +205,8 @@ impl Store {
         id
     }
 
-    /// Takes a stream out of its table. Its number is used again, so its readers must be built
-    /// anew before they run.
+    /// Removes a stream from its table. Its number is reused, so its readers must be built anew
+    /// before they run.
     pub fn remove_slot(&mut self, id: u32) -> u32 {
         let slot = &mut self.slots[id as usize];
         slot.newest = None;
@@ -217,7 +218,7 @@ impl Store {
         table
     }
 
-    /// Label names of a table's streams, or those that its insight will give; sorted.
+    /// Label names of a table's streams, or of the insight that writes it; sorted.
     pub fn label_names(&self, table: u32) -> Vec<String> {
         let table = &self.tables[table as usize];
         let of_slots = table
@@ -233,7 +234,7 @@ impl Store {
         names
     }
 
-    /// Whether a table may hold reals: when one of its streams is of that type.
+    /// Whether a table may contain reals: one of its streams has that type.
     pub fn may_be_real(&self, table: u32) -> bool {
         self.tables[table as usize]
             .slots

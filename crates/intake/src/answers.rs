@@ -1,8 +1,9 @@
-//! Answers of programs to calls, on their way to the board: one that comes with a new value of a knob is told once the list of
-//! knobs has that value. So who is told that a knob was set finds it set wherever he looks.
+//! Answers of programs to calls, on their way to the board. An answer that comes with a new value
+//! of a knob is passed on after the list of knobs was written with that value, so that a caller who
+//! learns that a knob was set finds it set everywhere.
 //!
-//! It stands alone because a list is of many processes, and is not written for each answer: with a thousand ranks that would be
-//! most of what the thread does.
+//! It is a module of its own because a list covers many processes and is not written for each
+//! answer: with a thousand ranks that would be most of the thread's work.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +13,12 @@ use barograph_stream::calls::AckStatus;
 use barograph_call::Board;
 use barograph_recorder::Reader;
 
-/// Answers that wait for a list; with more it is written at once.
+/// Number of waiting answers from which the lists are written at once.
 const WAITING_MAX: usize = 1 << 16;
-/// After lists were written for answers they are not for so many times as long as that took.
+/// After lists were written for answers, none is written for this many times as long as that took.
 const REST: i64 = 20;
 
-/// One answer.
+/// One process's answer to one call.
 pub struct Answer {
     pub uid: u32,
     pub from: Incarnation,
@@ -31,18 +32,19 @@ impl Answer {
     }
 }
 
-/// Those that wait.
+/// The answers that wait for lists to be written.
 #[derive(Default)]
 pub struct Answers {
     waiting: Vec<Answer>,
-    /// Whose lists lack what they are about.
+    /// Readers whose lists lack the values that these answers are about.
     behind: BTreeSet<Reader>,
-    /// When lists may be written for them again, on the monotonic clock.
+    /// Monotonic time from which lists may be written for answers again.
     next_ns: i64,
 }
 
 impl Answers {
-    /// Takes what a process answers. It waits until the lists of `behind` are written; with none of them it is told now.
+    /// Takes the answers of a process. They wait until the lists of the readers in `behind` are
+    /// written; if there are none, they are passed on at once.
     pub fn take(&mut self, answers: Vec<Answer>, behind: BTreeSet<Reader>, board: &Board) {
         if behind.is_empty() {
             answers.iter().for_each(|answer| answer.tell(board));
@@ -52,18 +54,19 @@ impl Answers {
         self.behind.extend(behind);
     }
 
-    /// Whether any waits.
+    /// Whether no answer waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whose lists have to be written now, before [`Self::tell`].
+    /// The readers whose lists have to be written now, before [`Self::tell`].
     pub fn due(&self, monotonic_ns: i64) -> Option<BTreeSet<Reader>> {
         let is_due = monotonic_ns >= self.next_ns || self.waiting.len() >= WAITING_MAX;
         (is_due && !self.is_empty()).then(|| self.behind.clone())
     }
 
-    /// The lists are written, from when to when on the monotonic clock.
+    /// Passes on all waiting answers, after the lists were written from `begun_ns` to `ended_ns` on
+    /// the monotonic clock.
     pub fn tell(&mut self, begun_ns: i64, ended_ns: i64, board: &Board) {
         if self.is_empty() {
             return;
@@ -74,7 +77,7 @@ impl Answers {
         self.next_ns = ended_ns.saturating_add(took_ns.saturating_mul(REST));
     }
 
-    /// A process has ended: no list will have what it is about.
+    /// Passes on the answers of a process that has ended: no list will contain its values.
     pub fn tell_of(&mut self, process: Incarnation, board: &Board) {
         self.waiting.retain(|answer| {
             let is_of_it = answer.from == process;
@@ -121,7 +124,7 @@ mod tests {
         );
         all.tell(100, 103, &board);
         assert!(all.is_empty());
-        // It took 3 ns, so that there is a rest of 60.
+        // Writing the lists took 3 ns, so there is a rest of 60 ns.
         all.take(answers(1, 1), of(Reader::All), &board);
         assert_eq!((all.due(162), all.due(163)), (None, Some(of(Reader::All))));
         all.take(answers(2, 1), of(Reader::All), &board);
@@ -129,7 +132,7 @@ mod tests {
         assert_eq!(all.waiting.len(), 1);
         all.tell_of(Incarnation([2; 16]), &board);
         assert!(all.due(163).is_none());
-        // Too many are not kept waiting.
+        // Answers are not kept waiting if there are too many.
         all.take(answers(1, WAITING_MAX), of(Reader::All), &board);
         assert!(all.due(104).is_some());
     }

@@ -1,8 +1,9 @@
-//! Bridges: what other protocols write (OTLP, line protocol), given to the intake thread, which owns the
-//! scopes, and answered when it is safe.
+//! Bridges: values that come by OTLP or line protocol go to the intake thread, which owns the
+//! scopes, and the request is answered when they are safe.
 //!
-//! The server parses ([`barograph_server::ingest`]); here is what is taken, into which scope, under which
-//! bounds. The asker's thread waits for the disk, the intake thread for nobody.
+//! The server parses requests ([`barograph_server::ingest`]); this module decides what is taken,
+//! into which scope, and within which bounds. The requester's thread waits for the disk, the intake
+//! thread for nobody.
 
 mod series;
 mod source;
@@ -30,22 +31,22 @@ use barograph_recorder::Reader;
 pub use series::{AFTER_NS_MAX, AGE_NS_MAX};
 use source::{Allowance, Bridged, Taken, Whose};
 
-/// Requests that wait for the intake thread; one more is told to come again.
+/// Requests that wait for the intake thread; a further one is refused as busy.
 const WAITING_MAX: usize = 32;
-/// Points that are taken between two looks at the rings of processes.
+/// Most points that are taken between two looks at the rings of processes.
 const ROUND_POINTS_MAX: usize = 4_096;
-/// How long the intake thread may take to look at a request…
+/// How long a request waits for the intake thread.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// …and the disk, beyond its group commit, to have what was taken.
+/// How long a request waits for the disk after it was taken, beyond the group commit.
 const DISK_WAIT: Duration = Duration::from_secs(5);
-/// A series, or a source, that nobody has written to for so long has ended.
+/// Time without a write after which a series or a source has ended, in ns.
 const IDLE_NS: i64 = 600 * NS_PER_S;
 const SWEEP_EVERY_NS: i64 = 10 * NS_PER_S;
-/// Sources of one user.
+/// Most sources of one user.
 const SOURCES_MAX: usize = 256;
-/// Rows of one document, of all users together.
+/// Most rows of bridged sources in one document, of all users together.
 const ROWS_MAX: usize = 4_096;
-/// Users; as many as there may be scopes.
+/// Most users that write; as many as there can be scopes.
 const USERS_MAX: usize = barograph_stream::SCOPES_MAX;
 
 /// A request on its way to the intake thread.
@@ -54,13 +55,13 @@ struct Job {
     reply: SyncSender<Result<Accepted, IngestFault>>,
 }
 
-/// What was taken, and where it lies in a journal.
+/// The answer to a request, and the journal position of its values.
 struct Accepted {
     ingested: Ingested,
     wait: Option<(Journal, Position)>,
 }
 
-/// The server's side.
+/// The server's side of the bridge.
 #[derive(Debug)]
 pub struct BridgeDoor {
     jobs: SyncSender<Job>,
@@ -69,7 +70,8 @@ pub struct BridgeDoor {
     is_open_to_all: bool,
 }
 
-/// Both sides; `knock` wakes the intake thread.
+/// Makes both sides of the bridge. `knock` is the socket that wakes the intake thread; `series_max`
+/// bounds the series of one user.
 pub fn bridge(
     knock: PathBuf,
     is_open_to_all: bool,
@@ -77,7 +79,7 @@ pub fn bridge(
 ) -> std::io::Result<(BridgeDoor, Bridge)> {
     let (sender, jobs) = sync_channel(WAITING_MAX);
     let bell = UnixDatagram::unbound()?;
-    // A knock that is not heard is no harm: the thread looks up by itself.
+    // Losing a knock does no harm: the thread also looks by itself.
     bell.set_nonblocking(true)?;
     let door = BridgeDoor {
         jobs: sender,
@@ -120,27 +122,27 @@ impl Ingest for BridgeDoor {
     }
 }
 
-/// One user who writes.
+/// A user that writes.
 #[derive(Default)]
 struct User {
     name: String,
     sources: HashMap<(Reader, Arc<Source>), Bridged>,
-    /// Series of all of them.
+    /// Number of series of all sources.
     series: usize,
 }
 
-/// The intake thread's side.
+/// The intake thread's side of the bridge.
 pub struct Bridge {
     jobs: Receiver<Job>,
     series_max: usize,
     users: HashMap<u32, User>,
     taken: Taken,
-    /// Sources so far: each has a number.
+    /// Number of sources made so far, which numbers the next one.
     sources: u64,
-    /// Whose documents have to be written.
+    /// Readers whose documents have to be written.
     changed: BTreeSet<Reader>,
     next_sweep_ns: i64,
-    /// The request that is being taken.
+    /// The request that is partly taken.
     hand: Option<Hand>,
     has_more: bool,
 }
@@ -160,11 +162,12 @@ impl Bridge {
         }
     }
 
-    /// Takes what waits, as many points as fit one round; gives whose publications have changed.
+    /// Takes waiting requests, up to as many points as fit in one round. Returns the readers whose
+    /// publications have changed.
     pub fn attend(&mut self, round: &mut Round<'_, '_>, rates: &mut Rates) -> BTreeSet<Reader> {
         let mut room = ROUND_POINTS_MAX;
         for _ in 0..WAITING_MAX {
-            // One after the other: requests keep their order.
+            // Requests are taken one after the other, so that they keep their order.
             let Some(mut hand) = self.hand.take().or_else(|| self.begin(round, rates)) else {
                 break;
             };
@@ -174,7 +177,7 @@ impl Bridge {
                     break;
                 }
                 Ok(()) => hand.answer(),
-                // Who asked may have gone.
+                // The requester may have gone.
                 Err(fault) => drop(hand.reply.try_send(Err(fault))),
             }
             if room == 0 {
@@ -189,12 +192,13 @@ impl Bridge {
         std::mem::take(&mut self.changed)
     }
 
-    /// Whether there may be more to take than a round has room for.
+    /// Whether the last round stopped at its bound, so that there may be more to take.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// The rows of publications for these readers, of each user an equal part of what a document has room for.
+    /// The rows of bridged publications for these readers. Each user has an equal part of the
+    /// document.
     pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let of_user_max = ROWS_MAX / self.users.len().max(1);
         self.users.values().flat_map(move |user| {
@@ -209,11 +213,12 @@ impl Bridge {
         })
     }
 
-    /// The next request that may be taken.
+    /// Begins with the next request that may be taken.
     fn begin(&mut self, round: &Round<'_, '_>, rates: &mut Rates) -> Option<Hand> {
         for _ in 0..WAITING_MAX {
             let Job { request, reply } = self.jobs.try_recv().ok()?;
-            // A request is taken whole where something is left; what is too much of it is made up for.
+            // A request is taken as a whole if the user's rate allows anything; the excess is
+            // counted against the time after it.
             if rates.allowed(request.uid, round.monotonic_ns) > 0 {
                 rates.used(request.uid, request.points.len() as u64);
                 return Some(Hand::of(request, reply, round.now_ns));
@@ -224,7 +229,7 @@ impl Bridge {
         None
     }
 
-    /// Takes points of a request, while there is room.
+    /// Takes points of a request while there is room.
     fn go_on(
         &mut self,
         hand: &mut Hand,
@@ -232,7 +237,7 @@ impl Bridge {
         round: &mut Round<'_, '_>,
     ) -> Result<(), IngestFault> {
         let (owner, reader) = (Reader::User(hand.uid), hand.reader);
-        // Before anything is taken, so that all of it can be sent again.
+        // This is checked before anything is taken, so that the whole request can be sent again.
         let trouble = match round.scopes.of(reader) {
             Some(scope) => scope.trouble(),
             None => Some("there is no place for this user: see the agent's log".to_owned()),
@@ -267,24 +272,25 @@ impl Bridge {
             },
             made: &mut self.sources,
         };
-        // A request is of one moment, however many rounds it takes.
+        // All points of a request have the time at which it was begun, however many rounds it
+        // takes.
         let now_ns = std::mem::replace(&mut round.now_ns, hand.now_ns);
         taking.some(hand, room, round);
         round.now_ns = now_ns;
         taking.tell_loss(round);
         user.series = user.series + before - left;
         self.changed.insert(reader);
-        // What is said of losses lies elsewhere, and is not waited for.
+        // Losses are recorded in the owner's scope, which may be another one and is not waited for.
         let scope = round.scopes.of(reader);
         let position = scope.and_then(|scope| Some((scope.finish()?, scope.journal()?)));
         if let Some((position, journal)) = position {
-            // Later than those of the rounds before.
+            // This position is later than those of earlier rounds.
             hand.wait = Some((journal, position));
         }
         Ok(())
     }
 
-    /// Ends what has long been idle.
+    /// Ends series and sources that have been idle for long.
     fn sweep(&mut self, round: &mut Round<'_, '_>) {
         for user in self.users.values_mut() {
             for source in user.sources.values_mut() {
@@ -311,13 +317,13 @@ impl Bridge {
 struct Hand {
     uid: u32,
     reader: Reader,
-    /// When it was begun.
+    /// Time at which the request was begun.
     now_ns: i64,
     before: HashMap<Arc<Source>, Refused>,
-    /// In order of time.
+    /// The points in order of time.
     points: std::vec::IntoIter<Point>,
     ingested: Ingested,
-    /// Places of which something was refused.
+    /// Places in the request of which something was refused.
     refused: HashSet<u32>,
     wait: Option<(Journal, Position)>,
     reply: SyncSender<Result<Accepted, IngestFault>>,
@@ -329,7 +335,7 @@ impl Hand {
         reply: SyncSender<Result<Accepted, IngestFault>>,
         now_ns: i64,
     ) -> Self {
-        // Lines of one request may stand in any order.
+        // The lines of one request may be in any order of time.
         let points = &mut request.points;
         points.sort_by_key(|point| point.ts.unwrap_or(now_ns));
         Self {
@@ -348,7 +354,7 @@ impl Hand {
         }
     }
 
-    /// All of it is taken: who asked waits for the disk.
+    /// Answers a request that is taken as a whole; the requester then waits for the disk.
     fn answer(self) {
         let accepted = Accepted {
             ingested: Ingested {
@@ -357,12 +363,12 @@ impl Hand {
             },
             wait: self.wait,
         };
-        // Who asked may have gone.
+        // The requester may have gone.
         let _ = self.reply.try_send(Ok(accepted));
     }
 }
 
-/// A request on its way into a user's sources.
+/// A request that is being distributed to a user's sources.
 struct Taking<'a> {
     sources: &'a mut HashMap<(Reader, Arc<Source>), Bridged>,
     whose: Whose<'a>,
@@ -373,7 +379,8 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut Round<'_, '_>) {
         for (source, Refused { count, reason }) in std::mem::take(&mut hand.before) {
-            // What cannot be named is counted where what has no source is.
+            // Refusals of a source that cannot be named are counted at the protocol's nameless
+            // source.
             if self
                 .with(&source, round, |bridged, _, _| {
                     bridged.refuse(count, &reason)
@@ -411,7 +418,7 @@ impl Taking<'_> {
         }
     }
 
-    /// Does something with a source, which is made if need be.
+    /// Calls `act` with a source, which is made if needed.
     fn with<T>(
         &mut self,
         source: &Arc<Source>,

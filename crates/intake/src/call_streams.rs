@@ -1,4 +1,4 @@
-//! The streams of calls: when each was made and answered, beside all else that happened.
+//! The streams of calls: when each call was made and answered.
 
 use std::collections::HashMap;
 
@@ -13,27 +13,29 @@ use crate::shares::Shares;
 use barograph_call::{Board, CallEvent};
 use barograph_recorder::Reader;
 
-/// Names of calls that have streams in the scopes of users, and in that of all; those of more have none.
+/// Most names of calls that have streams, separately in users' scopes and in that of all; further
+/// names have none.
 const STREAMS_MAX: u64 = 1_024;
 
-/// `app.call.fired.id{name, user}` and `app.call.acked.id{name, user}`, in the scope of those who may read of the
-/// call: of everyone, or of the user whose processes are called. Of each call in one of them, as that user reads both.
+/// The streams `app.call.fired.id{name, user}` and `app.call.acked.id{name, user}`. A call appears
+/// in the scope of those who may read about it: the scope of all, or that of the user whose
+/// processes are called. It appears in only one of them, since that user reads both.
 pub struct CallStreams {
     of_users: Written,
     of_all: Written,
 }
 
-/// Streams of one kind of scopes.
+/// The streams of one kind of scope.
 struct Written {
-    /// By user, whether it is of answers, and name.
+    /// Streams by user, whether they hold answers, and name of the call.
     keys: HashMap<(u32, bool, String), StreamKey>,
-    /// Streams, by user.
+    /// Number of streams by user.
     shares: Shares<u32>,
     newest_ns: HashMap<u32, i64>,
 }
 
 impl CallStreams {
-    /// Streams of one user's calls, or of several users', who share them.
+    /// Makes the streams. `is_shared` is whether several users share their number.
     pub fn new(is_shared: bool) -> Self {
         Self {
             of_users: Written::new(is_shared),
@@ -41,7 +43,7 @@ impl CallStreams {
         }
     }
 
-    /// Appends what has happened on the board.
+    /// Appends the board's new events.
     pub fn append(&mut self, board: &Board, scopes: &mut Scopes<'_>) {
         let (events, lost) = board.events();
         if lost > 0 {
@@ -83,7 +85,7 @@ impl Written {
             let user = user_name(key.0);
             let descriptor = descriptor(&user, key.1, &key.2);
             let declared = descriptor.and_then(|of| scope.declare(&of, 0, &user).ok());
-            // There may be room for the next call.
+            // There may be room at the next call.
             let Some(stream) = declared else {
                 return;
             };
@@ -91,7 +93,7 @@ impl Written {
             self.keys.insert(key, stream);
             stream
         };
-        // A stream's samples are in order, whatever is done to the clock.
+        // The samples of a stream stay in order even if the clock is set back.
         let newest = self.newest_ns.entry(event.uid).or_insert(i64::MIN);
         *newest = (*newest).max(event.ts);
         scope.append(

@@ -1,5 +1,6 @@
-//! Closes files of processes that have ended. Whoever closes a removed file last frees its memory, and that takes
-//! longer than all else that is done for a short process: so a thread of its own does, and intake goes on.
+//! Closes the files of processes that have ended. Whoever closes a removed file last frees its
+//! memory, which takes longer than all other work for a short process; so a thread of its own
+//! closes them while the intake goes on.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -7,15 +8,15 @@ use std::thread::JoinHandle;
 use barograph_stream::ingest::IngestFile;
 use tracing::warn;
 
-/// Files that wait to be closed; one more is closed by who reads them.
+/// Files that wait to be closed; a further one is closed by the intake thread.
 const CLOSING_MAX: usize = 8_192;
 
-/// The thread; dropping it waits until all is closed. The places of processes are given back when their files are
-/// closed.
+/// The closing thread; dropping it waits until all files are closed. A process's place is free
+/// again when its file is closed.
 pub struct Closer {
     to: Option<SyncSender<Box<IngestFile>>>,
     closed: Receiver<u32>,
-    /// The users of what was closed here.
+    /// Users of the files that were closed on the calling thread.
     closed_here: Vec<u32>,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,7 +29,7 @@ impl Closer {
             for file in files {
                 let (uid, _) = file.owner();
                 drop(file);
-                // Intake may have ended.
+                // The intake may have ended.
                 let _ = tell.send(uid);
             }
         };
@@ -67,10 +68,10 @@ impl Closer {
 impl Drop for Closer {
     fn drop(&mut self) {
         self.to = None;
-        // Nobody hears any more what is closed: the thread must not wait to tell it.
+        // Drops the receiver, so that the thread does not wait to report closed files.
         self.closed = sync_channel(0).1;
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported where it happened.
+            // A panic of that thread was already reported.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! `[applications]` of the configuration: who may publish, and how much.
+//! `[applications]` of the configuration: which users may publish, and how much.
 
 use std::path::PathBuf;
 
@@ -8,47 +8,51 @@ use serde::{Deserialize, Serialize};
 
 use barograph_model::ConfigError;
 
-/// The folder of scopes in the state directory.
+/// The directory of scopes in the state directory.
 pub const SCOPES_DIR: &str = "applications";
 
-/// What running programs publish: who may, and within which bounds.
+/// What running programs publish: whose programs may, and within which bounds.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApplicationsConfig {
     /// Whether publications are taken in at all.
     pub enabled: bool,
-    /// Whose processes may publish: `self` (the agent's user), `all`, or `auto`: all where the agent is a
-    /// node's own (root or a system user), else self.
+    /// Users whose processes may publish: `self` (the agent's user), `all`, or `auto`: all if the
+    /// agent is a node's own (it runs as root or a system user), else `self`.
     pub users: String,
-    /// Most processes at a time, 1 to 65536, and no more than half of the files that the agent may have open;
-    /// further ones wait in their rings.
+    /// Most processes that publish at a time, 1 to 65536, and at most half of the files that the
+    /// agent may have open; values of further processes wait in their rings.
     pub processes_max: usize,
-    /// Most of them of one user, 1 to 65536, where others than the agent's may publish, and no more than there are
-    /// places left for the others; further ones wait in their rings.
+    /// Most processes of one user, 1 to 65536, if other users may publish, and at most as many as
+    /// are left for the others; values of further processes wait in their rings.
     pub processes_per_user_max: usize,
-    /// Most publications and values of one process, 1 to 65536; further ones are refused and counted.
+    /// Most publications and most values of one process, 1 to 65536; further ones are refused and
+    /// counted.
     pub values_max: usize,
     /// Most streams of one scope at a time, 16 to 1048576.
     pub streams_max: u32,
-    /// Most streams of one user in a scope that several share (a group's, or that of all), 16 to 1048576, where
-    /// others than the agent's may publish; further ones are refused and counted.
+    /// Most streams of one user in a scope that several users share (a group's, or that of all), 16
+    /// to 1048576, if other users may publish; further streams are refused and counted.
     pub streams_per_user_max: u32,
-    /// Most memory for the rings of all scopes, in bytes, 1 MiB to 1 TiB. Where others than the agent's user may
-    /// publish, each user has no more of it than is left for the others; further streams are refused and counted.
-    pub ring_bytes_max: u64,
-    /// Most memory for what is kept of processes and their declarations, in bytes, 1 MiB to 64 GiB; shared as
-    /// that for rings. Further declarations are refused and counted, further processes wait in their rings.
-    pub memory_bytes_max: u64,
-    /// Most records per second of one user: values, frames, answers, and one for every 16 bytes of a longer
-    /// value; what is beyond waits in its rings.
-    pub rate_max: f64,
-    /// Most series of one user at a time that come by OTLP or line protocol, 1 to 65536; further ones are
+    /// Most memory for the rings of all scopes, in bytes, 1 MiB to 1 TiB. If other users may
+    /// publish, each user may have at most as much as is left for the others; further streams are
     /// refused and counted.
+    pub ring_bytes_max: u64,
+    /// Most memory for data about processes and their declarations, in bytes, 1 MiB to 64 GiB;
+    /// users share it as they do `ring_bytes_max`. Further declarations are refused and counted;
+    /// values of further processes wait in their rings.
+    pub memory_bytes_max: u64,
+    /// Most records per second of one user: values, frames, answers, and one for every 16 bytes of
+    /// a longer value; records beyond it wait in the rings.
+    pub rate_max: f64,
+    /// Most series of one user at a time that come by OTLP or line protocol, 1 to 65536; further
+    /// ones are refused and counted.
     pub bridged_max: usize,
-    /// Whether OTLP and line protocol are taken over TCP too, of whom the kernel names; over `read.sock`
-    /// they always are.
+    /// Whether OTLP and line protocol are also accepted over TCP, from users that the kernel
+    /// identifies; they are always accepted over `read.sock`.
     pub http_ingest: bool,
-    /// From one look at processes that publish to the next, in milliseconds, 0.1 to 1000; sleeping ones knock.
+    /// Time between two looks at processes that publish, in milliseconds, 0.1 to 1000; a sleeping
+    /// process wakes the agent when it publishes.
     pub round_ms: f64,
 }
 
@@ -73,7 +77,7 @@ impl Default for ApplicationsConfig {
 }
 
 impl ApplicationsConfig {
-    /// Users below this number are the system's own.
+    /// User ids below this number are system users.
     const SYSTEM_UIDS: u32 = 1_000;
 
     /// Whether other users than the agent's may publish.
@@ -85,7 +89,7 @@ impl ApplicationsConfig {
         }
     }
 
-    /// Most processes of one user: all, where there is no other.
+    /// Most processes of one user; if only the agent's user may publish, `processes_max`.
     pub fn processes_of_user_max(&self) -> usize {
         if self.is_open_to_all() {
             self.processes_per_user_max
@@ -94,7 +98,8 @@ impl ApplicationsConfig {
         }
     }
 
-    /// Most streams of one user in a scope that others share: all, where there is no other.
+    /// Most streams of one user in a shared scope; if only the agent's user may publish,
+    /// `streams_max`.
     pub fn streams_of_user_max(&self) -> u32 {
         if self.is_open_to_all() {
             self.streams_per_user_max
@@ -103,7 +108,7 @@ impl ApplicationsConfig {
         }
     }
 
-    /// Checks ranges.
+    /// Fails if a value is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let refused = |key, value: &dyn ToString, reason: &str| {
             Err(ConfigError {
@@ -171,7 +176,7 @@ impl ApplicationsConfig {
     }
 }
 
-/// Everything that the intake is started with.
+/// The configuration with which the intake is started.
 #[derive(Clone, Debug, Default)]
 pub struct IntakeConfig {
     /// The name of the node.
@@ -180,8 +185,8 @@ pub struct IntakeConfig {
     pub state_dir: PathBuf,
     /// What programs may publish.
     pub applications: ApplicationsConfig,
-    /// The archive of the node, after which those of scopes are modelled.
+    /// The node's archive configuration; the archives of scopes are derived from it.
     pub archive: ArchiveConfig,
-    /// The forecasts of values that programs publish.
+    /// Which values of programs are forecast.
     pub forecast: ForecastConfig,
 }

@@ -1,8 +1,8 @@
-//! What became of the records of a process.
+//! Counts of a process's records, by what became of them.
 
 use std::sync::atomic::AtomicU64;
 
-/// What became of a process's records.
+/// Counts of a process's records, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Values taken in.
@@ -11,21 +11,21 @@ pub struct Counts {
     pub frames: u64,
     /// Answers to calls.
     pub answers: u64,
-    /// Records written over before they were read.
+    /// Records that were overwritten before they were read.
     pub missed: u64,
-    /// Values that the process gave up itself.
+    /// Values that the process dropped itself.
     pub dropped: u64,
-    /// Records that make no sense, or are of a value that was refused, of another type, longer than was declared
-    /// (but texts), or JSON that is none.
+    /// Records that are malformed, belong to a value that was refused, or have another type than
+    /// declared; values longer than declared (texts are cut instead), and invalid JSON.
     pub damaged: u64,
     /// Declarations that were refused.
     pub refused: u64,
-    /// Texts that were cut to what a stream holds.
+    /// Texts that were cut to the length that a stream holds.
     pub cut: u64,
 }
 
 impl Counts {
-    /// All that was put and is not there.
+    /// Number of values that were put and are not recorded.
     pub fn lost(&self) -> u64 {
         let lost = self.missed.saturating_add(self.dropped);
         lost.saturating_add(self.damaged)
@@ -36,7 +36,7 @@ impl Counts {
 mod tests {
     use super::*;
 
-    /// What a process says of itself may be anything.
+    /// The counts in a process's file can be any number.
     #[test]
     fn counts_beyond_all_numbers_stay_the_greatest() {
         let counts = Counts {
@@ -49,13 +49,14 @@ mod tests {
     }
 }
 
-/// What the agent's own streams say of the files of programs.
+/// Counts of ingest files for the agent's own streams.
 #[derive(Debug, Default)]
 pub struct IngestCounts {
-    /// Files removed that nobody will finish.
+    /// Number of removed files that were never finished.
     pub abandoned: AtomicU64,
-    /// Processes that wait for a place, as of the last look at the directory.
+    /// Number of processes that wait for a place, at the last pass over the directory.
     pub waiting: AtomicU64,
-    /// Values of processes that have ended, whose scope could not be opened in time: no scope can tell.
+    /// Values of ended processes whose scope could not be opened in time, so that no scope can
+    /// report the loss.
     pub lost: AtomicU64,
 }

@@ -1,8 +1,9 @@
-//! The ingest directory, read in steps: any user may put any number of files there, so that one look never
-//! reads all of it, and nothing is kept of a file that is none of ours.
+//! The ingest directory, read in steps. Any user may put any number of files there, so no single
+//! look reads all of it, and nothing is kept about files that are not ingest files.
 //!
-//! Steps are so far apart that the directory takes a small part of the thread's time, however full it is. Who
-//! knocks is found by his name meanwhile, without the directory.
+//! The steps are so far apart that the directory takes a small part of the thread's time, however
+//! full it is. Meanwhile the file of a process that knocks is found by its name, without reading
+//! the directory.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,68 +18,69 @@ use rustix::fs::{Dir, OFlags};
 use super::leftovers;
 use super::shares::Shares;
 
-/// What one step may do, in names that are read…
+/// Most work of one step; reading one name is a unit.
 const STEP_WORK_MAX: u32 = 4_096;
-/// …of which a file that is looked at counts as so many, and one that is opened as more.
+/// Work of looking at a file; opening one counts as [`OPEN_WORK`].
 const LOOK_WORK: u32 = 4;
 const OPEN_WORK: u32 = 16;
-/// After a step there is none for so many times as long as it took.
+/// After a step there is none for this many times as long as it took.
 const REST: i64 = 20;
-/// Files of one user that one pass opens in vain; further ones wait for the next.
+/// Files of one user that a pass opens without success; further ones wait for the next pass.
 const FAILURES_OF_USER_MAX: u32 = 64;
-/// Files of which it is remembered that their content is of no use: in total, and of one user. Of more, each
-/// pass opens some again.
+/// Number of files that are remembered as useless: in total, and of one user. If there are more,
+/// each pass opens some of them again.
 const REFUSED_MAX: u64 = 4_096;
 const REFUSED_OF_USER_MAX: u64 = 256;
 const INGEST: &str = ".ingest";
 const NEW: &str = ".new";
 
-/// A device, and an inode of it.
+/// The device and inode of a file.
 type Place = (u64, u64);
 
-/// A file of a process, as its name and the kernel say.
+/// The file of a process: its incarnation from its name, and its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub incarnation: Incarnation,
     pub uid: u32,
     place: Place,
-    /// When it was changed last, by a call: what is stored through a mapping does not count.
+    /// Time of the last change by a system call; stores through a mapping do not count.
     changed: (i64, i64),
 }
 
-/// A file whose content is of no use.
+/// A file whose content is useless.
 #[derive(Debug)]
 struct Refused {
     changed: (i64, i64),
     uid: u32,
-    /// The pass that saw it last.
+    /// The last pass that saw it.
     pass: u64,
 }
 
-/// What one step has come to.
+/// The result of one step.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// Files that are not known.
+    /// Files that are not known yet.
     pub found: Vec<Found>,
-    /// Files removed that nobody will finish.
+    /// Number of removed files that were never finished.
     pub abandoned: u64,
-    /// Whether it was the last of its pass.
+    /// Whether it was the last step of its pass.
     pub is_last: bool,
 }
 
-/// What is known of the directory.
+/// The ingest directory and the state of its search.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Held from pass to pass: who waits for want of descriptors is counted all the same.
+    /// Kept open from pass to pass, so that waiting processes are counted even if the agent has no
+    /// file descriptors left.
     entries: Option<Dir>,
-    /// Which directory that is: its device and inode.
+    /// Device and inode of the open directory.
     held: Place,
     is_in_pass: bool,
     pass: u64,
-    /// What is left of the step that is under way.
+    /// Work that is left in the current step.
     left: u32,
-    /// No step before this time, on the monotonic clock.
+    /// Monotonic time of the next step.
     next_ns: i64,
     refused: HashMap<Place, Refused>,
     refused_of: Shares<u32>,
@@ -105,17 +107,17 @@ impl Directory {
         self.path.join(format!("{incarnation}{INGEST}"))
     }
 
-    /// Whether the file of a process is there. A link is none, wherever it leads.
+    /// Whether the file of a process exists; a symbolic link does not count.
     pub fn has(&self, incarnation: Incarnation) -> bool {
         fs::symlink_metadata(self.file(incarnation)).is_ok_and(|found| found.is_file())
     }
 
-    /// The next step is the first of a pass.
+    /// Makes the next step the first of a pass.
     pub fn begin_anew(&mut self) {
         self.is_in_pass = false;
     }
 
-    /// Goes to the beginning of the directory, of another one where it was removed and made anew.
+    /// Begins a pass; if the directory was removed and made anew, opens the new one.
     fn begin_pass(&mut self) {
         let is_held = fs::metadata(&self.path).is_ok_and(|found| place_of(&found) == self.held);
         match &mut self.entries {
@@ -131,12 +133,12 @@ impl Directory {
         self.failures.clear();
     }
 
-    /// When the next step may be.
+    /// Monotonic time from which the next step may be made.
     pub fn next_ns(&self) -> i64 {
         self.next_ns
     }
 
-    /// Reads on, or begins anew. Files that `is_known` knows are passed over unseen.
+    /// Makes a step: reads on, or begins a new pass. Files that `is_known` accepts are skipped.
     pub fn step(&mut self, now_ns: i64, is_known: impl Fn(Incarnation) -> bool) -> Step {
         let mut step = Step::default();
         if !self.is_in_pass {
@@ -169,17 +171,18 @@ impl Directory {
         step
     }
 
-    /// A step was made, from when to when on the monotonic clock, with all that came of it.
+    /// Sets the rest after a step that took from `begun_ns` to `ended_ns` on the monotonic clock,
+    /// including all work that came of it.
     pub fn rest(&mut self, begun_ns: i64, ended_ns: i64) {
         let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
         self.next_ns = ended_ns.saturating_add(took_ns.saturating_mul(REST));
     }
 
-    /// The file of a process, if it is there and worth a try.
+    /// The file of a process, if it exists and is worth opening.
     pub fn look_at(&mut self, incarnation: Incarnation) -> Option<Found> {
         self.spend(LOOK_WORK);
         let metadata = fs::symlink_metadata(self.file(incarnation)).ok()?;
-        // One that is empty is being made.
+        // An empty file is being made.
         if !metadata.is_file() || metadata.len() == 0 {
             return None;
         }
@@ -205,8 +208,8 @@ impl Directory {
         failures < FAILURES_OF_USER_MAX
     }
 
-    /// A file could not be taken in. What it holds does not change by itself, so that it is not opened again
-    /// before somebody changes it; where the system refused, it is.
+    /// Notes that a file could not be taken in. It is not opened again before it is changed, since
+    /// its content does not change by itself; if the error is passing, the next pass tries again.
     pub fn failed(&mut self, found: &Found, error: &StreamError) {
         self.opened_in_vain(found);
         if !error.is_passing() {
@@ -214,12 +217,12 @@ impl Directory {
         }
     }
 
-    /// A file was opened and not taken in: that costs its user one of those that a pass opens in vain.
+    /// Counts a file that was opened and not taken in against its user's number for this pass.
     pub fn opened_in_vain(&mut self, found: &Found) {
         *self.failures.entry(found.uid).or_default() += 1;
     }
 
-    /// A file is not to be opened again as it is now.
+    /// Remembers a file as useless until it is changed.
     pub fn refuse(&mut self, found: Found) {
         self.forget(found.place);
         if self.refused_of.take(found.uid, 1) {
@@ -232,7 +235,7 @@ impl Directory {
         }
     }
 
-    /// The same of one that was taken in and has turned out to be of no use.
+    /// Remembers a file as useless that was taken in before.
     pub fn give_up(&mut self, incarnation: Incarnation) {
         if let Some(found) = self.look_at(incarnation) {
             self.refuse(found);
@@ -245,7 +248,8 @@ impl Directory {
         }
     }
 
-    /// What this pass has not seen is gone, or was not looked at, and need not be remembered.
+    /// Ends a pass. Remembered files that it has not seen are gone, or were not looked at, and are
+    /// forgotten.
     fn end_pass(&mut self) {
         self.is_in_pass = false;
         let (pass, shares) = (self.pass, &mut self.refused_of);
@@ -262,7 +266,7 @@ impl Directory {
         self.left = self.left.saturating_sub(work);
     }
 
-    /// Files that are remembered.
+    /// Number of files that are remembered.
     #[cfg(test)]
     pub fn remembered(&self) -> usize {
         self.refused.len()
@@ -273,7 +277,7 @@ fn place_of(metadata: &Metadata) -> Place {
     (metadata.dev(), metadata.ino())
 }
 
-/// The directory, and which one it is.
+/// Opens the directory; returns it with its device and inode.
 fn open(path: &Path) -> Option<(Place, Dir)> {
     let mut options = OpenOptions::new();
     options
@@ -284,7 +288,7 @@ fn open(path: &Path) -> Option<(Place, Dir)> {
     Some((place, Dir::new(file).ok()?))
 }
 
-/// Whose file it is by its name, and whether it is whole.
+/// Parses a file's name: the incarnation, and whether the file is complete.
 fn parse(name: &str) -> Option<(Incarnation, bool)> {
     let (digits, is_whole) = match name.strip_suffix(INGEST) {
         Some(digits) => (digits, true),
@@ -305,7 +309,7 @@ fn parse(name: &str) -> Option<(Incarnation, bool)> {
     Some((Incarnation(bytes), is_whole))
 }
 
-/// Whether a path is a file's own name, as [`Directory::file`] makes it.
+/// Whether a path has the name that [`Directory::file`] gives this incarnation.
 pub fn is_named(path: &Path, incarnation: Incarnation) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(parse) == Some((incarnation, true))
@@ -321,7 +325,7 @@ mod tests {
         fs::write(path, "junk").unwrap();
     }
 
-    /// Steps of one pass, and what they found.
+    /// The number of steps of one pass, and the files that they found.
     fn pass(directory: &mut Directory) -> (usize, Vec<Found>) {
         let (mut steps, mut found) = (0, Vec::new());
         loop {
@@ -366,7 +370,7 @@ mod tests {
         assert_eq!(directory.remembered(), REFUSED_OF_USER_MAX as usize);
         let (_, found) = pass(&mut directory);
         assert_eq!(found.len(), count - REFUSED_OF_USER_MAX as usize);
-        // One that is changed is worth another try.
+        // A file that was changed is tried again.
         let is_new = |n: &usize| found.iter().any(|found| found.incarnation == name(*n));
         let known = (0..count).find(|n| !is_new(n)).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! The door of the intake thread: the directory where programs put their files, and the socket where they
-//! knock.
+//! The door of the intake thread: the directory into which programs put their files, and the socket
+//! on which they knock.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -13,36 +13,36 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::IntakeError;
 
-/// Knocks that are heard between two rounds.
+/// Most knocks that are read between two rounds.
 const KNOCKS_MAX: usize = 1_024;
-/// Knocks that a socket keeps where the kernel does not say.
+/// Length of the socket's queue, if the kernel does not report it.
 const QUEUE_DEFAULT: usize = 10;
 const INCARNATION_BYTES: usize = 16;
-/// Of the files that the agent may have open, one part of so many is for those of processes: the others are for
-/// scopes, history and readers.
+/// Ingest files may take one part in this many of the files that the agent may have open; the
+/// others are for scopes, history and readers.
 const DESCRIPTORS_PARTS: u64 = 2;
-/// Mode of the directory where other users publish: they make files there, remove and replace none but their own,
-/// and do not see whose others there are. Files have the group of who makes them, and let nobody but the
-/// agent's user read.
+/// Mode of the directory if other users may publish. They can make files in it, can remove and
+/// replace only their own, and cannot list it. A file has the group of its maker and is readable
+/// only for the agent's user.
 const DOOR_TO_ALL: u32 = 0o1733;
 
-/// The socket, and how much it keeps.
+/// The socket, and the length of its queue.
 pub struct Door {
     socket: UnixDatagram,
-    /// So many knocks heard at once may have filled its queue, and others were not heard.
+    /// Number of knocks at once that may have filled the queue, so that others were lost.
     burst: usize,
 }
 
-/// What was heard.
+/// The knocks that were read.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub knocks: Vec<Incarnation>,
-    /// Whether there were so many that others may have knocked in vain.
+    /// Whether so many were read that others may have been lost.
     pub is_burst: bool,
 }
 
 impl Door {
-    /// Opens the directory and the socket to those who may publish.
+    /// Opens the directory and the socket to the users that may publish.
     pub fn open(run_dir: &RunDir, to_all: bool) -> Result<Self, IntakeError> {
         let dir = run_dir.ingest_dir();
         let failed = |path: &Path| {
@@ -73,18 +73,18 @@ impl Door {
         })
     }
 
-    /// Waits until somebody knocks, at most so long.
+    /// Waits until somebody knocks, for at most `wait_ns`.
     pub fn wait(&self, wait_ns: i64) {
         let timeout = Timespec {
             tv_sec: wait_ns / NS_PER_S,
             tv_nsec: wait_ns % NS_PER_S,
         };
         let mut door = [PollFd::new(&self.socket, PollFlags::IN)];
-        // Interrupted or not: what is there is looked at.
+        // An interruption does not matter: what has arrived is looked at.
         let _ = poll(&mut door, Some(&timeout));
     }
 
-    /// Who has knocked since the last time.
+    /// Reads the knocks since the last call.
     pub fn hear(&self) -> Heard {
         let mut heard = Heard::default();
         let mut knock = [0; INCARNATION_BYTES + 1];
@@ -93,7 +93,7 @@ impl Door {
             && let Ok(length) = self.socket.recv(&mut knock)
         {
             count += 1;
-            // One that is empty is a bridge's: it is attended next.
+            // An empty knock comes from a bridge, which is attended next.
             if let Some((incarnation, [])) = knock[..length].split_first_chunk() {
                 heard.knocks.push(Incarnation(*incarnation));
             }
@@ -103,13 +103,13 @@ impl Door {
     }
 }
 
-/// How many datagrams wait at a socket at most.
+/// Most datagrams that wait at a socket.
 fn queue_max() -> usize {
     let text = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen");
     let said = text.ok().and_then(|text| text.trim().parse().ok());
     said.unwrap_or(QUEUE_DEFAULT).max(1)
 }
-/// Most files of processes that may be open, by the limit that the agent has.
+/// Most ingest files that may be open, by the agent's limit of open files.
 pub fn descriptors_for_processes() -> u64 {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit / DESCRIPTORS_PARTS).max(1)

@@ -1,4 +1,4 @@
-//! Why the intake does not start, or a scope does not open.
+//! Errors of starting the intake or opening a scope.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use barograph_stream::StreamError;
 use thiserror::Error;
 
-/// Failures of starting the intake and of opening a scope.
+/// An error of starting the intake or opening a scope.
 #[derive(Debug, Error)]
 pub enum IntakeError {
-    /// A directory cannot be made, or not opened to those who may read it.
+    /// A directory cannot be made, or cannot be opened to its readers.
     #[error("cannot make {}: {source}", path.display())]
     Directory {
-        /// The directory.
+        /// Its path.
         path: PathBuf,
-        /// The error of the system.
+        /// The system's error.
         source: io::Error,
     },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// The segment or run directory of a scope.
+    /// An error of the scope's segment or run directory.
     #[error(transparent)]
     Stream(#[from] StreamError),
 }

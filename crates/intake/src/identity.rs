@@ -1,13 +1,14 @@
-//! What a process's streams are called: names and labels made of what it declared, what the kernel says of
-//! it, and, where a living process has the same already, the smallest free instance.
+//! The names of a process's streams: name and labels, made from what the process declared and the
+//! kernel reports, plus the smallest free instance number if a living process has the same name and
+//! labels.
 
 use std::collections::{BTreeSet, HashMap};
 
 use barograph_model::{Descriptor, Kind, Labels, ModelError, Name, Unit, ValueType};
 
-/// All streams of applications begin with it.
+/// The first word of all stream names of applications.
 const PREFIX: &str = "app";
-/// The publication of what the agent itself knows of a process.
+/// The publication of what the agent itself knows about a process.
 pub const PROCESS: &str = "process";
 /// The value that counts frames.
 pub const FRAME: &str = "frame";
@@ -15,17 +16,17 @@ const INSTANCE: &str = "instance";
 const USER: &str = "user";
 const APPLICATION: &str = "application";
 
-/// The publications of living processes, by name and labels: the instances that are taken.
+/// The names and labels of all living publications, with the instance numbers that are taken.
 #[derive(Debug, Default)]
 pub struct Instances(HashMap<(String, Labels), Numbers>);
 
-/// Numbers from 1 on, of which the smallest free one is given. Nothing is searched: a process may have
-/// thousands of publications of one name.
+/// Numbers from 1, of which the smallest free one is given. Finding it needs no search: a process
+/// may have thousands of publications of one name.
 #[derive(Debug, Default)]
 struct Numbers {
-    /// All numbers above this one are free…
+    /// All numbers above this one are free.
     reached: u32,
-    /// …and these of those up to it.
+    /// The free numbers up to `reached`.
     free: BTreeSet<u32>,
 }
 
@@ -52,18 +53,20 @@ impl Numbers {
     }
 }
 
-/// A publication as its streams name it. Given back to [`Instances::give_back`] when it ends.
+/// Name and labels of a publication's streams. It must be given to [`Instances::give_back`] when
+/// the publication ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     name: String,
-    /// Without the instance.
+    /// The labels without the instance.
     plain: Labels,
     labels: Labels,
     instance: u32,
 }
 
 impl Instances {
-    /// Names a publication: `labels` are the process's and its own, of which the latter win.
+    /// Names a publication; `labels` are first the process's and then its own, which win. Fails if
+    /// a name or label is invalid.
     pub fn take(
         &mut self,
         name: &str,
@@ -71,7 +74,7 @@ impl Instances {
         application: &str,
         labels: &[&[(String, String)]],
     ) -> Result<Identity, ModelError> {
-        // As a name it is checked with the values; a wrong one is refused before it has labels.
+        // The name is checked first, so that a wrong one is refused before labels are made.
         Name::new(format!("{PREFIX}.{name}.{FRAME}"))?;
         let mut pairs: HashMap<&str, &str> = HashMap::new();
         if !application.is_empty() {
@@ -80,7 +83,8 @@ impl Instances {
         for (label, value) in labels.iter().copied().flatten() {
             pairs.insert(label, value);
         }
-        // The kernel's word, whatever was declared; and no instance but ours.
+        // The user is that of the kernel, and the instance that of the agent, whatever was
+        // declared.
         pairs.insert(USER, user);
         pairs.remove(INSTANCE);
         let plain = Labels::new(pairs.clone())?;
@@ -98,7 +102,7 @@ impl Instances {
         };
         match Labels::new(pairs) {
             Ok(labels) => identity.labels = labels,
-            // With its instance there may be a label too many.
+            // With the instance there may be one label too many.
             Err(error) => {
                 self.give_back(&identity);
                 return Err(error);
@@ -107,7 +111,7 @@ impl Instances {
         Ok(identity)
     }
 
-    /// A publication has ended.
+    /// Frees the instance number of a publication that has ended.
     pub fn give_back(&mut self, identity: &Identity) {
         let key = (identity.name.clone(), identity.plain.clone());
         if let Some(numbers) = self.0.get_mut(&key) {
@@ -125,12 +129,12 @@ impl Identity {
         &self.name
     }
 
-    /// Its labels.
+    /// The publication's labels, with the instance if it is not the first.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
-    /// The stream of a value.
+    /// The descriptor of a value's stream.
     pub fn stream(
         &self,
         value: &str,
@@ -149,7 +153,7 @@ impl Identity {
         })
     }
 
-    /// The stream of frames.
+    /// The descriptor of the stream of frames.
     pub fn frames(&self) -> Result<Descriptor, ModelError> {
         let help = "Committed frames, by their number.";
         self.stream(FRAME, ValueType::Int, Kind::Counter, "frames", help)
@@ -223,7 +227,7 @@ mod tests {
         let wrong = pairs("no label=1");
         assert!(instances.take("a", "eve", "", &[&wrong]).is_err());
         assert!(instances.0.is_empty());
-        // As many labels as there may be: a second one has no room for its instance.
+        // With the greatest number of labels there is no room for the second one's instance.
         let full: Vec<(String, String)> = (0..15).map(|n| (format!("l{n}"), "x".into())).collect();
         let first = instances.take("b", "eve", "", &[&full]).unwrap();
         assert!(instances.take("b", "eve", "", &[&full]).is_err());

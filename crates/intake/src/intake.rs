@@ -1,8 +1,9 @@
-//! The thread that takes in what applications publish: rounds over those that are busy, sleep with an ear
-//! at the door for the others.
+//! The intake thread, which takes in what applications publish: it makes rounds over busy
+//! processes, and sleeps until a knock from the others.
 //!
-//! Whoever may publish is a stranger to all others, and may do anything with his files. So all that a round does
-//! for a user is bounded by a share of the round, and the directory is read in steps beside the rounds.
+//! A user who publishes is a stranger to all others and may do anything with his files. So
+//! everything that a round does for a user is bounded by a share of the round, and the directory is
+//! read in steps beside the rounds.
 
 mod documents;
 
@@ -34,29 +35,31 @@ use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_recorder::Reader;
 
-/// A process without news for so long is told to knock.
+/// A process without news for so long is put to sleep: it has to knock.
 const AWAKE_NS: i64 = 50_000_000;
-/// Every process is looked at so often, knock or no knock, and the directory as well.
+/// Time between two looks at every process, whether it knocks or not, and between two passes over
+/// the directory.
 const SCAN_NS: i64 = NS_PER_S;
-/// After something that others wait for there is a rest of so many times as long as it took.
+/// After work that others have to wait for, there is a rest of this many times as long as it took.
 const REST: i64 = 20;
-/// The rest behind a round is at least `round_ms` divided by this.
+/// The rest after a round is at least `round_ms` divided by this.
 const REST_DIVISOR: i64 = 4;
-/// Work of one round, in records that are gone through: some milliseconds. It is shared by the users who have
-/// news, and the share of each by his processes…
+/// Work of one round, in records that are gone through: some milliseconds. The users with news
+/// share it, and each user's processes share his part.
 const ROUND_WORK_MAX: u64 = 1 << 15;
-/// …of which none has less than this.
+/// Least work for a user and for a process in a round.
 const USER_WORK_MIN: u64 = 1 << 10;
 const PROCESS_WORK_MIN: u64 = 1 << 9;
-/// Sleeping processes that one round looks at for news.
+/// Most sleeping processes that one round checks for news.
 const SWEEP_MAX: usize = 2_048;
-/// A stop waits so long for applications that go on putting, and for the disk.
+/// When the thread stops, it waits at most so long for applications that keep putting, and for the
+/// disk.
 const FINISH_NS_MAX: i64 = 2 * NS_PER_S;
-/// …and takes so many steps over the directory.
+/// When the thread stops, it makes at most this many steps over the directory.
 const LAST_STEPS_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// All that the thread owns.
+/// The state of the intake thread.
 pub struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
     limits: ApplicationsConfig,
@@ -70,40 +73,40 @@ pub struct Intake<'c> {
     roster: Roster,
     /// Places of processes, by user.
     places: Shares<u32>,
-    /// What is kept of them, in bytes.
+    /// Bytes of memory that are kept for processes, by user.
     memory: Shares<u32>,
     closer: Closer,
     directory: Directory,
-    /// Files that wait, of the pass over the directory that is under way.
+    /// Files that wait, counted in the current pass over the directory.
     waiting: u64,
     rates: Rates,
     bridge: Bridge,
     next_scan_ns: i64,
-    /// Whether the directory is to be looked at as soon as it may be.
+    /// Whether the directory is to be read as soon as its rest ends.
     is_scan_due: bool,
-    /// Files that were given up since the last beat.
+    /// Number of files that were given up since the last beat.
     given_up: u64,
-    /// No sweep for news, and no documents, before these times.
+    /// No sweep for news, and no documents, before these monotonic times.
     next_sweep_ns: i64,
     next_documents_ns: i64,
-    /// Whether more knocked than could be heard.
+    /// Whether there were more knocks than could be read.
     is_deaf: bool,
-    /// Whose documents have to be written.
+    /// Readers whose documents have to be written.
     changed: BTreeSet<Reader>,
-    /// What becomes of files.
+    /// Counts of ingest files for the agent's own streams.
     counts: Arc<IngestCounts>,
     takes: Takes,
 }
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct RoundEnd {
     has_news: bool,
-    /// Whether there is work left that only the round's bound has kept it from.
+    /// Whether work is left that only the round's bounds have put off.
     has_more: bool,
 }
 
-/// What a round has to do with: of all that the thread owns, so that the rest can be used beside it.
+/// Borrows the fields that a round needs, so that the other fields can be used beside it.
 macro_rules! round {
     ($intake:ident) => {
         Round {
@@ -167,7 +170,7 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Takes in until told to stop; then what is committed by then.
+    /// Takes in until `stop` is set; then takes in everything that is committed by then.
     pub fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.beat();
@@ -184,7 +187,8 @@ impl<'c> Intake<'c> {
         self.write_documents();
     }
 
-    /// Takes in what is committed, and waits until it is safe, so that it is not taken in again.
+    /// Takes in what is committed and waits until it is safe, so that the next agent does not take
+    /// it in again.
     fn finish(&mut self) {
         let until_ns = self.clock.monotonic_ns() + FINISH_NS_MAX;
         while self.clock.monotonic_ns() < until_ns {
@@ -198,7 +202,8 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Once a second: new files, signs of life, documents. More of the directory when it is time for it.
+    /// Does what is due once a second: searches for new files, beats scopes and board, writes
+    /// documents. Goes on with the search of the directory when its rest has ended.
     fn beat(&mut self) {
         let now_ns = self.clock.monotonic_ns();
         let is_due = now_ns >= self.next_scan_ns;
@@ -230,8 +235,8 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// One step over the directory: opens the files that are new, as far as there are places; the others wait.
-    /// Whether it was the last of a pass.
+    /// Makes one step over the directory: opens new files while there are places; the others wait.
+    /// Returns whether it was the last step of a pass.
     fn scan(&mut self) -> bool {
         let begun_ns = self.clock.monotonic_ns();
         let roster = &self.roster;
@@ -245,7 +250,8 @@ impl<'c> Intake<'c> {
             .into_iter()
             .filter_map(|found| Some((found, self.open(found)?)))
             .collect();
-        // Who came first has his streams' names first; a directory has no order.
+        // Files are added by age, since the directory has no order: older processes get the smaller
+        // instance numbers.
         files.sort_by_key(|(_, file)| file.created_ns());
         for (found, file) in files {
             self.add(found, file);
@@ -258,7 +264,8 @@ impl<'c> Intake<'c> {
         step.is_last
     }
 
-    /// All of the directory, if it is not too full: the last chance of those who have come.
+    /// Searches the whole directory, unless it is too full: the last chance for new files before
+    /// the thread stops.
     fn scan_all(&mut self) {
         self.directory.begin_anew();
         for _ in 0..LAST_STEPS_MAX {
@@ -268,9 +275,9 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Takes in a process that has knocked and is not known, by a look at its file alone.
+    /// Takes in an unknown process that has knocked; looks only at its own file.
     fn welcome(&mut self, incarnation: Incarnation) {
-        // Who waits is counted where the directory is read.
+        // Waiting files are counted by the passes over the directory only.
         let waiting = self.waiting;
         if let Some(found) = self.directory.look_at(incarnation)
             && let Some(file) = self.open(found)
@@ -280,7 +287,7 @@ impl<'c> Intake<'c> {
         self.waiting = waiting;
     }
 
-    /// The file, if there is a place for it and it is one.
+    /// Opens an ingest file, if there is a place for its process and the file is valid.
     fn open(&mut self, found: Found) -> Option<IngestFile> {
         if !self.places.has_room(&found.uid, 1) || !self.directory.may_open(&found) {
             self.waiting += 1;
@@ -299,7 +306,8 @@ impl<'c> Intake<'c> {
 
     fn add(&mut self, found: Found, file: IngestFile) {
         let (incarnation, uid) = (file.incarnation(), file.owner().0);
-        // What was taken in is known by its incarnation, which is the file's name: not twice, nor under another's.
+        // What was taken in is known by its incarnation, which is also the file's name: a process
+        // must not come twice, nor under another one's name.
         if !is_named(file.path(), incarnation) || self.roster.has(incarnation) {
             self.directory.opened_in_vain(&found);
             self.directory.refuse(found);
@@ -316,21 +324,22 @@ impl<'c> Intake<'c> {
         self.roster.add(process);
     }
 
-    /// The places of those whose files are closed are free.
+    /// Frees the places of processes whose files are closed.
     fn reap(&mut self) {
         for uid in self.closer.closed() {
             self.places.give_back(&uid, 1);
         }
     }
 
-    /// Takes what other protocols have written.
+    /// Takes in values that other protocols have written.
     fn attend_bridge(&mut self) {
         let mut round = round!(self);
         let changed = self.bridge.attend(&mut round, &mut self.rates);
         self.changed.extend(changed);
     }
 
-    /// Takes in what the busy ones have, each user's up to a share of the round. The last rounds take of all.
+    /// Makes a round: takes in records of the awake processes, for each user up to a share of the
+    /// round. The last rounds look at all processes.
     fn round(&mut self, is_last: bool) -> RoundEnd {
         if is_last {
             self.roster.wake_all();
@@ -352,7 +361,7 @@ impl<'c> Intake<'c> {
         end
     }
 
-    /// The processes of a user in turns, until all had one or his share is spent.
+    /// Gives the processes of a user their turns, until all had one or the user's share is spent.
     fn round_of_user(&mut self, uid: u32, awake: usize, share: u64) -> RoundEnd {
         let mut end = RoundEnd::default();
         let mut left = share;
@@ -371,7 +380,7 @@ impl<'c> Intake<'c> {
             if let Ok((look, work)) = attended {
                 left = left.saturating_sub(work);
                 end.has_news |= look.has_news;
-                // Where the rate is what holds it back, more is for later.
+                // Work that the user's rate holds back is for later.
                 end.has_more |= look.has_more && records_max < allowed;
             }
             let is_over = attended.is_err() || {
@@ -388,8 +397,8 @@ impl<'c> Intake<'c> {
         end
     }
 
-    /// Looks at a process, and again after it was told to knock, which it may not have seen in time. What that
-    /// cost, in records.
+    /// Looks at a process. If it is quiet it is put to sleep and looked at once more, since it may
+    /// have put something before it saw that. Returns the result, and the work in records.
     fn attend(
         &mut self,
         process: &mut Process,
@@ -399,7 +408,7 @@ impl<'c> Intake<'c> {
         let mut look = |process: &mut Process, records_max: u64| {
             let attended = process.attend(&mut round, records_max);
             match attended {
-                // The system refused, and may not the next time.
+                // The system refused, and may allow it the next time.
                 Err(error) if error.is_passing() => {
                     debug!(pid = process.file().pid(), %error, "a process is looked at later");
                     Ok(None)
@@ -419,11 +428,11 @@ impl<'c> Intake<'c> {
         let (mut records, mut work) = (first.records, first.work);
         let is_quiet = process.quiet_ns(self.clock.monotonic_ns()) > AWAKE_NS;
         if process.has_cells_alone() {
-            // It does not knock: it is looked at by the clock.
+            // Such a process does not knock: it is looked at by the clock.
             process.is_awake = false;
         } else if is_quiet && !has_more && !process.is_waiting() && process.set_asleep(true).is_ok()
         {
-            // What was committed before it could know is looked for once more.
+            // Looks once more for records that were committed before the process could know.
             let again = look(process, records_max)?.unwrap_or_default();
             process.is_awake = again.has_news || again.has_more;
             has_news |= again.has_news;
@@ -438,7 +447,8 @@ impl<'c> Intake<'c> {
         Ok((RoundEnd { has_news, has_more }, work))
     }
 
-    /// Ends a process: nothing will come of it any more, or its file `is_sound` no longer.
+    /// Ends a process that has nothing more to take in, or whose file is damaged (`is_sound` is
+    /// false).
     fn let_go(&mut self, mut process: Box<Process>, is_sound: bool) {
         let incarnation = process.file().incarnation();
         process.answer(&mut self.answers, &self.board);
@@ -448,7 +458,7 @@ impl<'c> Intake<'c> {
         let mut round = round!(self);
         let file = process.end(&mut round);
         if !is_sound {
-            // It may be worth a look by people.
+            // A damaged file is not removed, so that people can look at it.
             self.given_up += 1;
             self.directory.give_up(incarnation);
         } else if let Err(error) = file.remove() {
@@ -460,7 +470,8 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Lists the knobs that answers are about, tells these, and ends what was appended.
+    /// Ends a round: writes lists of knobs and passes on the answers that wait for them, appends
+    /// the streams of calls, and hands over what was appended to the scopes.
     fn end_round(&mut self) {
         let begun_ns = self.clock.monotonic_ns();
         if let Some(behind) = self.answers.due(begun_ns) {
@@ -476,8 +487,9 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Waits until the next round is due, or somebody knocks. Rounds begin `round_ms` apart: the time that a round took is
-    /// taken off the rest behind it. Some rest is left always, so that others have the processor.
+    /// Waits until the next round is due, or until a knock. Rounds begin `round_ms` apart: the
+    /// duration of a round is taken off the rest after it, but some rest always remains, so that
+    /// others have the processor.
     fn wait(&mut self, begun_ns: i64, has_news: bool) {
         let now_ns = self.clock.monotonic_ns();
         let round_ns = (self.limits.round_ms * 1e6) as i64;
@@ -497,7 +509,7 @@ impl<'c> Intake<'c> {
             until_ns = until_ns.min(self.next_sweep_ns);
         }
         let wait_ns = until_ns.saturating_sub(now_ns).max(0);
-        // Who is deaf to single knocks for their number does not get up for each.
+        // After too many knocks at once, single knocks do not end the sleep.
         if is_busy || self.is_deaf {
             std::thread::sleep(Duration::from_nanos(wait_ns.min(rest_ns).unsigned_abs()));
         } else {
@@ -505,8 +517,8 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Wakes those who have knocked, and, where that were so many that others were not heard, all who have
-    /// news.
+    /// Reads the knocks and wakes their processes. If there were so many that some were lost,
+    /// checks all sleeping processes for news.
     fn hear(&mut self) {
         let heard = self.door.hear();
         let mut strangers = Vec::new();
@@ -516,8 +528,8 @@ impl<'c> Intake<'c> {
             }
         }
         if !strangers.is_empty() && self.clock.monotonic_ns() >= self.directory.next_ns() {
-            // Looks for all who have come, so that one who was there before him, his parent say, has his streams'
-            // names before him.
+            // Searches for all new files, so that an older process, for example the parent of the
+            // one that knocked, gets its instance numbers first.
             self.scan();
         }
         for incarnation in strangers {
@@ -529,7 +541,7 @@ impl<'c> Intake<'c> {
         self.sweep();
     }
 
-    /// Looks at sleeping processes for news, where somebody may have knocked in vain.
+    /// Checks sleeping processes for news after knocks may have been lost.
     fn sweep(&mut self) {
         let begun_ns = self.clock.monotonic_ns();
         if self.is_deaf && begun_ns >= self.next_sweep_ns {
@@ -543,7 +555,7 @@ impl<'c> Intake<'c> {
     }
 }
 
-/// When something may be done again that took so long.
+/// Time from which work that took so long may be done again.
 fn after_rest(begun_ns: i64, ended_ns: i64) -> i64 {
     let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
     ended_ns.saturating_add(took_ns.saturating_mul(REST))

@@ -1,9 +1,9 @@
-//! What was put and is not there, by cause, publication and user, since a scope's archive began: streams of the
-//! scope, `app.process.loss.count`.
+//! The losses of a scope: how many values were put and are not recorded, by cause, publication and
+//! user, since the scope's archive began. They are streams of the scope, `app.process.loss.count`.
 //!
-//! A loss is a sample of such a stream, with the mark of up to where the ring was read for it. So the archive has
-//! the count and what follows it in the ring, or neither, wherever an agent is killed; and the next agent goes on
-//! from the newest count that it finds.
+//! A loss is a sample of such a stream, with the mark up to which the ring was read for it. So the
+//! archive has both the count and what follows it in the ring, or neither, at whatever moment an
+//! agent is killed; the next agent continues from the newest count that it finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,30 +17,32 @@ use barograph_query::{PastReader, Scopes};
 use barograph_stream::RunDir;
 use tracing::warn;
 
-/// The stream.
+/// Name of the streams of losses.
 pub const LOSS: &str = "app.process.loss.count";
-/// Most pairs of publication and user of a scope that are told apart; what others lose is summed under
-/// [`OTHERS`].
+/// Most pairs of publication and user in a scope that have their own counts; the losses of others
+/// are summed under `(others)`.
 pub const LOSS_OWNERS_MAX: usize = 64;
-/// Stands for all publications, and all users, beyond [`LOSS_OWNERS_MAX`].
+/// Label of publication and user for all losses beyond [`LOSS_OWNERS_MAX`].
 const OTHERS: &str = "(others)";
-/// Most streams of losses of a scope: of each pair, and of the others, one per cause. They have room of their own.
+/// Most streams of losses in a scope: one per cause for each pair and for the others. They do not
+/// count towards the scope's bound of streams.
 pub const LOSS_STREAMS_MAX: u32 = (LOSS_OWNERS_MAX as u32 + 1) * Cause::ALL.len() as u32;
-/// A count is told again after this time, so that it does not leave the archive before what it is about.
+/// A count is appended again after this time, so that it stays in the archive at least as long as
+/// the samples that it is about.
 const REPEAT_NS: i64 = 3_600 * NS_PER_S;
-/// Bytes of a publication's name that a label has.
+/// Most bytes of a publication's name in the label.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Why a value is not there.
+/// Why a value is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// Written over in the ring before it was read.
+    /// It was overwritten in the ring before it was read.
     Missed,
-    /// Given up by the program: its ring was full, or its thread had none.
+    /// The program dropped it: its ring was full, or its thread had none.
     Dropped,
-    /// Of a declaration that was refused.
+    /// It belongs to a declaration that was refused.
     Refused,
-    /// Makes no sense, is of another type, or longer than was declared.
+    /// It is malformed, of another type, or longer than declared.
     Damaged,
 }
 
@@ -75,11 +77,11 @@ struct LossRow {
 #[derive(Default)]
 pub struct Ledger {
     rows: BTreeMap<LossKey, LossRow>,
-    /// Pairs of publication and user that are told apart.
+    /// Pairs of publication and user that have their own counts.
     owners: BTreeSet<(Box<str>, Box<str>)>,
 }
 
-/// What is to be appended: the count; and the stream that has to be made first, where there is none.
+/// A count to append; with the descriptor of its stream if the stream has to be declared first.
 pub struct Told<'l> {
     pub stream: &'l mut Option<StreamKey>,
     pub descriptor: Option<Descriptor>,
@@ -87,7 +89,7 @@ pub struct Told<'l> {
 }
 
 impl Ledger {
-    /// Counts values that are lost.
+    /// Counts lost values; returns the count to append.
     pub fn lose(
         &mut self,
         cause: Cause,
@@ -102,15 +104,16 @@ impl Ledger {
         row.tell(&key, now_ns)
     }
 
-    /// Rows whose count is to be told again, as of an archive that has just been found.
+    /// Counts that have to be appended again, for example those of an archive that was just opened.
     pub fn due(&mut self, now_ns: i64) -> impl Iterator<Item = Told<'_>> {
         let due = self.rows.iter_mut();
         let due = due.filter(move |(_, row)| now_ns.abs_diff(row.told_ns) >= REPEAT_NS as u64);
         due.map(move |(key, row)| row.tell(key, now_ns))
     }
 
-    /// Adds what earlier lives of the agent have counted, from an archive that may have been found only now: what
-    /// this life, which began at `since_ns`, has told already may be in it, and is not added to itself.
+    /// Adds the counts of earlier lives of the agent from the archive, which may have been opened
+    /// only now. It can already contain counts of this life, which began at `since_ns`; these are
+    /// not added to themselves.
     pub fn add_past(
         &mut self,
         run_dir: &RunDir,
@@ -118,7 +121,8 @@ impl Ledger {
         clock: &Arc<dyn Clock>,
         since_ns: i64,
     ) {
-        // By the clock only where it cannot be told otherwise: it may have been set back since the life before.
+        // The time matters only for counts that this life has too: the clock may have been set back
+        // since the earlier life.
         let until = |key: &LossKey| match self.rows.contains_key(key) {
             true => since_ns.saturating_sub(1),
             false => i64::MAX,
@@ -136,11 +140,12 @@ impl Ledger {
         }
     }
 
-    /// The row that a loss is counted in: the caller makes it, where there is none.
+    /// The key under which a loss is counted. The caller makes the row if there is none.
     fn key(&mut self, cause: Cause, publication: &str, user: &str) -> LossKey {
         let publication = text_start(publication, NAME_BYTES_MAX);
         let key: LossKey = (cause, publication.into(), user.into());
-        // The others have rows of their own: as an archive has them, they take no pair's place.
+        // The sum of the others has a row of its own: found in an archive, it must not take the
+        // place of a pair.
         if self.rows.contains_key(&key) || (publication, user) == (OTHERS, OTHERS) {
             return key;
         }
@@ -188,7 +193,7 @@ fn descriptor((cause, publication, user): &LossKey) -> Option<Descriptor> {
     })
 }
 
-/// The newest counts in the archive, each up to the time that `until` tells.
+/// The newest counts in the archive, each before the time that `until` returns for it.
 fn past(
     run_dir: &RunDir,
     node: &str,
@@ -252,7 +257,7 @@ mod tests {
             let told = lose(&mut ledger, &format!("late{sum}"), "bob");
             assert_eq!(told, (others.to_owned(), Value::Int(sum)));
         }
-        // As an archive may have them, which knows no order.
+        // An archive returns rows in any order.
         let mut ledger = Ledger::default();
         assert_eq!(lose(&mut ledger, OTHERS, OTHERS).0, others);
         for at in 0..LOSS_OWNERS_MAX {

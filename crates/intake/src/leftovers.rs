@@ -1,4 +1,5 @@
-//! Files that a program began to make and was killed over: nobody will finish them, and nobody looks at them.
+//! Unfinished files of programs that were killed while making them: they will never be finished or
+//! read.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -7,18 +8,19 @@ use std::path::Path;
 use barograph_model::NS_PER_S;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-/// Making a file takes milliseconds: one that is so old is not being made.
+/// Making a file takes milliseconds, so a file of this age is not being made.
 const AGE_NS_MIN: i64 = 60 * NS_PER_S;
-/// Removes a file that is old and whose writer is gone: whether it did. Who makes files without a name leaves
-/// none; file systems that know no such files, and programs of before, leave these.
+/// Removes an unfinished file that is old and whose writer is gone; returns whether it did.
+/// Programs that make unnamed files leave none; those on file systems without unnamed files, and
+/// older programs, do.
 pub fn remove(path: &Path, now_ns: i64) -> bool {
-    // The lock is held over the removal.
+    // The lock is held during the removal.
     let abandoned = abandoned(path, now_ns);
     abandoned.is_some() && fs::remove_file(path).is_ok()
 }
 
-/// The file, locked, if it is one, is old, and its writer does not hold it. Where there are no locks nobody
-/// knows, and it stays.
+/// Opens and locks the file, if it is a regular file, is old, and its writer does not hold its
+/// lock. Without support for locks it is unknown whether the writer is gone, and the file stays.
 fn abandoned(path: &Path, now_ns: i64) -> Option<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = OpenOptions::new()

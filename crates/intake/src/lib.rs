@@ -1,8 +1,8 @@
-//! Applications: what running programs publish, taken in by a thread of its own and kept per scope of
-//! readers (docs/design/0004-applications.md).
+//! Applications: a thread of its own takes in what running programs publish and records it in one
+//! scope per set of readers (docs/design/0004-applications.md).
 //!
-//! It stands apart from the loop that samples: applications may be many, fast and ill-behaved, and the
-//! sampler waits for none of them.
+//! It is separate from the loop that samples, since applications may be many, fast and ill-behaved,
+//! and the sampler waits for none of them.
 
 mod answers;
 mod bridge;
@@ -49,17 +49,17 @@ use scope::Places;
 
 use barograph_recorder::{Room, ScopeHistories};
 
-/// What scopes share with the rest of the agent.
+/// The parts of the agent that scopes share with it.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// Places for streams that are forecast.
+    /// The forecast slots of the agent.
     pub forecasts: Arc<Room>,
-    /// Where the archives of scopes are found.
+    /// The archives of the open scopes.
     pub histories: ScopeHistories,
 }
 
-/// The thread that takes in what applications publish. Dropping it stops it: what is committed by then
-/// is taken in.
+/// The thread that takes in what applications publish. Dropping it stops the thread after it has
+/// taken in everything that is committed by then.
 pub struct Applications {
     stop: Arc<AtomicBool>,
     knock: std::path::PathBuf,
@@ -69,8 +69,9 @@ pub struct Applications {
 }
 
 impl Applications {
-    /// Opens the ingest directory and starts the thread; `None` when it is off, or cannot be: that is no
-    /// reason not to observe. What becomes of files of programs is told in `counts`.
+    /// Opens the ingest directory and starts the thread. `None` if applications are off, or if this
+    /// fails: that is logged and does not keep the agent from observing. The thread counts in
+    /// `counts` what becomes of ingest files.
     pub fn start(
         config: &IntakeConfig,
         run_dir: &RunDir,
@@ -90,7 +91,7 @@ impl Applications {
         }
     }
 
-    /// The receiver of what other protocols write.
+    /// The receiver of values that come by other protocols.
     pub fn bridge(&self) -> &Arc<dyn Ingest> {
         &self.bridge
     }
@@ -131,7 +132,7 @@ impl Applications {
         })
     }
 
-    /// Where calls into programs are made, by any thread.
+    /// The board on which any thread makes calls into programs.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
@@ -140,12 +141,12 @@ impl Applications {
 impl Drop for Applications {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // As an application would: so that it does not sleep to the end of its time.
+        // Knocks as an application would, so that the thread wakes before its sleep ends.
         if let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() {
             let _ = socket.send_to(&[], &self.knock);
         }
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported where it happened.
+            // A panic of that thread was already reported.
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.knock);

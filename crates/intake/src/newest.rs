@@ -1,8 +1,8 @@
-//! Up to when the archive of a scope has each series: so that what is sent again over a restart of the agent
-//! is known.
+//! The time up to which a scope's archive has each series, so that points that are sent again after
+//! a restart of the agent are recognized.
 //!
-//! It stands alone because the archive is asked once, when a scope is opened; from then on who has a
-//! series knows its newest sample.
+//! It is a module of its own because the archive is asked only once, when a scope is opened; from
+//! then on the owner of a series knows its newest sample.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use tracing::warn;
 
 use super::bridge::{AFTER_NS_MAX, AGE_NS_MAX};
 
-/// Most series of a scope whose newest time is kept; of more, those that ended longest ago go.
+/// Most series of a scope whose newest time is kept; beyond it, those that ended longest ago are
+/// forgotten.
 const SERIES_MAX: usize = 1 << 17;
 
 /// The time of the newest sample of each series.
@@ -23,9 +24,9 @@ const SERIES_MAX: usize = 1 << 17;
 pub struct Newest(HashMap<SeriesId, i64>);
 
 impl Newest {
-    /// As the archive has them. One that cannot be asked knows nothing, and is told of in the log.
+    /// Reads the times from the archive. If that fails, nothing is known and a warning is logged.
     pub fn read(run_dir: &RunDir, node: &str, clock: &Arc<dyn Clock>) -> Self {
-        // What is older is refused anyway.
+        // Older points are refused anyway.
         let now_ns = clock.now_ns();
         let from = now_ns.saturating_sub(AGE_NS_MAX);
         let wanted = |of: &str, _: &Descriptor| of == node;
@@ -48,7 +49,7 @@ impl Newest {
             );
             Vec::new()
         });
-        // One that is yet to come is of a clock that was wrong, and must not keep out what is right.
+        // A time in the future comes from a wrong clock, and must not keep correct points out.
         let to = now_ns.saturating_add(AFTER_NS_MAX);
         let known = found.iter().filter(|series| series.known.to <= to);
         let times = known.map(|s| (s.descriptor.series_id(), s.known.to));
@@ -57,17 +58,17 @@ impl Newest {
         newest
     }
 
-    /// The time of a series' newest sample, which is forgotten here.
+    /// Removes and returns the time of a series' newest sample.
     pub fn take(&mut self, descriptor: &Descriptor) -> Option<i64> {
         self.0.remove(&descriptor.series_id())
     }
 
-    /// Whether there is one.
+    /// Whether the series is known.
     pub fn has(&self, descriptor: &Descriptor) -> bool {
         self.0.contains_key(&descriptor.series_id())
     }
 
-    /// Keeps it again.
+    /// Keeps the time of a series' newest sample again.
     pub fn give(&mut self, descriptor: &Descriptor, newest_ns: i64) {
         self.0.insert(descriptor.series_id(), newest_ns);
         if self.0.len() > SERIES_MAX {
@@ -75,7 +76,7 @@ impl Newest {
         }
     }
 
-    /// Three quarters of what is too much remain, so that it is seldom too much.
+    /// Cuts to three quarters of the bound, so that this is seldom needed.
     fn cut(&mut self) {
         if self.0.len() <= SERIES_MAX {
             return;

@@ -1,4 +1,4 @@
-//! What a process can be called by: the triggers that it handles, the values that are knobs.
+//! What a process offers for calls: the triggers that it handles, and its values that are knobs.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use barograph_recorder::Reader;
 
 /// Most triggers of one process.
 const TRIGGERS_MAX: usize = 256;
-/// In a trigger's declaration, for that of no publication.
+/// In a trigger's declaration: the trigger belongs to no publication.
 const OF_PROCESS: u32 = u32::MAX;
 
-/// A trigger.
+/// A trigger that the process handles.
 pub struct Trigger {
-    /// Of which publication; `None`: the process's.
+    /// Index of its publication; `None` if it belongs to the process.
     pub publication: Option<usize>,
     pub name: String,
     help: String,
 }
 
-/// A knob.
+/// A knob of the process.
 pub struct Knob {
     pub publication: usize,
-    /// With the publication's name before it.
+    /// The publication's name, a dot, and the value's name.
     pub name: String,
     value: String,
     unit: String,
     help: String,
     pub bounds: Bounds,
-    /// When it was put last, and what.
+    /// Time and value of the last put.
     newest: Option<(i64, Value)>,
-    /// That is in no list yet.
+    /// Whether the newest value is in no list yet.
     is_unlisted: bool,
 }
 
-/// What a value is, as far as a knob needs it.
+/// The facts about a value that a knob needs.
 pub struct KnobValue<'a> {
     pub publication: usize,
     pub publication_name: &'a str,
@@ -47,19 +47,20 @@ pub struct KnobValue<'a> {
     pub help: &'a str,
 }
 
-/// All of a process.
+/// All triggers and knobs of a process.
 #[derive(Default)]
 pub struct Offers {
     triggers: Vec<Trigger>,
     knobs: Vec<Knob>,
-    /// Knobs by the index of the value that they are.
+    /// Index of a knob by that of its value.
     by_value: BTreeMap<u32, usize>,
-    /// Whether the board does not know them as they are.
+    /// Whether the board does not have the present offers.
     pub is_new: bool,
 }
 
 impl Offers {
-    /// A trigger is declared; of one of so many publications, or of none.
+    /// Declares a trigger of one of `publications` publications, or of none. Fails if it is
+    /// invalid, or if there are too many.
     pub fn declare_trigger(
         &mut self,
         publication: u32,
@@ -91,7 +92,8 @@ impl Offers {
         Ok(())
     }
 
-    /// A value is a knob.
+    /// Declares that a value is a knob. Fails if its name is too long, if it is one already, or if
+    /// its bounds are invalid.
     pub fn declare_knob(
         &mut self,
         index: u32,
@@ -130,7 +132,7 @@ impl Offers {
         Ok(())
     }
 
-    /// The process was named anew: what it offers is another's.
+    /// Marks all offers as new after the process was given another name.
     pub fn rename(&mut self) {
         self.is_new = !self.is_empty();
     }
@@ -139,7 +141,7 @@ impl Offers {
         self.triggers.is_empty() && self.knobs.is_empty()
     }
 
-    /// Notes what was put, if it is a knob's.
+    /// Notes a put value, if it is a knob's.
     pub fn note(&mut self, value: u32, ts: i64, put: &Value) {
         if let Some(at) = self.by_value.get(&value) {
             self.knobs[*at].newest = Some((ts, put.clone()));
@@ -158,19 +160,19 @@ impl Offers {
         self.knobs.iter().map(|knob| knob.publication)
     }
 
-    /// The publication of each trigger that is of one.
+    /// The publication of each trigger; `None` if it belongs to the process.
     pub fn trigger_publications(&self) -> impl Iterator<Item = Option<usize>> {
         self.triggers.iter().map(|trigger| trigger.publication)
     }
 
-    /// Knobs of these publications are listed as they are.
+    /// Notes that the knobs of these publications are listed with their newest values.
     pub fn listed(&mut self, is_listed: impl Fn(usize) -> bool) {
         for knob in &mut self.knobs {
             knob.is_unlisted &= !is_listed(knob.publication);
         }
     }
 
-    /// What can be called: kind, name, publication, and bounds of a knob.
+    /// Kind, name, publication, and a knob's bounds of everything that can be called.
     pub fn iter(&self) -> impl Iterator<Item = (CallKind, &str, Option<usize>, Option<Bounds>)> {
         let triggers = self.triggers.iter();
         let triggers = triggers.map(|t| (CallKind::Trigger, &*t.name, t.publication, None));
@@ -186,14 +188,15 @@ impl Offers {
         triggers.chain(knobs)
     }
 
-    /// A row per knob of the publications that `labels` knows, as it knows them.
+    /// One row per knob; `of` returns readers, name and labels of a publication, or `None` if it
+    /// was refused.
     pub fn knob_rows<'a>(
         &'a self,
         of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
     ) -> impl Iterator<Item = (Reader, Json)> + 'a {
         self.knobs.iter().filter_map(move |knob| {
             let (reader, publication, labels) = of(knob.publication)?;
-            // Infinite bounds are none: JSON has no word for them.
+            // Infinite bounds become null, since JSON has no infinity.
             let bound = |v: f64| match knob.bounds.value_type {
                 ValueType::Int if v.is_finite() => json!(v as i64),
                 _ => json!(v),
@@ -202,7 +205,7 @@ impl Offers {
                 Value::Int(v) => json!(v),
                 Value::Float(v) => json!(v),
                 Value::Bool(v) => json!(v),
-                // No knob is anything else.
+                // A knob has no other type.
                 _ => Json::Null,
             });
             let row = json!({
@@ -221,7 +224,8 @@ impl Offers {
         })
     }
 
-    /// A row per trigger: of the process for its `owner`, of a publication for those of it.
+    /// One row per trigger: a process's for its `owner`, a publication's for the publication's
+    /// readers.
     pub fn trigger_rows<'a>(
         &'a self,
         owner: Reader,

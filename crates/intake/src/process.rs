@@ -1,4 +1,4 @@
-//! One process that publishes: its file, what it declared, and where its values go.
+//! One process that publishes: its file, its declarations, and the streams of its values.
 
 mod about;
 mod called;
@@ -32,70 +32,73 @@ use cells::Cells;
 pub use declared::REFUSAL_BYTES_MAX;
 pub use takes::Takes;
 
-/// What a look costs, in records that could be gone through meanwhile; and so much more for each ring…
+/// Work of a look, in records that could be gone through in its time; rings and declarations add to
+/// it.
 pub const LOOK_WORK: u64 = 32;
 const RINGS_PER_WORK: u64 = 8;
-/// …and for each declaration.
+/// Work of one declaration, in records.
 const DECLARATION_WORK: u64 = 128;
-/// Declarations that one look takes; further ones come with the next, and records after them.
+/// Most declarations that one look takes; further ones come at the next look, and records after
+/// them.
 const DECLARATIONS_MAX: u64 = 256;
-/// Memory that is kept of a process, in bytes, beside what it declares; and of each of its rings, of which places
-/// wait for the disk.
+/// Bytes of memory kept for a process, beside its declarations, and for each of its rings,
+/// including positions that wait for the disk.
 pub const PROCESS_BYTES: u64 = 4 << 10;
 const RING_BYTES: u64 = 640;
-/// The minor version of the ingest format whose writers look for refusals.
+/// Minor version of the ingest format since which writers read their refusals.
 const REFUSALS_SINCE: u32 = 2;
-/// Batches that wait for the disk and are told apart; of more, each two become one.
+/// Most batches that wait for the disk separately; beyond it, each two become one.
 const WAITING_MAX: usize = 64;
-/// After this time a batch counts as safe as it gets: the archive has counted what it lost of it.
+/// Age from which a batch counts as safe: what was lost of it has been counted by the archive.
 const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
-/// The file of a process that has ended waits so long for a scope that cannot be opened. Its memory may be what the
-/// scope lacks, and there may be as many scopes as there can be: so it does not wait for ever. What is given up then
-/// is counted by the agent itself.
+/// How long the file of an ended process waits for a scope that cannot be opened. It does not wait
+/// for ever, since its memory may be what the scope lacks, and there may be as many scopes as there
+/// can be. Values that are given up then are counted by the agent itself.
 const ENDED_WAITS_NS_MAX: i64 = 300 * NS_PER_S;
 
-/// A publication.
+/// A declared publication.
 struct Publication {
     identity: Option<Identity>,
-    /// As declared.
+    /// The labels as declared.
     labels: Vec<(String, String)>,
     reader: Reader,
     frames: Option<StreamKey>,
-    /// Whether there was no room for its frames, and may be later.
+    /// Whether there was no room for its stream of frames; this is tried again.
     waits: bool,
     newest_frame: Option<u64>,
     values: u32,
 }
 
-/// A value.
+/// A declared value.
 struct Target {
     publication: usize,
     value_type: ValueType,
-    /// Of what is no number: the longest that its stream holds.
+    /// Most bytes of its values, for types that are no numbers.
     bytes_max: u32,
     key: Option<StreamKey>,
-    /// Whether there was no room for it, and may be later.
+    /// Whether there was no room for its stream; this is tried again.
     waits: bool,
-    /// Of a counter, its series.
+    /// The series of a counter.
     counter: Option<SeriesId>,
-    /// A counter that goes on a series of an earlier process: a 0 is told before its first value.
+    /// Whether a counter continues a series of an earlier process: then a 0 is appended before its
+    /// first value.
     begins_anew: bool,
-    /// Name, unit and help, for it may be declared a knob.
+    /// Name, unit and help, in case it is declared a knob.
     texts: [Box<str>; 3],
 }
 
-/// What was given to the archive and is not safe yet.
+/// A batch that was given to the archive and is not safe yet.
 struct Waiting {
     until: Vec<(Reader, Position)>,
     tails: Vec<u64>,
     cells: CellsTold,
     newest_ns: i64,
-    /// When, on the monotonic clock.
+    /// Monotonic time at which it was given.
     since_ns: i64,
 }
 
 impl Waiting {
-    /// This one together with one before it.
+    /// Joins this batch with an earlier one.
     fn after(mut self, earlier: Self) -> Self {
         for (reader, position) in earlier.until {
             if self.until.iter().all(|(of, _)| *of != reader) {
@@ -117,51 +120,53 @@ pub struct Process {
     targets: Vec<Target>,
     offers: Offers,
     cells: Cells,
-    /// What it has answered, as long as a round lasts.
+    /// Its answers in this round.
     answers: Vec<Answer>,
     about: Option<About>,
     waiting: VecDeque<Waiting>,
-    /// Values and publications that may be declared.
+    /// Most values, and most publications, that it may declare.
     values_max: usize,
-    /// Memory that its user has for it, in bytes.
+    /// Bytes of memory that are counted for it against its user.
     kept_bytes: u64,
-    /// Rings that are in it.
+    /// Number of rings that are included in `kept_bytes`.
     rings_paid: u64,
-    /// Its user had no memory for a declaration: whatever follows would have another's number.
+    /// Whether its user had no memory left for a declaration: all later ones would get wrong
+    /// numbers.
     is_spent: bool,
-    /// It cannot be called, since its user's scope could not be opened: that was counted as a refusal.
+    /// Whether it cannot be called since its user's scope could not be opened; this is counted as a
+    /// refusal.
     is_uncallable: bool,
-    /// Of its publications.
+    /// The readers of its publications.
     readers: BTreeSet<Reader>,
     last_refusal: String,
-    /// Whether a declaration waits for room, and how often there was some when that was last looked at.
+    /// If a declaration waits for room: [`Scopes::rooms`] when it was last tried.
     waits_for_room: Option<u64>,
-    /// When declarations that wait may be looked at again, on the monotonic clock.
+    /// Monotonic time from which waiting declarations may be tried again.
     next_retry_ns: i64,
-    /// Its streams have ended; what is left waits for the disk.
+    /// Its streams have ended; the rest waits for the disk.
     is_retired: bool,
-    /// What it gave up itself, as far as that is counted.
+    /// Number of values that it dropped itself, as far as they are counted in the ledger.
     dropped_told: u64,
     newest_ns: i64,
-    /// The time of each ring's last record; a frame's and 1 ns.
+    /// Time of each ring's last record; after a frame, 1 ns more.
     reached: Vec<i64>,
     pub counts: Counts,
-    /// What earlier lives of the agent took in…
+    /// What earlier lives of the agent took in.
     taken: Taken,
-    /// …as of so many times that a scope came by marks of it.
+    /// [`Scopes::marks_read`] when `taken` was last read.
     marks_known: u64,
-    /// Whether it is looked at each round; else it knocks.
+    /// Whether it is looked at in each round; otherwise it knocks.
     pub is_awake: bool,
-    /// When it last had news, on the monotonic clock.
+    /// Monotonic time of its last news.
     pub news_ns: i64,
 }
 
-/// What a round has to do with.
+/// The parts of the intake that a round works with.
 pub struct Round<'r, 'c> {
     pub board: &'r Board,
     pub scopes: &'r mut Scopes<'c>,
     pub instances: &'r mut Instances,
-    /// What is kept of processes, in bytes, by user.
+    /// Bytes of memory that are kept for processes, by user.
     pub memory: &'r mut Shares<u32>,
     pub timing: &'r Timing,
     pub counts: &'r IngestCounts,
@@ -171,26 +176,26 @@ pub struct Round<'r, 'c> {
 }
 
 impl Round<'_, '_> {
-    /// Counts values that are lost since there is no scope, which would tell it.
+    /// Counts values that are lost since there is no scope that could report it.
     fn lose(&self, count: u64) {
         self.counts.lost.fetch_add(count, Ordering::Relaxed);
     }
 }
 
-/// What came of a look.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attended {
     pub has_news: bool,
     /// Whether there is more that could be taken now.
     pub has_more: bool,
-    /// Records gone through, whatever they were.
+    /// Number of records gone through, of any kind.
     pub records: u64,
-    /// What all of it cost, in records.
+    /// Work of the whole look, in records.
     pub work: u64,
 }
 
 impl Process {
-    /// Its user has [`PROCESS_BYTES`] for it.
+    /// Makes a process; the caller has counted [`PROCESS_BYTES`] against its user.
     pub fn new(file: IngestFile, values_max: usize, monotonic_ns: i64) -> Self {
         let (uid, _) = file.owner();
         Self {
@@ -231,17 +236,17 @@ impl Process {
         &self.file
     }
 
-    /// How long it has had no news.
+    /// Time since its last news.
     pub fn quiet_ns(&self, monotonic_ns: i64) -> i64 {
         monotonic_ns.saturating_sub(self.news_ns)
     }
 
-    /// Whose it is.
+    /// The user id of its file's owner.
     pub fn uid(&self) -> u32 {
         self.file.owner().0
     }
 
-    /// Takes in what is new, at most about so many records.
+    /// Takes in what is new, at most about `records_max` records.
     pub fn attend(
         &mut self,
         round: &mut Round<'_, '_>,
@@ -265,7 +270,8 @@ impl Process {
             });
         let rings = self.file.positions().len() as u64;
         let declared_work = declared.len() as u64 * DECLARATION_WORK;
-        // It may be long before a process does anything that is worth a stream.
+        // Cells are noted before other declarations are taken: it may be long before a process does
+        // anything that is worth a stream.
         self.counts.refused += self.cells.note(declared);
         let has_counted = self.look_at_cells(round)? && records_max > 0;
         let declared = self.cells.declared();
@@ -279,7 +285,7 @@ impl Process {
         }
         self.join(round);
         if read? {
-            // What follows may be of values that are yet to be declared.
+            // Records may belong to values that are yet to be declared.
             attended.has_more = true;
             self.news_ns = round.monotonic_ns;
             return Ok(attended);
@@ -288,13 +294,14 @@ impl Process {
             self.news_ns = round.monotonic_ns;
         }
         if self.may_wait(round.monotonic_ns) && round.scopes.of(self.loss_reader()).is_none() {
-            // Nothing of it can be kept now: its ring is the queue.
+            // Nothing can be recorded now: the ring is the queue.
             return Ok(attended);
         }
         self.take_in(round, records_max, has_counted, attended)
     }
 
-    /// Takes in what was put, with what was counted in cells, and ends what can have no more.
+    /// Takes in records and counted cells, and ends the streams of a process that will have no
+    /// more.
     fn take_in(
         &mut self,
         round: &mut Round<'_, '_>,
@@ -305,7 +312,7 @@ impl Process {
         let before = self.counts;
         attended.work += self.retry(round)? * DECLARATION_WORK;
         if self.has_more_to_retry() {
-            // As above: there may be room for the rest.
+            // Records wait here as well: there may be room for the other declarations.
             attended.has_more = true;
             self.news_ns = round.monotonic_ns;
             return Ok(attended);
@@ -343,7 +350,8 @@ impl Process {
         Ok(attended)
     }
 
-    /// Whether what it has may wait for a scope that cannot be opened. What has ended and has nothing needs none.
+    /// Whether its records may wait for a scope that cannot be opened. An ended process without
+    /// records needs none.
     fn may_wait(&self, monotonic_ns: i64) -> bool {
         let has_ended = self.file.is_closed() || self.cells.is_gone();
         if !has_ended {
@@ -354,8 +362,8 @@ impl Process {
         !has_nothing && self.quiet_ns(monotonic_ns) < ENDED_WAITS_NS_MAX
     }
 
-    /// Asks the scopes what earlier lives of the agent took in of it, where one has come by its marks since it was
-    /// asked last: before anything is read of the rings.
+    /// Asks the scopes what earlier lives of the agent took in from it, if a scope has read new
+    /// marks since. This comes before its rings are read.
     fn learn_taken(&mut self, round: &Round<'_, '_>) {
         let marks = round.scopes.marks_read();
         if self.marks_known != marks {
@@ -366,7 +374,7 @@ impl Process {
         }
     }
 
-    /// Has its user pay for rings that are new; false where that is too much.
+    /// Counts the memory for new rings against its user; false if that is too much.
     fn pay_rings(&mut self, round: &mut Round<'_, '_>) -> bool {
         let rings = self.file.positions().len() as u64;
         let bytes = rings.saturating_sub(self.rings_paid) * RING_BYTES;
@@ -378,12 +386,12 @@ impl Process {
         is_paid
     }
 
-    /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is of the times of what
-    /// was read.
+    /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is the
+    /// error of the times that were read.
     fn hand_over(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
         self.tell_received(round, error_ns);
         let mut until = Vec::new();
-        // What is in other scopes is none of this process.
+        // Only the scopes of its readers and its owner contain anything of this process.
         for reader in self.readers.iter().copied().chain([self.owner]) {
             if let Some(position) = round.scopes.of(reader).and_then(Scope::finish) {
                 until.push((reader, position));
@@ -402,7 +410,8 @@ impl Process {
         self.settle(round);
     }
 
-    /// The disk is behind, and nobody waits for it: each two batches become one, which is safe when the later is.
+    /// Joins each two waiting batches, since the disk is behind and nothing waits for it; a joined
+    /// batch is safe when the later one is.
     fn join_waiting(&mut self) {
         let mut all = std::mem::take(&mut self.waiting).into_iter();
         while let Some(earlier) = all.next() {
@@ -413,7 +422,7 @@ impl Process {
         }
     }
 
-    /// Moves the tails of what has become safe.
+    /// Moves the tails past batches that have become safe.
     fn settle(&mut self, round: &mut Round<'_, '_>) {
         let mut settled = None;
         while let Some(waiting) = self.waiting.front() {
@@ -445,8 +454,8 @@ impl Process {
         self.tell(round, stored, Value::Int(settled.newest_ns));
     }
 
-    /// Whether nothing will come any more, and all that came is safe. Whether a process that has not said
-    /// goodbye is gone costs a look at /proc: only for one that is quiet.
+    /// Whether nothing more will come, and all that came is safe. For a process that has not closed
+    /// its file this needs a look at /proc, which is made only if it is quiet.
     pub fn is_over(&self, is_quiet: bool) -> bool {
         let is_done = self.file.is_drained() && self.waiting.is_empty();
         if self.file.has_cells() {
@@ -455,7 +464,7 @@ impl Process {
         is_done && (self.file.is_closed() || (is_quiet && self.file.is_orphan()))
     }
 
-    /// Gives its file back.
+    /// Ends the process and returns its file.
     pub fn end(mut self, round: &mut Round<'_, '_>) -> IngestFile {
         self.retire(round);
         round.board.leave(self.uid(), self.file.incarnation());
@@ -469,7 +478,7 @@ impl Process {
         self.file
     }
 
-    /// Ends the streams of what it published, whose names are free for who comes next.
+    /// Retires the streams of its publications, so that later processes can have their names.
     fn retire(&mut self, round: &mut Round<'_, '_>) {
         if std::mem::replace(&mut self.is_retired, true) {
             return;
@@ -500,17 +509,17 @@ impl Process {
         }
     }
 
-    /// Tells it to knock, or that it need not.
+    /// Tells the process to knock, or not to.
     pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
         self.file.set_asleep(asleep)
     }
 
-    /// Whether all that it has are cells: such a process does not knock.
+    /// Whether it has cells but no rings: such a process does not knock.
     pub fn has_cells_alone(&self) -> bool {
         self.file.has_cells() && self.file.positions().len() == 0
     }
 
-    /// Whether something waits for the disk.
+    /// Whether a batch waits for the disk.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

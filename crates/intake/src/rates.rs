@@ -1,11 +1,12 @@
-//! How fast each user's records are gone through.
+//! Limits of how fast each user's records are gone through.
 
 use std::collections::HashMap;
 
 use barograph_model::NS_PER_S;
 
-/// How many records each user has left, as buckets that fill at a steady rate and hold a second's worth. Records
-/// count whatever they are: values, frames, answers, pieces, and what makes no sense.
+/// The number of records that each user may still use, as token buckets that fill at a steady rate
+/// and hold one second's worth. Every record counts: values, frames, answers, pieces, and malformed
+/// ones.
 pub struct Rates {
     rate_max: f64,
     left: HashMap<u32, (f64, i64)>,
@@ -31,7 +32,7 @@ impl Rates {
         }
     }
 
-    /// Forgets those whose buckets are full by now: they are as if they had never come.
+    /// Forgets users whose buckets are full by now, as a new user's is.
     pub fn forget_idle(&mut self, now_ns: i64) {
         let rate_max = self.rate_max;
         self.left.retain(|_, (left, since_ns)| {

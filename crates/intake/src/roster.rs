@@ -1,5 +1,5 @@
-//! The processes that are taken in: found by incarnation, kept in the order in which they came, and looked at
-//! in turns, those of each user by themselves.
+//! The processes that are taken in: found by incarnation, kept in the order in which they came, and
+//! looked at in turns, separately for each user.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -7,21 +7,21 @@ use barograph_stream::Incarnation;
 
 use super::process::Process;
 
-/// All of them.
+/// All processes that are taken in.
 #[derive(Default)]
 pub struct Roster {
-    /// By the number with which they came.
+    /// The processes by number, in the order in which they came.
     all: BTreeMap<u64, Box<Process>>,
     by_incarnation: HashMap<Incarnation, u64>,
-    /// Those that are awake, by user, in the order of their turns.
+    /// Numbers of awake processes by user, in the order of their turns.
     awake: BTreeMap<u32, VecDeque<u64>>,
     next: u64,
-    /// The sleeping ones from this number on are yet to be looked at for news.
+    /// The sweep has still to check the sleeping processes from this number on.
     sweep: Option<u64>,
 }
 
 impl Roster {
-    /// Adds one that is awake.
+    /// Adds a process and wakes it.
     pub fn add(&mut self, mut process: Process) {
         let number = self.next;
         self.next += 1;
@@ -56,7 +56,7 @@ impl Roster {
         !self.awake.is_empty()
     }
 
-    /// Wakes a process; whether it is known.
+    /// Wakes a process; returns whether it is known.
     pub fn wake(&mut self, incarnation: Incarnation) -> bool {
         let number = self.by_incarnation.get(&incarnation).copied();
         if let Some(number) = number {
@@ -76,7 +76,7 @@ impl Roster {
         }
     }
 
-    /// Wakes those whose cells are to be looked at.
+    /// Wakes processes whose cells are due to be read.
     pub fn wake_due(&mut self, monotonic_ns: i64) {
         for (number, process) in &mut self.all {
             let due_ns = process.look_due_ns();
@@ -88,14 +88,14 @@ impl Roster {
         }
     }
 
-    /// When cells are to be looked at next, on the monotonic clock.
+    /// Monotonic time at which the next cells are due.
     pub fn next_look_ns(&self) -> i64 {
         let asleep = self.all.values().filter(|process| !process.is_awake);
         let due = asleep.filter_map(|process| process.look_due_ns());
         due.min().unwrap_or(i64::MAX)
     }
 
-    /// All sleeping ones are to be looked at for news: somebody may have knocked and not been heard.
+    /// Begins to check all sleeping processes for news, after knocks may have been lost.
     pub fn begin_sweep(&mut self) {
         self.sweep = Some(0);
     }
@@ -104,7 +104,7 @@ impl Roster {
         self.sweep.is_some()
     }
 
-    /// Looks at so many more of them, and wakes those that have news.
+    /// Checks the next `count_max` sleeping processes, and wakes those that have news.
     pub fn sweep(&mut self, count_max: usize) {
         let Some(from) = self.sweep else {
             return;
@@ -133,19 +133,19 @@ impl Roster {
         }
     }
 
-    /// The users of those that are awake, and how many each has.
+    /// The users that have awake processes, and the number of these.
     pub fn awake(&self) -> Vec<(u32, usize)> {
         let users = self.awake.iter();
         users.map(|(uid, queue)| (*uid, queue.len())).collect()
     }
 
-    /// Takes the process of a user whose turn it is, until it is put back or let go.
+    /// Takes the user's process whose turn it is, until it is put back or let go.
     pub fn take_turn(&mut self, uid: u32) -> Option<(u64, Box<Process>)> {
         let number = self.awake.get_mut(&uid)?.pop_front()?;
         Some((number, self.all.remove(&number)?))
     }
 
-    /// It has had its turn.
+    /// Puts a process back after its turn.
     pub fn put_back(&mut self, number: u64, process: Box<Process>) {
         let uid = process.uid();
         if process.is_awake {
@@ -155,7 +155,7 @@ impl Roster {
         self.drop_empty(uid);
     }
 
-    /// It is over.
+    /// Removes a process that is over and was taken for its turn.
     pub fn let_go(&mut self, process: &Process) {
         self.by_incarnation.remove(&process.file().incarnation());
         self.drop_empty(process.uid());

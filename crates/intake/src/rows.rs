@@ -1,6 +1,8 @@
-//! Rows of documents: of all processes, as far as a document has room, and of each user no more than his part of it.
+//! The rows of documents about all processes, as far as there is room. Each user has an equal part
+//! of the room.
 //!
-//! Readers take no document beyond a bound, and writing one keeps the intake thread from all else.
+//! Readers do not accept documents beyond a bound, and writing one keeps the intake thread from all
+//! other work.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +10,19 @@ use serde_json::{Value as Json, json};
 
 use super::process::Process;
 
-/// Bytes of the rows of one document, about.
+/// Approximate bytes of the rows of one document.
 const ROWS_BYTES_MAX: usize = 4 << 20;
-/// What a row says of how many others of its user there was no room for.
+/// Key of the number of rows of the same user that were left out.
 const LEFT_OUT: &str = "left_out";
 
-/// What a user has of a document.
+/// One user's part of a document.
 struct Part {
     bytes_left: usize,
     left_out: usize,
 }
 
-/// The rows of processes. `count` tells how many rows a process has, without making them; each row says in
-/// `left_out` how many further ones of its user are not there.
+/// The rows of processes. `count` returns how many rows a process has, without making them. Each
+/// row has in `left_out` the number of rows of its user that found no room.
 pub fn fair_rows<'p, R: Iterator<Item = Json>>(
     processes: impl Iterator<Item = &'p Process> + Clone,
     count: impl Fn(&'p Process) -> usize,
@@ -65,7 +67,8 @@ pub fn fair_rows<'p, R: Iterator<Item = Json>>(
     said.collect()
 }
 
-/// Bytes of a value as text, about: what has to be escaped counts a little too little.
+/// Approximate bytes of a value as JSON text; characters that have to be escaped are counted
+/// slightly too low.
 fn bytes_of(value: &Json) -> usize {
     const NUMBER: usize = 8;
     const AROUND: usize = 4;

@@ -29,25 +29,26 @@ use barograph_recorder::{
     Streams, make_dir, make_parent, name_archive, publish,
 };
 
-/// Samples that a ring of a scope holds.
+/// Samples in a ring of a scope.
 const DEPTH: u32 = 1_024;
-/// Streams of a scope whose rings hold [`DEPTH`] samples; those that come later hold fewer, so that many streams
-/// take little memory.
+/// Streams of a scope whose rings hold [`DEPTH`] samples; later streams of numbers have shorter
+/// rings, so that many streams take little memory.
 const DEEP_STREAMS: u32 = 2_048;
-/// Samples that a ring of each stream beyond them holds.
+/// Samples in a ring of each stream of numbers beyond [`DEEP_STREAMS`].
 const SHALLOW_DEPTH: u32 = 256;
-/// Samples that a ring of counts of losses holds.
+/// Samples in a ring of a stream of losses.
 const LOSS_DEPTH: u32 = 64;
-/// Memory for the rings of a scope.
+/// Most memory for the rings of a scope, in bytes.
 const RING_BYTES_MAX: usize = 1 << 30;
 
-/// Counters that have ended and are known; of more, any goes, and who goes on with it is taken for its first.
+/// Most counters that have ended and are remembered. If there are more, any of them is forgotten,
+/// and a process that continues it counts as its first.
 const ENDED_MAX: usize = 1 << 16;
 
-/// How often what is said of forecasts and of the archive is written anew.
+/// Time between two writes of the documents of forecasts and of the archive.
 const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
 
-/// Where scopes are made, and of what.
+/// Where and how scopes are made.
 #[derive(Clone, Debug)]
 pub struct Places {
     pub run_dir: RunDir,
@@ -71,10 +72,10 @@ impl Places {
             state_dir: std::path::absolute(&config.state_dir)
                 .unwrap_or_else(|_| config.state_dir.clone())
                 .join(SCOPES_DIR),
-            // What applications say cannot be asked again: all of it is synced.
+            // All samples of applications are synced, since they cannot be read again.
             archive: ArchiveConfig {
                 durable: vec!["*".into()],
-                // Copies go another way: `copies`.
+                // Copies go through `copies`.
                 target: String::new(),
                 rank: Rank::Guest,
                 ..config.archive.clone()
@@ -107,7 +108,7 @@ impl Places {
         Shares::new(self.ring_bytes_max, u64::MAX, self.is_shared)
     }
 
-    /// Where what is kept of scopes lies.
+    /// The directory of the scopes' state directories.
     pub fn state_dir(&self) -> &Path {
         &self.state_dir
     }
@@ -117,35 +118,35 @@ impl Places {
 pub struct Scope<'c> {
     streams: Streams<'c>,
     forecasts: Forecasts,
-    /// Whether there is a document of forecasts that says something.
+    /// Whether the last document of forecasts had rows.
     tells_forecasts: bool,
     next_documents_ns: i64,
     history: Arc<History>,
     histories: ScopeHistories,
     name: String,
     journal: Option<Journal>,
-    /// What earlier lives of the agent took in from files that are still there.
+    /// The marks of earlier lives of the agent, for ingest files that still exist.
     marks: Vec<Mark>,
-    /// Whether the archive was asked what is in it from before.
+    /// Whether the archive was asked for the past.
     knows_past: bool,
-    /// Times of what is archived of series that are not bridged now.
+    /// Time of the newest archived sample of each series that no bridged source owns now.
     newest: Newest,
     run_dir: RunDir,
-    /// What was put and is not there.
+    /// Counts of values that were put and are not recorded.
     ledger: Ledger,
     opened_ns: i64,
     streams_max: u32,
-    /// Without those of losses, which have room of their own.
+    /// Number of streams, without those of losses, which have room of their own.
     streams_used: u32,
     /// Counters of processes that have ended.
     ended: BTreeSet<SeriesId>,
-    /// How often there was room for one stream more.
+    /// Number of times that room for one more stream became free.
     rooms: u64,
-    /// Streams, by user, where several users write.
+    /// Number of streams by user, if several users write.
     shares: Option<Shares<Box<str>>>,
-    /// Bytes of rings of all scopes, by user.
+    /// Bytes of the rings of all scopes, by user.
     rings: Rc<RefCell<Shares<Box<str>>>>,
-    /// Who has a stream, and how many bytes its ring has.
+    /// The user of each stream, and the bytes of its ring.
     owners: HashMap<StreamKey, (Box<str>, u64)>,
     _lock: AgentLock,
 }
@@ -173,7 +174,7 @@ impl<'c> Scope<'c> {
         let now_ns = clock.now_ns();
         let segment = Segment::create(&run_dir.segment(), places.segment_config(), now_ns)?;
         let journal = history.journal();
-        // Every update is kept: nothing is appended because it holds.
+        // Every update is kept, and none is repeated because it holds.
         let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
         let mut scope = Self {
             streams,
@@ -217,7 +218,8 @@ impl<'c> Scope<'c> {
         Ok(scope)
     }
 
-    /// Goes on with an archive whose start is under way or has failed. Whether it is there now and was not before.
+    /// Goes on with an archive whose start is under way or has failed; returns whether this call
+    /// brought it up.
     fn attend(&mut self, node: &str, clock: &Arc<dyn Clock>) -> bool {
         let is_new = self.history.attend(clock.monotonic_ns());
         if is_new {
@@ -228,13 +230,14 @@ impl<'c> Scope<'c> {
         is_new
     }
 
-    /// Why what is appended cannot be kept beyond the rings now, where it should be.
+    /// Why appended samples are kept only in the rings now, although there should be an archive.
     pub fn trouble(&self) -> Option<String> {
         self.history.trouble()
     }
 
-    /// Asks the archive up to when it has each series, and what was lost: once, as soon as it can be read, which may be
-    /// before it can be written. By its index alone, no sample but of losses is read.
+    /// Asks the archive for the newest time of each series and for the losses: once, as soon as it
+    /// can be read, which may be before it can be written. Only indexes and the samples of losses
+    /// are read.
     fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
         if self.knows_past || self.history.readable_dir().is_none() {
             return;
@@ -249,7 +252,7 @@ impl<'c> Scope<'c> {
         }
     }
 
-    /// Makes a stream for a user; `value_bytes_max` is of what is no number.
+    /// Declares a stream for a user; `value_bytes_max` applies to types that are no numbers.
     pub fn declare(
         &mut self,
         descriptor: &Descriptor,
@@ -289,12 +292,12 @@ impl<'c> Scope<'c> {
         Ok(key)
     }
 
-    /// Whether a process that has ended, in this life of the agent or before, had this series.
+    /// Whether a process that has ended had this series, in this life of the agent or before.
     pub fn was_there(&self, descriptor: &Descriptor) -> bool {
         self.ended.contains(&descriptor.series_id()) || self.newest.has(descriptor)
     }
 
-    /// Ends a counter of a process: whoever has its series next begins anew.
+    /// Retires a counter of a process: the next process with its series begins anew.
     pub fn retire_counter(&mut self, key: StreamKey, series: SeriesId) {
         self.retire(key);
         if self.ended.len() >= ENDED_MAX {
@@ -316,7 +319,7 @@ impl<'c> Scope<'c> {
         self.rooms += 1;
     }
 
-    /// Counts values that are lost, with the place up to which a ring was read for it.
+    /// Counts lost values, with the mark up to which the ring was read for them.
     pub fn lose(
         &mut self,
         cause: Cause,
@@ -330,43 +333,45 @@ impl<'c> Scope<'c> {
         tell_loss(told, mark, &mut self.streams);
     }
 
-    /// Appends, also what has not changed; with the place up to which a ring was read for it.
+    /// Appends a sample, even if the value has not changed, with the mark up to which the ring was
+    /// read for it.
     pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
         self.streams.append(key, sample, mark);
         self.forecasts.looked(key, sample);
     }
 
-    /// The time of the newest sample that is archived of a series, once: from then on whoever has the
-    /// series knows.
+    /// Removes and returns the time of a series' newest archived sample: from then on the owner of
+    /// the series knows it.
     pub fn take_newest(&mut self, descriptor: &Descriptor) -> Option<i64> {
         self.newest.take(descriptor)
     }
 
-    /// Whoever had the series has it no more.
+    /// Keeps the time of a series' newest sample after its owner has ended.
     pub fn give_newest(&mut self, descriptor: &Descriptor, newest_ns: i64) {
         self.newest.give(descriptor, newest_ns);
     }
 
-    /// The file of a process is gone: what was taken in of it will not be asked again.
+    /// Forgets the marks of a process whose file is gone: they will not be needed again.
     fn forget(&mut self, incarnation: Incarnation) {
         self.marks.retain(|mark| mark.incarnation != incarnation);
         self.streams.forget(incarnation);
     }
 
-    /// Hands the archive what was appended, and wakes readers. Where it can be waited for.
+    /// Publishes projections, hands the archive what was appended, and wakes readers. Returns the
+    /// journal position to wait for.
     pub fn finish(&mut self) -> Option<Position> {
         let now_ns = self.streams.now_ns();
         self.forecasts.project(now_ns, &mut self.streams);
         self.streams.finish()
     }
 
-    /// What is waited for, where there is an archive.
+    /// The journal, if there is an archive.
     pub fn journal(&self) -> Option<Journal> {
         self.journal.clone()
     }
 
-    /// Whether everything up to a position is as safe as it gets: on disk, or counted as lost there; where there
-    /// is no archive, in the rings.
+    /// Whether everything up to a position is as safe as possible: on disk, or counted as lost
+    /// there; without an archive, in the rings.
     pub fn is_safe(&self, position: Position) -> bool {
         match &self.journal {
             Some(journal) => journal.is_settled(position),
@@ -374,7 +379,8 @@ impl<'c> Scope<'c> {
         }
     }
 
-    /// Once a second: says that it lives, and how its archive and forecasts do.
+    /// Writes the heartbeat, coverages and repeated counts of losses, and every 5 s the documents
+    /// of archive and forecasts. Called once a second.
     pub fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
         self.streams.beat(now_ns);
         for told in self.ledger.due(now_ns) {
@@ -415,7 +421,8 @@ fn tell_closed(scope: &str) {
     );
 }
 
-/// Starts what keeps a scope's past: a directory that cannot be made now is a start that is tried again.
+/// Starts a scope's archive. If its directory cannot be made now, that is a failed start that is
+/// tried again.
 fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> History {
     let scopes = places.state_dir.clone();
     let state_dir = scopes.join(reader.scope());
@@ -434,7 +441,7 @@ fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> Hist
     History::start_in(&config, &places.node, clock, Arc::new(prepare))
 }
 
-/// Appends a count of losses, to a stream that is made with the first.
+/// Appends a count of losses, after declaring its stream if there is none.
 fn tell_loss(told: Told<'_>, mark: Option<Mark>, streams: &mut Streams<'_>) {
     if let (None, Some(descriptor)) = (&told.stream, &told.descriptor) {
         *told.stream = streams.declare(descriptor, Some(LOSS_DEPTH));
@@ -447,30 +454,30 @@ fn tell_loss(told: Told<'_>, mark: Option<Mark>, streams: &mut Streams<'_>) {
 /// Why a stream is not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoStream {
-    /// All places are taken.
+    /// The scope has as many streams as it may.
     #[error("the scope has no room: it has as many streams as [applications] streams_max")]
     Full,
-    /// The places of this user are.
+    /// The user has as many streams in the scope as he may.
     #[error("its user has no room: as many streams as [applications] streams_per_user_max")]
     FullForUser,
-    /// The ring memory of this user is.
+    /// The user has as much ring memory as he may.
     #[error(
         "its user has no room: as many bytes of rings as [applications] ring_bytes_max gives him"
     )]
     RingsFullForUser,
-    /// Ring memory is used up, or cannot be had now.
+    /// The scope's ring memory is used up, or the system gives none now.
     #[error("{0}")]
     NoMemory(String),
-    /// There is one already.
+    /// The stream exists already.
     #[error("it is declared twice")]
     Twice,
-    /// Its readers have none.
+    /// The scope cannot be opened.
     #[error("its scope cannot be opened: see the log of the agent")]
     NoScope,
 }
 
 impl NoStream {
-    /// Whether it may be made later.
+    /// Whether the stream can perhaps be made later.
     pub fn is_passing(&self) -> bool {
         *self != Self::Twice
     }

@@ -1,26 +1,27 @@
-//! What users share: places, memory, streams. Each has a share that shrinks as more users come, so that
-//! neither one user nor several together take all of it.
+//! Amounts that users share: places, memory, streams. A user's share shrinks as more users come, so
+//! that neither one user nor several together can take all of it.
 //!
-//! A user may take as long as he holds no more than is free afterwards: alone he gets a half, two users get a
-//! third each, `k` users one part of `k + 1`; and who holds nothing yet may have the last of it. (Known from the buffers of
-//! network switches as dynamic thresholds: Choudhury and Hahne, 1998.)
+//! A user may take more as long as he then holds no more than is left free: alone he gets a half,
+//! two users get a third each, `k` users one part of `k + 1` each; a user that holds nothing may
+//! take the last of it. (For the buffers of network switches this is known as dynamic thresholds:
+//! Choudhury and Hahne, 1998.)
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A bound that several users share.
+/// An amount that several users share.
 #[derive(Debug)]
 pub struct Shares<U> {
     total_max: u64,
     of_user_max: u64,
-    /// Whether there may be others: who is alone may take all.
+    /// Whether there may be other users; otherwise one user may take all.
     is_shared: bool,
     taken: u64,
     by_user: HashMap<U, u64>,
 }
 
 impl<U: Hash + Eq> Shares<U> {
-    /// So much in total, and of it so much for one user at most.
+    /// Shares of `total_max`, of which one user may hold at most `of_user_max`.
     pub fn new(total_max: u64, of_user_max: u64, is_shared: bool) -> Self {
         Self {
             total_max,
@@ -31,7 +32,7 @@ impl<U: Hash + Eq> Shares<U> {
         }
     }
 
-    /// Whether this user may have so much more.
+    /// Whether this user may take `amount` more.
     pub fn has_room(&self, user: &U, amount: u64) -> bool {
         let held = self.by_user.get(user).copied().unwrap_or(0);
         let Some(left) = self
@@ -44,7 +45,7 @@ impl<U: Hash + Eq> Shares<U> {
         wanted <= self.of_user_max && (!self.is_shared || held == 0 || wanted <= left)
     }
 
-    /// Takes it, if there is room.
+    /// Takes `amount` for a user, if there is room; returns whether there was.
     pub fn take(&mut self, user: U, amount: u64) -> bool {
         let has_room = self.has_room(&user, amount);
         if has_room {
@@ -54,7 +55,7 @@ impl<U: Hash + Eq> Shares<U> {
         has_room
     }
 
-    /// Gives back what was taken.
+    /// Gives back an amount that was taken.
     pub fn give_back(&mut self, user: &U, amount: u64) {
         let Some(held) = self.by_user.get_mut(user) else {
             return;
@@ -67,7 +68,7 @@ impl<U: Hash + Eq> Shares<U> {
         }
     }
 
-    /// How much is taken by all.
+    /// The amount that all users hold.
     #[cfg(test)]
     pub fn taken(&self) -> u64 {
         self.taken
@@ -78,7 +79,7 @@ impl<U: Hash + Eq> Shares<U> {
 mod tests {
     use super::*;
 
-    /// Takes ones for a user until there is no room.
+    /// Takes ones for a user until there is no room; returns their number.
     fn fill(shares: &mut Shares<u32>, user: u32) -> u64 {
         let mut count = 0;
         while shares.take(user, 1) {
@@ -94,7 +95,7 @@ mod tests {
         assert_eq!(fill(&mut shares, 2), 300);
         assert_eq!(fill(&mut shares, 3), 150);
         shares.give_back(&1, 600);
-        // Who had much has what the others leave him.
+        // A user that had much has what the others leave to him.
         assert_eq!(fill(&mut shares, 1), 375);
         let mut few = Shares::new(3, 3, true);
         assert_eq!([1, 2, 3, 4].map(|user| fill(&mut few, user)), [1, 1, 1, 0]);
@@ -125,7 +126,7 @@ mod tests {
             shares.take(user, amount);
             assert_eq!(shares.by_user.values().sum::<u64>(), shares.taken);
         }
-        // Those who hold anything have left some.
+        // Users that hold anything have left some.
         assert!(shares.taken < 1_000, "{}", shares.taken);
         assert!(shares.take(99, 1));
     }

@@ -1,7 +1,9 @@
-//! What earlier lives of the agent took in from a process, by the marks in the archives of the scopes.
+//! What earlier lives of the agent took in from a process, by the marks in the archives of the
+//! scopes.
 //!
-//! An agent that is killed has taken in more than it told the process (its tails). Each scope has a log of its
-//! own and may have come further than another: so records are passed over for each scope by itself.
+//! An agent that is killed has taken in more than the process's tails show. Each scope has a log of
+//! its own and may have come further than another, so records are skipped separately for each
+//! scope.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +13,19 @@ use tracing::debug;
 
 use barograph_recorder::Reader;
 
-/// Where the marks stand of what a program gave up itself: no ring has this number, and what is a position
-/// elsewhere is a count there.
+/// Ring number of the marks of values that a program dropped itself: no ring has this number, and
+/// the position is a count.
 pub const DROPPED_RING: u32 = u32::MAX;
-/// Where the marks stand of the frames that were made of cells: a position is how many.
+/// Ring number of the marks of frames that were made of cells: the position is their number.
 pub const FRAMES_RING: u32 = u32::MAX - 1;
 
 /// How far each ring was read, for each scope.
 #[derive(Debug, Default)]
 pub struct Taken {
     of: BTreeMap<(u32, Reader), u64>,
-    /// Of what the program gave up itself, how much was counted.
+    /// Number of values dropped by the program that were counted in each scope.
     dropped: BTreeMap<Reader, u64>,
-    /// How many frames were made of its cells.
+    /// Number of frames made of its cells.
     frames: u64,
     group: Option<u32>,
 }
@@ -41,34 +43,35 @@ impl Taken {
         }
     }
 
-    /// Whether nothing is known of the process from before.
+    /// Whether nothing of the process was taken in before.
     pub fn is_empty(&self) -> bool {
         self.of.is_empty() && self.dropped.is_empty() && self.frames == 0
     }
 
-    /// How many frames of its cells some scope has: the next has a number that none of them had.
+    /// Number of frames of its cells that some scope has; the next frame gets a number that none
+    /// has.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// How many values that the program gave up itself were counted in a scope.
+    /// Number of values dropped by the program that a scope has counted.
     pub fn dropped(&self, reader: Reader) -> u64 {
         self.dropped.get(&reader).copied().unwrap_or(0)
     }
 
-    /// The group that its publications were for: of a process that is gone nobody else knows it.
+    /// The group of its publications: nothing else knows it once the process is gone.
     pub fn group(&self) -> Option<u32> {
         self.group
     }
 
-    /// Whether a record that ends before `next` is in the scope already.
+    /// Whether a scope has the record that ends before position `next`.
     #[inline]
     pub fn has(&self, reader: Reader, ring: u32, next: u64) -> bool {
         !self.of.is_empty() && self.of.get(&(ring, reader)).is_some_and(|to| next <= *to)
     }
 
-    /// Passes over what all scopes of a process have, and tells it so: that is on disk. All whose records are
-    /// in the file are declared before this is called.
+    /// Skips the records that all scopes of a process have, which are on disk, and sets the tails
+    /// after them. All declarations in the file must have been taken before this call.
     pub fn skip(&mut self, file: &mut IngestFile, readers: impl Iterator<Item = Reader>) {
         if self.of.is_empty() {
             return;
@@ -90,7 +93,7 @@ impl Taken {
         self.pass(&positions);
     }
 
-    /// Up to where a ring need not be read at all by a process that has these scopes.
+    /// The position up to which all of these scopes have a ring.
     fn by_all(&self, readers: &[Reader], ring: u32) -> u64 {
         let positions = readers
             .iter()
@@ -98,7 +101,7 @@ impl Taken {
         positions.map(Option::unwrap_or_default).min().unwrap_or(0)
     }
 
-    /// Forgets what is behind by now.
+    /// Forgets marks that lie behind the positions.
     fn pass(&mut self, positions: &[u64]) {
         self.of.retain(|(ring, _), to| {
             let position = positions.get(*ring as usize);

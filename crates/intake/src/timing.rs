@@ -1,40 +1,43 @@
-//! From the counts of puts to times, and how far those may be off.
+//! Conversion of the counter values of puts to times, and the error of these.
 //!
-//! The agent reads counter and clock together from time to time; beside the last such pair, time goes on at
-//! the rate between the first pair and the last. All processes of the node share the counter.
+//! The agent reads counter and clock together from time to time. Times after the last such pair
+//! follow from the rate between the first pair and the last. All processes of the node share the
+//! counter.
 //!
-//! What is bounded is the distance from what this node's clock showed at the put, not from true time: that is
-//! the source `clock`'s (`clock.error.max.seconds`).
+//! The error is the distance from what this node's clock showed at the put, not from true time; the
+//! source `clock` measures that one (`clock.error.max.seconds`).
 
 use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::ingest::{Pair, TimeSource};
 use rustix::time::{ClockId, clock_getres};
 
-/// A new pair is taken this often while there is something to be converted.
+/// Time between two pairs, while there are counter values to convert.
 const EVERY_NS: i64 = 1_000_000;
-/// A clock that differs so much from what the last pairs foretell was set: rates begin anew.
+/// The clock was set if it differs this much from what the last pairs predict; the pairs then begin
+/// anew.
 const STEP_NS: u64 = NS_PER_S as u64 / 100;
-/// The first two pairs are so far apart.
+/// Time between the first two pairs.
 const APART: std::time::Duration = std::time::Duration::from_millis(2);
-/// How much faster or slower than on the average since the first pair the clock may go. The kernel lets its
-/// frequency be corrected by so much at most (`MAXFREQ`, include/linux/timex.h). Where the last pair shows
-/// that it goes further off, being steered in another way, what it shows holds.
+/// Greatest difference of the clock's rate from its mean since the first pair. The kernel allows no
+/// greater correction of its frequency (`MAXFREQ`, include/linux/timex.h). If the last pair shows a
+/// greater difference, since the clock is steered in another way, that one is used.
 const DRIFT_RATIO: f64 = 500e-6;
-/// A rate that is known so well gives way to one between newer pairs that is not known better.
+/// A rate with at most this error is replaced by that of newer pairs even if their error is no
+/// smaller.
 const RATE_ERROR_FINE: f64 = 1e-6;
 
-/// What the counter says, as times.
+/// Converts counter values to times.
 #[derive(Debug)]
 pub struct Timing {
     first: Pair,
     last: Pair,
     /// Nanoseconds per count.
     rate: f64,
-    /// How far the rate may be from the mean rate of the clock between the pairs, as a ratio.
+    /// Greatest relative error of `rate` as the mean rate between the pairs.
     rate_error: f64,
-    /// How far the clock's rate may be from its mean now, as a ratio.
+    /// Greatest relative difference of the clock's present rate from its mean.
     drift: f64,
-    /// Of the node's clock.
+    /// Resolution of the node's clock.
     resolution_ns: i64,
 }
 
@@ -54,7 +57,7 @@ impl Timing {
         timing
     }
 
-    /// Takes a pair when it is time for one.
+    /// Takes a pair if one is due.
     pub fn attend(&mut self, clock: &dyn Clock) {
         let age_ns = clock.now_ns().saturating_sub(self.last.ns);
         if !(0..EVERY_NS).contains(&age_ns) {
@@ -62,13 +65,13 @@ impl Timing {
         }
     }
 
-    /// Goes on from this pair, unless it says less than what is known already: its two readings may have been
-    /// torn apart.
+    /// Continues from this pair, unless it is less exact than what is known already: the thread may
+    /// have been interrupted between its two readings.
     fn take(&mut self, pair: Pair) {
         let foretold = self.last.ns_of(pair.ticks, self.rate);
         let off_ns = foretold.abs_diff(pair.ns);
         if off_ns > STEP_NS {
-            // The rate holds; what the time is has changed.
+            // The rate still holds; only the time has changed.
             (self.first, self.last) = (pair, pair);
             self.drift = DRIFT_RATIO;
             return;
@@ -98,7 +101,7 @@ impl Timing {
         true
     }
 
-    /// The time of a record.
+    /// The time of a record, in ns since the epoch.
     pub fn ns_of(&self, source: TimeSource, time: u64) -> i64 {
         match source {
             TimeSource::Realtime => time as i64,
@@ -106,9 +109,10 @@ impl Timing {
         }
     }
 
-    /// How far [`Timing::ns_of`] may be from what the node's clock showed then, in nanoseconds: half of the
-    /// time that reading the last pair took, what the clock may have drifted between it and the record, and the
-    /// clock's resolution. Of a record whose program read the clock itself, the resolution alone.
+    /// Greatest distance of [`Timing::ns_of`] from what the node's clock showed then, in
+    /// nanoseconds: half of the time that reading the last pair took, the drift that the clock may
+    /// have had between the pair and the record, and the clock's resolution. If the program read
+    /// the clock itself, only the resolution.
     pub fn error_ns(&self, source: TimeSource, time: u64) -> i64 {
         let counted = match source {
             TimeSource::Realtime => 0,
@@ -125,7 +129,7 @@ impl Timing {
 }
 
 impl From<Pair> for Timing {
-    /// Nothing is known of the rate yet.
+    /// Begins with one pair; the rate is not known yet.
     fn from(first: Pair) -> Self {
         Self {
             first,
@@ -144,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A counter of 2 counts a nanosecond.
+    /// A pair of a counter that counts twice per nanosecond.
     fn pair(ns: i64, bracket_ns: u64) -> Pair {
         Pair {
             ticks: 2 * ns as u64,
@@ -153,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Two exact pairs a second apart, then one whose readings were so far apart.
+    /// Two exact pairs a second apart, the second of which took `bracket_ns` to read.
     fn known(bracket_ns: u64) -> Timing {
         let mut timing = Timing::from(pair(NS_PER_S, 0));
         assert!(timing.follow(pair(2 * NS_PER_S, bracket_ns)));
@@ -171,7 +175,7 @@ mod tests {
         let count = source.now(&clock);
         let ns = timing.ns_of(source, count);
         let after = clock.now_ns();
-        // A millisecond of slack: the rate is of 20 ms only.
+        // A millisecond of slack, since the rate comes from only 20 ms.
         let slack = timing.error_ns(source, count).max(1_000_000);
         assert!(
             (before - slack..=after + slack).contains(&ns),
@@ -211,7 +215,7 @@ mod tests {
             assert!(errors.is_sorted());
         }
         assert_eq!(error(1 << 30), error(-(1 << 30)));
-        // What no program counts must not panic.
+        // A value that no program counts must not panic.
         let _ = (error(i64::MAX), error(i64::MIN));
     }
 
@@ -239,7 +243,7 @@ mod tests {
         // 1 % too fast for 10 ms.
         let mut steered = pair(2 * NS_PER_S + 10_000_000, 0);
         steered.ns += 100_000;
-        // Exact pairs: nothing is better known than these.
+        // Exact pairs: nothing is known better than these.
         timing.take(steered);
         assert!((timing.drift - 0.01).abs() < 1e-9, "{}", timing.drift);
         let after = steered.ticks + 2 * EVERY_NS as u64;
@@ -255,7 +259,7 @@ mod tests {
         let after = set.ticks + 2_000;
         assert_eq!(timing.ns_of(TimeSource::Counter, after), set.ns + 1_000);
         assert_eq!(timing.error_ns(TimeSource::Counter, set.ticks), 51);
-        // The next pair is too near for a better rate, and is gone on from all the same.
+        // The next pair is too near for a better rate, but times continue from it all the same.
         let mut next = pair(3 * NS_PER_S + EVERY_NS, 100);
         next.ns += NS_PER_S;
         timing.take(next);

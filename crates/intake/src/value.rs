@@ -1,6 +1,7 @@
-//! What was put, as the value of its stream.
+//! The value of a put, converted for its stream.
 //!
-//! It stands alone because the bytes are a stranger's: what is not what was declared is no value.
+//! It is a module of its own because the bytes are a stranger's: bytes that are not what was
+//! declared give no value.
 
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use barograph_model::{Value, ValueType};
 use barograph_stream::ingest::Payload;
 use serde::de::IgnoredAny;
 
-/// The value of a stream of this type, or `None`: of another type, no JSON, half an array, or longer than
-/// `bytes_max`. A text may be longer: its stream cuts it, while half of anything else would be another thing.
+/// The value for a stream of this type. `None` if the payload has another type, is invalid JSON or
+/// half an array, or is longer than `bytes_max`. A text may be longer, since its stream cuts it;
+/// half of any other value would mean something else.
 #[inline]
 pub fn value_of(payload: Payload<'_>, value_type: ValueType, bytes_max: u32) -> Option<Value> {
     let value = match (payload, value_type) {

@@ -1,8 +1,8 @@
-//! The group of a process, as the system has it.
+//! The group of a process, from the kernel.
 
 use std::fs;
 
-/// The group of a process, if it is really of that user.
+/// The group of a process, if it really belongs to that user.
 pub fn group_of(pid: u32, uid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| {

@@ -1,5 +1,5 @@
-//! Who may open a scope's directory: modes, and an access-control list where the reader is another user
-//! than the agent.
+//! Who may open a scope's directory: a mode, plus an access-control list if the reader is not the
+//! agent's own user.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -8,19 +8,19 @@ use std::path::Path;
 
 use barograph_stream::{AccessList, Grantee};
 
-/// Whose values a scope holds.
+/// The users that may read a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reader {
-    /// One user.
+    /// One user, by uid.
     User(u32),
-    /// One group.
+    /// One group, by gid.
     Group(u32),
-    /// Everyone.
+    /// All users of the node.
     All,
 }
 
 impl Reader {
-    /// The scope's name, as its directories have it.
+    /// Returns the scope's name, which its directories have too: `u<uid>`, `g<gid>` or `all`.
     pub fn scope(self) -> String {
         match self {
             Self::User(uid) => format!("u{uid}"),
@@ -30,8 +30,9 @@ impl Reader {
     }
 }
 
-/// Makes a directory that only the agent and the reader may enter. Where the file system has no
-/// access-control lists, another user than ours stays outside: false.
+/// Makes a directory that only the agent and the reader may enter. Returns false if the reader is
+/// another user or a group and the file system has no access-control lists: then only the agent may
+/// enter.
 pub fn make_dir(path: &Path, reader: Reader) -> io::Result<bool> {
     let made = DirBuilder::new().mode(0o700).create(path);
     match made {
@@ -49,14 +50,16 @@ pub fn make_dir(path: &Path, reader: Reader) -> io::Result<bool> {
     }
 }
 
-/// Directories above those of scopes: names of scopes are no secret, what is in them is.
+/// Makes the directory above those of scopes, readable by all: the names of scopes are not secret,
+/// only their contents are.
 pub fn make_parent(path: &Path) -> io::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
-    // Names of scopes are no secret, what is in them is: this mode, whatever the umask was.
+    // Sets the mode explicitly, since the umask may have removed bits of it.
     made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
 }
 
-/// Lets one more user or group in.
+/// Gives one more user or group the right to read and enter; false if the file system has no
+/// access-control lists.
 fn grant(path: &Path, grantee: Grantee) -> io::Result<bool> {
     const ALL: u16 = 7;
     const READ_ENTER: u16 = 5;
@@ -67,7 +70,7 @@ fn grant(path: &Path, grantee: Grantee) -> io::Result<bool> {
     };
     let granted = list.set(path)?;
     if !granted {
-        // Whatever it was before, and whoever made it.
+        // The directory may have existed before, with any mode.
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
     }
     Ok(granted)
@@ -86,7 +89,7 @@ mod tests {
             return;
         }
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        // The group's bits are the mask of the list.
+        // With an access-control list, the group bits of the mode are the mask of the list.
         assert_eq!(mode, 0o750);
         make_dir(&path, Reader::User(4_711)).unwrap();
     }

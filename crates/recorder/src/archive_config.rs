@@ -1,7 +1,8 @@
-//! `[archive]` of the configuration: what of the past is written, how soon, and how much is kept.
+//! `[archive]` of the configuration: which history is written, how soon, and how much of it is
+//! kept.
 //!
-//! It stands apart from the rest of the configuration because it is translated: keys for people to
-//! what the writer is told.
+//! It is a module of its own because it translates: keys for people become the archive writer's
+//! configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::ScopeTarget;
 
-/// Smallest log segment and buffer: what one tick of a large node hands over must fit.
+/// Smallest log segment and buffer in bytes: one tick of a large node must fit.
 const BYTES_MIN: u64 = 64 << 10;
-/// Largest log segment and buffer.
+/// Largest log segment and buffer in bytes.
 const BYTES_MAX: u64 = 4 << 30;
-/// Smallest bound of all files.
+/// Smallest value of `bytes_max`.
 const TOTAL_BYTES_MIN: u64 = 1 << 20;
-/// Longest time that anything is kept, in days: a century.
+/// Longest retention in days: a century.
 const DAYS_MAX: f64 = 36_500.0;
 
 /// History: what is written to disk, and how much of it is kept.
@@ -28,28 +29,31 @@ const DAYS_MAX: f64 = 36_500.0;
 pub struct ArchiveConfig {
     /// Whether samples are written to disk at all.
     pub enabled: bool,
-    /// Where history lies; empty: `archive` in the state directory.
+    /// Directory of the archive; empty: `archive` in the state directory.
     pub dir: PathBuf,
-    /// Streams whose samples are synced to disk within `commit_seconds`, as patterns (`app.*`, `disk.*{device=vda}`);
-    /// the others are left to the page cache.
+    /// Streams whose samples are synced to disk within `commit_seconds`, as patterns (`app.*`,
+    /// `disk.*{device=vda}`); samples of other streams reach the disk when the page cache is
+    /// written back.
     pub durable: Vec<String>,
-    /// Streams that are not written, as patterns.
+    /// Streams that are not written to the archive, as patterns.
     pub leave_out: Vec<String>,
-    /// Longest wait of a durable sample for its sync, in seconds, 0.001 to 10.
+    /// Longest time until a durable sample is synced to disk, in seconds, 0.001 to 10.
     pub commit_seconds: f64,
-    /// Longest wait of other samples for the page cache, in seconds, 0.01 to 60.
+    /// Longest time until any other sample is written to the page cache, in seconds, 0.01 to 60.
     pub flush_seconds: f64,
-    /// A log segment becomes Parquet at this size, in bytes, 65536 to 4294967296…
+    /// Size at which a log segment is sealed into Parquet, in bytes, 65536 to 4294967296.
     pub segment_bytes_max: u64,
-    /// …or at this age, in seconds, 1 to 86400.
+    /// Age at which a log segment is sealed into Parquet, in seconds, 1 to 86400.
     pub segment_seconds_max: f64,
-    /// Most bytes that wait for the disk, 65536 to 4294967296; what is beyond is lost and counted.
+    /// Most bytes that wait for the disk, 65536 to 4294967296; samples beyond it are lost and
+    /// counted.
     pub buffer_bytes_max: u64,
-    /// Most bytes of all files of this node, at least 1048576; the oldest go first. What programs publish may take as
-    /// much again, in all scopes together: the largest scope gives way first.
+    /// Most bytes of all files of this node, at least 1048576; the oldest are deleted first. What
+    /// applications publish may take as much again, in all scopes together: the largest scope loses
+    /// its oldest files first.
     pub bytes_max: u64,
-    /// Bytes of the file system that are left free: below it the oldest history goes, that of programs before the
-    /// node's own.
+    /// Bytes of the file system that are left free: when there are fewer, the oldest history is
+    /// deleted, that of applications before the node's own.
     pub free_bytes_min: u64,
     /// Days for which every sample is kept, at most 36500.
     pub keep_raw_days: f64,
@@ -62,23 +66,26 @@ pub struct ArchiveConfig {
     /// Days for which buckets of an hour are kept, at most 36500.
     #[serde(rename = "keep_1h_days")]
     pub keep_hour_days: f64,
-    /// Where a copy of each sealed file goes: `file:///path` or `s3://bucket/prefix` (credentials from
-    /// `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the machine's role); empty: nowhere.
+    /// Where each sealed file is copied to: `file:///path` or `s3://bucket/prefix` (credentials
+    /// from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the machine's role); empty:
+    /// nowhere.
     pub target: String,
-    /// Whether what programs publish is copied there too, below `applications/<scope>`. In a directory its readers are
-    /// those of the scope; of a bucket, whoever may read that place in it.
+    /// Whether history of applications is copied to the target too, below `applications/<scope>`.
+    /// In a directory, the copies have the readers of the scope; in a bucket, everyone who may read
+    /// that prefix can read them.
     pub target_applications: bool,
-    /// Of an S3 target: `endpoint` (a url), `region`, `allow_http`, `ca_file`.
+    /// Options of an S3 target: `endpoint` (a URL), `region`, `allow_http`, `ca_file`.
     pub target_options: BTreeMap<String, String>,
-    /// Whose history it is, which the configuration does not say.
+    /// Whether this is the node's own archive or one of applications; not part of the configuration
+    /// file.
     #[serde(skip)]
     #[schemars(skip)]
     pub rank: Rank,
-    /// Where copies of a scope's files go, in place of `target`; `None`: it is the node's archive.
+    /// Where a scope's files are copied to, instead of `target`; `None` for the node's archive.
     #[serde(skip)]
     #[schemars(skip)]
     pub copies: Option<ScopeTarget>,
-    /// The archives of this agent.
+    /// All archives of this agent, which share its limits.
     #[serde(skip)]
     #[schemars(skip)]
     pub neighbours: Neighbours,
@@ -93,7 +100,8 @@ impl Default for ArchiveConfig {
             enabled: true,
             dir: PathBuf::new(),
             durable: Vec::new(),
-            // Arrays of hundreds of bytes a look, which can be computed again from what they are of.
+            // Projections are arrays of hundreds of bytes per look, and can be computed again from
+            // their streams.
             leave_out: vec!["forecast.*".into()],
             commit_seconds: seconds(writer.commit_ns),
             flush_seconds: seconds(writer.flush_ns),
@@ -117,7 +125,8 @@ impl Default for ArchiveConfig {
 }
 
 impl ArchiveConfig {
-    /// Checks ranges, and translates for the writer of `node`; `dir` must have been filled in.
+    /// Checks the ranges and translates them into the writer's configuration for `node`. `dir` must
+    /// have been filled in.
     pub fn writer(&self, node: &str) -> Result<barograph_archive::ArchiveConfig, ConfigError> {
         self.check_bytes()?;
         Ok(barograph_archive::ArchiveConfig {
@@ -139,7 +148,7 @@ impl ArchiveConfig {
             free_bytes_min: self.free_bytes_min,
             rank: self.rank,
             neighbours: self.neighbours.clone(),
-            // What programs publish takes no more than what the node keeps of itself.
+            // Applications' history may take as much as the node's own.
             guests_bytes_max: self.bytes_max,
             keep: KeepConfig {
                 raw_ns: days("archive.keep_raw_days", self.keep_raw_days)?,
@@ -151,7 +160,8 @@ impl ArchiveConfig {
         })
     }
 
-    /// Where copies go, if anywhere; nothing is connected yet.
+    /// Opens the target of copies, if there is one; no connection is made yet. Fails if the target
+    /// or its options are invalid.
     pub fn target(&self) -> Result<Option<Box<dyn Target>>, ConfigError> {
         if let Some(copies) = &self.copies {
             return Ok(Some(Box::new(copies.clone())));
@@ -161,7 +171,8 @@ impl ArchiveConfig {
         }
         let opened = ObjectTarget::open(&self.target, &self.target_options);
         let opened = opened.map_err(|e| {
-            // The reason names the target, without what may be a secret in it.
+            // The target is named in the error without the part before `@`, which may contain a
+            // secret.
             let shown = self.target.rsplit('@').next().unwrap_or_default();
             refused("archive.target", &shown, &e.to_string())
         })?;
@@ -200,7 +211,7 @@ fn selectors(key: &'static str, patterns: &[String]) -> Result<Vec<Selector>, Co
         .collect()
 }
 
-/// Seconds of the configuration in ns, if they are in range.
+/// Converts seconds of the configuration into nanoseconds; fails if they are out of range.
 pub fn seconds(key: &'static str, value: f64, min: f64, max: f64) -> Result<i64, ConfigError> {
     if !(min..=max).contains(&value) {
         return Err(refused(key, &value, &format!("it must be {min} to {max}")));
@@ -227,7 +238,8 @@ mod tests {
     fn the_default_is_the_writers() {
         let ours = ArchiveConfig::default().writer("n").unwrap();
         let mut theirs = barograph_archive::ArchiveConfig::new("", "n");
-        // What can be computed again is the agent's to know.
+        // The agent adds this default: the writer does not know which streams can be computed
+        // again.
         theirs.leave_out = vec![Selector::parse("forecast.*").unwrap()];
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     }

@@ -1,7 +1,9 @@
-//! Copies of what the archives of scopes seal, at the target of the node: below `applications/<scope>`.
+//! Copies of the sealed files of scopes' archives, at the node's target below
+//! `applications/<scope>`.
 //!
-//! It stands alone because all scopes share one way to the target: one client, and one copy under way at a time. So
-//! the memory and the connections that copies take are the same with one scope and with 64, and scopes take turns.
+//! It is a module of its own because all scopes share one connection to the target: one client, and
+//! one copy under way at a time. So copies take the same memory and as many connections with one
+//! scope as with 64, and scopes take turns.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -14,28 +16,29 @@ use barograph_archive::{Target, scope_path};
 use crate::ArchiveConfig;
 use crate::access::{self, Reader};
 
-/// How often a scope that waits for its turn looks whether it is to give up.
+/// How often a scope that waits for its turn checks whether it must stop.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
-/// The way of all scopes to the target of the node.
+/// The connection that all scopes share for copies to the node's target.
 #[derive(Clone, Debug)]
 pub struct ScopeCopies(Arc<Way>);
 
 struct Way {
     config: ArchiveConfig,
-    /// Opened with the first copy.
+    /// `None` until the first copy.
     target: Turns<Option<Box<dyn Target>>>,
 }
 
 impl std::fmt::Debug for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The target may hold what is secret.
+        // Prints no fields: the target may hold secrets.
         f.debug_struct("Way").finish_non_exhaustive()
     }
 }
 
 impl ScopeCopies {
-    /// To the target of this configuration; `None` where nothing of applications is copied.
+    /// Makes the shared connection for this configuration's target; `None` if no files of
+    /// applications are copied.
     pub fn new(config: &ArchiveConfig) -> Option<Self> {
         let is_wanted = config.target_applications && !config.target.is_empty();
         let way = || Way {
@@ -45,7 +48,7 @@ impl ScopeCopies {
         is_wanted.then(|| Self(Arc::new(way())))
     }
 
-    /// The target of one scope.
+    /// Returns the target for the files of one scope.
     pub fn of(&self, reader: Reader) -> ScopeTarget {
         ScopeTarget {
             way: Arc::clone(&self.0),
@@ -54,7 +57,7 @@ impl ScopeCopies {
     }
 }
 
-/// What takes copies of one scope's files.
+/// The target for the files of one scope.
 #[derive(Clone, Debug)]
 pub struct ScopeTarget {
     way: Arc<Way>,
@@ -62,7 +65,8 @@ pub struct ScopeTarget {
 }
 
 impl ScopeTarget {
-    /// Does something at the target when it is this scope's turn.
+    /// Waits until it is this scope's turn, then calls `act` with the target and the path below the
+    /// scope's prefix.
     fn at_target(
         &self,
         relative: &Path,
@@ -84,8 +88,9 @@ impl ScopeTarget {
         in_turn.unwrap_or_else(|| Err("it was given up, since the agent stops".into()))
     }
 
-    /// In a directory, copies have the readers that the scope has. Whatever removed the place since, it is not made
-    /// anew with the rights that the umask gives.
+    /// Makes the scope's directory at a `file://` target, with the scope's readers. This happens
+    /// before each copy: if the directory was removed meanwhile, the copy would make it anew with
+    /// the rights of the umask.
     fn make_place(&self, below: &Path) -> Result<(), String> {
         let Some(root) = self.way.config.target.strip_prefix("file://") else {
             return Ok(());
@@ -113,10 +118,11 @@ impl Target for ScopeTarget {
     }
 }
 
-/// A value that threads have one after the other, in the order in which they asked: a lock does not promise that, and
-/// a scope with many files would have it again and again.
+/// A value that threads use one after the other, in the order in which they asked. A mutex does not
+/// promise this order: a scope with many files could take it again and again.
 struct Turns<T> {
-    /// Who waits, the one whose turn it is first; at most one for each scope.
+    /// The next ticket, and the tickets of the waiting threads, oldest first; at most one per
+    /// scope.
     line: Mutex<(u64, VecDeque<u64>)>,
     moved: Condvar,
     value: Mutex<T>,
@@ -131,13 +137,13 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Waits for its turn; `None` when `stop` is set before.
+    /// Waits for its turn and calls `act`; returns `None` if `stop` is set before.
     fn take<R>(&self, stop: &AtomicBool, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut line = locked(&self.line);
         let ours = line.0;
         line.0 += 1;
         line.1.push_back(ours);
-        // Leaves the line however this ends.
+        // Leaves the queue however this function ends.
         let _place = LinePlace { turns: self, ours };
         while line.1.front() != Some(&ours) {
             if stop.load(Ordering::Relaxed) {
@@ -152,7 +158,7 @@ impl<T> Turns<T> {
     }
 }
 
-/// A place in the line.
+/// One thread's place in the queue of [`Turns`]; dropping it leaves the queue.
 struct LinePlace<'a, T> {
     turns: &'a Turns<T>,
     ours: u64,
@@ -168,7 +174,7 @@ impl<T> Drop for LinePlace<'_, T> {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that holds one can leave half a value behind.
+    // Ignoring poison is sound: no holder of a lock can leave a half-written value behind.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

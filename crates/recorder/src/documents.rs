@@ -1,6 +1,7 @@
-//! Documents: how a part of the agent writes the JSON in which it describes itself.
+//! Documents: the JSON files in the run directory in which the parts of the agent describe
+//! themselves.
 //!
-//! It stands alone because every part of the agent writes such documents.
+//! It is a module of its own because every part of the agent writes such documents.
 
 use std::path::Path;
 
@@ -10,7 +11,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
-/// Writes one, for all who may read the run directory. Rows go straight into its bytes: thousands of them must not keep a sampler waiting.
+/// Writes a document that everyone who may read the run directory can read. The rows are serialized
+/// directly to bytes, since thousands of rows must not delay a sampler. A failure is logged.
 pub fn publish(run_dir: &RunDir, name: &str, document: &impl Serialize) {
     let written = serde_json::to_vec(document).map_err(|error| error.to_string());
     let published = written.and_then(|bytes| {
@@ -22,10 +24,10 @@ pub fn publish(run_dir: &RunDir, name: &str, document: &impl Serialize) {
     }
 }
 
-/// Says in the agent's document where its archive is by now.
+/// Sets the directory of the archive in the agent's document, if that document exists already.
 pub fn name_archive(run_dir: &RunDir, dir: Option<&Path>) {
     let Ok(Some(bytes)) = run_dir.document(AGENT_DOCUMENT) else {
-        return; // It has not been written yet, and will have it.
+        return; // The document has not been written yet; it will contain the directory when it is.
     };
     if let Ok(Json::Object(mut document)) = serde_json::from_slice(&bytes) {
         document.insert("archive".into(), json!(dir));
@@ -33,7 +35,7 @@ pub fn name_archive(run_dir: &RunDir, dir: Option<&Path>) {
     }
 }
 
-/// Labels as an object.
+/// Labels that serialize as a JSON object.
 pub struct LabelsJson<'a>(pub &'a Labels);
 
 impl Serialize for LabelsJson<'_> {

@@ -1,8 +1,11 @@
-//! Forecasts of the node's streams: each look at a stream that is configured goes to its forecaster, and what that says goes to
-//! the stream `forecast.<name>`, which readers evaluate at their own time.
+//! Forecasts of the streams of one segment: each look at a configured stream goes to its
+//! forecaster, and the resulting projection is published in the stream `forecast.<name>`, which
+//! readers evaluate at their own time.
 //!
-//! It stands where samples pass, not where they are read: that a value did not change is what a predictor most needs to know, and
-//! only looks say so. The sampler has one for streams of sources and insights, and each scope of applications one of its own.
+//! This is a part of the recorder, where all samples pass, rather than a reader of streams: a
+//! predictor needs most of all to know that a value did not change, and only looks show that. The
+//! sampler has one instance for streams of sources and insights, and each scope of applications has
+//! its own.
 
 mod config;
 mod coverage;
@@ -34,84 +37,88 @@ pub use room::Room;
 
 /// Bytes of the longest projection.
 const PROJECTION_BYTES_MAX: u32 = (KNOTS_MAX * 3 * 8) as u32;
-/// Projections that a ring holds: the newest is what counts.
+/// Samples in the ring of a projection: only the newest matters.
 const DEPTH: u32 = 16;
-/// A stream is not projected anew more often: readers evaluate what was said last at their own time.
+/// Shortest time between two projections of a stream, in ns: readers evaluate the last one at their
+/// own time.
 pub const PROJECT_NS: i64 = 10_000_000;
-/// Steps of one stream that are looked at within a second; what is beyond is not looked at, which is counted.
+/// Most steps of one stream that are observed in a second; looks beyond them are ignored and
+/// counted.
 const STEPS_PER_S_MAX: u32 = 2_048;
 
-/// The forecasters of all streams that have one.
+/// The forecasters of all streams of one segment that have a forecast.
 pub struct Forecasts {
     selectors: Vec<Selector>,
     confidence: f64,
     room: Arc<Room>,
     by_key: Vec<Option<Box<Followed>>>,
     totals: Totals,
-    /// Streams that were looked at since they were projected.
+    /// Streams that were looked at since their last projection.
     unsaid: Vec<StreamKey>,
-    /// What is about to be said.
+    /// Buffer for the projection that is about to be published.
     floats: Vec<f64>,
     coverages: Coverages,
-    /// Streams that are meant and wait for a place.
+    /// Matching streams that wait for a forecast slot.
     beyond: BTreeMap<StreamKey, Beyond>,
-    /// What the room had given when they were asked for last.
+    /// [`Room::given`] at the last call of [`Self::admit`].
     given: u64,
-    /// Looks beyond [`STEPS_PER_S_MAX`].
+    /// Number of looks beyond [`STEPS_PER_S_MAX`].
     unheeded: u64,
 }
 
-/// When a stream is expected to reach a level.
+/// When a stream is predicted to reach a level. Durations count from its newest look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reached {
-    /// Its newest look, which the others are counted from, in seconds.
+    /// Time of the stream's newest look, in ns since the epoch.
     pub looked_ns: i64,
-    /// When it is expected there.
+    /// Predicted time until the level is reached, in seconds.
     pub expected_s: f64,
-    /// Not sooner than this; none where that is not known.
+    /// Earliest time at which it may be reached, in seconds; none if unknown.
     pub early_s: Option<f64>,
-    /// Not later than this; likewise.
+    /// Latest time at which it may be reached, in seconds; none if unknown.
     pub late_s: Option<f64>,
-    /// How far the error is known: what is expected later was compared with nothing yet.
+    /// How far ahead the error is known, in seconds: no forecast beyond it has been compared with
+    /// the truth yet.
     pub known_s: f64,
 }
 
-/// A stream that is not forecast yet, as there are too many.
+/// A stream that has no forecast slot yet, with its queue ticket.
 struct Beyond {
     of: Descriptor,
-    /// It is put to when somebody pleases.
+    /// Whether a user's program puts to the stream at no known interval.
     is_of_user: bool,
-    /// As of one that is followed.
+    /// As in [`Followed`].
     interval_ns: i64,
     place: NoPlace,
 }
 
-/// One stream.
+/// A stream that has a forecast slot.
 struct Followed {
     name: Name,
     labels: Labels,
     shape: Shape,
-    /// Where projections go; none while there is no room for their stream.
+    /// The stream of its projections; none if it could not be declared.
     projections: Option<StreamKey>,
-    /// When its source is read, ns. It is the step, once it is known.
+    /// Interval of its source, in ns; 0 while unknown. The first known one is the step of the
+    /// forecast.
     interval_ns: i64,
     cascade: Option<Cascade>,
-    /// Finds the step where nobody says when the next look is.
+    /// Finds the step of a stream without a known interval; none if the interval is known.
     pace: Option<Pace>,
-    /// What it is a part of.
+    /// Name of the stream of its total, if it is a part of one.
     total: Option<Name>,
-    /// Steps in this second.
+    /// Steps in the current second.
     steps: u32,
-    /// When it was projected last, by the agent's clock.
+    /// When it was projected last, by the agent's clock, in ns.
     said_ns: i64,
     is_unsaid: bool,
-    /// Streams of its coverage, by horizon.
+    /// The streams of its coverage, by horizon in ns; none for one that could not be declared.
     coverage: BTreeMap<i64, Option<StreamKey>>,
     _place: Place,
 }
 
 impl Forecasts {
-    /// Of a configuration that was checked.
+    /// Makes the forecasts for a checked configuration; the slots are shared with other segments.
     pub fn new(config: &ForecastConfig, room: Arc<Room>) -> Self {
         Self {
             selectors: config.selectors().unwrap_or_default(),
@@ -128,12 +135,13 @@ impl Forecasts {
         }
     }
 
-    /// How many streams of the whole agent are forecast, and how many are meant and have no place.
+    /// How many streams of the whole agent are forecast, and how many wait for a slot.
     pub fn counts(&self) -> (usize, usize) {
         self.room.counts()
     }
 
-    /// A stream is there whose looks come at known intervals; it is forecast if it is meant and has numbers.
+    /// Adds a stream whose looks come at known intervals. It is forecast if it matches the
+    /// configuration and has numbers.
     pub fn stream_added(
         &mut self,
         key: StreamKey,
@@ -146,7 +154,7 @@ impl Forecasts {
         }
     }
 
-    /// A stream is there that a user's program puts to when it pleases.
+    /// Adds a stream that a program of `user` puts to at no known interval.
     pub fn stream_of_user_added(
         &mut self,
         key: StreamKey,
@@ -161,7 +169,7 @@ impl Forecasts {
     }
 
     fn is_meant(&self, name: &Name, labels: &Labels) -> bool {
-        // What is said of streams is not forecast itself.
+        // Projections are not forecast themselves.
         let mut selectors = self.selectors.iter();
         !name.as_str().starts_with(FORECAST_PREFIX)
             && selectors.any(|s| s.matches(name.as_str(), labels))
@@ -176,7 +184,7 @@ impl Forecasts {
     ) {
         let has_numbers = matches!(descriptor.value_type, ValueType::Int | ValueType::Float);
         let is_number = has_numbers && matches!(descriptor.kind, Kind::Gauge | Kind::Counter);
-        // One that waits keeps its place among those who do.
+        // A stream that waits already keeps its ticket.
         if !is_number || self.beyond.contains_key(&key) {
             return;
         }
@@ -198,7 +206,7 @@ impl Forecasts {
         }
     }
 
-    /// Follows a stream of numbers from now on.
+    /// Forecasts a stream of numbers from now on.
     fn give(
         &mut self,
         key: StreamKey,
@@ -240,7 +248,7 @@ impl Forecasts {
         }));
     }
 
-    /// Takes up the places that streams of this one were given since they wait.
+    /// Starts the forecasts of waiting streams that were given a slot since the last call.
     fn admit(&mut self, streams: &mut Streams<'_>) {
         let given = self.room.given();
         if std::mem::replace(&mut self.given, given) == given {
@@ -257,7 +265,7 @@ impl Forecasts {
         }
     }
 
-    /// A stream is gone, and what is said of it.
+    /// Removes a stream with its projections, coverage and queue ticket.
     pub fn stream_removed(&mut self, key: StreamKey, streams: &mut Streams<'_>) {
         if let Some(total) = self.totals.stream_removed(key) {
             for followed in self.by_key.iter_mut().flatten() {
@@ -267,7 +275,7 @@ impl Forecasts {
         self.release(key, streams);
     }
 
-    /// Forecasts a stream no more, or no longer counts it as one for which there is no place.
+    /// Ends the forecast of a stream, or its wait for a slot.
     fn release(&mut self, key: StreamKey, streams: &mut Streams<'_>) {
         self.beyond.remove(&key);
         let gone = self.by_key.get_mut(key.0 as usize).and_then(Option::take);
@@ -278,7 +286,8 @@ impl Forecasts {
         }
     }
 
-    /// When the stream's source is read. The first word of it counts: a step stays what it is, however the interval changes.
+    /// Sets the interval of the stream's source. Only the first call counts: the step stays the
+    /// same if the interval changes.
     pub fn interval(&mut self, key: StreamKey, interval_ns: i64) {
         let known_ns = match self.by_key.get_mut(key.0 as usize) {
             Some(Some(followed)) => Some(&mut followed.interval_ns),
@@ -291,8 +300,8 @@ impl Forecasts {
         }
     }
 
-    /// A look at a stream, whether it has changed or not: its forecaster learns of it, and something is said at the end of the round.
-    /// False where it is not.
+    /// Passes a look to the stream's forecaster, whether the value changed or not, and has the
+    /// stream projected at the end of the round. Returns false if no projection follows.
     pub fn looked(&mut self, key: StreamKey, sample: &Sample) -> bool {
         let is_said = self.observe(key, sample);
         if is_said {
@@ -301,7 +310,8 @@ impl Forecasts {
         is_said
     }
 
-    /// What readers were told of a stream no longer holds: at the end of the round they are told anew.
+    /// Has a stream projected anew at the end of the round, since its last projection no longer
+    /// holds.
     pub fn unsay(&mut self, key: StreamKey) {
         if let Some(Some(followed)) = self.by_key.get_mut(key.0 as usize)
             && !followed.is_unsaid
@@ -328,7 +338,7 @@ impl Forecasts {
         followed.look(sample, self.confidence, &self.room) && followed.projections.is_some()
     }
 
-    /// A stream was looked at, and its newest value still holds.
+    /// Passes on a look that found the newest value unchanged.
     pub fn held(&mut self, key: StreamKey, looked_ns: i64, streams: &Streams<'_>) {
         let is_followed = matches!(self.by_key.get(key.0 as usize), Some(Some(_)));
         if let Some(newest) = streams.newest(key).filter(|_| is_followed) {
@@ -336,14 +346,16 @@ impl Forecasts {
         }
     }
 
-    /// Tells readers what is expected of the streams that were looked at. Those that were told of a moment ago wait for the next
-    /// call.
+    /// Publishes the projections of streams that were looked at. A stream that was projected less
+    /// than [`PROJECT_NS`] ago waits for the next call.
     pub fn project(&mut self, now_ns: i64, streams: &mut Streams<'_>) {
         self.project_by(now_ns, streams, |_, looked_ns, _| looked_ns);
     }
 
-    /// The same where somebody says something else of some streams: `revise` has their key, when they were looked at and what is expected
-    /// since, as a projection's floats, and gives when what it made of that begins. True if some wait: call it again [`PROJECT_NS`] later.
+    /// Publishes projections as [`Self::project`] does, after `revise` may have changed them. Its
+    /// arguments are the key, the time of the newest look, and the projection's floats; it returns
+    /// the time at which the revised projection begins. Returns true if some streams wait: call it
+    /// again [`PROJECT_NS`] later.
     pub fn project_by(
         &mut self,
         now_ns: i64,
@@ -373,8 +385,9 @@ impl Forecasts {
         !unsaid.is_empty()
     }
 
-    /// Forecasts a stream for a policy, in steps of `step_ns`, whether or not the configuration means it. One that is forecast
-    /// already keeps what it has learned, and its steps.
+    /// Forecasts a stream for a policy, in steps of `step_ns`, whether or not it matches the
+    /// configuration. A stream that is already forecast keeps its steps and what its predictors
+    /// have learned.
     pub fn follow(
         &mut self,
         key: StreamKey,
@@ -395,14 +408,14 @@ impl Forecasts {
         }
     }
 
-    /// The policy is gone, and with it what the configuration does not mean.
+    /// Ends a policy's forecast of a stream, unless the stream matches the configuration.
     pub fn unfollow(&mut self, key: StreamKey, descriptor: &Descriptor, streams: &mut Streams<'_>) {
         if !self.is_meant(&descriptor.name, &descriptor.labels) {
             self.release(key, streams);
         }
     }
 
-    /// What is expected of a stream at a time after its newest look.
+    /// The forecast of a stream for a time after its newest look.
     pub fn outlook(&self, key: StreamKey, ts_ns: i64) -> Option<interval::Outlook> {
         let forecast = self.cascade(key)?.at(ts_ns)?;
         Some(interval::Outlook {
@@ -412,14 +425,15 @@ impl Forecasts {
         })
     }
 
-    /// How far off what is expected so long after the newest look may be; infinite where that is not known.
+    /// The half width of a stream's forecast `ahead_ns` after its newest look; infinite if it is
+    /// unknown.
     pub fn half_width(&self, key: StreamKey, ahead_ns: i64) -> f64 {
         let cascade = self.cascade(key);
         cascade.map_or(f64::INFINITY, |cascade| cascade.half_width(ahead_ns))
     }
 
-    /// When the streams of a name reach a level: of each that does so within what is projected its labels, and how long that is after
-    /// its newest look.
+    /// When the streams called `name` reach a level: the labels and the time of each stream that
+    /// does so within its projection.
     pub fn reaches(&self, name: &str, level: f64) -> impl Iterator<Item = (&Labels, Reached)> {
         let named = self.by_key.iter().flatten();
         let named = named.filter(move |followed| followed.name.as_str() == name);
@@ -443,7 +457,8 @@ impl Forecasts {
         followed.cascade.as_ref()
     }
 
-    /// Once a second: how well what was said did, a new second's looks, and places that have become free.
+    /// Gives freed slots to waiting streams, begins a new second's steps, and publishes the
+    /// coverage when it is due. Called once a second.
     pub fn beat(&mut self, now_ns: i64, streams: &mut Streams<'_>) {
         self.admit(streams);
         for followed in self.by_key.iter_mut().flatten() {
@@ -458,7 +473,7 @@ impl Forecasts {
 }
 
 impl Followed {
-    /// Whether anything is said after it.
+    /// Passes a look to the forecaster; returns whether a new projection is due.
     fn look(&mut self, sample: &Sample, confidence: f64, room: &Room) -> bool {
         let Some(pace) = &mut self.pace else {
             return self.observe(sample, confidence, room);
@@ -491,7 +506,7 @@ impl Followed {
         if !matches!(taken, Taken::SameStep | Taken::Late | Taken::NotFinite) {
             self.steps += 1;
         }
-        // Else what it says is still of the time of the look before.
+        // After a look that was not used, the last projection still begins at the look before.
         !matches!(taken, Taken::Late | Taken::NotFinite)
     }
 
@@ -514,7 +529,7 @@ impl Followed {
         }
     }
 
-    /// What it can be from now on, if it is a part of that total.
+    /// Sets the stream's shape if it is a part of that total.
     fn bound(&mut self, is_total: impl Fn(&Name, &Labels) -> bool, shape: Shape) {
         let total = self.total.as_ref();
         if total.is_some_and(|total| is_total(total, &self.labels)) {

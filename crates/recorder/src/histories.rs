@@ -1,7 +1,7 @@
-//! All archives of an agent: the node's, and those of the scopes of applications.
+//! All archives of an agent: the node's own, and those of the scopes of applications.
 //!
-//! It stands alone because scopes come and go on the thread that takes in what programs publish, and whoever may
-//! control works on all of them from threads of the server.
+//! It is a module of its own because the intake's thread opens and closes scopes, while control
+//! requests on the server's threads work on all of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use crate::History;
 
-/// The archives of scopes that are open, by the names of the scopes. At most as many as there are scopes.
+/// The archives of the open scopes, by scope name; at most as many as there are scopes.
 #[derive(Clone, Default)]
 pub struct ScopeHistories(Arc<Mutex<BTreeMap<String, Arc<History>>>>);
 
@@ -22,23 +22,24 @@ impl std::fmt::Debug for ScopeHistories {
 }
 
 impl ScopeHistories {
-    /// A scope is open.
+    /// Adds the archive of a scope that was opened.
     pub fn add(&self, scope: &str, history: &Arc<History>) {
         self.lock().insert(scope.to_owned(), Arc::clone(history));
     }
 
-    /// It is closed.
+    /// Removes the archive of a scope that was closed.
     pub fn remove(&self, scope: &str) {
         self.lock().remove(scope);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<History>>> {
-        // Nothing that holds it can leave half a value behind.
+        // Ignoring poison is sound: no holder of the lock can leave a half-written value behind.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out a control verb on the node's archive and on all of these, one after the other, and waits for it.
-    /// One that fails keeps none of the others; the error names each that did.
+    /// Carries out a control verb on the node's archive and then on that of each scope, one after
+    /// the other, and waits for it. A failure does not stop the others; the error names every
+    /// archive that failed.
     pub fn command(&self, node: &History, verb: ArchiveVerb) -> Result<Json, ControlFault> {
         let mut done = node.command(verb);
         let scopes = self.lock().clone();
@@ -57,7 +58,7 @@ impl ScopeHistories {
     }
 }
 
-/// The first fault, with what it and the later ones say.
+/// Joins a fault with those before it: the kind of the first, and the messages of all.
 fn joined(before: Option<ControlFault>, scope: &str, fault: ControlFault) -> ControlFault {
     let said = format!("applications of {scope}: {}", fault.message);
     match before {

@@ -1,10 +1,10 @@
-//! The archive as the agent holds it: started before the streams, closed after them, and never a
-//! reason not to observe.
+//! The agent's archive: it is started before the streams and closed after them, and its failures
+//! never stop the agent from observing.
 //!
-//! It stands between the writer of the archive, which knows only files, and the loop, the documents
-//! and the control side, which must go on when there is no writer. The journal is there from the beginning:
-//! what is appended while a start is under way, or has failed and will be tried again, waits there as far as
-//! there is room, and is counted as lost beyond it.
+//! It stands between the archive's writer, which knows only files, and the event loop, the
+//! documents and the control requests, which must work without a writer too. The journal exists
+//! from the beginning: entries that are appended while a start is under way, or has failed and will
+//! be tried again, wait there as far as there is room; those beyond it are counted as lost.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,29 +19,30 @@ use tracing::{info, warn};
 
 use crate::ArchiveConfig;
 
-/// After a start that failed the next one comes after this time; it doubles with each failure…
+/// Time until the next start after one that failed; it doubles with each failure.
 const RETRY_NS_MIN: i64 = NS_PER_S / 2;
-/// …up to this: a full disk is made room on by people, and a start costs some system calls.
+/// Longest time between two starts. People make room on a full disk, and a start costs only some
+/// system calls.
 const RETRY_NS_MAX: i64 = 30 * NS_PER_S;
 
-/// How often a command looks whether a first start under way has ended…
+/// How often a command checks whether a first start under way has ended.
 const START_LOOKS: u32 = 100;
-/// …and how long it waits between two looks.
+/// Time between two of these checks.
 const START_LOOK: Duration = Duration::from_millis(20);
 
-/// Makes the directory that the archive lies in, with the rights that it needs.
+/// Makes the archive's directory, with the rights that it needs.
 pub type Prepare = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// The writer of this agent's archive, or why there is none.
+/// The writer of this agent's archive, or the reason why there is none.
 pub struct History {
-    /// `None` when history is off.
+    /// `None` if history is off.
     starting: Option<Arc<Starting>>,
     state: Mutex<State>,
     /// Held while a control verb works: one at a time.
     working: Mutex<()>,
 }
 
-/// What each start needs.
+/// The arguments of each start.
 struct Starting {
     config: ArchiveConfig,
     node: String,
@@ -54,31 +55,31 @@ struct Starting {
 struct State {
     /// `None` while there is no writer, and after [`History::close`].
     keeper: Option<Arc<Keeper>>,
-    /// Why there is no writer though one was wanted; empty while the first start is under way.
+    /// Why there is no writer although one was wanted; empty while the first start is under way.
     trouble: String,
-    /// Whether readers of this agent find their past there.
+    /// Whether readers may read the past of this agent in the archive's directory.
     is_readable: bool,
     is_closed: bool,
-    /// A start that is under way.
+    /// A start that is under way, on a thread of its own.
     attempt: Option<JoinHandle<Attempt>>,
-    /// When the next start is, on the monotonic clock, where one has failed.
+    /// Monotonic time of the next start, after one that failed.
     next_ns: i64,
     backoff_ns: i64,
 }
 
-/// What came of a start.
+/// The result of a start.
 type Attempt = Result<Keeper, Failure>;
 
-/// Why a start has failed.
+/// Why a start failed.
 struct Failure {
     trouble: String,
-    /// Whether what lies there is this agent's past all the same.
+    /// Whether the directory holds this agent's past even though it cannot be written.
     is_readable: bool,
 }
 
 impl Starting {
-    /// An archive that cannot be written is no reason not to observe: the agent goes on without, says so, and
-    /// tries again.
+    /// Tries to start the writer. A failure does not stop the agent: it goes on without an archive,
+    /// reports the reason, and tries again.
     fn attempt(&self) -> Attempt {
         let failure = |trouble: String, is_readable| Failure {
             trouble,
@@ -95,8 +96,8 @@ impl Starting {
         let (clock, journal) = (Arc::clone(&self.clock), self.journal.clone());
         let started = Keeper::start_with_journal(writer, Arc::new(Disk), clock, target, journal);
         started.map_err(|error| {
-            // What another agent writes is another agent's past: it would hide the present. So would what
-            // anybody else may have written.
+            // An archive that another agent writes is that agent's past, and would hide the present
+            // of this one. The same holds for a directory that somebody else may have written.
             let is_foreign = matches!(
                 error,
                 ArchiveError::Occupied { .. } | ArchiveError::Foreign { .. }
@@ -111,15 +112,15 @@ impl Starting {
 }
 
 impl History {
-    /// Starts the writer and waits for it: how far programs' rings were read is known then.
+    /// Starts the writer and waits for it, so that it is known how far programs' rings were read.
     pub fn start(config: &ArchiveConfig, node: &str, clock: &Arc<dyn Clock>) -> Self {
         let history = Self::new(config, node, clock, Arc::new(|| Ok(())));
         history.wait();
         history
     }
 
-    /// The same in a directory that has to be made. Where there is no archive yet nobody waits for it: on a busy
-    /// disk that takes seconds.
+    /// Starts the writer as [`Self::start`] does, in a directory that `prepare` makes. If there is
+    /// no archive yet, this does not wait: on a busy disk a start takes seconds.
     pub fn start_in(
         config: &ArchiveConfig,
         node: &str,
@@ -164,7 +165,7 @@ impl History {
         history
     }
 
-    /// Makes the first start here and now.
+    /// Makes the first start on the calling thread.
     fn wait(&self) {
         let Some(starting) = &self.starting else {
             return;
@@ -174,7 +175,7 @@ impl History {
         self.end(&mut state, attempt, starting);
     }
 
-    /// Starts the writer on a thread of its own; false when there can be none now.
+    /// Starts the writer on a thread of its own; false if the thread cannot be started.
     fn begin(&self, starting: &Arc<Starting>) -> bool {
         let ours = Arc::clone(starting);
         let thread = std::thread::Builder::new().name("archive-start".into());
@@ -213,8 +214,8 @@ impl History {
         }
     }
 
-    /// Goes on with a start that is under way or has failed; never waits. Whether the writer is there now and was
-    /// not before.
+    /// Goes on with a start that is under way or has failed; never waits. Returns whether this call
+    /// brought the writer up.
     pub fn attend(&self, monotonic_ns: i64) -> bool {
         let Some(starting) = &self.starting else {
             return false;
@@ -240,27 +241,28 @@ impl History {
         }
     }
 
-    /// Where readers find the past of this agent.
+    /// The directory in which readers find the past of this agent, if there is any.
     pub fn readable_dir(&self) -> Option<PathBuf> {
         let starting = self.starting.as_ref()?;
         self.lock().is_readable.then(|| starting.config.dir.clone())
     }
 
-    /// Where streams hand over what they append, whether there is a writer by now or not; `None` when history is
-    /// off.
+    /// The journal to which streams hand what they append, whether there is a writer yet or not;
+    /// `None` if history is off.
     pub fn journal(&self) -> Option<Journal> {
         Some(self.starting.as_ref()?.journal.clone())
     }
 
-    /// Why nothing can be written, where a start has failed and none has succeeded since.
+    /// Why nothing can be written, if a start has failed and none has succeeded since.
     pub fn trouble(&self) -> Option<String> {
         let state = self.lock();
         let is_troubled = state.keeper.is_none() && !state.trouble.is_empty();
         is_troubled.then(|| state.trouble.clone())
     }
 
-    /// How far programs' rings had been read when the writer started. Where this agent's archive is there and cannot be
-    /// written, its log is read for that: else records would be taken in a second time.
+    /// How far programs' rings had been read when the writer started. If this agent's archive
+    /// exists but cannot be written, the marks are read from its log: otherwise records would be
+    /// taken in twice.
     pub fn marks(&self) -> Vec<Mark> {
         let Some(starting) = &self.starting else {
             return Vec::new();
@@ -278,7 +280,7 @@ impl History {
         }
     }
 
-    /// How the writer is doing; `None` when history is off.
+    /// The writer's status; `None` if history is off.
     pub fn status(&self) -> Option<Status> {
         let starting = self.starting.as_ref()?;
         let state = self.lock();
@@ -292,7 +294,7 @@ impl History {
         })
     }
 
-    /// The whole of `archive.json`; null when history is off.
+    /// The contents of `archive.json`; null if history is off.
     pub fn document(&self, status: Option<&Status>) -> Json {
         let (Some(starting), Some(status)) = (&self.starting, status) else {
             return Json::Null;
@@ -312,7 +314,7 @@ impl History {
         })
     }
 
-    /// What keeps the archive; waited for a moment where it is being started.
+    /// Returns the writer; if the first start is under way, waits for it for at most 2 s.
     fn keeper_soon(&self) -> Option<Arc<Keeper>> {
         for _ in 0..START_LOOKS {
             let state = self.lock();
@@ -326,7 +328,8 @@ impl History {
         self.keeper()
     }
 
-    /// Carries out a control verb and waits for it: minutes, when there is much.
+    /// Carries out a control verb and waits for it, which takes minutes if there is much to do.
+    /// Fails if there is no archive, if another verb is at work, or if the verb itself fails.
     pub fn command(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
         let fault = |kind, message: String| ControlFault { kind, message };
         let Some(keeper) = self.keeper_soon() else {
@@ -350,8 +353,8 @@ impl History {
         done.map_err(|error| fault(ControlFaultKind::Internal, error.to_string()))
     }
 
-    /// Writes and syncs what was handed over, and lets go of the archive. A start that is under way is waited
-    /// for: what waits in the journal is written by it.
+    /// Writes and syncs all entries that were handed over, and closes the archive. Waits for a
+    /// start that is under way, since it writes the entries that wait in the journal.
     pub fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -368,12 +371,12 @@ impl History {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds it can leave half a value behind.
+        // Ignoring poison is sound: no holder of the lock can leave a half-written value behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What went wrong, and what to do about it where the error does not say.
+/// Returns the error's text with a remedy, for errors that do not name one.
 fn remedied(error: &impl ToString) -> String {
     let error = error.to_string();
     format!(
@@ -400,7 +403,7 @@ mod tests {
 
     use super::*;
 
-    /// Until a start that is under way has ended.
+    /// Waits until a start that is under way has ended.
     fn settle(history: &History) {
         while history.lock().attempt.is_some() {
             history.attend(i64::MIN);
@@ -435,13 +438,13 @@ mod tests {
         fs::set_permissions(&node, Permissions::from_mode(0o777)).unwrap();
         check(false, "everybody may write there");
         fs::set_permissions(&node, Permissions::from_mode(0o755)).unwrap();
-        // It is ours, only that it cannot be written.
+        // The archive is ours, but it cannot be written.
         fs::rename(node.join("lock"), node.join("lock.old")).unwrap();
         fs::create_dir(node.join("lock")).unwrap();
         check(true, "cannot open");
     }
 
-    /// As when the disk was full for a moment, and then there is room again.
+    /// As if the disk was full for a moment, and then has room again.
     #[test]
     fn a_start_that_has_failed_is_tried_again_and_what_came_meanwhile_is_written() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -465,7 +468,7 @@ mod tests {
         let mut entries: Vec<Entry> = (1..=3).map(sample).collect();
         entries.insert(0, declared());
         let position = history.journal().unwrap().submit(&mut entries);
-        // Not before its time.
+        // No start is made before its time.
         assert!(!history.attend(0) && history.lock().attempt.is_none());
         is_full.store(false, Ordering::SeqCst);
         assert!(!history.attend(i64::MAX) && history.lock().attempt.is_some());

@@ -1,8 +1,8 @@
-//! The recorder: what happens to every sample of a scope. It goes to the segment that all processes
-//! read, to the journal of the archive, and to the forecasters of its stream.
+//! The recorder: it takes every sample of a scope and passes it to the segment that all processes
+//! read, to the journal of the archive, and to the forecaster of its stream.
 //!
 //! The crate stands alone because the sampling thread and the scopes of applications record in the
-//! same way, and mirrors of other nodes will.
+//! same way, and mirrors of other nodes will too.
 
 mod access;
 mod archive_config;

@@ -1,16 +1,16 @@
-//! The sink of whatever is computed or put: the streams, with the forecasts looking on.
+//! The sink for computed and published samples: they go to the streams and to their forecasts.
 //!
-//! It stands alone because insights and the scopes of applications use it.
+//! It is a module of its own because both insights and the scopes of applications use it.
 
 use barograph_model::{Descriptor, Sample, Sink, StreamKey};
 
 use crate::{Forecasts, Streams};
 
-/// What insights write to: the streams, with the forecasts looking on.
+/// The sink for computed and published samples: they go to the streams and to their forecasts.
 pub struct Outputs<'a, 'c> {
-    /// Where the samples go.
+    /// The streams to which samples are appended.
     pub streams: &'a mut Streams<'c>,
-    /// Who says what comes next.
+    /// The forecasts of these streams.
     pub forecasts: &'a mut Forecasts,
 }
 

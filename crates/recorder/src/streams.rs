@@ -1,5 +1,5 @@
-//! The sink that is a segment: keys to writers, samples to the archive, changes to the insight graph,
-//! wakes to readers.
+//! The sink over a segment: it maps keys to stream writers, and passes samples to the archive and
+//! wake-ups to readers.
 
 use std::sync::Arc;
 
@@ -11,15 +11,16 @@ use barograph_model::{
 use barograph_stream::{Incarnation, Segment, StreamError, StreamWriter};
 use tracing::warn;
 
-/// Entries that are collected before the archive is handed them, though the tick is not over.
+/// Number of entries at which they are handed to the archive before the tick ends.
 const ENTRIES_MAX: usize = 8_192;
 
-/// After so many intervals without a look nobody looked: what held before is not known to have held then…
+/// Number of intervals without a look after which there is a gap: the value is not known to have
+/// held.
 const MISSED: i64 = 3;
-/// …but not where that is shorter than this.
+/// Shortest time without a look that is a gap.
 const MISSED_NS_MIN: i64 = NS_PER_S;
 
-/// Every stream of this node by its key.
+/// All streams of one segment, by key.
 pub struct Streams<'c> {
     segment: Segment,
     clock: &'c dyn Clock,
@@ -32,19 +33,20 @@ pub struct Streams<'c> {
     newest_life: i64,
 }
 
-/// One stream.
+/// One registered stream.
 struct Live {
     writer: StreamWriter,
-    /// What was appended last, for those who only say that it still holds.
+    /// The sample that was appended last; a confirmation repeats it.
     newest: Option<Sample>,
-    /// When it is looked at: 0 where that is told by nobody, as of values that somebody puts.
+    /// Interval between looks, in ns; 0 if it is unknown, as for values that are put by programs.
     interval_ns: i64,
-    /// The longest of the intervals that were in force since the last look.
+    /// The longest interval that was in force since the last look, in ns.
     longest_ns: i64,
 }
 
 impl Live {
-    /// The last look at what was appended last, where it is not said yet.
+    /// The sample that ends the newest value at its last look; `None` if it was appended already,
+    /// or if the stream has no interval.
     fn ended(&self, looked_ns: i64) -> Option<Sample> {
         let newest = self.newest.as_ref().filter(|_| self.interval_ns > 0)?;
         (newest.quality != Quality::Ended).then(|| Sample {
@@ -54,7 +56,8 @@ impl Live {
         })
     }
 
-    /// The value of the last look at the time of that look, where it was appended only of an earlier one.
+    /// The newest value with the time of its last look; `None` if it was appended with that time
+    /// already.
     fn held(&self) -> Option<Sample> {
         let looked_ns = self.writer.looked_ns();
         let newest = self.newest.as_ref().filter(|s| s.ts < looked_ns)?;
@@ -64,31 +67,33 @@ impl Live {
         })
     }
 
-    /// Whether a look at `ts` is in a later hour than what was appended last: the samples of an hour, which are a file of the
-    /// archive, say by themselves for how long values held in it.
+    /// Whether a look at `ts` is in a later hour than the newest sample. Each hour's samples are a
+    /// file of the archive, and must show by themselves for how long values held in that hour.
     fn is_next_hour(&self, ts: i64) -> bool {
         let newest = self.newest.as_ref().filter(|_| self.interval_ns > 0);
         newest.is_some_and(|s| ts >= hour_of(s.ts).to)
     }
 
-    /// Takes note of a look at `ts`; whether it comes much later than the one before it.
+    /// Notes a look at `ts`; returns whether it comes so much later than the one before that there
+    /// is a gap.
     fn is_late(&mut self, ts: i64) -> bool {
         let looked_ns = self.writer.looked_ns();
         if ts <= looked_ns {
             return false;
         }
-        // An interval that has just become shorter is none of the wait that ends with this look.
+        // The longest interval since the last look counts: one that has just become shorter does
+        // not apply to the wait that ends with this look.
         let longest_ns = std::mem::replace(&mut self.longest_ns, self.interval_ns);
         let missed_ns = longest_ns.saturating_mul(MISSED).max(MISSED_NS_MIN);
         self.interval_ns > 0 && looked_ns > 0 && ts.saturating_sub(looked_ns) > missed_ns
     }
 }
 
-/// What was appended and the archive does not have yet.
+/// Entries that were appended and are not in the archive's journal yet.
 struct Handover {
     journal: Journal,
     entries: Vec<Entry>,
-    /// Where what was handed over since the last tick lies.
+    /// Position in the journal of the entries that were handed over since the last tick.
     submitted: Option<Position>,
 }
 
@@ -108,8 +113,8 @@ impl Handover {
 }
 
 impl<'c> Streams<'c> {
-    /// Over an empty segment. What is appended is handed to the journal, if there is one; a value that
-    /// holds is appended again when its newest sample is `repeat_ns` old.
+    /// Makes a sink over an empty segment. Appended samples also go to the journal, if there is
+    /// one. A value that holds is appended again when its newest sample is `repeat_ns` old.
     pub fn new(
         segment: Segment,
         clock: &'c dyn Clock,
@@ -133,8 +138,8 @@ impl<'c> Streams<'c> {
         }
     }
 
-    /// Appends if changed; whether it was. A value that has held for long is appended again, which is
-    /// no change.
+    /// Appends the sample if the value changed, and returns whether it did. A value that has held
+    /// for long is appended again, which does not count as a change.
     pub fn look(&mut self, key: StreamKey, sample: &Sample) -> bool {
         let has_resumed = self.resume(key, sample.ts).is_some();
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
@@ -144,7 +149,8 @@ impl<'c> Streams<'c> {
             Ok(changed) => changed,
             Err(error) => return defect(&error),
         };
-        // Also when the clock was set back: a sample far in the future says nothing of now.
+        // The distance in time counts, also into the future: if the clock was set back, the newest
+        // sample's time means nothing for now.
         let holds = |newest: &Sample| newest.ts.abs_diff(sample.ts) < self.repeat_ns;
         if !changed && !has_resumed && live.newest.as_ref().is_none_or(holds) {
             return false;
@@ -156,13 +162,14 @@ impl<'c> Streams<'c> {
         changed
     }
 
-    /// What was appended last.
+    /// The sample that was appended last.
     pub fn newest(&self, key: StreamKey) -> Option<&Sample> {
         let live = self.live.get(key.0 as usize)?.as_ref()?;
         live.newest.as_ref()
     }
 
-    /// As [`Self::look`], of an array that is said of the future; nothing is allocated where it has not changed.
+    /// Appends a projection if it changed, as [`Self::look`] does; allocates nothing if it has not
+    /// changed.
     pub fn look_floats(&mut self, key: StreamKey, ts: i64, floats: &[f64]) -> bool {
         let is_same = self.newest(key).is_some_and(|newest| match &newest.value {
             Value::Floats(newest) => {
@@ -184,8 +191,9 @@ impl<'c> Streams<'c> {
         self.look(key, &said)
     }
 
-    /// Appends, also what has not changed: for values that somebody put, of which each is one. The mark says
-    /// how far a program's ring was read with it: the archive has both, or neither.
+    /// Appends the sample even if the value has not changed, since each value that a program puts
+    /// counts. The mark is how far the program's ring was read with it: the archive has both or
+    /// neither.
     pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
@@ -198,7 +206,8 @@ impl<'c> Streams<'c> {
         }
     }
 
-    /// Follows up what the stream's writer has just appended.
+    /// Passes on a sample that the stream's writer has just appended: to the archive, and to
+    /// waiting readers.
     fn appended(&mut self, key: StreamKey, mut sample: Sample, mark: Option<Mark>) {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
@@ -206,7 +215,7 @@ impl<'c> Streams<'c> {
         if let Value::Text(text) = &sample.value
             && text.len() > live.writer.value_bytes_max()
         {
-            // As the ring has it.
+            // The archive gets the text cut as the ring has it.
             let text = text_start(text, live.writer.value_bytes_max());
             sample.value = Value::Text(text.into());
         }
@@ -222,8 +231,9 @@ impl<'c> Streams<'c> {
         live.newest = Some(sample);
     }
 
-    /// Before what is found at `ts`: appends up to when the value before it held, if nobody looked for long or an hour has
-    /// ended since. Gives that value, which is to be appended again if it still holds.
+    /// Prepares a look at `ts`: if there was a gap or an hour has ended since, appends the end of
+    /// the time for which the newest value held. Returns that value, which must be appended again
+    /// if it still holds.
     fn resume(&mut self, key: StreamKey, ts: i64) -> Option<Sample> {
         let live = self.live.get_mut(key.0 as usize)?.as_mut()?;
         let before = if live.is_late(ts) {
@@ -240,8 +250,9 @@ impl<'c> Streams<'c> {
         Some(newest)
     }
 
-    /// Appends the last look at a stream that has ended, or whose agent has: its samples are all that is known then. A stream
-    /// without an interval has no looks, so of it only what was appended at an earlier time is repeated.
+    /// Appends the last look at a stream that ends or whose agent ends: from then on its samples
+    /// are all that is known. A stream without an interval has no looks, so its newest value is
+    /// repeated only if it was confirmed at a later time.
     fn settle(&mut self, key: StreamKey) {
         let Some(Some(live)) = self.live.get(key.0 as usize) else {
             return;
@@ -255,15 +266,16 @@ impl<'c> Streams<'c> {
         }
     }
 
-    /// The agent ends: nothing follows the last looks.
+    /// Appends the last look at every stream; called when the agent ends.
     pub fn settle_all(&mut self) {
         for key in 0..self.live.len() as u32 {
             self.settle(StreamKey(key));
         }
     }
 
-    /// Ends a tick: hands the archive what was appended since the last call, and wakes the readers of
-    /// it. No system call when nobody waits. Where in the journal that was, if it was anything.
+    /// Ends a tick: hands the archive what was appended since the last call, and wakes readers that
+    /// wait for it. Makes no system call if none waits. Returns the position in the journal, if
+    /// anything was handed over.
     pub fn finish(&mut self) -> Option<Position> {
         self.segment.wake(std::mem::take(&mut self.wake_mask));
         let archive = self.archive.as_mut()?;
@@ -271,30 +283,32 @@ impl<'c> Streams<'c> {
         archive.submitted.take()
     }
 
-    /// The archive need not know any more how far a program's rings were read.
+    /// Has the archive forget how far the rings of this ingest file were read.
     pub fn forget(&mut self, incarnation: Incarnation) {
         if let Some(archive) = &mut self.archive {
             archive.push(Entry::Forget(incarnation));
         }
     }
 
-    /// What time it is.
+    /// The wall-clock time, in ns since the epoch.
     pub fn now_ns(&self) -> i64 {
         self.clock.now_ns()
     }
 
-    /// The segment.
+    /// The segment that this sink writes.
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
 
-    /// Once a second: says that the agent lives, and gives back the memory of streams that have ended.
+    /// Writes the heartbeat and gives back the memory of streams that have ended. Called once a
+    /// second.
     pub fn beat(&mut self, now_ns: i64) {
         self.segment.heartbeat(now_ns);
         self.segment.give_memory_back();
     }
 
-    /// Makes a stream whose texts, bytes, JSON or arrays have at most so many bytes (`None`: as is usual).
+    /// Declares a stream whose texts, bytes, JSON values or arrays have at most `value_bytes_max`
+    /// bytes (`None`: the default). A refusal is logged and gives `None`.
     pub fn declare_sized(
         &mut self,
         descriptor: &Descriptor,
@@ -304,7 +318,8 @@ impl<'c> Streams<'c> {
         match self.register(descriptor, depth, value_bytes_max) {
             Ok(key) => Some(key),
             Err(error) => {
-                // Once, not per stream: the count is in the segment's header and a stream.
+                // Only the first refusal is logged: the segment's header and a stream have the
+                // count.
                 if !self.refused_logged {
                     self.refused_logged = true;
                     warn!(%error, "a stream is refused; more will be counted in agent.refused.streams.count");
@@ -314,14 +329,15 @@ impl<'c> Streams<'c> {
         }
     }
 
-    /// The same, and says why there is none.
+    /// Registers a stream as [`Self::declare_sized`] does, and returns the error if it is refused.
     pub fn register(
         &mut self,
         descriptor: &Descriptor,
         depth: Option<u32>,
         value_bytes_max: Option<u32>,
     ) -> Result<StreamKey, StreamError> {
-        // Lives are told apart and ordered by this time, also when the clock was set back.
+        // Lives are told apart and ordered by this time, so it rises even if the clock was set
+        // back.
         let life = self.clock.now_ns().max(self.newest_life.saturating_add(1));
         let writer = self
             .segment
@@ -349,7 +365,7 @@ impl<'c> Streams<'c> {
     }
 }
 
-/// A writer that breaks its own declaration is a defect, not an operating condition.
+/// Logs an error that is a defect of this program: a writer broke its own declaration.
 fn defect(error: &StreamError) -> bool {
     debug_assert!(false, "{error}");
     warn!(%error, "sample dropped");
@@ -388,7 +404,8 @@ impl Sink for Streams<'_> {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
         };
-        // Forward only: the looks of an insight are those of its stalest input.
+        // Only an older sample is repeated: the looks of an insight are those of its stalest input,
+        // so `looked_ns` may lie before the newest sample.
         let old = |s: &&Sample| {
             let age_ns = looked_ns.saturating_sub(s.ts);
             age_ns > 0 && age_ns.unsigned_abs() >= self.repeat_ns

@@ -1,4 +1,4 @@
-//! The compiler of expressions: it finds columns and functions in an [`ExprEnvironment`].
+//! Compiles a parsed expression: finds its columns and functions.
 //!
 //! It stands alone because insights and rules share it. An expression is refused, with what to write
 //! instead, where SQLite's precedence differs from the parser's, or where it has no meaning for a
@@ -14,10 +14,10 @@ use crate::expr::{ColumnField, ColumnRef, Expr, ScalarFunction};
 use crate::text::{self, WildcardKind};
 use crate::value::{ArithmeticOp, CompareOp, ComparisonConversion, SqlValue};
 
-/// Deepest expression; each level takes stack at every evaluation.
+/// Deepest expression: each level takes stack at every evaluation.
 const DEPTH_MAX: usize = 100;
-/// Most operations in one SELECT. IN, BETWEEN and CASE repeat their operand, so that a short text
-/// can stand for many.
+/// Most operations in one SELECT. IN, BETWEEN and CASE repeat their operand, so a short text can
+/// contain many.
 const OPERATIONS_MAX: usize = 10_000;
 
 /// The result of compiling an expression.
@@ -149,7 +149,7 @@ impl<E: ExprEnvironment> Compiler<E> {
     fn unary(&mut self, op: UnaryOperator, e: &ast::Expr) -> Compiled {
         match op {
             UnaryOperator::Minus => match e {
-                // -9223372036854775808 is an integer, though its digits alone are not.
+                // -9223372036854775808 is an integer, although its digits alone are not.
                 ast::Expr::Value(v) if matches!(v.value, ast::Value::Number(..)) => {
                     literal(&v.value, true)
                 }
@@ -218,7 +218,7 @@ impl<E: ExprEnvironment> Compiler<E> {
         Ok(Expr::Like(wild, Box::new(text), Box::new(pattern)))
     }
 
-    /// An operand of a comparison. The parser binds `a = b < c` otherwise than SQLite, so a
+    /// An operand of a comparison. The parser groups `a = b < c` differently from SQLite, so a
     /// comparison of comparisons needs parentheses.
     fn operand(&mut self, e: &ast::Expr) -> Compiled {
         let loose = match e {
@@ -389,7 +389,7 @@ fn literal(value: &ast::Value, negative: bool) -> Compiled {
     }))
 }
 
-/// What SQLite calls the affinity of an expression: only columns have one.
+/// The affinity of an expression, as SQLite calls it: only columns have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Affinity {
     None,
@@ -409,7 +409,8 @@ fn affinity(e: &Expr) -> Affinity {
     }
 }
 
-/// Between two columns only a numeric one converts; else the only column does.
+/// The conversion before a comparison. Between two columns only a numeric one converts the other;
+/// otherwise the only column decides.
 fn convert(a: Affinity, b: Affinity) -> ComparisonConversion {
     match (a, b) {
         (Affinity::Numeric, _) | (_, Affinity::Numeric) => ComparisonConversion::Numeric,

@@ -1,6 +1,7 @@
-//! Compiled expressions, and their evaluation over an [`ExprInput`].
+//! Compiled expressions: they are evaluated over one row of newest samples and one group's
+//! aggregates.
 //!
-//! They stand apart from the compiler because evaluation runs at every change of an input.
+//! They are separate from the compiler because this part runs at every change of an input.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub enum ColumnField {
     Error,
     /// The sample's quality, as text.
     Quality,
-    /// The name of the node, which is a constant.
+    /// The node of this graph; it is constant.
     Node(Arc<str>),
     /// The value of the label of this name.
     Label(Arc<str>),
@@ -84,7 +85,7 @@ pub trait ExprInput: Copy {
     fn computed(self, number: usize) -> UncertainValue;
 }
 
-/// The reason why a value could not be computed, in SQLite's words.
+/// Why a value could not be computed, in the words of SQLite.
 pub type EvalFault = &'static str;
 
 /// An integer result that does not fit in 64 bits.
@@ -118,7 +119,7 @@ impl Expr {
         Ok((known.val.is_true() == Some(true), open(&known) > 0.0))
     }
 
-    /// Whether it reads only what is fixed for the life of the streams.
+    /// Whether it reads only values that are fixed for the life of the streams.
     pub fn is_static(&self) -> bool {
         let mut fixed = true;
         self.visit(&mut |e| match e {
@@ -129,7 +130,7 @@ impl Expr {
         fixed
     }
 
-    /// Calls `look` with this expression and all in it.
+    /// Calls `look` with this expression and all expressions in it.
     pub fn visit<'a>(&'a self, look: &mut dyn FnMut(&'a Self)) {
         look(self);
         match self {
@@ -156,7 +157,7 @@ impl Expr {
         }
     }
 
-    /// Whether the result may be a real, given whether a column or a computed value may.
+    /// Whether the result may be a real; `leaf` decides this for columns and aggregates.
     pub fn may_be_real(&self, leaf: &dyn Fn(&Self) -> bool) -> bool {
         let real = |e: &Self| e.may_be_real(leaf);
         match self {
@@ -186,13 +187,13 @@ fn not(a: &UncertainValue) -> UncertainValue {
     }
 }
 
-/// A truth is either certain or open.
+/// The error of a truth value: 0 if it is certain, infinite if it is open.
 fn open(a: &UncertainValue) -> f64 {
     let certain = a.err == 0.0 || a.val.as_f64().is_some_and(|v| v.abs() > a.err);
     if certain { 0.0 } else { f64::INFINITY }
 }
 
-/// AND (`decisive` false) and OR (`decisive` true) in three-valued logic.
+/// AND (`decisive` is false) and OR (`decisive` is true) in three-valued logic.
 fn junction(decisive: bool, a: &UncertainValue, b: &UncertainValue) -> UncertainValue {
     let certain = |k: &UncertainValue| k.val.is_true() == Some(decisive) && open(k) == 0.0;
     let err = if certain(a) || certain(b) {
@@ -291,11 +292,11 @@ fn abs(a: &UncertainValue) -> Result<UncertainValue, EvalFault> {
     Ok(UncertainValue { val, err: a.err })
 }
 
-/// Half away from zero. With digits, the decimal expansion of the binary value is rounded, so
-/// that a tie which binary cannot hold (2.675) may end one digit away from SQLite's.
+/// Rounds half away from zero. With digits, the decimal expansion of the binary value is rounded,
+/// so a tie that binary cannot represent (2.675) may end one digit away from SQLite's result.
 fn round(a: &UncertainValue, digits: &UncertainValue) -> UncertainValue {
     const DIGITS_MAX: i64 = 30;
-    /// From here on every real is whole.
+    /// From this value on every real is whole.
     const WHOLE: f64 = 4_503_599_627_370_496.0;
     let (Some(v), SqlValue::Int(digits)) = (a.val.as_f64(), digits.val.number()) else {
         return UncertainValue::NULL;

@@ -1,17 +1,17 @@
 //! Text in SQL: numbers read from it and written to it, LIKE and GLOB.
 //!
-//! Apart from `value`, because it is a page of small lexical rules of SQLite's own.
+//! It is separate from `value` because it is a page of small lexical rules that are SQLite's own.
 
 use crate::value::SqlValue;
 
-/// The number that text starts with, as arithmetic takes it; 0 when it starts with none.
+/// The number at the start of a text, as arithmetic uses it; 0 if there is none.
 pub fn leading_number(text: &str) -> SqlValue {
     let text = text.trim_start_matches(is_space);
     let end = number_end(text);
     parse(&text[..end]).unwrap_or(SqlValue::Int(0))
 }
 
-/// The number that text is, spaces around it allowed; `None` when it is something else.
+/// The number that a whole text is, apart from spaces around it; `None` if it is something else.
 pub fn whole_number(text: &str) -> Option<SqlValue> {
     let text = text.trim_matches(is_space);
     if number_end(text) == text.len() {
@@ -25,7 +25,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r')
 }
 
-/// Where the longest number at the start of `text` ends; 0 when there is none.
+/// The end of the longest number at the start of `text`; 0 if there is none.
 fn number_end(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits = |from: usize| {
@@ -58,7 +58,7 @@ fn number_end(text: &str) -> usize {
     end
 }
 
-/// A number of the grammar above: an integer when it has neither point nor exponent and fits.
+/// Parses a number of the grammar above: an integer if it has neither point nor exponent and fits.
 pub fn parse(number: &str) -> Option<SqlValue> {
     if number.is_empty() {
         return None;
@@ -69,8 +69,9 @@ pub fn parse(number: &str) -> Option<SqlValue> {
     }
 }
 
-/// A real as SQLite writes it: with 15 digits if they give it back, else with 17, and always with
-/// a point or an exponent. (SQLite computes the last of 17 digits itself, and not always as this.)
+/// A real as SQLite writes it: with 15 digits if they represent it exactly, else with 17, and
+/// always with a point or an exponent. (SQLite computes the last of 17 digits itself, and its
+/// result sometimes differs.)
 pub fn real(v: f64) -> String {
     /// From 10 to this power on, and below 10 to the power of -4, an exponent is written.
     const EXPONENT_MAX: i32 = 17;
@@ -105,7 +106,7 @@ fn without_zeros(number: &str) -> String {
     }
 }
 
-/// Which wildcards a pattern has.
+/// The kind of wildcards in a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WildcardKind {
     /// `%` and `_`; ASCII letters match in either case.
@@ -114,7 +115,7 @@ pub enum WildcardKind {
     Glob,
 }
 
-/// Whether all of `text` matches `pattern`. Quadratic at worst, and without recursion.
+/// Whether the whole of `text` matches `pattern`. Takes quadratic time at worst, and no recursion.
 pub fn matches(wild: WildcardKind, pattern: &str, text: &str) -> bool {
     let any = if wild == WildcardKind::Like { '%' } else { '*' };
     let (mut p, mut t) = (pattern, text);
@@ -132,7 +133,7 @@ pub fn matches(wild: WildcardKind, pattern: &str, text: &str) -> bool {
             (p, t) = (rest, &t[c.len_utf8()..]);
             continue;
         }
-        // Let the last wildcard take one character more.
+        // The last wildcard takes one more character.
         let Some((after, from)) = retry else {
             return false;
         };
@@ -145,7 +146,7 @@ pub fn matches(wild: WildcardKind, pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The rest of the pattern, when its first element (not the any-run wildcard) matches `c`.
+/// The rest of the pattern, if its first element (other than the wildcard for any run) matches `c`.
 fn one(wild: WildcardKind, pattern: &str, c: char) -> Option<&str> {
     let first = pattern.chars().next()?;
     let rest = &pattern[first.len_utf8()..];
@@ -158,7 +159,7 @@ fn one(wild: WildcardKind, pattern: &str, c: char) -> Option<&str> {
     hit.then_some(rest)
 }
 
-/// `[abc]`, `[a-z]`, `[^…]`; a `]` that comes first is itself a member.
+/// Matches a class: `[abc]`, `[a-z]` or `[^…]`; a `]` that comes first is itself a member.
 fn class(pattern: &str, c: char) -> Option<&str> {
     let (inverted, mut rest) = match pattern.strip_prefix('^') {
         Some(rest) => (true, rest),

@@ -1,7 +1,7 @@
 //! Values as SQLite computes with them: storage classes, comparison, arithmetic.
 //!
-//! It stands alone because an insight must give the answer that SQLite gives to the same SELECT,
-//! and this is where that is decided (<https://www.sqlite.org/datatype3.html>).
+//! It is a module of its own because an insight must have the same result as the same SELECT in
+//! SQLite, and this module decides that (<https://www.sqlite.org/datatype3.html>).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum SqlValue {
     Text(Arc<str>),
 }
 
-/// A value and the half width of the interval that holds the true one; infinite when the value
+/// A value, and the half width of the interval that contains the true value; infinite if the value
 /// depends on a choice that the errors of its inputs leave open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UncertainValue {
@@ -43,7 +43,7 @@ impl UncertainValue {
     }
 }
 
-/// How the operands of a comparison are converted first
+/// How the operands of a comparison are converted before it
 /// (<https://www.sqlite.org/datatype3.html#type_conversions_prior_to_comparison>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparisonConversion {
@@ -92,7 +92,7 @@ impl CompareOp {
 }
 
 impl SqlValue {
-    /// Real, with NaN as NULL: SQLite has no NaN.
+    /// A real; NaN becomes NULL, since SQLite has no NaN.
     pub fn real(v: f64) -> Self {
         if v.is_nan() {
             Self::Null
@@ -111,7 +111,7 @@ impl SqlValue {
         matches!(self, Self::Null)
     }
 
-    /// Whether it counts as true; `None` for NULL.
+    /// Whether the value counts as true; `None` for NULL.
     pub fn is_true(&self) -> Option<bool> {
         match self {
             Self::Null => None,
@@ -120,7 +120,7 @@ impl SqlValue {
         }
     }
 
-    /// As a number: text counts as the number it starts with. `None` for NULL.
+    /// The value as a number: text counts as the number at its start. `None` for NULL.
     pub fn as_f64(&self) -> Option<f64> {
         match self.number() {
             Self::Int(v) => Some(v as f64),
@@ -129,7 +129,7 @@ impl SqlValue {
         }
     }
 
-    /// The operand of arithmetic: text becomes the number it starts with, or 0.
+    /// The value as an operand of arithmetic: text becomes the number at its start, or 0.
     pub fn number(&self) -> Self {
         match self {
             Self::Text(t) => text::leading_number(t),
@@ -137,7 +137,7 @@ impl SqlValue {
         }
     }
 
-    /// As text; `None` for NULL.
+    /// The value as text; `None` for NULL.
     pub fn as_text(&self) -> Option<Arc<str>> {
         match self {
             Self::Null => None,
@@ -176,13 +176,13 @@ impl From<&Value> for SqlValue {
             Value::Bool(v) => Self::truth(*v),
             Value::Text(v) | Value::Json(v) => Self::Text(v.clone()),
             Value::Floats(v) => Self::Text(floats_json(v).into()),
-            // Insights have no use for bytes, and no class for them.
+            // Insights do not use bytes, and have no class for them.
             Value::Bytes(_) => Self::Null,
         }
     }
 }
 
-/// Compares exactly, where a cast to float would round.
+/// Compares exactly; a cast to float would round.
 fn int_real(a: i64, b: f64) -> Ordering {
     const TWO_63: f64 = 9_223_372_036_854_775_808.0;
     if b >= TWO_63 {
@@ -196,8 +196,8 @@ fn int_real(a: i64, b: f64) -> Ordering {
         .then_with(|| (whole as f64).partial_cmp(&b).unwrap_or(Ordering::Equal))
 }
 
-/// `a op b` for a comparison: 0, 1 or NULL. When the error intervals overlap the truth is open,
-/// and the error infinite.
+/// `a op b` for a comparison: 0, 1 or NULL. If the error intervals overlap, the result is open and
+/// its error infinite.
 pub fn compare(op: CompareOp, convert: ComparisonConversion, a: &UncertainValue, b: &UncertainValue) -> UncertainValue {
     if a.val.is_null() || b.val.is_null() {
         return UncertainValue::NULL;
@@ -273,7 +273,7 @@ fn arith_real(op: ArithmeticOp, x: &SqlValue, y: &SqlValue) -> SqlValue {
         ArithmeticOp::Mul => SqlValue::real(a * b),
         ArithmeticOp::Div if b == 0.0 => SqlValue::Null,
         ArithmeticOp::Div => SqlValue::real(a / b),
-        // SQLite takes the remainder of the integer parts, and gives it as a real.
+        // SQLite takes the remainder of the integer parts, as a real.
         ArithmeticOp::Rem => match arith_int(ArithmeticOp::Rem, whole(x), whole(y)) {
             SqlValue::Int(v) => SqlValue::Real(v as f64),
             other => other,
@@ -289,7 +289,7 @@ fn whole(v: &SqlValue) -> i64 {
     }
 }
 
-/// Interval arithmetic: how far the true result can be from the computed one.
+/// The greatest distance of the true result from the computed one, by interval arithmetic.
 fn arith_err(op: ArithmeticOp, a: &UncertainValue, b: &UncertainValue, truncated: bool) -> f64 {
     let (x, y) = (
         a.val.as_f64().unwrap_or(0.0).abs(),

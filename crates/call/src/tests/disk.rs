@@ -1,4 +1,4 @@
-//! Disks that are waited for, or fail: whoever makes a call waits with them, and nobody else.
+//! Tests of slow and failing disks: only the threads that make calls wait for them.
 
 use std::fs::{self, OpenOptions};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{OURS, S, World, all, member, who};
 use crate::FireError;
 use crate::desk::hold;
 
-/// All that the intake does with the board.
+/// All uses that the intake makes of the board.
 fn do_as_the_intake_does(world: &World) {
     world.board.join(member(2, OURS));
     world.board.answer(OURS, who(1), 1, AckStatus::Done);
@@ -31,7 +31,7 @@ fn a_call_that_waits_for_its_disk_holds_up_no_intake_and_is_in_no_slot() {
     let lines = || fs::read_to_string(&audit).unwrap().lines().count();
     let before = lines();
     let desk = world.board.desk(OURS).unwrap();
-    // As whoever waits for the disk holds it.
+    // Holds the desk as a thread that waits for the disk does.
     let held = hold(&desk);
     let fired = std::thread::scope(|scope| {
         let fires: Vec<_> = (0..8)
@@ -39,7 +39,7 @@ fn a_call_that_waits_for_its_disk_holds_up_no_intake_and_is_in_no_slot() {
             .collect();
         do_as_the_intake_does(&world);
         assert_eq!(world.state(&first), "acknowledged");
-        // On disk before in memory.
+        // The call is on disk before it is in memory.
         assert_eq!((lines(), world.reader().written()), (before, 1));
         assert!(fires.iter().all(|fire| !fire.is_finished()));
         drop(held);
@@ -57,11 +57,11 @@ fn a_call_that_waits_for_its_disk_holds_up_no_intake_and_is_in_no_slot() {
 #[test]
 fn an_audit_that_cannot_be_read_yet_holds_up_no_intake() {
     let world = World::new();
-    // A pipe in place of the older file: reading it waits until somebody writes.
+    // A pipe in place of the older file: reading it waits until something is written.
     let older = world.dir.path().join("state/u1000/calls.1.jsonl");
     mknodat(CWD, &older, FileType::Fifo, Mode::RWXU, 0).unwrap();
     world.board.join(member(1, OURS));
-    // The call is of an earlier agent, and answered while the audit is not known yet.
+    // The call is an earlier agent's, and is answered before the audit is known.
     do_as_the_intake_does(&world);
     std::thread::scope(|scope| {
         let fire = scope.spawn(|| world.fire(json!({"name": "checkpoint"})).unwrap());
@@ -89,7 +89,7 @@ fn what_cannot_be_written_is_not_made_and_the_next_is() {
     let answer = |id| {
         world.board.answer(OURS, who(1), id, AckStatus::Done);
     };
-    // Something that is not moved aside stands where the next file is to be.
+    // A directory with a file in it, which cannot be removed, has the name of the next file.
     let in_the_way = world.dir.path().join("state/u1000/calls.new");
     fs::create_dir(&in_the_way).unwrap();
     fs::write(in_the_way.join("file"), "").unwrap();
@@ -120,7 +120,8 @@ fn answers_are_written_down_without_a_call_and_when_the_agent_ends() {
     world.join(member(1, OURS));
     let fired = world.fire(json!({"name": "checkpoint"})).unwrap();
     world.board.answer(OURS, who(1), 1, AckStatus::Failed);
-    // Another board is made before this one ends, as agents do not: its audit is read when somebody joins.
+    // Unlike with real agents, another board is made before this one ends: its audit is read when a
+    // process joins.
     world.restart();
     world.join(member(1, OURS));
     assert_eq!(world.state(&fired), "failed");

@@ -1,4 +1,5 @@
-//! Bytes of others: audits that were damaged, requests of anybody. Random changes from fixed seeds.
+//! Tests of foreign bytes: damaged audits, and requests of strangers. Random changes from fixed
+//! seeds.
 
 use std::fs;
 
@@ -17,7 +18,7 @@ fn mix(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What stands in place of a number, a text or a list.
+/// Replacements for a number, a text or a list.
 const ODD: [&str; 10] = [
     "0",
     "-1",
@@ -83,7 +84,7 @@ fn whatever_an_audit_holds_its_users_calls_are_opened_and_the_next_is_made() {
     let whole = fs::read_to_string(&path).unwrap();
     for seed in 0..SEEDS {
         fs::write(&path, damaged(&whole, seed)).unwrap();
-        // With the file of the calls, and without.
+        // With the file of calls, and without it.
         if seed % 2 == 0 {
             let _ = fs::remove_file(world.calls_file());
         }

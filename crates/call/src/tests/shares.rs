@@ -1,4 +1,4 @@
-//! What one user may do to the others: fill slots, declare the same names otherwise, wait.
+//! Tests of what one user can do to others: fill slots, declare the same names differently, wait.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn a_user_who_declares_a_name_otherwise_keeps_no_others_knob_from_being_set() {
     assert_eq!(fired.calls, [(OURS, 1)]);
     let outcome = world.board.outcome(&fired);
     assert_eq!((outcome.matched, outcome.refused), (2, 1));
-    // What both take is written for each in its own type.
+    // A value that both knobs admit is written for each in its own type.
     assert_eq!(set(json!(1)).unwrap().calls, [(OURS, 2), (OTHERS, 1)]);
     assert_eq!(all(&world.reader())[1].payload, CallPayload::Float(1.0));
     let nobody = set(json!("x")).unwrap_err();
@@ -109,7 +109,7 @@ fn one_user_waits_for_a_few_calls_at_a_time() {
             scope.spawn(move || board.fire_and_wait(request, Duration::from_secs(60)))
         };
         let waits: Vec<_> = (0..GUEST_WAITS_MAX).map(|_| wait(&theirs)).collect();
-        // Each has begun to wait before it fires.
+        // A wait begins before its call is made: once the last call exists, all waits have begun.
         let last = super::Fired {
             calls: vec![(OTHERS, GUEST_WAITS_MAX as u64)],
             ..super::Fired::default()
@@ -120,7 +120,7 @@ fn one_user_waits_for_a_few_calls_at_a_time() {
         let fifth = world.board.fire_and_wait(&theirs, Duration::from_secs(60));
         let refused = fifth.unwrap_err();
         assert!(matches!(refused, FireError::Busy(_)), "{refused}");
-        // Without waiting, and others, are not concerned.
+        // Calls without waiting, and other users, are not affected.
         let call = world.board.fire_and_wait(&theirs, Duration::ZERO).unwrap();
         assert_eq!(call.1.state(), "fired");
         let other = wait(&ours);
@@ -134,7 +134,7 @@ fn one_user_waits_for_a_few_calls_at_a_time() {
             assert_eq!(wait.join().unwrap().unwrap().1.state(), "gone");
         }
     });
-    // Waits that have ended count no more: this one is refused for another reason.
+    // Waits that have ended no longer count: this call is refused for another reason.
     let nobody = world.board.fire_and_wait(&theirs, Duration::from_secs(60));
     assert!(matches!(nobody, Err(FireError::Nobody(_))));
 }

@@ -1,6 +1,6 @@
-//! What the graph tells about one insight, and why one without a value has none.
+//! The graph's report on one insight, and the reasons why an insight has no value.
 //!
-//! Apart from the graph, since it only reads it.
+//! It is separate from the graph since it only reads it.
 
 use super::Graph;
 use crate::curated;
@@ -56,8 +56,8 @@ impl Graph {
             .all(|&s| self.store.slots[s as usize].newest.is_none())
     }
 
-    /// Finds why an insight without a value has none. As deep as insights stand on insights
-    /// (`depth_max`), and each is looked at once.
+    /// Finds the reasons why an insight has no value, by following its inputs. The recursion is as
+    /// deep as insights read insights (`depth_max`), and visits each once.
     fn follow_down(&self, id: u32, seen: &mut [bool], lacks: &mut Vec<Lack>) {
         let Some(insight) = &self.insights[id as usize] else {
             return;

@@ -1,4 +1,4 @@
-//! Tests of statements beside the graph, on a copy of what they read.
+//! Tests of statements beside the graph, on a copy of the tables that they read.
 
 use barograph_insight::{Limits, Question};
 use barograph_model::Value;
@@ -20,17 +20,17 @@ fn tests_beside_the_graph() {
         let ground = rig.graph.ground(question.tables());
         (question, ground)
     };
-    // What it gives is what the graph would give, though the graph is not asked again.
+    // The result is what the graph would give, but the graph is not used.
     let sql = "CREATE INSIGHT z AS SELECT d, x.value + y.value FROM x JOIN y USING (d)";
     let (question, ground) = ask(sql);
     assert_eq!(question.tables(), ["x", "y"]);
     let rows = ground.test(&question, &|| true).unwrap();
     assert_eq!(rows, rig.graph.test(sql).unwrap());
     assert_eq!(rows[0].value, Some(Value::Int(7)));
-    // It ends when it is told to.
+    // The test ends when `go_on` returns false.
     let stopped = ground.test(&question, &|| false).unwrap_err();
     assert!(stopped.to_string().contains("stopped"), "{stopped}");
-    // Rows times aggregates are bounded: 16 rows, and two or three sums of each.
+    // Rows times aggregates are bounded: 16 rows, with two or three sums of each.
     let sums = |sums: &str| {
         let (question, ground) = ask(&format!("SELECT {sums} FROM x CROSS JOIN x AS z"));
         ground.test(&question, &|| true).map(|rows| rows.len())
@@ -38,7 +38,8 @@ fn tests_beside_the_graph() {
     assert_eq!(sums("sum(x.value) + sum(z.value)").unwrap(), 1);
     let many = sums("sum(x.value) + sum(z.value) + sum(x.value + 1)").unwrap_err();
     assert!(many.to_string().contains("arguments_max"), "{many}");
-    // Names of tables that are not copied are known for what is near them.
+    // The names of tables that are not copied are known too, so that an error can propose similar
+    // ones.
     let unknown = Question::parse("SELECT value FROM xx").unwrap();
     let ground = rig.graph.ground(unknown.tables());
     assert!(ground.test(&unknown, &|| true).is_err());

@@ -54,7 +54,7 @@ fn fill(rig: &mut Rig) {
         "disk.bandwidth.max.bytes_per_second{device=nvme0n1}",
         1_000.0,
     );
-    // Of what is free, root has some for itself.
+    // Part of the free space is reserved for root.
     for (mount, tier, free, available, total) in [
         ("/", "nvme", 40, 20, 100),
         ("/data", "nvme", 60, 60, 300),
@@ -96,7 +96,7 @@ fn stacks(rig: &mut Rig) {
         ("md0", "sda", true),
         ("md0", "nvme0n1", true),
         ("dm-0", "nvme0n1", true),
-        // What is no longer below another may say so before its stream ends.
+        // A device that is no longer below another may report this before its stream ends.
         ("dm-0", "sda", false),
     ] {
         rig.stream(
@@ -120,7 +120,7 @@ fn stacks(rig: &mut Rig) {
             rig.stream(&format!("health.{name}.blocks{{device={device}}}"), value);
         }
     }
-    // nvme0n1 tells of both, nvme1n1 of its spares only.
+    // nvme0n1 reports blocks and spares, nvme1n1 only its spares.
     rig.stream("health.spare.ratio{device=nvme0n1}", 0.5);
     rig.stream("health.spare.ratio{device=nvme1n1}", 0.75);
     for (mount, device, block) in [
@@ -140,7 +140,8 @@ fn stacks(rig: &mut Rig) {
     rig.stream("file_trace.hot.offset.bytes{rank=0}", 8_192);
 }
 
-/// A peer asked in two ways and one asked in one; power from both sides; the clock.
+/// A peer that is reached in two ways and one that is reached in one; power from two meters; the
+/// clock.
 fn nodes(rig: &mut Rig) {
     rig.stream("peer.round_trip.seconds{method=icmp,peer=n2}", 0.002);
     rig.stream("peer.round_trip.seconds{method=tcp,peer=n2}", 0.005);
@@ -152,7 +153,7 @@ fn nodes(rig: &mut Rig) {
     rig.set_known(clock, 1_700_000_000.5, Quality::Measured, 0.01);
 }
 
-/// A job that is on local disks and on Lustre, and one that only Lustre knows.
+/// A job on local disks and on Lustre, and one that only Lustre knows.
 fn jobs(rig: &mut Rig) {
     rig.stream("job.nodes.count{job=4711}", 4);
     rig.stream("job.tasks.count{job=4711}", 10);
@@ -474,8 +475,8 @@ fn what_is_lacking_is_followed_down_to_what_is_measured() {
     );
 }
 
-/// SQLite, with a table for each input (all labels that it has) and a view for each insight: the
-/// whole graph computed another way.
+/// In SQLite, each input is a table (with all labels that it has) and each insight is a view: the
+/// whole graph is computed in another way.
 #[test]
 fn sqlite_gives_the_same_with_insights_as_views() {
     let mut rig = node();
@@ -502,7 +503,7 @@ fn sqlite_gives_the_same_with_insights_as_views() {
     }
 }
 
-/// A table with the newest values of a metric's streams, NULL where a stream has not got a label.
+/// Makes a table of the newest values of a metric's streams; a label that a stream lacks is NULL.
 fn make_table(sqlite: &Connection, metric: &str, given: &[(String, Value)]) {
     let described = given
         .iter()
@@ -536,7 +537,7 @@ fn make_table(sqlite: &Connection, metric: &str, given: &[(String, Value)]) {
     }
 }
 
-/// What a view gives, as streams are written; NULL is no value.
+/// The rows of a view, written like streams; a NULL value is left out.
 fn rows_of(sqlite: &Connection, name: &str, view: &str) -> Vec<String> {
     let mut query = sqlite.prepare(&format!("SELECT * FROM {view}")).unwrap();
     let columns: Vec<String> = query.column_names().map(str::to_owned).collect();

@@ -1,5 +1,5 @@
-//! The test that matters: after any history of streams, an insight gives what SQLite gives to the
-//! same SELECT over a table of the newest samples.
+//! Equality with SQLite: after any history of streams, an insight has the same result as the same
+//! SELECT in SQLite over a table of the newest samples.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use rusqlite::types::{ToSql, Value as Sql};
 
 use crate::rig::Rig;
 
-/// Names of the labels; streams lack some of them.
+/// Names of the labels; some streams lack some of them.
 const LABELS: [&str; 2] = ["a", "b"];
 const TABLES: [&str; 2] = ["t", "u"];
 
-/// One thing that happens to the streams.
+/// One change of the streams.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A stream of table `.0` with these labels' values (0: without it).
+    /// Adds a stream of table `.0` with the values of these labels (0: without the label).
     Add(usize, [u8; 2], Value),
-    /// A new sample of the `.0`-th stream that there is.
+    /// Gives the existing stream number `.0` a new sample.
     Set(usize, Value),
     Remove(usize),
     Evaluate,
@@ -27,7 +27,7 @@ enum Step {
 fn value() -> impl Strategy<Value = Value> {
     prop_oneof![
         4 => (-20_i64..20).prop_map(Value::Int),
-        // Eighths: sums are exact in any order, so that equality is to the last bit.
+        // Multiples of an eighth: sums are exact in any order, so equality is to the last bit.
         4 => (-80_i64..80).prop_map(|v| Value::Float(v as f64 / 8.0)),
         1 => any::<bool>().prop_map(Value::Bool),
         1 => Just(Value::Float(f64::NAN)),
@@ -53,7 +53,7 @@ fn sample() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An expression over the leaves given, as text.
+/// The text of an expression over the given leaves.
 fn expr(leaf: BoxedStrategy<String>) -> BoxedStrategy<String> {
     let literal =
         proptest::sample::select(vec!["0", "1", "-3", "2.5", "NULL", "'x'", "'12'", "TRUE"]);
@@ -96,7 +96,7 @@ fn aggregate(arg: BoxedStrategy<String>) -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// FROM, the columns that stand for numbers, and a label to group by.
+/// A FROM clause, columns for use as numbers, and a label to group by.
 fn sources() -> impl Strategy<Value = (&'static str, &'static [&'static str], &'static str)> {
     prop_oneof![
         2 => Just(("t", &["value", "value", "a", "b"] as &[_], "a")),
@@ -107,7 +107,7 @@ fn sources() -> impl Strategy<Value = (&'static str, &'static [&'static str], &'
     ]
 }
 
-/// A SELECT of one branch: every column of it but the value is a label.
+/// A SELECT of one branch: all its columns except the value are labels.
 fn select() -> impl Strategy<Value = String> {
     sources().prop_flat_map(|(from, names, label)| {
         let filter = prop_oneof![
@@ -146,7 +146,7 @@ fn select() -> impl Strategy<Value = String> {
     })
 }
 
-/// The streams as the test knows them: key, table, label values, type, newest value and time.
+/// The streams of the test: key, table, label values, type, newest value and time.
 #[derive(Default)]
 struct World {
     streams: Vec<Known>,
@@ -205,7 +205,7 @@ impl World {
                 (known.newest, known.ts) = (Some(value), self.now);
             }
             Step::Remove(n) if !self.streams.is_empty() => {
-                // Keeps the order of rows: min() takes the first of 1 and 1.0.
+                // The order of rows is kept, since min() takes the first of 1 and 1.0.
                 let known = self.streams.remove(n % self.streams.len());
                 rig.graph.stream_removed(known.key);
             }
@@ -248,7 +248,7 @@ impl World {
     }
 }
 
-/// A value of the stream's type: streams keep theirs.
+/// Converts a value to the stream's type, which never changes.
 fn fit(value: &Value, value_type: ValueType) -> Value {
     match (value_type, value) {
         (ValueType::Int, v) => Value::Int(v.as_f64().unwrap_or(3.0) as i64 % 1_000),
@@ -258,7 +258,7 @@ fn fit(value: &Value, value_type: ValueType) -> Value {
     }
 }
 
-/// Rows by labels, in a form in which 1 and 1.0 are the same; `None` when SQLite fails.
+/// Rows by labels; 1 and 1.0 count as the same. `None` if SQLite fails.
 fn ask(sqlite: &rusqlite::Connection, sql: &str) -> Option<BTreeMap<String, Vec<Sql>>> {
     let mut statement = sqlite.prepare(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
     let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
@@ -283,7 +283,8 @@ fn ask(sqlite: &rusqlite::Connection, sql: &str) -> Option<BTreeMap<String, Vec<
     }
 }
 
-/// Reals agree to 1e-12 of their value, where the order of summands shows.
+/// Whether two values are equal; reals may differ by 1e-12 of their value, since the order of
+/// summands matters.
 fn same(ours: &Value, theirs: &Sql) -> bool {
     let close = |x: f64, y: f64| x == y || (x - y).abs() <= 1e-12 * x.abs().max(y.abs());
     match (ours, theirs) {
@@ -295,7 +296,7 @@ fn same(ours: &Value, theirs: &Sql) -> bool {
     }
 }
 
-/// Everything that the insight `name` has now is in SQLite's answer, and nothing is missing.
+/// Checks that the present rows of the insight `name` are exactly those of SQLite.
 fn check(
     rig: &Rig,
     name: &str,
@@ -313,7 +314,7 @@ fn check(
             (pairs.join(","), s.value.clone())
         })
         .collect();
-    // Where SQLite fails as a whole, the insight fails in some groups and goes on in others.
+    // If SQLite fails as a whole, the insight fails in some groups and continues in others.
     let Some(theirs) = ask(sqlite, sql) else {
         return Ok(());
     };
@@ -371,7 +372,7 @@ proptest! {
         }
         rig.run();
         check(&rig, "o", &world.sqlite(), &sql)?;
-        // No stream comes or goes from here on: everything is by increments.
+        // No stream comes or goes from here on: everything is computed by increments.
         for step in &samples {
             world.apply(&mut rig, step);
         }
@@ -396,7 +397,7 @@ proptest! {
         }
         rig.run();
         let sqlite = world.sqlite();
-        // What the inner insight gives is checked above; here it is the outer's input.
+        // The inner insight's result is checked above; here it is the outer insight's input.
         sqlite.execute_batch("CREATE TABLE i (value)").unwrap();
         for (descriptor, sample) in rig.out.live.values() {
             if let (true, Some(sample)) = (descriptor.name.as_str() == "i", sample) {

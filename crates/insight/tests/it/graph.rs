@@ -1,4 +1,4 @@
-//! Statements, the shape of the graph, and what becomes of streams.
+//! Tests of statements, the shape of the graph, and the life of streams.
 
 use barograph_insight::{InsightState, Limits};
 use barograph_model::{Quality, Value, ValueType};
@@ -367,7 +367,7 @@ fn streams_come_and_go() {
     rig.graph.stream_removed(b);
     assert_eq!(rig.outputs(), ["n=Int(0)"]);
 
-    // A stream without a sample is no row; one of an insight's own name is nobody's.
+    // A stream without a sample gives no row; one that has an insight's name is ignored.
     let c = rig.add("disk.size.bytes{device=c}", ValueType::Int);
     rig.add("o{model=y}", ValueType::Int);
     assert_eq!(rig.graph.ignored(), 1);

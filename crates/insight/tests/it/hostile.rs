@@ -1,4 +1,4 @@
-//! Statements of those who mean no good, or mistyped.
+//! Tests of hostile and mistyped statements.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,8 @@ fn short_texts_cannot_stand_for_endless_work() {
     );
 }
 
-/// An expression may be as deep as a statement is long: whatever walks it, the stack of a thread is enough.
+/// An expression may be as deep as a statement is long: the stack of a thread is enough for all
+/// code that visits it.
 #[test]
 fn a_deep_expression_is_an_error_wherever_it_stands() {
     let mut rig = disks();

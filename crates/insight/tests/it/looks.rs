@@ -1,8 +1,8 @@
-//! How old an insight is: as old as the stalest of what it reads.
+//! Tests of the age of an insight: that of its stalest input.
 
 use crate::rig::Rig;
 
-/// `name{labels}: looked, every interval` of every output, sorted.
+/// The entry `name{labels}: looked, every interval` for every output, sorted.
 fn looks(rig: &mut Rig) -> Vec<String> {
     rig.run();
     rig.graph.confirm(&mut rig.out);
@@ -49,7 +49,7 @@ fn a_group_is_as_old_as_its_stalest_input() {
         "t.bytes{tier=ssd}: 4000, every 20",
     ];
     assert_eq!(looks(&mut rig), expect);
-    // Nothing changes and everything is looked at: nothing is put, and all is younger.
+    // Everything is looked at and nothing changes: nothing is put, and all ages are smaller.
     let puts = rig.out.puts;
     [a, b, c]
         .into_iter()

@@ -1,4 +1,4 @@
-//! The insight graph from outside: through statements, samples and a sink.
+//! Tests of the insight graph from outside: through statements, samples and a sink.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! A sink that keeps the newest sample of each stream, and a graph to go with it.
+//! A sink that keeps the newest sample of each stream, with a graph.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use barograph_model::{
 pub struct Streams {
     pub live: BTreeMap<u32, (Descriptor, Option<Sample>)>,
     next: u32,
-    /// How many streams may be declared at once; `None`: any number.
+    /// Most streams that may be declared at once; `None`: any number.
     pub room: Option<usize>,
     pub declared: usize,
     pub puts: usize,
@@ -78,7 +78,7 @@ pub struct Rig {
     pub graph: Graph,
     pub out: Streams,
     pub now: i64,
-    /// Every stream that was added with a value, as it was written.
+    /// Text and value of every stream that was added with a value.
     pub given: Vec<(String, Value)>,
     next_key: u32,
 }
@@ -146,7 +146,8 @@ impl Rig {
         self.graph.evaluate(self.now, &mut self.out);
     }
 
-    /// Runs, and gives all outputs as `name{labels}=value`, sorted; `-` without a sample.
+    /// Evaluates, and returns all outputs as `name{labels}=value`, sorted; `-` stands for no
+    /// sample.
     pub fn outputs(&mut self) -> Vec<String> {
         self.run();
         let mut all: Vec<String> = self

@@ -1,19 +1,20 @@
-//! One bridged series: what of its points is taken, by time, type and order.
+//! One bridged series: which of its points are taken, by time, type and order.
 //!
-//! It stands alone because it is the rule that `docs/guide/bridges.md` states; it knows no scope.
+//! It is a module of its own because it implements the rules in `docs/guide/bridges.md`; it knows
+//! no scope.
 
 use std::sync::Arc;
 
 use barograph_bridge::{About, Distribution};
 use barograph_model::{Kind, NS_PER_S, StreamKey, Value};
 
-/// A point is no further in the future…
+/// Most that a point's time may lie in the future.
 pub const AFTER_NS_MAX: i64 = NS_PER_S;
-/// …nor older than this.
+/// Greatest age of a point.
 pub const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 
-/// The order of a series' points: the newest that was taken. What it was is not known of one that an
-/// earlier life of the agent took.
+/// The order of a series' points: time and value of the newest one that was taken. The value is
+/// unknown if an earlier life of the agent took it.
 #[derive(Debug)]
 pub struct Order<T>(Option<(i64, Option<T>)>);
 
@@ -24,7 +25,8 @@ impl<T> Default for Order<T> {
 }
 
 impl<T: PartialEq> Order<T> {
-    /// The time of a point that says `ts`: without one it is now, and later than the one before.
+    /// Checks the time of a point. A point without a time gets the present time, or a later one if
+    /// that is not after the newest point.
     pub fn time(&self, ts: Option<i64>, now_ns: i64) -> Result<i64, String> {
         let Some(ts) = ts else {
             let after = self.0.as_ref().map_or(i64::MIN, |(newest, _)| newest + 1);
@@ -39,7 +41,8 @@ impl<T: PartialEq> Order<T> {
         Ok(ts)
     }
 
-    /// Whether it is news: what was sent again is not, and no fault either.
+    /// Whether a point is new; one that was sent again is not, which is no error. Fails if it is
+    /// older than the newest point, or differs from it at the same time.
     pub fn is_news(&self, ts: i64, sent: &T) -> Result<bool, String> {
         match &self.0 {
             Some((newest, _)) if ts < *newest => {
@@ -63,22 +66,22 @@ impl<T: PartialEq> Order<T> {
         self.0.as_ref().and_then(|(_, sent)| sent.as_ref())
     }
 
-    /// The time of the newest.
+    /// The time of the newest point.
     pub fn newest_ns(&self) -> Option<i64> {
         self.0.as_ref().map(|(newest, _)| *newest)
     }
 }
 
-/// A series that lives.
+/// A series that has a stream.
 #[derive(Debug)]
 pub struct Series {
-    /// Its stream.
+    /// The key of its stream.
     pub key: StreamKey,
     about: Arc<About>,
     order: Order<Value>,
-    /// Of deltas: their sum since the series began here.
+    /// The sum of deltas since the series began here; none if values are not deltas.
     total: Option<Value>,
-    /// When it was last written to, on the monotonic clock.
+    /// Monotonic time of the last write.
     pub used_ns: i64,
 }
 
@@ -93,18 +96,18 @@ impl Series {
         }
     }
 
-    /// Goes on behind what is archived of it.
+    /// Continues after the archive's newest sample of the series.
     pub fn after(mut self, newest_ns: Option<i64>) -> Self {
         self.order = Order(newest_ns.map(|ns| (ns, None)));
         self
     }
 
-    /// The time of its newest point.
+    /// The time of the newest point.
     pub fn newest_ns(&self) -> Option<i64> {
         self.order.newest_ns()
     }
 
-    /// What is to be appended, and when; none when it is there already.
+    /// Checks a point and returns the time and value to append; none if it was taken already.
     pub fn next(
         &mut self,
         about: &About,
@@ -154,11 +157,11 @@ impl Series {
     }
 }
 
-/// A histogram that lives: its buckets as they were last.
+/// A histogram: the buckets of its newest point.
 #[derive(Debug)]
 pub struct Histogram {
     order: Order<Distribution>,
-    /// When it was last written to, on the monotonic clock.
+    /// Monotonic time of the last write.
     pub used_ns: i64,
 }
 
@@ -170,7 +173,8 @@ impl Histogram {
         }
     }
 
-    /// What was counted since the point before, and when; none where that cannot be told yet.
+    /// Checks a point and returns the time and the counts since the point before; none if they are
+    /// not known yet, or the point was taken already.
     pub fn next(
         &mut self,
         ts: Option<i64>,

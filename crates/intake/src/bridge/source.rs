@@ -1,4 +1,4 @@
-//! One source that is bridged: a user's service or measurement, its series, and what is known of it.
+//! One bridged source: a user's service or measurement, with its series and counts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::process::{REFUSAL_BYTES_MAX, Round};
 use crate::scope::NoStream;
 use barograph_recorder::Reader;
 
-/// Names and labels that have a stream, so that two series do not have one.
+/// Names and labels that have a stream already, so that no two series share one.
 pub type Taken = HashSet<(Reader, Name, Labels)>;
 
-/// By what was sent: name, labels.
+/// A series as it was sent: name and labels.
 type SeriesKey = (Arc<str>, Tags);
 
-/// What one request may still do.
+/// The limits within which a request may make series.
 pub struct Allowance<'a> {
     pub taken: &'a mut Taken,
-    /// Series that the user may have beside those that there are.
+    /// Series that the user may still make.
     pub series: &'a mut usize,
 }
 
-/// A source that lives.
+/// A bridged source.
 pub struct Bridged {
-    /// Stands where processes have their incarnation: it tells sources apart.
+    /// Identifies the source where a process has its incarnation.
     id: String,
     application: String,
     user: String,
@@ -54,7 +54,7 @@ pub struct Bridged {
     used_ns: i64,
 }
 
-/// Who a source belongs to.
+/// The user and the readers of a source.
 pub struct Whose<'a> {
     pub user: &'a str,
     pub reader: Reader,
@@ -62,7 +62,7 @@ pub struct Whose<'a> {
 }
 
 impl Bridged {
-    /// Names it; an error when it cannot be named.
+    /// Names a source; fails if its name or labels cannot be made valid.
     pub fn new(
         id: String,
         source: &Source,
@@ -71,11 +71,11 @@ impl Bridged {
     ) -> Result<Self, String> {
         let words = stream_words(&source.name).ok_or("a source has no name")?;
         let name = match &*words {
-            // The agent's own.
+            // The publication called `process` is the agent's own.
             PROCESS => format!("{PROCESS}_"),
             _ => words,
         };
-        // A measurement is no application: it has tags of its own.
+        // A measurement has no application label: it has tags of its own.
         let application = match source.protocol {
             Protocol::Otlp => source.name.clone(),
             Protocol::LineProtocol => String::new(),
@@ -107,7 +107,7 @@ impl Bridged {
         self.reader
     }
 
-    /// Takes a point, or says why not; that is counted.
+    /// Takes a point, or returns the reason for refusing it; a refusal is counted.
     pub fn take(
         &mut self,
         point: Point,
@@ -131,13 +131,13 @@ impl Bridged {
         taken
     }
 
-    /// Counts what was refused, here or before it came here.
+    /// Counts refused values, of this request or from parsing it.
     pub fn refuse(&mut self, count: u64, reason: &str) {
         self.counts.damaged += count;
         text_start(reason, REFUSAL_BYTES_MAX).clone_into(&mut self.last_refusal);
     }
 
-    /// A value, which is derived and has an error where half the width of an interval is told.
+    /// Appends a value. With a half width of its interval it is derived and has that error.
     fn put(
         &mut self,
         key: SeriesKey,
@@ -174,7 +174,7 @@ impl Bridged {
         Ok(())
     }
 
-    /// The quantiles of what was counted since the point before.
+    /// Appends the quantiles of the counts since the point before.
     fn spread(
         &mut self,
         key: SeriesKey,
@@ -252,7 +252,7 @@ impl Bridged {
         about: &About,
     ) -> Result<Descriptor, String> {
         let mut words = stream_words(name).ok_or("a value has no name")?;
-        // What counts frames is called so.
+        // The stream that counts frames has this name.
         if words == FRAME {
             words.push('_');
         }
@@ -262,7 +262,7 @@ impl Bridged {
             .iter()
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        // A point's own say more than its source's.
+        // The labels of a point win over those of its source.
         all.extend(valid(labels)?);
         let stream = self.identity.stream(
             &words,
@@ -277,7 +277,8 @@ impl Bridged {
         })
     }
 
-    /// Says what was lost, as of a process. Its stream is made with the first loss.
+    /// Counts new losses in the scope's ledger and in the source's stream of losses, which is made
+    /// with the first loss.
     pub fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
         let lost = self.counts.lost();
         if lost == self.lost_told {
@@ -298,7 +299,7 @@ impl Bridged {
             let identity = self.introduce(round.instances);
             self.lost = identity.map(|identity| (identity, None));
         }
-        // Where there is no room now there may be with the next loss.
+        // If there is no room for the stream now, there may be at the next loss.
         if let Some((identity, key)) = &mut self.lost
             && key.is_none()
             && let Some(scope) = round.scopes.of(self.owner)
@@ -336,7 +337,7 @@ impl Bridged {
         taken.ok()
     }
 
-    /// Ends the series that nobody has written to for so long; gives how many.
+    /// Retires series that nobody has written to for `idle_ns`; returns their number.
     pub fn retire_idle(
         &mut self,
         idle_ns: i64,
@@ -364,13 +365,13 @@ impl Bridged {
         before - self.series.len() - self.histograms.len()
     }
 
-    /// Whether nothing is left of it.
+    /// Whether the source is idle and has no series.
     pub fn is_over(&self, idle_ns: i64, monotonic_ns: i64) -> bool {
         let is_idle = monotonic_ns.saturating_sub(self.used_ns) >= idle_ns;
         is_idle && self.series.is_empty() && self.histograms.is_empty()
     }
 
-    /// Ends what the agent says of it.
+    /// Retires the stream of losses, and frees the names of the source.
     pub fn end(self, round: &mut Round<'_, '_>) {
         round.instances.give_back(&self.identity);
         if let Some((identity, key)) = &self.lost {
@@ -381,7 +382,7 @@ impl Bridged {
         }
     }
 
-    /// Its row among the publications: as a process without frames.
+    /// The source's row among the publications, like that of a process without frames.
     pub fn row(&self) -> Json {
         json!({
             "name": self.identity.name(),
@@ -414,7 +415,7 @@ fn spend(series: &mut usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Labels by valid names; those that meet are an error.
+/// Labels with valid names; fails if two names become the same.
 fn valid(labels: &[(String, String)]) -> Result<BTreeMap<String, String>, String> {
     let mut valid = BTreeMap::new();
     for (raw, value) in labels {

@@ -1,4 +1,4 @@
-//! Requests that are larger than a round.
+//! Tests of requests that are larger than a round.
 
 use barograph_bridge::{About, Measured, Origin, Protocol, Tags};
 use barograph_model::{Clock, Kind, Value, ValueType};
@@ -16,7 +16,7 @@ use crate::{Board, IngestCounts};
 
 const POINTS: usize = 2 * ROUND_POINTS_MAX + 100;
 
-/// Points of one series, the newest first, of which the last one sent is refused.
+/// A request of points of one series, newest first, of which the last one is refused.
 fn request(uid: u32, now_ns: i64) -> IngestRequest {
     let source = Arc::new(Source {
         protocol: Protocol::LineProtocol,

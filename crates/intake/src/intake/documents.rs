@@ -1,6 +1,6 @@
 //! The documents of the scopes: publications, knobs, handlers and calls.
 //!
-//! They stand alone because they are written after the rounds, at their own pace.
+//! They are a module of their own because they are written after the rounds, at their own pace.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ impl Intake<'_> {
         let begun_ns = self.clock.monotonic_ns();
         let changed = std::mem::take(&mut self.changed);
         self.write_knobs(&changed);
-        // Whoever has answered has had news.
+        // Every process that has answered has news, so its readers are in `changed`.
         let ended_ns = self.clock.monotonic_ns();
         self.answers.tell(begun_ns, ended_ns, &self.board);
         for reader in changed {
@@ -49,7 +49,7 @@ impl Intake<'_> {
                 scope.publish(CALLS_DOCUMENT, &calls);
             }
         }
-        // After those of users, which have more of the same calls.
+        // This comes after the documents of users, which have more of the same calls.
         if let Some(calls) = self.board.public_document()
             && let Some(scope) = self.scopes.of(Reader::All)
         {

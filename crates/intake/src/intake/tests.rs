@@ -1,4 +1,4 @@
-//! Rounds of a thread made by hand: no other takes anything in meanwhile. One user against the others.
+//! Rounds that tests make by hand, with no intake thread beside them; one user against the others.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use super::super::{Shared, bridge::bridge, ledger::LOSS};
 use super::*;
 use crate::IntakeConfig;
 
-/// A user who is not the agent's.
+/// A user that is not the agent's.
 const EVE: u32 = 12_345;
 const MALLORY: u32 = 12_346;
 const NODE: &str = "n1";
@@ -33,7 +33,7 @@ fn with_clock(
     live(dir.path(), limits, clock, test);
 }
 
-/// One life of the agent, with what it keeps in a directory.
+/// Runs one life of the agent; its state is kept in `dir`.
 fn live(
     dir: &Path,
     limits: ApplicationsConfig,
@@ -115,7 +115,7 @@ fn value(program: &Producer, name: &str, value_type: ValueType, bytes_max: u32) 
     })
 }
 
-/// A program that has put so many records of one kind.
+/// Has a program put `count` records of one kind.
 fn put(program: &Producer, record: u8, count: u64) -> ThreadRing {
     publication(program, "a", Readers::Owner);
     assert!(value(program, "v", ValueType::Int, 0));
@@ -157,7 +157,7 @@ fn what_an_ended_program_put_is_counted_where_its_scope_cannot_be_opened_for_lon
     let clock = Arc::new(ManualClock::at(SystemClock::new().now_ns()));
     let limits = ApplicationsConfig::default();
     with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
-        // Where the scopes would be.
+        // A file in place of the scopes' directory, so that no scope can be made.
         fs::write(run_dir.path().join("applications"), "").unwrap();
         let program = programs(run_dir, 1).remove(0);
         drop(put(&program, kind::INT, PUT));
@@ -174,7 +174,7 @@ fn what_an_ended_program_put_is_counted_where_its_scope_cannot_be_opened_for_lon
     });
 }
 
-/// The archived values of a stream of a scope, in their order.
+/// The archived values of a stream of a scope, in order.
 fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let reader = PastReader::open(run_dir, Scopes::None, clock).unwrap();
@@ -187,7 +187,7 @@ fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
     samples.map(|sample| sample.unwrap().value).collect()
 }
 
-/// One life of the agent archived what it was killed before telling the program; the next cannot write at first.
+/// One life archives and is killed before the program learns of it; the next cannot write at first.
 #[test]
 fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_twice() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -250,12 +250,12 @@ fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_t
 #[test]
 fn parents_that_are_known_late_are_taken_before_their_child_that_knocks() {
     with_intake(|intake, run_dir| {
-        // Enough of them that no directory has them in this order by chance.
+        // There are so many that no directory has them in this order by chance.
         let family = programs(run_dir, 12);
         knock(run_dir, family[11].incarnation());
         intake.hear();
         assert_eq!(taken_in(intake), incarnations(&family));
-        // Those who come later are behind, and nobody is there twice.
+        // Those that come later are behind, and none is there twice.
         let later = programs(run_dir, 12);
         knock(run_dir, family[3].incarnation());
         knock(run_dir, later[0].incarnation());
@@ -274,7 +274,7 @@ fn while_a_search_rests_who_knocks_is_taken_in_alone() {
         knock(run_dir, family[2].incarnation());
         intake.hear();
         assert_eq!(taken_in(intake), [family[2].incarnation()]);
-        // The look each second finds the others.
+        // The search of each second finds the others.
         intake.scan();
         assert_eq!(intake.roster.len(), 3);
     });
@@ -320,7 +320,7 @@ fn each_user_has_a_share_of_a_round() {
         let frames = count(intake, EVE, |p| p.counts.frames);
         let share = ROUND_WORK_MAX / 2;
         assert!((share / 2..=share).contains(&frames), "{frames}");
-        // Each of hers has a turn, and nothing is left over in the end.
+        // Each of Eve's processes has a turn, and nothing is left over in the end.
         intake.round(false);
         let least = intake.roster.iter().filter(|p| p.uid() == EVE);
         assert!(least.map(|p| p.counts.frames).min().unwrap() > 0);
@@ -387,7 +387,7 @@ fn users_share_places_and_those_without_one_wait() {
         scan(intake);
         assert!(intake.roster.has(ours[0].incarnation()));
         assert_eq!(intake.counts.waiting.load(Ordering::Relaxed), 42);
-        // Who was first has no more than the others when his have ended.
+        // After his processes have ended, the first user has no more places than the others.
         drop(eves);
         for _ in 0..10_000 {
             intake.round(true);
@@ -417,7 +417,7 @@ fn what_is_refused_is_not_kept_and_memory_is_shared() {
         let eves = programs_of(run_dir, EVE, 20);
         for program in &eves {
             publication(program, "a", Readers::Owner);
-            // Half of them are of names that are none.
+            // Half of the values have invalid names.
             for n in 0u32.. {
                 let name = if n.is_multiple_of(2) {
                     format!("v{n}")
@@ -475,7 +475,7 @@ fn memory_for_rings_is_shared_and_given_back() {
         long(&eves[0], 60);
         scan(intake);
         while intake.round(false).has_more {}
-        // A ring of such values takes a little more than 1 MiB, and half of all is hers.
+        // A ring of such values takes a little more than 1 MiB, and Eve may have half of all.
         let refused = count(intake, EVE, |p| p.counts.refused);
         assert_eq!(refused, 53, "7 of 60 are kept");
         let ours = programs(run_dir, 1);
@@ -505,7 +505,7 @@ fn no_name_in_the_directory_leads_elsewhere() {
         let hidden = Producer::create(elsewhere.path(), config, &clock).unwrap();
         let link = run_dir.ingest_file(hidden.incarnation());
         std::os::unix::fs::symlink(hidden.path(), &link).unwrap();
-        // Another's incarnation under a name of one's own, too.
+        // The same with another incarnation under one's own name.
         let ours = programs(run_dir, 1);
         let copy = run_dir.ingest_file(Incarnation([9; 16]));
         std::fs::copy(ours[0].path(), copy).unwrap();
@@ -534,7 +534,7 @@ fn after_a_burst_of_knocks_all_who_have_news_are_looked_at() {
             assert!(ring.put(kind::INT, 0, 1, 1));
             ring.commit();
         }
-        // Those who knock are none of them: theirs found the queue full.
+        // The knocks come from none of these processes: their own found the queue full.
         while intake.door.hear().is_burst {}
         let socket = UnixDatagram::unbound().unwrap();
         socket.set_nonblocking(true).unwrap();

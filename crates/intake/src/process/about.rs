@@ -1,5 +1,5 @@
-//! What the agent says about a process itself: how far it has come with it, what was lost, and how well its
-//! times are known.
+//! The streams about a process itself: how far it was taken in, its losses, and the error of its
+//! times.
 
 use barograph_model::{Kind, Quality, Sample, StreamKey, Value, ValueType};
 
@@ -16,12 +16,12 @@ pub struct About {
     pub clock_error: Option<StreamKey>,
     pub lost: Option<StreamKey>,
     lost_told: Option<u64>,
-    /// How often there was room when its streams were declared last.
+    /// [`Scopes::rooms`] when its streams were last declared.
     seen: Option<u64>,
 }
 
 impl About {
-    /// Declares the streams that are not there, where there may be room for them since that was tried last.
+    /// Declares the streams that do not exist, if there may be room since the last attempt.
     fn declare(&mut self, user: &str, owner: Reader, scopes: &mut Scopes<'_>) {
         let is_whole = self.keys().count() == 4;
         let rooms = (!is_whole).then(|| scopes.rooms());
@@ -58,7 +58,7 @@ impl About {
         declare(&mut self.lost, "lost.count", counter, "count", lost);
     }
 
-    /// All that were declared.
+    /// The streams that were declared.
     pub fn keys(&self) -> impl Iterator<Item = StreamKey> {
         let all = [self.received, self.stored, self.clock_error, self.lost];
         all.into_iter().flatten()
@@ -66,7 +66,7 @@ impl About {
 }
 
 impl Process {
-    /// What a look has brought: up to when, and how far its times may be off.
+    /// Appends the time up to which records were received, and the error of their times.
     pub(super) fn tell_received(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
         let newest_ns = self.newest_ns;
         self.tell(round, |about| about.received, Value::Int(newest_ns));
@@ -87,7 +87,8 @@ impl Process {
         }
     }
 
-    /// Appends to a stream about the process itself; those are declared with the first publication.
+    /// Appends to a stream about the process itself. These streams are declared with the first
+    /// publication.
     pub(super) fn tell(
         &mut self,
         round: &mut Round<'_, '_>,
@@ -118,7 +119,8 @@ impl Process {
     }
 
     fn introduce(&self, round: &mut Round<'_, '_>) -> Option<About> {
-        // A number that is taken is given back with the process alone: so the scope first.
+        // The scope comes first, since an instance number is given back only at the end of the
+        // process.
         round.scopes.of(self.owner)?;
         let labels = [&self.labels[..]];
         let taken = round

@@ -1,4 +1,4 @@
-//! A process as one that can be called: what it offers, what it answers.
+//! A process as a target of calls: its offers and its answers.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::offers::KnobValue;
 use barograph_call::{Board, Member, Offer};
 use barograph_recorder::Reader;
 
-/// The minor version of ingest files whose writers apply a knob's setting at the end of a frame.
+/// Minor version of ingest files since which writers apply a knob's setting at the end of a frame.
 const FRAMES_SINCE: u32 = 2;
 
 impl Process {
     pub(super) fn declare_knob(&mut self, value: u32, min: f64, max: f64) -> Result<(), String> {
         let target = self.targets.get(value as usize);
-        // What is not kept was refused, and that was said.
+        // A value without a stream was refused, which has been counted.
         let target = target.filter(|t| t.key.is_some());
         let known = target.and_then(|target| {
             let publication = self.publications.get(target.publication)?;
@@ -34,14 +34,14 @@ impl Process {
         self.offers.declare_knob(value, &known, min, max)
     }
 
-    /// Tells the board what the process offers, if it does not know.
+    /// Gives the board the process's offers, if they are new.
     pub(super) fn join(&mut self, round: &mut Round<'_, '_>) {
         if !self.offers.is_new {
             return;
         }
-        // It is made by this, where it is not yet.
+        // The board needs the user's scope, which this opens if it is not open.
         if round.scopes.of(self.owner).is_none() {
-            // It is tried again with the next look, and counted once.
+            // This is tried again at the next look, and counted once.
             if !std::mem::replace(&mut self.is_uncallable, true) {
                 self.refuse("the process cannot be called: its user has no scope".into());
             }
@@ -64,7 +64,7 @@ impl Process {
             let publication = publication.and_then(|at| self.publications.get(at));
             let own = publication.map_or(&[][..], |p| &p.labels);
             let labels = [&self.labels[..], own];
-            // One that was refused has no readers.
+            // A publication that was refused has no readers.
             let kept = publication.and_then(|p| Some((p.identity.as_ref()?, p.reader)));
             Offer {
                 kind,
@@ -99,7 +99,7 @@ impl Process {
         }
     }
 
-    /// Hands on what it has answered since the last time.
+    /// Passes on its answers since the last call.
     pub fn answer(&mut self, answers: &mut Answers, board: &Board) {
         if self.answers.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Process {
         answers.take(std::mem::take(&mut self.answers), behind, board);
     }
 
-    /// The lists of these readers have its knobs as they are.
+    /// Notes that the lists of these readers have the newest values of its knobs.
     pub fn listed(&mut self, readers: &BTreeSet<Reader>) {
         let publications = &self.publications;
         let is_listed = |at: usize| {

@@ -1,7 +1,8 @@
-//! Cells of a process: words that it only adds to. They are looked at here, at most every so often while the
-//! process lives and once when it is gone, and become values and frames as if it had put them.
+//! The cells of a process: words that it only adds to. The agent reads them once per interval while
+//! the process lives, and once when it is gone, and makes values and frames of them as if the
+//! process had put them.
 //!
-//! A process that never adds to its cells has no streams: what it declares is held until it does.
+//! A process that never adds to its cells has no streams: its declarations are held until it does.
 
 use barograph_model::{NS_PER_S, Sample, Value, ValueType};
 use barograph_stream::StreamError;
@@ -11,13 +12,13 @@ use super::super::taken::FRAMES_RING;
 use super::records::AGE_NS_MAX;
 use super::{Process, Round};
 
-/// The longest time between two looks at a process that is quiet, or whose interval is longer: so its end is
-/// known soon.
+/// Longest time between two looks at the cells, even if the process is quiet or its interval is
+/// longer, so that its end is noticed soon.
 const LOOK_NS_MAX: i64 = NS_PER_S;
-/// Declarations that are held; of a process that has declared more, all are taken at once.
+/// Most bytes of declarations that are held; if a process has declared more, all are taken at once.
 const HELD_BYTES_MAX: u64 = 16 << 10;
 
-/// A cell that a value is read in.
+/// The cell of a value.
 struct Bound {
     value: usize,
     cell: usize,
@@ -25,25 +26,25 @@ struct Bound {
     used_as: CellUse,
 }
 
-/// What is known of the cells of a process.
+/// The state of a process's cells.
 #[derive(Default)]
 pub struct Cells {
     bound: Vec<Bound>,
     clocks: Vec<usize>,
-    /// Declarations of a process that has done nothing yet.
+    /// Declarations of a process that has counted nothing yet.
     held: Vec<Declaration>,
     is_begun: bool,
-    /// As of this look, and as of the newest frame.
+    /// The words at the last look, and at the newest frame.
     words: Vec<u64>,
     told_words: Vec<u64>,
     told: CellsTold,
     told_ts: i64,
     looked_ts: i64,
-    /// On the monotonic clock: the next look, the next frame.
+    /// Monotonic times of the next look and of the next frame.
     look_due_ns: i64,
     tell_due_ns: i64,
     rest_ns: i64,
-    /// The process was gone before the last look.
+    /// Whether the process was gone before the last look.
     is_gone: bool,
 }
 
@@ -55,12 +56,12 @@ impl Cells {
         }
     }
 
-    /// How far the process is told that its cells were read, once that is safe.
+    /// How far the cells were read; the process learns it once that is safe.
     pub fn told(&self) -> CellsTold {
         self.told
     }
 
-    /// Whether the last look was at a process that was gone, and all of it was told.
+    /// Whether the process was gone before the last look, and all of that look is in frames.
     pub fn is_final(&self) -> bool {
         self.is_gone && !self.has_changed()
     }
@@ -70,7 +71,8 @@ impl Cells {
         self.is_gone
     }
 
-    /// Whether the last look has found what no frame has yet. Where no clock was ever used, nothing was counted.
+    /// Whether the last look has found changes that are in no frame yet. If no clock was ever used,
+    /// nothing was counted.
     fn has_changed(&self) -> bool {
         let may_have = self.clocks.is_empty() || self.clock() != 0;
         may_have && self.words != self.told_words
@@ -80,8 +82,8 @@ impl Cells {
         self.look_due_ns
     }
 
-    /// Takes note of the cells among new declarations, and keeps all of them for [`Cells::declared`]. How many
-    /// cells were bound beyond the number that there can be.
+    /// Notes the cells among new declarations, and keeps all declarations for [`Cells::declared`].
+    /// Returns the number of cells beyond the greatest number.
     pub fn note(&mut self, declared: Vec<Declaration>) -> u64 {
         let mut refused = 0;
         for declaration in &declared {
@@ -111,7 +113,7 @@ impl Cells {
         refused
     }
 
-    /// What is to be declared now: nothing as long as the process has counted nothing.
+    /// Returns the declarations to take now; none as long as the process has counted nothing.
     pub fn declared(&mut self) -> Vec<Declaration> {
         if self.is_begun {
             std::mem::take(&mut self.held)
@@ -124,20 +126,20 @@ impl Cells {
         self.words.get(cell).copied().unwrap_or(0)
     }
 
-    /// When something was added last, in nanoseconds since the file was made; 0: never.
+    /// Time of the last change, in nanoseconds since the file was made; 0 if there was none.
     fn clock(&self) -> u64 {
         let clocks = self.clocks.iter().map(|cell| self.word(*cell));
         clocks.max().unwrap_or(0)
     }
 
-    /// The maxima that say something.
+    /// The cells of maxima that are not 0.
     fn maxima(&self) -> Vec<usize> {
         let maxima = self.bound.iter().filter(|b| b.used_as == CellUse::Maximum);
         let cells = maxima.map(|bound| bound.cell);
         cells.filter(|cell| self.word(*cell) != 0).collect()
     }
 
-    /// What a value is now; what it was when the file was made, for the frame before all others.
+    /// The value of a cell; for the first frame, its value when the file was made.
     fn value_of(&self, bound: &Bound, value_type: ValueType, is_first: bool) -> Option<Value> {
         let begins_at_0 = bound.used_as != CellUse::State;
         let is_zero = is_first && begins_at_0;
@@ -151,19 +153,20 @@ impl Cells {
 }
 
 impl Process {
-    /// Looks at the cells if it is time to, before anything is declared: whether they have changed.
+    /// Reads the cells if that is due; returns whether a frame should be made. This comes before
+    /// new declarations are taken.
     pub(super) fn look_at_cells(&mut self, round: &Round<'_, '_>) -> Result<bool, StreamError> {
         let is_due = round.monotonic_ns >= self.cells.look_due_ns;
         if !self.file.has_cells() || !is_due {
             return Ok(false);
         }
-        // Before they are read: then they are all that there will be.
+        // This is checked before the cells are read: if the process is gone, the words are final.
         let is_gone = self.file.is_closed() || self.file.is_orphan();
         let cells = &mut self.cells;
         self.file.read_cells(&mut cells.words)?;
         if cells.told_words.is_empty() {
             cells.told = self.file.cells_told()?;
-            // An agent that was killed had made more frames than it told the process.
+            // An agent that was killed may have made more frames than the process learned of.
             cells.told.frames = cells.told.frames.max(self.taken.frames());
             let has_clock = !cells.clocks.is_empty();
             let is_known = has_clock && cells.told.frames > 0 && cells.told.clock == cells.clock();
@@ -192,8 +195,9 @@ impl Process {
         Ok(has_changed && (is_gone || round.monotonic_ns >= cells.tell_due_ns))
     }
 
-    /// Makes a frame of the cells as of the last look. Before the first of a process goes one of its beginning, so
-    /// that what a short process did shows as an increase. How many values and frames that were.
+    /// Makes a frame of the cells at the last look. Before a process's first frame comes one of its
+    /// beginning, so that the work of a short process shows as an increase. Returns the number of
+    /// values and frames.
     pub(super) fn tell_cells(&mut self, round: &mut Round<'_, '_>) -> Result<u64, StreamError> {
         let before = self.counts.values + self.counts.frames;
         let created_ns = self.file.created_ns();
@@ -203,7 +207,7 @@ impl Process {
             self.append_cells(round, created_ns, true);
         }
         let clock = i64::try_from(self.cells.clock()).unwrap_or(i64::MAX);
-        // What changed after the look before did so after it, whatever became of clocks meanwhile.
+        // The change came after the look before, even if clocks were set meanwhile.
         let from = self.cells.looked_ts.max(created_ns).min(round.now_ns);
         let ts = if self.cells.clocks.is_empty() {
             round.now_ns
@@ -265,7 +269,7 @@ impl Process {
         self.cells.told_ts = ts;
     }
 
-    /// When it has to be looked at, if it is not looked at each round.
+    /// Monotonic time of the next look at its cells; none if it has no cells.
     pub fn look_due_ns(&self) -> Option<i64> {
         self.file.has_cells().then(|| self.cells.look_due_ns())
     }

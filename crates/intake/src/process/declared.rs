@@ -1,6 +1,8 @@
-//! What a process declares: checked, paid for by its user, and kept, or refused and counted.
+//! The declarations of a process: each is checked, paid for by the process's user, and kept, or
+//! refused and counted.
 //!
-//! It stands alone because a stranger says all of it: of what is refused nothing is kept but its number.
+//! It is a module of its own because all of it comes from a stranger: of a refused declaration only
+//! its number is kept.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +17,14 @@ use crate::scope::NoStream;
 use crate::who::group_of;
 use barograph_recorder::Reader;
 
-/// What is kept of a declaration, in bytes, beside its texts; and of one that was refused.
+/// Bytes kept for a declaration, beside its texts, and for one that was refused.
 const DECLARED_BYTES: u64 = 1 << 10;
 const REFUSED_BYTES: u64 = 192;
-/// Bytes that are kept of why a declaration was refused.
+/// Most bytes that are kept of the reason for a refusal.
 pub const REFUSAL_BYTES_MAX: usize = 256;
-/// Declarations that wait for room are looked at this often at most.
+/// Shortest time between two attempts at declarations that wait for room.
 const RETRY_NS: i64 = NS_PER_S / 2;
-/// How often there was room, of what is tried again however often that was: there never was so often.
+/// A value that `Scopes::rooms` never has, so that the next attempt is made in any case.
 const NEVER_SEEN: u64 = u64::MAX;
 
 /// Why there is no stream.
@@ -85,7 +87,8 @@ impl DeclaredValue {
 }
 
 impl Process {
-    /// Has its user pay for what is kept of a declaration; false where he cannot.
+    /// Counts the memory for a declaration against the process's user; false if there is not
+    /// enough.
     fn pay(&mut self, bytes: u64, round: &mut Round<'_, '_>) -> bool {
         let is_paid = !self.is_spent && round.memory.take(self.uid(), bytes);
         self.kept_bytes += if is_paid { bytes } else { 0 };
@@ -112,7 +115,7 @@ impl Process {
         }
     }
 
-    /// Keeps the number of what is not kept.
+    /// Keeps the number of a declaration that is not kept.
     fn pass_over(&mut self, declaration: &Declaration) {
         if self.is_spent {
             return;
@@ -146,7 +149,7 @@ impl Process {
         }
     }
 
-    /// Tells the program whether a value has no stream.
+    /// Writes into the ingest file whether a value has no stream.
     fn tell_refused(&mut self, at: usize) {
         let is_refused = self.targets[at].key.is_none();
         let number = u32::try_from(at).unwrap_or(u32::MAX);
@@ -155,7 +158,7 @@ impl Process {
         }
     }
 
-    /// Whether it is kept.
+    /// Takes in a declaration that was paid for; returns whether it is kept.
     fn declare_paid(&mut self, declaration: Declaration, round: &mut Round<'_, '_>) -> bool {
         match declaration {
             Declaration::Process {
@@ -187,7 +190,7 @@ impl Process {
                 let declared = self.declare_knob(value, min, max);
                 self.is_accepted(declared)
             }
-            // The cells know.
+            // Cells were noted by [`Cells::note`].
             Declaration::Cell { .. } => true,
         }
     }
@@ -221,7 +224,7 @@ impl Process {
         let made = self.make_value(publication, round, bytes_max, &value);
         let counter = self.counter(&value, publication);
         let begins_anew = self.begins_anew(counter.as_ref(), round);
-        // Of what is not kept nobody asks for the texts.
+        // The texts of a value that is not kept are never needed.
         let texts = match made {
             Ok(_) => value.into_texts(),
             Err(_) => Default::default(),
@@ -281,7 +284,7 @@ impl Process {
             }
         };
         if full {
-            // Those of them that are not kept are refused by their values, too.
+            // The values of further publications are refused as well.
             return false;
         }
         let labels = match identity {
@@ -306,11 +309,12 @@ impl Process {
         self.publications[at].identity.is_some()
     }
 
-    /// Declares what found no room once more, when there has been some since: as the file has it, so that nothing
-    /// of it need be kept.
+    /// Tries declarations that found no room once more, if there has been some since. They are read
+    /// from the file again, so that nothing of them has to be kept. Returns the number of
+    /// declarations read.
     pub(super) fn retry(&mut self, round: &mut Round<'_, '_>) -> Result<u64, StreamError> {
         let rooms = round.scopes.rooms();
-        // What has ended makes room itself, and wants none.
+        // An ended process makes room itself, and needs none.
         let is_due = !self.is_retired
             && round.monotonic_ns >= self.next_retry_ns
             && self.waits_for_room.is_some_and(|seen| seen != rooms);
@@ -322,7 +326,7 @@ impl Process {
         self.file
             .declarations_again(&mut |declaration| declared.push(declaration))?;
         self.waits_for_room = None;
-        // As many as a look takes first.
+        // At most as many as the first look takes.
         let mut left = self.retry_frames(DECLARATIONS_MAX, round);
         let work = declared.len() as u64;
         let mut at = 0u32;
@@ -359,13 +363,14 @@ impl Process {
         Ok(work)
     }
 
-    /// Whether the last retry has come to its bound, and not to the end of the room.
+    /// Whether the last retry stopped at its bound rather than when room was used up.
     pub(super) fn has_more_to_retry(&self) -> bool {
         self.waits_for_room == Some(NEVER_SEEN)
     }
 
-    /// Declares frames that waited for room once more, at most so many; gives how many more there may be. Where one
-    /// finds none, the others of the same readers are not tried.
+    /// Declares at most `frames_max` streams of frames that waited for room; returns how many more
+    /// declarations may be made. If one finds no room, the others of the same readers are not
+    /// tried.
     fn retry_frames(&mut self, frames_max: u64, round: &mut Round<'_, '_>) -> u64 {
         let mut left = frames_max;
         let mut full: BTreeSet<Reader> = BTreeSet::new();
@@ -390,7 +395,8 @@ impl Process {
         left
     }
 
-    /// Whether a value that waited for room has its stream now. When one finds none, the others are not tried.
+    /// Tries a value that waited for room; returns whether it has its stream now. If it finds no
+    /// room, the others are not tried.
     fn retry_value(&mut self, at: usize, value: &DeclaredValue, round: &mut Round<'_, '_>) -> bool {
         let Some(target) = self.targets.get(at) else {
             return false;
@@ -398,15 +404,15 @@ impl Process {
         let (publication, bytes_max) = (target.publication, target.bytes_max);
         let counter = self.counter(value, publication);
         let counter = counter.map(|(_, stream)| stream.series_id());
-        // The file is a stranger's, who may have written over what was read first.
+        // The file is a stranger's, who may have overwritten the first declaration.
         if value.value_type != target.value_type || counter != target.counter {
             self.targets[at].waits = false;
-            // It was counted when it was tried first.
+            // The first attempt has counted it as refused.
             self.counts.refused = self.counts.refused.saturating_sub(1);
             self.refuse("a value is declared otherwise than it was".into());
             return false;
         }
-        // What is kept of it is paid for as when it is declared first.
+        // Its memory is paid for as for a first declaration.
         let bytes = DECLARED_BYTES + value.kept_bytes(bytes_max) - REFUSED_BYTES;
         if !self.pay(bytes, round) {
             if !self.is_spent {
@@ -414,7 +420,7 @@ impl Process {
             }
             return false;
         }
-        // It was counted with both when it was tried first.
+        // The first attempt has counted it as refused and as a value of its publication.
         self.counts.refused = self.counts.refused.saturating_sub(1);
         if let Some(found) = self.publications.get_mut(publication) {
             found.values = found.values.saturating_sub(1);
@@ -432,7 +438,7 @@ impl Process {
         self.targets[at].key.is_some()
     }
 
-    /// The readers and the stream of a value that is a counter.
+    /// The readers and the stream of a value, if it is a counter.
     fn counter(&self, value: &DeclaredValue, publication: usize) -> Option<(Reader, Descriptor)> {
         let publication = self.publications.get(publication)?;
         let is_counter = value.kind == Kind::Counter && value.value_type.is_number();
@@ -440,7 +446,7 @@ impl Process {
         Some((publication.reader, value.stream(identity).ok()?))
     }
 
-    /// Whether it counts on a series that another process had, from the beginning of this one.
+    /// Whether a counter continues a series that another process had, and this process begins now.
     fn begins_anew(
         &self,
         counter: Option<&(Reader, Descriptor)>,
@@ -488,7 +494,7 @@ impl Process {
             self.refuse("a value of no publication".into());
             return Err(NotMade::Refused);
         };
-        // Where there is none the publication was refused, and that was said.
+        // Without an identity the publication was refused, and that was counted.
         let identity = found.identity.as_ref().ok_or(NotMade::Refused)?;
         let descriptor = match descriptor(identity) {
             Ok(descriptor) => descriptor,
@@ -517,14 +523,14 @@ impl Process {
     }
 }
 
-/// Texts stand in names of streams and in documents too.
+/// Number of copies of each text: names of streams and documents contain them too.
 const COPIES: u64 = 4;
 
 fn kept_of_value(texts: usize, bytes_max: u32) -> u64 {
     COPIES * texts as u64 + u64::from(bytes_max)
 }
 
-/// Bytes of what is kept of a declaration's texts, which stand in names of streams and in documents too, and of
+/// Bytes kept for a declaration's texts, which names of streams and documents contain too, and for
 /// the newest value.
 fn kept_texts(declaration: &Declaration) -> u64 {
     let of_labels = |labels: &[(String, String)]| {

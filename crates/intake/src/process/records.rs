@@ -1,4 +1,4 @@
-//! From records to samples: their times, their order, their streams, their values.
+//! From records to samples: time, order, stream and value of each.
 
 use barograph_model::{NS_PER_S, StreamKey, Value};
 use barograph_stream::ingest::{IngestFile, Payload, Record, TimeSource};
@@ -7,11 +7,11 @@ use super::super::timing::Timing;
 use super::super::value::value_of;
 use super::{Publication, Target};
 
-/// A put is not longer than this before its process began…
+/// A put is at most this long before its process began.
 const BEFORE_NS_MAX: i64 = NS_PER_S;
-/// …nor further in the future: what says otherwise is moved there.
+/// A put is at most this far in the future; times outside of the range are moved to its ends.
 const AFTER_NS_MAX: i64 = NS_PER_S;
-/// …and never older than this, whatever a stranger says of his beginning.
+/// A put is never older than this, whatever the file claims as its beginning.
 pub const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 
 /// The times of the records of one look.
@@ -20,7 +20,7 @@ pub struct Times<'t> {
     source: TimeSource,
     oldest: i64,
     latest: i64,
-    /// How far they may be off; of none, nothing.
+    /// Greatest error of the times so far, in ns; none if there were no valid times.
     pub error_ns: Option<i64>,
 }
 
@@ -38,7 +38,8 @@ impl<'t> Times<'t> {
         }
     }
 
-    /// The time of a record. One that cannot be is moved, and says nothing of how exact the others are.
+    /// The time of a record. A time that is out of range is moved, and does not count for the
+    /// error.
     pub fn of(&mut self, time: u64) -> i64 {
         let ts = self.timing.ns_of(self.source, time);
         if (self.oldest..=self.latest).contains(&ts) {
@@ -49,7 +50,8 @@ impl<'t> Times<'t> {
     }
 }
 
-/// A ring's records are in order, whatever the clocks say; and what follows a frame is later than it.
+/// Makes the times of a ring's records ascend, whatever the clocks did; a record after a frame is
+/// later than it.
 pub fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) -> i64 {
     if reached.len() <= ring {
         reached.resize(ring + 1, i64::MIN);
@@ -59,17 +61,17 @@ pub fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) ->
     ts
 }
 
-/// Where a record goes, and as what.
+/// The destination of a record.
 pub enum Place {
-    /// A publication, a stream, a value.
+    /// Publication, stream and value.
     At(usize, StreamKey, Value),
-    /// It is of a declaration that was refused.
+    /// The record belongs to a declaration that was refused.
     Refused,
-    /// It makes no sense.
+    /// The record is malformed.
     None,
 }
 
-/// Where a record goes.
+/// The destination of a record.
 #[inline]
 pub fn place(record: &Record<'_>, publications: &[Publication], targets: &[Target]) -> Place {
     let at = record.series as usize;

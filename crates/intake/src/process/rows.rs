@@ -1,4 +1,4 @@
-//! What is said of a process in documents.
+//! The rows of a process in documents.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::identity::Identity;
 use barograph_recorder::Reader;
 
 impl Process {
-    /// What it publishes for these readers, a row per publication.
+    /// One row for each of its publications for these readers.
     pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
         of_reader.filter_map(|publication| {
@@ -37,20 +37,20 @@ impl Process {
         })
     }
 
-    /// How many rows [`Self::rows`] gives.
+    /// Number of rows of [`Self::rows`].
     pub fn row_count(&self, reader: Reader) -> usize {
         let publications = self.publications.iter();
         let of_reader = publications.filter(|p| p.reader == reader && p.identity.is_some());
         of_reader.count()
     }
 
-    /// How many rows [`Self::knob_rows`] gives.
+    /// Number of rows of [`Self::knob_rows`].
     pub fn knob_count(&self, reader: Reader) -> usize {
         let of = self.offers.knob_publications();
         of.filter(|at| self.reader_of(*at) == Some(reader)).count()
     }
 
-    /// How many rows [`Self::trigger_rows`] gives.
+    /// Number of rows of [`Self::trigger_rows`].
     pub fn trigger_count(&self, reader: Reader) -> usize {
         let of = self.offers.trigger_publications();
         let readers = of.map(|at| at.and_then(|at| self.reader_of(at)));
@@ -64,14 +64,14 @@ impl Process {
         publication.identity.as_ref().map(|_| publication.reader)
     }
 
-    /// The knobs that it has for these readers.
+    /// One row for each of its knobs for these readers.
     pub fn knob_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let rows = self.offers.knob_rows(|at| self.known(at));
         let rows = rows.filter(move |(of, _)| *of == reader);
         rows.map(|(_, row)| self.with_process(row))
     }
 
-    /// The triggers that it handles, for these readers.
+    /// One row for each trigger that it handles for these readers.
     pub fn trigger_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let rows = self.offers.trigger_rows(self.owner, |at| self.known(at));
         let rows = rows.filter(move |(of, _)| *of == reader);
@@ -93,7 +93,7 @@ impl Process {
         row
     }
 
-    /// Who has documents with rows of it.
+    /// The readers whose documents have rows of this process.
     pub fn readers(&self) -> impl Iterator<Item = Reader> {
         let owner = (!self.offers.is_empty()).then_some(self.owner);
         self.readers.iter().copied().chain(owner)

@@ -1,7 +1,8 @@
-//! What one look has found in a process's rings: records, and losses at their places, in the order of time.
+//! The records and losses that one look has found in a process's rings, in the order of time.
 //!
-//! A program may put one value from several threads, which have a ring each: ring after ring, its stream would run
-//! backwards. So a look is collected first; records of one ring keep their order.
+//! A program may put one value from several threads, each of which has a ring: taken ring after
+//! ring, the times of its stream would jump back. So all records of a look are collected first;
+//! those of one ring keep their order.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,13 @@ use crate::ledger::Cause;
 use crate::taken::DROPPED_RING;
 use barograph_recorder::Reader;
 
-/// A counter that begins anew is told to have been 0 at most so long before its first value.
+/// A counter that begins anew is recorded as 0 at most this long before its first value.
 const ZERO_BEFORE_NS_MAX: i64 = 60 * NS_PER_S;
 
-/// Takes whose memory is kept from look to look: what is larger is given back.
+/// Most takes whose memory is kept from look to look; a larger buffer is freed.
 const KEPT_TAKES: usize = 1 << 14;
 
-/// What one look has found: the memory for it serves all looks, one after the other.
+/// The takes of one look; the buffer is used by all looks, one after the other.
 #[derive(Default)]
 pub struct Takes(Vec<Take>);
 
@@ -39,17 +40,18 @@ impl Takes {
     }
 }
 
-/// One of them.
+/// One record or loss.
 struct Take {
     ts: i64,
     ring: u32,
-    /// Where the ring goes on after it.
+    /// Position in the ring after it.
     next: u64,
     what: TakeKind,
 }
 
 enum TakeKind {
-    /// A value or a frame: which of its kind, of which publication, and for a frame its number.
+    /// A value or a frame: `series` is its number among values or publications, and the value of a
+    /// frame is its number.
     Put {
         publication: usize,
         series: u32,
@@ -60,7 +62,7 @@ enum TakeKind {
     Lost(Cause, u64),
 }
 
-/// Losses in a row of one ring, of one cause.
+/// Successive losses of one ring that have the same cause.
 struct LostRun {
     next: u64,
     cause: Cause,
@@ -68,7 +70,7 @@ struct LostRun {
 }
 
 impl Process {
-    /// Takes in what the rings have, at most about so many records.
+    /// Takes in the records of the rings, at most about `records_max`.
     pub(super) fn drain(
         &mut self,
         round: &mut Round<'_, '_>,
@@ -81,7 +83,7 @@ impl Process {
         let drained = self.file.drain_all(records_max, &mut |record: Record<'_>| {
             let at = record.ring as usize;
             let (ring, next) = (record.ring, record.next);
-            // What was lost has no time of its own: it stands where the ring was before it.
+            // A loss has no time of its own: it gets that of the record before it.
             let mut lose = |reached: &mut Vec<i64>, cause, count| {
                 takes.push(Take {
                     ts: in_order(reached, at, i64::MIN, false),
@@ -131,7 +133,8 @@ impl Process {
         drained
     }
 
-    /// What the program has given up since it was last counted, by whichever life of the agent.
+    /// Adds the values that the program dropped since they were last counted, in whichever life of
+    /// the agent.
     fn note_dropped(&mut self, takes: &mut Vec<Take>) {
         self.counts.dropped = self.file.dropped();
         let told = self.dropped_told;
@@ -147,8 +150,8 @@ impl Process {
         }
     }
 
-    /// Where losses of the process are told: with its first publication, whose readers see its counts anyway. Its
-    /// rings are read from where that scope's archive has them.
+    /// The readers whose scope records the process's losses: those of its first publication, who
+    /// see its counts anyway. Its rings are read from the position that this scope's archive has.
     pub(super) fn loss_reader(&self) -> Reader {
         let mut kept = self.publications.iter().filter(|p| p.identity.is_some());
         kept.next()
@@ -198,7 +201,7 @@ impl Process {
                     if self.taken.has(reader, ring, next) {
                         continue;
                     }
-                    // In the archive, what was lost stands before what follows it.
+                    // In the archive, a loss stands before the record that follows it.
                     if let Some(run) = lost.remove(&ring) {
                         self.tell_lost(ring, &run, round);
                     }
@@ -221,15 +224,15 @@ impl Process {
         }
     }
 
-    /// What is told before the first value of a counter whose series another process had: it began with 0 when its
-    /// process did. So whoever compares neighbours sees that it does not go on.
+    /// The sample before the first value of a counter whose series another process had: 0 at the
+    /// beginning of the process, which shows that the counter does not continue.
     fn zero(&mut self, series: u32, ts: i64, first: &Value) -> Option<Sample> {
         let target = self.targets.get_mut(series as usize)?;
         if !std::mem::take(&mut target.begins_anew) {
             return None;
         }
         let began_ns = self.file.created_ns().min(ts.saturating_sub(1));
-        // A file may say any time of its beginning.
+        // A file may claim any time as its beginning.
         let began_ns = began_ns.max(ts.saturating_sub(ZERO_BEFORE_NS_MAX));
         Some(Sample {
             ts: began_ns,
@@ -269,12 +272,12 @@ impl Process {
         match cause {
             Cause::Missed => self.counts.missed += count,
             Cause::Refused | Cause::Damaged => self.counts.damaged += count,
-            // As the file says.
+            // This count is read from the file.
             Cause::Dropped => {}
         }
     }
 
-    /// Appends what was lost of a ring.
+    /// Records a run of losses of one ring.
     fn tell_lost(&self, ring: u32, run: &LostRun, round: &mut Round<'_, '_>) {
         let mark = self.mark(ring, run.next);
         let mut names = self.publications.iter();

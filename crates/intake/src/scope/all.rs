@@ -1,4 +1,4 @@
-//! The scopes that are open: each when it is needed first, and tried again when it could not be opened.
+//! The open scopes: each is opened when it is first needed, and tried again after a failure.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -15,12 +15,12 @@ use crate::shares::Shares;
 use crate::taken::Taken;
 use barograph_recorder::Reader;
 
-/// A scope that could not be opened is tried again after this time, which doubles with each failure…
+/// Time until a scope is tried again after its first failure; it doubles with each failure.
 const RETRY_NS_MIN: i64 = NS_PER_S / 2;
-/// …up to this.
+/// Longest time between two attempts.
 const RETRY_NS_MAX: i64 = 30 * NS_PER_S;
-/// Scopes of which it is known that they could not be opened; one more takes the place of another, which is tried
-/// again at its next use.
+/// Most scopes that are remembered as failed. If there are more, one is forgotten and tried again
+/// when it is next needed.
 const REFUSED_MAX: usize = 1_024;
 
 /// When a scope that could not be opened is tried again.
@@ -31,7 +31,7 @@ struct RefusedScope {
 }
 
 impl RefusedScope {
-    /// It was refused once more.
+    /// Notes one more failure.
     fn again(&mut self, monotonic_ns: i64) {
         let doubled_ns = self.backoff_ns.saturating_mul(2);
         self.backoff_ns = doubled_ns.clamp(RETRY_NS_MIN, RETRY_NS_MAX);
@@ -39,16 +39,16 @@ impl RefusedScope {
     }
 }
 
-/// The scopes that are open.
+/// The open scopes.
 pub struct Scopes<'c> {
     places: Places,
     clock: &'c Arc<dyn Clock>,
     open: BTreeMap<Reader, Scope<'c>>,
-    /// Bytes of rings of all scopes, by user.
+    /// Bytes of the rings of all scopes, by user.
     rings: Rc<RefCell<Shares<Box<str>>>>,
-    /// Could not be opened the last time: a full disk or too many open files pass.
+    /// Scopes that could not be opened the last time; a full disk or too many open files may pass.
     refused: BTreeMap<Reader, RefusedScope>,
-    /// How often a scope had marks of earlier lives of the agent that were not known before.
+    /// Number of times that marks of earlier lives of the agent were read.
     marks_read: u64,
 }
 
@@ -64,7 +64,7 @@ impl<'c> Scopes<'c> {
         }
     }
 
-    /// The scope of a reader, opened when it is needed first.
+    /// The scope of a reader, which is opened if it is not open.
     pub fn of(&mut self, reader: Reader) -> Option<&mut Scope<'c>> {
         if !self.open.contains_key(&reader) {
             self.open(reader);
@@ -72,7 +72,7 @@ impl<'c> Scopes<'c> {
         self.open.get_mut(&reader)
     }
 
-    /// Opens a scope, unless it was tried a short time ago.
+    /// Opens a scope, unless it failed a short time ago.
     fn open(&mut self, reader: Reader) {
         let monotonic_ns = self.clock.monotonic_ns();
         let before = self.refused.get(&reader);
@@ -106,7 +106,8 @@ impl<'c> Scopes<'c> {
         }
     }
 
-    /// Goes on with archives whose start is under way or has failed; `is_there` tells which processes' files are.
+    /// Goes on with archives whose start is under way or has failed. `is_there` returns whether the
+    /// file of a process exists.
     pub fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) {
         let mut is_new = false;
         for scope in self.open.values_mut() {
@@ -119,7 +120,7 @@ impl<'c> Scopes<'c> {
         }
     }
 
-    /// Changes whenever there may be room for a stream that found none.
+    /// A number that changes whenever there may be room for a stream that found none.
     pub fn rooms(&self) -> u64 {
         let retired = self.open.values().map(|scope| scope.rooms);
         retired.sum::<u64>() + self.open.len() as u64
@@ -129,7 +130,7 @@ impl<'c> Scopes<'c> {
         self.open.iter_mut().map(|(reader, scope)| (*reader, scope))
     }
 
-    /// Changes whenever [`Self::tell_taken`] may have something new to tell.
+    /// A number that changes whenever [`Self::tell_taken`] may have something new.
     pub fn marks_read(&self) -> u64 {
         self.marks_read
     }
@@ -144,14 +145,14 @@ impl<'c> Scopes<'c> {
         }
     }
 
-    /// The file of a process is gone.
+    /// Forgets the marks of a process whose file is gone.
     pub fn forget(&mut self, incarnation: Incarnation) {
         for scope in self.open.values_mut() {
             scope.forget(incarnation);
         }
     }
 
-    /// Forgets the processes whose files are gone.
+    /// Forgets the marks of all processes whose files are gone.
     pub fn forget_all_but(&mut self, is_there: impl Fn(Incarnation) -> bool) {
         for scope in self.open.values_mut() {
             let processes = scope.marks.iter().map(|mark| mark.incarnation);
@@ -163,7 +164,7 @@ impl<'c> Scopes<'c> {
         }
     }
 
-    /// Opens the scopes that there were before, so that their past can be asked for.
+    /// Opens the scopes that existed in earlier lives of the agent, so that their past can be read.
     pub fn reopen(&mut self) {
         let Ok(names) = fs::read_dir(&self.places.state_dir) else {
             return;
@@ -176,8 +177,8 @@ impl<'c> Scopes<'c> {
     }
 }
 
-/// Whether one more scope may be opened beside these. Scopes of groups may take at most as many places as stay free for
-/// others, since one user may be in many groups and publish for each.
+/// Fails if no further scope may be opened. Scopes of groups may take at most as many places as
+/// stay free for others, since one user may be in many groups and publish for each.
 fn has_place<'r>(
     open: impl ExactSizeIterator<Item = &'r Reader>,
     wanted: Reader,

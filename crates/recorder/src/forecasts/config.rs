@@ -10,21 +10,22 @@ use barograph_model::{ConfigError, ModelError, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which streams are forecast, and how sure one wants to be.
+/// Which streams are forecast, and with which confidence.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForecastConfig {
-    /// Streams that are forecast, of sources, insights and applications: patterns of names, with labels if wanted
-    /// (`disk.*{device=sda}`).
+    /// Streams of sources, insights and applications that are forecast: patterns of names, with
+    /// labels if wanted (`disk.*{device=sda}`).
     pub streams: Vec<String>,
-    /// The share of true values that is to be within the error of a forecast, 0.5 to 0.99.
+    /// Share of true values that shall lie within the error of a forecast, 0.5 to 0.99.
     pub confidence: f64,
-    /// Most streams that are forecast; those beyond are counted.
+    /// Most streams that are forecast; those beyond it wait for a free slot and are counted.
     pub streams_max: usize,
-    /// Most of them that one user's applications publish; those beyond are counted.
+    /// Most forecast streams among those that one user's applications publish; those beyond it wait
+    /// and are counted.
     pub streams_per_user_max: usize,
-    /// Weights that `baro forecast train` has written: with them Delphi predicts beside the others, and is followed where it
-    /// is the best; empty: it does not.
+    /// File of weights that `baro forecast train` has written: with it, the predictor Delphi
+    /// competes with the others and is followed where it is the best; empty: Delphi is not used.
     pub delphi: PathBuf,
 }
 
@@ -41,7 +42,7 @@ impl Default for ForecastConfig {
 }
 
 impl ForecastConfig {
-    /// Checks ranges and patterns.
+    /// Fails if a range, a pattern or the file of weights is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
         let refuse = |key, value: String, reason: String| Err(ConfigError { key, value, reason });
         if !(0.5..=0.99).contains(&self.confidence) {
@@ -58,7 +59,7 @@ impl ForecastConfig {
         self.weights().map(drop)
     }
 
-    /// Those of the file that `delphi` names.
+    /// Reads the file of weights that `delphi` names; none if it is empty.
     pub(super) fn weights(&self) -> Result<Option<Arc<Weights>>, ConfigError> {
         if self.delphi.as_os_str().is_empty() {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! How often what was said was right, as a stream: `forecast.coverage.ratio` with the labels of the stream that is meant, its
+//! The coverage of forecasts as a stream, that is, how often the true value lay within the error.
+//! The stream is called `forecast.coverage.ratio` and has the labels of the forecast stream, its
 //! name as the label `stream`, and the horizon in seconds as `horizon`.
 
 use barograph_model::{
@@ -9,16 +10,16 @@ use super::Followed;
 use crate::Streams;
 
 const NAME: &str = "forecast.coverage.ratio";
-/// It is told so often.
+/// Time between two samples of the coverage.
 const TELL_NS: i64 = 10 * NS_PER_S;
-/// Forecasts that were compared before it is.
+/// Number of compared forecasts from which the coverage is published.
 const COMPARED_MIN: u32 = 32;
-/// Most streams of it, of one segment.
+/// Most coverage streams in one segment.
 const STREAMS_MAX: usize = 1_024;
-/// Samples that a ring holds.
+/// Samples in the ring of a coverage stream.
 const DEPTH: u32 = 64;
 
-/// When it was told last, and how many streams it has.
+/// The time of the last publication of coverages, and the number of their streams.
 #[derive(Debug, Default)]
 pub struct Coverages {
     told_ns: Option<i64>,
@@ -26,7 +27,7 @@ pub struct Coverages {
 }
 
 impl Coverages {
-    /// Whether it is to be told now.
+    /// Whether coverages are due; if so, notes `now_ns` as the time of the last publication.
     pub fn are_due(&mut self, now_ns: i64) -> bool {
         let due = |told_ns: i64| now_ns.abs_diff(told_ns) >= TELL_NS.unsigned_abs();
         let are_due = self.told_ns.is_none_or(due);
@@ -36,7 +37,7 @@ impl Coverages {
         are_due
     }
 
-    /// Of each horizon of which enough is known.
+    /// Publishes the coverage of each horizon for which enough forecasts were compared.
     pub fn tell(&mut self, followed: &mut Followed, now_ns: i64, streams: &mut Streams<'_>) {
         let Some(cascade) = &followed.cascade else {
             return;
@@ -52,7 +53,7 @@ impl Coverages {
                         streams.expect_interval(key, TELL_NS);
                         self.streams += 1;
                     }
-                    // Not tried again where there is no room.
+                    // A stream that could not be declared is not tried again.
                     followed.coverage.insert(coverage.horizon_ns, key);
                     key
                 }
@@ -63,7 +64,7 @@ impl Coverages {
         }
     }
 
-    /// A stream is gone, and its coverage with it.
+    /// Retires the coverage streams of a stream that is gone.
     pub fn stream_removed(&mut self, gone: &Followed, streams: &mut Streams<'_>) {
         for key in gone.coverage.values().copied().flatten() {
             streams.retire(key);
@@ -81,7 +82,8 @@ fn derived(ts: i64, share: f64) -> Sample {
     }
 }
 
-/// None where the labels are too many, or called so already.
+/// The descriptor of a coverage stream; none if there are too many labels, or if the labels
+/// `stream` or `horizon` exist already.
 fn descriptor(of: &Name, labels: &Labels, horizon_ns: i64) -> Option<Descriptor> {
     let seconds = (horizon_ns as f64 / NS_PER_S as f64).to_string();
     let own = [("stream", of.as_str()), ("horizon", &seconds)];

@@ -1,4 +1,4 @@
-//! What people and the table `forecasts` are told.
+//! The document `forecasts.json`: what people and the table `forecasts` learn of each forecast.
 
 use barograph_forecast::{Cascade, Explanation, LevelExplanation, MemberExplanation, Reason};
 use barograph_model::{Descriptor, FORECAST_PREFIX, Kind, Name, ValueType};
@@ -8,16 +8,17 @@ use serde::{Serialize, Serializer};
 use super::{Beyond, Followed, Forecasts};
 use crate::LabelsJson;
 
-/// Streams without a place that are told by name; of the others, how many there are.
+/// Most waiting streams that are listed by name; the others are only counted.
 const NAMED_MAX: usize = 64;
 
 impl Forecasts {
-    /// Whether there is anything to say.
+    /// Whether there is anything to report.
     pub fn is_needed(&self) -> bool {
         !self.beyond.is_empty() || self.by_key.iter().any(Option::is_some)
     }
 
-    /// Whom each forecaster follows and why; then the streams that are not forecast, as there are too many.
+    /// The document: for each stream and horizon the predictor that is followed, and the reason;
+    /// then the streams that wait for a slot.
     pub fn document(&self) -> impl Serialize + '_ {
         Document(self)
     }
@@ -60,7 +61,7 @@ impl Serialize for Document<'_> {
     }
 }
 
-/// What is known of one stream at one horizon. What is no number is null.
+/// One stream's forecast at one horizon. A number that is not finite becomes null.
 #[derive(Serialize)]
 struct Row<'a> {
     name: &'a str,
@@ -108,7 +109,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// As text.
+/// A value that is serialized as text.
 struct Shown<T>(T);
 
 impl<T: std::fmt::Display> Serialize for Shown<T> {
@@ -117,7 +118,7 @@ impl<T: std::fmt::Display> Serialize for Shown<T> {
     }
 }
 
-/// Of each predictor, by its name.
+/// The relative loss of each predictor, by name.
 struct Losses<'a>(&'a [MemberExplanation]);
 
 impl Serialize for Losses<'_> {
@@ -130,7 +131,7 @@ impl Serialize for Losses<'_> {
     }
 }
 
-/// One stream, or several, that have no place.
+/// One stream, or several, that wait for a slot.
 #[derive(Default, Serialize)]
 struct Unplaced<'a> {
     name: Option<&'a str>,
@@ -154,7 +155,7 @@ impl Beyond {
     }
 }
 
-/// The stream of what is said of a stream; none where its name would be too long.
+/// The descriptor of a stream's projections; none if its name would be too long.
 pub(super) fn projections_of(of: &Descriptor) -> Option<Descriptor> {
     Some(Descriptor {
         name: Name::new(format!("{FORECAST_PREFIX}{}", of.name.as_str())).ok()?,

@@ -1,22 +1,23 @@
-//! The step of a stream that is put to whenever somebody pleases.
+//! The forecast step of a stream whose program puts to it at no known interval.
 
 use std::ops::RangeInclusive;
 
 use barograph_model::Sample;
 
-/// Puts that are seen before the step is chosen.
+/// Number of puts after which the step is chosen.
 const PUTS: usize = 32;
-/// A step is in here, in ns: a millisecond to a minute.
+/// Range of a step in ns: a millisecond to a minute.
 const STEP_NS: RangeInclusive<i64> = 1_000_000..=60_000_000_000;
 
-/// The first puts, kept until the step is known: then they are looked at.
+/// The first puts of a stream, kept until the step is known; then they are observed.
 #[derive(Debug, Default)]
 pub struct Pace {
     puts: Vec<Sample>,
 }
 
 impl Pace {
-    /// One more. The step, the median of the gaps, with what was put by then, when it is known.
+    /// Keeps one more put. Once there are enough, returns the step, which is the median of the
+    /// gaps, and all puts so far.
     pub fn put(&mut self, sample: &Sample) -> Option<(i64, Vec<Sample>)> {
         self.puts.push(sample.clone());
         if self.puts.len() < PUTS {
@@ -46,10 +47,10 @@ mod tests {
     #[test]
     fn the_median_of_gaps_is_the_step() {
         check(|at| at * 250_000_000, 250_000_000);
-        // Now and then nothing for an hour, or two at once.
+        // Now and then there is no put for an hour, or there are two at once.
         check(|at| at * 2_000_000 + at / 9 * 3_600_000_000_000, 2_000_000);
         check(|at| (at - at % 4 / 3) * 5_000_000, 5_000_000);
-        // Bounded.
+        // The step is bounded.
         check(|at| at, 1_000_000);
         check(|_| 7, 1_000_000);
         check(|at| -at, 1_000_000);

@@ -1,8 +1,9 @@
-//! What all forecasters of an agent share: how many streams may be forecast, of the whole agent and of each user's applications,
-//! and Delphi's weights.
+//! The forecast slots that all forecasters of an agent share, with their bounds: for the whole
+//! agent and for each user's applications; and the weights of Delphi.
 //!
-//! Who comes first has a place first: a place that becomes free is at once given to the stream that has waited longest and may have
-//! it, whichever thread looks at that stream; the thread takes it up when it next asks.
+//! Slots are given in the order of requests: a slot that becomes free goes at once to the stream
+//! that has waited longest and may have it, whichever thread looks at that stream. The thread takes
+//! the slot when it next asks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +14,14 @@ use barograph_forecast::delphi::Weights;
 use super::ForecastConfig;
 use barograph_model::ConfigError;
 
-/// Places for streams that are forecast, whichever thread looks at them.
+/// The forecast slots of the agent, for streams of all threads, and their queue.
 #[derive(Debug)]
 pub struct Room {
     streams_max: usize,
     per_user_max: usize,
     delphi: Option<Arc<Weights>>,
     taken: Mutex<Taken>,
-    /// Places that were given to streams that waited.
+    /// Number of slots that were given to waiting streams.
     given: AtomicU64,
 }
 
@@ -28,35 +29,37 @@ pub struct Room {
 struct Taken {
     all: usize,
     users: HashMap<Box<str>, usize>,
-    /// Streams that are meant and have no place, with whose they are, in the order in which they came: as many as there are
-    /// streams at most.
+    /// Users of the waiting streams, by queue number, oldest first; at most as many as there are
+    /// streams.
     waiting: BTreeMap<u64, Option<Box<str>>>,
-    /// The number of the next.
+    /// The next queue number.
     next: u64,
 }
 
-/// One stream's place. Dropping it gives it back.
+/// A forecast slot: one stream's place among those that have a forecast. Dropping it frees the
+/// slot.
 #[derive(Debug)]
 pub struct Place {
     room: Arc<Room>,
     user: Option<Box<str>>,
 }
 
-/// That a stream is there and waits for a place. Dropping it says that the stream is gone.
+/// A queue ticket for a stream that has no forecast slot yet. Dropping it leaves the queue.
 #[derive(Debug)]
 pub struct NoPlace {
     room: Arc<Room>,
-    /// None once it has become a place.
+    /// Queue number; none once the ticket was exchanged for a slot.
     number: Option<u64>,
     user: Option<Box<str>>,
-    /// The bound that was met.
+    /// Configuration key of the bound that was met.
     pub limit: &'static str,
-    /// It.
+    /// Value of that bound.
     pub max: usize,
 }
 
 impl Room {
-    /// Of a configuration that was checked; the file of weights that it names is read again.
+    /// Makes the slots for a checked configuration; reads the file of weights again, and fails if
+    /// it is invalid.
     pub fn new(config: &ForecastConfig) -> Result<Arc<Self>, ConfigError> {
         Ok(Arc::new(Self {
             streams_max: config.streams_max,
@@ -67,12 +70,13 @@ impl Room {
         }))
     }
 
-    /// Somebody's own weights of Delphi, if the configuration names some.
+    /// The weights of Delphi, if the configuration names a file of them.
     pub fn delphi(&self) -> Option<Arc<Weights>> {
         self.delphi.clone()
     }
 
-    /// A place for a stream, of a user's application or of none. There is none while others wait for it.
+    /// Takes a slot for a stream of a user's application, or of none. Returns a ticket if a bound
+    /// is met.
     pub fn take(self: &Arc<Self>, user: Option<&str>) -> Result<Place, NoPlace> {
         let mut taken = self.lock();
         let room = Arc::clone(self);
@@ -93,18 +97,19 @@ impl Room {
         })
     }
 
-    /// How many streams are forecast, and how many are meant and have no place.
+    /// How many streams are forecast, and how many wait for a slot.
     pub fn counts(&self) -> (usize, usize) {
         let taken = self.lock();
         (taken.all, taken.waiting.len())
     }
 
-    /// Another number whenever a stream that waited was given a place.
+    /// Number of slots that were given to waiting streams so far; a new number means that tickets
+    /// may have a slot.
     pub fn given(&self) -> u64 {
         self.given.load(Ordering::Acquire)
     }
 
-    /// The bound that keeps one more stream of a user, or of none, from having a place.
+    /// The bound that one more stream of a user, or of none, would exceed.
     fn met(&self, taken: &Taken, user: Option<&str>) -> Option<(&'static str, usize)> {
         if taken.all >= self.streams_max {
             return Some(("forecast.streams_max", self.streams_max));
@@ -114,7 +119,8 @@ impl Room {
         is_met.then_some(("forecast.streams_per_user_max", self.per_user_max))
     }
 
-    /// A place is free again: who has waited longest of those who may have it has it from now on.
+    /// Frees a slot and gives it to the stream that has waited longest among those that may have
+    /// one.
     fn give_back(&self, taken: &mut Taken, user: Option<&str>) {
         taken.give_back(user);
         let mut waiting = taken.waiting.iter();
@@ -128,7 +134,7 @@ impl Room {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Counts are right after each statement.
+        // Ignoring poison is sound: the counts are right after each statement.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -154,7 +160,7 @@ impl Taken {
 }
 
 impl NoPlace {
-    /// The place, if it was given one meanwhile.
+    /// Exchanges the ticket for its slot, if it has been given one.
     pub fn take(&mut self) -> Option<Place> {
         let number = self.number?;
         if self.room.lock().waiting.contains_key(&number) {
@@ -179,7 +185,7 @@ impl Drop for NoPlace {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         let mut taken = self.room.lock();
-        // One that is there no more was given a place, which nobody has taken up.
+        // A ticket that has left the queue was given a slot, which was not taken.
         if taken.waiting.remove(&number).is_none() {
             self.room.give_back(&mut taken, self.user.as_deref());
         }
@@ -229,7 +235,8 @@ mod tests {
         let mut bobs = room.take(Some("bob")).unwrap_err();
         let last = room.take(None).unwrap_err();
         assert_eq!((room.counts(), room.given()), ((3, 3), 0));
-        // Eve has as many as she may: it is for Bob, who came after her third. A new one has to wait behind all.
+        // Eve has as many slots as she may: the slot goes to Bob, who came after her third. A new
+        // request has to wait behind all.
         drop(of_node);
         assert_eq!((room.counts(), room.given()), ((3, 2), 1));
         assert!(room.take(None).is_err(), "it goes at once");
@@ -238,10 +245,10 @@ mod tests {
         assert!(bobs.take().is_none(), "one is enough");
         drop(bobs);
         assert_eq!(room.counts(), (3, 2));
-        // One of hers: now it is her third that was first.
+        // One of Eve's slots becomes free: her third stream is now first in the queue.
         eves[0] = None;
         assert_eq!((room.counts(), room.given()), ((3, 1), 2));
-        // It ends before anybody has taken it up: then it is for the last.
+        // Eve's third stream ends before its slot was taken: the slot goes to the last one.
         drop(third);
         assert_eq!((room.counts(), room.given()), ((3, 0), 3));
         drop(last);

@@ -1,4 +1,4 @@
-//! Forecasts over a segment: what is projected, what is counted, and what has no place.
+//! Forecasts over a segment: what is projected, what is counted, and which streams have no slot.
 
 use barograph_model::{ManualClock, NS_PER_S, Projection, Quality, Sink as _, Unit};
 use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
@@ -55,7 +55,7 @@ fn added(forecasts: &mut Forecasts, of: &Descriptor, streams: &mut Streams<'_>) 
     key
 }
 
-/// The newest sample of a stream, and of which time it holds.
+/// The newest sample of a stream, and the time up to which it holds.
 fn newest(reader: &SegmentReader, name: &str) -> Option<(Sample, i64)> {
     let directory = reader.directory();
     let mut entries = directory.entries.iter();
@@ -104,7 +104,7 @@ fn what_is_meant_is_projected_at_each_look() {
         added(&mut forecasts, &other, &mut streams);
     }
     assert_eq!(forecasts.counts(), (1, 1));
-    // Nothing is said before the interval is known.
+    // No projection is published before the interval is known.
     forecasts.looked(key, &look(1, 1_000));
     forecasts.project(NS_PER_S, &mut streams);
     assert!(newest(&reader, "forecast.disk.read.bytes").is_none());
@@ -151,14 +151,15 @@ fn those_beyond_are_counted_as_long_as_they_are_there() {
         forecasts.stream_removed(key, &mut streams);
     }
     assert_eq!((forecasts.counts(), rest(&forecasts)), ((2, 48), (48, 48)));
-    // A place that becomes free is for who has waited longest, not for who comes next.
+    // A slot that becomes free goes to the stream that has waited longest, not to the next one that
+    // asks.
     forecasts.stream_removed(keys[0], &mut streams);
     let again = descriptor("a.c", Kind::Gauge, ValueType::Float);
     added(&mut forecasts, &again, &mut streams);
     assert_eq!(forecasts.counts(), (2, 48));
 }
 
-/// Which streams are followed.
+/// The names of the streams that have a forecast.
 fn followed(forecasts: &Forecasts) -> Vec<&str> {
     let all = forecasts.by_key.iter().flatten();
     all.map(|followed| followed.name.as_str()).collect()
@@ -177,11 +178,12 @@ fn who_waits_has_what_becomes_free_and_is_forecast_from_then_on() {
     for key in keys {
         forecasts.interval(key, NS_PER_S);
     }
-    // What it was when its place became free is what holds.
+    // The look after the slot was given counts.
     streams.look(keys[2], &look(1, 7));
     forecasts.beat(NS_PER_S, &mut streams);
     assert_eq!(followed(&forecasts), ["a.b", "a.c"]);
-    // One that waits can be gone, and one that a policy wants as well keeps its turn, with the policy's step.
+    // A waiting stream can end, and one that a policy wants as well keeps its ticket, with the
+    // policy's step.
     forecasts.stream_removed(keys[3], &mut streams);
     forecasts.follow(keys[4], &all[4], 5 * NS_PER_S, &mut streams);
     forecasts.stream_removed(keys[1], &mut streams);
@@ -232,7 +234,7 @@ fn places_pass_from_one_thread_s_streams_to_another_s() {
         (followed(&node), followed(&scope)),
         (vec![], vec!["solver.residual"])
     );
-    // Its pace is its own, as if it had had a place at once.
+    // The stream finds its own pace, as if it had had a slot at once.
     let one = scope.by_key[put.0 as usize].as_ref().unwrap();
     assert!(one.pace.is_some());
     drop(scope);
@@ -297,7 +299,7 @@ fn a_capacity_stays_between_nothing_and_its_total() {
             (v.min(least), v.max(most))
         })
     };
-    // It falls until there is little left, then rises.
+    // The capacity falls until there is little left, then rises.
     for second in 1..200 {
         ends(&mut forecasts, second, 2_010 - second * 10, 2_100);
     }
@@ -306,7 +308,7 @@ fn a_capacity_stays_between_nothing_and_its_total() {
         ends(&mut forecasts, second, 10 + (second - 200) * 10, 2_100);
     }
     assert_eq!(ends(&mut forecasts, 401, 2_020, 2_100).1, 2_100.0);
-    // It was made larger.
+    // The file system was made larger.
     assert_eq!(ends(&mut forecasts, 402, 2_030, 2_150).1, 2_150.0);
     forecasts.stream_removed(total, &mut streams);
     assert_eq!(
@@ -381,7 +383,7 @@ fn what_is_said_of_a_stream_that_stands_still_is_not_said_again() {
     let of = descriptor("disk.size.bytes", Kind::Gauge, ValueType::Int);
     let key = added(&mut forecasts, &of, &mut streams);
     forecasts.interval(key, NS_PER_S);
-    // The look that finds an insight's inputs as they were is one, too.
+    // A look that finds an insight's inputs unchanged is a look, too.
     streams.look(key, &look(1, 7));
     forecasts.looked(key, &look(1, 7));
     let mut appended = Vec::new();
@@ -394,6 +396,6 @@ fn what_is_said_of_a_stream_that_stands_still_is_not_said_again() {
     }
     appended.dedup();
     let late = appended.iter().filter(|second| **second > 700).count();
-    // As each value that holds for long.
+    // As many as for any value that holds for long.
     assert!(late <= 4, "{appended:?}");
 }

@@ -1,19 +1,20 @@
-//! Capacities: what is free or used of something is never below 0, nor above the total that another stream tells.
+//! Capacities: the free or used part of something is never below 0, nor above the total that
+//! another stream holds.
 
 use barograph_forecast::Shape;
 use barograph_model::{Descriptor, Labels, Name, Sample, StreamKey, Value};
 
-/// The last word but one of names of what is a part of a total.
+/// The last word but one in the name of a stream that is part of a total.
 const PARTS: [&str; 3] = ["available", "free", "used"];
 const TOTAL: &str = "total";
 
-/// The streams that tell totals.
+/// The streams that hold totals, by key.
 #[derive(Debug, Default)]
 pub struct Totals {
     by_key: Vec<Option<Box<Total>>>,
 }
 
-/// One of them.
+/// A stream that holds a total.
 #[derive(Debug)]
 pub struct Total {
     name: Name,
@@ -21,7 +22,8 @@ pub struct Total {
     value: Option<f64>,
 }
 
-/// The total of a stream that is called so: of `filesystem.available.bytes`, `filesystem.total.bytes`.
+/// The name of the total of a stream with this name: `filesystem.total.bytes` for
+/// `filesystem.available.bytes`.
 pub fn total_of(name: &Name) -> Option<Name> {
     let (front, unit) = name.as_str().rsplit_once('.')?;
     let (front, part) = front.rsplit_once('.')?;
@@ -31,14 +33,14 @@ pub fn total_of(name: &Name) -> Option<Name> {
     Name::new(format!("{front}.{TOTAL}.{unit}")).ok()
 }
 
-/// Whether a stream that is called so is a total.
+/// Whether a stream with this name holds a total.
 fn is_total(name: &Name) -> bool {
     let mut words = name.as_str().rsplit('.').skip(1);
     words.next() == Some(TOTAL) && words.next().is_some()
 }
 
 impl Totals {
-    /// A stream is there, which may be a total.
+    /// Adds a stream if it holds a total.
     pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         self.stream_removed(key);
         if !is_total(&descriptor.name) {
@@ -55,12 +57,12 @@ impl Totals {
         }));
     }
 
-    /// A stream is gone; which total it was.
+    /// Removes a stream; returns it if it held a total.
     pub fn stream_removed(&mut self, key: StreamKey) -> Option<Box<Total>> {
         self.by_key.get_mut(key.0 as usize)?.take()
     }
 
-    /// A look at a stream; which total has changed.
+    /// Notes a look at a stream; returns the total if it has changed.
     pub fn looked(&mut self, key: StreamKey, sample: &Sample) -> Option<&Total> {
         let total = self.by_key.get_mut(key.0 as usize)?.as_mut()?;
         let value = match sample.value {
@@ -73,7 +75,7 @@ impl Totals {
         has_changed.then_some(total)
     }
 
-    /// What a part of this total can be.
+    /// The shape of a part of the named total: bounded by it if it is known.
     pub fn shape(&self, total: &Name, labels: &Labels) -> Shape {
         let mut known = self.by_key.iter().flatten();
         let total = known.find(|known| known.is(total, labels));
@@ -82,12 +84,12 @@ impl Totals {
 }
 
 impl Total {
-    /// Whether it is called so.
+    /// Whether the total has this name and these labels.
     pub fn is(&self, name: &Name, labels: &Labels) -> bool {
         self.name == *name && self.labels == *labels
     }
 
-    /// What its parts can be.
+    /// The shape of the parts of this total.
     pub fn shape(&self) -> Shape {
         let known = self.value.filter(|total| *total >= 0.0);
         known.map_or(Shape::Gauge, |max| Shape::Bounded { min: 0.0, max })

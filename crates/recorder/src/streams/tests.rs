@@ -1,4 +1,4 @@
-//! Samples that are appended though nothing changed, and lives.
+//! Tests of samples that are appended although nothing changed, and of lives.
 
 use barograph_model::{Kind, Labels, ManualClock, NS_PER_S, Name, Unit, ValueType};
 use barograph_stream::SegmentConfig;
@@ -7,7 +7,7 @@ use super::*;
 
 const REPEAT_NS: i64 = 240 * NS_PER_S;
 
-/// A stream of a segment of its own, what is done to it, and how many samples its ring has then.
+/// One stream in a segment of its own. Tests change it and count the samples in its ring.
 struct Bench {
     _dir: tempfile::TempDir,
     clock: ManualClock,
@@ -138,10 +138,10 @@ fn an_hour_says_by_itself_how_long_values_held() {
         count(&streams, key) - before
     };
     assert_eq!([put(3_580, 7), put(3_590, 7)], [1, 0]);
-    // Until when it held in the hour before, and that it still does.
+    // One sample ends the value in the hour before, and one shows that it still holds.
     assert_eq!([put(3_600, 7), put(3_610, 7)], [2, 0]);
     (3_620..7_190).step_by(10).for_each(|s| _ = put(s, 7));
-    // It was appended at the last look already.
+    // The last look was already appended.
     assert_eq!([put(7_190, 8), put(7_200, 8), put(7_210, 9)], [1, 1, 1]);
 }
 
@@ -170,7 +170,7 @@ fn it_is_said_when_nobody_looked() {
     }
     assert_eq!(count(&streams, key), 1, "nobody said when it is looked at");
     streams.expect_interval(key, 10 * NS_PER_S);
-    // A look that is late is none that is missing.
+    // A look that is late is not a look that is missing.
     for (s, value, expect) in [(1_100, 7, 1), (1_130, 7, 1), (1_161, 7, 3), (1_200, 8, 5)] {
         streams.put(key, &sample(s, value));
         assert_eq!(count(&streams, key), expect, "at {s}");
@@ -196,7 +196,7 @@ fn a_later_life_has_a_later_name() {
     let key = declare(&mut streams, ValueType::Int);
     let first = streams.newest_life;
     streams.retire(key);
-    // The clock stands: what is registered anew is another life all the same.
+    // The clock stands still: a stream that is registered anew has a new life all the same.
     let again = declare(&mut streams, ValueType::Int);
     assert_eq!(again, key, "keys are used again");
     assert_eq!(streams.newest_life, first + 1);
