@@ -11,10 +11,13 @@ import { gzipSync } from "node:zlib";
 const ROOT = dirname(fileURLToPath(import.meta.url));
 const DIST = join(ROOT, "dist");
 const FILES = ["app.css", "app.js", "index.html"];
-/** Most bytes of the whole page as it goes over the wire, compressed. */
+/** Most bytes of the whole page, compressed as for transfer. */
 const GZIP_BYTES_MAX = 80 * 1024;
 
-/** What uPlot offers and the page does not use, and what stands in its place: so what only that needs is not in the bundle. */
+/**
+ * Parts of uPlot that the page does not use, with their replacements, so that code which only these
+ * parts need is not in the bundle.
+ */
 const UNUSED_IN_UPLOT = [
   ["(paths.stepped = stepped);", ""],
   ["(paths.bars    = bars);", ""],
@@ -22,7 +25,7 @@ const UNUSED_IN_UPLOT = [
   ["uPlot.join = join;", ""],
   ["uPlot.rangeLog = rangeLog;", ""],
   ["uPlot.rangeAsinh = rangeAsinh;", ""],
-  // Its legend, its words for dates, and axes that are not linear.
+  // The legend, the texts of dates, and axes that are not linear.
   ["const showLegend = legend.show;", "const showLegend = false;"],
   ["const _fmtDate = (opts.fmtDate || fmtDate);", ""],
   ["uPlot.fmtDate = fmtDate;", ""],
@@ -35,7 +38,10 @@ const UNUSED_IN_UPLOT = [
   ["sc.distr == 3 ? logAxisSplits : sc.distr == 4 ? asinhAxisSplits : numAxisSplits", "numAxisSplits"],
 ];
 
-/** uPlot without that; each place must be there once, so that another version of it is looked at again. */
+/**
+ * Builds uPlot without these parts. Each text must occur exactly once, so that another version of
+ * uPlot is examined again.
+ */
 const leaner = {
   name: "leaner-uplot",
   setup({ onLoad }) {

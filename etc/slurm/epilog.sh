@@ -1,6 +1,6 @@
 #!/bin/sh
-# Epilog of Slurm: removes what prolog.sh wrote down of this job. It never fails: an epilog that does
-# takes the node out of service.
+# Epilog of Slurm: removes the file that prolog.sh wrote for this job. It never fails, since a
+# failing epilog takes the node out of service.
 set -eu
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
@@ -17,7 +17,8 @@ finish() {
 trap finish EXIT
 trap 'exit 1' HUP INT TERM
 
-# As in prolog.sh: only whoever runs this may write there, or somebody could lay a link for us to follow.
+# As in prolog.sh: only the user who runs this script may write there, otherwise somebody could
+# create a link that the script would follow.
 own() {
     [ -d "$1" ] && [ ! -h "$1" ] &&
         [ -n "$(find "$1" -prune -user "$(id -u)" ! -perm -020 ! -perm -002)" ]
@@ -28,7 +29,7 @@ job=${SLURM_JOB_ID-}
 case "$job" in
     '' | *[!0-9]*) exit 0 ;;
 esac
-# What is not there is gone already.
+# Without a directory there is nothing to remove.
 [ -d "$directory" ] || exit 0
 if ! own "$directory"; then
     log "job $job: $directory is not ours alone, nothing is removed there"

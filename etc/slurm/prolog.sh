@@ -1,12 +1,12 @@
 #!/bin/sh
-# Prolog of Slurm: writes down for barograph whose job this is, in one file for each job.
+# Prolog of Slurm: writes the user and the size of this job for barograph, in one file for each job.
 #
-# It never fails a job: whatever happens, it says so in the log and ends with 0. It reads no name and
-# no command line of a job. `README.md` beside it says how it is installed.
+# It never fails a job: it writes every problem to the log and ends with 0. It reads no name and no
+# command line of a job. `README.md` beside it describes the installation.
 #
-# Slurm gives a prolog no search path, and an environment of its own making
+# Slurm gives a prolog no search path, and a special environment
 # (https://slurm.schedmd.com/prolog_epilog.html): SLURM_JOB_ID, SLURM_JOB_USER and SLURM_JOB_UID
-# always, the others depending on the release. What is not given stays empty.
+# always, the others depending on the release. Missing values stay empty.
 set -eu
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
@@ -28,18 +28,18 @@ finish() {
 trap finish EXIT
 trap 'exit 1' HUP INT TERM
 
-# One line, no control characters, not too long.
+# Prints a text as one line, without control characters, at most 256 bytes long.
 text() {
     printf '%s' "${1-}" | tr -d '\000-\037\177' | cut -c 1-256
 }
-# A number of a sane length, or nothing.
+# Prints a number of at most 17 digits; anything else prints nothing.
 count() {
     case "${1-}" in
         '' | *[!0-9]* | ??????????????????*) ;;
         *) printf '%s' "$1" ;;
     esac
 }
-# The sum of `16(x2),8`: processors on each node.
+# Prints the sum of a list like `16(x2),8`: processors on each node.
 processors() {
     sum=0
     rest=${1-}
@@ -62,7 +62,8 @@ processors() {
     [ "$sum" -eq 0 ] || printf '%s' "$sum"
 }
 
-# Only whoever runs this may write there, or somebody could lay a link for us to follow.
+# Only the user who runs this script may write there, otherwise somebody could create a link that
+# the script would follow.
 own() {
     [ -d "$1" ] && [ ! -h "$1" ] &&
         [ -n "$(find "$1" -prune -user "$(id -u)" ! -perm -020 ! -perm -002)" ]
@@ -82,7 +83,7 @@ fi
 
 start=$(count "${SLURM_JOB_START_TIME-}")
 [ -n "$start" ] || start=$(date +%s)
-# Readers pass over names that begin with a dot, and the rename is whole or not at all.
+# Readers ignore names that begin with a dot, and the rename is atomic.
 new=$directory/.$job.$$
 rm -f -- "$new"
 set -C

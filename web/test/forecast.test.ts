@@ -15,7 +15,7 @@ import { aheadOf } from "../src/view/range";
 const NOW = 1_700_000_000_000;
 const GIB = 2 ** 30;
 
-/** Knots of seconds, value, half width. */
+/** A projection with knots of seconds, value and half width. */
 function told(knots: readonly (readonly [number, number, number | null])[], ts = NOW): Projection {
   const p = projectionOf(ts, knots.flat());
   assert.ok(p !== undefined);
@@ -71,7 +71,7 @@ test("when a level is reached, by what is expected and by both ends of its error
   assert.deepEqual([straight?.expected, straight?.early, straight?.late, straight?.calibrated], [200_000, NaN, Infinity, false]);
   assert.equal(reach?.calibrated, true);
   assert.ok(Number.isNaN(reaches(told([[0, 100, null], [100, 0, null]]), 0, NOW)?.early), "an error that is not known has no ends");
-  // A disk is no fuller than full: bounded there, its ends are as straight as it went.
+  // A disk cannot be fuller than full: bounded there, the ends of its band stay straight.
   const bounded = reaches(told([[0, 100, 0], [50, 50, 5], [100, 0, 5], [1000, 0, 40]]), 0, NOW + 10_000);
   assert.deepEqual([bounded?.expected, Math.round(bounded?.early ?? NaN), Math.round(bounded?.late ?? NaN)], [90_000, 80_909, 101_111]);
 });

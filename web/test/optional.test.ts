@@ -1,11 +1,11 @@
-// Tables that not every agent has, against one that answers as it is told.
+// Tests of tables that not every agent has, with a simulated agent.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { signal } from "@preact/signals";
 import { loader, Optional } from "../src/data/optional";
 
-/** Answers of an agent with these tables; what it was asked is noted. */
+/** Simulates an agent with these tables, and returns the list of its queries. */
 function agentWith(tables: Record<string, unknown[][]>): string[] {
   const asked: string[] = [];
   globalThis.fetch = async (_url, init) => {

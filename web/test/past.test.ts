@@ -10,7 +10,7 @@ import { axisLabels, move, nextSpan, SPANS, spanOf, spanText, zoom } from "../sr
 const MIN = 60_000;
 const T = 1_700_000_040_000; // A whole minute.
 
-/** Buckets of a minute that begin so many minutes after T, with their means. */
+/** Buckets of a minute, given as minutes after T and means. */
 function told(buckets: readonly (readonly [number, number])[], stepMs = MIN, held = 0): BucketHistory {
   const mean = buckets.map(([, v]) => v);
   const ts = buckets.map(([m]) => (T + m * MIN) * 1e6);

@@ -91,7 +91,8 @@ test("a held value is not known while the agent was silent", () => {
 
 test("a sample that was taken after the last tick does not bridge the silence", () => {
   const ring = new Ring();
-  // Heard last at 10.1 s; a sample of 10.137 s was found before the end; looked at again from 20 s on.
+  // The last tick was at 10.1 s; a sample of 10.137 s was found before the end; looks began
+  // again at 20 s.
   const silences = [{ from: 10_100, to: 20_000 }];
   pushHeld(ring, silences, { ts: 9137, held: 9137, next: 10_137, value: 1, quality: 0 });
   pushHeld(ring, silences, { ts: 10_137, held: 19_137, next: 20_137, value: 2, quality: 0 });

@@ -1,5 +1,5 @@
-// Applications: what programs publish, one publication in full beside a device's load, and the calls
-// that were sent into them.
+// The Applications view: the publications of programs, one publication in full beside the load of a
+// device, and the calls into programs.
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -16,9 +16,9 @@ import { Note } from "./parts";
 import { Detail } from "./publication";
 
 const REFRESH_MS = 3000;
-/** Most lines of the list; typing narrows it. */
+/** Most lines of the list; typing reduces it. */
 const LIST_MAX = 100;
-/** From so many on the list can be searched. */
+/** Number of publications from which on the list can be searched. */
 const FINDER_MIN = 9;
 
 export function Applications() {
@@ -58,7 +58,7 @@ export function Applications() {
   );
 }
 
-/** What can be seen from here at all. */
+/** A note that explains which publications this page can show. */
 export function Readers() {
   return (
     <p class="note readers">
@@ -103,7 +103,7 @@ function List({ all, one }: { all: readonly Publication[]; one: Publication | un
   );
 }
 
-/** The labels that have no column of their own. */
+/** The labels that have no column. */
 export const ownLabels = ({ labels }: Publication): string =>
   Object.keys(labels).filter((label) => label !== "application" && label !== "user").sort().map((label) => `${label}=${labels[label]}`).join(" ");
 
@@ -136,7 +136,7 @@ function Line({ of, current }: { of: Publication; current: boolean }) {
   );
 }
 
-/** What was lost of a process, by where. */
+/** The losses of a process, by cause. */
 export function lostParts({ lost, parts }: Publication): string {
   if (lost === 0) return "nothing was lost";
   const words = { missed: "missed: lapped before the agent read them", dropped: "dropped by the program", damaged: "damaged" } as const;

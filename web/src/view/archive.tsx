@@ -1,4 +1,5 @@
-// The archive in a line of the doctor: since when, how large, what was lost, and what is wrong with it.
+// The line about the archive in Doctor: the start of history, its size, its losses, and its present
+// trouble.
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -7,7 +8,7 @@ import type { ArchiveStatus } from "../data/contract";
 import { clock, duration, figures, plain, size } from "../text/format";
 import { asNumber } from "../text/json";
 
-/** What each loss means. */
+/** Each kind of loss, with its meaning. */
 const LOSSES: readonly (readonly [string, string])[] = [
   ["overflow_samples", "samples that came faster than they could be written"],
   ["failed_samples", "samples whose write failed"],
@@ -16,14 +17,14 @@ const LOSSES: readonly (readonly [string, string])[] = [
   ["corrupt_files", "damaged files, set aside"],
 ];
 
-/** More than this waits only when the disk does not keep up. */
+/** More bytes than this wait only if the disk does not keep up. */
 const WAITING_BYTES_QUIET = 1 << 20;
 
-/** How often the files are counted. */
+/** Interval at which the files are counted. */
 const COUNT_MS = 60_000;
 const SIZES = "SELECT sum(bytes) AS bytes, sum(rows) AS samples FROM archive WHERE tier = 'raw'";
 
-/** What is kept, as one sentence. */
+/** One sentence about the history that is kept. */
 export function archiveSentence(one: ArchiveStatus, nowMs: number, bytesPerSample = NaN): string {
   if (one.oldest_ts === null) return `History is kept in ${one.dir}; nothing is there yet.`;
   const since = one.oldest_ts / 1e6;
@@ -35,12 +36,12 @@ export function archiveSentence(one: ArchiveStatus, nowMs: number, bytesPerSampl
   return `History since ${clock(since, nowMs)} (${duration(nowMs - since)}): ${parts.join("; ")}.`;
 }
 
-/** What was lost, in words; empty when nothing was. */
+/** The losses in words; empty if there were none. */
 export function lossWords(losses: Readonly<Record<string, number>>): string[] {
   return LOSSES.flatMap(([key, words]) => ((losses[key] ?? 0) > 0 ? [`${(losses[key] ?? 0).toLocaleString("en")} ${words}`] : []));
 }
 
-/** Bytes of a sample in the files that have every sample; NaN while that is not known. */
+/** Bytes per sample in the files that contain every sample; NaN while unknown. */
 async function measure(): Promise<number> {
   try {
     const [row] = (await api.sql(SIZES)).rows;

@@ -1,4 +1,4 @@
-// How to begin: what the Applications view says while there is nothing to show.
+// How to begin: the text of the Applications view while there are no publications.
 
 import { Readers } from "./applications";
 

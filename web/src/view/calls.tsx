@@ -1,5 +1,5 @@
-// Calls into running programs: the triggers that were fired and those that are declared, and, for
-// whoever may, how one fires and sets. The page itself only reads.
+// Calls into running programs: the triggers that were fired, the declared triggers, and the
+// commands that fire a trigger and set a knob, for users who may. The page itself only reads.
 
 import { declared, firings, FIRINGS_MAX, knobs } from "../data/applications";
 import { concerns, isOf, setCommand } from "../data/publications";
@@ -84,7 +84,7 @@ export function Calls({ one }: { one: Publication | undefined }) {
 
 function Fired({ list, one }: { list: readonly Firing[]; one: Publication | undefined }) {
   const at = now();
-  // Who fired is told to the user of the programs alone.
+  // Only the user of the programs can see who fired a trigger.
   const isTold = list.some((firing) => firing.by !== "");
   return (
     <>
@@ -123,13 +123,13 @@ function Fired({ list, one }: { list: readonly Firing[]; one: Publication | unde
   );
 }
 
-/** What came with it, or, where only its user may see that, how much. */
+/** The payload of a call, or, if only its user may see it, its size. */
 function Payload({ firing: { payload, payloadBytes } }: { firing: Firing }) {
   if (payload !== "" || !(payloadBytes > 0)) return <td class="payload">{payload || "–"}</td>;
   return <td class="payload sub" title="shown to the user of the programs: baro trigger list">{payloadBytes.toLocaleString("en")} {payloadBytes === 1 ? "byte" : "bytes"}</td>;
 }
 
-/** Shows a moment in the middle of the charts, as long a stretch as is shown now. */
+/** Moves the charts so that a moment is in the middle, with the present length of time. */
 function centre(at: number): void {
   const [from, to] = shown(line);
   const end = Math.min(now() / 1000, at / 1000 + (to - from) / 2);

@@ -1,4 +1,5 @@
-// A chart of one unit over time (uPlot), its axes and inks after the page's. Several share cursor and zoom.
+// A chart of one unit over time (uPlot), with the axes and inks of the page. Several charts can
+// share cursor and zoom.
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -10,7 +11,7 @@ import { axisLabels } from "./range";
 
 const [FINE, BOLD] = [1.5, 3.2];
 
-/** How the n-th series is told apart: colour and thickness. Dashes say one thing only: that it was not measured. */
+/** Colour and thickness of the n-th series. Dashes have only one meaning: not measured. */
 export const SERIES_STYLES = [
   { ink: "read", width: FINE },
   { ink: "write", width: FINE },
@@ -26,24 +27,27 @@ export const SERIES_STYLES = [
 export interface Marks {
   /** Short ticks at the foot: frames. */
   readonly ticks: readonly number[];
-  /** Lines over the whole height, with a flag at their top and its name where there is room: calls into programs. */
+  /**
+   * Lines over the whole height, with a flag at the top, and its name if there is room: calls into
+   * programs.
+   */
   readonly flags: readonly { readonly at: number; readonly label: string; readonly isBad: boolean }[];
 }
 
-/** What is drawn as not measured. */
+/** The parts of a chart that are drawn as not measured. */
 export interface Ahead {
-  /** Indices of the lines that have a row of what is expected of them, and of its lower and upper end. */
+  /** Indices of the lines that have three rows of predictions: low, high and line. */
   readonly of: readonly number[];
-  /** Right of this time, in seconds, the paper is still white. */
+  /** The time in seconds from which on the paper is white. */
   readonly now: number;
-  /** Hollow marks on the lines, at seconds: what was derived. */
+  /** Hollow marks on the lines, at times in seconds: derived values. */
   readonly hollow: readonly { readonly line: number; readonly at: number; readonly value: number }[];
 }
 
-/** Ticks nearer to one another than this are drawn as one stretch, in pixels of the style sheet. */
+/** Ticks closer together than this are drawn as one stretch, in CSS pixels. */
 const TICK_PX_MIN = 3;
 
-/** How strong a band is, as the last two digits of its colour. */
+/** Opacity of a band, as the last two digits of its colour. */
 const BAND_ALPHA = "2e";
 
 export interface Line {
@@ -57,10 +61,14 @@ const styleOf = (line: Line | undefined) => SERIES_STYLES[(line?.style ?? 0) % S
 export interface ChartProps {
   readonly unit: string;
   readonly lines: readonly Line[];
-  /** Times, then a row for each line; with `bands` before these a row of lows and one of highs for each; behind them for each that is `ahead` low, high and line of what is expected. */
+  /**
+   * Times, then a row for each line. With `bands`, a row of lows and one of highs for each line
+   * come before these. After them come low, high and line of the prediction for each line in
+   * `ahead`.
+   */
   readonly data: uPlot.AlignedData;
   readonly bands?: boolean;
-  /** Shown time in seconds; the data's own when left out. */
+  /** Shown time in seconds; that of the data if omitted. */
   readonly range?: readonly [number, number] | undefined;
   readonly height: number;
   readonly syncKey?: string;
@@ -103,9 +111,9 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
   const { unit, lines, height, syncKey } = live.current;
   const banded = live.current.bands === true ? lines.length : 0;
   const expected = live.current.ahead?.of ?? [];
-  /** Series of what is expected of the n-th of these: low, high, line. */
+  /** Index of the first of the three series of the n-th prediction: low, high, line. */
   const rowOf = (n: number) => 1 + 2 * banded + lines.length + 3 * n;
-  /** The cursor stands where nothing was measured. */
+  /** Whether the cursor is at a time without measurements. */
   const isAhead = (u: uPlot) => expected.length > 0 && u.posToVal(u.cursor.left ?? 0, "x") > (live.current.ahead?.now ?? Infinity);
   const isEdge = (i: number) => i <= 2 * banded || (i >= rowOf(0) && (i - rowOf(0)) % 3 !== 2);
   const edge: uPlot.Series = { width: 0, spanGaps: false, points: { show: false } };
@@ -163,7 +171,7 @@ function options(live: { readonly current: ChartProps }, width: number): uPlot.O
   };
 }
 
-/** How strong ink is where something is expected, by how sure it is: rows `low`, then high and line. */
+/** Opacity of the ink along a prediction, by its certainty: its rows are `low`, high and line. */
 function stopsOf(u: uPlot, low: number, alphaOf: (sure: number) => number): Stop[] {
   const shown = (u.scales["y"]?.max ?? 0) - (u.scales["y"]?.min ?? 0);
   const [times, lows, highs, line] = [u.data[0], u.data[low] ?? [], u.data[low + 1] ?? [], u.data[low + 2] ?? []];
@@ -177,7 +185,7 @@ function stopsOf(u: uPlot, low: number, alphaOf: (sure: number) => number): Stop
   return stops;
 }
 
-/** Right of now the paper is still white. */
+/** Paints the paper right of now white. */
 function drawWhite(u: uPlot, now: number): void {
   const { ctx, bbox } = u;
   const x = Math.max(bbox.left, u.valToPos(now, "x", true));
@@ -191,7 +199,7 @@ function drawWhite(u: uPlot, now: number): void {
 
 const HOLLOW_PX = 2.4;
 
-/** Hollow marks on what was derived. */
+/** Draws hollow marks on derived values. */
 function drawAhead(u: uPlot, { hollow }: Ahead, lines: readonly Line[]): void {
   const look = inks.value;
   const { ctx, bbox } = u;
@@ -211,13 +219,16 @@ function drawAhead(u: uPlot, { hollow }: Ahead, lines: readonly Line[]): void {
   ctx.restore();
 }
 
-/** White paper narrower than this is not told apart by a word on the axis; labels nearer to that word give way to it. */
+/**
+ * White paper narrower than this gets no word on the axis; labels nearer to the word than this are
+ * left out.
+ */
 const NOW_PX = 36;
 
 const isNowShown = (u: uPlot, now: number | undefined): now is number => now !== undefined && u.valToPos(now, "x") + NOW_PX < u.bbox.width / devicePixelRatio;
 const isAtNow = (u: uPlot, split: number, now: number | undefined): boolean => isNowShown(u, now) && Math.abs(u.valToPos(split, "x") - u.valToPos(now, "x")) < NOW_PX;
 
-/** The word `now` on the axis of time, where measuring ends. */
+/** Draws the word `now` on the axis of time, where measurements end. */
 function drawNow(u: uPlot, now: number | undefined, font: string): void {
   if (!isNowShown(u, now)) return;
   const { ctx, bbox } = u;
@@ -231,21 +242,26 @@ function drawNow(u: uPlot, now: number | undefined, font: string): void {
   ctx.restore();
 }
 
-/** Longest label of the axis of values, in letters. */
+/** Longest label of the value axis, in letters. */
 const AXIS_LETTERS_MAX = 9;
 
-/** The values of an axis with their unit; without it where that is a long word of a program's own. */
+/**
+ * The labels of a value axis with their unit; without it if the unit is a long word of a program.
+ */
 function axisNumbers(splits: readonly number[], unit: string): string[] {
   const texts = splits.map((v) => plain(quantity(v, unit)));
   return unit !== "time" && texts.some((text) => text.length > AXIS_LETTERS_MAX) ? splits.map((v) => plain(quantity(v, ""))) : texts;
 }
 
-/** Ratios show the whole from 0 to 1; what is never negative stands on zero. */
+/**
+ * The range of the value axis: ratios show the whole from 0 to 1; quantities that are never
+ * negative begin at zero.
+ */
 function yRange(unit: string, min: number | null, max: number | null): [number, number] {
   if (min === null || max === null) return [0, 1];
   if (unit === "flag") return [-0.1, 1.1];
   if (unit === "ratio" && min >= 0 && max <= 1) return [0, 1];
-  // A point in time that stands still is not drawn from 1970 on.
+  // A constant point in time is not drawn on a range that begins in 1970.
   const span = max - min || (unit === "time" ? 60 : Math.abs(max)) || 1;
   const low = min >= 0 && min < span * 2 ? 0 : min - span * 0.08;
   return [low, max + span * 0.08];
@@ -263,7 +279,7 @@ function drawMarks(u: uPlot, { ticks, flags }: Marks, font: string): void {
   for (const at of ticks) {
     const x = u.valToPos(at, "x", true);
     if (!inside(x)) continue;
-    // Frames that follow one another closely are a stretch, so that a tick is always one frame.
+    // Frames that are close together become a stretch, so that a tick is always one frame.
     if (x - last < TICK_PX_MIN * px) ctx.fillRect(last, foot - 2 * px, x - last, 2 * px);
     else ctx.fillRect(x, foot - 5 * px, px, 5 * px);
     last = x;

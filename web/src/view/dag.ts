@@ -1,7 +1,8 @@
-// The insight graph laid out in layers, inputs on the left. Pure.
+// Layout of the insight graph in layers, inputs on the left. Pure.
 //
-// Layer = longest way from a fact; order in a layer = mean place of the neighbours, swept a few
-// times to and fro. Enough for some hundred nodes, and stable: equal input, equal picture.
+// The layer of a node is the longest way from a fact; the order in a layer is the mean place of the
+// neighbours, swept a few times to and fro. This is enough for some hundred nodes, and stable:
+// equal input gives an equal picture.
 
 export interface DagNode {
   readonly id: string;
@@ -72,7 +73,7 @@ function curve(x1: number, y1: number, x2: number, y2: number): string {
   return `M${x1},${y1}C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`;
 }
 
-/** Every node and every input that is no node itself, with its inputs. */
+/** Every node, and every input that is not a node itself, with its inputs. */
 function withFacts(nodes: readonly DagNode[]): Map<string, readonly string[]> {
   const all = new Map<string, readonly string[]>();
   for (const node of nodes) for (const input of node.inputs) all.set(input, []);
@@ -85,7 +86,7 @@ function layersOf(all: ReadonlyMap<string, readonly string[]>): string[][] {
   const visit = (id: string, trail: ReadonlySet<string>): number => {
     const known = depth.get(id);
     if (known !== undefined) return known;
-    // The agent refuses cycles; should one be told all the same, it is cut here.
+    // The agent refuses cycles; if its answer contains one nevertheless, the cycle is cut here.
     if (trail.has(id)) return 0;
     const inside = new Set(trail).add(id);
     const at = Math.max(-1, ...(all.get(id) ?? []).map((input) => visit(input, inside))) + 1;

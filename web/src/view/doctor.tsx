@@ -1,5 +1,5 @@
-// Doctor: every source, what it sees and costs, what is missing and what would make it available;
-// who forecasts what and how well; and every insight that is not live, why, and what would help.
+// The Doctor view: every source, what it sees and costs, what is missing and what would help; the
+// forecasts and their quality; and every insight that is not live, with the reason and the remedy.
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -110,7 +110,7 @@ function Table({ list }: { list: readonly Source[] }) {
   );
 }
 
-/** Insights that say the same are told in one line. */
+/** Groups the insights with equal reasons and remedies: each group is one line. */
 export function alike(list: readonly Insight[]): readonly (readonly Insight[])[] {
   const groups = new Map<string, Insight[]>();
   for (const one of list) {

@@ -1,4 +1,4 @@
-// Whether what is expected is drawn: one choice for all sheets, on unless the reader said otherwise.
+// Whether forecasts are drawn: one choice for all sheets, on unless the reader turned it off.
 
 import { signal } from "@preact/signals";
 
@@ -25,7 +25,7 @@ function set(next: boolean): void {
   }
 }
 
-/** Shown only where there is something to draw. */
+/** The switch for forecasts; shown only if there is a forecast to draw. */
 export function ForecastToggle() {
   return (
     <button type="button" class="forecast" aria-pressed={forecasting.value} title="Draw what is expected right of now: dashed, within its error" onClick={() => set(!forecasting.value)}>

@@ -1,4 +1,5 @@
-// Forecasts: who predicts each stream, how well, and what is looked at seldom because of it.
+// The tables of forecasts: the predictor of each stream and its quality, and the streams that are
+// looked at seldom because of their forecast.
 
 import { useEffect } from "preact/hooks";
 import { fault, foretold, load, meanCoverage, policies, without } from "../data/forecasts";
@@ -8,7 +9,7 @@ import { duration, figures, percent, plain, quantity, spanUnit } from "../text/f
 import { Note } from "./parts";
 
 const EVERY_MS = 5000;
-/** Most streams that are listed; the rest are counted. */
+/** Most streams that are listed; the others are counted. */
 const LISTED_MAX = 40;
 
 export function Forecasts() {

@@ -1,4 +1,5 @@
-// Insights: the graph as it runs; a click shows one in full; with the control right, make and drop.
+// The Insights view: the graph of the running insights; a click shows one in full; with the control
+// right, insights can be made and dropped.
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
@@ -18,13 +19,13 @@ export const chosen = signal("");
 
 const MEASURES = { nodeWidth: 204, nodeHeight: 62, factHeight: 22, gapX: 32, gapY: 12 };
 const SPAN_MS = 300_000;
-/** Most output streams of one insight listed beside its SQL. */
+/** Most output streams of one insight that are listed beside its SQL. */
 const GROUPS_MAX = 24;
 
 export async function load(): Promise<void> {
   try {
     const list = await api.insights();
-    // Equal answers must not lay the graph out again.
+    // An equal answer must not cause a new layout of the graph.
     if (list.map((one) => one.name + one.inputs).join() !== all.value?.map((one) => one.name + one.inputs).join()) want("insights", list.map((one) => one.name));
     all.value = list;
     fault.value = "";

@@ -1,4 +1,4 @@
-// The form that tests and creates an insight; without the control right it says how to get it.
+// The form that tests and creates an insight; without the control right, it explains how to get it.
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";

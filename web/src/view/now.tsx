@@ -1,4 +1,5 @@
-// Now: the sentence, what is wrong and since when, the sheet, the tanks, and who causes it.
+// The Now view: the outlook, the present troubles and since when they last, the sheet, the tiers,
+// and the processes that cause the load.
 
 import { ageMs, beat, filled, isOld, lastHeard, link, named, now } from "../data/feed";
 import type { Series } from "../data/feed";
@@ -13,7 +14,9 @@ import { Sheet, SHEET_MATCHES } from "../sheet/sheet";
 import { Value } from "./parts";
 import { Who } from "./who";
 
-/** What this view needs. The page follows it in every view: the head tells of trouble too. */
+/**
+ * The streams of this view. The page follows them in every view, since the head shows troubles too.
+ */
 export const NOW_MATCHES = [...SHEET_MATCHES, "tier.available.bytes", "tier.used.ratio", "tier.total.bytes", ...WHO_MATCHES, "filesystem.responding.flag", "source.up.flag", "node.outlook.text", FORECAST_PREFIX + FREE];
 
 export function Now() {
@@ -43,7 +46,8 @@ function Outlook() {
   const all = troubles(named, at);
   const [stream] = named("node.outlook.text");
   const told = stream === undefined || isOld(stream) ? "" : stream.text;
-  // The page also sees what is old; then the agent's calm is not the whole truth.
+  // The page also sees which streams are old; if there are any, the agent's `calm` is not the whole
+  // truth.
   const text = told === "" || (isCalm(told) && all.length > 0) ? outlook(all, at) : told;
   const calm = isCalm(text);
   const bad = all.some((one) => one.level === "bad");
@@ -61,7 +65,10 @@ function Outlook() {
 
 const isCalm = (text: string): boolean => /^calm\b/i.test(text);
 
-/** The agent writes `calm`; a sentence begins with a capital, the name of a device stays as it is. */
+/**
+ * The outlook as a sentence. The agent writes `calm`, which gets a capital; the name of a device
+ * stays unchanged.
+ */
 const sentence = (text: string): string => (isCalm(text) ? `C${text.slice(1)}` : text).replace(/([^.!?…])$/, "$1.");
 
 function Troubles({ all, at }: { all: readonly Trouble[]; at: number }) {
@@ -130,7 +137,10 @@ interface TankOf {
   readonly fill: Fill | undefined;
 }
 
-/** A tier as df has it: what users can still write, and how much of what they can have is used. */
+/**
+ * A tier with the figures of df: the bytes that users can still write, and the used share of the
+ * bytes that they can have.
+ */
 function Tank({ total, available, usedRatio, fill }: TankOf) {
   const name = total.labels["tier"] ?? "";
   const newest = (one: Series | undefined): number => (one === undefined || one.ring.length === 0 ? NaN : one.ring.value(one.ring.length - 1));

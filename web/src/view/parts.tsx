@@ -7,7 +7,7 @@ import type { Ring } from "../data/ring";
 import { age, moment, quantity } from "../text/format";
 import type { Quantity } from "../text/format";
 
-/** A number with its unit in small type; a dash when it is not known. */
+/** A number with its unit in small type; a dash if it is unknown. */
 export function Value({ value, unit, of }: { value?: number; unit?: string; of?: Quantity }) {
   const q = of ?? quantity(value ?? NaN, unit ?? "");
   return (
@@ -18,11 +18,11 @@ export function Value({ value, unit, of }: { value?: number; unit?: string; of?:
   );
 }
 
-/** How old a stream's newest value is, with the moment on hover. */
+/** The age of a stream's newest value, with the moment on hover. */
 export function Age({ of, now }: { of: Series; now: number }) {
   if (!(of.looked > 0)) return <span class="age">–</span>;
   const old = isOld(of);
-  // What is written only when its inputs change does not grow old with time.
+  // A value that is written only when its inputs change does not grow old with time.
   const text = of.intervalMs === 0 && !old ? age(now - of.looked).replace(/^(.+) old$/, "for $1") : age(now - of.looked);
   return (
     <time class={old ? "age old" : "age"} title={moment(of.looked)}>
@@ -34,7 +34,7 @@ export function Age({ of, now }: { of: Series; now: number }) {
 const SPARK_WIDTH = 100;
 const SPARK_HEIGHT = 20;
 
-/** The course of one stream over the last minutes, without axes. Gaps stay gaps. */
+/** A line of one stream over the last minutes, without axes. Gaps stay gaps. */
 export function Spark({ ring, now, spanMs, slack }: { ring: Ring; now: number; spanMs: number; slack: number }) {
   const steps = 50;
   const points: number[] = [];
@@ -66,7 +66,7 @@ export function Spark({ ring, now, spanMs, slack }: { ring: Ring; now: number; s
   );
 }
 
-/** A note in words; trouble has a sign besides its colour. */
+/** A note in words; a bad one has a sign in addition to its colour. */
 export function Note({ bad, children }: { bad?: boolean; children: ComponentChildren }) {
   return (
     <p class={bad === true ? "note bad" : "note"} role={bad === true ? "alert" : undefined}>

@@ -1,4 +1,4 @@
-// The pinned streams on one axis of time, with what can be done with each.
+// The pinned streams on one axis of time, with the actions for each of them.
 
 import { signal, useSignal } from "@preact/signals";
 import { beat } from "../data/feed";
@@ -43,7 +43,7 @@ function CopyMenu({ one }: { one: Series }) {
       await navigator.clipboard.writeText(text);
       done.value = `${name} copied`;
     } catch {
-      // Without leave to write the clipboard the text is shown, ready to be taken.
+      // Without permission to write the clipboard, the text is shown instead, ready to be copied.
       done.value = text;
     }
   };

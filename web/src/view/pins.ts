@@ -1,17 +1,17 @@
-// Which streams are pinned and over which span, kept in the address.
+// The pinned streams and the span; kept in the address.
 
 import { signal } from "@preact/signals";
 import { formatRoute, parseRoute } from "../route";
 import { SPAN_DEFAULT, spanOf, spanText } from "./range";
 
-/** Most streams pinned at once: more cannot be told apart. */
+/** Most streams pinned at once: more could not be distinguished. */
 export const PINS_MAX = 8;
 
 export const pins = signal<readonly string[]>([]);
 /** Seconds shown while the view is live. */
 export const span = signal(SPAN_DEFAULT);
 
-/** Whether the address says what to show. */
+/** Whether the address names streams. */
 export const addressed = (): boolean => parseRoute(location.hash).query.has("pin");
 
 export function readAddress(): void {

@@ -1,4 +1,4 @@
-// From rings to the aligned columns that uPlot draws. Pure.
+// Converts rings to the aligned columns that uPlot draws. Pure.
 
 import type { Ring } from "../data/ring";
 import { bucketAt, endOf, gapAfter, gapOf } from "../data/buckets";
@@ -7,7 +7,7 @@ import { endOf as farEnd, knotsBetween } from "../data/projection";
 import type { Projection } from "../data/projection";
 import { stands } from "../sheet/geometry";
 
-/** Points of one series: null is a gap, undefined no point. Times are ms. */
+/** Points of one series: null is a gap, undefined is no point. Times are ms. */
 export interface Points {
   readonly ts: number[];
   readonly values: (number | null | undefined)[];
@@ -34,7 +34,10 @@ export function points(ring: Ring, from: number, to: number, slack: number): Poi
   return { ts, values };
 }
 
-/** The mean of each bucket at its middle with the band about it, the live tail behind it; gaps are nulls. */
+/**
+ * The mean of each bucket at its middle, with the band around it, followed by the live tail; gaps
+ * are nulls.
+ */
 export function pastPoints(past: Past, ring: Ring | undefined, from: number, to: number, slack: number): { mean: Points; low: Points; high: Points } {
   const ts: number[] = [];
   const rows: [Points["values"], Points["values"], Points["values"]] = [[], [], []];
@@ -51,7 +54,7 @@ export function pastPoints(past: Past, ring: Ring | undefined, from: number, to:
     put((start + end) / 2, past.mean[i] ?? null, past.min[i] ?? null, past.max[i] ?? null);
     if (next === undefined || next <= end) return;
     if (next - end > gapAfter(past, i)) return put(end, null, null, null);
-    // It was looked at and had not changed.
+    // The stream was looked at, and its value had not changed.
     const held = past.last[i] ?? null;
     put(end, held, held, held);
     put(next, held, held, held);
@@ -60,10 +63,10 @@ export function pastPoints(past: Past, ring: Ring | undefined, from: number, to:
   return { mean: { ts, values: rows[0] }, low: { ts, values: rows[1] }, high: { ts, values: rows[2] } };
 }
 
-/** A number that is none is a gap. */
+/** NaN becomes null, which is a gap. */
 const known = (value: number | null | undefined): number | null | undefined => (value !== undefined && Number.isNaN(value) ? null : value);
 
-/** What the ring knows after the last bucket was told. */
+/** Appends the points of the ring after the end of the last bucket. */
 function tail(past: Past, ring: Ring, from: number, to: number, slack: number, put: (at: number, mean: number | null) => void): void {
   const rest = points(ring, from, to, slack);
   const first = ring.at(from, slack);
@@ -72,7 +75,10 @@ function tail(past: Past, ring: Ring, from: number, to: number, slack: number, p
   rest.ts.forEach((at, i) => at > from && put(at, rest.values[i] ?? null));
 }
 
-/** The union of all times in seconds, then a row for each series; undefined where it has no point, null in its gaps. */
+/**
+ * The union of all times in seconds, then a row for each series; undefined where a series has no
+ * point, null in its gaps.
+ */
 export function align(all: readonly Points[]): (number | null | undefined)[][] {
   const times = [...new Set(all.flatMap((one) => one.ts))].sort((a, b) => a - b);
   const at = new Map(times.map((t, i) => [t, i]));
@@ -84,14 +90,14 @@ export function align(all: readonly Points[]): (number | null | undefined)[][] {
   return [times.map((t) => t / 1000), ...rows];
 }
 
-/** A line that is drawn as not measured, with the band of its error where one is known. */
+/** A line that is drawn as not measured, with the band of its error if that is known. */
 export interface Expected {
   readonly line: Points;
   readonly low: Points;
   readonly high: Points;
 }
 
-/** What is expected from the last look on, as far as it is said and shown. */
+/** The prediction from the last look on, up to the end of the projection or of the shown time. */
 export function expectedPoints(p: Projection | undefined, from: number, to: number): Expected {
   const start = p === undefined ? to : Math.max(p.ts, from);
   const end = p === undefined ? to : Math.min(farEnd(p), to);
@@ -103,7 +109,10 @@ export function expectedPoints(p: Projection | undefined, from: number, to: numb
 
 const SAID = "predicted";
 
-/** Parts the points of a ring: those that were said without a look leave the line and are dashed instead. */
+/**
+ * Separates the points of a ring: predicted values are removed from the line and are dashed
+ * instead.
+ */
 export function partSaid(all: Points, ring: Ring): { seen: Points; said: Points } {
   const isSaid = all.ts.map((ts) => ring.quality(Math.max(0, ring.before(ts))) === SAID);
   if (!isSaid.includes(true)) return { seen: all, said: { ts: [], values: [] } };
@@ -114,17 +123,20 @@ export function partSaid(all: Points, ring: Ring): { seen: Points; said: Points 
   };
 }
 
-/** One line after the other; the second goes on where the first is known no more. */
+/** Joins two lines; the second continues where the first has no more points. */
 export function after(first: Points, second: Points): Points {
   const start = second.ts[0] ?? Infinity;
   const kept = first.ts.filter((ts) => ts < start).length;
   return { ts: [...first.ts.slice(0, kept), ...second.ts], values: [...first.values.slice(0, kept), ...second.values] };
 }
 
-/** Steps of time between marks on a line, in seconds. */
+/** Possible distances of marks on a line, in seconds. */
 const MARK_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 
-/** The samples that were derived, thinned to one in a stretch of `stepMs` that stays where it is as time goes on. */
+/**
+ * The derived samples, thinned to one in each stretch of at least `leastMs`; the stretches stay in
+ * place as time passes.
+ */
 export function derivedMarks(ring: Ring, from: number, to: number, leastMs: number): { readonly ts: number; readonly value: number }[] {
   const step = (MARK_STEPS_S.find((s) => s * 1000 >= leastMs) ?? 7200) * 1000;
   const marks: { ts: number; value: number }[] = [];
@@ -138,10 +150,10 @@ export function derivedMarks(ring: Ring, from: number, to: number, leastMs: numb
   return marks;
 }
 
-/** Units of what is never below nothing. */
+/** Units of quantities that are never negative. */
 const NEVER_NEGATIVE = ["bytes", "By", "B", "B/s", "By/s", "ratio", "s", "seconds"];
 
-/** What a chart has room for, so that a wide band does not flatten the line. */
+/** The limits of a chart's values, so that a wide band does not flatten the line. */
 export function roomFor(lines: readonly Points[], unit: string): readonly [number, number] {
   let [low, high] = [Infinity, -Infinity];
   for (const { values } of lines) {

@@ -1,5 +1,6 @@
-// Streams drawn on one axis of time, a chart for each unit, with the table of their values: from the
-// newest second to months, as lines from memory or as buckets of the archive with the live tail behind.
+// Streams on one axis of time, a chart for each unit, with the table of their values. The time
+// shown may reach from the newest second to months: lines come from memory, or from buckets of the
+// archive followed by the live tail.
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
@@ -25,20 +26,20 @@ import { Age, Note, Value } from "./parts";
 import { KEYS_TOLD, shown, steer, Tools } from "./timeline";
 import type { Timeline } from "./timeline";
 
-/** How far back memory goes: what begins earlier is asked of the archive. */
+/** How far back memory is used: earlier times are requested from the archive. */
 const MEMORY_MS = 15 * 60_000;
 
-/** A lane is ink, always; then no other line is. */
+/** The lane has the ink style, and no other line has it. */
 const LANE_STYLE = 3;
 
-/** One stream: what the feed has of it, and what was asked of its past. */
+/** One stream: its series in the feed, and the past that was requested for it. */
 export interface Member {
   readonly pin: string;
-  /** How it is drawn; undefined when it is only told. */
+  /** The style of the line; undefined if the stream is only in the table. */
   readonly style: number | undefined;
   readonly one: Series | undefined;
   readonly past: Past | undefined;
-  /** What is expected of it, where that is known and wanted. */
+  /** The projection of the stream, if it is known and to be shown. */
   readonly expected: Projection | undefined;
 }
 
@@ -56,24 +57,24 @@ export interface PlottedProps {
   readonly line: Timeline;
   /** Charts with the same key share the cursor. */
   readonly sync: string;
-  /** What is drawn, in this order. */
+  /** The streams that are drawn, in this order. */
   readonly pins: readonly string[];
-  /** What is told in the table but not drawn. */
+  /** The streams that are in the table but not drawn. */
   readonly told?: readonly string[];
-  /** One of the drawn that has a low chart of its own below the others. */
+  /** One of the drawn streams that has a low chart of its own below the others. */
   readonly lane?: string | undefined;
   /** Times that are marked in every chart. */
   readonly marks?: Marks;
-  /** They have ended: all of it is past. */
+  /** Whether the streams have ended, so that all of the time shown is past. */
   readonly isPast?: boolean;
-  /** What is expected of them is drawn on beyond now. */
+  /** Whether the predictions of the streams are drawn beyond now. */
   readonly goesOn?: boolean;
-  /** What a stream is called in the table, and the head of that column. */
+  /** The name of a stream in the table, and the head of that column. */
   readonly nameOf?: (pin: string) => string;
   readonly what?: string;
-  /** What can be done with a stream, in its row. */
+  /** The actions for a stream, in its row. */
   readonly acts?: (member: Member) => ComponentChildren;
-  /** Between the control of time and the charts. */
+  /** Elements between the control of time and the charts. */
   readonly children?: ComponentChildren;
 }
 
@@ -92,11 +93,12 @@ export function Plotted(props: PlottedProps) {
   const styles = SERIES_STYLES.map((_, style) => style).filter((style) => lane === undefined || style !== LANE_STYLE);
   const all = pins.map((pin, i): Member => ({ pin, style: pin === lane ? LANE_STYLE : styles[i], one: series[i], past: long ? pasts.value.get(pin) : undefined, expected: forecasting.value && props.goesOn === true ? expectedOf(pin) : undefined }));
   const drawn = all.filter(isDrawn);
-  // Live charts go on beyond now, as far as something drawn is expected; what was paused stays as it was.
+  // Live charts reach beyond now, as far as a drawn stream has a forecast; paused charts do not
+  // change.
   const ahead = stop === null ? aheadOf(line.span.value, longestOf(drawn.map(({ expected }) => expected)) / 1000) : 0;
   const view: Range = [range[0], range[1] + ahead];
   const units = [...new Set(drawn.flatMap((member) => (member.pin === lane ? [] : [unitOfMember(member) ?? ""])))];
-  // With a lane they are lower, so that it is in sight.
+  // With a lane, the charts are lower, so that the lane is in sight.
   const height = (lane === undefined ? [320, 220, 160] : [260, 180, 124])[Math.min(units.length, 3) - 1] ?? 160;
   const unnamed = props.marks === undefined ? undefined : { ...props.marks, flags: props.marks.flags.map((flag) => ({ ...flag, label: "" })) };
   const group = (members: readonly Member[], unit: string, high: number) =>
@@ -128,7 +130,7 @@ interface GroupProps {
 /** Least distance of hollow marks on a line, as a share of the time shown. */
 const MARK_SHARE = 1 / 24;
 
-/** What a member has on the paper: the measured with its band, and what is dashed. */
+/** The rows of a member: the measured line with its band, and the dashed line. */
 function rowsOf({ one, past, expected }: Member, [from, to]: Range, at: number) {
   const none: Points = { ts: [], values: [] };
   const slack = slackOf(one?.intervalMs ?? 0);
@@ -177,7 +179,10 @@ function Group({ line, sync, marks, range, height, members, long, nameOf }: Grou
   );
 }
 
-/** What is expected at the end of what is shown, or as far as it is said: `expected 12.3 GiB ± 0.2 in 5 min`. */
+/**
+ * The prediction at the end of the time shown, or at the end of the projection: `expected 12.3 GiB
+ * ± 0.2 in 5 min`.
+ */
 function comingWords(member: Member, at: number, end: number): string {
   const knot = member.expected === undefined ? undefined : furthest(member.expected, at, end);
   return knot === undefined ? "" : `expected ${expectedText(knot.value, knot.half, unitOfMember(member) ?? "", knot.ts - at)}`;
@@ -186,7 +191,7 @@ function comingWords(member: Member, at: number, end: number): string {
 interface LegendProps {
   readonly all: readonly Member[];
   readonly at: number;
-  /** Where the paper ends. */
+  /** The time at which the paper ends. */
   readonly end: number;
   readonly line: Timeline;
   readonly what: string;
@@ -217,7 +222,7 @@ function Legend({ all, at, end, line, what, nameOf, acts }: LegendProps) {
   );
 }
 
-/** What a stream was at the cursor, or is now. */
+/** The value of a stream at the cursor, or now. */
 type Reading =
   | { readonly kind: "nothing"; readonly text: string }
   | { readonly kind: "sample"; readonly value: number; readonly error: number; readonly quality: string }
@@ -225,7 +230,7 @@ type Reading =
   | { readonly kind: "bucket"; readonly mean: number; readonly min: number; readonly max: number; readonly count: number };
 
 function readingOf({ one, past, expected }: Member, ts: number | null, at: number): Reading {
-  // After the last look, and right of now, nothing was measured.
+  // After the last look, and right of now, there are no measurements.
   const knot = expected !== undefined && ts !== null && ts > expected.ts ? expectedAt(expected, ts) : undefined;
   if (knot !== undefined) return { kind: "expected", value: knot.value, error: knot.half };
   if (ts !== null && ts > at) return { kind: "nothing", text: "–" };

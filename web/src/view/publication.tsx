@@ -1,5 +1,5 @@
-// One publication in full: its values over time with a device's load on the same axis, frames and calls
-// marked; its newest frames as rows; its knobs.
+// One publication in full: its values over time with the load of a device on the same axis, with
+// frames and calls marked; its newest frames as rows; its knobs.
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -32,7 +32,9 @@ const REFRESH_MS = 3000;
 const SETTLE_MS = 120;
 /** Most values of one publication that are listed. */
 const VALUES_MAX = 64;
-/** Most of them drawn: the lane of a device's load is the last that can be told apart. */
+/**
+ * Most values that are drawn: with the lane of the device's load, more could not be distinguished.
+ */
 const DRAWN_MAX = PINS_MAX - 1;
 /** Newest frames shown as rows, and marked as ticks. */
 const FRAMES_SHOWN = 20;
@@ -41,13 +43,13 @@ const LOADS = ["device.load.ratio", "disk.busy.ratio"] as const;
 
 interface Value {
   readonly key: string;
-  /** Its column in `frames`. */
+  /** The name of the value's column in `frames`. */
   readonly column: string;
   readonly unit: string;
   readonly isNumber: boolean;
 }
 
-/** Newest frames up to the end of what is shown. */
+/** Newest frames up to the end of the time shown. */
 interface Frames {
   readonly ticks: readonly number[];
   readonly table: api.SqlTable | null;
@@ -58,7 +60,7 @@ const values = signal<readonly Value[]>([]);
 const frames = signal<Frames>(NONE);
 const fault = signal("");
 
-/** The end of a publication, shown since nobody said what to show. */
+/** The end of a publication, shown because the reader has chosen no time. */
 let ending: Range | null = null;
 
 export function Detail({ one, all }: { one: Publication; all: readonly Publication[] }) {
@@ -67,7 +69,7 @@ export function Detail({ one, all }: { one: Publication; all: readonly Publicati
   useEffect(() => {
     values.value = [];
     frames.value = NONE;
-    // What has ended is looked at where it was; what begins anew, as it is.
+    // A publication that has ended is shown at its end; one that begins again is shown live.
     if (!one.alive && line.frozen.value === null) line.frozen.value = ending = [one.newest / 1000 - line.span.value, one.newest / 1000 + 1];
     else if (one.alive && line.frozen.value === ending) line.frozen.value = null;
     want("applications", one.alive ? [streamsOf(one), ...LOADS] : [...LOADS]);
@@ -111,7 +113,7 @@ async function refresh(one: Publication, all: readonly Publication[], gone: Abor
   }
 }
 
-/** The values of a publication: those that are there now, or, of one that has ended, in the time shown. */
+/** The values of a publication: the present ones, or, if it has ended, those in the time shown. */
 async function valuesOf(one: Publication, all: readonly Publication[], gone: AbortSignal): Promise<Value[]> {
   const [from, to] = shown(line);
   const found = one.alive
@@ -122,10 +124,10 @@ async function valuesOf(one: Publication, all: readonly Publication[], gone: Abo
   return own.sort((a, b) => a.key.localeCompare(b.key, "en", { numeric: true })).slice(0, VALUES_MAX);
 }
 
-/** The times of the newest frames, read backwards, then of the last of them all values. */
+/** Reads the times of the newest frames, backwards, and then all values of the last of them. */
 async function framesOf(one: Publication, gone: AbortSignal): Promise<Frames> {
   const where = whereOf(one.labels);
-  // The ticks of now are the feed's.
+  // The ticks of the live view come from the feed.
   const isLive = one.alive && line.frozen.value === null;
   const until = line.frozen.value === null ? [] : [`ts <= ${Math.floor(line.frozen.value[1] * 1000)}000000`];
   const conditions = (list: readonly string[]) => (list.length > 0 ? ` WHERE ${list.join(" AND ")}` : "");
@@ -137,7 +139,7 @@ async function framesOf(one: Publication, gone: AbortSignal): Promise<Frames> {
     const table = await api.sql(`SELECT * FROM frames(${sqlText(one.name)}, ${oldest}, ${newest})${conditions(where)} ORDER BY ts DESC LIMIT ${FRAMES_SHOWN}`, gone);
     return { ticks: times.map((ts) => asNumber(ts) / NS_PER_MS).reverse(), table };
   } catch (error) {
-    // It has not committed a frame yet.
+    // The publication has not committed a frame yet.
     if (isAbsent(error)) return NONE;
     throw error;
   }
@@ -200,7 +202,9 @@ function Drawing({ one, drawn, setDrawn }: { one: Publication; drawn: readonly s
 
 const loads = (): Series[] => LOADS.flatMap((name) => named(name)).filter((series) => series.ring.length > 0);
 
-/** The device that is loaded most when the view first knows any, unless the address names one. */
+/**
+ * The device with the highest load when the view first knows one, unless the address names another.
+ */
 const first = signal("");
 function laneOf(): string | undefined {
   if (load.value === NO_LOAD) return undefined;
@@ -208,7 +212,7 @@ function laneOf(): string | undefined {
   if (first.value === "" || get(first.value) === undefined) {
     const [name] = LOADS.filter((metric) => named(metric).some((series) => !Number.isNaN(current(series))));
     const most = (name === undefined ? [] : [...named(name)]).sort((a, b) => (current(b) || 0) - (current(a) || 0))[0];
-    // Written after this drawing, not within it.
+    // The signal is written after this rendering, not during it.
     if (most !== undefined) queueMicrotask(() => (first.value = most.key));
     return most?.key;
   }
@@ -218,14 +222,15 @@ function laneOf(): string | undefined {
 function marksOf(one: Publication): Marks {
   const ring = one.alive && line.frozen.value === null ? get(frameOf(one))?.ring : undefined;
   const known = ring === undefined ? frames.value.ticks : Array.from({ length: ring.length }, (_, i) => ring.ts(i));
-  // Where only the newest of many are known, the first of them would look as if frames began there.
+  // If only the newest of many frames are known, the oldest of them would look like the first
+  // frame.
   const isWhole = known.length < (ring === undefined ? TICKS_MAX : RING_SAMPLES_MAX) || (known[0] ?? 0) <= shown(line)[0] * 1000;
   const ticks = isWhole ? known : [];
   const calls = firings.value.filter((firing) => concerns(firing, one)).reverse();
   return { ticks: ticks.map((ts) => ts / 1000), flags: calls.map(({ at, name, isBad }) => ({ at: at / 1000, label: name, isBad })) };
 }
 
-/** A cell of a frame: numbers of values with their unit, as everywhere on the page. */
+/** A cell of a frame: numbers of values have their unit, as everywhere on the page. */
 function FrameCell({ cell, column, unit, numeric }: { cell: unknown; column: string; unit: string | undefined; numeric: boolean }) {
   if (unit === undefined || cell === null) return <Cell cell={cell} column={column} numeric={numeric} />;
   return <td class="num" title={String(cell)}><Amount value={asNumber(cell)} unit={unit} /></td>;

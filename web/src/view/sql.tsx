@@ -1,4 +1,5 @@
-// SQL: an editor that completes, a table and a chart of the answer, the query in the address.
+// The SQL view: an editor with completion, a table and a chart of the answer, and the query in the
+// address.
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
@@ -19,7 +20,7 @@ const EXAMPLES: readonly (readonly [string, string])[] = [
   ["tables", "SELECT name, columns FROM tables ORDER BY name"],
   ["room by tier", "SELECT tier, value FROM tier_available_bytes WHERE newest"],
 ];
-/** Most rows shown; all are counted, and drawn. */
+/** Most rows shown; all rows are counted and drawn. */
 const ROWS_SHOWN_MAX = 500;
 const CANDIDATES_MAX = 12;
 /** Most lines in one chart. */
@@ -53,7 +54,7 @@ async function loadTables(): Promise<void> {
     const { rows } = await api.sql("SELECT name, columns FROM tables ORDER BY name");
     tables.value = rows.map(([name, columns]) => ({ name: String(name), columns: String(columns ?? "").split(/\s*,\s*/).filter(Boolean) }));
   } catch {
-    // Completion is a comfort: the editor works without.
+    // Completion is optional: the editor works without it.
   }
 }
 
@@ -218,10 +219,10 @@ export function Cell({ cell, column, numeric }: { cell: unknown; column: string;
   return <td class={numeric ? "num" : ""}>{String(cell)}</td>;
 }
 
-/** Six figures are enough to read; all of them are in the tooltip. */
+/** Six figures are enough to read; the tooltip has all of them. */
 const rounded = (value: number): string => String(Number(value.toPrecision(6)));
 
-/** A chart when there is a time and a number; a text column beside them parts the lines. */
+/** A chart, if there is a time and a number; text columns beside them separate the lines. */
 function chartOf({ columns, rows }: api.SqlTable): { unit: string; lines: { label: string; style: number }[]; data: uPlot.AlignedData } | null {
   const timeAt = columns.findIndex(isTime);
   if (timeAt < 0 || rows.length < 2) return null;

@@ -1,4 +1,4 @@
-// Streams: find any by typing, pin up to eight, read them on one axis of time.
+// The Streams view: find streams by typing, pin up to eight, and read them on one axis of time.
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
@@ -14,9 +14,9 @@ import { Note, Value } from "./parts";
 import { Pinned } from "./pinned";
 import { addressed, pins, PINS_MAX, readAddress, setPins, toggle } from "./pins";
 
-/** Most lines of the list; typing narrows it. */
+/** Most lines of the list; typing reduces it. */
 const LIST_MAX = 120;
-/** Above this many streams their newest values are not fetched for the list. */
+/** With more streams than this, their newest values are not fetched for the list. */
 const VALUES_MAX = 4000;
 
 const directory = signal<readonly StreamInfo[]>([]);
@@ -37,7 +37,8 @@ async function load(): Promise<void> {
 
 export function Streams() {
   useEffect(() => {
-    // A view opened again shows what was pinned before, unless its address says otherwise.
+    // A view that is opened again shows the previously pinned streams, unless its address names
+    // others.
     if (addressed()) readAddress();
     else setPins(pins.value);
     void load();

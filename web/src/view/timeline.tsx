@@ -1,4 +1,4 @@
-// The control of time that views with charts share: spans, zoom, moving, live or paused.
+// The control of time, shared by views with charts: spans, zoom, moving, live or paused.
 
 import type { Signal } from "@preact/signals";
 import { now } from "../data/feed";
@@ -8,12 +8,12 @@ import { ForecastToggle } from "./forecasting";
 import { move, nextSpan, SPANS, zoom } from "./range";
 import type { Range } from "./range";
 
-/** Which stretch of time a view shows, and where its cursor is. */
+/** The stretch of time that a view shows, and the place of its cursor. */
 export interface Timeline {
-  /** Seconds shown while it is live. */
+  /** Seconds shown while the view is live. */
   readonly span: Signal<number>;
   readonly setSpan: (seconds: number) => void;
-  /** The stretch shown while it is paused; null while it is live. */
+  /** The stretch shown while the view is paused; null while it is live. */
   readonly frozen: Signal<Range | null>;
   /** Time under the cursor in ms. */
   readonly cursor: Signal<number | null>;
@@ -44,7 +44,7 @@ const KEYS: Readonly<Record<string, (line: Timeline) => void>> = {
   Escape: (line) => (line.frozen.value = null),
 };
 
-/** What the keys do in charts; KEYS_TOLD says it to those who cannot see it. */
+/** The keys of charts; KEYS_TOLD describes them to readers who cannot see the charts. */
 export function steer(line: Timeline, event: KeyboardEvent): void {
   const act = KEYS[event.key];
   const inside = event.target as Element;

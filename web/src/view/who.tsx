@@ -1,4 +1,5 @@
-// Who: the sentence of the agent, who moves bytes now, and what is not counted here.
+// The Who list: the agent's sentence, the processes, jobs and groups that move bytes now, and what
+// is not counted here.
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -11,7 +12,7 @@ import type { Originator } from "../data/who";
 import { slackOf } from "../sheet/geometry";
 import { Spark, Value } from "./parts";
 
-/** Sources as last told, to say what is not counted. */
+/** The newest report of the sources, which shows what is not counted. */
 const told = signal<readonly Source[]>([]);
 
 export function Who() {
@@ -24,7 +25,7 @@ export function Who() {
   }, []);
   const lines = originators(named, current);
   const text = sentence();
-  // Who is in no line may be in no count.
+  // A process that is in no line may not be counted at all.
   const reasons = lines.length === 0 || text.includes("not counted here") ? uncounted(told.value) : [];
   return (
     <section class="causes" aria-label="Who causes the I/O">
@@ -36,7 +37,9 @@ export function Who() {
   );
 }
 
-/** The agent's words as a sentence. They begin with "no", "not" or a name, which stays as it is. */
+/**
+ * The agent's text as a sentence. It begins with "no", "not" or a name, and a name stays unchanged.
+ */
 function sentence(): string {
   const [stream] = named("node.who.text");
   const text = (stream !== undefined && !isOld(stream) && stream.text) || "not known yet";
