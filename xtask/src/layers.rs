@@ -44,8 +44,20 @@ const ROWS: &[Row] = &[
     row(
         "agent",
         &[
-            "model", "stream", "forecast", "source", "statement", "insight", "rule", "archive",
-            "query", "client", "server", "recorder", "call", "intake",
+            "model",
+            "stream",
+            "forecast",
+            "source",
+            "statement",
+            "insight",
+            "rule",
+            "archive",
+            "query",
+            "client",
+            "server",
+            "recorder",
+            "call",
+            "intake",
         ],
     ),
     row(

@@ -218,15 +218,16 @@ impl Config {
 
     /// The configured insights, by name. A statement that names none is left out with a warning.
     pub(crate) fn insights_by_name(&self) -> BTreeMap<String, String> {
-        let by_name = self.insights.iter().filter_map(|sql| {
-            match StatementHead::read(sql) {
+        let by_name = self
+            .insights
+            .iter()
+            .filter_map(|sql| match StatementHead::read(sql) {
                 Ok(head) => Some((head.name, sql.clone())),
                 Err(error) => {
                     warn!(%error, sql, "an insight is left out");
                     None
                 }
-            }
-        });
+            });
         by_name.collect()
     }
 

@@ -10,8 +10,8 @@ use barograph_archive::Status;
 use barograph_insight::{Graph, Ground};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
-use barograph_statement::{Executed, StatementHead, StatementKind};
 use barograph_source::{Poller, with_those_that_are_off};
+use barograph_statement::{Executed, StatementHead, StatementKind};
 use barograph_stream::{
     ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT, RunDir,
     SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, Segment,

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use barograph_statement::{StatementAction, StatementHead, StatementKind};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
-use barograph_statement::{StatementAction, StatementHead, StatementKind};
 use serde_json::{Value as Json, json};
 use tracing::{error, info};
 
@@ -328,7 +328,9 @@ impl StatementFile {
         renamed.map_err(|error| {
             let cannot = cannot("rename", &self.path, &error);
             self.troubles.set(&self.path, cannot.clone());
-            Refusal::Internal(format!("it is done, and may not survive a restart: {cannot}"))
+            Refusal::Internal(format!(
+                "it is done, and may not survive a restart: {cannot}"
+            ))
         })?;
         self.statements = std::mem::take(&mut change.statements);
         Ok(())
@@ -422,7 +424,9 @@ mod tests {
         assert_eq!(store.execute(first, done).unwrap(), json!("done"));
         let second = "CREATE INSIGHT c AS SELECT 2";
         store.execute(second, done).unwrap();
-        store.execute("CREATE POLICY c FOR 'x' ERROR '1'", done).unwrap();
+        store
+            .execute("CREATE POLICY c FOR 'x' ERROR '1'", done)
+            .unwrap();
         store.execute("DROP INSIGHT c", done).unwrap();
         assert_eq!(insights(dir.path()), [("a.b".into(), first.into())]);
         assert_eq!(troubles.sentence(), "");
@@ -438,7 +442,11 @@ mod tests {
         assert!(store.execute(first, refuse).is_err());
         assert_eq!(insights(dir.path()), []);
         store.execute(first, done).unwrap();
-        assert!(store.execute("CREATE INSIGHT a AS SELECT 2", refuse).is_err());
+        assert!(
+            store
+                .execute("CREATE INSIGHT a AS SELECT 2", refuse)
+                .is_err()
+        );
         assert!(store.execute("DROP INSIGHT a", refuse).is_err());
         assert_eq!(insights(dir.path()), [("a".into(), first.into())]);
         // No change that was prepared is left behind.

@@ -212,7 +212,12 @@ fn a_reload_brings_insights_and_policies_to_the_file_and_names_the_rest() {
         let same = seen.len() == pairs.len() && seen.iter().zip(pairs).all(near);
         assert!(same, "{seen:?} is not {pairs:?}");
     };
-    expect(&[("a.bytes", 2.0), ("b.bytes", 3.0), ("c.bytes", 3.0), ("kept.bytes", 5.0)]);
+    expect(&[
+        ("a.bytes", 2.0),
+        ("b.bytes", 3.0),
+        ("c.bytes", 3.0),
+        ("kept.bytes", 5.0),
+    ]);
     // Nothing has changed.
     let nothing = serde_json::json!({ "left_out": [], "needs_restart": [] });
     assert_eq!(agent.reload(), Ok(nothing));
@@ -230,11 +235,17 @@ fn a_reload_brings_insights_and_policies_to_the_file_and_names_the_rest() {
     assert_eq!(answer["needs_restart"], serde_json::json!(["streams"]));
     let left_out = answer["left_out"].as_array().unwrap();
     let reason = left_out[0].as_str().unwrap();
-    assert!(left_out.len() == 1 && reason.starts_with("insight bad.bytes."), "{left_out:?}");
+    assert!(
+        left_out.len() == 1 && reason.starts_with("insight bad.bytes."),
+        "{left_out:?}"
+    );
     expect(&[("b.bytes", 4.0), ("d.bytes", 4.0), ("kept.bytes", 5.0)]);
     let policies = std::fs::read(dir.path().join("run/policies.json")).unwrap();
     let policies = String::from_utf8(policies).unwrap();
-    assert!(policies.contains("second") && !policies.contains("first"), "{policies}");
+    assert!(
+        policies.contains("second") && !policies.contains("first"),
+        "{policies}"
+    );
     // A file that cannot be used changes nothing.
     file.lock().unwrap().http = "nowhere".into();
     file.lock().unwrap().streams.max = 0;

@@ -6,9 +6,9 @@
 
 use std::cmp::Ordering;
 
-use barograph_statement::{Expr, EvalFault, OVERFLOW};
 use barograph_statement::text;
-use barograph_statement::{UncertainValue, SqlValue};
+use barograph_statement::{EvalFault, Expr, OVERFLOW};
+use barograph_statement::{SqlValue, UncertainValue};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -77,8 +77,8 @@ impl State {
                 match order {
                     // Of equal values such as 1 and 1.0 the first row's is taken, as in SQLite.
                     Some((Ordering::Equal, best)) => {
-                        self.stale |=
-                            matches!(best, SqlValue::Int(_)) != matches!(known.val, SqlValue::Int(_));
+                        self.stale |= matches!(best, SqlValue::Int(_))
+                            != matches!(known.val, SqlValue::Int(_));
                     }
                     Some((_, best)) if better(kind, best, &known.val) => {}
                     // Even a stale `best` bounds the values of the other rows.
@@ -114,13 +114,21 @@ impl State {
     }
 
     /// Computes the aggregate's value; `rows` returns the group's values again, in order.
-    pub fn finish<'a, I>(&mut self, kind: Kind, rows: impl Fn() -> I) -> Result<UncertainValue, EvalFault>
+    pub fn finish<'a, I>(
+        &mut self,
+        kind: Kind,
+        rows: impl Fn() -> I,
+    ) -> Result<UncertainValue, EvalFault>
     where
         I: Iterator<Item = &'a UncertainValue>,
     {
         let val = match kind {
-            Kind::Rows | Kind::Count => return Ok(UncertainValue::exact(SqlValue::Int(self.count))),
-            Kind::Total if self.count == 0 => return Ok(UncertainValue::exact(SqlValue::Real(0.0))),
+            Kind::Rows | Kind::Count => {
+                return Ok(UncertainValue::exact(SqlValue::Int(self.count)));
+            }
+            Kind::Total if self.count == 0 => {
+                return Ok(UncertainValue::exact(SqlValue::Real(0.0)));
+            }
             _ if self.count == 0 => {
                 (self.best, self.stale) = (None, false);
                 return Ok(UncertainValue::NULL);
@@ -147,7 +155,11 @@ impl State {
         compensated(rows.filter_map(|known| known.val.as_f64()))
     }
 
-    fn extreme<'a>(&mut self, kind: Kind, rows: impl Iterator<Item = &'a UncertainValue>) -> SqlValue {
+    fn extreme<'a>(
+        &mut self,
+        kind: Kind,
+        rows: impl Iterator<Item = &'a UncertainValue>,
+    ) -> SqlValue {
         if self.stale {
             let values = rows.map(|known| &known.val).filter(|v| !v.is_null());
             self.best = values

@@ -284,7 +284,11 @@ impl Graph {
             self.check_readers_labels(old, &plan)?;
         }
         if rank > self.limits.depth_max {
-            return Err(InsightError::limit(format!("insights on insights, {rank} deep"), self.limits.depth_max, "depth_max"));
+            return Err(InsightError::limit(
+                format!("insights on insights, {rank} deep"),
+                self.limits.depth_max,
+                "depth_max",
+            ));
         }
         let unit = match unit {
             Some(unit) => unit,
@@ -354,7 +358,11 @@ impl Graph {
             }
         }
         if self.order.len() >= self.limits.insights_max {
-            return Err(InsightError::limit("insights".into(), self.limits.insights_max, "insights_max"));
+            return Err(InsightError::limit(
+                "insights".into(),
+                self.limits.insights_max,
+                "insights_max",
+            ));
         }
         Ok(None)
     }

@@ -12,7 +12,7 @@ use crate::Limits;
 use crate::plan::Plan;
 use crate::rows::{Outcome, Rows};
 use crate::slot::{Newest, Reader, Store};
-use barograph_statement::{UncertainValue, SqlValue};
+use barograph_statement::{SqlValue, UncertainValue};
 
 /// The output of a group beyond `groups_max`: none.
 const NO_OUTPUT: u32 = u32::MAX;

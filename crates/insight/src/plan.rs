@@ -215,7 +215,11 @@ fn collect<'a>(body: &'a SetExpr, out: &mut Vec<&'a Select>) -> Result<(), Insig
         _ => return refuse("an insight is a SELECT, or several joined by UNION ALL"),
     }
     if out.len() > BRANCHES_MAX {
-        return Err(InsightError::limit("SELECTs joined by UNION ALL".into(), BRANCHES_MAX, "BRANCHES_MAX"));
+        return Err(InsightError::limit(
+            "SELECTs joined by UNION ALL".into(),
+            BRANCHES_MAX,
+            "BRANCHES_MAX",
+        ));
     }
     Ok(())
 }
@@ -358,7 +362,11 @@ fn from(select: &Select, store: &Store, node: &Arc<str>) -> Result<Vec<From>, In
     }
     match all.len() {
         0 => refuse("an insight reads FROM the table of a metric or an insight"),
-        n if n > FROM_MAX => Err(InsightError::limit("tables in FROM".into(), FROM_MAX, "FROM_MAX")),
+        n if n > FROM_MAX => Err(InsightError::limit(
+            "tables in FROM".into(),
+            FROM_MAX,
+            "FROM_MAX",
+        )),
         _ => Ok(all),
     }
 }
@@ -440,7 +448,9 @@ fn items(
 fn column_name(expr: &barograph_statement::ast::Expr) -> Option<String> {
     match expr {
         barograph_statement::ast::Expr::Identifier(ident) => Some(ident.value.clone()),
-        barograph_statement::ast::Expr::CompoundIdentifier(parts) => parts.last().map(|p| p.value.clone()),
+        barograph_statement::ast::Expr::CompoundIdentifier(parts) => {
+            parts.last().map(|p| p.value.clone())
+        }
         barograph_statement::ast::Expr::Nested(inner) => column_name(inner),
         _ => None,
     }
@@ -487,7 +497,10 @@ fn label(expr: Expr) -> Result<Expr, InsightError> {
     }
 }
 
-fn group(select: &Select, compiler: &mut Compiler<SelectScope<'_>>) -> Result<Vec<ColumnRef>, InsightError> {
+fn group(
+    select: &Select,
+    compiler: &mut Compiler<SelectScope<'_>>,
+) -> Result<Vec<ColumnRef>, InsightError> {
     let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else {
         return refuse("GROUP BY takes labels");
     };

@@ -7,8 +7,8 @@ use barograph_model::{Labels, Value};
 use crate::plan::Plan;
 use crate::rows::{Outcome, Rows};
 use crate::slot::Store;
-use barograph_statement::SqlValue;
 use crate::{InsightError, Limits};
+use barograph_statement::SqlValue;
 
 /// The state of an insight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,11 @@ pub(crate) fn test(
                 SqlValue::Text(t) => Some(Value::text(t)),
             };
             if found.len() >= limits.groups_max {
-                return Err(InsightError::limit("groups".into(), limits.groups_max, "groups_max"));
+                return Err(InsightError::limit(
+                    "groups".into(),
+                    limits.groups_max,
+                    "groups_max",
+                ));
             }
             if let Some(twice) = found.insert(labels.clone(), value).map(|_| labels) {
                 return Err(InsightError::statement(format!(

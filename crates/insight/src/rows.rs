@@ -10,11 +10,11 @@ use barograph_model::Quality;
 
 use crate::Limits;
 use crate::aggregate::State;
-use barograph_statement::{Expr, ColumnField, EvalFault};
 use crate::plan::Branch;
 use crate::row::SlotRow;
 use crate::slot::{Slot, Store};
-use barograph_statement::{UncertainValue, SqlValue};
+use barograph_statement::{ColumnField, EvalFault, Expr};
+use barograph_statement::{SqlValue, UncertainValue};
 
 /// One combination of streams, one per table of FROM.
 #[derive(Debug)]
@@ -366,7 +366,11 @@ impl Rows {
 }
 
 /// Evaluates HAVING and the value; `None` if HAVING does not hold.
-fn finish(branch: &Branch, row: SlotRow<'_>, mut open: bool) -> Result<Option<UncertainValue>, EvalFault> {
+fn finish(
+    branch: &Branch,
+    row: SlotRow<'_>,
+    mut open: bool,
+) -> Result<Option<UncertainValue>, EvalFault> {
     if let Some(having) = &branch.having {
         let (holds, unsure) = having.holds(row)?;
         if !holds {
@@ -386,7 +390,11 @@ fn finish(branch: &Branch, row: SlotRow<'_>, mut open: bool) -> Result<Option<Un
 }
 
 /// Decides whether a row counts and whether this is open, and computes its arguments.
-fn admit(branch: &Branch, row: SlotRow<'_>, args: &mut [UncertainValue]) -> Result<(bool, bool), EvalFault> {
+fn admit(
+    branch: &Branch,
+    row: SlotRow<'_>,
+    args: &mut [UncertainValue],
+) -> Result<(bool, bool), EvalFault> {
     let (holds, open) = branch
         .filter
         .as_ref()

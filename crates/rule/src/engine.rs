@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, Sample, StreamKey, near};
 
+use crate::TriggerLimits;
 use crate::leaf::{Leaf, Of, Wakes};
 use crate::report::{Firing, Summary, TriggerReport};
 use crate::statement::{self, Statement};
 use crate::stream::{Reader, Streams};
 use crate::subject::{Definition, Subject};
 use barograph_statement::{Executed, StatementError, UncertainValue};
-use crate::TriggerLimits;
 
 /// All triggers of a node.
 pub struct Triggers {

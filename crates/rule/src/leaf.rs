@@ -7,8 +7,9 @@ use std::fmt;
 use barograph_model::Selector;
 use barograph_statement::ast;
 
-use barograph_statement::{Compiled, Compiler, Expr, ExprEnvironment, SqlValue, StatementError, length_ns};
-
+use barograph_statement::{
+    Compiled, Compiler, Expr, ExprEnvironment, SqlValue, StatementError, length_ns,
+};
 
 /// Most different functions of streams in one trigger.
 pub const TRIGGER_FUNCTIONS_MAX: usize = 16;
@@ -133,7 +134,11 @@ impl ExprEnvironment for &mut Leaves {
 
 impl Leaves {
     /// The number of the leaf that a call is; `None` when it is no function of streams.
-    pub fn call(&mut self, name: &str, args: &[&ast::Expr]) -> Result<Option<usize>, StatementError> {
+    pub fn call(
+        &mut self,
+        name: &str,
+        args: &[&ast::Expr],
+    ) -> Result<Option<usize>, StatementError> {
         let Some(of) = Of::named(name) else {
             return Ok(None);
         };

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use barograph_model::{Labels, NS_PER_S, Name};
 use barograph_statement::{
-    Compiled, Compiler, StatementAction, StatementError, StatementKind, StatementWords, ast, length_ns,
+    Compiled, Compiler, StatementAction, StatementError, StatementKind, StatementWords, ast,
+    length_ns,
 };
 
 use crate::leaf::{Leaves, Of};

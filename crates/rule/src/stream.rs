@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
 
+use crate::TriggerLimits;
 use crate::leaf::Wakes;
 use crate::report::Summary;
 use crate::window::{Several, Sight, WINDOW_POINTS_MIN, Window};
-use crate::TriggerLimits;
 use barograph_statement::SqlValue;
 
 /// Who reads a stream: a leaf of a subject of a trigger.

@@ -143,12 +143,21 @@ impl Subject {
     }
 
     /// A leaf's value, and when it changes if nothing happens.
-    fn value(&self, leaf: &Leaf, at: usize, streams: &Streams, now_ns: i64) -> (SqlValue, Option<i64>) {
+    fn value(
+        &self,
+        leaf: &Leaf,
+        at: usize,
+        streams: &Streams,
+        now_ns: i64,
+    ) -> (SqlValue, Option<i64>) {
         let bound = &self.bound[at];
         match leaf.of {
             Of::Label => {
                 let label = self.labels.get(leaf.selector.name.as_str());
-                return (label.map_or(SqlValue::Null, |l| SqlValue::Text(l.into())), None);
+                return (
+                    label.map_or(SqlValue::Null, |l| SqlValue::Text(l.into())),
+                    None,
+                );
             }
             Of::Absent => {
                 let seen_ns = |key: &StreamKey| Some(streams.get(*key)?.newest.as_ref()?.seen_ns);
@@ -160,7 +169,10 @@ impl Subject {
                     last_ns
                 };
                 let is_absent = now_ns.saturating_sub(from_ns) >= leaf.ns;
-                return (SqlValue::truth(is_absent), Some(from_ns.saturating_add(leaf.ns)));
+                return (
+                    SqlValue::truth(is_absent),
+                    Some(from_ns.saturating_add(leaf.ns)),
+                );
             }
             _ => {}
         }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use barograph_model::NS_PER_S;
 
-use barograph_statement::{ArithmeticOp, UncertainValue, SqlValue, arith};
+use barograph_statement::{ArithmeticOp, SqlValue, UncertainValue, arith};
 
 /// Largest whole number that a float holds exactly, and all below it.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -262,7 +262,13 @@ impl Window {
         self.extreme(end_ns, high, f64::max, is_whole)
     }
 
-    fn extreme(&self, end_ns: i64, found: f64, of: fn(f64, f64) -> f64, is_whole: bool) -> SqlValue {
+    fn extreme(
+        &self,
+        end_ns: i64,
+        found: f64,
+        of: fn(f64, f64) -> f64,
+        is_whole: bool,
+    ) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let held = self.held_at(start_ns).and_then(|p| number(&p.val));
         let any = self.after(start_ns).any(|p| p.low <= p.high);
@@ -284,7 +290,8 @@ impl Window {
     /// The value that held at the start of the window that ends now.
     pub fn ago(&self, now_ns: i64) -> SqlValue {
         let start_ns = now_ns.saturating_sub(self.length_ns);
-        self.held_at(start_ns).map_or(SqlValue::Null, |p| p.val.clone())
+        self.held_at(start_ns)
+            .map_or(SqlValue::Null, |p| p.val.clone())
     }
 
     /// When the next point leaves the window that ends now.
@@ -393,7 +400,9 @@ fn next(before: Option<&Point>, sight: &Sight) -> Point {
     if let Some(new) = value {
         // In integers as far as they reach, as in SQL's `rate()`.
         let change = match (&before.val, &sight.val) {
-            (SqlValue::Int(a), SqlValue::Int(b)) => b.checked_sub(*a).map_or(new - old, |d| d as f64),
+            (SqlValue::Int(a), SqlValue::Int(b)) => {
+                b.checked_sub(*a).map_or(new - old, |d| d as f64)
+            }
             _ => new - old,
         };
         let fits = !sight.is_counter || change >= 0.0;

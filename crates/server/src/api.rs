@@ -14,8 +14,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use barograph_model::{
-    ArchiveVerb, BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat,
-    SqlEngine, SqlRequest,
+    ArchiveVerb, BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine,
+    SqlRequest,
 };
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};

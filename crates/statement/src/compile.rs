@@ -132,11 +132,7 @@ impl<E: ExprEnvironment> Compiler<E> {
                 conditions,
                 else_result,
                 ..
-            } => self.case(
-                operand.as_deref(),
-                conditions,
-                else_result.as_deref(),
-            ),
+            } => self.case(operand.as_deref(), conditions, else_result.as_deref()),
             ast::Expr::Function(function) => self.function(function),
             _ => refuse(format!("{} cannot compute {e}", E::OWNER)),
         }
@@ -161,12 +157,7 @@ impl<E: ExprEnvironment> Compiler<E> {
         }
     }
 
-    fn binary(
-        &mut self,
-        left: &ast::Expr,
-        op: &BinaryOperator,
-        right: &ast::Expr,
-    ) -> Compiled {
+    fn binary(&mut self, left: &ast::Expr, op: &BinaryOperator, right: &ast::Expr) -> Compiled {
         let arith = |op| Ok::<_, StatementError>(Some(op));
         let arith = match op {
             BinaryOperator::Plus => arith(ArithmeticOp::Add),
@@ -177,21 +168,11 @@ impl<E: ExprEnvironment> Compiler<E> {
             _ => Ok(None),
         }?;
         if let Some(op) = arith {
-            return Ok(Expr::Arith(
-                op,
-                self.boxed(left)?,
-                self.boxed(right)?,
-            ));
+            return Ok(Expr::Arith(op, self.boxed(left)?, self.boxed(right)?));
         }
         match op {
-            BinaryOperator::And => Ok(Expr::And(
-                self.boxed(left)?,
-                self.boxed(right)?,
-            )),
-            BinaryOperator::Or => Ok(Expr::Or(
-                self.boxed(left)?,
-                self.boxed(right)?,
-            )),
+            BinaryOperator::And => Ok(Expr::And(self.boxed(left)?, self.boxed(right)?)),
+            BinaryOperator::Or => Ok(Expr::Or(self.boxed(left)?, self.boxed(right)?)),
             BinaryOperator::Eq => self.comparison(CompareOp::Eq, left, right),
             BinaryOperator::NotEq => self.comparison(CompareOp::Ne, left, right),
             BinaryOperator::Lt => self.comparison(CompareOp::Lt, left, right),
@@ -245,12 +226,7 @@ impl<E: ExprEnvironment> Compiler<E> {
         }
     }
 
-    fn in_list(
-        &mut self,
-        e: &ast::Expr,
-        list: &[ast::Expr],
-        negated: bool,
-    ) -> Compiled {
+    fn in_list(&mut self, e: &ast::Expr, list: &[ast::Expr], negated: bool) -> Compiled {
         if list.len() > DEPTH_MAX {
             return refuse(format!("IN takes at most {DEPTH_MAX} values"));
         }
@@ -264,7 +240,10 @@ impl<E: ExprEnvironment> Compiler<E> {
                 Some(before) => Expr::Or(Box::new(before), Box::new(same)),
             });
         }
-        Ok(negate(negated, any.unwrap_or(Expr::Literal(SqlValue::Int(0)))))
+        Ok(negate(
+            negated,
+            any.unwrap_or(Expr::Literal(SqlValue::Int(0))),
+        ))
     }
 
     fn case(
@@ -414,7 +393,9 @@ fn affinity(e: &Expr) -> Affinity {
 fn convert(a: Affinity, b: Affinity) -> ComparisonConversion {
     match (a, b) {
         (Affinity::Numeric, _) | (_, Affinity::Numeric) => ComparisonConversion::Numeric,
-        (Affinity::None, Affinity::Text) | (Affinity::Text, Affinity::None) => ComparisonConversion::Text,
+        (Affinity::None, Affinity::Text) | (Affinity::Text, Affinity::None) => {
+            ComparisonConversion::Text
+        }
         _ => ComparisonConversion::None,
     }
 }

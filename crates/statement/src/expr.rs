@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use crate::text::{self, WildcardKind};
-use crate::value::{ArithmeticOp, CompareOp, ComparisonConversion, UncertainValue, SqlValue, arith, compare};
+use crate::value::{
+    ArithmeticOp, CompareOp, ComparisonConversion, SqlValue, UncertainValue, arith, compare,
+};
 
 /// A column of a metric's table.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +100,11 @@ impl Expr {
             Self::Literal(val) => UncertainValue::exact(val.clone()),
             Self::Column(column) => input.column(column),
             Self::Computed(number) => input.computed(*number),
-            Self::Negate(e) => arith(ArithmeticOp::Sub, &UncertainValue::exact(SqlValue::Int(0)), &e.eval(input)?),
+            Self::Negate(e) => arith(
+                ArithmeticOp::Sub,
+                &UncertainValue::exact(SqlValue::Int(0)),
+                &e.eval(input)?,
+            ),
             Self::Not(e) => not(&e.eval(input)?),
             Self::IsNull(e) => UncertainValue::exact(SqlValue::truth(e.eval(input)?.val.is_null())),
             Self::Arith(op, a, b) => arith(*op, &a.eval(input)?, &b.eval(input)?),
@@ -227,7 +233,11 @@ fn like(wild: WildcardKind, text: &UncertainValue, pattern: &UncertainValue) -> 
     }
 }
 
-fn case(arms: &[(Expr, Expr)], otherwise: Option<&Expr>, input: impl ExprInput) -> Result<UncertainValue, EvalFault> {
+fn case(
+    arms: &[(Expr, Expr)],
+    otherwise: Option<&Expr>,
+    input: impl ExprInput,
+) -> Result<UncertainValue, EvalFault> {
     let mut doubt = 0.0_f64;
     for (condition, result) in arms {
         let truth = condition.eval(input)?;
@@ -247,13 +257,19 @@ fn case(arms: &[(Expr, Expr)], otherwise: Option<&Expr>, input: impl ExprInput) 
     })
 }
 
-fn call(function: ScalarFunction, args: &[Expr], input: impl ExprInput) -> Result<UncertainValue, EvalFault> {
+fn call(
+    function: ScalarFunction,
+    args: &[Expr],
+    input: impl ExprInput,
+) -> Result<UncertainValue, EvalFault> {
     match function {
         ScalarFunction::Abs => abs(&args[0].eval(input)?),
         ScalarFunction::Round => {
             let digits = args
                 .get(1)
-                .map_or(Ok(UncertainValue::exact(SqlValue::Int(0))), |e| e.eval(input))?;
+                .map_or(Ok(UncertainValue::exact(SqlValue::Int(0))), |e| {
+                    e.eval(input)
+                })?;
             Ok(round(&args[0].eval(input)?, &digits))
         }
         ScalarFunction::Min => extreme(args, input, CompareOp::Lt),
@@ -318,7 +334,11 @@ fn round(a: &UncertainValue, digits: &UncertainValue) -> UncertainValue {
 
 /// Scalar min and max: NULL when any is NULL. Of equals, which may be an integer and a real, min
 /// takes the last and max the first, as SQLite does. The extreme moves by no more than any argument.
-fn extreme(args: &[Expr], input: impl ExprInput, better: CompareOp) -> Result<UncertainValue, EvalFault> {
+fn extreme(
+    args: &[Expr],
+    input: impl ExprInput,
+    better: CompareOp,
+) -> Result<UncertainValue, EvalFault> {
     let mut best = args[0].eval(input)?;
     let mut err = best.err;
     for arg in &args[1..] {
@@ -328,7 +348,9 @@ fn extreme(args: &[Expr], input: impl ExprInput, better: CompareOp) -> Result<Un
         }
         err = err.max(known.err);
         let ordering = known.val.order(&best.val);
-        if (better == CompareOp::Lt && ordering.is_le()) || (better == CompareOp::Gt && ordering.is_gt()) {
+        if (better == CompareOp::Lt && ordering.is_le())
+            || (better == CompareOp::Gt && ordering.is_gt())
+        {
             best = known;
         }
     }

@@ -150,12 +150,21 @@ mod tests {
             assert_eq!(seen, expect, "{sql}");
         };
         let usage = "write CREATE or DROP, and INSIGHT, POLICY or RULE";
-        check("create insight a.b AS", "Create { or_replace: false } Insight a.b");
-        check("-- why\nCREATE OR REPLACE POLICY \"c\"", "Create { or_replace: true } Policy c");
+        check(
+            "create insight a.b AS",
+            "Create { or_replace: false } Insight a.b",
+        );
+        check(
+            "-- why\nCREATE OR REPLACE POLICY \"c\"",
+            "Create { or_replace: true } Policy c",
+        );
         check("DROP RULE IF EXISTS a;", "Drop { if_exists: true } Rule a");
         check("drop trigger a", "Drop { if_exists: false } Rule a");
         check("DROP RULE", "Drop { if_exists: false } Rule ");
-        check("CREATE TABLE a", "expected INSIGHT, POLICY or RULE, found TABLE");
+        check(
+            "CREATE TABLE a",
+            "expected INSIGHT, POLICY or RULE, found TABLE",
+        );
         check("CREATE OR RULE a", "expected REPLACE, found RULE");
         check("", usage);
         check("SELECT 1", usage);

@@ -22,9 +22,7 @@ mod words;
 
 pub use compile::{Compiled, Compiler, ExprEnvironment};
 pub use error::StatementError;
-pub use expr::{
-    ColumnField, ColumnRef, EvalFault, Expr, ExprInput, OVERFLOW, ScalarFunction,
-};
+pub use expr::{ColumnField, ColumnRef, EvalFault, Expr, ExprInput, OVERFLOW, ScalarFunction};
 pub use head::{Executed, StatementAction, StatementHead, StatementKind};
 pub use length::{LENGTH_NS_MAX, length_ns};
 pub use policy::{PolicyStatement, PolicyText};

@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn leading_numbers() {
-        let check = |text: &str, expect: SqlValue| assert_eq!(leading_number(text), expect, "{text:?}");
+        let check =
+            |text: &str, expect: SqlValue| assert_eq!(leading_number(text), expect, "{text:?}");
         check("", SqlValue::Int(0));
         check("x1", SqlValue::Int(0));
         check("-", SqlValue::Int(0));

@@ -198,17 +198,26 @@ fn int_real(a: i64, b: f64) -> Ordering {
 
 /// `a op b` for a comparison: 0, 1 or NULL. If the error intervals overlap, the result is open and
 /// its error infinite.
-pub fn compare(op: CompareOp, convert: ComparisonConversion, a: &UncertainValue, b: &UncertainValue) -> UncertainValue {
+pub fn compare(
+    op: CompareOp,
+    convert: ComparisonConversion,
+    a: &UncertainValue,
+    b: &UncertainValue,
+) -> UncertainValue {
     if a.val.is_null() || b.val.is_null() {
         return UncertainValue::NULL;
     }
     let ordering = match (convert, &a.val, &b.val) {
-        (ComparisonConversion::Text, SqlValue::Text(x), y @ (SqlValue::Int(_) | SqlValue::Real(_))) => {
-            x.as_bytes().cmp(y.as_text().unwrap_or_default().as_bytes())
-        }
-        (ComparisonConversion::Text, x @ (SqlValue::Int(_) | SqlValue::Real(_)), SqlValue::Text(y)) => {
-            x.as_text().unwrap_or_default().as_bytes().cmp(y.as_bytes())
-        }
+        (
+            ComparisonConversion::Text,
+            SqlValue::Text(x),
+            y @ (SqlValue::Int(_) | SqlValue::Real(_)),
+        ) => x.as_bytes().cmp(y.as_text().unwrap_or_default().as_bytes()),
+        (
+            ComparisonConversion::Text,
+            x @ (SqlValue::Int(_) | SqlValue::Real(_)),
+            SqlValue::Text(y),
+        ) => x.as_text().unwrap_or_default().as_bytes().cmp(y.as_bytes()),
         (ComparisonConversion::Numeric, x, y) => numeric(x).order(&numeric(y)),
         (_, x, y) => x.order(y),
     };
@@ -260,7 +269,10 @@ fn arith_int(op: ArithmeticOp, x: i64, y: i64) -> SqlValue {
         ArithmeticOp::Div => x.checked_div(y),
         ArithmeticOp::Rem => Some(x.wrapping_rem(y)),
     };
-    exact.map_or_else(|| arith_real(op, &SqlValue::Int(x), &SqlValue::Int(y)), SqlValue::Int)
+    exact.map_or_else(
+        || arith_real(op, &SqlValue::Int(x), &SqlValue::Int(y)),
+        SqlValue::Int,
+    )
 }
 
 fn arith_real(op: ArithmeticOp, x: &SqlValue, y: &SqlValue) -> SqlValue {
@@ -319,7 +331,11 @@ mod tests {
     #[test]
     fn integers_and_reals_compare_exactly() {
         let check = |a: i64, b: f64, expect: Ordering| {
-            assert_eq!(SqlValue::Int(a).order(&SqlValue::Real(b)), expect, "{a} {b}");
+            assert_eq!(
+                SqlValue::Int(a).order(&SqlValue::Real(b)),
+                expect,
+                "{a} {b}"
+            );
             assert_eq!(
                 SqlValue::Real(b).order(&SqlValue::Int(a)),
                 expect.reverse(),
@@ -346,12 +362,27 @@ mod tests {
         };
         check(ArithmeticOp::Add, known(1.0, 0.5), known(2.0, 0.25), 0.75);
         check(ArithmeticOp::Mul, known(2.0, 0.5), known(-4.0, 1.0), 4.5);
-        check(ArithmeticOp::Mul, known(0.0, 0.0), known(4.0, f64::INFINITY), 0.0);
+        check(
+            ArithmeticOp::Mul,
+            known(0.0, 0.0),
+            known(4.0, f64::INFINITY),
+            0.0,
+        );
         check(ArithmeticOp::Div, known(4.0, 1.0), known(2.0, 0.0), 0.5);
         // 4/2 = 2; 5/1 = 5 is the farthest corner.
         check(ArithmeticOp::Div, known(4.0, 1.0), known(2.0, 1.0), 3.0);
-        check(ArithmeticOp::Div, known(4.0, 1.0), known(1.0, 1.0), f64::INFINITY);
-        let open = compare(CompareOp::Lt, ComparisonConversion::None, &known(1.0, 0.5), &known(1.2, 0.0));
+        check(
+            ArithmeticOp::Div,
+            known(4.0, 1.0),
+            known(1.0, 1.0),
+            f64::INFINITY,
+        );
+        let open = compare(
+            CompareOp::Lt,
+            ComparisonConversion::None,
+            &known(1.0, 0.5),
+            &known(1.2, 0.0),
+        );
         assert_eq!(
             open,
             UncertainValue {
@@ -359,7 +390,12 @@ mod tests {
                 err: f64::INFINITY
             }
         );
-        let sure = compare(CompareOp::Lt, ComparisonConversion::None, &known(1.0, 0.5), &known(1.6, 0.0));
+        let sure = compare(
+            CompareOp::Lt,
+            ComparisonConversion::None,
+            &known(1.0, 0.5),
+            &known(1.6, 0.0),
+        );
         assert_eq!(sure, UncertainValue::exact(SqlValue::Int(1)));
     }
 }

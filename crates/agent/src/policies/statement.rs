@@ -170,7 +170,9 @@ mod tests {
     impl Follower {
         fn new() -> Self {
             let mut follower = Self::default();
-            follower.roster.become_these(wanted(&[configured()], &BTreeMap::new()));
+            follower
+                .roster
+                .become_these(wanted(&[configured()], &BTreeMap::new()));
             follower
         }
 

@@ -12,6 +12,7 @@ use barograph_source::{Batch, FactId, PolicySpec, Poller, Report, Source, Source
 use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
 use serde_json::{Value as Json, json};
 
+use super::roster::Made;
 use super::*;
 use crate::facts::Facts;
 use crate::outlook::Outlook;

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_rule::Summary;
 use barograph_model::{
     Buckets, Clock, Columns, Descriptor, Labels, NS_PER_S, Name, Past as _, PastRequest, Sample,
     Span, SqlFault, SqlFaultKind, StreamKey, unbounded,
 };
 use barograph_query::{PastReader, Scopes};
+use barograph_rule::Summary;
 use barograph_stream::RunDir;
 use tracing::warn;
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_rule::Triggers;
 use barograph_model::{Clock, NS_PER_S, Sample, StreamKey};
+use barograph_rule::Triggers;
 use barograph_stream::{RunDir, SegmentReader, StreamReader};
 use tracing::debug;
 

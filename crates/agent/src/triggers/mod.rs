@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use barograph_model::Clock;
 use barograph_rule::{Firing, TriggerLimits, TriggerReport, Triggers};
 use barograph_statement::{Executed, StatementAction, StatementHead};
-use barograph_model::Clock;
 use barograph_stream::{RunDir, TRIGGERS_DOCUMENT};
 use serde_json::{Value as Json, json};
 use tracing::warn;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_rule::{Firing, TriggerLimits, Triggers};
 use barograph_model::NS_PER_S;
+use barograph_rule::{Firing, TriggerLimits, Triggers};
 use serde_json::Value as Json;
 use tracing::warn;
 

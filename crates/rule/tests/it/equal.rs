@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use barograph_model::{Labels, Sample};
 use proptest::prelude::*;
 
-use crate::rig::{S, TriggerRig, descriptor, described};
+use crate::rig::{S, TriggerRig, described, descriptor};
 
 /// A stream as it was told: each sample, and until when it was seen to hold.
 #[derive(Clone, Default)]

@@ -1,7 +1,7 @@
 //! Windows that are given what was before: each sample once.
 
-use barograph_rule::Summary;
 use barograph_model::{Sample, Value};
+use barograph_rule::Summary;
 
 use crate::rig::{S, TriggerRig};
 

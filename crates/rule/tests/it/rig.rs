@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use barograph_model::{
-    Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, Value, ValueType,
-};
+use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, Value, ValueType};
 use barograph_rule::{Firing, TriggerLimits, TriggerReport, Triggers};
 use barograph_statement::{Executed, StatementError};
 

@@ -1,8 +1,8 @@
 //! What triggers mean, one decision at a time, and their bounds.
 
+use barograph_model::{Sample, StreamKey, Value};
 use barograph_rule::{TriggerLimits, TriggerState, Triggers};
 use barograph_statement::Executed;
-use barograph_model::{Sample, StreamKey, Value};
 use proptest::prelude::*;
 use serde_json::json;
 

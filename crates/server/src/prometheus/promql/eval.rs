@@ -33,6 +33,7 @@ pub enum Answer {
     Vector(Vec<Series>),
     /// The looks of a range, only for a single instant.
     Matrix(Vec<(LabelSet, Samples)>),
+    /// A text, which is the result of a string literal.
     Text(String),
 }
 
