@@ -91,7 +91,7 @@ typedef uint64_t baro_value_t;
 
 /* Overflow policies: what happens to a put when the ring is full. */
 #define BARO_DROP_OLDEST 0 /* the oldest values are overwritten; the reader counts them */
-#define BARO_BLOCK 1       /* the put waits up to block_ms_max while an agent lives, then drops it */
+#define BARO_BLOCK 1       /* waits up to block_ms_max while an agent lives, then drops the put */
 
 /* Settings of baro_open. Start from BARO_CONFIG_INIT; a field that is 0 or null means its
  * default. */
@@ -99,7 +99,7 @@ typedef struct {
     size_t size;           /* of this struct */
     const char *run_dir;   /* the agent's run directory; null: the one that baro finds by itself */
     uint32_t overflow;     /* BARO_DROP_OLDEST or BARO_BLOCK */
-    uint32_t rings_max;    /* most threads that put at once (2 x processors, >= 256; at most 1,024) */
+    uint32_t rings_max;    /* threads that put at once, 1,024 at most (2 x processors, >= 256) */
     uint64_t ring_records; /* records in the ring of each thread, 24 bytes each (default: 65,536) */
     uint64_t block_ms_max; /* longest wait of one put with BARO_BLOCK (default: 100) */
 } baro_config_t;
@@ -554,7 +554,7 @@ void baro_subscription_close(baro_subscription_t *subscription);
 
 typedef struct {
     int type;
-    size_t bytes; /* length of a text without its zero byte, or of bytes; 8 for numbers, 0 for null */
+    size_t bytes; /* length; of a text without its zero byte; 8 for numbers, 0 for null */
     union {
         int64_t i;
         double f;
