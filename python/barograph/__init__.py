@@ -182,8 +182,8 @@ def fire(
 
     ``payload`` is None, a bool, an int, a float, a str, bytes, or anything that JSON has. ``wait``
     is the longest wait for their answers in seconds, at most 30; the call expires after ``expires``
-    seconds (60). Raises ControlError if the agent refuses (``kind`` tells why: no program matches,
-    no right, busy), NoAgentError if no agent answers.
+    seconds (60). Raises ControlError if the agent refuses (``kind`` is the reason: no program
+    matches, no right, busy), NoAgentError if no agent answers.
     """
     agent = connect(run_dir).run_dir
     return _fire(agent, name, payload, False, target or {}, wait, expires)
@@ -331,7 +331,7 @@ def sql(sql: str, /, *, rows_max: int | None = None, seconds_max: float | None =
     """Runs one read-only SQL statement in this process, without a server.
 
     Each metric is a table, dots become underscores: ``SELECT device, value FROM disk_busy_ratio
-    WHERE newest``. Raises QueryError, whose ``kind`` tells why: the statement is wrong
+    WHERE newest``. Raises QueryError, whose ``kind`` is the reason: the statement is wrong
     (``statement``), not allowed (``refused``), or reaches a limit (``limit``): ``rows_max``
     (1,000,000) or ``seconds_max`` (10).
     """

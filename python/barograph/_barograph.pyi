@@ -24,7 +24,7 @@ class AmbiguousStreamError(Error):
     matches: list[str]
 
 class QueryError(Error):
-    """A query was not answered; `kind` tells why."""
+    """A query was not answered; `kind` is the reason."""
 
     kind: Literal["statement", "refused", "limit", "cancelled", "busy", "internal"]
 
@@ -248,7 +248,7 @@ class Publication:
         It runs in `poll()`, or in the thread of `listen()`; one at a time in a process, in the
         order of the calls. An exception goes to `sys.unraisablehook`, and is reported to the
         caller. A later callable of the same name replaces this one, in this publication. A call
-        matches it by the labels of the process and of the publication, and whoever may read the
+        matches it by the labels of the process and of the publication, and readers of the
         publication may read about its calls.
         """
     def poll(self) -> int:

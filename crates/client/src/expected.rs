@@ -33,7 +33,7 @@ impl Observer {
 
     /// Returns the present value of each matching stream, sorted by name and labels: as
     /// [`Observer::expected`] for now if the stream has a forecast, otherwise, or at the very time
-    /// of a look, as [`Observer::latest`]. The quality of the sample tells which of the two it is.
+    /// of a look, as [`Observer::latest`]. The quality of the sample shows which it is.
     pub fn latest_predicted(&self, selector: &Selector) -> Vec<LatestValue> {
         let view = self.view();
         let now_ns = self.now_ns();

@@ -161,7 +161,7 @@ pub enum FireError {
         /// The agent's message.
         message: String,
     },
-    /// The answer did not arrive, or is invalid: the table `triggers` tells whether the call was
+    /// The answer did not arrive, or is invalid: the table `triggers` shows whether the call was
     /// fired.
     #[error("the agent has not answered: {0}; whether it was fired is in the table triggers")]
     Answer(io::Error),

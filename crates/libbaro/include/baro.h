@@ -218,7 +218,7 @@ int baro_on(baro_t *baro, const char *name, const char *help, baro_handler_t han
 int baro_on_owned(baro_t *baro, const char *name, const char *help, baro_handler_t handler, void *data,
                   void (*release)(void *));
 /* Like baro_on_owned, for a trigger of a publication of `baro`: calls match it by the labels of the
- * process and of the publication, and whoever may read the publication may read about the calls.
+ * process and of the publication, and readers of the publication may read about the calls.
  * Each publication has one handler per name, in addition to that of baro_on. All handlers that a
  * call matches run, in the order in which they were set; if one fails, the process has failed. */
 int baro_publication_on(baro_t *baro, baro_publication_t publication, const char *name, const char *help,

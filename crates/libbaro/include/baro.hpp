@@ -261,7 +261,7 @@ public:
         return baro_on_owned(baro_.get(), name, help, &run<Handler>, held, &release<Handler>) == BARO_OK;
     }
     /// Sets the handler of a trigger of a publication of this publisher: calls match it by the
-    /// labels of both, and whoever may read the publication may read about the calls.
+    /// labels of both, and readers of the publication may read about the calls.
     template <class F>
     bool on(const baro::publication &of, const char *name, F &&handler, const char *help = "")
     {

@@ -47,7 +47,7 @@ pub(crate) fn follow_threads() {
     });
 }
 
-/// Tells a translation unit where this thread's cursor is.
+/// Sets a translation unit's pointer to the place of this thread's cursor.
 ///
 /// # Safety
 /// `here` is null or valid for writes by this thread.

@@ -61,7 +61,7 @@ enum BlockTrace {
 }
 
 impl Up {
-    /// Runs the agent until it is told to stop.
+    /// Runs the agent until a signal ends it.
     pub fn run(self) -> anyhow::Result<()> {
         tracing_subscriber::fmt()
             .with_env_filter(

@@ -237,7 +237,7 @@ impl Publisher {
 
     /// Number of declarations of this process that the agent refuses at present, because there is
     /// no room for more of them or because they cannot be what they are declared as: none of their
-    /// puts is kept. [`ValueHandle::is_refused`] tells which. 0 before an agent has looked.
+    /// puts is kept. [`ValueHandle::is_refused`] shows which. 0 before an agent has looked.
     pub fn refused(&self) -> u64 {
         let process = state::existing(self.inner.generation);
         process.map_or(0, |process| process.producer.refused())
@@ -348,8 +348,8 @@ impl Publication {
     }
 
     /// Like [`Publisher::on`], for a trigger of this publication: a call matches it by the labels
-    /// of the process and of the publication, and whoever may read the publication may read about
-    /// its calls.
+    /// of the process and of the publication, and readers of the publication may read about its
+    /// calls.
     ///
     /// A publication has one handler per name. If a call matches several publications of the
     /// process, or the process as well, each handler runs, in the order of their declarations; the

@@ -274,8 +274,8 @@ impl State {
                 // The number of values lost with the old file is not known; at least the put that
                 // noticed is one.
                 Ok(process) => self.take_up(process, u64::from(is_retired)),
-                // Calls are told of another file only if there was one before, so this one stays
-                // until then.
+                // Code that handles calls learns of another file only if there was one before,
+                // so this one stays until then.
                 Err(error) if is_retired => {
                     let due_ns = calls::monotonic_ns().saturating_add(LOOK_NS);
                     self.not_replaced = Some((error.clone(), due_ns));

@@ -250,7 +250,7 @@ fn is_frame_due() -> bool {
     matches!(is_due, Ok(Some(true)))
 }
 
-/// Applies settings at the end of a frame; the last record of this thread tells which frame.
+/// Applies settings at the end of a frame; the last record of this thread shows which frame.
 #[cold]
 pub fn apply_now() {
     let ended = SEAT.try_with(|seat| seat.try_borrow().ok()?.ring.as_ref()?.frame_just_ended());

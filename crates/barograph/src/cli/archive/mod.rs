@@ -100,7 +100,7 @@ impl Told {
             all.extend(lines(node, now_ns));
         }
         for (scope, document) in &self.scopes {
-            // Without history, the line of the node tells it.
+            // Without history, the line of the node shows it.
             if !document.is_null() {
                 let of = lines(document, now_ns).into_iter();
                 all.extend(

@@ -56,8 +56,8 @@ impl Outbox {
             Some((handle, kind, word)) => !thread::put_at_once(handle, kind, word),
             None => false,
         });
-        // An acknowledgement never precedes a value that waits for room: whoever sees that a knob
-        // was set must find its value.
+        // An acknowledgement never precedes a value that waits for room: a program that
+        // sees that a knob was set must find its value.
         while let Some((id, status)) = self.acknowledgements.front()
             && self.knobs.is_empty()
         {
