@@ -38,10 +38,10 @@ enum Verb {
     Explain(Explain),
     /// Train Delphi on this node's history, for forecast.delphi
     ///
-    /// Learns from synthetic series of every kind and from as many of the streams in this node's
-    /// archive, from traces, or both. The last fifth of each is held out: on it the new weights are
-    /// compared with the built-in ones. Takes about a minute, and reads without a request to the
-    /// agent.
+    /// Learns from synthetic series of every kind and, with equal weight, from the streams in this
+    /// node's archive, from traces, or from both. The last fifth of each is held out: on it the new
+    /// weights are compared with the built-in ones. Takes about a minute, and reads without a
+    /// request to the agent.
     Train(train::Train),
 }
 

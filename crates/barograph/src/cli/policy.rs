@@ -218,8 +218,8 @@ fn stream(row: &Json) -> String {
     format!("{name}{}", Labels::new(pairs).unwrap_or_default())
 }
 
-/// How a stream is read: the time between looks, its value between them, the share of wrong ones,
-/// the number of looks, and the share that is saved.
+/// How a stream is read: the time between looks, the source of its value between them (held or
+/// forecast), the share of wrong values, the number of looks, and the share of looks saved.
 fn looks(row: &Json) -> [String; 5] {
     [
         span(row, "interval_ns"),

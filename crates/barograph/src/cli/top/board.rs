@@ -58,7 +58,7 @@ pub struct Board {
     pub strips: Vec<Strip>,
     /// Tiers of storage.
     pub tanks: Vec<Tank>,
-    /// The greatest cause of I/O, in one sentence.
+    /// The causes of I/O, in one sentence: the stream `node.who.text`.
     pub who: String,
     /// The greatest causes, best evidence first.
     pub causes: Vec<Cause>,
