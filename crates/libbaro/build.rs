@@ -1,9 +1,9 @@
-//! How the shared library is linked.
+//! Linker options of the shared library.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Programs remember it by the version of its ABI.
+    // The version of the ABI, by which programs find the library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libbaro.so.1");
-    // Ends of threads and forks call into it: it stays when it is closed.
+    // The library stays loaded when it is closed, because ends of threads and forks call into it.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,12 +1,14 @@
-/* The heat equation on a square, explicit in time, rows shared out to MPI ranks: it publishes its residual and the
- * time of its steps, and lets its time step be turned while it runs.
+/* The heat equation on a square, with an explicit time step, its rows distributed over MPI ranks.
+ * The program publishes its residual and the time of its steps, and its time step can be set while
+ * it runs.
  *
  *   mpicc -O2 heat.c -o heat $(pkg-config --cflags --libs baro) -lm
  *   mpirun -n 2 ./heat --cells 512 --seconds 20
  *
- * Published, per rank, as app.heat.<name>{rank=...}: `residual` (the greatest change of a cell by a step, per second of
- * simulated time), `step.seconds` (of the wall clock), `dt` (the knob), and with --rows N the mean temperature of N rows a step,
- * for who wants many values. One frame a step. */
+ * It publishes, per rank, app.heat.<name>{rank=...}: `residual` (the greatest change of a cell by a
+ * step, per second of simulated time), `step.seconds` (of the wall clock), `dt` (the knob), and
+ * with --rows N the mean temperature of N rows per step, as an example of many values. One frame
+ * per step. */
 #include <baro.h>
 
 #include <math.h>
@@ -56,12 +58,12 @@ static published_t publish(baro_t *baro, const options_t *options, double dt, do
         snprintf(name, sizeof name, "row%d.mean", i);
         p.row[i] = baro_value(p.frames, name, BARO_FLOAT, "K", BARO_GAUGE, "mean temperature of a row");
     }
-    /* Beyond the limit of stability there is nothing to be had: it is refused to who asks for it. */
+    /* Beyond the limit of stability there is no solution, so the bounds refuse such a value. */
     p.dt = baro_knob_f64(p.frames, "dt", dt, dt_max * 1e-3, dt_max, "s", "time step");
     return p;
 }
 
-/* Rows above and below from the neighbours; the square's own edges stay as they are. */
+/* Exchanges rows above and below with the neighbours; the edges of the square stay as they are. */
 static void exchange(double *field, int rows, int width, int rank, int ranks)
 {
     int above = rank > 0 ? rank - 1 : MPI_PROC_NULL;
@@ -72,7 +74,7 @@ static void exchange(double *field, int rows, int width, int rank, int ranks)
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* One step; gives the greatest change of a cell. */
+/* Does one step; returns the greatest change of a cell. */
 static double advance(const double *old, double *new, int rows, int width, double ratio)
 {
     double greatest = 0.0;
@@ -142,7 +144,8 @@ int main(int argc, char **argv)
     uint64_t step = 0;
     for (; step < options.steps && residual > options.residual; step++) {
         double since = MPI_Wtime();
-        /* All ranks take the same step: the first one's. A disabled knob keeps its first value. */
+        /* All ranks take the same step: that of the first rank. A disabled knob keeps its first
+         * value. */
         dt = baro_knob_get_f64(p.dt);
         double decided[2] = {dt, since - began};
         MPI_Bcast(decided, 2, MPI_DOUBLE, 0, MPI_COMM_WORLD);

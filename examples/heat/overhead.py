@@ -1,9 +1,11 @@
-"""What publishing costs the heat equation: runs of as many steps, with and without it, by turns.
+"""Measures the cost of publishing for the heat equation: equal runs with and without it,
+alternating.
 
     python overhead.py ./heat [--ranks 1] [--cells 512] [--steps 3000] [--rows 64] [--rounds 7] [--instructions]
 
-Prints seconds of processor time of the ranks, their ratio, and the values a second; an agent must run. Where the
-machine is shared that is noise: --instructions counts those of a step under valgrind, of one rank, in a minute or two.
+Prints seconds of processor time of the ranks, their ratio, and the values per second; an agent must
+run. On a shared machine these times are noisy: --instructions counts the instructions of a step
+under valgrind, of one rank, in a minute or two.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import subprocess
 
 
 def run(arguments: argparse.Namespace, publishing: bool) -> tuple[float, float]:
-    """Seconds of processor time, and of the wall clock, of one run."""
+    """Returns seconds of processor time, and of the wall clock, of one run."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     launcher = ["mpirun", "-n", str(arguments.ranks)] if arguments.ranks > 1 else []
     counts = ["--cells", arguments.cells, "--steps", arguments.steps, "--rows", arguments.rows, "--seconds", 600]
@@ -30,7 +32,7 @@ def run(arguments: argparse.Namespace, publishing: bool) -> tuple[float, float]:
 
 
 def instructions(arguments: argparse.Namespace, publishing: bool) -> float:
-    """Instructions of one step: start and end of the program are in both runs, and cancel."""
+    """Returns instructions per step: start and end of the program are in both runs, and cancel."""
     few, many = 50, 250
     counted = []
     for steps in few, many:

@@ -1,4 +1,4 @@
-"""Draws a run of the heat equation: residual, time step, time of a step, and the load of the disks meanwhile.
+"""Draws a run of the heat equation: residual, time step, seconds per step, and load of the disks.
 
     python plot.py heat.png [--start -5min]        (needs matplotlib)
 """
@@ -20,7 +20,7 @@ LANES = [
 
 
 def draw(path: str, start: str) -> int:
-    """Writes the picture; how many samples are in it."""
+    """Writes the picture; returns the number of samples in it."""
     figure, axes = plt.subplots(len(LANES), 1, sharex=True, figsize=(9, 8), constrained_layout=True)
     drawn, began = 0, None
     for axis, (title, pattern, scale) in zip(axes, LANES, strict=True):

@@ -1,9 +1,10 @@
-"""Watches the running heat equation and turns its time step: as large as it stays stable.
+"""Watches the running heat equation and sets its time step: as large as it stays stable.
 
     python steer.py [--seconds 20]
 
-The residual of a good run falls. While it does, the step grows by a third at a time; where it rises, or the program's bounds
-refuse the step, it goes on from the last one that was good, by half as much. Each decision is printed as a line of JSON.
+The residual of a good run falls. While it does, the step grows by a third at a time; if it rises,
+or the program's bounds refuse the step, the next one is the last good step grown by half as much.
+Each decision is printed as a line of JSON.
 """
 
 import argparse
@@ -26,7 +27,7 @@ def residual(stream: barograph.Stream) -> float:
 
 
 def steer(seconds: float, target: dict[str, str]) -> int:
-    """Turns the knob until the program ends or the time is over; how often it did."""
+    """Sets the knob until the program ends or the time is over; returns how often it did."""
     end = time.monotonic() + seconds
     stream, good = opened(end)
     growth, turned, before = GROWTH, 0, residual(stream)
@@ -36,7 +37,7 @@ def steer(seconds: float, target: dict[str, str]) -> int:
         try:
             now = residual(stream)
         except barograph.UnknownStreamError:
-            break  # The program is over, and its streams with it.
+            break  # The program has ended, and its streams with it.
         is_falling = now <= before * WORSE
         if is_falling:
             good, wanted = now_dt, now_dt * growth
@@ -61,7 +62,9 @@ def steer(seconds: float, target: dict[str, str]) -> int:
 
 
 def opened(end: float) -> tuple[barograph.Stream, float]:
-    """The residual of the first rank and its time step, when they are there: a stream is there before its first value."""
+    """Waits for the residual of the first rank and its time step; returns the stream and the time
+    step. A stream exists before its first value.
+    """
     while True:
         try:
             stream, dt = barograph.stream("app.heat.residual", rank="0"), barograph.stream("app.heat.dt", rank="0").value()

@@ -1,11 +1,12 @@
-/* Kokkos programs as publications, without a change to them: a Kokkos tool over baro.h.
+/* Publishes Kokkos programs without a change to them: a Kokkos tool over baro.h.
  *
  *   cc -O2 -shared -fPIC kp_barograph.c -o kp_barograph.so $(pkg-config --cflags --libs baro)
- *   KOKKOS_TOOLS_LIBS=$PWD/kp_barograph.so ./a_kokkos_program        (Kokkos 3: KOKKOS_PROFILE_LIBRARY)
+ *   KOKKOS_TOOLS_LIBS=$PWD/kp_barograph.so ./a_kokkos_program  (Kokkos 3: KOKKOS_PROFILE_LIBRARY)
  *
- * Published as app.kokkos.<value>: `kernel.name` and `kernel.seconds` of every parallel_for, parallel_reduce and parallel_scan
- * (a frame each, so that frames('kokkos') has a row per kernel), `kernel.kind`, and `region.name` where regions are
- * pushed. The functions are those of Kokkos' profiling interface (kokkosp_*). */
+ * It publishes app.kokkos.<value>: `kernel.name` and `kernel.seconds` of every parallel_for,
+ * parallel_reduce and parallel_scan (one frame each, so that frames('kokkos') has a row per
+ * kernel), `kernel.kind`, and `region.name` if the program pushes regions. The functions are those
+ * of Kokkos' profiling interface (kokkosp_*). */
 #include <baro.h>
 
 #include <stdint.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 
 #define REGIONS_MAX 64
-/* Kernels may be begun from several threads, and nest where one is launched in another. */
+/* Kernels may start from several threads, and nest if one is launched in another. */
 #define RUNNING_MAX 1024
 
 typedef struct {
@@ -69,7 +70,7 @@ static void begin(const char *kind, const char *name, uint64_t *id)
 static void end(uint64_t id)
 {
     kernel_t *kernel = &running[id % RUNNING_MAX];
-    /* More than RUNNING_MAX at once: the older one's place is taken. */
+    /* If there are more than RUNNING_MAX at once, the older one is overwritten. */
     if (__atomic_load_n(&kernel->id, __ATOMIC_ACQUIRE) != id)
         return;
     baro_put_text(name_of, kernel->name);

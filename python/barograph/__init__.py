@@ -2,8 +2,8 @@
 
 A *stream* is one quantity of one thing over time, named by dotted words and labels:
 ``disk.read.bytes`` with ``device="vda"``. The node's agent (``baro up``) writes streams into memory
-that every process can read; nothing here asks the agent, and all of it goes on while the agent is
-busy and after it restarts.
+that every process can read; nothing here sends a request to the agent, and everything goes on while
+the agent is busy and after it restarts.
 
 ::
 
@@ -14,13 +14,14 @@ busy and after it restarts.
     for sample in barograph.watch("disk.*{device=vda}"):
         print(sample.name, sample.value)
 
-A program publishes values of its own beside them, and may be called: :func:`publication`. Others fire its
+A program can publish values of its own, and be called: :func:`publication`. Other programs fire its
 triggers and set its knobs: :func:`fire`, :func:`set_knob`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
 also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
-module read the run directory in ``BAROGRAPH_RUN_DIR``, else this user's agent's, else the node's;
-:func:`connect` reads another. All of it may be used from any thread, and after ``os.fork()``.
+module read the run directory in ``BAROGRAPH_RUN_DIR``, or else that of this user's agent, or else
+that of the node's agent; :func:`connect` reads another. Everything may be used from any thread, and
+after ``os.fork()``.
 """
 
 from __future__ import annotations
@@ -102,10 +103,10 @@ __all__ = [
 
 
 class Observer(_barograph.Observer):
-    """Reads the streams of one node; has the methods that the module has as functions.
+    """Reads the streams of one node; its methods are the functions of the module.
 
-    Raises NoAgentError when no agent has ever served ``run_dir``. The streams of a dead agent can
-    be read: their samples say that they are ``stale``.
+    Raises NoAgentError if no agent has ever served ``run_dir``. The streams of a dead agent can be
+    read: their samples are ``stale``.
     """
 
     def sql(
@@ -131,7 +132,7 @@ class Observer(_barograph.Observer):
     def time_to(self, pattern: str, /, level: float | str | None = None, **labels: str) -> Result:
         """See :func:`barograph.time_to`."""
         sql = f"SELECT * FROM time_to({_quoted(pattern)}, {_quoted(level)})"
-        # Patterns of labels are those of GLOB, but for its brackets.
+        # Patterns of labels are those of GLOB, except for its brackets.
         globs = [
             f"labels->>{_quoted(label)} GLOB {_quoted(value.replace('[', '[[]'))}"
             for label, value in labels.items()
@@ -144,26 +145,26 @@ class Observer(_barograph.Observer):
 
 
 def _quoted(value: float | str | None) -> str:
-    """As a text of SQL; what it means is for the function that is given it."""
+    """Converts a value to an SQL text; its meaning is decided by the function that gets it."""
     return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
 
 
 def connect(run_dir: str | PathLike[str] | None = None) -> Observer:
-    """An observer of the agent that serves ``run_dir``; without it, of the default one."""
+    """Returns an observer of the agent that serves ``run_dir``, or of the default one."""
     return Observer(run_dir)
 
 
 def archive(
     run_dir: str | PathLike[str] | None = None, path: str | PathLike[str] | None = None
 ) -> Archive:
-    """The past as Parquet files and tables: of the agent that serves ``run_dir`` (without it, of the
-    default one), or of an archive's directory ``path`` by itself.
+    """Returns the past as Parquet files and tables: of the agent that serves ``run_dir`` (without
+    it, of the default one), or of an archive in the directory ``path`` alone.
     """
     return Archive(run_dir, path)
 
 
 def control(run_dir: str | PathLike[str] | None = None) -> Control:
-    """The right to change what the agent does (its own user and root have it)."""
+    """Returns the control interface of the agent (for its own user and root)."""
     return Control(connect(run_dir).run_dir)
 
 
@@ -176,13 +177,13 @@ def fire(
     expires: float | None = None,
     run_dir: str | PathLike[str] | None = None,
 ) -> Fired:
-    """Fires a trigger in the programs that handle it and have all labels of ``target`` (``application``, ``pid``
-    and ``user`` among them).
+    """Fires a trigger in the programs that handle it and have all labels of ``target``
+    (``application``, ``pid`` and ``user`` are labels too).
 
-    ``payload`` is None, a bool, an int, a float, a str, bytes, or anything that JSON has. ``wait`` is how many
-    seconds to wait for their answers, at most 30; ``expires`` (60) after how many it ceases to be worth handling.
-    Raises ControlError when the agent refuses (``kind`` says why: nobody is meant, no right, busy), NoAgentError
-    when none answers.
+    ``payload`` is None, a bool, an int, a float, a str, bytes, or anything that JSON has. ``wait``
+    is the longest wait for their answers in seconds, at most 30; the call expires after ``expires``
+    seconds (60). Raises ControlError if the agent refuses (``kind`` is the reason: no program
+    matches, no right, busy), NoAgentError if no agent answers.
     """
     agent = connect(run_dir).run_dir
     return _fire(agent, name, payload, False, target or {}, wait, expires)
@@ -197,17 +198,18 @@ def set_knob(
     at_frame: int | None = None,
     run_dir: str | PathLike[str] | None = None,
 ) -> Fired:
-    """Sets a knob, named ``publication.knob``, in the programs that have it. As :func:`fire`.
+    """Sets a knob, named ``publication.knob``, in the programs that have it. Otherwise like
+    :func:`fire`.
 
-    With ``at_frame`` every process sets it at the end of its publication's frame of that number, so that all begin
-    their next step with the same value; a process that has ended that frame already leaves its knob as it is, and is
-    counted in ``late``.
+    With ``at_frame`` every process sets it at the end of the frame with that number of its
+    publication, so that all begin their next step with the same value; a process that has already
+    ended that frame leaves its knob unchanged, and is counted in ``late``.
     """
     agent = connect(run_dir).run_dir
     return _fire(agent, name, value, True, target or {}, wait, None, at_frame)
 
 
-# The observer behind the functions below, with the run directory it was opened for.
+# The observer behind the functions below, with the run directory for which it was opened.
 _default: tuple[str | None, Observer] | None = None
 
 
@@ -216,7 +218,8 @@ def _forget() -> None:
     _default = None
 
 
-# A child opens its own: another thread of the parent may have been in the middle of something.
+# A child opens its own observer: another thread of the parent may have been in the middle of a
+# change.
 os.register_at_fork(after_in_child=_forget)
 
 
@@ -230,14 +233,14 @@ def _observer() -> Observer:
 
 
 def latest(name: str, /, *, allow_predicted: bool = False, **labels: str) -> Sample:
-    """The newest sample of the one stream that matches, with its age.
+    """Returns the newest sample of the one stream that matches, with its age.
 
-    With ``allow_predicted``, where the stream is forecast, what is expected of now, between two looks: its
-    ``quality`` is ``predicted``, its ``error`` the half width of the interval that the true value is in as often as
-    the agent's confidence says (infinite while that is not known).
+    With ``allow_predicted``, and if the stream has a forecast, returns the value predicted for now,
+    between two looks: its ``quality`` is ``predicted``, its ``error`` the half width of the
+    interval at the agent's confidence (infinite while that is not known).
 
-    Raises UnknownStreamError (``near`` lists what may have been meant) and AmbiguousStreamError.
-    In a loop, hold a :func:`stream`.
+    Raises UnknownStreamError (``near`` lists streams that may have been meant) and
+    AmbiguousStreamError. In a loop, hold a :func:`stream`.
     """
     return _observer().latest(name, allow_predicted=allow_predicted, **labels)
 
@@ -245,35 +248,41 @@ def latest(name: str, /, *, allow_predicted: bool = False, **labels: str) -> Sam
 def latest_all(
     pattern: str = "*", /, *, allow_predicted: bool = False, **labels: str
 ) -> list[Sample]:
-    """The newest sample of every stream that matches, by name and labels. ``allow_predicted`` as in :func:`latest`."""
+    """Returns the newest sample of every matching stream, sorted by name and labels. For
+    ``allow_predicted`` see :func:`latest`.
+    """
     return _observer().latest_all(pattern, allow_predicted=allow_predicted, **labels)
 
 
 def expected(pattern: str = "*", horizon: float = 0.0, /, **labels: str) -> list[Sample]:
-    """What every stream that matches is ``horizon`` seconds from now (0: now, between two looks).
+    """Returns the values predicted for ``horizon`` seconds from now (0: now, between two looks).
 
-    Samples of that time whose ``quality`` is ``predicted`` and whose ``error`` is the half width of the interval that
-    the true value is in as often as the agent's confidence says (infinite while that is not known). Streams that are
-    not forecast, or not so far, are left out.
+    The result has a sample of that time for each matching stream with a forecast; its ``quality``
+    is ``predicted`` and its ``error`` is the half width of the interval at the agent's confidence
+    (infinite while that is not known). Streams without a forecast, or with a shorter one, are left
+    out.
     """
     return _observer().expected(pattern, horizon, **labels)
 
 
 def time_to(pattern: str, /, level: float | str | None = None, **labels: str) -> Result:
-    """When the streams that match are expected to reach a level, a row for each that is forecast.
+    """Predicts when the matching streams will reach a level: a row for each stream with a forecast.
 
-    ``level`` is a number in the stream's unit or a text like ``"10 GiB"`` or ``"90 %"`` (of a capacity: how full);
-    without it, 0 of what is available or free. ``reach_ns`` is how long from now, ``reach_early_ns`` and
-    ``reach_late_ns`` what its error allows. ``basis`` is ``"calibrated"``, or ``"not calibrated"`` where nothing so
-    far ahead was compared with what came yet; ``horizon_ns`` is how far that was: only within it is None a statement
-    that the level is not reached, and where it is None as well nothing is known yet.
-    Further columns: ``ts``, ``stream``, ``labels``, ``level``, ``value`` (now), ``unit``, ``node``.
+    ``level`` is a number in the stream's unit or a text like ``"10 GiB"`` or ``"90 %"`` (of a
+    capacity: how full); without it, 0 of what is available or free. ``reach_ns`` is the time from
+    now, ``reach_early_ns`` and ``reach_late_ns`` its range by the error of the forecast. ``basis``
+    is ``"calibrated"``, or ``"not calibrated"`` if no forecast that far ahead has been compared
+    with the actual values yet; ``horizon_ns`` is how far the calibrated part reaches. Within it,
+    None means that the level is not reached; where ``horizon_ns`` is None as well, nothing is known
+    yet. Further columns: ``ts``, ``stream``, ``labels``, ``level``, ``value`` (now), ``unit``,
+    ``node``.
     """
     return _observer().time_to(pattern, level, **labels)
 
 
 def stream(name: str, /, **labels: str) -> Stream:
-    """A handle on the one stream that matches: resolve once, read in well under a microsecond.
+    """Returns a handle on the one stream that matches: resolved once, read in well under a
+    microsecond.
 
     It finds its stream again when the agent restarts (``restarted`` counts that).
     """
@@ -281,16 +290,16 @@ def stream(name: str, /, **labels: str) -> Stream:
 
 
 def streams(pattern: str = "*", /, **labels: str) -> list[StreamInfo]:
-    """What there is: the streams that match, by name and labels."""
+    """Lists the streams that match, sorted by name and labels."""
     return _observer().streams(pattern, **labels)
 
 
 def watch(pattern: str = "*", /, timeout: float | None = None, **labels: str) -> Watch:
-    """Iterates over the samples of the streams that match, as they come.
+    """Iterates over new samples of the matching streams, as they come.
 
-    Begins with the newest sample of each; then each sample once, also of streams that come later;
-    ``Sample.lost`` counts those that the reader was too slow for. Ends when ``timeout`` seconds
-    bring nothing new; without it, never.
+    First the newest sample of each stream; then each later sample once, including those of streams
+    that are registered later. ``Sample.lost`` counts samples that the reader was too slow for. Ends
+    when there is nothing new for ``timeout`` seconds; without it, never.
     """
     return _observer().watch(pattern, timeout=timeout, **labels)
 
@@ -305,29 +314,30 @@ def history(
     samples_max: int | None = None,
     **labels: str,
 ) -> Result:
-    """What memory and archive hold of the streams that match, each sample once, ``start <= ts < stop``.
+    """Returns the past of the matching streams from memory and archive, each sample once.
 
-    Times are ns since the epoch, RFC 3339 texts, or relative ones (``"-1h"``). A row is a sample (``ts``,
-    ``name``, ``labels``, ``value``, ``exact``, ``text``, ``unit``, ``quality``, ``error``, ``node``), or with
-    ``step`` (ns, or ``"10s"``) a bucket (``ts``, ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``,
-    ``sample_mean``, ``last``, ``min_exact``, ``max_exact``, ``last_exact``, ``last_text``, ``held_ns``,
-    ``time_mean``, ``node``). Raises
-    QueryError (``kind`` is ``limit``) when there are more than ``samples_max`` (10,000,000).
+    The range is ``start <= ts < stop``. Times are ns since the epoch, RFC 3339 texts, or relative
+    ones (``"-1h"``). A row is a sample (``ts``, ``name``, ``labels``, ``value``, ``exact``,
+    ``text``, ``unit``, ``quality``, ``error``, ``node``), or with ``step`` (ns, or ``"10s"``) a
+    bucket (``ts``, ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``, ``sample_mean``,
+    ``last``, ``min_exact``, ``max_exact``, ``last_exact``, ``last_text``, ``held_ns``,
+    ``time_mean``, ``node``). Raises QueryError (``kind`` is ``limit``) if there are more than
+    ``samples_max`` (10,000,000).
     """
     return _observer().history(pattern, start, stop, step, samples_max=samples_max, **labels)
 
 
 def sql(sql: str, /, *, rows_max: int | None = None, seconds_max: float | None = None) -> Result:
-    """Answers one read-only SQL statement in this process, with no server on the way.
+    """Runs one read-only SQL statement in this process, without a server.
 
     Each metric is a table, dots become underscores: ``SELECT device, value FROM disk_busy_ratio
-    WHERE newest``. Raises QueryError, whose ``kind`` says why: the statement is wrong
-    (``statement``), does what it may not (``refused``), or reaches a limit (``limit``):
-    ``rows_max`` (1,000,000) or ``seconds_max`` (10).
+    WHERE newest``. Raises QueryError, whose ``kind`` is the reason: the statement is wrong
+    (``statement``), not allowed (``refused``), or reaches a limit (``limit``): ``rows_max``
+    (1,000,000) or ``seconds_max`` (10).
     """
     return _observer().sql(sql, rows_max=rows_max, seconds_max=seconds_max)
 
 
 def status() -> Status:
-    """How this node's observation stands: whether its agent lives, how many streams there are."""
+    """Returns the state of this node's agent: whether it lives, and how many streams there are."""
     return _observer().status()

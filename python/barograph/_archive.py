@@ -1,7 +1,7 @@
 """The past for programs that compute over much of it: files and tables, in the caller's process.
 
-It stands alone because it is where other libraries (pyarrow, pandas, polars, DuckDB) are met; each is
-imported when it is asked for.
+This module stands alone because it is the one that uses other libraries (pyarrow, pandas, polars,
+DuckDB); each is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ _BUCKET_COLUMNS = (
 
 
 class Archive:
-    """What was observed, as Parquet files and the live rest: no call costs the agent anything.
+    """Observed samples, as Parquet files and the remaining live samples: no call costs the agent
+    anything.
 
-    ``run_dir`` names the agent (without it the default one), ``path`` an archive by itself. Times are
-    ns since the epoch, RFC 3339 texts, or relative ones (``"-1h"``); ``start <= ts < stop``. Patterns
-    may have labels: ``disk.*{device=vda}``.
+    ``run_dir`` names the agent (without it the default one), ``path`` an archive alone. Times are
+    ns since the epoch, RFC 3339 texts, or relative ones (``"-1h"``); ``start <= ts < stop``.
+    Patterns may have labels: ``disk.*{device=vda}``.
 
-    Tables of samples have the columns ``ts`` (int64, ns), ``name``, ``labels`` (a JSON object), ``value``
-    (float64; null for texts, bools are 0 and 1), ``exact`` (int64, only where an integer is beyond 2**53
-    and ``value`` is rounded), ``text``, ``unit``, ``quality``, ``error``, ``node``; those of buckets
-    ``ts`` (start), ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``, ``sample_mean``, ``last``,
-    ``min_exact``, ``max_exact``, ``last_exact`` (int64, as ``exact``), ``last_text``,
-    ``held_ns``, ``time_mean``, ``node``: a value weighs as long as it held in ``time_mean``, and once in
-    ``sample_mean``.
+    Tables of samples have the columns ``ts`` (int64, ns), ``name``, ``labels`` (a JSON object),
+    ``value`` (float64; null for texts, bools are 0 and 1), ``exact`` (int64, only if an integer is
+    beyond 2**53 and ``value`` is rounded), ``text``, ``unit``, ``quality``, ``error``, ``node``;
+    those of buckets ``ts`` (start), ``name``, ``labels``, ``unit``, ``count``, ``min``, ``max``,
+    ``sample_mean``, ``last``, ``min_exact``, ``max_exact``, ``last_exact`` (int64, like ``exact``),
+    ``last_text``, ``held_ns``, ``time_mean``, ``node``: in ``time_mean`` a value is weighted by the
+    time for which it held, in ``sample_mean`` each sample counts once.
     """
 
     def __init__(
@@ -57,12 +58,12 @@ class Archive:
 
     @property
     def path(self) -> Path | None:
-        """The directory; None when the agent keeps no archive."""
+        """The directory; None if the agent keeps no archive."""
         return self._archive.path
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that were observed, by name."""
+        """The nodes that have samples in the archive, sorted by name."""
         return self._archive.nodes
 
     def files(
@@ -72,10 +73,12 @@ class Archive:
         stop: int | str | None = None,
         match: str = "*",
     ) -> list[str]:
-        """Paths of the Parquet files of a tier that may hold what matches, by node and time.
+        """Returns paths of the Parquet files of a tier that may hold matching samples, by node and
+        time.
 
-        They are Hive-partitioned by ``node``, ``date`` and ``hour``; other files in the directory do
-        not count. A file may be merged into another or reach the end of its time later on: ask again.
+        They are Hive-partitioned by ``node``, ``date`` and ``hour``; other files in the directory
+        do not count. A file may later be merged into another one or be deleted by retention: call
+        again then.
         """
         return [str(file) for file in self._archive.files(tier, match, start, stop)]
 
@@ -86,11 +89,11 @@ class Archive:
         stop: int | str | None = None,
         samples_max: int | None = None,
     ) -> Result:
-        """The samples that no Parquet file has yet: those of the log and of the rings.
+        """Returns the samples that no Parquet file has yet: those of the log and of the rings.
 
-        Raises QueryError (``kind`` is ``limit``) when there are more than ``samples_max`` (10,000,000).
-        Files and tail that were asked for one after the other may overlap, since samples become
-        Parquet in between: :meth:`moment` and :meth:`duckdb` take both at once.
+        Raises QueryError (``kind`` is ``limit``) if there are more than ``samples_max``
+        (10,000,000). Files and tail that are read one after the other may overlap, because samples
+        become Parquet in between: :meth:`moment` and :meth:`duckdb` read both at once.
         """
         return self.moment("raw", match, start, stop, samples_max)[1]
 
@@ -102,11 +105,12 @@ class Archive:
         stop: int | str | None = None,
         samples_max: int | None = None,
     ) -> tuple[list[str], Result]:
-        """The files of a tier and the rest, taken at once: together they hold each sample once.
+        """Returns the files of a tier and the remaining samples, read at once: together each sample
+        once.
 
-        With a tier of buckets the rest is in buckets, too; a bucket of which files or rest have parts
-        has a row for each: add counts and ``held_ns``, weigh ``time_mean`` by ``held_ns``. The tier ``1s`` has only streams with more than
-        two samples a second.
+        With a tier of buckets the rest is in buckets, too. A bucket of which both files and rest
+        have parts has a row for each: add counts and ``held_ns``, weight ``time_mean`` by
+        ``held_ns``. The tier ``1s`` has only streams with more than two samples a second.
         """
         files, rest = self._archive.moment(tier, match, start, stop, samples_max)
         return [str(file) for file in files], Result(rest)
@@ -119,10 +123,11 @@ class Archive:
         step: int | str | None = None,
         samples_max: int | None = None,
     ) -> Result:
-        """Every sample, or buckets of ``step`` (ns, or ``"10s"``), by name, labels, node and time.
+        """Returns every sample, or buckets of ``step`` (ns, or ``"10s"``), by name, labels, node
+        and time.
 
         Buckets are whole and come from the coarsest tier that fits. Raises QueryError (``kind`` is
-        ``limit``) when there are more than ``samples_max`` rows (10,000,000).
+        ``limit``) if there are more than ``samples_max`` rows (10,000,000).
         """
         return Result(self._archive.table(match, start, stop, step, samples_max))
 
@@ -133,7 +138,9 @@ class Archive:
         stop: int | str | None = None,
         step: int | str | None = None,
     ) -> pandas.DataFrame:
-        """:meth:`table` as a pandas data frame; texts are categories. Needs pandas and pyarrow."""
+        """Returns :meth:`table` as a pandas data frame; texts are categories. Needs pandas and
+        pyarrow.
+        """
         return self.table(match, start, stop, step).pandas()
 
     def polars(
@@ -143,7 +150,7 @@ class Archive:
         stop: int | str | None = None,
         step: int | str | None = None,
     ) -> polars.DataFrame:
-        """:meth:`table` as a polars data frame; texts are categories. Needs polars."""
+        """Returns :meth:`table` as a polars data frame; texts are categories. Needs polars."""
         library = _library("polars")
         return library.read_ipc_stream(self.table(match, start, stop, step).arrow_ipc())
 
@@ -156,11 +163,11 @@ class Archive:
         stop: int | str | None = None,
         samples_max: int | None = None,
     ) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with the view ``samples``: files and rest, each sample once.
+        """Returns a DuckDB connection with the view ``samples``: files and rest, each sample once.
 
         It has the columns of samples with ``life`` and ``number``, or those of buckets. ``match``,
-        ``start`` and ``stop`` choose files and bound the rest; rows of the files are not filtered.
-        The view is what the archive was at this call: call again for what came later, and when a
+        ``start`` and ``stop`` select files and bound the rest; rows of the files are not filtered.
+        The view is the archive at the time of this call: call again for later samples, and when a
         file has gone. Needs duckdb and pyarrow.
         """
         library = _library("duckdb")

@@ -1,4 +1,4 @@
-"""Types of the compiled module. See the package's functions for what they mean."""
+"""Types of the compiled module. See the package's functions for their meaning."""
 
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
@@ -8,29 +8,29 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final
 __version__: str
 
 class Error(Exception):
-    """Any failure of barograph."""
+    """Any error of barograph."""
 
 class NoAgentError(Error):
     """No agent has served the run directory: start one with `baro up`."""
 
 class UnknownStreamError(Error):
-    """No stream matches, or the stream has ended. `near` lists those that may have been meant."""
+    """No stream matches, or the stream has ended. `near` lists streams that may have been meant."""
 
     near: list[str]
 
 class AmbiguousStreamError(Error):
-    """One stream was asked for and several match. `matches` lists the first of them."""
+    """Several streams match where one is required. `matches` lists the first of them."""
 
     matches: list[str]
 
 class QueryError(Error):
-    """A query was not answered."""
+    """A query was not answered; `kind` is the reason."""
 
     kind: Literal["statement", "refused", "limit", "cancelled", "busy", "internal"]
 
 @final
 class Sample:
-    """What was known of one stream at one instant."""
+    """A sample of one stream."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +40,7 @@ class Sample:
     def unit(self) -> str: ...
     @property
     def ts(self) -> int | None:
-        """When it was so, ns since the epoch; None when the stream has no sample yet."""
+        """Time of the value, ns since the epoch; None if the stream has no sample yet."""
     @property
     def value(self) -> int | float | bool | str | None: ...
     @property
@@ -53,13 +53,13 @@ class Sample:
         """Time since the last look at the resource when this was read, in ns."""
     @property
     def looked_ts(self) -> int | None:
-        """The last look at the resource, ns since the epoch."""
+        """Time of the last look at the resource, ns since the epoch."""
     @property
     def stale(self) -> bool:
-        """Whether it is too old for the present: the next look is overdue, or the agent dead."""
+        """Whether the value is out of date: the next look is overdue, or the agent is dead."""
     @property
     def lost(self) -> int:
-        """Samples of the stream before this one that a watch was too slow for."""
+        """Number of earlier samples of this stream that a watch was too slow for."""
     def to_dict(self) -> dict[str, object]: ...
 
 @final
@@ -76,26 +76,28 @@ class Stream:
     def type(self) -> Literal["int64", "float64", "bool", "string"]: ...
     @property
     def restarted(self) -> int:
-        """How many times the stream has begun anew (agent restarted, device came back)."""
+        """Number of times the stream has begun anew (agent restarted, device came back)."""
     def latest(self, *, allow_predicted: bool = False) -> Sample:
-        """The newest sample with its age, or where it is forecast what is expected of now.
+        """Returns the newest sample with its age, or the value predicted for now if it has a
+        forecast.
 
-        UnknownStreamError when the stream has ended.
+        Raises UnknownStreamError if the stream has ended.
         """
     def value(self) -> float | None:
-        """The newest value of a numeric stream, the fast way: its age is `latest`'s to say.
+        """Returns the newest value of a numeric stream, the fast way; see `latest` for its age.
 
-        None for text and before the first sample. UnknownStreamError when the stream has ended.
+        None for text and before the first sample. Raises UnknownStreamError if the stream has
+        ended.
         """
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for a sample that neither `latest` nor an earlier wait of this handle has shown.
+        """Waits for a sample that neither `latest` nor an earlier wait of this handle has returned.
 
-        False when `timeout` seconds were over first. Goes on over agent restarts.
+        False if `timeout` seconds have passed first. Goes on over agent restarts.
         """
 
 @final
 class StreamInfo:
-    """What a stream is and how far it has come."""
+    """Descriptor and state of a stream."""
 
     @property
     def name(self) -> str: ...
@@ -111,20 +113,20 @@ class StreamInfo:
     def help(self) -> str: ...
     @property
     def id(self) -> str:
-        """The stream's identity, the same on every node and after every restart."""
+        """Id of the series, the same on every node and after every restart."""
     @property
     def depth(self) -> int:
-        """Samples that its ring holds."""
+        """Number of samples that its ring holds."""
     @property
     def samples(self) -> int:
-        """Samples so far."""
+        """Number of samples so far."""
     @property
     def interval_ns(self) -> int:
-        """How often its resource is looked at, in ns; 0 when nobody has said."""
+        """The interval between two looks at its resource, in ns; 0 if it is not known."""
 
 @final
 class Status:
-    """How a node's observation stands."""
+    """State of a node's agent and segment."""
 
     @property
     def node(self) -> str: ...
@@ -149,7 +151,7 @@ class Status:
 
 @final
 class Watch(Iterator[Sample]):
-    """Iterates over the samples of the streams that match, as they come."""
+    """Iterates over new samples of the matching streams, as they come."""
 
     def __iter__(self) -> Watch: ...
     def __next__(self) -> Sample: ...
@@ -159,21 +161,21 @@ class ValueHandle:
     """A value of a publication. May be put from any thread, and after a fork."""
 
     def put(self, value: SupportsFloat | SupportsIndex | str | bytes | object, /) -> None:
-        """Puts a value with the time of the call; of a value of texts, bytes too.
+        """Puts a value with the time of the call; a text value accepts bytes too.
 
-        TypeError when it is of another type, ValueError when it does not fit into 64 bits. Texts longer
-        than 64 KiB or a quarter of the ring are given up and counted.
+        Raises TypeError if it has another type, ValueError if it does not fit into 64 bits. Texts
+        longer than 64 KiB or a quarter of the ring are dropped and counted.
         """
     def put_many(self, values: Iterable[SupportsFloat | SupportsIndex | str | bytes], /) -> None:
         """Puts each element, each with a time of its own.
 
         Arrays of one dimension (numpy, array.array, memoryview) are read without an object for each
-        element: float64, float32 and int64 for floats, int64 and int32 for ints. All else is iterated
-        over, and what came before an element of another type is put.
+        element: float64, float32 and int64 for floats, int64 and int32 for ints. Anything else is
+        iterated over; the elements before one of another type are put.
         """
     @property
     def name(self) -> str:
-        """Its name in the publication."""
+        """Name of the value in the publication."""
     @property
     def unit(self) -> str: ...
     @property
@@ -183,19 +185,19 @@ class ValueHandle:
 
 @final
 class Call:
-    """A trigger that was fired, as its handler is given it."""
+    """A call: one firing of a trigger, as its handler gets it."""
 
     @property
     def name(self) -> str: ...
     @property
     def id(self) -> int:
-        """Its number among the calls of this user."""
+        """Number of the call among the calls of this user."""
     @property
     def ts(self) -> int:
-        """When it was fired, ns since the epoch."""
+        """Time when it was fired, ns since the epoch."""
     @property
     def payload(self) -> Any:
-        """What it brings: None, int, float, bool, str, bytes, what JSON says, or a list of floats."""
+        """The payload: None, int, float, bool, str, bytes, decoded JSON, or a list of floats."""
 
 @final
 class Knob:
@@ -203,18 +205,18 @@ class Knob:
 
     @property
     def value(self) -> float | int | bool:
-        """What it was set to last, as polls and frames apply it; of the type it was declared with."""
+        """The last setting that a poll or frame has applied; of the type it was declared with."""
     @property
     def version(self) -> int:
-        """The number of the setting; 0 before the first."""
+        """Number of the last setting; 0 before the first."""
     @property
     def name(self) -> str:
-        """Its name in the publication."""
+        """Name of the knob in the publication."""
     @property
     def unit(self) -> str: ...
 
 class Publication:
-    """A named set of values, and the frames that they are put in."""
+    """A named set of values, and the frames in which they are put."""
 
     def __new__(
         cls,
@@ -230,32 +232,37 @@ class Publication:
     def put(self, **values: SupportsFloat | SupportsIndex | str | bytes) -> None:
         """Puts values by name; all are checked before the first is put.
 
-        ValueError when there is no such value, TypeError when one is of another type.
+        Raises ValueError if there is no such value, TypeError if one has another type.
         """
     def frame(self, n: int | None = None) -> int:
-        """Ends a frame: all that this thread has put since its last one appears at once.
+        """Ends a frame: all puts of this thread since its last frame appear at once.
 
-        Gives its number: `n`, or one more than the last of this object, from 0 on.
+        Returns its number: `n`, or one more than the last of this object, starting at 0.
         """
     def step(self, n: int | None = None) -> Step:
         """A block that is the frame `n`: `with p.step(n): ...`."""
     def on(self, name: str, callback: Callable[[Call], object], *, help: str = "") -> None:
-        """Has triggers of a name, like `checkpoint`, run a callable while this is open.
+        """Sets the callable that runs when a trigger, like `checkpoint`, is fired while this is
+        open.
 
-        Where: in `poll()`, or in the thread of `listen()`; one at a time in a process, in the order in which
-        they were fired. An exception goes to `sys.unraisablehook`, and who fired is told of it. A later
-        callable of the name takes the place of this one, in this publication. A call means it by the labels of
-        the process and of the publication, and who may read the publication may read of its calls.
+        It runs in `poll()`, or in the thread of `listen()`; one at a time in a process, in the
+        order of the calls. An exception goes to `sys.unraisablehook`, and is reported to the
+        caller. A later callable of the same name replaces this one, in this publication. A call
+        matches it by the labels of the process and of the publication, and readers of the
+        publication may read about its calls.
         """
     def poll(self) -> int:
-        """Runs what was fired, and applies what knobs were set to. Gives how many of both.
+        """Runs the handlers of new calls, and applies new settings of knobs. Returns the number of
+        both.
 
-        An agent that comes, or comes anew, is found within about a second of polls.
+        Polls find an agent that starts or restarts within about a second.
         """
     def listen(self) -> None:
-        """Starts a thread, one in a process, that sleeps until a trigger is fired and runs its callable.
+        """Starts a thread, one per process, that sleeps until a trigger is fired and runs its
+        callable.
 
-        Knobs are set by polls and frames alone. Not in forked children until they listen themselves.
+        Knobs are set by polls and frames only. Forked children have no such thread until they call
+        this.
         """
     def knob(
         self,
@@ -269,58 +276,60 @@ class Publication:
     ) -> Knob:
         """Declares a value that others may set within bounds, or finds it again.
 
-        Its type is that of `initial`. It is the stream `app.<publication>.<name>`, too. ValueError when it
-        is refused or taken.
+        Its type is that of `initial`. It is also the stream `app.<publication>.<name>`. Raises
+        ValueError if it is refused or the name is taken.
         """
     @property
     def handler_failure(self) -> str | None:
-        """What the callable that failed last has said."""
+        """Message of the callable that failed last."""
     def commit(self) -> None:
-        """Publishes what this thread has put, without a frame."""
+        """Publishes the puts of this thread without ending a frame."""
     def close(self) -> None:
-        """Publishes what this thread has put, and ends this; puts that come later do nothing.
+        """Publishes the puts of this thread, and closes this; later puts do nothing.
 
-        With the last publication the process says goodbye to the agent: threads that put should have
-        ended a frame or committed.
+        With the last publication the process closes its file: threads that put should have ended a
+        frame or committed.
         """
     @property
     def name(self) -> str: ...
     @property
     def values(self) -> dict[str, ValueHandle]:
-        """Its values by name, as a new dict."""
+        """Values of the publication by name, as a new dict."""
     @property
     def enabled(self) -> bool:
-        """Whether puts go anywhere: to an agent, or to a file in which one will look."""
+        """Whether puts are published: to an agent, or to a file in which one will look."""
     @property
     def error(self) -> str | None:
-        """Why nothing, or not all, is published; None when all is well."""
+        """The reason why nothing, or not all, is published; None if everything is."""
     @property
     def lost(self) -> int:
-        """Values of this process that were given up: a ring was full, a thread had none, a text was too
-        long. What was written over before the agent read it is in the table `loss`.
+        """Number of values of this process that were dropped: a ring was full, a thread had none, a
+        text was too long. Values that were overwritten before the agent read them are in the table
+        `loss`.
         """
     @property
     def refused(self) -> int:
-        """Declarations of this process that the agent refuses now, for there is no room for more of them, or they cannot
-        be what they are declared as: none of their puts is kept. 0 before an agent has looked, and when this is closed.
+        """Number of declarations of this process that the agent refuses at present, because there
+        is no room for more of them or because they cannot be what they are declared as: none of
+        their puts is kept. 0 before an agent has looked, and when this is closed.
         """
     @property
     def run_dir(self) -> Path | None:
-        """The agent's directory in which this is published."""
+        """The agent's run directory in which this is published."""
     def __getitem__(self, name: str, /) -> ValueHandle: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: object, error: object, trace: object, /) -> Literal[False]: ...
 
 @final
 class Step:
-    """A frame with a number that was chosen: ends with its block."""
+    """A frame with a given number, which ends with its block."""
 
     def __enter__(self) -> Publication: ...
     def __exit__(self, kind: object, error: object, trace: object, /) -> Literal[False]: ...
 
 @final
 class Rows:
-    """An answer, until it is asked for as Python objects or as Arrow."""
+    """The answer of a query, not yet converted to Python objects or Arrow."""
 
     @property
     def columns(self) -> list[str]: ...
@@ -332,7 +341,7 @@ class Rows:
 
 @final
 class Table:
-    """Columns of the past, until they are asked for as Python objects or as Arrow."""
+    """Columns of the past, not yet converted to Python objects or Arrow."""
 
     @property
     def columns(self) -> list[str]: ...
@@ -341,7 +350,7 @@ class Table:
     def __len__(self) -> int: ...
 
 class Archive:
-    """Reads what rings, log and Parquet hold as one."""
+    """Reads rings, log and Parquet files as one."""
 
     def __new__(
         cls,

@@ -1,6 +1,7 @@
-"""Firing triggers and setting knobs of other programs: the agent is asked, which knows who is meant and who may.
+"""Fires triggers and sets knobs of other programs through the agent, which knows programs and
+rights.
 
-It stands alone because being called is compiled, and calling is a question to the agent.
+This module stands alone because handlers are compiled code, while a call is a request to the agent.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from barograph._barograph import NoAgentError
 from barograph._control import post
 
 _WAIT_SECONDS_MAX = 30.0
-# How long the agent may take to answer, beside what it is asked to wait.
+# Time that the agent may take to answer, in addition to the requested wait.
 _ANSWER_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What became of a call, as far as it was waited for; the table ``triggers`` has the rest."""
+    """The outcome of a call, up to the end of the wait; the table ``triggers`` has the rest."""
 
     id: str
     matched: int
@@ -73,7 +74,7 @@ def fire(
 def _ask(
     run_dir: str | os.PathLike[str], body: dict[str, Any], seconds_max: float
 ) -> dict[str, Any]:
-    # Who may control the agent may fire for everyone; others may for their own programs.
+    # A user who may control the agent may fire for everyone; others may for their own programs.
     control, read = (os.path.join(run_dir, name) for name in ("control.sock", "read.sock"))
     try:
         try:

@@ -1,6 +1,6 @@
-"""Changing what the agent does, over its control socket.
+"""Changes to the agent, through its control socket.
 
-It stands alone because it is the only part of the package that talks to the agent.
+This module stands alone because it is the only part of the package that sends changes to the agent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _SECONDS_MAX = 10.0
 
 
 class ControlError(Error):
-    """The agent refused. ``kind`` is its word for why: ``statement``, ``refused``, ``unknown``…"""
+    """The agent refused a request. ``kind`` is its reason: ``statement``, ``refused``, ``unknown``…
+    """
 
     kind: str
 
@@ -44,9 +45,9 @@ class Control:
         self._socket = os.path.join(run_dir, "control.sock")
 
     def create_insight(self, sql: str) -> dict[str, Any]:
-        """Makes an insight: ``CREATE INSIGHT name AS SELECT …``. Gives the agent's word on it.
+        """Makes an insight: ``CREATE INSIGHT name AS SELECT …``. Returns the agent's answer.
 
-        Raises ControlError when the agent refuses, NoAgentError when none answers.
+        Raises ControlError if the agent refuses, NoAgentError if no agent answers.
         """
         return self._post("/api/v1/insights", sql)
 
@@ -55,11 +56,12 @@ class Control:
         return self._post("/api/v1/insights", f"DROP INSIGHT {name}")
 
     def test_insight(self, sql: str) -> dict[str, Any]:
-        """What ``CREATE INSIGHT …`` would give now: ``{"rows": [{…, "value"}]}``."""
+        """Returns the present result of ``CREATE INSIGHT …``: ``{"rows": [{…, "value"}]}``."""
         return self._post("/api/v1/insights/test", sql)
 
     def create_policy(self, sql: str) -> dict[str, Any]:
-        """Makes a policy: ``CREATE POLICY name FOR 'pattern' ERROR '1 %'``. Gives the policy as it was understood.
+        """Makes a policy: ``CREATE POLICY name FOR 'pattern' ERROR '1 %'``. Returns the parsed
+        policy.
 
         Errors as for :meth:`create_insight`.
         """
@@ -83,7 +85,8 @@ class Control:
 def post(
     socket_path: str, path: str, body: dict[str, Any], seconds_max: float = _SECONDS_MAX
 ) -> dict[str, Any]:
-    """What the agent answers on a socket. Raises ControlError when it refuses, OSError when it does not."""
+    """Returns the agent's answer. Raises ControlError if it refuses, OSError if it does not answer.
+    """
     connection = _UnixConnection(socket_path, seconds_max)
     try:
         headers = {"Content-Type": "application/json"}

@@ -1,6 +1,6 @@
-"""Publishing: what a program says of itself, beside what is known of the node.
+"""Publishing: a program declares values of its own and puts them, beside the streams of the node.
 
-It stands alone because here a program's words (types, units, dicts) become declarations; the puts
+This module stands alone because it turns Python types, units and dicts into declarations; the puts
 themselves are compiled.
 """
 
@@ -30,15 +30,15 @@ _TYPES: dict[object, str] = {
     dict: "json",
     list: "floats",
 }
-# The longest text, bytes, JSON or array.
+# Greatest length of a text, bytes, JSON or array.
 _VALUE_BYTES_MAX = 65_536
-# Of a name that the program has not chosen.
+# Greatest length of an application's name that the program has not chosen.
 _APPLICATION_CHARACTERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
-    """What a value is: see :func:`gauge`, :func:`counter` and :func:`state`."""
+    """The declaration of a value: see :func:`gauge`, :func:`counter` and :func:`state`."""
 
     kind: Literal["gauge", "counter", "state"]
     type: ValueType
@@ -59,36 +59,40 @@ class ValueSpec:
 
 
 def gauge(unit: str = "", type: ValueType = float, *, help: str = "") -> ValueSpec:
-    """A number that goes up and down, like ``gauge("seconds", help="time of one step")``."""
+    """Declares a number that goes up and down, like ``gauge("seconds", help="time of one step")``.
+    """
     return ValueSpec("gauge", type, unit, help)
 
 
 def counter(unit: str = "", type: ValueType = int, *, help: str = "") -> ValueSpec:
-    """A number that only grows, like ``counter("steps")``."""
+    """Declares a number that only grows, like ``counter("steps")``."""
     return ValueSpec("counter", type, unit, help)
 
 
 def state(
     type: ValueType = str, unit: str = "", *, help: str = "", bytes_max: int = 0
 ) -> ValueSpec:
-    """One of a few states, like ``state(bool)`` or the name of a phase; also ``bytes``, ``dict`` (JSON: of
-    anything that :func:`json.dumps` takes, or a str that is JSON) and ``list`` (of floats, or an array).
+    """Declares one of a few states, like ``state(bool)`` or the name of a phase; also ``bytes``,
+    ``dict`` (JSON: of anything that :func:`json.dumps` accepts, or a str that is JSON) and ``list``
+    (of floats, or an array).
 
-    ``bytes_max`` is the longest text, bytes, JSON or array (8 bytes a float): 4,096 unless given, at most 65,536.
-    The agent cuts a longer text and counts it, and counts anything else that is longer as lost.
+    ``bytes_max`` is the greatest length of a text, bytes, JSON or array (8 bytes per float): 4,096
+    unless given, at most 65,536. The agent cuts a longer text and counts it, and counts anything
+    else that is longer as lost.
     """
     return ValueSpec("state", type, unit, help, bytes_max)
 
 
 class Publication(_barograph.Publication):
-    """A named set of values, and the frames that they are put in; made by :func:`barograph.publication`.
+    """A named set of values, and the frames in which they are put; made by
+    :func:`barograph.publication`.
 
-    Each value is an attribute, ``p.residual.put(0.5)``, and an item, ``p["residual"]``: hold it where a
-    put must be quick. ``with p:`` is one frame, ``with p.step(n):`` one with a number of your choice; a
-    frame that an exception cuts short leaves its values, and no frame.
+    Each value is an attribute, ``p.residual.put(0.5)``, and an item, ``p["residual"]``: hold it
+    where a put must be quick. ``with p:`` is one frame, ``with p.step(n):`` one with a number of
+    your choice; if an exception cuts a block short, its values are published, but no frame.
 
-    A put carries the time of the call. Others see what a thread has put when it ends a frame, commits,
-    closes or ends.
+    A put carries the time of the call. Readers see the puts of a thread when it ends a frame,
+    commits, closes or ends.
     """
 
     def __new__(
@@ -114,7 +118,7 @@ class Publication(_barograph.Publication):
             overflow,
             run_dir,
         )
-        # An attribute of the instance is found quicker than by any function of ours.
+        # An attribute of the instance is found faster than by any ``__getattr__``.
         mine = vars(self)
         for value in declared:
             if not hasattr(cls, value[0]):
@@ -151,8 +155,8 @@ def publication(
     overflow: Literal["drop-oldest", "block"] = "drop-oldest",
     run_dir: str | PathLike[str] | None = None,
 ) -> Publication:
-    """Declares what this program publishes: the streams ``app.<name>.<value>``, its frames
-    ``app.<name>.frame``.
+    """Declares the values of this program: the streams ``app.<name>.<value>``, with frames in the
+    stream ``app.<name>.frame``.
 
     ::
 
@@ -166,16 +170,16 @@ def publication(
             p.put(residual=residual, iteration=n, phase="solve")
             p.frame()
 
-    ``labels`` are of this publication's streams; ``rank`` and ``job`` come from the launcher where they
-    are not given, ``application`` is the name of the program unless it is. ``readers`` may read it.
-    When nobody reads, ``drop-oldest`` lets the oldest values give way; ``block`` lets a put wait up to
-    100 ms while an agent lives. Run directory and ``overflow`` are the process's: the first publication
-    decides them while any is open.
+    ``labels`` are labels of this publication's streams; ``rank`` and ``job`` come from the launcher
+    unless they are given; ``application`` defaults to the name of the program. ``readers`` may read
+    the publication. While nobody reads, ``drop-oldest`` overwrites the oldest values; ``block``
+    lets a put wait up to 100 ms while an agent lives. Run directory and ``overflow`` are the same
+    for the whole process: the first publication decides them while any is open.
 
-    Never an obstacle: without an agent the newest values wait for one, and where nothing can be
-    published ``enabled`` is False, ``error`` says why and puts do nothing. Only what the program has to
-    change raises: ValueError for names that are refused or taken, TypeError for types. The same name
-    with the same labels is the same publication.
+    Publishing never gets in the way: without an agent the newest values are kept for one, and if
+    nothing can be published, ``enabled`` is False, ``error`` is the reason and puts do nothing.
+    Only mistakes that the program has to correct raise: ValueError for names that are refused or
+    taken, TypeError for types. The same name with the same labels is the same publication.
     """
     return Publication(
         name,
@@ -229,7 +233,7 @@ def _pairs(labels: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def _application() -> str:
-    """The program's name: of the script, or of the module that is run with ``-m``."""
+    """Returns the program's name: of the script, or of the module that is run with ``-m``."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)

@@ -1,4 +1,4 @@
-"""The answer to a query, in the shapes that Python programs want."""
+"""The answer of a query, in the forms that Python programs use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from barograph import _barograph
 
-# What __repr__ shows of a large answer.
+# Number of rows of a large answer that __repr__ shows.
 _ROWS_SHOWN_MAX = 20
 _CELL_WIDTH_MAX = 40
 
@@ -25,15 +25,15 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns, in order; one that is there already is numbered (`value_2`)."""
+        """Names of the columns, in order; a repeated name gets a number (`value_2`)."""
         return self._rows.columns
 
     def rows(self) -> list[dict[str, Any]]:
-        """A dict per row, of int, float, bool, str, bytes and None."""
+        """Returns a dict per row, of int, float, bool, str, bytes and None."""
         return list(self)
 
     def arrow(self) -> pyarrow.Table:
-        """A pyarrow table. Raises ImportError when pyarrow is not installed."""
+        """Returns a pyarrow table. Raises ImportError if pyarrow is not installed."""
         try:
             import pyarrow.ipc
         except ImportError as missing:
@@ -44,15 +44,16 @@ class Result:
             return reader.read_all()
 
     def arrow_ipc(self) -> bytes:
-        """An Arrow IPC stream, for whatever reads Arrow; it needs no library here."""
+        """Returns an Arrow IPC stream, for any program that reads Arrow; it needs no library here.
+        """
         return self._rows.arrow_ipc()
 
     def pandas(self) -> pandas.DataFrame:
-        """A pandas data frame. Raises ImportError when pandas or pyarrow is not installed."""
+        """Returns a pandas data frame. Raises ImportError if pandas or pyarrow is not installed."""
         return self.arrow().to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The Arrow PyCapsule interface: polars, DuckDB and others take a Result as it is."""
+        """The Arrow PyCapsule interface: polars, DuckDB and others accept a Result as it is."""
         return self.arrow().__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-//! The past for Python: files and tables, asked for without the GIL.
+//! The past for Python: files and tables, read without the GIL.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::errors;
 use crate::wait::SIGNAL_CHECK_INTERVAL;
 
-/// Reads what rings, log and Parquet hold as one.
+/// Reads rings, log and Parquet files as one.
 #[pyclass(frozen, subclass, module = "barograph")]
 pub(crate) struct Archive {
     client: Client,
     clock: SystemClock,
 }
 
-/// Columns of the past, until they are asked for as Python objects or as Arrow.
+/// Columns of the past, not yet converted to Python objects or Arrow.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Table {
     columns: Columns,
@@ -51,13 +51,13 @@ impl Archive {
         Ok(Self { client, clock })
     }
 
-    /// Its directory; None when the agent keeps no archive.
+    /// The directory of the archive; None if the agent keeps no archive.
     #[getter]
     fn path(&self) -> Option<PathBuf> {
         self.client.path()
     }
 
-    /// The nodes that were observed.
+    /// The nodes that have samples in the archive.
     #[getter]
     fn nodes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let nodes = py.detach(|| self.client.nodes());
@@ -65,7 +65,7 @@ impl Archive {
         Ok(nodes.iter().map(|node| node.to_string()).collect())
     }
 
-    /// Files of a tier that may hold what is wanted.
+    /// Parquet files of a tier that may hold matching samples.
     #[pyo3(signature = (tier, pattern, start=None, stop=None))]
     fn files(
         &self,
@@ -81,7 +81,7 @@ impl Archive {
         files.map_err(|fault| errors::from_sql(py, fault))
     }
 
-    /// Files of a tier and the rest of it, from one view.
+    /// Files of a tier and the remaining samples, from one view.
     #[pyo3(signature = (tier, pattern, start=None, stop=None, samples_max=None))]
     fn moment(
         &self,
@@ -129,7 +129,7 @@ impl Archive {
     }
 }
 
-/// Samples or buckets of the streams that a selector means.
+/// Reads samples or buckets of the streams that a selector matches.
 pub(crate) fn ask(
     py: Python<'_>,
     client: &Client,
@@ -169,7 +169,7 @@ impl Table {
             .collect()
     }
 
-    /// An Arrow IPC stream.
+    /// The table as an Arrow IPC stream.
     fn arrow_ipc<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let encoded = py.detach(|| self.columns.to_arrow_ipc());
         encoded
@@ -193,7 +193,7 @@ fn object<'py>(py: Python<'py>, field: Field<'_>) -> PyResult<Bound<'py, PyAny>>
     })
 }
 
-/// Start and stop, as they were given.
+/// Start and stop, as the caller gave them.
 pub(crate) type Times<'a, 'py> = (Option<&'a Bound<'py, PyAny>>, Option<&'a Bound<'py, PyAny>>);
 
 fn selector_of(py: Python<'_>, pattern: &str) -> PyResult<Selector> {
@@ -219,7 +219,7 @@ fn stretch_of<'s>(
     })
 }
 
-/// Nanoseconds since the epoch, or a text.
+/// Parses nanoseconds since the epoch, or a text.
 fn instant_of(py: Python<'_>, given: &Bound<'_, PyAny>, now_ns: i64) -> PyResult<i64> {
     if let Ok(ns) = given.extract::<i64>() {
         return Ok(ns);
@@ -230,7 +230,7 @@ fn instant_of(py: Python<'_>, given: &Bound<'_, PyAny>, now_ns: i64) -> PyResult
     instant_ns(text, now_ns).map_err(|error| errors::from_client(py, error.into()))
 }
 
-/// Nanoseconds, or a text.
+/// Parses nanoseconds, or a text.
 fn step_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<i64> {
     if let Ok(ns) = given.extract::<i64>() {
         return Ok(ns);
@@ -241,7 +241,8 @@ fn step_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<i64> {
     duration_ns(text).map_err(|error| errors::from_client(py, error.into()))
 }
 
-/// Reads on a thread of its own without the GIL, while this one looks for signals: Ctrl-C ends it.
+/// Reads on a thread of its own without the GIL, while this thread checks for signals: Ctrl-C ends
+/// the read.
 fn until<T: Send>(
     py: Python<'_>,
     read: impl FnOnce(&AtomicBool) -> Result<T, SqlFault> + Send,
@@ -252,7 +253,7 @@ fn until<T: Send>(
             let (sender, answered) = sync_channel(1);
             let cancel = &cancel;
             scope.spawn(move || {
-                // The receiver waits until it has this, or has raised.
+                // The receiver waits until it has the result, or has raised an exception.
                 let _ = sender.send(read(cancel));
             });
             loop {

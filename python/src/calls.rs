@@ -1,4 +1,4 @@
-//! Being called: what a handler is given, what runs it, and knobs.
+//! Calls to this program: the objects that handlers get, the code that runs them, and knobs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyBytes, PyInt};
 
 use crate::publication::Life;
 
-/// A trigger that was fired.
+/// A call: one firing of a trigger.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Call {
     call: Fired,
@@ -18,25 +18,25 @@ pub(crate) struct Call {
 
 #[pymethods]
 impl Call {
-    /// The trigger's name.
+    /// Name of the trigger.
     #[getter]
     fn name(&self) -> &str {
         &self.call.name
     }
 
-    /// Its number among the calls of this user.
+    /// Number of the call among the calls of this user.
     #[getter]
     fn id(&self) -> u64 {
         self.call.id
     }
 
-    /// When it was fired, ns since the epoch.
+    /// Time when it was fired, ns since the epoch.
     #[getter]
     fn ts(&self) -> i64 {
         self.call.issued_ns
     }
 
-    /// What it brings: None, int, float, bool, str, bytes, what JSON says, or a list of floats.
+    /// The payload: None, int, float, bool, str, bytes, decoded JSON, or a list of floats.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(match &self.call.payload {
@@ -57,7 +57,8 @@ impl Call {
     }
 }
 
-/// What runs a handler, from any thread. An exception is shown as those of threads are, and told to who fired.
+/// Wraps a callable as a handler that can run in any thread. An exception is shown like those of
+/// threads, and reported to the caller.
 pub(crate) fn handler(callback: Py<PyAny>) -> impl FnMut(&Fired) -> Result<(), String> + Send {
     move |call: &Fired| {
         Python::attach(|py| {
@@ -94,13 +95,14 @@ impl Knob {
 
 #[pymethods]
 impl Knob {
-    /// What it was set to last, as polls and frames apply it: a float, an int or a bool, as it was declared.
+    /// The last setting that a poll or frame has applied: a float, an int or a bool, as it was
+    /// declared.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         value_object(py, self.knob.value())
     }
 
-    /// How often it was set, by the agent's count; 0 before the first time.
+    /// Number of the last setting, by the agent's count; 0 before the first.
     #[getter]
     fn version(&self) -> u64 {
         self.knob.version()
@@ -136,7 +138,7 @@ fn value_object(py: Python<'_>, value: KnobValue) -> PyResult<Bound<'_, PyAny>> 
     })
 }
 
-/// What a knob is declared with: its type is that of what it begins with.
+/// Settings of a knob: its type is that of its initial value.
 pub(crate) fn config(
     initial: &Bound<'_, PyAny>,
     min: Option<f64>,

@@ -1,4 +1,4 @@
-//! The exceptions of the package, and which fault becomes which.
+//! The exceptions of the package, and the mapping of errors to them.
 
 use barograph_client::ClientError;
 use barograph_client::publish::PublishError;
@@ -62,7 +62,7 @@ pub(crate) fn from_client(py: Python<'_>, error: ClientError) -> PyErr {
     }
 }
 
-/// What the caller of `publication` has to change.
+/// Converts an error that the caller of `publication` has to correct.
 pub(crate) fn from_publish(error: &PublishError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
@@ -79,7 +79,8 @@ pub(crate) fn from_sql(py: Python<'_>, fault: SqlFault) -> PyErr {
     with(py, QueryError::new_err(fault.message), "kind", kind)
 }
 
-/// The error with one attribute more; should that fail (no memory), that error instead.
+/// Returns the error with one more attribute; if setting it fails (no memory), returns that error
+/// instead.
 fn with<'py>(
     py: Python<'py>,
     error: PyErr,

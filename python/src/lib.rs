@@ -1,5 +1,5 @@
-//! `barograph._barograph`: the client for Python. The package `barograph` (pure, typed) stands on
-//! it; what is here is only what must be fast or must touch the segment.
+//! `barograph._barograph`: the client for Python. The package `barograph` (pure Python, typed) is
+//! built on it; this module has only the parts that must be fast or must access the segment.
 
 mod archive;
 mod calls;

@@ -1,4 +1,4 @@
-//! The observer: resolves names, and keeps the handles of those that are asked for again.
+//! The observer: resolves names, and keeps the handles of those that are read repeatedly.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::stream::Stream;
 use crate::watch::Watch;
 use crate::{errors, wait};
 
-/// Handles kept for `latest`; when there are more, all are let go and resolved anew.
+/// Most handles that are kept for `latest`; beyond it, all are dropped and resolved again.
 const HELD_MAX: usize = 4_096;
 
 /// Reads the streams of one node.
@@ -31,7 +31,7 @@ pub(crate) struct Observer {
     held: Mutex<Handles>,
 }
 
-/// Handles by the text they were asked for with, as of one state of the directory: a name that
+/// Handles by the text with which they were requested, at one state of the directory: a name that
 /// had one stream may have two after a change.
 #[derive(Default)]
 struct Handles {
@@ -55,13 +55,13 @@ impl Observer {
         })
     }
 
-    /// The run directory that is read.
+    /// The run directory of the observer.
     #[getter]
     fn run_dir(&self) -> PathBuf {
         self.client.run_dir().path().to_owned()
     }
 
-    /// The newest sample of the one stream that matches, or what is expected of now.
+    /// The newest sample of the one stream that matches, or the value predicted for now.
     #[pyo3(signature = (name, /, *, allow_predicted=false, **labels))]
     fn latest(
         &self,
@@ -93,7 +93,7 @@ impl Observer {
         Ok(Sample::new(latest, 0))
     }
 
-    /// The newest sample of every stream that matches, or what is expected of now.
+    /// The newest sample of every matching stream, or the value predicted for now.
     #[pyo3(signature = (pattern="*", /, *, allow_predicted=false, **labels))]
     fn latest_all(
         &self,
@@ -113,7 +113,7 @@ impl Observer {
             .collect())
     }
 
-    /// What every stream that matches is so many seconds from now.
+    /// The values of all matching streams that are predicted for `horizon` seconds from now.
     #[pyo3(signature = (pattern="*", horizon=0.0, /, **labels))]
     fn expected(
         &self,
@@ -130,7 +130,7 @@ impl Observer {
         Ok(samples.collect())
     }
 
-    /// A held handle on the one stream that matches.
+    /// A handle on the one stream that matches.
     #[pyo3(signature = (name, /, **labels))]
     fn stream(
         &self,
@@ -159,7 +159,7 @@ impl Observer {
         Ok(found.into_iter().map(|info| StreamInfo { info }).collect())
     }
 
-    /// Samples of the streams that match, as they come.
+    /// New samples of the matching streams, as they come.
     #[pyo3(signature = (pattern="*", /, timeout=None, **labels))]
     fn watch(
         &self,
@@ -182,7 +182,7 @@ impl Observer {
         self.client.near(name)
     }
 
-    /// How the node's observation stands.
+    /// State of the node's agent and segment.
     fn status(&self, py: Python<'_>) -> PyResult<Status> {
         let status = self
             .client
@@ -202,7 +202,7 @@ impl Observer {
         })
     }
 
-    /// What rings, log and Parquet hold of the streams that match.
+    /// The past of the matching streams, from rings, log and Parquet files.
     #[pyo3(signature = (pattern, start=None, stop=None, step=None, samples_max=None, labels=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn past(
@@ -261,7 +261,7 @@ impl Observer {
     }
 }
 
-/// What a stream is and how far it has come.
+/// Descriptor and state of a stream.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct StreamInfo {
     info: barograph_client::StreamInfo,
@@ -335,7 +335,7 @@ impl StreamInfo {
     }
 }
 
-/// How a node's observation stands.
+/// State of a node's agent and segment.
 #[pyclass(frozen, get_all, module = "barograph")]
 pub(crate) struct Status {
     node: String,
@@ -361,11 +361,11 @@ impl Status {
     }
 }
 
-/// What tells one question to `latest` from another.
+/// The key of a handle: name and labels.
 fn text_of(name: &str, labels: Option<&Bound<'_, PyDict>>) -> PyResult<String> {
     let mut text = name.to_owned();
     for (label, value) in labels.into_iter().flatten() {
-        // A zero byte is in no label: `a="b{c"` and `a="b", c=""` stay apart.
+        // No label contains a zero byte, so `a="b{c"` and `a="b", c=""` have different keys.
         let (label, value) = (label.extract::<&str>()?, value.extract::<&str>()?);
         let _ = write!(text, "\0{label}\0{value}");
     }

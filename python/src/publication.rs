@@ -1,4 +1,4 @@
-//! A publication: what a program says of itself, declared once and put from then on.
+//! A publication: the values of a program, declared once and then put.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,10 +18,10 @@ use crate::calls::{self, Knob};
 use crate::errors;
 use crate::value::{MAY_WAIT, Meaning, ValueHandle, unhurried};
 
-/// Whether a publication is open, shared with its values: a value that is held alone keeps it open.
+/// The state of a publication, shared with its values: a value that is held alone keeps it open.
 pub(crate) struct Life {
     name: String,
-    /// False, too, where nothing can be published.
+    /// Also false if nothing can be published.
     is_open: AtomicBool,
     // Locked only under the GIL and never while waiting, as in `Stream`.
     publisher: Mutex<Option<Publisher>>,
@@ -52,26 +52,26 @@ impl Life {
     }
 }
 
-/// A named set of values, and the frames that they are put in.
+/// A named set of values, and the frames in which they are put.
 #[pyclass(frozen, subclass, module = "barograph")]
 pub(crate) struct Publication {
     life: Arc<Life>,
     /// 0 does nothing.
     handle: u64,
     error: Option<String>,
-    /// The number of the next frame that is not given one.
+    /// Number of the next frame for which the caller gives none.
     next: AtomicU64,
     values: Py<PyDict>,
 }
 
-/// A frame with a number that was chosen: ends with its block.
+/// A frame with a given number, which ends with its block.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Step {
     publication: Py<Publication>,
     number: Option<u64>,
 }
 
-/// A value as it is asked for: name, type, unit, kind, help, bytes at most.
+/// A value to be declared: name, type, unit, kind, help, greatest length in bytes.
 type Wanted = (String, String, String, String, String, u32);
 
 #[pymethods]
@@ -105,7 +105,8 @@ impl Publication {
         let publisher = py.detach(|| Publisher::open(config));
         let mut faults = Faults::default();
         if let Some(error) = publisher.error() {
-            // An application's name that nobody chose is nobody's mistake.
+            // If the caller did not choose the application's name, an error about it is not the
+            // caller's mistake.
             let of_caller = is_named && is_mistake(error);
             faults.take(error.clone(), of_caller)?;
         }
@@ -153,7 +154,8 @@ impl Publication {
         Ok(())
     }
 
-    /// Ends a frame: all that this thread has put since its last one appears at once. Gives its number.
+    /// Ends a frame: all puts of this thread since its last frame appear at once. Returns its
+    /// number.
     #[pyo3(signature = (n=None))]
     fn frame(&self, py: Python<'_>, n: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
         let number = n.map(number_of).transpose()?;
@@ -169,7 +171,7 @@ impl Publication {
         })
     }
 
-    /// Has triggers of a name, as one of this publication, run a callable.
+    /// Sets the callable that runs when a trigger of this publication is fired.
     #[pyo3(signature = (name, callback, *, help=String::new()))]
     fn on(
         &self,
@@ -194,7 +196,8 @@ impl Publication {
         raise_mistake(done)
     }
 
-    /// Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
+    /// Runs the handlers of new calls, and applies new settings of knobs. Returns the number of
+    /// both.
     fn poll(&self, py: Python<'_>) -> PyResult<usize> {
         if !self.life.is_open() || !raw::is_poll_due() || raw::is_resting() {
             return Ok(0);
@@ -205,7 +208,7 @@ impl Publication {
         Ok(done)
     }
 
-    /// Starts a thread that runs the handlers of what is fired at once.
+    /// Starts a thread that runs handlers as soon as their triggers are fired.
     fn listen(&self, py: Python<'_>) -> PyResult<()> {
         let publisher = self.life.publisher().clone();
         let done = match publisher {
@@ -229,7 +232,8 @@ impl Publication {
         let config = calls::config(initial, min, max, unit, help)?;
         let handle = if self.life.is_open() { self.handle } else { 0 };
         let declared = match raw::knob(handle, &name, &config) {
-            // What is full or was closed harms nobody: the knob stays what it is.
+            // If declarations are full or the publisher is closed, the knob keeps its initial
+            // value.
             Err(error) if !is_mistake(&error) => raw::knob(0, &name, &config),
             other => other,
         };
@@ -237,21 +241,21 @@ impl Publication {
         Ok(Knob::new(name, Arc::clone(&self.life), knob, config))
     }
 
-    /// What the handler that failed last has said.
+    /// Message of the handler that failed last.
     #[getter]
     fn handler_failure(&self) -> Option<String> {
         let publisher = self.life.publisher();
         publisher.as_ref()?.handler_failure()
     }
 
-    /// Publishes what this thread has put, without a frame.
+    /// Publishes the puts of this thread without ending a frame.
     fn commit(&self) {
         if self.life.is_open() {
             raw::commit();
         }
     }
 
-    /// Publishes what this thread has put, and ends the publication; later puts do nothing.
+    /// Publishes the puts of this thread, and closes the publication; later puts do nothing.
     fn close(&self, py: Python<'_>) {
         let life = &self.life;
         life.lost_at_close.store(life.lost(), Ordering::Relaxed);
@@ -266,38 +270,39 @@ impl Publication {
         self.life.name()
     }
 
-    /// Its values by name, as a new dict.
+    /// Values of the publication by name, as a new dict.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.values.bind(py).copy()
     }
 
-    /// Whether puts go anywhere.
+    /// Whether puts are published.
     #[getter]
     fn enabled(&self) -> bool {
         self.life.is_open()
     }
 
-    /// Why nothing, or not all, is published.
+    /// The reason why nothing, or not all, is published.
     #[getter]
     fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// Values of this process that were given up.
+    /// Number of values of this process that were dropped.
     #[getter]
     fn lost(&self) -> u64 {
         self.life.lost()
     }
 
-    /// Declarations of this process that the agent refuses now, for there is no room for more, or they cannot be what they
-    /// are declared as: none of their puts is kept. 0 before an agent has looked, and when this is closed.
+    /// Number of declarations of this process that the agent refuses at present, because there is
+    /// no room for more or because they cannot be what they are declared as: none of their puts is
+    /// kept. 0 before an agent has looked, and when the publication is closed.
     #[getter]
     fn refused(&self) -> u64 {
         self.life.publisher().as_ref().map_or(0, Publisher::refused)
     }
 
-    /// The agent's directory, while this is open.
+    /// The agent's directory, while the publication is open.
     #[getter]
     fn run_dir(&self) -> Option<PathBuf> {
         let publisher = self.life.publisher();
@@ -350,7 +355,7 @@ impl Step {
 impl Publication {
     fn end(&self, py: Python<'_>, number: Option<u64>) -> PyResult<u64> {
         let number = number.unwrap_or_else(|| self.next.load(Ordering::Relaxed));
-        // Under the GIL: nobody counts in between.
+        // Under the GIL, so no other thread counts in between.
         self.next.store(number + 1, Ordering::Relaxed);
         if self.life.is_open() {
             match raw::try_frame(self.handle, number) {
@@ -368,8 +373,8 @@ impl Publication {
         Ok(number)
     }
 
-    /// Ends a frame with its block. One that an exception has cut short is no frame: its values are there,
-    /// its number is not.
+    /// Ends a frame with its block. If an exception has cut the block short, its values are
+    /// published, but no frame.
     fn leave(
         &self,
         py: Python<'_>,
@@ -412,8 +417,8 @@ impl Publication {
     }
 }
 
-/// What cannot be published harms nobody: the first is kept, to be shown. What the caller has to change is
-/// raised.
+/// Collects the errors of a declaration: the first is kept, to be shown; an error that the caller
+/// has to correct is raised.
 #[derive(Default)]
 struct Faults {
     first: Option<String>,
@@ -439,7 +444,7 @@ impl Faults {
     }
 }
 
-/// Of what is not done, what the caller has to change is raised.
+/// Raises an error that the caller has to correct; ignores others.
 fn raise_mistake(done: Result<(), PublishError>) -> PyResult<()> {
     match done {
         Err(error) if is_mistake(&error) => Err(errors::from_publish(&error)),

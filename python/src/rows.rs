@@ -1,4 +1,4 @@
-//! The answer to a query, and asking so that Ctrl-C ends a long one.
+//! The answer of a query, and running it so that Ctrl-C ends a long one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::errors;
 use crate::wait::SIGNAL_CHECK_INTERVAL;
 
-/// An answer, column by column, until it is asked for as Python objects or as Arrow.
+/// The answer of a query, column by column, not yet converted to Python objects or Arrow.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Rows {
     answer: Answer,
@@ -20,7 +20,7 @@ pub(crate) struct Rows {
 
 #[pymethods]
 impl Rows {
-    /// Names of the columns; one that is there already is numbered.
+    /// Names of the columns; a repeated name gets a number.
     #[getter]
     fn columns(&self) -> Vec<String> {
         self.answer.unique_names()
@@ -49,7 +49,7 @@ impl Rows {
             .collect()
     }
 
-    /// An Arrow IPC stream.
+    /// The rows as an Arrow IPC stream.
     fn arrow_ipc<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let encoded = py.detach(|| self.answer.to_arrow_ipc());
         encoded
@@ -62,7 +62,7 @@ impl Rows {
     }
 }
 
-/// SQLite has no bools: a column that was declared as one holds 0 and 1.
+/// Converts a cell. SQLite has no bools: a column that is declared as bool holds 0 and 1.
 fn object<'py>(py: Python<'py>, cell: &Cell, is_bool: bool) -> PyResult<Bound<'py, PyAny>> {
     Ok(match cell {
         Cell::Null => py.None().into_bound(py),
@@ -74,8 +74,8 @@ fn object<'py>(py: Python<'py>, cell: &Cell, is_bool: bool) -> PyResult<Bound<'p
     })
 }
 
-/// Asks without the GIL. A query that is quick, as nearly all are, is answered on this thread.
-/// One that is not is asked again on a thread of its own, while this one looks for signals.
+/// Runs a query without the GIL. A query that is quick, as nearly all are, runs on this thread. Any
+/// other is run again on a thread of its own, while this thread checks for signals.
 pub(crate) fn ask(
     py: Python<'_>,
     observer: &Observer,
@@ -99,7 +99,7 @@ pub(crate) fn ask(
                 let (sender, answered) = sync_channel(1);
                 let (limits, cancel) = (&limits, &cancel);
                 scope.spawn(move || {
-                    // The receiver waits until it has this, or has raised.
+                    // The receiver waits until it has the result, or has raised an exception.
                     let _ = sender.send(observer.sql_until(sql, limits, cancel));
                 });
                 loop {

@@ -1,15 +1,16 @@
-//! One sample as Python sees it: made in one allocation, taken apart when asked.
+//! A sample as a Python object: made in one allocation, its fields converted when they are read.
 
 use barograph_client::LatestValue;
 use barograph_model::{Labels, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-/// What was known of one stream at one instant.
+/// A sample of one stream.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Sample {
     latest: LatestValue,
-    /// Samples of the stream between the previous one and this that were lost (only in a watch).
+    /// Number of earlier samples of this stream that were lost since the previous one (only in a
+    /// watch).
     #[pyo3(get)]
     lost: u64,
 }
@@ -40,13 +41,13 @@ impl Sample {
         self.latest.descriptor.unit.as_str()
     }
 
-    /// When it was so, ns since the epoch; None when the stream has no sample yet.
+    /// Time of the value, ns since the epoch; None if the stream has no sample yet.
     #[getter]
     fn ts(&self) -> Option<i64> {
         self.latest.sample.as_ref().map(|s| s.ts)
     }
 
-    /// int, float, bool or str; None when the stream has no sample yet.
+    /// The value: int, float, bool or str; None if the stream has no sample yet.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.latest
@@ -56,7 +57,7 @@ impl Sample {
             .transpose()
     }
 
-    /// measured, derived, predicted, reconciled or ended.
+    /// Quality: measured, derived, predicted, reconciled or ended.
     #[getter]
     fn quality(&self) -> Option<&'static str> {
         self.latest.sample.as_ref().map(|s| s.quality.as_str())
@@ -74,19 +75,19 @@ impl Sample {
         self.latest.sample.as_ref().map(|_| self.latest.age_ns)
     }
 
-    /// The last look at the resource, ns since the epoch.
+    /// Time of the last look at the resource, ns since the epoch.
     #[getter]
     fn looked_ts(&self) -> Option<i64> {
         self.latest.sample.as_ref().map(|_| self.latest.looked_ns)
     }
 
-    /// Whether the value is too old for the present: the next look is overdue, or the agent dead.
+    /// Whether the value is out of date: the next look is overdue, or the agent is dead.
     #[getter]
     fn stale(&self) -> bool {
         self.latest.stale
     }
 
-    /// All of it as a dict: one row of a table.
+    /// All fields as a dict: one row of a table.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         dict.set_item("name", self.name())?;

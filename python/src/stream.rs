@@ -1,4 +1,4 @@
-//! A held handle: the fast path.
+//! A handle on a stream: the fast path of reading.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,8 @@ use crate::wait;
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Stream {
     observer: barograph_client::Observer,
-    // Locked only under the GIL and never while waiting: never contended, never held over a fork.
+    // Locked only under the GIL and never while waiting, so it is never contended and never held
+    // over a fork.
     held: Mutex<Held>,
 }
 
@@ -31,7 +32,7 @@ impl Stream {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stream is not there: say so, with what may have been meant.
+    /// The error for a stream that has ended, with names that may have been meant.
     fn ended(&self, py: Python<'_>) -> PyErr {
         let descriptor = self.lock().descriptor().clone();
         let exact = Selector::parse(descriptor.name.as_str()).map(|selector| {
@@ -49,7 +50,7 @@ impl Stream {
 
 #[pymethods]
 impl Stream {
-    /// The newest sample, with its age, or what is expected of now.
+    /// The newest sample, with its age, or the value predicted for now.
     #[pyo3(signature = (*, allow_predicted=false))]
     fn latest(&self, py: Python<'_>, allow_predicted: bool) -> PyResult<Sample> {
         let latest = match allow_predicted {
@@ -72,8 +73,8 @@ impl Stream {
         if there { Ok(None) } else { Err(self.ended(py)) }
     }
 
-    /// Waits for a sample that this handle has not shown; True when there is one, False when
-    /// `timeout` seconds were over first.
+    /// Waits for a sample that this handle has not returned yet; True if there is one, False if
+    /// `timeout` seconds have passed first.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = wait::timeout(timeout)?;
@@ -85,13 +86,13 @@ impl Stream {
         Ok(found?.is_some())
     }
 
-    /// Dotted name.
+    /// Dotted name of the stream.
     #[getter]
     fn name(&self) -> String {
         self.lock().descriptor().name.as_str().to_owned()
     }
 
-    /// Labels, as a new dict.
+    /// Labels of the stream, as a new dict.
     #[getter]
     fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         labels_dict(py, &self.lock().descriptor().labels)
@@ -103,13 +104,13 @@ impl Stream {
         self.lock().descriptor().unit.as_str().to_owned()
     }
 
-    /// int64, float64, bool or string.
+    /// Type of the values: int64, float64, bool or string.
     #[getter]
     fn r#type(&self) -> &'static str {
         ValueType::as_str(self.lock().descriptor().value_type)
     }
 
-    /// How many times the stream has begun anew (agent restarted, device came back).
+    /// Number of times the stream has begun anew (agent restarted, device came back).
     #[getter]
     fn restarted(&self) -> u64 {
         self.lock().restarted()

@@ -1,4 +1,4 @@
-//! A value's handle: the fast path of publishing, one value or an array of them at a time.
+//! The handle of a value: the fast path of publishing, one value or an array of them at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString};
 
 use crate::publication::Life;
 
-/// Elements of an array that are taken out at once; signals are looked at in between.
+/// Number of elements of an array that are copied at once; signals are checked in between.
 const CHUNK_ELEMENTS: usize = 4_096;
 
-/// Whether a put of this process may have to wait for room: then it does so without the GIL. Otherwise it is
-/// kept, since getting it back can take a thread longer than many puts.
+/// Whether a put of this process may have to wait for room: then it releases the GIL. Otherwise it
+/// keeps it, because getting it back can take a thread longer than many puts.
 pub(crate) static MAY_WAIT: AtomicBool = AtomicBool::new(false);
 
-/// Does a put's work; if it may wait, without the GIL, and Ctrl-C ends what comes after it.
+/// Runs the work of a put; if it may wait, then without the GIL, and Ctrl-C ends the work after it.
 pub(crate) fn unhurried(py: Python<'_>, work: impl FnOnce() + Send) -> PyResult<()> {
     if MAY_WAIT.load(Ordering::Relaxed) {
         py.detach(work);
@@ -37,7 +37,7 @@ pub(crate) struct ValueHandle {
     meaning: Meaning,
 }
 
-/// What a value was declared as.
+/// The declaration of a value.
 pub(crate) struct Meaning {
     pub name: String,
     pub value_type: ValueType,
@@ -45,7 +45,7 @@ pub(crate) struct Meaning {
     pub kind: Kind,
 }
 
-/// What can be put: of the right type.
+/// A checked value, ready to be put.
 pub(crate) enum Checked<'py> {
     Word(u64),
     Text(Bound<'py, PyString>),
@@ -63,7 +63,7 @@ impl ValueHandle {
         }
     }
 
-    /// The value as it is put, or why it cannot be.
+    /// Checks a value and converts it for the put.
     pub(crate) fn check<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Checked<'py>> {
         match self.meaning.value_type {
             ValueType::Text => self.check_text(value),
@@ -103,7 +103,7 @@ impl ValueHandle {
         }
     }
 
-    /// The eight bytes of a value that is no text.
+    /// Converts a value that is eight bytes long.
     #[inline]
     fn word(&self, value: &Bound<'_, PyAny>) -> PyResult<u64> {
         let word = match self.meaning.value_type {
@@ -151,7 +151,7 @@ impl ValueHandle {
 
     #[inline]
     fn put_word(&self, py: Python<'_>, word: u64) -> PyResult<()> {
-        // The numbers of types are those of kinds of records.
+        // The numbers of types are the same as those of kinds of records.
         let kind = self.meaning.value_type as u8;
         if self.life.is_open() && !raw::try_put(self.handle.to_raw(), kind, word) {
             return self.put_slowly(py, word);
@@ -205,7 +205,8 @@ impl ValueHandle {
         format!("app.{}.{}", self.life.name(), self.meaning.name)
     }
 
-    /// Puts an array's elements, if this type of value has a short way for its type of elements.
+    /// Puts the elements of an array, if there is a fast path for its element type and this type of
+    /// value.
     fn put_buffer(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<bool> {
         let Ok(buffer) = PyUntypedBuffer::get(given) else {
             return Ok(false);
@@ -217,7 +218,7 @@ impl ValueHandle {
                 buffer.dimensions(),
             )));
         }
-        // PyO3 takes a type of the other byte order for one of ours.
+        // PyO3 accepts a type of the other byte order as one of ours.
         let order = buffer.format().to_bytes().first();
         if cfg!(target_endian = "little") && matches!(order, Some(b'>' | b'!')) {
             return Ok(false);
@@ -239,8 +240,8 @@ impl ValueHandle {
         Ok(true)
     }
 
-    /// A chunk is copied as a whole (whatever the array's stride), so that nobody changes it meanwhile and a
-    /// large array takes little memory here.
+    /// Puts an array in chunks. Each chunk is copied as a whole (whatever the array's stride), so
+    /// that nobody changes it meanwhile and a large array takes little memory here.
     fn put_chunks<T: Element + Default>(
         &self,
         py: Python<'_>,
@@ -277,7 +278,7 @@ impl ValueHandle {
         self.put_word(py, word)
     }
 
-    /// Puts each element of an array or of anything else to iterate over.
+    /// Puts each element of an array or of any other iterable.
     #[pyo3(signature = (values, /))]
     fn put_many(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         if values.is_instance_of::<PyString>() || values.is_instance_of::<PyBytes>() {
@@ -310,13 +311,13 @@ impl ValueHandle {
         &self.meaning.unit
     }
 
-    /// int64, float64, bool, string, bytes, json or floats.
+    /// Type of the values: int64, float64, bool, string, bytes, json or floats.
     #[getter]
     fn r#type(&self) -> &'static str {
         self.meaning.value_type.as_str()
     }
 
-    /// gauge, counter or state.
+    /// Kind of the values: gauge, counter or state.
     #[getter]
     fn kind(&self) -> &'static str {
         self.meaning.kind.as_str()

@@ -1,14 +1,14 @@
-//! Waiting as Python expects it: without the GIL, and ended by Ctrl-C.
+//! Waiting as Python expects it: without the GIL, and interrupted by Ctrl-C.
 
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// How long Ctrl-C may go unnoticed.
+/// Longest time until Ctrl-C is noticed.
 pub(crate) const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Seconds as given by the caller; `None` waits for ever.
+/// Converts a timeout in seconds; `None` waits for ever.
 pub(crate) fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(seconds) = seconds else {
         return Ok(None);
@@ -21,8 +21,8 @@ pub(crate) fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
         .map_err(|_| PyValueError::new_err(format!("timeout {seconds} is not seconds from 0 up")))
 }
 
-/// Calls `attempt` (which waits at most as long as it is told, without the GIL) until it has
-/// something, `timeout` is over or a signal handler raises.
+/// Calls `attempt` (which waits at most the given time, without the GIL) until it returns
+/// something, `timeout` has passed or a signal handler raises.
 pub(crate) fn until<T: Send>(
     py: Python<'_>,
     timeout: Option<Duration>,

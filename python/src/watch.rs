@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::sample::Sample;
 use crate::wait;
 
-/// Iterates over the samples of the streams that match, as they come.
+/// Iterates over new samples of the matching streams, as they come.
 #[pyclass(module = "barograph")]
 pub(crate) struct Watch {
     watching: Watching,

@@ -20,7 +20,7 @@ import barograph
 
 
 class Demo:
-    """A running writer that obeys: restart, unplug, plug, close."""
+    """A running writer that obeys commands: restart, unplug, plug, close."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -28,7 +28,7 @@ class Demo:
         self.start()
 
     def start(self) -> None:
-        """Begins a writer's life in the run directory."""
+        """Starts a writer in the run directory."""
         self._process = subprocess.Popen(
             [os.environ["BARO_DEMO"], str(self.run_dir)],
             stdin=subprocess.PIPE,
@@ -45,7 +45,7 @@ class Demo:
         self._answer(command)
 
     def kill(self) -> None:
-        """Ends the writer with SIGKILL: nothing is said to its readers."""
+        """Ends the writer with SIGKILL: its readers are not informed."""
         assert self._process
         self._process.kill()
         self._reap()
@@ -79,7 +79,7 @@ class Agent:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it and waits until it says that it is ready."""
+        """Starts it and waits until it reports that it is ready."""
         places = ["--run-dir", str(self.run_dir), "--state-dir", str(self._folder / "state")]
         command = [os.environ["BARO_BIN"], "up", "--http", "127.0.0.1:0", *places]
         clean = {key: value for key, value in os.environ.items() if not key.startswith("BAROGRAPH")}
@@ -101,14 +101,16 @@ class Agent:
                 self._process = None
 
     def applications(self) -> barograph.Observer | None:
-        """What this user's programs publish for their owner; None before the first has."""
+        """The publications of this user's programs for their owner; None before the first."""
         try:
             return barograph.connect(self.run_dir / "applications" / f"u{os.getuid()}")
         except barograph.Error:
             return None
 
     def rows(self, sql: str) -> list[dict[str, object]]:
-        """The answer from what this user's programs publish; none while there is no such table yet."""
+        """Rows from the publications of this user's programs; none while there is no such table
+        yet.
+        """
         applications = self.applications()
         try:
             return applications.sql(sql).rows() if applications else []
@@ -122,7 +124,7 @@ class Agent:
 
 
 def eventually(holds: Callable[[], object], what: str) -> None:
-    """Waits until it does: long, since machines are shared."""
+    """Waits until the condition holds: long, because machines are shared."""
     until = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < until, f"not within 30 s: {what}"

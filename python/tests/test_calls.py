@@ -20,7 +20,7 @@ __all__ = ["publish"]  # A fixture.
 
 
 def fired(call: Callable[[], barograph.Fired]) -> barograph.Fired:
-    """Calls until somebody is meant: declarations reach the agent in their own time."""
+    """Calls until a program matches: declarations reach the agent with a delay."""
     answers: list[barograph.Fired] = []
 
     def is_meant() -> bool:

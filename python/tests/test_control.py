@@ -1,4 +1,4 @@
-"""Control over a unix socket, against a server that answers as the contract says."""
+"""Control over a unix socket, against a server that answers as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The past: samples and buckets over memory, log and Parquet, and what other libraries make of it."""
+"""The past: samples and buckets from memory, log and Parquet, and in other libraries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUCKET = [
 
 
 def ticked(count: int) -> None:
-    """Waits until the demonstration has ticked so often."""
+    """Waits until the demonstration has reached this number of ticks."""
     ticks = barograph.stream(TICKS)
     until = time.monotonic() + 20
     while (ticks.value() or 0) < count:

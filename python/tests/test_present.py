@@ -1,4 +1,4 @@
-"""Newest values, what there is, and errors that say what to do."""
+"""Newest values, lists of streams, and errors with their remedies."""
 
 from __future__ import annotations
 

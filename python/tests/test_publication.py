@@ -1,4 +1,4 @@
-"""What a program publishes: with an agent, without one, before one, in threads and children."""
+"""Publishing by programs: with an agent, without one, before one, in threads and children."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from test_lives import in_child
 import barograph
 
 INT, FLOAT, BOOL, TEXT, FRAME, BYTES = 1, 2, 3, 4, 5, 6
-# How many came, and how they add up.
+# Number of values and their sum.
 SUM = "count(*) AS n, sum(value) AS total"
 
 # Other libraries of these tests have threads; the children use none of them.
@@ -35,7 +35,7 @@ def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish
     """Makes publications, in the test's own directory unless told otherwise, and closes them."""
     monkeypatch.delenv("BAROGRAPH", raising=False)
     made: list[barograph.Publication] = []
-    # Nobody else makes a directory that was named.
+    # Only the test makes a directory that is named.
     (tmp_path / "run").mkdir(exist_ok=True)
 
     def make(name: str, values: Any, **more: Any) -> barograph.Publication:
@@ -48,7 +48,7 @@ def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish
 
 
 def load_reader() -> Any:
-    """The program that reads ingest files, as the reference has it."""
+    """The program that reads ingest files, from the reference documents."""
     path = Path(__file__).parents[2] / "docs" / "reference" / "read_ingest.py"
     spec = importlib.util.spec_from_file_location("read_ingest", path)
     assert spec and spec.loader
@@ -58,7 +58,7 @@ def load_reader() -> Any:
 
 
 class Committed:
-    """What others see in the files of a run directory that no agent reads."""
+    """Content of the files of a run directory that no agent reads."""
 
     def __init__(self, run_dir: Path) -> None:
         self.declared: list[dict[str, Any]] = []
@@ -100,7 +100,7 @@ def committed(tmp_path: Path) -> Callable[[], Committed]:
 
 
 def totals(agent: Agent, table: str, where: str = "true") -> tuple[object, object]:
-    """Count and sum of what a table of this user's programs has."""
+    """Count and sum of the values in a table of this user's programs."""
     rows = agent.rows(f"SELECT {SUM} FROM {table} WHERE {where}")
     return (rows[0]["n"], rows[0]["total"]) if rows else (0, None)
 
@@ -449,7 +449,7 @@ def test_a_forked_child_has_a_file_of_its_own(
 
 
 def published_by(run_dir: Path, rank: int) -> None:
-    """What a process does that inherits nothing."""
+    """The work of a process that inherits nothing."""
     p = barograph.publication("many", {"x": "1"}, labels={"rank": str(rank)}, run_dir=run_dir)
     with p:
         p.x.put_many([float(rank)] * 10)

@@ -15,7 +15,7 @@ import barograph
 
 BUSY = "SELECT device, value, quality FROM disk_busy_ratio WHERE newest"
 READS = "SELECT device, value FROM disk_read_bytes WHERE newest ORDER BY device"
-# Counts for longer than anyone waits.
+# A statement that counts for longer than anyone waits.
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
 

@@ -1,4 +1,4 @@
-"""Being told: waits and watches, their ends, threads, Ctrl-C."""
+"""Waits and watches, their ends, threads, Ctrl-C."""
 
 from __future__ import annotations
 

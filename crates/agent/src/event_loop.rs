@@ -27,7 +27,7 @@ use crate::facts::Facts;
 use crate::outlook::{FREE, Outlook};
 use crate::policies::{Carrier, Policies, Policy, statement};
 use crate::saturation::Saturation;
-use crate::self_watch::SelfWatch;
+use crate::self_watch::{SelfState, SelfWatch};
 use crate::statements::Troubles;
 use barograph_intake::IngestCounts;
 use barograph_recorder::{Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish};
@@ -59,7 +59,7 @@ pub enum Event {
     Stop,
 }
 
-/// The kinds of events, in the order of [`EventLoop::event_counts`].
+/// The kinds of events, in the order in which they are counted.
 pub const EVENT_KINDS: [&str; 5] = ["wake", "execute", "reload", "ground", "stop"];
 
 impl Event {
@@ -301,9 +301,13 @@ impl<'c> EventLoop<'c> {
         self.outlook.filling(self.forecasts.reaches(FREE, 0.0));
         let sentence = self.outlook.sentence(now_ns);
         let who = self.outlook.who(now_ns);
-        let forecasts = self.forecasts.counts();
-        self.self_watch
-            .look(now_ns, (&sentence, &who), forecasts, &mut self.streams);
+        let state = SelfState {
+            outlook: &sentence,
+            who: &who,
+            forecasts: self.forecasts.counts(),
+            events: &self.event_counts,
+        };
+        self.self_watch.look(now_ns, &state, &mut self.streams);
         if let Some(exports) = &mut self.exports {
             exports.look(now_ns, &mut self.streams);
         }
@@ -445,3 +449,6 @@ pub fn run(mut event_loop: EventLoop<'_>, events: &Receiver<Event>, ready: impl 
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use barograph_model::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::event_loop::EVENT_KINDS;
 use barograph_intake::IngestCounts;
 use barograph_recorder::Streams;
 
@@ -44,6 +45,18 @@ const INGEST: [(&str, Kind, &str); 3] = [
     ),
 ];
 
+/// What the agent knows of itself, besides what the system and the segment say.
+pub struct SelfState<'a> {
+    /// The state of the node's storage in one sentence.
+    pub outlook: &'a str,
+    /// Who moves what the disks move.
+    pub who: &'a str,
+    /// How many streams are forecast, and how many wait for a forecast slot.
+    pub forecasts: (usize, usize),
+    /// Events that the loop has applied, in the order of [`EVENT_KINDS`].
+    pub events: &'a [u64; EVENT_KINDS.len()],
+}
+
 /// The agent's own streams.
 pub struct SelfWatch {
     statm: Option<File>,
@@ -53,6 +66,7 @@ pub struct SelfWatch {
     refused: Option<StreamKey>,
     ingested: [Option<StreamKey>; 3],
     forecasts: [Option<StreamKey>; 2],
+    events: [Option<StreamKey>; EVENT_KINDS.len()],
     ingest: Arc<IngestCounts>,
     outlook: Option<StreamKey>,
     who: Option<StreamKey>,
@@ -64,12 +78,24 @@ impl SelfWatch {
     pub fn new(sink: &mut Streams<'_>, interval_ns: i64, ingest: Arc<IngestCounts>) -> Self {
         use Kind::{Counter, Gauge, State};
         use ValueType::{Float, Int, Text};
-        let mut declare = |name: &str, value_type, unit: &str, kind, help: &str| {
-            let key = sink.declare(&descriptor(name, value_type, unit, kind, help), None);
+        let mut declare_as = |descriptor: &Descriptor| {
+            let key = sink.declare(descriptor, None);
             if let Some(key) = key {
                 sink.expect_interval(key, interval_ns);
             }
             key
+        };
+        let events = EVENT_KINDS.map(|kind| {
+            let help = "Events that the sampling loop has applied";
+            let name = "agent.events.count";
+            let labels = Labels::new([("event", kind)]).expect("a literal");
+            declare_as(&Descriptor {
+                labels,
+                ..descriptor(name, Int, "count", Counter, help)
+            })
+        });
+        let mut declare = |name: &str, value_type, unit: &str, kind, help: &str| {
+            declare_as(&descriptor(name, value_type, unit, kind, help))
         };
         Self {
             statm: File::open("/proc/self/statm").ok(),
@@ -103,6 +129,7 @@ impl SelfWatch {
             ),
             ingested: INGEST.map(|(name, kind, help)| declare(name, Int, "count", kind, help)),
             forecasts: FORECASTS.map(|(name, help)| declare(name, Int, "count", Gauge, help)),
+            events,
             ingest,
             outlook: declare(
                 "node.outlook.text",
@@ -122,14 +149,8 @@ impl SelfWatch {
         }
     }
 
-    /// Looks once. `sentences`: the outlook, and who moves what. `forecasts`: how many streams are forecast, and how many have no place.
-    pub fn look(
-        &mut self,
-        now_ns: i64,
-        (outlook, who): (&str, &str),
-        forecasts: (usize, usize),
-        sink: &mut Streams<'_>,
-    ) {
+    /// Looks once.
+    pub fn look(&mut self, now_ns: i64, state: &SelfState<'_>, sink: &mut Streams<'_>) {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
         let segment = sink.segment();
@@ -150,11 +171,15 @@ impl SelfWatch {
         for (key, count) in self.ingested.into_iter().zip(ingest) {
             put(key, Value::Int(count.load(Ordering::Relaxed) as i64));
         }
-        for (key, count) in self.forecasts.into_iter().zip([forecasts.0, forecasts.1]) {
+        let forecasts = [state.forecasts.0, state.forecasts.1];
+        for (key, count) in self.forecasts.into_iter().zip(forecasts) {
             put(key, Value::Int(count as i64));
         }
-        put(self.outlook, Value::text(outlook));
-        put(self.who, Value::text(who));
+        for (key, count) in self.events.into_iter().zip(state.events) {
+            put(key, Value::Int(*count as i64));
+        }
+        put(self.outlook, Value::text(state.outlook));
+        put(self.who, Value::text(state.who));
         if let Some(pages) = self.resident_pages() {
             put(self.memory, Value::Int(pages * self.page_bytes));
         }

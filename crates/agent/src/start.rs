@@ -221,6 +221,8 @@ impl Drop for Agent {
         if let Some(triggers) = self.triggers.take() {
             triggers.stop();
         }
+        // The sources first: what programs publish, then the machine.
+        drop(self.applications.take());
         // Blocking: the loop empties its channel until it sees this one.
         let _ = self.events.send(Event::Stop);
         if let Some(sampler) = self.sampler.take()

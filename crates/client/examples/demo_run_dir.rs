@@ -1,7 +1,7 @@
-//! A run directory with living streams, for trying the client and the Python package without an
-//! agent: `demo_run_dir DIR`. Commands on standard input: `restart` (another agent's life),
-//! `unplug`, `plug` (the device vdb), `seal` (what was archived becomes Parquet), `close` (the agent says
-//! goodbye); it ends with the input. The archive is `DIR/archive`.
+//! Makes a run directory with living streams, to try the client and the Python package without an
+//! agent: `demo_run_dir DIR`. Commands on standard input: `restart` (another incarnation of the
+//! agent), `unplug`, `plug` (the device vdb), `seal` (log segments become Parquet files), `close`
+//! (the agent closes its segment); the program ends with its input. The archive is `DIR/archive`.
 //!
 //! | stream | value |
 //! | --- | --- |
@@ -57,7 +57,7 @@ fn main() -> Result<(), Fault> {
         match commands.recv_timeout(TICK) {
             Ok(command) => {
                 if command.trim() == "restart" {
-                    drop(demo); // Its archive is let go.
+                    drop(demo); // Its archive is released.
                     demo = Demo::start(&dir)?;
                     demo.tick()?;
                 } else {
@@ -94,7 +94,7 @@ struct Demo {
     keys: u32,
 }
 
-/// A stream and what the archive calls it.
+/// A stream and its id in the archive.
 struct Stream {
     writer: StreamWriter,
     key: StreamKey,

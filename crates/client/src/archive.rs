@@ -1,6 +1,7 @@
-//! The past as files and tables: for programs that compute over much of it in their own process.
+//! The past as files and tables, for programs that compute over much of it in their own process.
 //!
-//! It stands alone because it needs no agent: an archive can be read where nobody observes any more.
+//! This module stands alone because it needs no agent: an archive can be read where no agent runs
+//! any more.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -12,41 +13,41 @@ use barograph_stream::{RunDir, gate};
 
 use crate::{ClientError, Observer};
 
-/// Samples that one call gives unless asked otherwise; one more is an error.
+/// Default for the most samples that one call returns; more is an error.
 pub const ARCHIVE_SAMPLES_DEFAULT: usize = 10_000_000;
 
-/// Which samples are wanted.
+/// A selection of the past: streams, a time range, and a bound on the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch<'a> {
-    /// Of which streams.
+    /// The streams.
     pub selector: &'a Selector,
-    /// From this time on, ns since the epoch.
+    /// Start of the range, ns since the epoch, inclusive.
     pub start_ns: i64,
-    /// Before this time.
+    /// End of the range, ns since the epoch, exclusive.
     pub stop_ns: i64,
-    /// Most samples, or buckets where a step is given.
+    /// Most samples, or most buckets if a step is given.
     pub samples_max: usize,
 }
 
-/// Reads what rings, log and Parquet hold as one. Cheap to clone, for use from any thread.
+/// Reads rings, log and Parquet files as one. Cheap to clone, for use from any thread.
 #[derive(Clone, Debug)]
 pub struct Archive {
     reader: Arc<PastReader>,
     place: Place,
 }
 
-/// Where an archive was looked for.
+/// The place that names an archive's directory.
 #[derive(Clone, Debug)]
 enum Place {
-    /// Where the agent of this run directory says.
+    /// The agent of this run directory names it.
     Agent(RunDir),
-    /// In this directory.
+    /// This directory itself.
     Path(PathBuf),
 }
 
 impl Archive {
-    /// The archive of the agent that serves a run directory, with what is only in its rings. An agent
-    /// that keeps none has rings still.
+    /// Opens the archive of the agent that serves a run directory, together with the samples that
+    /// are only in its rings. An agent without an archive still has rings.
     pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
         let reader = PastReader::open(run_dir, Scopes::Readable, clock)?;
         Ok(Self {
@@ -55,7 +56,7 @@ impl Archive {
         })
     }
 
-    /// The archive in a directory, without anybody's rings.
+    /// Opens the archive in a directory, without any rings.
     pub fn of_path(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
         let path = path.into();
         if !path.is_dir() {
@@ -68,7 +69,7 @@ impl Archive {
         })
     }
 
-    /// Its directory; `None` when the agent keeps no archive.
+    /// The directory of the archive; `None` if the agent keeps no archive.
     pub fn path(&self) -> Option<PathBuf> {
         match &self.place {
             Place::Agent(run_dir) => PastReader::archive_of(run_dir),
@@ -76,19 +77,20 @@ impl Archive {
         }
     }
 
-    /// The nodes that were observed.
+    /// Lists the nodes that have samples in the archive.
     pub fn nodes(&self) -> Result<Vec<Arc<str>>, SqlFault> {
         self.reader.nodes()
     }
 
-    /// The Parquet files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted.
+    /// Lists the Parquet files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold samples of the
+    /// selection.
     pub fn files(&self, tier: &str, stretch: &Stretch<'_>) -> Result<Vec<PathBuf>, SqlFault> {
         let cancel = AtomicBool::new(false);
         stretch.ask(&cancel, |request| self.reader.files(tier, request))
     }
 
-    /// The Parquet files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold what is wanted, and the rest of
-    /// it: together each sample once.
+    /// Returns the Parquet files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold samples of the
+    /// selection, and its remaining samples as a table: together each sample once.
     pub fn moment(
         &self,
         tier: &str,
@@ -98,7 +100,7 @@ impl Archive {
         stretch.ask(cancel, |request| self.reader.moment(tier, request))
     }
 
-    /// What is wanted as one table: every sample, or buckets of `step_ns`, which are whole ones.
+    /// Returns the selection as one table: every sample, or whole buckets of `step_ns`.
     pub fn table(
         &self,
         stretch: &Stretch<'_>,
@@ -131,7 +133,7 @@ impl Stretch<'_> {
         })
     }
 
-    /// With its first and last bucket whole.
+    /// Extends the range so that its first and last bucket are whole.
     fn whole(self, step_ns: i64) -> Self {
         let from = self.start_ns.div_euclid(step_ns).saturating_mul(step_ns);
         let last = self.stop_ns.saturating_sub(1).div_euclid(step_ns);
@@ -143,12 +145,12 @@ impl Stretch<'_> {
     }
 }
 
-/// Archives of an observer's run directory, opened when first asked for.
+/// The archive of an observer's run directory, opened when it is first needed.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<Option<Archive>>);
 
 impl Observer {
-    /// The past of this observer's run directory.
+    /// Opens the archive of this observer's run directory.
     pub fn archive(&self) -> Result<Archive, ClientError> {
         let mut held = gate::lock(&self.held_archive().0);
         if let Some(archive) = &*held {

@@ -1,4 +1,4 @@
-//! What can go wrong for who asks, and what to do about it.
+//! Errors of reading, each with its remedy.
 
 use std::path::PathBuf;
 
@@ -19,40 +19,40 @@ pub enum ClientError {
         /// The run directory.
         path: PathBuf,
     },
-    /// There is no archive in a directory.
+    /// A directory holds no archive.
     #[error("there is no archive in {}: name the directory that `baro status` tells (--archive-dir)", path.display())]
     NoArchive {
         /// The directory.
         path: PathBuf,
     },
-    /// The archive is there and cannot be read.
+    /// The archive exists but cannot be read.
     #[error(transparent)]
     Archive(QueryError),
-    /// The segment is there and cannot be read.
+    /// The segment exists but cannot be read.
     #[error(transparent)]
     Segment(StreamError),
-    /// A selector that cannot be read.
+    /// A selector has a syntax error.
     #[error(transparent)]
     Selector(#[from] ModelError),
-    /// Nothing matches.
+    /// No stream matches a selector.
     #[error("no stream matches {selector}{}", did_you_mean(near))]
     UnknownStream {
-        /// What was asked for.
+        /// The selector.
         selector: String,
-        /// Streams that may have been meant, best first.
+        /// Names of streams that may have been meant, best first.
         near: Vec<String>,
     },
-    /// One stream was asked for and several match.
+    /// Several streams match a selector that must match one.
     #[error(
         "{selector} matches {count} streams ({}): name one by its labels, as name{{label=value}}",
         some_of(matches, *count)
     )]
     Ambiguous {
-        /// What was asked for.
+        /// The selector.
         selector: String,
-        /// How many match.
+        /// The number of streams that match.
         count: usize,
-        /// The first of them.
+        /// The first of the streams that match.
         matches: Vec<String>,
     },
 }

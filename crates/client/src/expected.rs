@@ -1,4 +1,4 @@
-//! What streams are at a time that no look was at: the agent's projections, evaluated here.
+//! Values of streams at a time without a look: the agent's projections, evaluated here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,11 @@ use crate::view::{self, Known, View};
 use crate::{LatestValue, Observer};
 
 impl Observer {
-    /// Of each stream that matches what it is `horizon` from now (zero: now), by name and labels: a sample of that time whose
-    /// quality is predicted and whose error is the half width that the agent's confidence is of; infinite while that is not known.
-    /// Streams that are not forecast, or not so far, are left out. Ages are those of the looks behind it.
+    /// Predicts the value of each matching stream at `horizon` from now (zero: now), sorted by name
+    /// and labels. Each result is a sample of that time with quality `Predicted`; its error is the
+    /// half width of the interval at the agent's confidence, infinite while that is not known.
+    /// Streams without a forecast, or with a shorter one, are left out. Ages are those of the looks
+    /// behind the forecast.
     pub fn expected(&self, selector: &Selector, horizon: Duration) -> Vec<LatestValue> {
         let view = self.view();
         let now_ns = self.now_ns();
@@ -29,8 +31,9 @@ impl Observer {
         view.matching(selector).filter_map(one).collect()
     }
 
-    /// Of each stream that matches what it is now, by name and labels: as [`Observer::expected`] of now where it is forecast, and
-    /// else, or at the very time of a look, as [`Observer::latest`]. Its quality says which.
+    /// Returns the present value of each matching stream, sorted by name and labels: as
+    /// [`Observer::expected`] for now if the stream has a forecast, otherwise, or at the very time
+    /// of a look, as [`Observer::latest`]. The quality of the sample shows which it is.
     pub fn latest_predicted(&self, selector: &Selector) -> Vec<LatestValue> {
         let view = self.view();
         let now_ns = self.now_ns();
@@ -45,13 +48,13 @@ impl Observer {
 }
 
 impl View {
-    /// The stream that has the projections of this one.
+    /// The stream that holds the projections of a stream.
     pub(crate) fn projections_of(&self, known: &Known) -> Option<&Arc<Known>> {
         projections_among(&self.streams, |k| &k.descriptor, &known.descriptor).first()
     }
 }
 
-/// What a stream is now by its projections, or as it was measured.
+/// Returns the present value of a stream by its projections, or its measured value.
 pub(crate) fn predicted_or_measured(
     said: Option<&Arc<Known>>,
     mut value: LatestValue,
@@ -65,7 +68,8 @@ pub(crate) fn predicted_or_measured(
     value
 }
 
-/// Whether a value needs no forecast: it was looked at at this very time (or later, before the clock was set back).
+/// Whether a value needs no forecast: its last look was at this very time, or later, if the clock
+/// was set back.
 fn is_of_look(value: &LatestValue, at_ns: i64) -> bool {
     value.sample.is_some() && value.looked_ns >= at_ns
 }

@@ -1,6 +1,7 @@
-//! Firing triggers and setting knobs: asks the agent, which knows who is meant, who may, and writes it down first.
+//! Fires triggers and sets knobs through the agent, which knows the processes and their rights and
+//! records each call before it writes it.
 //!
-//! It stands alone because it is the only part of the client that talks to the agent.
+//! This module stands alone because it is the only part of the client that talks to the agent.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,36 +15,37 @@ use thiserror::Error;
 
 use crate::http;
 
-/// How long the agent may take to answer, beside what it is asked to wait.
+/// Time that the agent may take to answer, in addition to the requested wait.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// Longest wait for acknowledgements that the agent takes.
+/// Longest wait for acknowledgements that the agent accepts.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const PATH: &str = "/api/v1/fire";
 
-/// A trigger to be fired, or a knob to be set.
+/// A call: a trigger to be fired, or a knob to be set.
 #[derive(Clone, Debug)]
 pub struct Fire {
-    /// The trigger's name; the knob's with its publication's, `publication.knob`.
+    /// The trigger's name, or the knob's name with its publication, `publication.knob`.
     pub name: String,
-    /// Whether it is a knob.
+    /// Whether the call sets a knob.
     pub is_knob: bool,
-    /// Labels that a process must have to be meant, `application`, `pid` and `user` among them.
+    /// Labels that a process must have to match; `application`, `pid` and `user` are labels too.
     pub target: Vec<(String, String)>,
-    /// One life of one process, if that alone is meant.
+    /// The one life of one process that the call is for; `None`: any.
     pub incarnation: Option<Incarnation>,
-    /// What it brings. Of floats, finite ones alone.
+    /// The payload. Floats must be finite.
     pub payload: CallPayload,
-    /// When it ceases to be worth handling: 1 s to 24 h from now; 60 s when it is none.
+    /// Time until the call expires, from now: 1 s to 24 h; 60 s if `None`.
     pub expires: Option<Duration>,
-    /// Of a knob: the number of its publication's frame at whose end each process sets it, the same in all; a process
-    /// that has ended that frame before it knows of the setting leaves the knob as it is, and says that it is late.
+    /// For a knob: the number of the frame of its publication at whose end every process applies
+    /// the setting. A process that has already ended that frame when it learns of the setting
+    /// leaves the knob unchanged and answers that it is late.
     pub at_frame: Option<u64>,
-    /// How long to wait until all that are meant have acknowledged; at most 30 s.
+    /// Longest wait for the acknowledgements of all matched processes; at most 30 s.
     pub wait: Duration,
 }
 
 impl Fire {
-    /// A trigger, for all that handle it.
+    /// A call that fires a trigger in all processes that handle it.
     pub fn trigger(name: impl Into<String>, payload: CallPayload) -> Self {
         Self {
             name: name.into(),
@@ -57,7 +59,7 @@ impl Fire {
         }
     }
 
-    /// A knob's setting, for all that have it.
+    /// A call that sets a knob in all processes that have it.
     pub fn knob(name: impl Into<String>, value: CallPayload) -> Self {
         Self {
             is_knob: true,
@@ -65,21 +67,21 @@ impl Fire {
         }
     }
 
-    /// For those alone that have this label, too.
+    /// Restricts the call to processes that have this label too.
     #[must_use]
     pub fn to(mut self, label: impl Into<String>, value: impl Into<String>) -> Self {
         self.target.push((label.into(), value.into()));
         self
     }
 
-    /// At the end of this frame of the knob's publication, in every process.
+    /// Applies the setting at the end of this frame of the knob's publication, in every process.
     #[must_use]
     pub fn at_frame(mut self, number: u64) -> Self {
         self.at_frame = Some(number);
         self
     }
 
-    /// Waits for acknowledgements, at most so long.
+    /// Waits for acknowledgements, at most this long.
     #[must_use]
     pub fn waiting(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -119,56 +121,58 @@ impl Fire {
     }
 }
 
-/// What became of it, as far as it was waited for.
+/// The outcome of a call, up to the end of the wait.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fired {
-    /// The call, as the tables know it.
+    /// The call's id in the tables.
     pub id: String,
-    /// Processes that were meant.
+    /// Number of processes that match.
     pub matched: u64,
-    /// Those that have handled it…
+    /// Number of processes that have handled it.
     pub acknowledged: u64,
-    /// …and those that could not.
+    /// Number of processes that could not.
     pub failed: u64,
-    /// Those for which the frame that a knob was to be set at was over.
+    /// Number of processes that had already ended the frame at which the knob was to be set.
     pub late: u64,
-    /// The agent's word for where it stands: `fired`, `acknowledged`, `expired`…
+    /// The agent's word for the state of the call: `fired`, `acknowledged`, `expired`…
     pub state: String,
 }
 
-/// Why nothing was fired.
+/// The reasons why a call was not fired.
 #[derive(Debug, Error)]
 pub enum FireError {
-    /// Nobody answers.
+    /// No agent answers.
     #[error("no agent answers in {}: start one with `baro up`, or name its run directory (BAROGRAPH_RUN_DIR): {source}", path.display())]
     NoAgent {
         /// The run directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What was asked cannot be sent.
+    /// The arguments of the call cannot be sent.
     #[error("it cannot be fired: {0}")]
     Argument(&'static str),
-    /// The agent has refused.
+    /// The agent has refused the call.
     #[error("{message}")]
     Refused {
-        /// As in HTTP: 404 nobody is meant, 403 without the right, 503 not now.
+        /// An HTTP status: 404 if no process matches, 403 if the right is missing, 503 if the agent
+        /// is busy.
         status: u16,
-        /// The agent's words.
+        /// The agent's message.
         message: String,
     },
-    /// The answer did not come, or makes no sense: whether it was fired is in the table `triggers`.
+    /// The answer did not arrive, or is invalid: the table `triggers` shows whether the call was
+    /// fired.
     #[error("the agent has not answered: {0}; whether it was fired is in the table triggers")]
     Answer(io::Error),
 }
 
-/// Fires a trigger, or sets a knob, by the agent of a run directory.
+/// Fires a trigger, or sets a knob, through the agent of a run directory.
 pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     let body = fire.body()?.to_string();
     let wait = fire.wait.min(WAIT_MAX) + ANSWER_WAIT;
     let ask = |door: Door| http::post(run_dir, door, PATH, &body, wait);
-    // Who may control the agent may fire for everyone; others may for their own programs.
+    // A user who may control the agent may fire for everyone; others may for their own programs.
     let answer = match ask(Door::Control) {
         Err(e) if is_unreachable(&e) => ask(Door::Read),
         other => other,
@@ -203,7 +207,7 @@ pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     })
 }
 
-/// Nothing was sent: there is nobody, or nobody for us.
+/// Whether nothing was sent, because no socket is there or this user may not use it.
 fn is_unreachable(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
     matches!(
@@ -212,7 +216,7 @@ fn is_unreachable(error: &io::Error) -> bool {
     )
 }
 
-/// The type's word, and the value.
+/// The name of the payload's type, and its value.
 fn json_of(payload: &CallPayload) -> Result<Option<(&'static str, Json)>, FireError> {
     let finite = |value: f64| {
         let number = serde_json::Number::from_f64(value).map(Json::Number);
@@ -276,7 +280,7 @@ mod tests {
         assert!(twice.body().is_err());
     }
 
-    /// Answers once; gives what was asked.
+    /// Answers one request and returns that request.
     fn agent(socket: &Path, answer: &'static str) -> JoinHandle<String> {
         let listener = UnixListener::bind(socket).unwrap();
         thread::spawn(move || {

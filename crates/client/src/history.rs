@@ -1,4 +1,4 @@
-//! What rings, log and Parquet hold of the past.
+//! The past of streams, from rings, log and Parquet files.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -9,23 +9,23 @@ use barograph_query::{Newest, PastReader, QueryError, Scopes};
 
 use crate::Observer;
 
-/// Samples that [`Observer::history`] gives unless asked otherwise.
+/// Default for the most samples that [`Observer::history`] returns.
 pub const HISTORY_SAMPLES_DEFAULT: usize = 1_000_000;
 
-/// Which part of the past is wanted.
+/// A part of the past: a time range and a bound on the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// From this time on, ns since the epoch.
+    /// Start of the range, ns since the epoch, inclusive.
     pub start_ns: i64,
-    /// Before this time.
+    /// End of the range, ns since the epoch, exclusive.
     pub stop_ns: i64,
-    /// Most samples over all streams; what is beyond is left out, oldest of each stream first, and
-    /// counted.
+    /// Most samples over all streams. Those beyond it are left out, the oldest of each stream
+    /// first, and counted.
     pub samples_max: usize,
 }
 
 impl Default for Window {
-    /// All that is known.
+    /// The whole past.
     fn default() -> Self {
         Self {
             start_ns: i64::MIN,
@@ -35,34 +35,35 @@ impl Default for Window {
     }
 }
 
-/// One stream's past.
+/// The past of one stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct History {
-    /// Whose.
+    /// The stream's descriptor.
     pub descriptor: Arc<Descriptor>,
-    /// How often the resource is looked at, in ns; 0 when nobody has said.
+    /// The interval between two looks at the resource, in ns; 0 if it is not known.
     pub interval_ns: i64,
-    /// Oldest first.
+    /// The samples, oldest first.
     pub samples: Vec<Sample>,
-    /// Samples inside the window that the bound left out.
+    /// Number of samples inside the window that were left out because of the bound.
     pub left_out: usize,
 }
 
-/// The reader of the past, made when it is first asked for.
+/// The reader of the past, opened when it is first needed.
 #[derive(Default)]
 pub(crate) struct Reader(OnceLock<PastReader>);
 
 impl Observer {
-    /// What is known of the streams that match, of ended ones too: each sample once, whether a ring, the
-    /// log or Parquet has it. A gap between two samples means that the older one held. When the archive
-    /// cannot be read these are the rings' samples; [`Observer::try_history`] says why.
+    /// Returns the past of the matching streams, including ended ones: each sample once, whether it
+    /// is in a ring, the log or a Parquet file. Between two samples the older value held. If the
+    /// archive cannot be read, these are only the samples of the rings; [`Observer::try_history`]
+    /// returns the reason.
     pub fn history(&self, selector: &Selector, window: &Window) -> Vec<History> {
         let found = self.try_history(selector, window, &AtomicBool::new(false));
         found.unwrap_or_else(|_| self.history_of_rings(selector, window))
     }
 
-    /// As [`Observer::history`]; an archive that cannot be read is an error. Stops soon after `cancel` is
-    /// set.
+    /// Like [`Observer::history`], but returns an error if the archive cannot be read. Stops soon
+    /// after `cancel` is set.
     pub fn try_history(
         &self,
         selector: &Selector,
@@ -82,7 +83,7 @@ impl Observer {
         Ok(found.into_iter().map(History::from).collect())
     }
 
-    /// Where the node's archive is, if its agent keeps one.
+    /// The directory of the node's archive, if its agent keeps one.
     pub fn archive_dir(&self) -> Option<PathBuf> {
         self.past_reader().ok()?.archive_dir()
     }
@@ -92,7 +93,7 @@ impl Observer {
         if let Some(reader) = cell.get() {
             return Ok(reader);
         }
-        // Of two that are made at once one is kept.
+        // If two threads open a reader at once, one of the two is kept.
         let reader = PastReader::open(self.run_dir(), Scopes::Readable, self.clock().clone())?;
         Ok(cell.get_or_init(|| reader))
     }
@@ -104,7 +105,7 @@ impl Observer {
         for known in view.matching(selector) {
             let mut samples = Vec::new();
             if known.handle.scan(0, &mut samples).is_none() {
-                continue; // It has just ended.
+                continue; // The stream has just ended.
             }
             samples.retain(|s| (window.start_ns..window.stop_ns).contains(&s.ts));
             let left_out = samples.len().saturating_sub(room);

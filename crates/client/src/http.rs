@@ -1,6 +1,7 @@
-//! One request to an agent's socket: HTTP/1.1 over a unix socket, as little of it as that takes.
+//! A minimal HTTP/1.1 client: one request to an agent's unix socket.
 //!
-//! It stands alone so that programs that fire need no runtime and no thread for it.
+//! This module stands alone so that programs that fire triggers need no async runtime and no thread
+//! for it.
 
 use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
@@ -8,17 +9,17 @@ use std::time::Duration;
 use barograph_model::Clock as _;
 use barograph_stream::{Door, RunDir, SystemClock};
 
-/// Largest answer that is taken, with its head.
+/// Largest answer that is accepted, with its head.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// An answer: its status, and what it says.
+/// An HTTP answer: its status and its body.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
 }
 
-/// Posts JSON to the agent of a run directory, and waits for the answer at most so long.
+/// Posts JSON to the agent of a run directory, and waits for the answer up to the given time.
 pub(crate) fn post(
     run_dir: &RunDir,
     door: Door,
@@ -63,7 +64,7 @@ pub(crate) fn post(
     }
 }
 
-/// The answer, if it is whole.
+/// Parses an answer; `None` if it is not complete yet.
 fn parse(bytes: &[u8], is_end: bool) -> io::Result<Option<Answer>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return Ok(None);
@@ -97,7 +98,7 @@ fn parse(bytes: &[u8], is_end: bool) -> io::Result<Option<Answer>> {
     Ok(body.map(|body| Answer { status, body }))
 }
 
-/// What comes in pieces, each with its length before it; none before the last.
+/// Joins the chunks of a chunked body; `None` if the last one has not arrived.
 fn chunks(mut bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut whole = Vec::new();
     loop {

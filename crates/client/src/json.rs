@@ -1,12 +1,13 @@
-//! The JSON of the contract (`docs/design/0001-one-node.md`, HTTP), shared by all who print it.
+//! The JSON of the HTTP interface (`docs/design/0001-one-node.md`), shared by all code that prints
+//! it.
 
 use barograph_model::{Labels, Value, base64};
 use serde_json::{Map, Value as Json, json};
 
 use crate::{LatestValue, NodeStatus, StreamInfo};
 
-/// `[{"name","labels","ts","value","quality","error","age_ns","looked_ts","unit","stale"}]`; what a
-/// stream without a sample does not have is null.
+/// `[{"name","labels","ts","value","quality","error","age_ns","looked_ts","unit","stale"}]`; fields
+/// that a stream without a sample lacks are null.
 pub fn latest_json(values: &[LatestValue]) -> Json {
     let one = |v: &LatestValue| {
         let sample = v.sample.as_ref();
@@ -62,7 +63,8 @@ pub fn status_json(status: &NodeStatus) -> Json {
     })
 }
 
-/// A value; JSON knows no NaN and no infinity, so these are null. Bytes are base64; JSON is the text that it is.
+/// Converts a value. NaN and infinities become null, because JSON has none; bytes become base64;
+/// JSON stays the text that it is.
 pub fn value_json(value: &Value) -> Json {
     match value {
         Value::Int(v) => Json::from(*v),

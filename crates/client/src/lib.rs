@@ -1,9 +1,10 @@
-//! What other programs use to read streams in shared memory: the newest values, the past in
-//! rings and archive, being told of what is new, and SQL. And to be heard: [`publish`], [`fire`].
+//! Client library: reads streams from shared memory in the caller's own process (newest values, the
+//! past from rings and archive, a watch on new samples, SQL), publishes a program's own values
+//! ([`publish`]), and fires triggers ([`fire`]).
 //!
-//! An [`Observer`] maps the segment of the node's agent into the asker's own process; no question
-//! costs a message to anyone. It has no global state, needs no thread, and goes on when the agent
-//! restarts: what was held is resolved anew, and what is old says so ([`LatestValue::stale`]).
+//! An [`Observer`] maps the segment of the node's agent into the calling process; no query costs a
+//! message to anyone. It has no global state, needs no thread, and goes on when the agent restarts:
+//! it resolves its streams anew, and marks values that are out of date ([`LatestValue::stale`]).
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The observer of one node: finds the segments, follows them over agent restarts, and answers about
-//! the present.
+//! The observer of one node: finds the segments, follows them over agent restarts, and reads the
+//! present values.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,13 +13,13 @@ use crate::sql::Databases;
 use crate::view::{self, Known, Part, Scope, View};
 use crate::{ClientError, Stream, Watch, publish};
 
-/// Most streams that the text of an ambiguity lists.
+/// Most streams that the error for an ambiguous selector lists.
 const MATCHES_SHOWN_MAX: usize = 5;
-/// Scopes of applications are looked for this often, in ns.
+/// Time between two searches for scopes of applications, in ns.
 const SCOPES_EVERY_NS: i64 = NS_PER_S;
 
-/// Reads the streams of one node in this process: the node's own, and those of applications that this
-/// process may read. Cheap to clone, for use from any thread.
+/// Reads the streams of one node in this process: the node's own, and those of applications that
+/// this process may read. Cheap to clone, for use from any thread.
 #[derive(Clone)]
 pub struct Observer {
     inner: Arc<Inner>,
@@ -34,51 +34,52 @@ struct Inner {
     archive: Held,
 }
 
-/// What an observer has seen last.
+/// The view that an observer has read last.
 struct Seen {
     view: Arc<View>,
-    /// When scopes are looked for again, on the monotonic clock.
+    /// Time of the next search for scopes, on the monotonic clock.
     scopes_due_ns: i64,
 }
 
-/// How the node's observation stands.
+/// State of the node's agent and segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatus {
     /// The node's name.
     pub node: String,
-    /// The agent's life.
+    /// The agent's incarnation.
     pub incarnation: Incarnation,
     /// The agent's process.
     pub pid: u64,
     /// When it started, ns since the epoch.
     pub started_ns: i64,
-    /// How long ago it last said that it lives, in ns.
+    /// Time since the agent's last heartbeat, in ns.
     pub heartbeat_age_ns: i64,
-    /// Whether it lives: it has not said goodbye, and its heartbeat is at most
-    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX) away.
+    /// Whether the agent lives: it has not closed its segment, and its heartbeat is at most
+    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX) away from now.
     pub alive: bool,
-    /// Streams alive, with those of applications that this process may read. So are the next three.
+    /// Number of living streams. This and the next three fields include the streams of applications
+    /// that this process may read.
     pub streams: usize,
-    /// Most streams that fit.
+    /// Greatest number of streams.
     pub streams_max: usize,
-    /// Streams refused for lack of room.
+    /// Number of streams that were refused for lack of room.
     pub refused: u64,
     /// Samples appended to the living streams so far.
     pub samples: u64,
 }
 
-/// What a stream is and how far it has come.
+/// Descriptor and state of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamInfo {
     /// Name, labels, type, unit, kind, help.
     pub descriptor: Arc<Descriptor>,
-    /// Its identity, the same on every node and after every restart.
+    /// The series: an id that is the same on every node and after every restart.
     pub series: SeriesId,
-    /// Samples that its ring holds.
+    /// Number of samples that its ring holds.
     pub depth: u32,
-    /// Samples so far.
+    /// Number of samples so far.
     pub samples: u64,
-    /// How often its resource is looked at, in ns; 0 when nobody has said.
+    /// The interval between two looks at its resource, in ns; 0 if it is not known.
     pub interval_ns: i64,
     /// When it was registered, ns since the epoch.
     pub created_ns: i64,
@@ -86,29 +87,29 @@ pub struct StreamInfo {
     pub looked_ns: i64,
 }
 
-/// The newest that is known of a stream.
+/// The newest sample of a stream, with the time of the last look.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatestValue {
-    /// Whose.
+    /// The stream's descriptor.
     pub descriptor: Arc<Descriptor>,
-    /// The newest sample; `None` when there has not been one.
+    /// The newest sample; `None` if there has not been one.
     pub sample: Option<Sample>,
     /// Time since the last look at the resource, in ns (0 without a sample).
     pub age_ns: i64,
     /// The last look at the resource, ns since the epoch (0 without a sample).
     pub looked_ns: i64,
-    /// How often the resource is looked at, in ns; 0 when nobody has said.
+    /// The interval between two looks at the resource, in ns; 0 if it is not known.
     pub interval_ns: i64,
-    /// Not to be taken for the present: the next look is overdue (age above
+    /// Whether the value is out of date: the next look is overdue (the age is more than
     /// [`STALE_INTERVALS`](crate::STALE_INTERVALS) intervals), or the agent is dead.
     pub stale: bool,
 }
 
 impl Observer {
-    /// Maps the segment in `run_dir`. That of a dead agent opens too: its last values can be read,
-    /// and say that they are stale.
+    /// Maps the segment in `run_dir`. The segment of a dead agent opens too: its last values can be
+    /// read, and are marked as stale.
     pub fn open(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
-        // Children find its locks free.
+        // Registers the fork handlers, so that children find the observer's locks free.
         publish::watch_forks();
         let segment = Arc::new(SegmentReader::of(&run_dir)?);
         let node = Arc::new(Part::read(segment, None));
@@ -135,8 +136,8 @@ impl Observer {
         &self.inner.run_dir
     }
 
-    /// How the node's observation stands. An error means that another agent has taken over and its
-    /// segment cannot be read.
+    /// Returns the state of the node's agent and segment. An error means that another agent has
+    /// taken over and its segment cannot be read.
     pub fn status(&self) -> Result<NodeStatus, ClientError> {
         let view = self.follow()?;
         let (segment, now_ns) = (view.segment(), self.now_ns());
@@ -154,13 +155,13 @@ impl Observer {
         })
     }
 
-    /// Grows whenever streams have come or gone or the agent has restarted: what was resolved
-    /// from a selector before may have to be resolved anew.
+    /// A counter that grows whenever streams have been registered or retired or the agent has
+    /// restarted: resolve selectors again when it has changed.
     pub fn directory_changes(&self) -> u64 {
         self.view().serial
     }
 
-    /// The streams that match, by name and labels.
+    /// Lists the streams that match, sorted by name and labels.
     pub fn streams(&self, selector: &Selector) -> Vec<StreamInfo> {
         self.view()
             .matching(selector)
@@ -168,7 +169,7 @@ impl Observer {
             .collect()
     }
 
-    /// The newest of each stream that matches, by name and labels.
+    /// Returns the newest sample of each matching stream, sorted by name and labels.
     pub fn latest(&self, selector: &Selector) -> Vec<LatestValue> {
         let view = self.view();
         let now_ns = self.now_ns();
@@ -179,7 +180,8 @@ impl Observer {
         view.matching(selector).filter_map(value).collect()
     }
 
-    /// A handle on the one stream that matches: resolve once, read in nanoseconds for ever.
+    /// Returns a handle on the one stream that matches: it is resolved once and then read in
+    /// nanoseconds.
     pub fn stream(&self, selector: &Selector) -> Result<Stream, ClientError> {
         let view = self.view();
         let mut matching = view.matching(selector);
@@ -198,7 +200,8 @@ impl Observer {
         }
     }
 
-    /// Is told of every new sample of the streams that match, also of those that come later.
+    /// Watches every new sample of the matching streams, including streams that are registered
+    /// later.
     pub fn watch(&self, selector: &Selector) -> Watch {
         Watch::new(self.clone(), selector.clone())
     }
@@ -208,10 +211,11 @@ impl Observer {
         near_names(&self.view(), name)
     }
 
-    /// The error for a selector that nothing matches: names the streams that may have been meant.
+    /// The error for a selector that no stream matches; it names the streams that may have been
+    /// meant.
     pub fn unknown(&self, selector: &Selector) -> ClientError {
         let view = self.view();
-        // The name may be right and a label wrong: then the streams of that name are the help.
+        // If the name is right and a label wrong, the streams of that name are listed.
         let by_name = Selector {
             name: selector.name.clone(),
             labels: Vec::new(),
@@ -250,8 +254,8 @@ impl Observer {
         &self.inner.reader
     }
 
-    /// The streams as they are now. When another agent has taken over with a segment that cannot
-    /// be read, the old one stays: its values say that they are stale, and `status` says why.
+    /// The streams as they are now. If another agent has taken over with a segment that cannot be
+    /// read, the old view stays: its values are marked as stale, and `status` returns the reason.
     pub(crate) fn view(&self) -> Arc<View> {
         self.follow()
             .unwrap_or_else(|_| Arc::clone(&self.seen().view))
@@ -278,14 +282,14 @@ impl Observer {
     }
 
     fn seen(&self) -> Gated<'_, Seen> {
-        // A view is replaced whole or not at all: a panic elsewhere leaves a good one.
+        // A view is replaced as a whole or not at all, so a panic elsewhere leaves a valid one.
         gate::lock(&self.inner.seen)
     }
 }
 
 /// Names of streams that resemble `name`, best first.
 fn near_names(view: &View, name: &str) -> Vec<String> {
-    // The view is sorted: one name, many labels.
+    // The view is sorted, so names with several labels are adjacent.
     let mut known: Vec<&str> = view
         .streams
         .iter()

@@ -1,4 +1,4 @@
-//! SQL over the streams, in the asker's own process: lends SQLite databases to whoever asks.
+//! SQL over the streams in the calling process: a pool of SQLite databases.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -9,11 +9,11 @@ use barograph_stream::gate;
 
 use crate::Observer;
 
-/// Databases that are kept between questions; more threads than this asking at once open their
-/// own, which are closed when they have their answers.
+/// Most databases that are kept between statements. If more threads than this run statements at
+/// once, the others open a database of their own and close it afterwards.
 const IDLE_MAX: usize = 4;
 
-/// Databases that are not in use.
+/// The databases that are not in use.
 #[derive(Default)]
 pub(crate) struct Databases {
     idle: Mutex<Vec<Database>>,
@@ -33,12 +33,12 @@ impl Databases {
 }
 
 impl Observer {
-    /// Answers one read-only statement in this process, within its limits.
+    /// Runs one read-only statement in this process, within its limits.
     pub fn sql(&self, sql: &str, limits: &SqlLimits) -> Result<Rows, SqlFault> {
         self.sql_until(sql, limits, &AtomicBool::new(false))
     }
 
-    /// As [`Observer::sql`], and stops soon after `cancel` is set.
+    /// Like [`Observer::sql`], and stops soon after `cancel` is set.
     pub fn sql_until(
         &self,
         sql: &str,

@@ -1,4 +1,4 @@
-//! A held handle on one stream: the nanosecond path, and being woken.
+//! A handle on one stream: reads in nanoseconds, and waits for new samples.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,26 +11,27 @@ use crate::expected::predicted_or_measured;
 use crate::view::{self, Known};
 use crate::{LatestValue, Observer};
 
-/// Longest sleep on the futex before the handle asks whether the agent still lives: an agent that
-/// is replaced wakes its readers, one whose file was removed under it cannot.
+/// Longest sleep on the futex before the handle checks whether the agent still lives: an agent that
+/// is replaced wakes its readers, but one whose file was removed cannot.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// How often a stream that is not there (its agent restarts, its device is gone) is looked for.
+/// Time between two searches for a stream that is missing (its agent restarts, its device is gone).
 const MISSING_SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// Why [`Stream::wait`] came back.
+/// The reasons why [`Stream::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// There are samples that this handle has not shown.
+    /// There are samples that this handle has not returned yet.
     News,
-    /// Nothing came in time.
+    /// No sample came in time.
     TimedOut,
-    /// The stream is not there, and did not come back in time.
+    /// The stream does not exist, and did not come back in time.
     Gone,
 }
 
-/// A handle on one stream: resolve once, then read without a system call or a lock. It remembers
-/// what it has shown (for [`Stream::wait`]) and finds its stream again after an agent restart or
-/// when its device comes back ([`Stream::restarted`] counts that). Clone it for another thread.
+/// A handle on one stream: it is resolved once and then read without a system call or a lock. It
+/// remembers the last sample that it has returned (for [`Stream::wait`]) and finds its stream again
+/// after an agent restart or when its device comes back ([`Stream::restarted`] counts that). Clone
+/// it for another thread.
 #[derive(Clone)]
 pub struct Stream {
     observer: Observer,
@@ -38,7 +39,7 @@ pub struct Stream {
     shown: u64,
     restarted: u64,
     missing: bool,
-    /// Where its projections are, if anywhere, in the view of this number.
+    /// The stream of its projections, if any, and the serial of the view in which it was found.
     said: Option<(u64, Option<Arc<Known>>)>,
 }
 
@@ -54,18 +55,18 @@ impl Stream {
         }
     }
 
-    /// What the stream is.
+    /// The stream's descriptor.
     pub fn descriptor(&self) -> &Arc<Descriptor> {
         &self.known.descriptor
     }
 
-    /// How many times the stream has begun anew under this handle: counters may have started from
+    /// Number of times the stream has begun anew under this handle: counters may have started from
     /// zero, and samples in between are not known.
     pub fn restarted(&self) -> u64 {
         self.restarted
     }
 
-    /// The newest sample with its age; `None` while the stream is not there.
+    /// The newest sample with its age; `None` while the stream does not exist.
     pub fn latest(&mut self) -> Option<LatestValue> {
         let now_ns = self.observer.now_ns();
         let mut alive = view::alive(&self.known.segment, now_ns);
@@ -86,8 +87,9 @@ impl Stream {
         Some(value)
     }
 
-    /// As [`Stream::latest`], but what is expected of now where the stream is forecast: its quality is predicted, its error the
-    /// half width that the agent's confidence is of. As it was measured at the very time of a look.
+    /// Like [`Stream::latest`], but if the stream has a forecast, the value predicted for now: its
+    /// quality is `Predicted`, its error the half width of the interval at the agent's confidence.
+    /// At the very time of a look it is the measured value.
     pub fn latest_predicted(&mut self) -> Option<LatestValue> {
         let value = self.latest()?;
         let view = self.observer.view();
@@ -100,9 +102,10 @@ impl Stream {
         Some(predicted_or_measured(said, value, self.observer.now_ns()))
     }
 
-    /// The time and value of the newest sample of a numeric stream, without allocation or a look
-    /// at the clock: whether the agent still lives is [`Stream::latest`]'s to say. `None` for text,
-    /// before the first sample, and while the stream is not there.
+    /// The time and value of the newest sample of a numeric stream, without allocation and without
+    /// reading the clock, so without a check whether the agent still lives (see
+    /// [`Stream::latest`]). `None` for text, before the first sample, and while the stream does not
+    /// exist.
     #[inline]
     pub fn latest_f64(&mut self) -> Option<(i64, f64)> {
         if self.known.segment.state() == SegmentState::Live
@@ -124,7 +127,7 @@ impl Stream {
     }
 
     /// Sleeps until there is a sample that neither [`Stream::latest`] nor an earlier wait has
-    /// shown, at most `timeout`. Goes on over agent restarts.
+    /// returned, at most `timeout`. Goes on over agent restarts.
     pub fn wait(&mut self, timeout: Duration) -> Woken {
         let mut left = timeout;
         loop {
@@ -160,7 +163,7 @@ impl Stream {
         }
     }
 
-    /// Looks where the stream is now; `true` when this handle has moved.
+    /// Finds the stream in the present view; `true` if this handle has moved to another ring.
     fn follow(&mut self) -> bool {
         let view = self.observer.view();
         let Some(now) = view.find(self.known.series()) else {

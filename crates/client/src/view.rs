@@ -1,6 +1,6 @@
-//! The segments as they stood at one version of their directories: the streams, their handles, and
-//! what matches a selector. Immutable, so that any thread can go on with the one it holds; the
-//! [`Observer`](crate::Observer) replaces it when a directory or a segment is replaced.
+//! The view: all streams, their handles, and selector matching, at one version of each segment's
+//! directory. A view is immutable, so any thread can go on with the one it holds; the
+//! [`Observer`](crate::Observer) replaces it when a directory or a segment changes.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,11 +11,11 @@ use barograph_stream::{Entry, Latest, RunDir, SegmentReader, StreamError, Stream
 
 use crate::{LatestValue, StreamInfo};
 
-/// An agent whose heartbeat is older than this, or as far in the future, is held to be dead.
+/// Heartbeat age, into the past or the future, beyond which an agent is considered dead.
 pub const HEARTBEAT_AGE_NS_MAX: i64 = 3 * NS_PER_S;
-/// A value whose resource was not looked at for so many of its intervals is stale…
+/// Number of intervals without a look after which a value is stale.
 pub const STALE_INTERVALS: i64 = 3;
-/// …but none is before it has this age: a busy machine may be late.
+/// Least age of a stale value, because a busy machine may be late.
 pub const STALE_AGE_NS_MIN: i64 = NS_PER_S;
 
 /// A stream of a view.
@@ -36,8 +36,8 @@ impl Known {
         self.segment.interval_ns(&self.entry)
     }
 
-    /// The newest sample and how old it is, with the number of samples so far; `None` when the
-    /// stream has ended.
+    /// The newest sample, its age, and the number of samples so far; `None` if the stream has
+    /// ended.
     pub fn latest(&self, now_ns: i64, alive: bool) -> Option<(LatestValue, u64)> {
         let (sample, looked_ns, count) = match self.handle.latest() {
             Latest::Sample {
@@ -55,7 +55,8 @@ impl Known {
             0
         };
         let late_ns = interval_ns.saturating_mul(STALE_INTERVALS);
-        // A look that is as far in the future proves as little: the clock was set back since.
+        // A look that is as far in the future is treated the same way: the clock has been set back
+        // since.
         let away_ns = now_ns.saturating_sub(looked_ns).saturating_abs();
         let overdue =
             sample.is_some() && interval_ns > 0 && away_ns > late_ns.max(STALE_AGE_NS_MIN);
@@ -70,7 +71,7 @@ impl Known {
         Some((value, count))
     }
 
-    /// The newest sample, and when its resource was last looked at.
+    /// The newest sample, and the time of the last look at its resource.
     pub fn newest(&self) -> Option<(Sample, i64)> {
         match self.handle.latest() {
             Latest::Sample {
@@ -80,7 +81,7 @@ impl Known {
         }
     }
 
-    /// What the stream is and how far it has come; `None` when it has ended.
+    /// Descriptor and state of the stream; `None` if it has ended.
     pub fn info(&self) -> Option<StreamInfo> {
         Some(StreamInfo {
             descriptor: Arc::clone(&self.descriptor),
@@ -109,9 +110,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Reads the directory. Streams of the same segment that `before` knew already are taken over
-    /// as they are, so that the identity of the [`Known`] tells whether a stream is still the same
-    /// one.
+    /// Reads the directory. Streams of the same segment that `before` has already are reused, so
+    /// that the identity of the [`Known`] shows whether a stream is still the same one.
     pub fn read(segment: Arc<SegmentReader>, before: Option<&Self>) -> Self {
         let directory = segment.directory();
         let mut known: HashMap<(usize, u16), &Arc<Known>> = before
@@ -136,7 +136,8 @@ impl Part {
             .into_iter()
             .map(
                 |entry| match known.remove(&(entry.slot, entry.generation)) {
-                    // A generation comes round after 65,535 others: the identity must agree as well.
+                    // A generation number repeats after 65,535 others, so the series must be equal
+                    // as well.
                     Some(same) if same.entry.series == entry.series => Arc::clone(same),
                     _ => make(entry),
                 },
@@ -150,8 +151,8 @@ impl Part {
         }
     }
 
-    /// This part as it is now: itself when nothing has changed, of the new segment when the agent has
-    /// gone or been replaced.
+    /// This part as it is now: itself if nothing has changed, or a part of the new segment if the
+    /// agent has ended or been replaced.
     pub fn now(self: &Arc<Self>, now_ns: i64) -> Result<Arc<Self>, StreamError> {
         if !alive(&self.segment, now_ns) {
             let mut segment = SegmentReader::clone(&self.segment);
@@ -175,7 +176,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The scopes of a run directory that can be opened now; those that were so before go on.
+    /// The scopes of a run directory that can be opened now; those that are open already are
+    /// reused.
     pub fn find(run_dir: &RunDir, before: &[Self], now_ns: i64) -> Vec<Self> {
         let open = |(name, run_dir): (String, RunDir)| {
             if let Some(held) = before.iter().find(|scope| *scope.name == *name) {
@@ -190,7 +192,7 @@ impl Scope {
         run_dir.scopes().into_iter().filter_map(open).collect()
     }
 
-    /// This scope as it is now; `None` when its new segment cannot be opened.
+    /// This scope as it is now; `None` if its new segment cannot be opened.
     pub fn now(&self, now_ns: i64) -> Option<Self> {
         Some(Self {
             name: Arc::clone(&self.name),
@@ -199,22 +201,23 @@ impl Scope {
     }
 }
 
-/// The streams that can be read: the node's own, and those of applications.
+/// All streams that this process may read: the node's own, and those of applications.
 #[derive(Debug)]
 pub(crate) struct View {
     /// The node's own segment.
     pub node: Arc<Part>,
-    /// By name.
+    /// Sorted by name.
     pub scopes: Vec<Scope>,
     /// Sorted by name, then labels; each series once.
     pub streams: Vec<Arc<Known>>,
-    /// How many views its observer had before.
+    /// Number of earlier views of the observer.
     pub serial: u64,
 }
 
 impl View {
-    /// The streams of these segments. A series that several have is that of the node, else that which was
-    /// registered last: a publication that is given other readers leaves its old scope behind.
+    /// Builds a view of these segments. Of a series that several segments have, the node's stream
+    /// counts, otherwise the one that was registered last: a publication that gets other readers
+    /// leaves a stream behind in its old scope.
     pub fn of(node: Arc<Part>, scopes: Vec<Scope>, serial: u64) -> Self {
         let mut streams = node.streams.clone();
         if !scopes.is_empty() {
@@ -257,7 +260,7 @@ impl View {
         std::iter::once(&self.node.segment).chain(scopes)
     }
 
-    /// The streams that a selector means; one that names its stream is found without a walk.
+    /// The streams that a selector matches; a literal name is found by binary search.
     pub fn matching<'a>(&'a self, selector: &'a Selector) -> impl Iterator<Item = &'a Arc<Known>> {
         let of_name = if selector.name.is_literal() {
             let name = selector.name.as_str();
@@ -274,7 +277,7 @@ impl View {
             .filter(|k| selector.matches(k.descriptor.name.as_str(), &k.descriptor.labels))
     }
 
-    /// The stream of this identity.
+    /// The stream of this series.
     pub fn find(&self, series: SeriesId) -> Option<&Arc<Known>> {
         self.streams.iter().find(|k| k.series() == series)
     }

@@ -1,4 +1,4 @@
-//! Being told of every new sample of a set of streams that may change.
+//! A watch: every new sample of a set of streams that may change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use barograph_stream::SegmentReader;
 use crate::Observer;
 use crate::view::{Known, View};
 
-/// One answer stops growing beyond so many updates (by at most one ring); the rest comes with the
-/// next.
+/// Number of updates beyond which one answer stops growing (by at most one ring); the rest follows
+/// in the next answer.
 pub const UPDATES_MAX: usize = 16_384;
 
-/// Longest sleep without a look for a new agent (a killed one wakes nobody) and for streams in segments
-/// of which none is watched yet.
+/// Longest sleep without a check for a new agent (a killed one wakes nobody) and for streams in
+/// segments of which no stream is watched yet.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// One new sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// Whose: the stream's place in [`Watch::streams`].
+    /// The stream's index in [`Watch::streams`].
     pub index: usize,
-    /// Whose.
+    /// The stream's descriptor.
     pub descriptor: Arc<Descriptor>,
-    /// What is new.
+    /// The new sample.
     pub sample: Sample,
-    /// Samples of this stream before this one that the ring no longer held.
+    /// Number of earlier samples of this stream that the ring no longer held.
     pub lost: u64,
 }
 
-/// Follows the streams that match a selector: begins with the newest sample of each, then gives
-/// every sample once. Streams that come later are given from their first sample.
+/// Follows the streams that match a selector: first the newest sample of each, then every later
+/// sample once. Streams that are registered later are followed from their first sample.
 pub struct Watch {
     observer: Observer,
     selector: Selector,
     view: Option<Arc<View>>,
     watched: Vec<Watched>,
-    /// Those of what is watched; never none.
+    /// The segments of the watched streams, or the node's own; never empty.
     segments: Vec<Arc<SegmentReader>>,
     changes: u64,
-    /// Where the next answer begins, so that a full one starves nobody.
+    /// Index of the first stream of the next answer, so that full answers starve no stream.
     turn: usize,
 }
 
@@ -69,22 +69,24 @@ impl Watch {
         watch
     }
 
-    /// The streams that are followed, by name and labels.
+    /// The streams that are followed, sorted by name and labels.
     pub fn streams(&self) -> impl ExactSizeIterator<Item = &Arc<Descriptor>> {
         self.watched.iter().map(|w| &w.known.descriptor)
     }
 
-    /// Grows whenever [`Watch::streams`] becomes another list (and indices another meaning).
+    /// A counter that grows whenever [`Watch::streams`] changes, and with it the meaning of
+    /// indices.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Waits for new samples, at most `timeout`; `None` when there were none. Stream after stream,
-    /// oldest first within each.
+    /// Waits for new samples, at most `timeout`; `None` if there were none. Ordered by stream, the
+    /// oldest sample first within each.
     pub fn next(&mut self, timeout: Duration) -> Option<Vec<Update>> {
         let mut left = timeout;
         loop {
-            // Before the look, so that what is written after it ends the sleep at once.
+            // Read before the look, so that a sample that is written after it ends the sleep at
+            // once.
             let mut ticks = self.ticks();
             if self.follow() {
                 ticks = self.ticks();
@@ -107,8 +109,8 @@ impl Watch {
         self.segments.iter().map(tick).collect()
     }
 
-    /// Takes over the streams as they are now; those that are still the same keep their place. Whether
-    /// there was anything to take over.
+    /// Adopts the streams as they are now; those that are still the same keep their cursor. Returns
+    /// whether anything has changed.
     fn follow(&mut self) -> bool {
         let view = self.observer.view();
         if self

@@ -1,4 +1,4 @@
-//! What streams are between two looks, for who allows that it is predicted.
+//! Values of streams between two looks, for callers that accept predictions.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ const VDA: &str = "disk.read.bytes{device=vda}";
 const VDB: &str = "disk.read.bytes{device=vdb}";
 const MEMORY: &str = "memory.free.bytes";
 
-/// A disk that reads 10 bytes a second, give or take 1 a second, for 4 s; others of which nothing is said.
+/// A node with a disk that reads 10 bytes a second, give or take 1 a second, forecast for 4 s, and
+/// with streams without a forecast.
 fn node() -> Node {
     let mut node = Node::with(&[VDA, VDB, MEMORY]);
     node.put(VDA, 100.0);
@@ -36,12 +37,12 @@ fn what_is_forecast_is_predicted_and_what_is_not_is_measured() {
     let mut held = observer.stream(&selector(VDA)).unwrap();
     let other = Some((7.0, 0.0, "measured", 0.0));
     for (advance_ns, expect) in [
-        // At the very look nothing is to be said.
+        // At the very time of a look nothing is predicted.
         (0, (100.0, 0.0, "measured", 0.0, 0.0)),
         (NS_PER_S / 2, (105.0, 0.5, "predicted", 0.5, 0.5)),
         (NS_PER_S / 2, (110.0, 1.0, "predicted", 1.0, 1.0)),
         (3 * NS_PER_S, (140.0, 4.0, "predicted", 4.0, 4.0)),
-        // Nobody says anything of that time.
+        // No forecast reaches that time.
         (1, (100.0, 0.0, "measured", 0.0, 4.000_000_001)),
     ] {
         node.clock.advance(advance_ns);
@@ -51,7 +52,7 @@ fn what_is_forecast_is_predicted_and_what_is_not_is_measured() {
             shown(&found[1]).map(|(value, error, quality, ts, _)| (value, error, quality, ts));
         assert_eq!(rest, other);
         assert_eq!(held.latest_predicted().as_ref(), Some(&found[0]));
-        // Who does not ask for it is not given it.
+        // A caller that does not ask for predictions does not get them.
         let measured = observer.latest(&selector(VDA));
         assert_eq!(
             shown(&measured[0]).map(|m| (m.0, m.2)),
@@ -100,7 +101,7 @@ fn handles_find_projections_that_come_later_and_anew() {
     assert_eq!(quality(&node), Some(Quality::Predicted));
     node.retire(&format!("forecast.{MEMORY}"));
     assert_eq!(quality(&node), Some(Quality::Measured));
-    // What is no projection is none.
+    // A stream whose value is not a projection is ignored.
     node.add(&format!("forecast.{MEMORY}"), ValueType::Float);
     node.put(&format!("forecast.{MEMORY}"), 5.0);
     assert_eq!(quality(&node), Some(Quality::Measured));

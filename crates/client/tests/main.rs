@@ -1,4 +1,4 @@
-//! The observer as programs use it, over segments that the tests write.
+//! Tests of the client as programs use it, over segments that the tests write.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

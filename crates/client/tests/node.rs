@@ -1,4 +1,4 @@
-//! A node whose agent is the test: a run directory, a segment, a clock that moves when told.
+//! A node whose agent is the test: a run directory, a segment, and a clock that the test moves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Node {
             .expect_interval(&self.writers[stream], interval_ns);
     }
 
-    /// A look at the present time.
+    /// Puts a value at the present time.
     pub fn put(&mut self, stream: &str, value: impl Into<Value>) {
         let writer = self.writers.get_mut(stream).unwrap();
         writer
@@ -77,7 +77,8 @@ impl Node {
         self.segment.wake(writer.wake_bit());
     }
 
-    /// What is expected of a stream, said now: seconds after now, value and half width of each knot.
+    /// Writes a forecast of a stream, issued now: seconds after now, value and half width of each
+    /// knot.
     pub fn forecast(&mut self, stream: &str, knots: &[f64]) {
         let said = format!("forecast.{stream}");
         if !self.writers.contains_key(&said) {
@@ -86,7 +87,7 @@ impl Node {
         self.put(&said, Value::Floats(knots.into()));
     }
 
-    /// Another agent takes over, with other streams.
+    /// Lets another agent take over, with other streams.
     pub fn restart(&mut self, streams: &[&str]) {
         self.segment = make_segment(&self.dir);
         self.segment.heartbeat(self.clock.now_ns());

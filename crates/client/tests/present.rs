@@ -1,4 +1,4 @@
-//! Newest values, selectors, names near a mistaken one, history, the JSON of the contract.
+//! Newest values, selectors, names near a mistaken one, history, and the JSON of the interface.
 
 use std::sync::Arc;
 
@@ -71,14 +71,15 @@ fn age_and_staleness() {
     };
     check(0, 0, [false, false]);
     check(3 * NS_PER_S / 2, 3 * NS_PER_S / 2, [false, false]);
-    // Three intervals are over; of the other stream nobody has said when to look again.
+    // Three intervals are over; the interval of the other stream is not known.
     check(1, 3 * NS_PER_S / 2 + 1, [true, false]);
     node.segment.heartbeat(START_NS + 2 * NS_PER_S);
     check(4 * NS_PER_S, 11 * NS_PER_S / 2 + 1, [true, true]);
     assert!(!observer.status().unwrap().alive);
 }
 
-/// What a clock said that was set back since is neither life nor news.
+/// Times from a clock that was set back since prove neither that the agent lives nor that a value
+/// is fresh.
 #[test]
 fn times_of_the_future_prove_nothing() {
     let mut node = Node::with(&[VDA]);

@@ -1,4 +1,4 @@
-//! Agents that die and return, devices that go and come back: held things go on, and say so.
+//! Agents that die and restart, devices that go and come back: open handles go on, and report it.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn a_handle_outlives_its_agent() {
     let mut held = observer.stream(&selector(VDA)).unwrap();
     assert_eq!(value(held.latest()), Some(1.0));
 
-    // The agent says goodbye: the value stays readable, and says that it is old.
+    // The agent closes its segment: the value stays readable, and is marked as stale.
     node.segment.close();
     let last = held.latest().unwrap();
     assert!(last.stale);
@@ -33,7 +33,7 @@ fn a_handle_outlives_its_agent() {
     assert_eq!(held.latest_f64().map(|(_, v)| v), Some(1.0));
     assert!(!observer.status().unwrap().alive);
 
-    // The next one has the streams in other places.
+    // The next agent has the streams in other places.
     node.restart(&[VDB, VDA]);
     assert_eq!((held.latest_f64(), held.restarted()), (None, 1));
     node.put(VDA, 7.0);
@@ -43,7 +43,7 @@ fn a_handle_outlives_its_agent() {
     let second = observer.status().unwrap();
     assert!(second.alive && second.incarnation != first.incarnation);
 
-    // A third without the stream, then with it.
+    // A third agent without the stream, then with it.
     node.restart(&[VDB]);
     assert_eq!(
         (held.latest(), held.latest_f64(), held.restarted()),
@@ -62,7 +62,7 @@ fn an_agent_that_was_killed_is_seen_by_its_heartbeat() {
     let mut node = Node::with(&[VDA]);
     node.put(VDA, 1.0);
     let observer = node.observer();
-    // Killed, its file removed by hand: nobody marks its segment as closed.
+    // The agent was killed and its file removed by hand: its segment is not marked as closed.
     std::fs::remove_file(node.run_dir().segment()).unwrap();
     let killed = std::mem::replace(&mut node, Node::with(&[VDA]));
     node.dir = killed.dir;

@@ -1,4 +1,5 @@
-//! Streams of applications: scopes that come, are replaced and go, beside the node's own segment.
+//! Streams of applications: scopes that appear, are replaced and disappear, beside the node's own
+//! segment.
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -24,7 +25,7 @@ struct Scope {
 }
 
 impl Scope {
-    /// Made anew where it is there already.
+    /// Opens the scope; makes it again if it exists already.
     fn open(node: &Node, name: &str, streams: &[&str]) -> Self {
         let run_dir = node.run_dir().scope(name);
         fs::create_dir_all(run_dir.path()).unwrap();
@@ -56,7 +57,7 @@ impl Scope {
     }
 }
 
-/// Time for scopes to be looked for, in which the agent lives.
+/// Lets a second pass, in which the agent lives, so that scopes are searched again.
 fn a_second_later(node: &Node) {
     node.clock.advance(NS_PER_S);
     node.segment.heartbeat(node.clock.now_ns());
@@ -110,7 +111,7 @@ fn a_scope_that_appears_later() {
     a_second_later(&node);
     assert_eq!(streams(&observer), [RESIDUAL, VDA]);
     assert_eq!(observer.directory_changes(), changes + 1);
-    // What comes into it then is there at once.
+    // A stream that is added then is there at once.
     scope.add(&node, FRAME);
     assert_eq!(streams(&observer), [FRAME, RESIDUAL, VDA]);
     let frame = scope.writers.remove(FRAME).unwrap();
@@ -169,7 +170,7 @@ fn a_scope_that_cannot_be_opened_is_not_there() {
     let scope = Scope::open(&node, "u1000", &[RESIDUAL]);
     let observer = node.observer();
     assert_eq!(streams(&observer), [RESIDUAL, VDA]);
-    // A new one that no reader understands takes the place of one that was closed.
+    // A new scope that no reader understands replaces one that was closed.
     scope.segment.close();
     let new = of("u1000").path().join("new");
     fs::write(&new, "no segment").unwrap();
@@ -215,7 +216,7 @@ fn a_series_of_two_scopes_is_the_later_one() {
     assert_eq!(held.latest_f64().map(|(_, v)| v), Some(1.0));
     assert_eq!(values(&observer, VDA), [(Some(1.0), false)], "the node's");
     a_second_later(&node);
-    // Its readers are others now.
+    // The publication has other readers now.
     let mut after = Scope::open(&node, "all", &[RESIDUAL]);
     after.put(&node, RESIDUAL, 3.0);
     before.segment.close();
@@ -268,7 +269,7 @@ fn a_watch_is_told_of_all_segments() {
     let both = [told(RESIDUAL, 1.0), told(VDA, 1.0)];
     assert_eq!(news(&mut watch, SHORT), both, "the newest of each");
     assert_eq!(watch.next(SHORT), None);
-    // Each wakes a watch that sleeps.
+    // Each of them wakes a watch that sleeps.
     let (to, from) = std::sync::mpsc::sync_channel(4);
     let watcher = std::thread::spawn(move || {
         for _ in 0..4 {
@@ -285,7 +286,7 @@ fn a_watch_is_told_of_all_segments() {
         assert_eq!(from.recv_timeout(LONG).unwrap(), [told(RESIDUAL, value)]);
     }
     let mut watch = watcher.join().unwrap();
-    // Of a scope that appears later nothing is missed.
+    // No sample of a scope that appears later is missed.
     let mut later = Scope::open(&node, "all", &["app.solver.step"]);
     later.put(&node, "app.solver.step", 1.0);
     later.put(&node, "app.solver.step", 2.0);

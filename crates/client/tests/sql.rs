@@ -1,4 +1,4 @@
-//! SQL in the asker's process: answers, faults, threads, restarts.
+//! SQL in the calling process: answers, faults, threads, restarts.
 
 use std::sync::atomic::AtomicBool;
 

@@ -1,11 +1,13 @@
-/* What being called costs: a poll when there is nothing, and the way from a call to its handler.
+/* Measures the cost of being called: a poll when there is nothing, and the way from a call to its
+ * handler.
  *
  *   crates/libbaro/benches/calls.sh DIR       (DIR has libbaro.so: target/release)
  *
- * Polls: ns of CPU time of the thread, least and median of some rounds. The way: a call is written into the calls file
- * as an agent writes it (stores, then a futex wake), and the handler, on the listening thread, takes the time; beside
- * it, in turns in the same run, a bare futex wake between two threads, which nobody can beat. Wall-clock ns at the
- * percentiles, and their ratio. What the agent does before (rights, audit on disk) is not in it. */
+ * Polls: ns of CPU time of the thread, least and median of some rounds. The way: a call is written
+ * into the calls file as an agent writes it (stores, then a futex wake), and the handler, on the
+ * listening thread, takes the time. Beside it, alternating in the same run, a bare futex wake
+ * between two threads is measured as the lower bound. Results are wall-clock ns at the percentiles,
+ * and their ratio. The agent's work before that (rights, audit on disk) is not included. */
 #include <baro.h>
 
 #include <errno.h>
@@ -27,7 +29,7 @@
 #define CALLS 2000
 #define WARM_UP 100
 
-/* docs/reference/calls-format.md */
+/* Constants of docs/reference/calls-format.md. */
 #define SLOTS 256
 #define HEADER_BYTES 4096
 #define SLOT_BYTES 4096
@@ -125,7 +127,7 @@ static int arrive(const baro_call_t *call, void *unused)
     return 0;
 }
 
-/* Sleeps on a word of its own, and says when it woke. */
+/* Sleeps on a word of its own, and notes when it woke. */
 static void *wake_up(void *unused)
 {
     for (uint32_t turn = 1; turn <= CALLS + WARM_UP; turn++) {
@@ -257,7 +259,7 @@ int main(void)
     measure("loop alone", loop_alone);
     measure("poll, no agent", poll_nothing);
     make_file(run_dir);
-    /* Found within a second or so. */
+    /* The file is found within about a second. */
     for (int64_t end = now_ns(CLOCK_MONOTONIC) + 2000000000; now_ns(CLOCK_MONOTONIC) < end;)
         baro_poll(app);
     measure("poll, nothing", poll_nothing);

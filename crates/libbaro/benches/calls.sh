@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds and runs calls.c against the libbaro.so of a directory (target/release), in a run directory of its own.
+# Builds and runs calls.c against the libbaro.so of a directory (target/release), in its own run
+# directory.
 set -eu
 library=$(cd "${1:?the directory of libbaro.so}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,7 +1,8 @@
-/* What a put and a frame cost the program that makes them: ns of CPU time of the thread, least and median of some
- * rounds, and instructions where the kernel lets us count them.
+/* Measures the cost of a put and of a frame for the calling program: ns of CPU time of the thread,
+ * least and median of some rounds, and instructions if the kernel allows counting them.
  *
- *   cc -O2 -I crates/libbaro/include crates/libbaro/benches/put_cost.c -L DIR -Wl,-rpath,DIR -lbaro -o put_cost
+ *   cc -O2 -I crates/libbaro/include crates/libbaro/benches/put_cost.c -L DIR \
+ *     -Wl,-rpath,DIR -lbaro -o put_cost
  *   BAROGRAPH_RUN_DIR=$(mktemp -d -p /dev/shm) ./put_cost */
 #include <baro.h>
 

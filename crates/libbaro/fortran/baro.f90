@@ -1,4 +1,5 @@
-! baro - barograph for Fortran 2008: publish a program's own values, be called, and read what is known of the node.
+! baro - barograph for Fortran 2008: publishes a program's own values, runs its functions on
+! request, and reads the node's streams.
 !
 !   use baro
 !   type(baro_publisher) :: app
@@ -10,7 +11,8 @@
 !   call baro_frame(step, n)
 !   call baro_close(app)
 !
-! What others may set, and what they may have run (checkpoint is a function with bind(C), see baro_handler):
+! A knob, which other programs may set, and a handler, which they may run (checkpoint is a function
+! with bind(C), see baro_handler):
 !
 !   type(baro_knob) :: tolerance
 !   tolerance = baro_declare_knob(step, 'tolerance', 1d-3, 1d-9, 1d0)
@@ -18,15 +20,16 @@
 !   called = baro_poll(app)
 !   call solve(baro_knob_real(tolerance))
 !
-! Every sample of many streams:
+! All samples of many streams:
 !
 !   disks = baro_subscribe(node, 'disk.*{device=nvme*}')
 !   do while (baro_subscription_next(disks, 1000000000_c_int64_t, update) == BARO_OK)
 !     print *, update%name, update%labels, update%number
 !   end do
 !
-! Compile it with the program (it includes baro_bindings.inc from beside it; modules are of one compiler), and link with -lbaro. What is refused gives a handle of
-! 0, which does nothing; baro_error() says why. baro.h has the whole story. Apache-2.0.
+! Compile this file with the program: it includes baro_bindings.inc from its own folder, and module
+! files fit one compiler only. Link with -lbaro. A refused declaration gives a handle of 0, which
+! does nothing; baro_error() gives the reason. baro.h has the full documentation. Apache-2.0.
 module baro
   use, intrinsic :: iso_c_binding
   implicit none
@@ -37,61 +40,62 @@ module baro
   ! Types of values.
   integer(c_int), parameter, public :: BARO_INT = 1, BARO_FLOAT = 2, BARO_BOOL = 3, BARO_TEXT = 4
   integer(c_int), parameter, public :: BARO_BYTES = 6, BARO_JSON = 7, BARO_FLOATS = 8
-  ! What a value's numbers mean over time.
+  ! Kinds of values: how a value behaves over time.
   integer(c_int), parameter, public :: BARO_GAUGE = 1, BARO_COUNTER = 2, BARO_STATE = 3
   ! Who may read a publication.
   integer(c_int), parameter, public :: BARO_READERS_OWNER = 0, BARO_READERS_GROUP = 1, BARO_READERS_ALL = 2
-  ! What functions return; errors are negative.
+  ! Return codes of functions; errors are negative.
   integer(c_int), parameter, public :: BARO_OK = 0, BARO_NOTHING = 1
-  ! What is said of a value.
+  ! Quality of a sample: how its value was obtained.
   integer(c_int), parameter, public :: BARO_MEASURED = 0, BARO_DERIVED = 1, BARO_PREDICTED = 2, BARO_RECONCILED = 3
 
   integer(c_int64_t), parameter :: KIND_INT = 1, KIND_FLOAT = 2, KIND_BOOL = 3
 
-  ! This process's way to the agent.
+  ! The publisher of this process.
   type, public :: baro_publisher
     private
     type(c_ptr) :: pointer = c_null_ptr
   end type
 
-  ! What is known of this node.
+  ! The streams of this node, for reading.
   type, public :: baro_node
     private
     type(c_ptr) :: pointer = c_null_ptr
   end type
 
-  ! Streams that are followed; for one thread at a time.
+  ! A subscription: all new samples of the streams that match a pattern; for one thread at a time.
   type, public :: baro_subscription
     private
     type(c_ptr) :: pointer = c_null_ptr
   end type
 
-  ! A new sample of a subscription.
+  ! A new sample of a subscription: the name of its stream, and more.
   type, public :: baro_update
     character(len=:), allocatable :: name
-    ! 'device=vda,node=n1'; empty when there are none.
+    ! Labels of the stream, 'device=vda,node=n1'; empty if it has none.
     character(len=:), allocatable :: labels
-    ! Nanoseconds since the epoch.
+    ! Time of the sample, nanoseconds since the epoch.
     integer(c_int64_t) :: ts = 0
-    ! Samples of its stream before it that came faster than they were asked for, and are gone.
+    ! Number of earlier samples of this stream that were overwritten before they could be read.
     integer(c_int64_t) :: missed = 0
-    ! Of the value: BARO_INT...
+    ! Type of the value: BARO_INT...
     integer(c_int) :: type = 0
     ! The value, if it is a number; else 0.
     real(c_double) :: number = 0
     ! The value, if it is text, JSON or bytes; else empty.
     character(len=:), allocatable :: text
-    ! The value, if it is an array; else of no length.
+    ! The value, if it is an array; else of length 0.
     real(c_double), allocatable :: numbers(:)
   end type
 
-  ! A value that others may set.
+  ! A knob: a value that others may set.
   type, public :: baro_knob
     private
     type(c_ptr) :: pointer = c_null_ptr
   end type
 
-  ! A trigger that was fired, as a handler is given it: baro_call_t of baro.h.
+  ! A call: one firing of a trigger, as it is passed to a handler. The same layout as baro_call_t of
+  ! baro.h.
   type, bind(C) :: c_call
     integer(c_int64_t) :: id, issued_ns, expires_ns
     type(c_ptr) :: name
@@ -100,7 +104,7 @@ module baro
     integer(c_int64_t) :: content
   end type
 
-  ! baro_update_t of baro.h.
+  ! A new sample. The same layout as baro_update_t of baro.h.
   type, bind(C) :: c_update
     type(c_ptr) :: name, labels
     integer(c_int64_t) :: ts
@@ -111,7 +115,7 @@ module baro
   end type
 
   abstract interface
-    ! Gives 0 when it is done. What was given is read with baro_call_text and baro_call_real.
+    ! A handler returns 0 if it succeeded. baro_call_text and baro_call_real read `given`.
     function baro_handler(given, data) bind(C) result(status)
       import :: c_ptr, c_int
       type(c_ptr), value :: given, data
@@ -131,7 +135,7 @@ module baro
     module procedure put_real64, put_real32, put_int64, put_int32, put_logical, put_text, put_reals
   end interface
 
-  ! Ends a frame: its number, and all that this thread has put since its last one, appear at once.
+  ! Ends a frame: its number, and all puts of this thread since its last frame, appear at once.
   interface baro_frame
     module procedure frame_int64, frame_int32
   end interface
@@ -150,7 +154,8 @@ module baro
 
 contains
 
-  ! Opens this process's way to the agent. Where nothing can be published it is disabled and harmless.
+  ! Opens this process's publisher. If nothing can be published, it is disabled and its calls do
+  ! nothing.
   function baro_open(application) result(publisher)
     character(len=*), intent(in) :: application
     type(baro_publisher) :: publisher
@@ -169,21 +174,22 @@ contains
     enabled = c_baro_is_enabled(publisher%pointer) /= 0
   end function
 
-  ! Values of this process that were given up.
+  ! Number of values of this process that were dropped.
   function baro_lost(publisher) result(lost)
     type(baro_publisher), intent(in) :: publisher
     integer(c_int64_t) :: lost
     lost = c_baro_lost(publisher%pointer)
   end function
 
-  ! Declarations of this process that the agent refuses now: none of their puts is kept.
+  ! Number of declarations of this process that the agent refuses at present: none of their puts is
+  ! kept.
   function baro_refused_count(publisher) result(refused)
     type(baro_publisher), intent(in) :: publisher
     integer(c_int64_t) :: refused
     refused = c_baro_refused_count(publisher%pointer)
   end function
 
-  ! Adds a label to the streams of the publications that are made from now on.
+  ! Adds a label to the streams of publications that are declared from now on.
   function baro_label(publisher, name, text) result(code)
     type(baro_publisher), intent(in) :: publisher
     character(len=*), intent(in) :: name, text
@@ -202,7 +208,8 @@ contains
     handle = c_baro_publication(publisher%pointer, c_text(name), who)
   end function
 
-  ! bytes_max is the longest text, JSON or array, in bytes: 4,096 unless given, 65,536 at most.
+  ! Declares a value, or finds it again. bytes_max is the longest text, JSON or array, in bytes:
+  ! 4,096 unless given, 65,536 at most.
   function baro_value(publication, name, type, unit, kind, help, bytes_max) result(handle)
     integer(baro_handle), intent(in) :: publication
     character(len=*), intent(in) :: name
@@ -266,7 +273,7 @@ contains
     code = c_baro_put_text(handle, c_text(x))
   end subroutine
 
-  ! An array, to a value of type BARO_FLOATS.
+  ! Puts an array, to a value of type BARO_FLOATS.
   subroutine put_reals(handle, x)
     integer(baro_handle), intent(in) :: handle
     real(c_double), intent(in) :: x(:)
@@ -275,7 +282,7 @@ contains
     code = c_baro_put_floats(handle, x, size(x, kind=c_size_t))
   end subroutine
 
-  ! JSON, to a value of type BARO_JSON or BARO_TEXT.
+  ! Puts JSON, to a value of type BARO_JSON or BARO_TEXT.
   subroutine baro_put_json(handle, json)
     integer(baro_handle), intent(in) :: handle
     character(len=*), intent(in) :: json
@@ -297,8 +304,9 @@ contains
     call frame_int64(publication, int(number, c_int64_t))
   end subroutine
 
-  ! Has triggers of a name run a handler, where baro_poll or baro_listen says: those of the process, or of a publication
-  ! of this publisher, which calls mean by its labels, too.
+  ! Sets the handler of a trigger of the process, which runs on the thread of baro_poll or
+  ! baro_listen; with `publication`, of a trigger of that publication, which calls match by its
+  ! labels too.
   function baro_on(publisher, name, handler, help, publication) result(code)
     type(baro_publisher), intent(in) :: publisher
     character(len=*), intent(in) :: name
@@ -314,7 +322,7 @@ contains
     end if
   end function
 
-  ! Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
+  ! Runs the handlers of new calls and applies new settings of knobs. Returns the number of both.
   function baro_poll(publisher) result(called)
     type(baro_publisher), intent(in) :: publisher
     integer(c_int) :: called
@@ -329,7 +337,7 @@ contains
     code = c_baro_listen(publisher%pointer)
   end function
 
-  ! In a handler: the payload, if it is a text, JSON or bytes; else empty.
+  ! Payload of a call, for a handler, if it is a text, JSON or bytes; else empty.
   function baro_call_text(given) result(text)
     type(c_ptr), intent(in) :: given
     character(len=:), allocatable :: text
@@ -340,7 +348,7 @@ contains
       text = text_at(transfer(read%content, c_null_ptr), int(read%bytes))
   end function
 
-  ! In a handler: the payload, if it is a number; else 0.
+  ! Payload of a call, for a handler, if it is a number; else 0.
   function baro_call_real(given) result(x)
     type(c_ptr), intent(in) :: given
     real(c_double) :: x
@@ -380,7 +388,7 @@ contains
     knob%pointer = c_baro_knob_bool(publication, c_text(name), merge(1_c_int, 0_c_int, initial), c_text(or_none(help)))
   end function
 
-  ! What a knob was set to last; 0 of one that was refused.
+  ! Returns the last setting of a knob; 0 for a knob that was refused.
   function baro_knob_real(knob) result(x)
     type(baro_knob), intent(in) :: knob
     real(c_double) :: x
@@ -399,8 +407,9 @@ contains
     x = c_baro_knob_read_i64(knob%pointer) /= 0
   end function
 
-  ! Fires a trigger of other programs, with a text or without, for who has the labels of the target
-  ! ('label=value,label=value'), and waits for them so many ms. Negative: nobody was called, baro_error() says why.
+  ! Fires a trigger of other programs, with or without a text, in all processes with the labels of
+  ! the target ('label=value,label=value'), and waits up to wait_ms milliseconds for their answers.
+  ! Negative if no process was called; baro_error() gives the reason.
   function baro_fire(name, text, target, wait_ms) result(code)
     character(len=*), intent(in) :: name
     character(len=*), intent(in), optional :: text, target
@@ -455,7 +464,7 @@ contains
     if (present(given)) number = given
   end function
 
-  ! What was refused in this thread last, and what to do about it.
+  ! Returns the last error of this thread and its remedy.
   function baro_error() result(text)
     character(len=:), allocatable :: text
     type(c_ptr) :: found
@@ -475,8 +484,8 @@ contains
     node%pointer = c_null_ptr
   end subroutine
 
-  ! The newest value of the one stream that a selector means: its time (ns since the epoch) and how long ago its
-  ! resource was looked at (ns).
+  ! Reads the newest value of the one stream that a selector matches: its time (ns since the epoch)
+  ! and the time since the last look at its resource (ns).
   function baro_latest(node, selector, ts, number, age_ns) result(code)
     type(baro_node), intent(in) :: node
     character(len=*), intent(in) :: selector
@@ -489,8 +498,9 @@ contains
     code = c_baro_latest(node%pointer, c_text(selector), ts, number, age_ns)
   end function
 
-  ! As baro_latest, but what is expected of now where the stream is forecast: quality is then BARO_PREDICTED, and the true
-  ! value within error of number as often as the agent's confidence says.
+  ! Like baro_latest, but if the stream has a forecast, reads the value predicted for now: quality
+  ! is then BARO_PREDICTED, and the true value is within error of number with the agent's
+  ! confidence.
   function baro_latest_expected(node, selector, ts, number, error, quality, age_ns) result(code)
     type(baro_node), intent(in) :: node
     character(len=*), intent(in) :: selector
@@ -506,8 +516,8 @@ contains
     code = c_baro_expected(node%pointer, c_text(selector), ts, number, error, quality, age_ns)
   end function
 
-  ! Follows the streams that a pattern means, 'disk.*{device=nvme*}', also those that come later: begins with the
-  ! newest sample of each, then gives every one once.
+  ! Follows the streams that match a pattern, such as 'disk.*{device=nvme*}', including those that
+  ! are registered later: first the newest sample of each stream, then every later sample once.
   function baro_subscribe(node, pattern) result(subscription)
     type(baro_node), intent(in) :: node
     character(len=*), intent(in) :: pattern
@@ -515,7 +525,7 @@ contains
     subscription%pointer = c_baro_subscribe(node%pointer, c_text(pattern))
   end function
 
-  ! The next sample; waits for it up to timeout_ns. BARO_NOTHING when none came.
+  ! Reads the next sample; waits for it up to timeout_ns. BARO_NOTHING if none came.
   function baro_subscription_next(subscription, timeout_ns, update) result(code)
     type(baro_subscription), intent(in) :: subscription
     integer(c_int64_t), intent(in) :: timeout_ns
@@ -553,7 +563,7 @@ contains
     subscription%pointer = c_null_ptr
   end subroutine
 
-  ! So many bytes of C's.
+  ! Copies `length` bytes from C memory into a text.
   function text_at(place, length) result(text)
     type(c_ptr), intent(in) :: place
     integer, intent(in) :: length
@@ -568,7 +578,7 @@ contains
     end do
   end function
 
-  ! A text as C has them: without the blanks at its end, with a zero byte.
+  ! Converts a text to a C string: without the blanks at its end, with a zero byte.
   pure function c_text(text) result(bytes)
     character(len=*), intent(in) :: text
     character(kind=c_char) :: bytes(len_trim(text) + 1)

@@ -1,15 +1,17 @@
-// baro.hpp - barograph for C++17: what baro.h has, with owners and types. Header only; link with -lbaro.
+// baro.hpp - barograph for C++17: the functions of baro.h as owning, typed classes. Header only;
+// link with -lbaro.
 //
 //   baro::publisher app{"lulesh"};
 //   auto step = app.publication("lulesh");
-//   auto residual = step.value<double>("residual", {"1", baro::kind::gauge, "distance from the solution"});
+//   auto residual =
+//       step.value<double>("residual", {"1", baro::kind::gauge, "distance from the solution"});
 //   for (std::uint64_t n = 0; n < 1000; ++n) {
 //       residual.put(1.0 / double(n + 1));
 //       step.frame(n);
 //   }
 //
-// Publishing throws nothing: what is refused does nothing, and baro::last_error() says why. Reading throws
-// baro::error. Apache-2.0.
+// Publishing throws nothing: a refused declaration does nothing, and baro::last_error() gives the
+// reason. Reading throws baro::error. Apache-2.0.
 #ifndef BARO_HPP
 #define BARO_HPP
 
@@ -27,14 +29,14 @@
 
 namespace baro {
 
-/// Why the last refused call of this thread was refused.
+/// Returns the reason for the last refused call of this thread, and its remedy.
 inline std::string last_error() { return baro_error(); }
 
-/// A failure of reading.
+/// An error of reading or calling.
 class error : public std::runtime_error {
 public:
     explicit error(int code) : std::runtime_error(last_error()), code_(code) {}
-    /// One of BARO_E_...
+    /// The error's code, one of BARO_E_...
     int code() const noexcept { return code_; }
 
 private:
@@ -44,16 +46,17 @@ private:
 enum class readers { owner = BARO_READERS_OWNER, group = BARO_READERS_GROUP, all = BARO_READERS_ALL };
 enum class kind { gauge = BARO_GAUGE, counter = BARO_COUNTER, state = BARO_STATE };
 
-/// What a value's numbers mean.
+/// The unit, kind, help and size of a declared value.
 struct about {
     const char *unit = "";
     baro::kind kind = baro::kind::gauge;
     const char *help = "";
-    /// The longest text, bytes, JSON or array, in bytes: 0 is 4,096; at most 65,536.
+    /// The longest text, bytes, JSON or array, in bytes: 0 means 4,096; at most 65,536.
     std::uint32_t bytes_max = 0;
 };
 
-/// Types of values that are put by put_bytes, put_json and put_floats: publication.value<baro::floats>("mesh").
+/// Types of values that are put by put_bytes, put_json and put_floats, as in
+/// publication.value<baro::floats>("mesh").
 struct bytes {};
 struct json {};
 struct floats {};
@@ -88,7 +91,7 @@ public:
     value() = default;
     explicit value(baro_value_t handle) noexcept : handle_(handle) {}
 
-    /// Puts it with the time of the call.
+    /// Puts a value with the time of the call.
     void put(const T &x) const noexcept
     {
         constexpr int type = detail::type_of<T>();
@@ -107,7 +110,8 @@ public:
         return *this;
     }
 
-    /// Of a value of baro::bytes, baro::json (or a text) or baro::floats.
+    /// Puts bytes, JSON or an array: for values of baro::bytes, baro::json (or a text) or
+    /// baro::floats.
     void put_bytes(const void *bytes, std::size_t count) const noexcept
     {
         baro_put_bytes(handle_, static_cast<const std::uint8_t *>(bytes), count);
@@ -131,10 +135,10 @@ private:
 template <class T> class knob {
 public:
     knob() = default;
-    /// What is not declared stays what it is.
+    /// Wraps a declared knob; without one (null), the knob keeps its initial value.
     knob(const baro_knob_t *declared, T initial) noexcept : knob_(declared), initial_(initial) {}
 
-    /// What it was set to last, as polls and frames apply it.
+    /// Returns the last setting that a poll or frame has applied.
     T get() const noexcept
     {
         if (!knob_)
@@ -155,16 +159,16 @@ private:
     T initial_ = T();
 };
 
-/// A trigger that was fired; good while its handler runs.
+/// A call: one firing of a trigger; valid while its handler runs.
 class call {
 public:
     explicit call(const baro_call_t *given) noexcept : call_(given) {}
 
     const char *name() const noexcept { return call_->name; }
     std::uint64_t id() const noexcept { return call_->id; }
-    /// When it was fired, ns since the epoch.
+    /// When the trigger was fired, ns since the epoch.
     std::int64_t issued_ns() const noexcept { return call_->issued_ns; }
-    /// Of the payload: BARO_NULL when there is none.
+    /// Type of the payload; BARO_NULL if there is none.
     int type() const noexcept { return call_->type; }
     /// The payload, if it is a number.
     std::optional<double> number() const noexcept
@@ -181,27 +185,27 @@ public:
         const bool is_text = call_->type == BARO_TEXT || call_->type == BARO_JSON || call_->type == BARO_BYTES;
         return is_text ? std::string_view(call_->as.text, call_->bytes) : std::string_view();
     }
-    /// All of it.
+    /// The call as baro.h has it.
     const baro_call_t &raw() const noexcept { return *call_; }
 
 private:
     const baro_call_t *call_;
 };
 
-/// A named set of values; free to copy. The default one does nothing.
+/// A publication: a named set of values; free to copy. The default one does nothing.
 class publication {
 public:
     publication() = default;
     explicit publication(baro_publication_t handle) noexcept : handle_(handle) {}
 
-    /// Declares a value, or finds it again; one that is refused does nothing.
+    /// Declares a value, or finds it again; a refused one does nothing.
     template <class T> baro::value<T> value(const char *name, const about &what = {}) const noexcept
     {
         return baro::value<T>(baro_value_sized(handle_, name, detail::type_of<T>(), what.unit,
                                                static_cast<int>(what.kind), what.help,
                                                what.bytes_max));
     }
-    /// Declares a value that others may set within bounds, or finds it again.
+    /// Declares a knob with bounds, or finds it again.
     template <class T>
     baro::knob<T> knob(const char *name, T initial, T min, T max, const about &what = {}) const noexcept
     {
@@ -212,12 +216,12 @@ public:
         else
             return {baro_knob_i64(handle_, name, initial, min, max, what.unit, what.help), initial};
     }
-    /// As above, true or false.
+    /// Declares a knob that is true or false, or finds it again.
     baro::knob<bool> knob(const char *name, bool initial, const char *help = "") const noexcept
     {
         return {baro_knob_bool(handle_, name, initial, help), initial};
     }
-    /// Ends a frame: its number and all that this thread has put appear at once.
+    /// Ends a frame: its number and all puts of this thread since its last frame appear at once.
     void frame(std::uint64_t number) const noexcept { baro_frame(handle_, number); }
 
     explicit operator bool() const noexcept { return handle_ != 0; }
@@ -227,7 +231,7 @@ private:
     baro_publication_t handle_ = 0;
 };
 
-/// This process's way to the agent; closed by the last one's end.
+/// The publisher of this process; closed when the last object of this class ends.
 class publisher {
 public:
     explicit publisher(const char *application = nullptr, const baro_config_t *config = nullptr) noexcept
@@ -237,7 +241,7 @@ public:
 
     bool is_enabled() const noexcept { return baro_is_enabled(baro_.get()) != 0; }
     std::uint64_t lost() const noexcept { return baro_lost(baro_.get()); }
-    /// Declarations that the agent refuses now: none of their puts is kept.
+    /// Number of declarations that the agent refuses at present: none of their puts is kept.
     std::uint64_t refused() const noexcept { return baro_refused_count(baro_.get()); }
     bool label(const char *name, const char *value) noexcept
     {
@@ -248,16 +252,16 @@ public:
         return baro::publication(baro_publication(baro_.get(), name, static_cast<int>(who)));
     }
 
-    /// Has triggers of a name run `handler(const baro::call &)`, on the thread that polls or on the one that listens.
-    /// False from it, or an exception, tells who fired that it has failed.
+    /// Sets the handler `handler(const baro::call &)` of a trigger, which runs on the thread of
+    /// poll or listen. If it returns false or throws, the caller learns that it failed.
     template <class F> bool on(const char *name, F &&handler, const char *help = "")
     {
         using Handler = std::decay_t<F>;
         auto *held = new Handler(std::forward<F>(handler));
         return baro_on_owned(baro_.get(), name, help, &run<Handler>, held, &release<Handler>) == BARO_OK;
     }
-    /// As above, as a trigger of a publication of this publisher: calls mean it by the labels of both, and who may read
-    /// the publication may read of them.
+    /// Sets the handler of a trigger of a publication of this publisher: calls match it by the
+    /// labels of both, and readers of the publication may read about the calls.
     template <class F>
     bool on(const baro::publication &of, const char *name, F &&handler, const char *help = "")
     {
@@ -266,7 +270,8 @@ public:
         return baro_publication_on(baro_.get(), of.handle(), name, help, &run<Handler>, held, &release<Handler>) ==
                BARO_OK;
     }
-    /// Runs the handlers of what was fired, and applies what knobs were set to. Gives how many of both.
+    /// Runs the handlers of new calls and applies new settings of knobs. Returns the number of
+    /// both.
     int poll() const noexcept { return baro_poll(baro_.get()); }
     /// Starts a thread that sleeps until a trigger is fired and runs its handler.
     bool listen() noexcept { return baro_listen(baro_.get()) == BARO_OK; }
@@ -294,8 +299,9 @@ private:
     std::unique_ptr<baro_t, closer> baro_;
 };
 
-/// Fires a trigger with a text, or without, for who has these labels ("label=value,label=value"), and waits until
-/// they have answered. Throws baro::error when nobody was called.
+/// Fires a trigger, with or without a text, in all processes with the given labels
+/// ("label=value,label=value"), and waits up to `wait` for their answers. Throws baro::error if no
+/// process was called.
 inline baro_fired_t fire(const char *name, const char *target = "", std::string_view text = {},
                          std::chrono::milliseconds wait = {}, const char *run_dir = nullptr)
 {
@@ -309,7 +315,7 @@ inline baro_fired_t fire(const char *name, const char *target = "", std::string_
     return fired;
 }
 
-/// Sets a knob, named "publication.knob". As fire.
+/// Sets a knob, named "publication.knob"; otherwise like fire.
 template <class T>
 baro_fired_t set_knob(const char *knob, T value, const char *target = "", std::chrono::milliseconds wait = {},
                       const char *run_dir = nullptr)
@@ -328,7 +334,7 @@ baro_fired_t set_knob(const char *knob, T value, const char *target = "", std::c
     return fired;
 }
 
-/// Ends a frame when its block ends, however it ends.
+/// A guard that ends a frame when its block ends, also by an exception.
 class frame {
 public:
     frame(const publication &of, std::uint64_t number) noexcept : of_(of), number_(number) {}
@@ -341,26 +347,27 @@ private:
     std::uint64_t number_;
 };
 
-/// The newest of a stream: when (ns since the epoch) and what.
+/// The newest sample of a stream: its time (ns since the epoch) and its value.
 struct sample {
     std::int64_t ts = 0;
     double value = 0;
 };
 
-/// What a stream is now, measured or expected.
+/// The present value of a stream, measured or predicted.
 struct estimate {
-    /// Of a look, or now where it is predicted; ns since the epoch.
+    /// Time of the look, or now if the value is predicted; ns since the epoch.
     std::int64_t ts = 0;
     double value = 0;
-    /// The true value is within so much of it as often as the agent's confidence says; infinite while that is not known.
+    /// The true value is within this distance of `value` with the agent's confidence; infinite
+    /// while that is not known.
     double error = 0;
     bool is_predicted = false;
 };
 
-/// A stream, found once; for one thread at a time.
+/// A stream that was found once and is read many times; for one thread at a time.
 class stream {
 public:
-    /// The newest sample; none before the first.
+    /// Returns the newest sample; nothing before the first one.
     std::optional<sample> latest()
     {
         sample newest;
@@ -369,7 +376,8 @@ public:
             throw error(code);
         return code == BARO_OK ? std::optional<sample>(newest) : std::nullopt;
     }
-    /// What is expected of now where the stream is forecast, else the newest sample; none before the first.
+    /// Returns the value predicted for now if the stream has a forecast, else the newest sample;
+    /// nothing before the first one.
     std::optional<estimate> latest_expected()
     {
         estimate now;
@@ -381,7 +389,7 @@ public:
         now.is_predicted = quality == BARO_PREDICTED;
         return code == BARO_OK ? std::optional<estimate>(now) : std::nullopt;
     }
-    /// Sleeps until there is a new sample; false when the time is over first.
+    /// Sleeps until there is a new sample (true) or the timeout has passed (false).
     bool wait(std::chrono::nanoseconds timeout)
     {
         const int code = baro_wait(stream_.get(), timeout.count());
@@ -399,18 +407,18 @@ private:
     std::unique_ptr<baro_stream_t, closer> stream_;
 };
 
-/// A new sample of a subscription; good until the subscription is asked or ended next.
+/// A new sample of a subscription; valid until the subscription is asked for the next one or ends.
 class update {
 public:
     explicit update(const baro_update_t *given) noexcept : update_(given) {}
 
-    /// Of its stream.
+    /// Name of the stream.
     const char *name() const noexcept { return update_->name; }
-    /// "device=vda,node=n1"; empty when there are none.
+    /// Labels of the stream, "device=vda,node=n1"; empty if it has none.
     const char *labels() const noexcept { return update_->labels; }
-    /// ns since the epoch.
+    /// Time of the sample, ns since the epoch.
     std::int64_t ts() const noexcept { return update_->ts; }
-    /// Of the value: BARO_INT, ...
+    /// Type of the value: BARO_INT, ...
     int type() const noexcept { return update_->type; }
     /// The value, if it is a number.
     std::optional<double> number() const noexcept
@@ -428,19 +436,19 @@ public:
         const bool is_text = type == BARO_TEXT || type == BARO_JSON || type == BARO_BYTES;
         return is_text ? std::string_view(update_->as.text, update_->bytes) : std::string_view();
     }
-    /// Samples of its stream before it that came faster than they were asked for, and are gone.
+    /// Number of earlier samples of this stream that were overwritten before they could be read.
     std::uint64_t missed() const noexcept { return update_->missed; }
-    /// All of it.
+    /// The sample as baro.h has it.
     const baro_update_t &raw() const noexcept { return *update_; }
 
 private:
     const baro_update_t *update_;
 };
 
-/// Streams that are followed; for one thread at a time.
+/// A subscription: all new samples of the streams that match a pattern; for one thread at a time.
 class subscription {
 public:
-    /// The next sample of any of them; none when none came in time.
+    /// Returns the next sample of any of the streams; nothing if none came in time.
     std::optional<update> next(std::chrono::nanoseconds timeout)
     {
         const baro_update_t *given = nullptr;
@@ -459,7 +467,7 @@ private:
     std::unique_ptr<baro_subscription_t, closer> subscription_;
 };
 
-/// An answer of SQL.
+/// The result of an SQL statement.
 class table {
 public:
     std::size_t rows() const noexcept { return baro_table_rows(table_.get()); }
@@ -483,7 +491,7 @@ private:
     std::unique_ptr<baro_table_t, closer> table_;
 };
 
-/// What is known of this node.
+/// The streams of this node, for reading.
 class node {
 public:
     explicit node(const char *run_dir = nullptr) : node_(baro_node_open(run_dir))
@@ -498,7 +506,8 @@ public:
             throw error(BARO_E_UNKNOWN);
         return baro::stream(found);
     }
-    /// Follows the streams that a pattern means, "disk.*{device=nvme*}", also those that come later.
+    /// Follows the streams that match a pattern, such as "disk.*{device=nvme*}", including those
+    /// that are registered later.
     baro::subscription subscribe(const char *pattern) const
     {
         baro_subscription_t *made = baro_subscribe(node_.get(), pattern);

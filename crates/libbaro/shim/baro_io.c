@@ -1,20 +1,24 @@
-/* libbaro_io.so - a program's own I/O as a publication, without a change to it: preloaded, it counts and times what the
- * program asks of the C library.
+/* libbaro_io.so - publishes a program's own I/O without a change to the program: preloaded, it
+ * counts and times the program's calls to the C library.
  *
  *   baro io -- ./program          (or LD_PRELOAD=.../libbaro_io.so ./program)
  *
- * Published as app.io.<value>: calls, bytes, seconds and errors of reads and writes, calls, seconds and errors of opens, closes
- * and syncs; the longest of each since the frame before; and which process it is. The wrappers add to 64-bit cells in a file
- * that the agent reads, at most every BAROGRAPH_IO_INTERVAL_MS (100), and once more when the process is gone, however it
- * went. With BAROGRAPH_IO_EACH=1 the seconds of every read, write and sync as well.
+ * The streams are app.io.<value>: calls, bytes, seconds and errors of reads and writes; calls,
+ * seconds and errors of opens, closes and syncs; the longest of each since the frame before; and
+ * the process id. The wrappers add to 64-bit cells in a file. The agent reads it at most every
+ * BAROGRAPH_IO_INTERVAL_MS (100 ms), and once more when the process is gone, however it ended. With
+ * BAROGRAPH_IO_EACH=1 the seconds of every read, write and sync are published as well.
  *
- * Regular files and block devices only (and of directories the sync): a pipe's or socket's wait is no storage's. What it
- * cannot see: programs that are linked statically or enter the kernel themselves, mapped files, asynchronous I/O, and of
- * stdio formatted reading and wide characters. What it costs a call is two readings of the clock and a few additions.
+ * Only regular files and block devices are counted (and syncs of directories): waiting for a pipe
+ * or a socket is not storage. Not seen are: programs that are linked statically or enter the kernel
+ * themselves, mapped files, asynchronous I/O, and formatted reading and wide characters of stdio.
+ * The cost per call is two readings of the clock and a few additions.
  *
- * This file has the functions of descriptors; those of stdio are in stdio.c, the file that is published in file.c. */
+ * This file has the functions of descriptors; those of stdio are in stdio.c, the published file in
+ * file.c. */
 #define _GNU_SOURCE
-/* The names below are defined here: no macro may rename them, and no header may define them inline. */
+/* The names below are defined here: no macro may rename them, and no header may define them
+ * inline. */
 #undef _FILE_OFFSET_BITS
 #undef _FORTIFY_SOURCE
 #define __NO_INLINE__ 1
@@ -36,7 +40,7 @@
 
 extern struct real __start_baro_reals[], __stop_baro_reals[];
 
-/* What stands for a function that this C library does not have: as a kernel answers that has not the call. */
+/* Stands for a function that this C library lacks: fails like a kernel without the system call. */
 static long absent(void)
 {
     errno = ENOSYS;
@@ -55,7 +59,7 @@ void *look_up(struct real *real)
 
 __attribute__((constructor)) static void begin(void)
 {
-    /* A program may find 0 in it when it begins. */
+    /* A program may expect errno to be 0 when it starts. */
     int before = errno;
     for (struct real *real = __start_baro_reals; real < __stop_baro_reals; real++)
         look_up(real);
@@ -116,7 +120,8 @@ SYNCS(fdatasync, (int fd), (fd))
 SYNCS(syncfs, (int fd), (fd))
 SYNCS(sync_file_range, (int fd, off64_t from, off64_t n, unsigned how), (fd, from, n, how))
 
-/* Within the kernel, from one descriptor to another: a read of the one and a write of the other, whichever of them counts. */
+/* Defines a copy within the kernel, from one descriptor to another: a read of the one and a write
+ * of the other, whichever of them counts. */
 #define COPIES(name, parameters, arguments)                                                                                    \
     EXPORT ssize_t name parameters                                                                                             \
     {                                                                                                                          \
@@ -137,7 +142,7 @@ COPIES(splice, (int from, off64_t *at, int to, off64_t *there, size_t n, unsigne
 COPIES(sendfile, (int to, int from, off_t *at, size_t n), (to, from, at, n))
 COPIES(sendfile64, (int to, int from, off64_t *at, size_t n), (to, from, at, n))
 
-/* ---- Opens: which file it is is known afterwards ---- */
+/* ---- Opens: the file is known only afterwards ---- */
 
 static int opened(int fd, int64_t since_ns)
 {
@@ -147,7 +152,7 @@ static int opened(int fd, int64_t since_ns)
     return fd;
 }
 
-/* The mode is there only if it is asked for. */
+/* The mode argument exists only if the flags ask for it. */
 #define MODE(flags)                                                                                                            \
     mode_t mode = 0;                                                                                                           \
     if (((flags) & O_CREAT) || ((flags) & O_TMPFILE) == O_TMPFILE) {                                                           \
@@ -197,9 +202,9 @@ EXPORT int close(int fd)
     return given;
 }
 
-/* ---- Numbers that mean another file from now on ---- */
+/* ---- Descriptors that refer to another file from now on ---- */
 
-/* Closing many at once is no I/O of any of them: it is not counted. */
+/* Closing many descriptors at once is no I/O of any of them, so it is not counted. */
 EXPORT void closefrom(int first)
 {
     NEXT(void, closefrom, (int));
@@ -231,7 +236,7 @@ RENUMBERS(socket, (int domain, int type, int protocol), (domain, type, protocol)
 RENUMBERS(accept, (int fd, struct sockaddr *from, socklen_t *length), (fd, from, length))
 RENUMBERS(accept4, (int fd, struct sockaddr *from, socklen_t *length, int how), (fd, from, length, how))
 
-/* An argument is handed on whether it is there or not, as the C library itself does. */
+/* The argument is passed on whether it exists or not, as the C library itself does. */
 #define CONTROLS(name)                                                                                                         \
     EXPORT int name(int fd, int what, ...)                                                                                     \
     {                                                                                                                          \

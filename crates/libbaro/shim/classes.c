@@ -1,8 +1,8 @@
-/* What a descriptor is, without asking the kernel at each call.
+/* Classes of descriptors, kept so that the kernel is not asked at each call.
  *
- * What was found holds for some milliseconds and until the program closes or renumbers the descriptor by a function that is
- * wrapped. So what is closed in a way that nobody sees (by the kernel's own call, by a library that was there before) is
- * miscounted for this long at most. */
+ * A class is valid for some milliseconds, and until the program closes or renumbers the descriptor
+ * by a function that is wrapped. So a descriptor that is closed unseen (by a system call of the
+ * program's own, or by a library that was loaded before) is miscounted for at most this long. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -17,9 +17,9 @@
 #define HOLDS_MS 10
 #define CLASS_BITS 2
 
-/* When the class was found, in milliseconds, and the class. */
+/* Time at which the class was found, in milliseconds, and the class. */
 static uint32_t classes[FDS_MAX];
-/* Descriptors from here on were never looked at. */
+/* Descriptors from this number on were never looked at. */
 static unsigned fds_used;
 
 static uint32_t coarse_ms(void)
@@ -29,15 +29,16 @@ static uint32_t coarse_ms(void)
     return ((uint32_t)t.tv_sec * 1000 + (uint32_t)(t.tv_nsec / 1000000)) << CLASS_BITS;
 }
 
-/* The mode of what is open; 0 when that is not known. Only its type is wanted, which never changes: `fstat` would have a
- * network's file system write back or ask its servers for size and times first. */
+/* Returns the mode of an open file; 0 if it is not known. Only the file type is needed, which never
+ * changes: `fstat` would make a network file system write back, or ask its servers for size and
+ * times, first. */
 static mode_t mode_of(int fd)
 {
 #if defined SYS_statx && defined STATX_TYPE && defined AT_STATX_DONT_SYNC
     struct statx x;
     if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &x) == 0)
         return x.stx_mode;
-    /* A kernel without the call says the one, a container that does not know it the other. */
+    /* ENOSYS: the kernel lacks the call; EPERM: a container does not know it. */
     if (errno != ENOSYS && errno != EPERM)
         return 0;
 #endif

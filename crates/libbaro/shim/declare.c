@@ -1,5 +1,6 @@
-/* What the file declares: the process, the publication `io`, its values and the cells that they are read from. Written once,
- * before the program runs, and the same in its forked children. */
+/* The declarations in the file: the process, the publication `io`, its values, and the cells from
+ * which they are read. They are written once, before the program runs, and are the same in its
+ * forked children. */
 #define _GNU_SOURCE
 #include "declare.h"
 
@@ -19,7 +20,7 @@ static uint32_t values;
 static void put(const void *bytes, size_t length)
 {
     if ((size_t)(end - at) < length)
-        return; /* the room is for twice as much */
+        return; /* the room is twice what is needed */
     memcpy(at, bytes, length);
     at += length;
 }
@@ -29,7 +30,8 @@ static void put_u16(uint16_t value) { put(&value, sizeof value); }
 static void put_u32(uint32_t value) { put(&value, sizeof value); }
 static void put_f64(double value) { put(&value, sizeof value); }
 
-/* A text of up to three parts. What is not ASCII is a question mark: texts are UTF-8, and names of files are anything. */
+/* Writes a text of up to three parts. A byte that is not ASCII becomes a question mark: texts are
+ * UTF-8, and file names may be anything. */
 static void put_text(const char *first, const char *second, const char *third)
 {
     const char *parts[] = {first, second, third};
@@ -57,7 +59,7 @@ static void finish(void)
     memcpy(begun, &length, sizeof length);
 }
 
-/* The first of some variables that says something. */
+/* Returns the value of the first variable that is set. */
 static const char *first_of(const char *const *names)
 {
     for (; *names; names++) {
@@ -107,7 +109,7 @@ static void declare_value(const char *kind, const char *what, uint8_t type, uint
     values++;
 }
 
-/* Of the newest value, or of none. */
+/* Declares a cell for the newest value, or for none. */
 static void declare_cell(uint32_t value, int cell, uint8_t how, double scale)
 {
     begin(DECLARES_CELL);
@@ -149,7 +151,7 @@ size_t declare_all(unsigned char *to, size_t room)
     end = to + room;
     declare_process();
     begin(DECLARES_PUBLICATION);
-    put_u8(0); /* for its owner to read */
+    put_u8(0); /* only its owner may read it */
     put_text("io", "", "");
     put_u16(0);
     finish();

@@ -1,9 +1,10 @@
-/* The seconds of every single read, write and sync, where the user asks for them (BAROGRAPH_IO_EACH=1): a ring of the file
- * for each thread, as docs/reference/ingest-format.md has it.
+/* Publishes the seconds of every single read, write and sync if the user asks for it
+ * (BAROGRAPH_IO_EACH=1), in one ring of the file per thread, as in docs/reference/ingest-format.md.
  *
- * A thread takes a ring with its first call that counts, and its ring is taken over when the thread is gone: nobody is told of
- * the end of a thread, as that would take memory. What comes while a ring is being written (in a signal handler), in a
- * process that shares the file without having made it, and in threads that find no ring, is counted as lost. */
+ * A thread takes a ring with its first call that counts. The ring is reused when the thread is
+ * gone; the end of a thread is not observed, because that would take memory. A value is counted as
+ * lost if its ring is being written (in a signal handler), if the process shares the file without
+ * having made it, or if the thread finds no ring. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -25,9 +26,9 @@ int each_values[KINDS];
 
 #define TLS static __thread __attribute__((tls_model("initial-exec")))
 
-/* The ring of this thread and 1; 0: none yet. */
+/* Number of this thread's ring, plus 1; 0 if it has none yet. */
 TLS unsigned ring_taken;
-/* Somebody is writing this thread's ring. */
+/* Whether this thread's ring is being written. */
 TLS int is_putting;
 /* Calls until a thread that found no ring looks for one again. */
 TLS unsigned rest;
@@ -42,7 +43,8 @@ static int is_thread_gone(uint64_t thread)
     return syscall(SYS_tgkill, (long)file_pid, (long)thread, 0) != 0 && errno == ESRCH;
 }
 
-/* Has memory set aside for a ring. Kernels before 5.14 cannot: there a full file system shows when it is written to. */
+/* Reserves memory for a ring. Kernels before 5.14 cannot: there a full file system is noticed only
+ * when it is written to. */
 static int reserve(unsigned ring)
 {
     unsigned char *at = mapped + RINGS_AT(EACH_RINGS_MAX) + (uint64_t)ring * RING_BYTES(EACH_RING_RECORDS);
@@ -118,7 +120,7 @@ void put_each(int kind, int64_t ns)
     if (each_values[kind] < 0 || __atomic_load_n(&file_state, __ATOMIC_ACQUIRE) != READY)
         return;
     int before = errno;
-    /* A child that was made behind the C library's back writes no ring of its parent. */
+    /* A child that was made without the C library's fork does not write to a ring of its parent. */
     int is_own = (pid_t)syscall(SYS_getpid) == file_pid;
     int is_free = is_own && !__atomic_exchange_n(&is_putting, 1, __ATOMIC_ACQ_REL);
     if (is_free && has_ring())

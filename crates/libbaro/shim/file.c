@@ -1,9 +1,11 @@
-/* The shim's own ingest file (docs/reference/ingest-format.md, section Cells): making it, in the process itself and in its
- * forked children, with nothing but calls of the kernel, so that it can be done anywhere; and adding to its cells.
+/* The shim's own ingest file (docs/reference/ingest-format.md, section Cells): makes it, in the
+ * process itself and in its forked children, with system calls only, so that it can be done
+ * anywhere; and adds to its cells.
  *
- * A process makes its file when the library is loaded. A forked child makes one with its first call that counts: most
- * children only call exec, and the program after that makes its own. What is counted while there is no file, or while it is
- * being made, goes into memory of this library, and is moved when there is one. */
+ * A process makes its file when the library is loaded. A forked child makes one with its first call
+ * that counts: most children only call exec, and the program after that makes its own. Counts from
+ * a time without a file, or while it is being made, go into memory of this library, and are moved
+ * when there is one. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -28,19 +30,21 @@ int file_state = OFF;
 unsigned char *mapped;
 pid_t file_pid;
 int64_t file_begun_ns;
-/* The same, since the Unix epoch. */
+/* The same time, since the Unix epoch, in ns. */
 static uint64_t created_ns;
-/* After a failure the next try is not before this: what was wrong may pass, a full file system say. */
+/* Time before which a failed attempt is not repeated: the cause, such as a full file system, may
+ * pass. */
 static int64_t retry_ns;
 #define RETRY_NS NS_PER_S
-/* A file could not be left: this process and its children have none any more. */
+/* Whether the file could not be unmapped: then this process and its children have no file any
+ * more. */
 static int is_given_up;
 
 /* Cells of a process that has no file. */
 static uint64_t spilled[CELLS] __attribute__((aligned(64)));
 static uint64_t map_bytes, file_bytes;
 static uint64_t interval_ns = NS_PER_S / 10;
-/* What is written into a new file; a process makes one file at a time. */
+/* Content of a new file; a process makes one file at a time. */
 static unsigned char header[HEADER_BYTES];
 static unsigned char declarations[16384];
 static size_t declared;
@@ -65,8 +69,9 @@ static void raise_to(uint64_t *cell, uint64_t value)
         ;
 }
 
-/* Moves what was counted without a file into the file. Whoever adds to the spilled cells looks afterwards whether there is a
- * file by now, and whoever makes the file moves afterwards: so one of both moves it, and once. */
+/* Moves counts from a time without a file into the file. Code that adds to the spilled cells checks
+ * afterwards whether there is a file by now, and code that makes the file moves afterwards: so one
+ * of the two moves them, and only once. */
 static void move_spilled(void)
 {
     for (int cell = 0; cell < PID_CELL; cell++) {
@@ -143,10 +148,11 @@ static void set_halves(uint64_t at, uint32_t low, uint32_t high) { set(at, low |
 
 static unsigned rings(void) { return publishes_each ? EACH_RINGS_MAX : 1; }
 
-/* The smallest ring that the format knows, where none is used. */
+/* The smallest ring that the format allows, used when no ring is needed. */
 static unsigned ring_records(void) { return publishes_each ? EACH_RING_RECORDS : 256; }
 
-/* When a process began: field 22 of its `stat`, behind a name that may hold anything. */
+/* Returns the start time of a process: field 22 of its `stat`, after a name that may contain
+ * anything. */
 static uint64_t start_ticks(pid_t pid)
 {
     char path[32], text[1024];
@@ -166,7 +172,7 @@ static uint64_t start_ticks(pid_t pid)
     return ticks;
 }
 
-/* The header of a new file, its cells among it; 0 without random bytes. */
+/* Writes the header of a new file, including its cells; returns 0 if there are no random bytes. */
 static int write_header(unsigned char incarnation[16])
 {
     memset(header, 0, sizeof header);
@@ -196,13 +202,14 @@ static int write_header(unsigned char incarnation[16])
     return 1;
 }
 
-/* Writes all that will be touched through the mapping, so that a file system that is full says so now. */
+/* Writes all pages that will be touched through the mapping, so that a full file system fails
+ * now. */
 static int fill(int fd)
 {
     static const unsigned char zeros[HEADER_BYTES];
     struct rlimit limit;
     if (syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit) != 0 || limit.rlim_cur < file_bytes)
-        return 0; /* the kernel would kill the process over it */
+        return 0; /* the kernel would kill the process for exceeding the limit */
     if (syscall(SYS_ftruncate, fd, file_bytes) != 0)
         return 0;
     for (uint64_t at = HEADS_AT; publishes_each && at < DECLARATIONS_AT(rings()); at += sizeof zeros)
@@ -212,16 +219,17 @@ static int fill(int fd)
            syscall(SYS_pwrite64, fd, header, sizeof header, 0) == (long)sizeof header;
 }
 
-/* Puts memory of nobody's in the place of the file: the addresses stay, since there are pointers to them. Shared, as memory of
- * the process's own is refused where its data is limited. */
+/* Maps anonymous memory in the place of the file: the addresses must stay, because there are
+ * pointers to them. The memory is shared, because private memory is refused to a process with a
+ * limit on its data. */
 static int replace(void)
 {
     int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
     return mmap(mapped, map_bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
 }
 
-/* Leaves the file. Where that fails nobody knows what is at its addresses: nothing is mapped there again, and what is counted
- * goes into the spilled cells for good. */
+/* Unmaps the file. If that fails, the content of its addresses is unknown: nothing is mapped there
+ * again, and all later counts go into the spilled cells. */
 static void leave_file(void)
 {
     if (replace())
@@ -273,7 +281,7 @@ void make_file(void)
         move_spilled();
 }
 
-/* From now on this process counts. */
+/* Starts the counts of this process. */
 static void begin_process(void)
 {
     struct timespec t;
@@ -287,8 +295,9 @@ static void begin_process(void)
 
 /* ---- Children, and files that are cut short ---- */
 
-/* The child leaves its parent's file: the kernel frees the parent's lock when the parent ends, and not when its last child
- * does. The fork may have come out of a signal handler within a call that counts, which then adds to what is there instead. */
+/* Leaves the parent's file in a child, so that the kernel frees the parent's lock when the parent
+ * ends, and not when its last child does. The fork may have come from a signal handler within a
+ * call that counts; that call then adds to the memory that is there instead. */
 static void begin_child(void)
 {
     int before = errno;
@@ -302,8 +311,8 @@ static void begin_child(void)
 
 static struct sigaction other_sigbus;
 
-/* The file was made shorter by somebody: its pages become memory of nobody's, and the program goes on. Where the kernel gives
- * no such memory it is a fault as every other. */
+/* Handles a file that was cut short by somebody: its pages become anonymous memory, and the program
+ * goes on. If the kernel gives no such memory, the fault is passed on like any other. */
 static void on_sigbus(int number, siginfo_t *info, void *context)
 {
     uintptr_t offset = (uintptr_t)info->si_addr - (uintptr_t)mapped;
@@ -315,7 +324,8 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     if (other_sigbus.sa_flags & SA_SIGINFO) {
         other_sigbus.sa_sigaction(number, info, context);
     } else if (other_sigbus.sa_handler == SIG_DFL || (other_sigbus.sa_handler == SIG_IGN && info->si_code > 0)) {
-        /* As if there had been no handler: what faults does so again, what was sent is sent again. */
+        /* As if there had been no handler: a faulting instruction faults again, a signal that was
+         * sent is sent again. */
         signal(number, SIG_DFL);
         if (info->si_code <= 0)
             raise(number);
@@ -338,7 +348,7 @@ static void mind_sigbus(void)
 
 static const char *variable(const char *name)
 {
-    /* The environment of a set-user-id program is a stranger's word. */
+    /* The environment of a set-user-id program cannot be trusted. */
     return getauxval(AT_SECURE) ? NULL : getenv(name);
 }
 

@@ -1,4 +1,5 @@
-/* The ingest format, as far as the shim writes it: the names and numbers of docs/reference/ingest-format.md. */
+/* The part of the ingest format that the shim writes: the names and numbers of
+ * docs/reference/ingest-format.md. */
 #ifndef BARO_SHIM_FORMAT_H
 #define BARO_SHIM_FORMAT_H
 

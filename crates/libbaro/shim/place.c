@@ -1,7 +1,9 @@
-/* Where ingest files are made, and how a file comes there under its name: with calls of the kernel alone.
+/* The directory in which ingest files are made, and the naming of a new file; with system calls
+ * only.
  *
- * /dev/shm is open to all, so a directory of a known name may be anybody's: what is not this user's or root's, or can be
- * written by others, is not used. In /run root alone makes directories: the packaged service's may be of any user. */
+ * /dev/shm is open to all, so a directory of a known name may be anybody's: one that does not
+ * belong to this user or root, or that others can write, is not used. In /run only root makes
+ * directories: that of the packaged service may belong to any user. */
 #define _GNU_SOURCE
 #include "place.h"
 
@@ -22,15 +24,16 @@
 
 #include "format.h"
 
-/* Files of ended processes of this user that stay where no agent reads them: the newest. */
+/* Most files of ended processes of this user that are kept where no agent reads them: the
+ * newest. */
 #define LEFT_MAX 64
-/* Entries of the directory that are looked at for them. */
+/* Most entries of the directory that are searched for them. */
 #define ENTRIES_MAX 4096
 #define DIGITS 32
 #define EXTENSION ".ingest"
 
 static char run_dir[PATH_MAX];
-/* Whose agent reads there. */
+/* User of the agent that reads there. */
 static uid_t agent;
 
 /* ---- Finding the place ---- */
@@ -64,7 +67,8 @@ static int close_file(int fd) { return (int)syscall(SYS_close, fd); }
 
 static int look(int at, const char *path, struct stat *found, int flags) { return fstatat(at, path, found, flags) == 0; }
 
-/* The directory of a user's agent in /dev/shm, if it is that user's, a link to it as well, and nobody else writes it. */
+/* Whether the directory of a user's agent in /dev/shm belongs to that user (a link to it as well),
+ * and nobody else can write it. */
 static int is_of(uid_t user)
 {
     struct stat link, directory;
@@ -73,8 +77,8 @@ static int is_of(uid_t user)
            link.st_uid == user && directory.st_uid == user && S_ISDIR(directory.st_mode) && (directory.st_mode & 022) == 0;
 }
 
-/* The directory of the packaged service, which root has given to its user: in one that is root's alone, no link, and nobody else
- * writes it. */
+/* Whether the directory of the packaged service, which root has given to its user, can be used: it
+ * is in a directory that only root can write, is no link, and nobody else can write it. */
 static int is_given_by_root(void)
 {
     struct stat above, directory;
@@ -94,7 +98,8 @@ static int has_segment(void)
     return is_there;
 }
 
-/* The ingest directory of the run directory: whoever has the one has the other, and this process may make files in it. */
+/* Whether this process may make files in the ingest directory of the run directory, and both have
+ * the same owner. */
 static int can_use(void)
 {
     struct stat above, ingest;
@@ -127,7 +132,7 @@ int find_place(const char *named)
 {
     uid_t us = geteuid();
     if (named && *named) {
-        /* Absolute, for the program may go elsewhere. */
+        /* An absolute path, because the program may change its directory. */
         size_t length = 0;
         if (*named != '/') {
             if (syscall(SYS_getcwd, run_dir, sizeof run_dir) < 0)
@@ -160,7 +165,7 @@ static void write_name(char *to, const unsigned char incarnation[16], const char
     append(to, extension);
 }
 
-/* Lets the agent's user in, and nobody else (include/uapi/linux/posix_acl_xattr.h). */
+/* Gives the agent's user access, and nobody else (include/uapi/linux/posix_acl_xattr.h). */
 static void admit_agent(int fd)
 {
     enum { USER_OBJ = 1, USER = 2, GROUP_OBJ = 4, MASK = 16, OTHER = 32, READ_WRITE = 6 };
@@ -204,7 +209,7 @@ int open_new(struct new_file *file, const unsigned char incarnation[16])
     fchmod(file->fd, 0600);
     if (agent != 0 && agent != geteuid())
         admit_agent(file->fd);
-    /* A file system without locks leaves the agent with the process id. */
+    /* On a file system without locks the agent uses the process id. */
     flock(file->fd, LOCK_EX | LOCK_NB);
     return 1;
 }
@@ -215,7 +220,7 @@ int name_new(struct new_file *file)
         return renameat(file->directory, file->made_as, file->directory, file->name) == 0;
     if (linkat(file->fd, "", file->directory, file->name, AT_EMPTY_PATH) == 0)
         return 1;
-    /* As open(2) has it for those without the capability. */
+    /* The form of open(2) for processes without the capability. */
     char path[48];
     append_number(append(path, "/proc/self/fd/"), (unsigned long)file->fd);
     return linkat(AT_FDCWD, path, file->directory, file->name, AT_SYMLINK_FOLLOW) == 0;
@@ -223,13 +228,13 @@ int name_new(struct new_file *file)
 
 /* ---- Afterwards ---- */
 
-/* As an application knocks, by its incarnation; whether anybody listens. */
+/* Knocks as an application does, with its incarnation; returns whether anybody may listen. */
 static int knock(const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     unsigned char incarnation[DIGITS / 2];
     if (strlen(run_dir) + sizeof "/ingest.sock" > sizeof address.sun_path)
-        return 1; /* nobody knows */
+        return 1; /* not known: the path is too long for a socket */
     append(append(address.sun_path, run_dir), "/ingest.sock");
     for (int byte = 0; byte < DIGITS / 2; byte++) {
         int high = name[2 * byte], low = name[2 * byte + 1];
@@ -246,7 +251,7 @@ static int knock(const char *name)
     return !is_nobody;
 }
 
-/* Whether it is a file of this library whose process has ended. */
+/* Whether a file belongs to this library and its process has ended. */
 static int is_left(int directory, const char *name)
 {
     uint64_t cells = 0;
@@ -270,11 +275,11 @@ static int is_older(const struct left *left, const struct left *than)
            (left->made.tv_sec == than->made.tv_sec && left->made.tv_nsec < than->made.tv_nsec);
 }
 
-/* One process makes one file at a time, so this is nobody else's. */
+/* A process makes one file at a time, so this memory has one user. */
 static struct left newest[LEFT_MAX];
 static unsigned newest_count;
 
-/* Keeps a file if it is among the newest, in the place of the oldest of them, which goes. */
+/* Keeps a file if it is among the newest, in place of the oldest of them, which is removed. */
 static void weigh(int directory, const char *name, uid_t us)
 {
     struct stat found;

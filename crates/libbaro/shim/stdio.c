@@ -1,5 +1,6 @@
-/* The functions of stdio. It goes into the kernel by ways of its own, when its buffers are full or empty: so what is counted
- * is what is asked of it, whenever it does, and the time that it took to answer. */
+/* The functions of stdio. They enter the kernel on their own when their buffers are full or empty.
+ * So the counts are of the calls of the program, whenever the kernel is entered, and the times are
+ * those of these calls. */
 #define _GNU_SOURCE
 #undef _FILE_OFFSET_BITS
 #undef _FORTIFY_SOURCE
@@ -13,7 +14,7 @@
 
 #include "shim.h"
 
-/* The descriptor of a stream; -1 for one that has none. */
+/* Returns the descriptor of a stream; -1 if it has none. */
 static int number_of(FILE *f)
 {
     if (!f)
@@ -24,13 +25,14 @@ static int number_of(FILE *f)
     return fd;
 }
 
-/* Whether what came to nothing has failed. Nothing read may be the end of the file, and the mark of an error stays until it is
- * cleared: of a read, only one that was not there before is this read's. */
+/* Whether a call without a result has failed. A read without a result may be at the end of the
+ * file, and the error mark stays until it is cleared: a read has failed only if the mark was not
+ * set before it. */
 static int has_failed(int kind, int had_failed, FILE *f) { return ferror_unlocked(f) && (kind == WRITE || !had_failed); }
 
 /* ---- Blocks ---- */
 
-/* Less than was asked for is the end of the file, or an error. */
+/* A result that is shorter than requested is the end of the file, or an error. */
 #define BLOCKS(kind, name, parameters, arguments, f)                                                                           \
     EXPORT size_t name parameters                                                                                              \
     {                                                                                                                          \
@@ -111,7 +113,7 @@ TEXTS(__vfprintf_chk, (FILE * f, int flag, const char *format, va_list with), (f
 TEXTS(vprintf, (const char *format, va_list with), (format, with), stdout, given)
 TEXTS(__vprintf_chk, (int flag, const char *format, va_list with), (flag, format, with), stdout, given)
 
-/* Those with arguments of their own call those above. */
+/* The functions with variable arguments call those above. */
 #define FORMATS(name, parameters, last, called)                                                                                \
     EXPORT int name parameters                                                                                                 \
     {                                                                                                                          \
@@ -148,7 +150,7 @@ TO_DESCRIPTOR(__vdprintf_chk, (int fd, int flag, const char *format, va_list wit
 FORMATS(dprintf, (int fd, const char *format, ...), format, vdprintf(fd, format, with))
 FORMATS(__dprintf_chk, (int fd, int flag, const char *format, ...), format, __vdprintf_chk(fd, flag, format, with))
 
-/* ---- Characters: one that is in the buffer, or finds room there, is counted and not timed ---- */
+/* ---- Characters: one that is in the buffer, or fits into it, is counted and not timed ---- */
 
 #ifdef __GLIBC__
 static int has_character(FILE *f) { return f->_IO_read_ptr < f->_IO_read_end; }
@@ -223,7 +225,7 @@ FOPENS(fopen64, (const char *path, const char *how), (path, how))
 FOPENS(tmpfile, (void), ())
 FOPENS(tmpfile64, (void), ())
 
-/* Closes one file and opens another, under the same number or another one. */
+/* Closes one file and opens another, with the same descriptor or another one. */
 #define REOPENS(name)                                                                                                          \
     EXPORT FILE *name(const char *path, const char *how, FILE *f)                                                              \
     {                                                                                                                          \
@@ -238,7 +240,7 @@ FOPENS(tmpfile64, (void), ())
 REOPENS(freopen)
 REOPENS(freopen64)
 
-/* What was asked for before goes to the kernel here: a write of no more bytes, which may fail. */
+/* Earlier output goes to the kernel here: a write of no more bytes, which may fail. */
 #define FLUSHES(name)                                                                                                          \
     EXPORT int name(FILE *f)                                                                                                   \
     {                                                                                                                          \

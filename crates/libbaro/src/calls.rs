@@ -1,4 +1,4 @@
-//! Being called: handlers, polls, and knobs.
+//! Calls to this program: handlers, polls, and knobs.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -9,7 +9,7 @@ use crate::guard::{E_ARGUMENT, Failure, OK, guarded, text, text_or_empty, tried}
 use crate::handles::thing;
 use crate::put;
 
-/// `baro_call_t`.
+/// The C struct `baro_call_t`.
 #[repr(C)]
 pub struct BaroCall {
     id: u64,
@@ -29,9 +29,9 @@ union Content {
     data: *const c_void,
 }
 
-/// `baro_handler_t`.
+/// The C function type `baro_handler_t`.
 pub type BaroHandler = extern "C" fn(*const BaroCall, *mut c_void) -> c_int;
-/// What frees the data of a handler.
+/// A function that frees the data of a handler.
 pub type Release = extern "C" fn(*mut c_void);
 
 /// The data of a handler, freed with it.
@@ -40,11 +40,11 @@ struct Data {
     release: Option<Release>,
 }
 
-// SAFETY: the caller of `baro_on` vouches that any thread may have it; one at a time has.
+// SAFETY: the caller of `baro_on` guarantees that any thread may use it; one thread at a time does.
 unsafe impl Send for Data {}
 
 impl Data {
-    /// The whole of it, so that a closure takes it over.
+    /// The pointer. A method, so that a closure captures the whole struct.
     fn at(&self) -> *mut c_void {
         self.at
     }
@@ -61,7 +61,7 @@ impl Drop for Data {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `name` and `help` are null or texts. `handler` may be called
+/// `name` and `help` are null or C strings. `handler` may be called
 /// with `data` from any thread that polls, and `release` from any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_on_owned(
@@ -73,14 +73,14 @@ pub unsafe extern "C" fn baro_on_owned(
     release: Option<Release>,
 ) -> c_int {
     let data = Data { at: data, release };
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { listen(baro, None, name, help, handler, data) }
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// As [`baro_on_owned`].
+/// As for [`baro_on_owned`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_on(
     baro: *const Publisher,
@@ -89,14 +89,14 @@ pub unsafe extern "C" fn baro_on(
     handler: Option<BaroHandler>,
     data: *mut c_void,
 ) -> c_int {
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { baro_on_owned(baro, name, help, handler, data, None) }
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// As [`baro_on_owned`].
+/// As for [`baro_on_owned`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_publication_on(
     baro: *const Publisher,
@@ -108,14 +108,14 @@ pub unsafe extern "C" fn baro_publication_on(
     release: Option<Release>,
 ) -> c_int {
     let data = Data { at: data, release };
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { listen(baro, Some(publication), name, help, handler, data) }
 }
 
-/// Puts a handler at a trigger of the program, or of one publication.
+/// Sets the handler of a trigger of the process, or of one publication.
 ///
 /// # Safety
-/// As [`baro_on_owned`].
+/// As for [`baro_on_owned`].
 unsafe fn listen(
     baro: *const Publisher,
     publication: Option<u64>,
@@ -127,7 +127,7 @@ unsafe fn listen(
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let (baro, name, help) = unsafe {
                 (
                     thing(baro)?,
@@ -149,7 +149,7 @@ unsafe fn listen(
 
 fn run(handler: BaroHandler, call: &Call, data: &Data) -> Result<(), String> {
     let name = CString::new(call.name.as_str()).unwrap_or_default();
-    // Texts end with a zero byte, whatever they have inside.
+    // Texts end with a zero byte; those that they contain stay.
     let mut ended = Vec::new();
     let (bytes, value) = match &call.payload {
         CallPayload::None => (0, Content { int: 0 }),
@@ -186,10 +186,10 @@ fn run(handler: BaroHandler, call: &Call, data: &Data) -> Result<(), String> {
     }
 }
 
-/// See `baro.h`. With null for `here` it looks first whether there is anything to do.
+/// See `baro.h`. If `here` is null, it first checks whether there is anything to do.
 ///
 /// # Safety
-/// `here` is null or may be written by this thread.
+/// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const Cursor) -> c_int {
     if tried(|| (here.is_null() && !raw::is_poll_due()) || raw::is_resting()) {
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const Cursor) -> c_
         || {
             let done = raw::poll_now();
             put::note_calls();
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { put::tell_place(here) };
             Ok(c_int::try_from(done).unwrap_or(c_int::MAX))
         },
@@ -219,10 +219,10 @@ pub extern "C" fn baro_listen(baro: *const Publisher) -> c_int {
     )
 }
 
-/// Declares a knob; null when it is refused.
+/// Declares a knob; null if it is refused.
 ///
 /// # Safety
-/// `name`, `unit` and `help` are null or texts.
+/// `name`, `unit` and `help` are null or C strings.
 unsafe fn knob(
     publication: u64,
     name: *const c_char,
@@ -233,7 +233,7 @@ unsafe fn knob(
     guarded(
         |_| std::ptr::null(),
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let (name, unit, help) = unsafe {
                 (
                     text(name, "the knob's name")?,
@@ -253,7 +253,7 @@ unsafe fn knob(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `name`, `unit` and `help` are null or texts.
+/// `name`, `unit` and `help` are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_knob_f64(
     publication: u64,
@@ -265,14 +265,14 @@ pub unsafe extern "C" fn baro_knob_f64(
     help: *const c_char,
 ) -> *const Cell {
     let config = KnobConfig::float(initial, min, max);
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { knob(publication, name, unit, help, config) }
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// `name`, `unit` and `help` are null or texts.
+/// `name`, `unit` and `help` are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_knob_i64(
     publication: u64,
@@ -284,14 +284,14 @@ pub unsafe extern "C" fn baro_knob_i64(
     help: *const c_char,
 ) -> *const Cell {
     let config = KnobConfig::int(initial, min, max);
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { knob(publication, name, unit, help, config) }
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// `name` and `help` are null or texts.
+/// `name` and `help` are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_knob_bool(
     publication: u64,
@@ -300,17 +300,17 @@ pub unsafe extern "C" fn baro_knob_bool(
     help: *const c_char,
 ) -> *const Cell {
     let config = KnobConfig::bool(initial != 0);
-    // SAFETY: as this function's; no unit.
+    // SAFETY: the caller upholds the requirements of this function; the unit is a literal.
     unsafe { knob(publication, name, c"".as_ptr(), help, config) }
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// `knob` is null or one of ours.
+/// `knob` is null or a knob of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_knob_read_f64(knob: *const Cell) -> f64 {
-    // SAFETY: as this function's; knobs are never freed.
+    // SAFETY: the caller upholds the requirements of this function; knobs are never freed.
     match unsafe { knob.as_ref() }.map(Cell::value) {
         Some(KnobValue::Float(v)) => v,
         Some(KnobValue::Int(v)) => v as f64,
@@ -322,10 +322,10 @@ pub unsafe extern "C" fn baro_knob_read_f64(knob: *const Cell) -> f64 {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `knob` is null or one of ours.
+/// `knob` is null or a knob of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_knob_read_i64(knob: *const Cell) -> i64 {
-    // SAFETY: as this function's; knobs are never freed.
+    // SAFETY: the caller upholds the requirements of this function; knobs are never freed.
     match unsafe { knob.as_ref() }.map(Cell::value) {
         Some(KnobValue::Float(v)) => v as i64,
         Some(KnobValue::Int(v)) => v,

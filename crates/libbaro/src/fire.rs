@@ -1,4 +1,4 @@
-//! Firing triggers and setting knobs of programs of this node.
+//! Firing triggers and setting knobs of programs on this node.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::guard::{
     text_or_empty,
 };
 
-/// Payloads that are longer are refused by every agent: no more is looked at.
+/// Longest payload that is read; every agent refuses longer ones.
 const PAYLOAD_BYTES_MAX: usize = 1 << 16;
 
-/// `baro_fired_t`.
+/// The C struct `baro_fired_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct BaroFired {
@@ -36,7 +36,7 @@ impl From<FireError> for Failure {
     }
 }
 
-/// Where, who is meant, and where to say what became of it.
+/// The arguments of a call: the run directory, the target, and the place for the outcome.
 struct Asked {
     run_dir: *const c_char,
     name: *const c_char,
@@ -50,8 +50,8 @@ struct Asked {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `run_dir`, `name` and `target` are null or texts; `payload` is null, or as its type and `bytes` say; `fired` is
-/// null or may be written.
+/// `run_dir`, `name` and `target` are null or C strings; `payload` is null, or valid for reads of
+/// its type and `bytes`; `fired` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_fire(
     run_dir: *const c_char,
@@ -73,16 +73,16 @@ pub unsafe extern "C" fn baro_fire(
         at_frame: None,
         fired,
     };
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     let payload = move || unsafe { payload_of(payload_type, payload, bytes) };
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { ask(&asked, false, payload) }
 }
 
 /// # Safety
-/// As [`baro_fire`].
+/// As for [`baro_fire`].
 unsafe fn set_knob(asked: &Asked, value: CallPayload) -> c_int {
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { ask(asked, true, || Ok(value)) }
 }
 
@@ -91,7 +91,7 @@ macro_rules! setters {
         /// See `baro.h`.
         ///
         /// # Safety
-        /// `run_dir`, `name` and `target` are null or texts; `fired` is null or may be written.
+        /// `run_dir`, `name` and `target` are null or C strings; `fired` is null or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             run_dir: *const c_char,
@@ -104,14 +104,14 @@ macro_rules! setters {
             let at_frame = None;
             let asked = Asked { run_dir, name, target, expires_ms: 0, wait_ms, at_frame, fired };
             let payload: fn($value) -> CallPayload = $payload;
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { set_knob(&asked, payload(value)) }
         }
 
         /// See `baro.h`.
         ///
         /// # Safety
-        /// `run_dir`, `name` and `target` are null or texts; `fired` is null or may be written.
+        /// `run_dir`, `name` and `target` are null or C strings; `fired` is null or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name_at(
             run_dir: *const c_char,
@@ -125,7 +125,7 @@ macro_rules! setters {
             let at_frame = Some(at_frame);
             let asked = Asked { run_dir, name, target, expires_ms: 0, wait_ms, at_frame, fired };
             let payload: fn($value) -> CallPayload = $payload;
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { set_knob(&asked, payload(value)) }
         }
     )*};
@@ -138,7 +138,7 @@ setters! {
 }
 
 /// # Safety
-/// As [`baro_fire`].
+/// As for [`baro_fire`].
 unsafe fn ask(
     asked: &Asked,
     is_knob: bool,
@@ -147,7 +147,7 @@ unsafe fn ask(
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let (run_dir, name, target) = unsafe {
                 (
                     text_or_empty(asked.run_dir, "the run directory")?,
@@ -176,7 +176,7 @@ unsafe fn ask(
                 failed: fired.failed,
                 id,
             };
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { set(asked.fired, said) };
             let is_open = asked.wait_ms > 0 && fired.acknowledged < fired.matched;
             Ok(if is_open { NOTHING } else { OK })
@@ -184,7 +184,7 @@ unsafe fn ask(
     )
 }
 
-/// `label=value,label=value`; a value has no comma.
+/// Parses `label=value,label=value`; a value cannot contain a comma.
 fn pairs(target: &str) -> Result<Vec<(String, String)>, Failure> {
     let pair = |part: &str| {
         let (label, value) = part.split_once('=').ok_or_else(|| {
@@ -200,7 +200,7 @@ fn pairs(target: &str) -> Result<Vec<(String, String)>, Failure> {
 }
 
 /// # Safety
-/// `payload` is null, or may be read as the type and `bytes` say.
+/// `payload` is null, or valid for reads of its type and `bytes`.
 unsafe fn payload_of(
     payload_type: c_int,
     payload: *const c_void,
@@ -215,22 +215,23 @@ unsafe fn payload_of(
     if bytes > PAYLOAD_BYTES_MAX {
         return Err(Failure::new(E_ARGUMENT, "the payload is too long"));
     }
-    // SAFETY: not null, and as this function's.
+    // SAFETY: the pointer is not null, and the caller upholds the requirements of this function.
     let slice = || unsafe { std::slice::from_raw_parts(payload.cast::<u8>(), bytes) };
     let owned = || -> Result<String, Failure> {
         if bytes == 0 {
-            // SAFETY: as this function's: a text, that ends by itself.
+            // SAFETY: the caller upholds the requirements of this function: a C string.
             return unsafe { text(payload.cast(), "the payload") }.map(str::to_owned);
         }
         let found = std::str::from_utf8(slice()).map(str::to_owned);
         found.map_err(|_| Failure::new(E_ARGUMENT, "the payload is not UTF-8"))
     };
     Ok(match payload_type {
-        // SAFETY: as this function's: an int64_t, a double, an int.
+        // SAFETY: the caller upholds the requirements of this function: an int64_t, a double, an
+        // int.
         1 => CallPayload::Int(unsafe { payload.cast::<i64>().read_unaligned() }),
-        // SAFETY: as above.
+        // SAFETY: the same.
         2 => CallPayload::Float(unsafe { payload.cast::<f64>().read_unaligned() }),
-        // SAFETY: as above.
+        // SAFETY: the same.
         3 => CallPayload::Bool(unsafe { payload.cast::<c_int>().read_unaligned() } != 0),
         4 => CallPayload::Text(owned()?),
         6 => CallPayload::Bytes(slice().to_vec()),

@@ -1,4 +1,4 @@
-//! Between C and Rust: texts, nulls, errors, panics.
+//! The boundary between C and Rust: strings, nulls, errors, panics.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_char, c_int};
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use barograph_model::text_start;
 
-/// Codes of `baro.h`; errors are negative.
+/// Return codes of `baro.h`; errors are negative.
 pub(crate) const OK: c_int = 0;
 pub(crate) const NOTHING: c_int = 1;
 pub(crate) const E_ARGUMENT: c_int = -1;
@@ -19,19 +19,21 @@ pub(crate) const E_BUSY: c_int = -7;
 pub(crate) const E_TOO_LONG: c_int = -8;
 pub(crate) const E_INTERNAL: c_int = -9;
 
-/// Texts of errors that a thread keeps: what [`baro_error`] has given stays as it is for so many errors less one.
+/// Number of error texts that a thread keeps: a text that [`baro_error`] has returned is unchanged
+/// for one error fewer.
 const ERRORS_KEPT: usize = 4;
-/// Longest text that is kept of one, with its zero byte.
+/// Longest error text that is kept, in bytes, with its zero byte.
 const ERROR_BYTES_MAX: usize = 1_024;
 
-/// A thread's errors: memory that lives as long as the thread and is written over in turn, never freed.
+/// The error texts of a thread: memory that lives as long as the thread and is reused in turn,
+/// never freed.
 struct Errors {
     texts: UnsafeCell<[[u8; ERROR_BYTES_MAX]; ERRORS_KEPT]>,
     newest: Cell<usize>,
 }
 
 thread_local! {
-    // It has nothing to drop: its address is good as long as the thread is.
+    // There is nothing to drop: the address is valid as long as the thread lives.
     static ERRORS: Errors = const {
         Errors {
             texts: UnsafeCell::new([[0; ERROR_BYTES_MAX]; ERRORS_KEPT]),
@@ -40,7 +42,7 @@ thread_local! {
     };
 }
 
-/// What went wrong: a code, and a text for [`baro_error`].
+/// An error: a code, and a text for [`baro_error`].
 pub(crate) struct Failure {
     pub code: c_int,
     text: String,
@@ -58,21 +60,21 @@ impl Failure {
 }
 
 unsafe extern "C" {
-    // Not among the `libc` crate's for Linux; the same in glibc and musl.
+    // The `libc` crate lacks it for Linux; it is the same in glibc and musl.
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
 /// `PTHREAD_CANCEL_DISABLE` on Linux.
 const CANCEL_DISABLE: c_int = 1;
 
-/// While it lives, `pthread_cancel` waits: it unwinds the thread from within a system call, and Rust ends
-/// the process when it is unwound so.
+/// Delays `pthread_cancel` while it lives: cancelling unwinds the thread from within a system call,
+/// and Rust aborts the process when it is unwound that way.
 struct Uncancelled(c_int);
 
 impl Uncancelled {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: `before` is ours to be written.
+        // SAFETY: `before` is a local variable.
         let _ = unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
         Self(before)
     }
@@ -81,18 +83,20 @@ impl Uncancelled {
 impl Drop for Uncancelled {
     fn drop(&mut self) {
         let mut unused = 0;
-        // SAFETY: `unused` is ours to be written; the state is one that it has told.
+        // SAFETY: `unused` is a local variable; the state is one that the same function has
+        // returned.
         let _ = unsafe { pthread_setcancelstate(self.0, &raw mut unused) };
     }
 }
 
-/// Runs what a C program has asked for; a failure or a panic becomes `failed(code)`, and its text is kept.
+/// Runs the body of a C function; a failure or a panic becomes `failed(code)`, and its text is
+/// kept.
 pub(crate) fn guarded<T>(
     failed: impl FnOnce(c_int) -> T,
     run: impl FnOnce() -> Result<T, Failure>,
 ) -> T {
     let _uncancelled = Uncancelled::new();
-    // What a panic leaves behind is not looked at again.
+    // State that a panic leaves behind is not used again.
     let done = catch_unwind(AssertUnwindSafe(run));
     let failure = match done {
         Ok(Ok(value)) => return value,
@@ -108,7 +112,8 @@ pub(crate) fn guarded<T>(
     failed(failure.code)
 }
 
-/// Tries what makes no system call, without the cost of [`guarded`]; false when it was not done.
+/// Runs a body that makes no system call, without the cost of [`guarded`]; false if it did not
+/// succeed.
 #[inline]
 pub(crate) fn tried(run: impl FnOnce() -> bool) -> bool {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(false)
@@ -120,7 +125,8 @@ pub(crate) fn remember(text: &str) {
     ERRORS.with(|errors| {
         let next = (errors.newest.get() + 1) % ERRORS_KEPT;
         let texts = errors.texts.get();
-        // SAFETY: the thread's own, and nobody else is here; C code reads it in this thread, after this.
+        // SAFETY: the memory is the thread's own, and nobody else uses it here; C code reads it in
+        // this thread, after this.
         let kept = unsafe { &mut (*texts)[next] };
         kept.fill(0);
         let bytes = kept.iter_mut().zip(text.bytes());
@@ -134,12 +140,12 @@ pub(crate) fn remember(text: &str) {
 pub extern "C" fn baro_error() -> *const c_char {
     ERRORS.with(|errors| {
         let texts = errors.texts.get().cast::<[u8; ERROR_BYTES_MAX]>();
-        // SAFETY: one of its texts.
+        // SAFETY: `newest` is the index of one of the texts.
         unsafe { texts.add(errors.newest.get()).cast::<c_char>().cast_const() }
     })
 }
 
-/// A text of the caller.
+/// Reads a C string of the caller.
 ///
 /// # Safety
 /// `text` is null, or ends with a zero byte and is not changed while `'a` lasts.
@@ -147,16 +153,16 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str
     if text.is_null() {
         return Err(Failure::null(what));
     }
-    // SAFETY: not null, and the caller vouches for the rest.
+    // SAFETY: the pointer is not null, and the caller guarantees the rest.
     let text = unsafe { CStr::from_ptr(text) };
     let text = text.to_str();
     text.map_err(|_| Failure::new(E_ARGUMENT, format!("{what} is not UTF-8")))
 }
 
-/// As [`text`]; null is an empty one.
+/// Like [`text`]; null is an empty string.
 ///
 /// # Safety
-/// As [`text`].
+/// As for [`text`].
 pub(crate) unsafe fn text_or_empty<'a>(
     given: *const c_char,
     what: &str,
@@ -164,17 +170,17 @@ pub(crate) unsafe fn text_or_empty<'a>(
     if given.is_null() {
         return Ok("");
     }
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { text(given, what) }
 }
 
-/// Writes an answer where the caller wants it, if anywhere.
+/// Writes an answer to the caller's place, if there is one.
 ///
 /// # Safety
-/// `place` is null or may be written.
+/// `place` is null or valid for writes.
 pub(crate) unsafe fn set<T>(place: *mut T, value: T) {
     if !place.is_null() {
-        // SAFETY: not null, and the caller vouches for the rest.
+        // SAFETY: the pointer is not null, and the caller guarantees the rest.
         unsafe { place.write(value) };
     }
 }

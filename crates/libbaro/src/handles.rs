@@ -1,9 +1,9 @@
-//! What C programs hold of ours: numbers in the clothes of pointers, which nobody ever follows.
+//! Handles: the pointers that C programs hold are numbers, which are never dereferenced.
 //!
-//! Each is a place in a table and the number of its use: what was closed already, or was never opened, is told by
-//! a comparison, so that a second close or a call after it is an error and no crash. Whoever uses a thing pins it:
-//! one that is closed meanwhile by another thread is freed by who uses it last. No lock is taken that a fork could
-//! leave behind.
+//! Each handle is an index into a table and a use number. A handle that is closed, or was never
+//! opened, is detected by a comparison, so a second close, or a call after it, is an error and not
+//! a crash. A call pins its object: if another thread closes it meanwhile, the last user frees it.
+//! No lock is taken that a fork could leave behind.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -11,34 +11,34 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::guard::{E_ARGUMENT, E_BUSY, Failure};
 
-/// Things that a program may have open at a time.
+/// Most objects that a program may have open at a time.
 const THINGS_MAX: usize = 1 << 16;
 
-/// What a handle begins with: no address of any program does.
+/// Upper byte of every handle; no address of any program begins with it.
 const FAMILY: u64 = 0xba << 56;
 const KIND_SHIFT: u32 = 48;
 const PLACE_SHIFT: u32 = 32;
 
-/// In a place's state, below the number of its use.
+/// Bits of a place's state, below its use number.
 const OPEN: u64 = 1 << 31;
 const USERS: u64 = OPEN - 1;
 const USE_SHIFT: u32 = 32;
 
-/// Something that is given to C programs.
+/// An object that is given to C programs.
 pub(crate) trait Thing: 'static {
-    /// Another for each type.
+    /// A number that is different for each type.
     const KIND: u8;
-    /// What errors call it.
+    /// Name of the type in error messages.
     const NAME: &'static str;
-    /// One thread at a time may have it.
+    /// Whether only one thread at a time may use it.
     const IS_EXCLUSIVE: bool;
 }
 
 struct Place {
-    /// Number of its use, whether it is open, and how many use it now.
+    /// Use number, open flag, and number of present users.
     state: AtomicU64,
     thing: AtomicPtr<()>,
-    /// The next free place, plus one.
+    /// Index of the next free place, plus one.
     next: AtomicU32,
 }
 
@@ -50,12 +50,13 @@ static PLACES: [Place; THINGS_MAX] = [const {
     }
 }; THINGS_MAX];
 
-/// The first free place that was used before, plus one; above it a number that moves with every change.
+/// Index of the first free place that was used before, plus one; the upper half is a number that
+/// changes with every update.
 static FREE: AtomicU64 = AtomicU64::new(0);
-/// Places from here on were never used.
+/// Index of the first place that was never used.
 static USED: AtomicU32 = AtomicU32::new(0);
 
-/// Gives a thing out.
+/// Stores an object and returns its handle.
 pub(crate) fn give<T: Thing>(thing: T) -> Result<*mut T, Failure> {
     let Some(at) = take_place() else {
         let text = format!("{THINGS_MAX} things are open already: close some");
@@ -73,7 +74,7 @@ pub(crate) fn give<T: Thing>(thing: T) -> Result<*mut T, Failure> {
     Ok(handle as usize as *mut T)
 }
 
-/// Takes back what was given out; freed when nobody uses it any more.
+/// Closes a handle; the object is freed when nobody uses it any more.
 pub(crate) fn take_back<T: Thing>(handle: *mut T) -> Result<(), Failure> {
     if handle.is_null() {
         return Ok(());
@@ -96,7 +97,7 @@ pub(crate) fn take_back<T: Thing>(handle: *mut T) -> Result<(), Failure> {
     }
 }
 
-/// A thing that a caller names, for any thread.
+/// Pins the object of a handle, for any thread.
 pub(crate) fn thing<T: Thing>(handle: *const T) -> Result<Held<T>, Failure> {
     if handle.is_null() {
         return Err(Failure::new(E_ARGUMENT, format!("{} is null", T::NAME)));
@@ -126,13 +127,13 @@ pub(crate) fn thing<T: Thing>(handle: *const T) -> Result<Held<T>, Failure> {
     }
 }
 
-/// As [`thing`], of a type that one thread at a time may have: to change it.
+/// Like [`thing`], for a type that one thread at a time may use: to change the object.
 pub(crate) fn thing_mut<T: Thing>(handle: *mut T) -> Result<HeldMut<T>, Failure> {
     const { assert!(T::IS_EXCLUSIVE, "only one thread has it") };
     thing(handle.cast_const()).map(HeldMut)
 }
 
-/// A thing in use.
+/// A pinned object.
 pub(crate) struct Held<T: Thing> {
     at: u32,
     thing: *mut T,
@@ -143,7 +144,8 @@ impl<T: Thing> Deref for Held<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: of `give` and of this type, as the handle's kind says; it is not freed while it is pinned.
+        // SAFETY: the pointer is from `give` and of this type, as the handle's kind shows; the
+        // object is not freed while it is pinned.
         unsafe { &*self.thing }
     }
 }
@@ -159,7 +161,7 @@ impl<T: Thing> Drop for Held<T> {
     }
 }
 
-/// A thing in use that nobody else uses.
+/// A pinned object that nobody else uses.
 pub(crate) struct HeldMut<T: Thing>(Held<T>);
 
 impl<T: Thing> Deref for HeldMut<T> {
@@ -172,7 +174,7 @@ impl<T: Thing> Deref for HeldMut<T> {
 
 impl<T: Thing> DerefMut for HeldMut<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `Held`; of such a type there is one user at a time.
+        // SAFETY: as in `Held`; an object of such a type has one user at a time.
         unsafe { &mut *self.0.thing }
     }
 }
@@ -182,7 +184,7 @@ fn gone<T: Thing>() -> Failure {
     Failure::new(E_ARGUMENT, text)
 }
 
-/// Place and number of use, if it is a handle of this type.
+/// Returns index and use number, if it is a handle of this type.
 fn parse<T: Thing>(handle: *const T) -> Option<(u32, u64)> {
     let handle = handle as usize as u64;
     let begins = FAMILY | u64::from(T::KIND) << KIND_SHIFT;
@@ -191,7 +193,7 @@ fn parse<T: Thing>(handle: *const T) -> Option<(u32, u64)> {
     (handle & !place == begins).then_some((at.into(), handle & u64::from(u32::MAX)))
 }
 
-/// Frees a thing that is closed and that nobody uses.
+/// Frees an object that is closed and that nobody uses.
 fn free<T: Thing>(at: u32) {
     let place = &PLACES[at as usize];
     let thing: *mut T = place
@@ -202,7 +204,8 @@ fn free<T: Thing>(at: u32) {
     let next = u64::from(number.wrapping_add(1)) << USE_SHIFT;
     place.state.store(next, Ordering::Release);
     leave_place(at);
-    // SAFETY: of `give`; the number of its use has moved, so that nobody finds it again.
+    // SAFETY: the pointer is from `give`; the use number has changed, so nobody finds the object
+    // again.
     drop(unsafe { Box::from_raw(thing) });
 }
 
@@ -230,7 +233,8 @@ fn leave_place(at: u32) {
     let _ = FREE.fetch_update(Ordering::Release, Ordering::Relaxed, push);
 }
 
-/// The number above the first free place, moved on: who has seen another list does not take this one for it.
+/// The number above the first free place, increased, so that a thread that has seen another list
+/// detects the change.
 fn moved(free: u64) -> u64 {
     (free >> 32).wrapping_add(1) << 32
 }
@@ -267,7 +271,7 @@ mod tests {
         assert!(thing(handle.cast_const()).is_err() && take_back(handle).is_err());
         drop(held);
         assert_eq!(count(), 1);
-        // The place serves another, whom the old handle does not mean.
+        // The place holds another object now, which the old handle does not refer to.
         let other = give(Counted(alive.clone())).ok().unwrap();
         assert!(take_back(handle).is_err());
         assert_eq!(count(), 2);

@@ -1,4 +1,4 @@
-//! Opening, declaring, closing.
+//! Opening, declaring, and closing publishers.
 
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::guard::{
 use crate::handles::{Thing, give, take_back, thing};
 use crate::put;
 
-/// `baro_config_t`: fields that a caller's older header does not have are 0.
+/// The C struct `baro_config_t`: fields that a caller's older header does not have are 0.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Config {
@@ -47,7 +47,7 @@ impl Thing for Publisher {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `application` is null or a text; `config` is null or begins with its size.
+/// `application` is null or a C string; `config` is null or begins with its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_open(
     application: *const c_char,
@@ -56,9 +56,9 @@ pub unsafe extern "C" fn baro_open(
     guarded(
         |_| std::ptr::null_mut(),
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let application = unsafe { text_or_empty(application, "the application's name") }?;
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let wanted = unsafe { config_of(application, config) }?;
             put::follow_threads();
             let publisher = Publisher::open(wanted);
@@ -70,26 +70,26 @@ pub unsafe extern "C" fn baro_open(
 }
 
 /// # Safety
-/// `config` is null, or begins with its size and has so many bytes.
+/// `config` is null, or begins with its size and has that many bytes.
 unsafe fn config_of(application: &str, config: *const Config) -> Result<PublishConfig, Failure> {
     let mut wanted = PublishConfig::of(application);
     if config.is_null() {
         return Ok(wanted);
     }
     let mut known = Config::default();
-    // SAFETY: the size comes first in every version.
+    // SAFETY: the size is the first field in every version.
     let size = unsafe { config.cast::<usize>().read() };
     if size < size_of::<usize>() {
         let text = "the configuration has no size: begin with BARO_CONFIG_INIT";
         return Err(Failure::new(E_ARGUMENT, text));
     }
     let bytes = size.min(size_of::<Config>());
-    // SAFETY: both have so many bytes; all bit patterns of `Config` are valid.
+    // SAFETY: both have that many bytes; all bit patterns of `Config` are valid.
     unsafe {
         std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes);
     }
     if known.run_dir != 0 {
-        // SAFETY: a text of the caller's.
+        // SAFETY: a C string of the caller's.
         let path = unsafe { text(known.run_dir as *const c_char, "the run directory") }?;
         wanted.run_dir = Some(RunDir::new(path));
     }
@@ -114,7 +114,7 @@ unsafe fn config_of(application: &str, config: *const Config) -> Result<PublishC
 #[unsafe(no_mangle)]
 pub extern "C" fn baro_close(baro: *mut Publisher) {
     let close = || {
-        // Not by a child that shares our memory: it is the parent's.
+        // Not in a child that shares our memory: the publisher is the parent's.
         raw::enter()?;
         take_back(baro)
     };
@@ -148,7 +148,7 @@ pub extern "C" fn baro_refused(value: u64) -> c_int {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `name` and `value` are null or texts.
+/// `name` and `value` are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_label(
     baro: *mut Publisher,
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn baro_label(
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let (baro, name, value) = unsafe {
                 (
                     thing(baro)?,
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn baro_label(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `name` is null or a text.
+/// `name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_publication(
     baro: *mut Publisher,
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn baro_publication(
     guarded(
         |_| 0,
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let (baro, name) = unsafe { (thing(baro)?, text(name, "the publication's name")?) };
             let readers = match readers {
                 0 => Readers::Owner,
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn baro_publication(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `name`, `unit` and `help` are null or texts.
+/// `name`, `unit` and `help` are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_value(
     publication: u64,
@@ -213,14 +213,14 @@ pub unsafe extern "C" fn baro_value(
     kind: c_int,
     help: *const c_char,
 ) -> u64 {
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { baro_value_sized(publication, name, value_type, unit, kind, help, 0) }
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// `name`, `unit` and `help` are null or texts.
+/// `name`, `unit` and `help` are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_value_sized(
     publication: u64,
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn baro_value_sized(
     guarded(
         |_| 0,
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let (name, unit, help) = unsafe {
                 (
                     text(name, "the value's name")?,

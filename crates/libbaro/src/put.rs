@@ -1,7 +1,8 @@
 //! Puts that `baro.h` does not do inline, and the place where it finds the thread's cursor.
 //!
-//! Every translation unit that includes `baro.h` has a thread-local pointer to such a place. The first put of a thread
-//! comes here and sets it: C code needs no thread-local symbol of ours, which stable Rust cannot export.
+//! Every translation unit that includes `baro.h` has a thread-local pointer to such a place. The
+//! first put of a thread comes here and sets it: C code needs no thread-local symbol of this
+//! library, which stable Rust cannot export.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_char, c_int};
@@ -13,10 +14,11 @@ use barograph_client::publish::raw::{self, CallsSeen, Cursor, kind};
 use crate::guard::{OK, guarded, text, tried};
 
 thread_local! {
-    /// A cursor on which every put finds no room, for a thread without a ring: what it has seen of the calls.
-    // It has nothing to drop: its address is good as long as the thread is.
+    /// A cursor on which no put finds room, for a thread without a ring; it holds how far the
+    /// thread has seen the calls.
+    // There is nothing to drop: the address is valid as long as the thread lives.
     static NOWHERE: UnsafeCell<Cursor> = const { UnsafeCell::new(Cursor::nowhere()) };
-    /// Null before the thread was here.
+    /// Null until the thread's first slow call.
     static PLACE: Cell<*const Cursor> = const { Cell::new(ptr::null()) };
 }
 
@@ -30,12 +32,12 @@ const INT: u64 = 1;
 const FLOAT: u64 = 2;
 const BOOL: u64 = 3;
 
-/// Keeps the place of each thread as its ring comes and goes.
+/// Keeps the place of each thread up to date as its ring comes and goes.
 pub(crate) fn follow_threads() {
     raw::on_cursor(|cursor| {
         let cursor = if cursor.is_null() {
-            // It may be a child, which has seen nothing.
-            // SAFETY: the thread's own, which nobody else looks at meanwhile.
+            // It may be a child, which has seen no calls.
+            // SAFETY: the cursor is the thread's own, and nothing else uses it meanwhile.
             unsafe { *(*nowhere()).calls.get() = CallsSeen::nothing() };
             nowhere()
         } else {
@@ -45,10 +47,10 @@ pub(crate) fn follow_threads() {
     });
 }
 
-/// Tells a translation unit where this thread's cursor is.
+/// Sets a translation unit's pointer to the place of this thread's cursor.
 ///
 /// # Safety
-/// `here` is null or may be written by this thread.
+/// `here` is null or valid for writes by this thread.
 pub(crate) unsafe fn tell_place(here: *mut *const *const Cursor) {
     if !here.is_null() {
         let place = PLACE.with(|place| {
@@ -57,7 +59,7 @@ pub(crate) unsafe fn tell_place(here: *mut *const *const Cursor) {
             }
             place.as_ptr()
         });
-        // SAFETY: as this function's.
+        // SAFETY: the caller upholds the requirements of this function.
         unsafe { here.write(place.cast_const()) };
     }
 }
@@ -65,7 +67,7 @@ pub(crate) unsafe fn tell_place(here: *mut *const *const Cursor) {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `here` is null or may be written by this thread.
+/// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_put_slowly(
     value: u64,
@@ -79,7 +81,7 @@ pub unsafe extern "C" fn baro_put_slowly(
         _ => return,
     };
     if tried(|| raw::try_put(value, kind as u8, number)) {
-        // SAFETY: as this function's.
+        // SAFETY: the caller upholds the requirements of this function.
         unsafe { tell_place(here) };
         return;
     }
@@ -92,7 +94,7 @@ pub unsafe extern "C" fn baro_put_slowly(
                 FLOAT => handle.put_f64(f64::from_bits(number)),
                 _ => handle.put_bool(number != 0),
             }
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { tell_place(here) };
             Ok(())
         },
@@ -102,7 +104,7 @@ pub unsafe extern "C" fn baro_put_slowly(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `here` is null or may be written by this thread.
+/// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_frame_slowly(
     publication: u64,
@@ -118,12 +120,12 @@ pub unsafe extern "C" fn baro_frame_slowly(
         None => false,
     });
     if has_ended {
-        // SAFETY: as this function's.
+        // SAFETY: the caller upholds the requirements of this function.
         unsafe { tell_place(here) };
         if is_asleep {
             baro_wake_agent();
         }
-        // Who does not look inline has it done here.
+        // For callers that do not check inline.
         if is_due {
             guarded(
                 |_| (),
@@ -140,23 +142,24 @@ pub unsafe extern "C" fn baro_frame_slowly(
         |_| (),
         || {
             raw::frame(publication, number);
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { tell_place(here) };
             Ok(())
         },
     );
 }
 
-/// Notes what this thread has seen where inline looks find it, should it have no ring.
+/// Copies how far this thread has seen the calls to the cursor that inline code reads, if the
+/// thread has no ring.
 pub(crate) fn note_calls() {
-    // SAFETY: the thread's own, which nobody else looks at meanwhile.
+    // SAFETY: the cursor is the thread's own, and nothing else uses it meanwhile.
     unsafe { *(*nowhere()).calls.get() = raw::calls_seen() };
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// `here` is null or may be written by this thread.
+/// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_apply_slowly(here: *mut *const *const Cursor) {
     guarded(
@@ -164,7 +167,7 @@ pub unsafe extern "C" fn baro_apply_slowly(here: *mut *const *const Cursor) {
         || {
             raw::apply_now();
             note_calls();
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { tell_place(here) };
             Ok(())
         },
@@ -195,10 +198,10 @@ pub extern "C" fn baro_commit() {
     );
 }
 
-/// Puts what lies somewhere else; null is nothing of length 0.
+/// Puts bytes from the caller's memory; null counts as length 0.
 ///
 /// # Safety
-/// `bytes` is null, or so many may be read.
+/// `bytes` is null, or valid for reads of `count` bytes.
 unsafe fn put_from(handle: u64, kind: u8, bytes: *const u8, count: usize) -> c_int {
     guarded(
         |code| code,
@@ -206,7 +209,7 @@ unsafe fn put_from(handle: u64, kind: u8, bytes: *const u8, count: usize) -> c_i
             let bytes = if bytes.is_null() {
                 &[][..]
             } else {
-                // SAFETY: as this function's.
+                // SAFETY: the caller upholds the requirements of this function.
                 unsafe { std::slice::from_raw_parts(bytes, count) }
             };
             raw::put_bytes(handle, kind, bytes)?;
@@ -218,7 +221,7 @@ unsafe fn put_from(handle: u64, kind: u8, bytes: *const u8, count: usize) -> c_i
 /// See `baro.h`.
 ///
 /// # Safety
-/// `value` is null or a text.
+/// `value` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_put_text(handle: u64, value: *const c_char) -> c_int {
     if handle == 0 {
@@ -227,7 +230,7 @@ pub unsafe extern "C" fn baro_put_text(handle: u64, value: *const c_char) -> c_i
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let value = unsafe { text(value, "the text") }?;
             raw::put_bytes(handle, kind::TEXT, value.as_bytes())?;
             Ok(OK)
@@ -238,7 +241,7 @@ pub unsafe extern "C" fn baro_put_text(handle: u64, value: *const c_char) -> c_i
 /// See `baro.h`.
 ///
 /// # Safety
-/// `value` is null or a text.
+/// `value` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_put_json(handle: u64, value: *const c_char) -> c_int {
     if handle == 0 {
@@ -247,7 +250,7 @@ pub unsafe extern "C" fn baro_put_json(handle: u64, value: *const c_char) -> c_i
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let value = unsafe { text(value, "the JSON") }?;
             raw::put_bytes(handle, kind::JSON, value.as_bytes())?;
             Ok(OK)
@@ -258,27 +261,27 @@ pub unsafe extern "C" fn baro_put_json(handle: u64, value: *const c_char) -> c_i
 /// See `baro.h`.
 ///
 /// # Safety
-/// `bytes` is null, or `count` of them may be read.
+/// `bytes` is null, or valid for reads of `count` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_put_bytes(handle: u64, bytes: *const u8, count: usize) -> c_int {
     if handle == 0 {
         return OK;
     }
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { put_from(handle, kind::BYTES, bytes, count) }
 }
 
 /// See `baro.h`.
 ///
 /// # Safety
-/// `values` is null, or `count` of them may be read.
+/// `values` is null, or valid for reads of `count` floats.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_put_floats(handle: u64, values: *const f64, count: usize) -> c_int {
     if handle == 0 {
         return OK;
     }
     let bytes = count.saturating_mul(size_of::<f64>());
-    // Rings are little-endian, and so is every machine that this is built for.
-    // SAFETY: as this function's; a float is eight bytes.
+    // Rings are little-endian, and so is every machine that this library is built for.
+    // SAFETY: the caller upholds the requirements of this function; a float is eight bytes.
     unsafe { put_from(handle, kind::FLOATS, values.cast(), bytes) }
 }

@@ -1,4 +1,4 @@
-//! SQL: a question, and its answer as a table of typed cells.
+//! SQL: statements, and their answers as tables of typed cells.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
@@ -16,10 +16,10 @@ const FLOAT: c_int = 2;
 const TEXT: c_int = 4;
 const BYTES: c_int = 6;
 
-/// `baro_table_t`: texts end with a zero byte, which `Rows` have not.
+/// The C type `baro_table_t`: its texts end with a zero byte, unlike those of `Rows`.
 pub struct Table {
     names: Vec<CString>,
-    /// Column after column.
+    /// The cells, column by column.
     columns: Vec<Vec<Cell>>,
     rows: usize,
 }
@@ -34,12 +34,12 @@ enum Cell {
     Null,
     Int(i64),
     Float(f64),
-    /// With a zero byte behind it.
+    /// A text, with a zero byte at its end.
     Text(Box<[u8]>),
     Bytes(Box<[u8]>),
 }
 
-/// `baro_cell_t`.
+/// The C struct `baro_cell_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct CellOut {
@@ -104,27 +104,26 @@ impl From<&Cell> for CellOut {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `sql` is null or a text; `table` is null or may be
-/// written.
+/// `sql` is null or a C string; `table` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_query(
     node: *const Observer,
     sql: *const c_char,
     table: *mut *mut Table,
 ) -> c_int {
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { set(table, ptr::null_mut()) };
     guarded(
         |code| code,
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let (node, sql) = unsafe { (thing(node)?, text(sql, "the statement")?) };
             if table.is_null() {
                 return Err(Failure::new(E_ARGUMENT, "there is no place for the table"));
             }
             let rows = node.sql(sql, &SqlLimits::default());
             let rows = rows.map_err(|fault| Failure::new(E_SQL, fault))?;
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { set(table, give(Table::from(&rows))?) };
             Ok(OK)
         },
@@ -137,7 +136,8 @@ pub extern "C" fn baro_table_free(table: *mut Table) {
     guarded(|_| (), || take_back(table));
 }
 
-/// What a table says; nothing, and an error, of one that is freed. Null has nothing, and is no error.
+/// Reads something of a table; returns `nothing`, and sets an error, if the table was freed. For
+/// null it returns `nothing` without an error.
 fn of<T>(table: *const Table, nothing: T, look: impl FnOnce(&Table) -> Option<T>) -> T
 where
     T: Copy,

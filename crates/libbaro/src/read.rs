@@ -1,4 +1,4 @@
-//! The newest value of a stream, and being told of the next.
+//! The newest value of a stream, and waiting for the next.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl From<ClientError> for Failure {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `run_dir` is null or a text.
+/// `run_dir` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_node_open(run_dir: *const c_char) -> *mut Observer {
     guarded(
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn baro_node_open(run_dir: *const c_char) -> *mut Observer
             let run_dir = if run_dir.is_null() {
                 RunDir::find()
             } else {
-                // SAFETY: as this function's.
+                // SAFETY: the caller upholds the requirements of this function.
                 RunDir::new(unsafe { text(run_dir, "the run directory") }?)
             };
             give(Observer::open(run_dir, Arc::new(SystemClock::new()))?)
@@ -62,9 +62,9 @@ pub extern "C" fn baro_node_close(node: *mut Observer) {
 }
 
 /// # Safety
-/// As [`baro_stream_open`].
+/// As for [`baro_stream_open`].
 unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<Stream, Failure> {
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     let (node, selector) = unsafe { (thing(node)?, text(selector, "the selector")?) };
     let selector = Selector::parse(selector).map_err(|e| Failure::new(E_ARGUMENT, e))?;
     Ok(node.stream(&selector)?)
@@ -73,13 +73,13 @@ unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<Stream,
 /// See `baro.h`.
 ///
 /// # Safety
-/// `selector` is null or a text.
+/// `selector` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_stream_open(
     node: *const Observer,
     selector: *const c_char,
 ) -> *mut Stream {
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     guarded(
         |_| std::ptr::null_mut(),
         || give(unsafe { find(node, selector) }?),
@@ -95,7 +95,7 @@ pub extern "C" fn baro_stream_close(stream: *mut Stream) {
 /// See `baro.h`.
 ///
 /// # Safety
-/// The places are null or may be written.
+/// The places are null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_stream_latest_f64(
     stream: *mut Stream,
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn baro_stream_latest_f64(
             let Some((newest_ts, newest)) = stream.latest_f64() else {
                 return Ok(NOTHING);
             };
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe {
                 set(ts, newest_ts);
                 set(value, newest);
@@ -122,8 +122,7 @@ pub unsafe extern "C" fn baro_stream_latest_f64(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `selector` is null or a text; the others are null
-/// or may be written.
+/// `selector` is null or a C string; the other pointers are null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_latest(
     node: *const Observer,
@@ -142,13 +141,13 @@ pub unsafe extern "C" fn baro_latest(
                 quality: std::ptr::null_mut(),
                 age_ns,
             };
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { places.take(find(node, selector)?.latest()) }
         },
     )
 }
 
-/// Where a reading goes; each null or to be written.
+/// The caller's places for the parts of a reading; each is null or valid for writes.
 struct Places {
     ts: *mut i64,
     value: *mut f64,
@@ -159,7 +158,7 @@ struct Places {
 
 impl Places {
     /// # Safety
-    /// Each of them is null or may be written.
+    /// Each of them is null or valid for writes.
     unsafe fn take(&self, newest: Option<LatestValue>) -> Result<c_int, Failure> {
         let Some(LatestValue {
             sample: Some(sample),
@@ -172,7 +171,7 @@ impl Places {
         let number = sample.value.as_f64();
         let number =
             number.ok_or_else(|| Failure::new(E_TYPE, "it is no number: ask for it in SQL"))?;
-        // SAFETY: as this function's.
+        // SAFETY: the caller upholds the requirements of this function.
         unsafe {
             set(self.ts, sample.ts);
             set(self.value, number);
@@ -187,8 +186,7 @@ impl Places {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `selector` is null or a text; the others are null
-/// or may be written.
+/// `selector` is null or a C string; the other pointers are null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_latest_expected(
     node: *const Observer,
@@ -208,7 +206,7 @@ pub unsafe extern "C" fn baro_latest_expected(
     };
     guarded(
         |code| code,
-        // SAFETY: as this function's.
+        // SAFETY: the caller upholds the requirements of this function.
         || unsafe { places.take(find(node, selector)?.latest_predicted()) },
     )
 }
@@ -216,7 +214,7 @@ pub unsafe extern "C" fn baro_latest_expected(
 /// See `baro.h`.
 ///
 /// # Safety
-/// The places are null or may be written.
+/// The places are null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_stream_latest_expected(
     stream: *mut Stream,
@@ -235,7 +233,7 @@ pub unsafe extern "C" fn baro_stream_latest_expected(
     };
     guarded(
         |code| code,
-        // SAFETY: as this function's.
+        // SAFETY: the caller upholds the requirements of this function.
         || unsafe { places.take(thing_mut(stream)?.latest_predicted()) },
     )
 }

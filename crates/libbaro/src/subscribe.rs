@@ -1,4 +1,4 @@
-//! Being told of every new sample of a set of streams that may change.
+//! Subscriptions: every new sample of a set of streams that may change.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use barograph_model::{Descriptor, Selector, Value};
 use crate::guard::{E_ARGUMENT, Failure, NOTHING, OK, guarded, set, text};
 use crate::handles::{Thing, give, take_back, thing, thing_mut};
 
-/// `baro_subscription_t`.
+/// The C type `baro_subscription_t`.
 pub struct Subscription {
     watch: Watch,
-    /// What has come and was not asked for yet.
+    /// Updates that have been read and are not returned yet.
     waiting: vec::IntoIter<Update>,
-    /// What `given` points into.
+    /// Memory that `given` points into.
     stream: Option<Stream>,
     value: Option<Value>,
     ended: Vec<u8>,
@@ -29,7 +29,7 @@ impl Thing for Subscription {
     const IS_EXCLUSIVE: bool = true;
 }
 
-/// A stream as C has it.
+/// The name and labels of a stream as C strings.
 struct Stream {
     descriptor: Arc<Descriptor>,
     name: CString,
@@ -49,7 +49,7 @@ impl From<Arc<Descriptor>> for Stream {
     }
 }
 
-/// `baro_update_t`.
+/// The C struct `baro_update_t`.
 #[repr(C)]
 pub struct UpdateOut {
     name: *const c_char,
@@ -129,7 +129,7 @@ impl Subscription {
     }
 }
 
-/// A value by its length and place; texts are copied to `ended`, with a zero byte behind them.
+/// Length and address of a value; a text is copied to `ended`, with a zero byte at its end.
 fn content(value: &Value, ended: &mut Vec<u8>) -> (usize, Content) {
     match value {
         Value::Int(int) => (8, Content { int: *int }),
@@ -159,7 +159,7 @@ fn content(value: &Value, ended: &mut Vec<u8>) -> (usize, Content) {
 /// See `baro.h`.
 ///
 /// # Safety
-/// `pattern` is null or a text.
+/// `pattern` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_subscribe(
     node: *const Observer,
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn baro_subscribe(
     guarded(
         |_| ptr::null_mut(),
         || {
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             let (node, pattern) = unsafe { (thing(node)?, text(pattern, "the pattern")?) };
             let selector = Selector::parse(pattern).map_err(|e| Failure::new(E_ARGUMENT, e))?;
             give(Subscription::new(node.watch(&selector)))
@@ -179,14 +179,14 @@ pub unsafe extern "C" fn baro_subscribe(
 /// See `baro.h`.
 ///
 /// # Safety
-/// `update` is null or may be written.
+/// `update` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baro_subscription_next(
     subscription: *mut Subscription,
     timeout_ns: i64,
     update: *mut *const UpdateOut,
 ) -> c_int {
-    // SAFETY: as this function's.
+    // SAFETY: the caller upholds the requirements of this function.
     unsafe { set(update, ptr::null()) };
     guarded(
         |code| code,
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn baro_subscription_next(
             let Some(next) = subscription.next(timeout) else {
                 return Ok(NOTHING);
             };
-            // SAFETY: as this function's.
+            // SAFETY: the caller upholds the requirements of this function.
             unsafe { set(update, ptr::from_ref(next)) };
             Ok(OK)
         },

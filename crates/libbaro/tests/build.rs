@@ -1,4 +1,5 @@
-//! Programs of other languages, built against the headers and the library that cargo has just built.
+//! Programs of other languages, built against the headers and the library that cargo has just
+//! built.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,7 +13,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// The compiler that the environment names, or the usual one.
+    /// The compiler that the environment names, or the default one.
     fn compiler(self) -> String {
         let (variable, usual) = match self {
             Self::C => ("CC", "cc"),
@@ -53,7 +54,7 @@ pub fn workshop() -> tempfile::TempDir {
     dir
 }
 
-/// What cargo has built beside this test.
+/// Path of a file that cargo has built beside this test.
 pub fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.with_file_name(name);
@@ -61,7 +62,7 @@ pub fn built(name: &str) -> PathBuf {
     path
 }
 
-/// Builds a program; `None`, said aloud, where there is no compiler for it.
+/// Builds a program; `None`, with a message, if there is no compiler for it.
 pub fn program(
     workshop: &Path,
     language: Language,
@@ -95,14 +96,14 @@ pub fn program(
     }
 }
 
-/// A command with nothing in its environment but the run directory.
+/// A command whose environment contains only the run directory.
 pub fn command(program: &Path, run_dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("BAROGRAPH_RUN_DIR", run_dir);
     command
 }
 
-/// What a program must do to have worked.
+/// Checks that a program has succeeded.
 pub fn must(output: &Output) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");

@@ -1,4 +1,4 @@
-//! What is fired reaches C, C++ and Fortran, and what they fire reaches the agent.
+//! Calls that reach C, C++ and Fortran programs, and calls that these programs send to the agent.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -22,7 +22,7 @@ fn source(name: &str) -> PathBuf {
     build::here().join("tests/programs").join(name)
 }
 
-/// A call's id, and how it ended.
+/// A call's id, and its outcome.
 type Answer = (u64, u32);
 
 /// An agent as a program sees it.
@@ -57,7 +57,7 @@ impl Agent {
         }
     }
 
-    /// What the only process has declared, and how it answered.
+    /// Declarations and answers of the only process.
     fn file(&self) -> Option<(Vec<Declaration>, Vec<Answer>)> {
         let mut found = std::fs::read_dir(RunDir::new(&self.run_dir).ingest_dir()).ok()?;
         let mut file = IngestFile::open(&found.next()?.ok()?.path()).ok()?;
@@ -97,7 +97,7 @@ impl Agent {
         self.fire(CallKind::Knob, name, payload);
     }
 
-    /// What each call came to, by id, whatever the order of knobs and triggers.
+    /// Outcomes of the calls by id, whatever the order of knobs and triggers.
     fn answers(&self) -> Vec<u32> {
         let mut answers = self.file().unwrap().1;
         answers.sort_unstable();
@@ -113,7 +113,7 @@ fn start(program: &Path, run_dir: &Path, arguments: &[&str]) -> Child {
     piped.stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Its output, when it has ended well.
+/// Output of a program that has ended well.
 fn said(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     must(&output);
@@ -158,7 +158,7 @@ fn c_programs_are_called_by_polls_and_by_threads() {
         agent.set("called.i", CallPayload::Int(9));
         agent.set("called.t", CallPayload::Bool(true));
         if !arguments.is_empty() {
-            // Frames set them, in their own time.
+            // Frames set them, each in its own time.
             while agent.file().unwrap().1.len() < 12 {
                 thread::sleep(Duration::from_millis(2));
             }
@@ -228,7 +228,7 @@ fn the_example_is_tuned_and_ended() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    // It is there before its agent.
+    // The program is there before its agent.
     let child = start(&program, dir.path(), &[]);
     let mut agent = Agent::new(dir.path());
     agent.await_trigger("finish");
@@ -271,7 +271,7 @@ fn c_programs_fire_and_set() {
     }
 }
 
-/// Answers as an agent does; gives the bodies that were asked, up to the one that is named "no".
+/// Answers as an agent does; returns the bodies of the requests, up to the one that is named "no".
 fn answer(listener: &UnixListener) -> Vec<String> {
     let mut all = Vec::new();
     for stream in listener.incoming() {

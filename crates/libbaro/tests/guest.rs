@@ -1,4 +1,5 @@
-//! A guest in other programs: what they do to it, and what it must not do to them.
+//! The library as a guest in other programs: what they may do to it, and what it must not do to
+//! them.
 
 use std::path::Path;
 use std::process::Output;
@@ -8,7 +9,8 @@ use barograph_stream::ingest::{IngestFile, Payload};
 
 use crate::build::{self, Language, command, must, program, workshop};
 
-/// Runs `guest.c` in a run directory that is there, and shows its files as they are left, the oldest first.
+/// Runs `guest.c` in an existing run directory, and checks the files that it leaves, the oldest
+/// first.
 fn run(what: &str, check: impl FnOnce(&Output, &[Left])) {
     let workshop = workshop();
     let source = build::here().join("tests/programs/guest.c");
@@ -76,7 +78,7 @@ fn a_program_that_closes_all_numbers_keeps_its_own_files() {
         let [left] = left else {
             panic!("{left:?}");
         };
-        // Of both threads.
+        // Frames of both threads.
         let last = left.frames.iter().filter(|n| **n == 99_999).count();
         assert_eq!((last, left.declared, left.is_closed), (2, 4, true));
         assert!(left.frames.contains(&1));
@@ -143,7 +145,7 @@ fn each_of_many_threads_has_a_ring_and_none_takes_much() {
     run("many", |output, left| {
         must(output);
         assert_eq!((left[0].values, left[0].frames.len()), (256, 256));
-        // Header, declarations, and of each ring a head and the first records.
+        // Header, declarations, and a head and the first records of each ring.
         assert!(left[0].taken < 256 * 40_000, "{left:?}");
     });
 }

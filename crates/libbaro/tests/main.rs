@@ -1,4 +1,5 @@
-//! The library as programs use it: compiled with the compilers that are here, read as an agent reads.
+//! Tests of the library as programs use it: compiled with the available compilers, read as an agent
+//! reads.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! What C, C++ and Fortran put is what is read, and what they ask is answered.
+//! Puts and reads of C, C++ and Fortran programs.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use barograph_stream::{RunDir, Segment, SegmentConfig, SystemClock};
 
 use crate::build::{self, Language, built, command, must, program, workshop};
 
-/// A file as it was left.
+/// A file as its process left it.
 struct Left {
     declared: Vec<Declaration>,
     /// Ring, series, content.
@@ -90,7 +90,7 @@ fn the_examples_of_each_language_publish() {
     }
 }
 
-/// Without the shared library: one file, as batch systems like it.
+/// Without the shared library: one file, as batch systems prefer it.
 #[test]
 fn the_static_library_suffices() {
     let workshop = workshop();
@@ -208,8 +208,8 @@ fn int((_, _, put): &(u32, u32, Put)) -> Option<i64> {
     }
 }
 
-/// A reader beside two threads that lap it: what it gets is whole and in order, and with what it missed it is
-/// all that was put.
+/// A reader beside two threads that lap it: its records are whole and in order, and together with
+/// the missed ones they are all that were put.
 #[test]
 fn a_reader_that_is_lapped_sees_no_torn_record() {
     const COUNT: u64 = 1_000_000;
@@ -256,11 +256,11 @@ fn a_reader_that_is_lapped_sees_no_torn_record() {
 
 fn first_file(run_dir: &Path) -> Option<IngestFile> {
     let mut found = std::fs::read_dir(RunDir::new(run_dir).ingest_dir()).ok()?;
-    // It may not be one yet.
+    // The file may not be complete yet.
     IngestFile::open(&found.next()?.ok()?.path()).ok()
 }
 
-/// The same program with the slow way alone, as on machines without a counter.
+/// The same program with the slow path only, as on machines without a time-stamp counter.
 #[test]
 fn puts_that_are_not_inline_are_the_same() {
     let workshop = workshop();
@@ -327,8 +327,8 @@ fn the_newest_values_and_sql_are_read_from_c() {
     must(&command.arg(dir.path()).output().unwrap());
 }
 
-/// A segment with a number, a text, a stream without a sample, and one that is forecast: 10 was measured a second ago, and half a
-/// second after that it is 12, give or take 2.
+/// A segment with a number, a text, a stream without a sample, and a stream with a forecast: 10 was
+/// measured a second ago, and half a second after that it is 12, give or take 2.
 fn segment(run_dir: &Path) -> Segment {
     let now_ns = SystemClock::new().now_ns();
     let path = RunDir::new(run_dir).segment();

@@ -1,4 +1,4 @@
-//! The library that `baro io` preloads: what programs do beside it, and what it counts of them, read in the
+//! The library that `baro io` preloads: programs that run with it, and their counts, read from the
 //! cells of their files as an agent reads them.
 
 use std::collections::BTreeMap;
@@ -17,17 +17,17 @@ use tempfile::TempDir;
 
 use crate::build::{self, Language, must, program, workshop};
 
-/// A program that hangs is ended after so long.
+/// Time after which a program that hangs is killed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const NAP: Duration = Duration::from_millis(5);
-/// As `place.c` has it.
+/// The same as in `place.c`.
 const LEFT_MAX: usize = 64;
 const BLOCK: u64 = 4_096;
 
-/// What a process counted, by the names of its values.
+/// Counts of a process, by the names of its values.
 type Counted = BTreeMap<String, u64>;
 
-/// The shim and the programs: compiled once for all tests that run at a time.
+/// The shim and the programs: compiled once for all tests that run at the same time.
 struct Built {
     workshop: TempDir,
     library: PathBuf,
@@ -36,7 +36,7 @@ struct Built {
 }
 
 impl Built {
-    /// `None`, said aloud, where there is no compiler.
+    /// Builds them; `None`, with a message, if there is no compiler.
     fn make() -> Option<Self> {
         let workshop = workshop();
         let programs = build::here().join("tests/programs");
@@ -66,12 +66,13 @@ impl Built {
 struct Bench {
     built: Arc<Built>,
     dir: TempDir,
-    /// Where an agent would listen: while it is there, nobody clears what is left.
+    /// The socket on which an agent would listen: while it exists, nobody removes files of ended
+    /// processes.
     door: Option<UnixDatagram>,
 }
 
 impl Bench {
-    /// `None`, said aloud, where there is no compiler.
+    /// Makes a bench; `None`, with a message, if there is no compiler.
     fn new() -> Option<Self> {
         let built = Built::shared()?;
         let dir = tempfile::tempdir().unwrap();
@@ -108,7 +109,7 @@ impl Bench {
         command.env("BAROGRAPH_RUN_DIR", self.run_dir());
     }
 
-    /// Runs a mode of `io`, which must end well; what all its processes counted.
+    /// Runs a mode of `io`, which must end well; returns the counts of all its processes.
     fn counted(&self, mode: &str) -> Vec<Counted> {
         let (status, said) = ended(self.command(&self.built.io, mode).spawn().unwrap());
         assert!(status.success(), "{mode}: {status} {said}");
@@ -120,7 +121,7 @@ impl Bench {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// What is in the files, in the order in which their processes began.
+    /// Counts in the files, in the order in which their processes began.
     fn files(&self) -> Vec<Counted> {
         let paths = self.paths();
         let mut files: Vec<IngestFile> =
@@ -154,7 +155,7 @@ fn shim(folder: &Path) -> PathBuf {
     library
 }
 
-/// Waits for a program, but not for ever; what it said on stderr.
+/// Waits for a program, but not for ever; returns its status and its stderr.
 fn ended(mut child: Child) -> (ExitStatus, String) {
     for _ in 0..PATIENCE.as_millis() / NAP.as_millis() {
         if child.try_wait().unwrap().is_some() {
@@ -202,7 +203,7 @@ fn blocks(all: &[Counted]) -> Vec<u64> {
 fn a_program_that_forks_beside_threads_goes_on() {
     let Some(bench) = Bench::new() else { return };
     let all = bench.counted("forks_beside_threads");
-    // Each child made a file of its own, with its own write alone.
+    // Each child made a file of its own, with only its own write.
     assert_eq!(all.len(), 301);
     assert!(blocks(&all[1..]).iter().all(|blocks| *blocks == 1));
     assert!(all.iter().all(|counted| counted["write.errors.count"] == 0));
@@ -257,7 +258,7 @@ fn what_was_counted_outlives_every_end() {
         ("aborts", 1),
         ("is_killed", 1),
         ("crashes", 1),
-        // The program that comes after has a file of its own.
+        // The next program has a file of its own.
         ("execs", 2),
     ] {
         let Some(bench) = Bench::new() else { return };
@@ -311,7 +312,8 @@ fn stdio_counts_what_is_asked_of_it() {
     );
     // 2 blocks, 1 line, 1 long line, 20 characters, and three ends of the file.
     assert_eq!(sum(&all, "read.calls.count"), 27);
-    // 2 blocks, a text, a format, 20 characters; 4 to stdout. Nothing was pending when the file was closed.
+    // 2 blocks, a text, a format, 20 characters; 4 to stdout. Nothing was pending when the file was
+    // closed.
     assert_eq!(sum(&all, "write.calls.count"), 28);
     assert_eq!(
         (
@@ -460,7 +462,7 @@ fn another_users_agent_is_let_in_and_nobody_else() {
         let read = head.args(["-c", "1"]).arg(path).uid(uid).gid(AGENT);
         read.output().unwrap().status.success()
     };
-    // With a list, the bits of the group are its mask.
+    // With an access-control list, the bits of the group are its mask.
     if file.mode() & 0o070 == 0o060 {
         assert!(can_read(AGENT));
     } else {

@@ -1,4 +1,4 @@
-//! Programs that are told of every new sample.
+//! Programs that follow every new sample.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::build::{self, Language, command, must, program, workshop};
 
 const DEPTH: u32 = 16;
 
-/// An agent's segment, as far as a reader can tell.
+/// An agent's segment, as a reader sees it.
 struct Node {
     segment: Segment,
 }
@@ -25,7 +25,7 @@ impl Node {
         Self { segment }
     }
 
-    /// A stream with its first sample.
+    /// Adds a stream with its first sample.
     fn stream(&mut self, name: &str, labels: &[(&str, &str)], first: Value) -> StreamWriter {
         let now_ns = SystemClock::new().now_ns();
         let descriptor = Descriptor {
@@ -49,7 +49,7 @@ impl Node {
     }
 }
 
-/// A program that shows an update and waits until it is told to go on.
+/// A program that prints an update and waits for the next command.
 struct Shower {
     child: Child,
     input: ChildStdin,
@@ -121,7 +121,7 @@ fn check(program: &Path) {
         "the newest first"
     );
 
-    // What comes later, of each type.
+    // Later samples, of each type.
     let json = Value::Json("{\"a\":1}".into());
     let mut held = Vec::new();
     for (stream, value, expect) in [
@@ -141,7 +141,7 @@ fn check(program: &Path) {
         assert_eq!(shower.next(), format!("{stream}{{}} {expect} 0"));
     }
 
-    // More than the ring holds, while nobody asks.
+    // More samples than the ring holds, while nobody asks.
     let count = 2 * u64::from(DEPTH) + 3;
     for n in 0..count {
         node.append(&mut float, Value::Float(n as f64));

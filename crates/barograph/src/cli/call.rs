@@ -1,4 +1,5 @@
-//! What `baro trigger` and `baro knob` share: who is meant, the way to the agent, the answer.
+//! The shared parts of `baro trigger` and `baro knob`: the target, the request to the agent, the
+//! answer.
 
 use std::time::Duration;
 
@@ -9,25 +10,26 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Target, Usage, http, output};
 
-/// Whom a call is for, and how long it holds.
+/// The processes that a call is for, and its expiry.
 #[derive(Args)]
 pub struct Meant {
     /// Labels that a process must have, all of them: rank=0, application=lulesh, pid=71, user=eve
     #[arg(long = "target", value_name = "LABEL=VALUE")]
     labels: Vec<String>,
-    /// One life of one process, as `publications` has it
+    /// One life of one process: its incarnation in the table `publications`
     #[arg(long, value_name = "HEX")]
     incarnation: Option<String>,
-    /// Wait so long for all answers, at most 30s; exit code 1 if not all have done it by then
+    /// Wait this long for all answers, at most 30s; the exit code is 1 if not all have done it by
+    /// then
     #[arg(long, value_name = "TIME")]
     wait: Option<String>,
-    /// How long it is worth handling, 1s to 1d
+    /// Time until the call expires, 1s to 1d
     #[arg(long, value_name = "TIME", default_value = "60s")]
     expires: String,
 }
 
 impl Meant {
-    /// Has the agent make the call, and prints what came of it. `body` has its name and payload.
+    /// Sends the call to the agent, and prints its outcome. `body` has its name and payload.
     pub fn call(&self, target: &Target, mut body: Map<String, Json>) -> anyhow::Result<()> {
         let labels = self.labels()?;
         let wait = self.wait.as_deref().map_or(Ok(Duration::ZERO), duration)?;
@@ -38,7 +40,7 @@ impl Meant {
         let expires = duration(&self.expires)?;
         body.insert("expires_s".into(), json!(expires.as_secs_f64()));
         body.insert("wait_s".into(), json!(wait.as_secs_f64()));
-        // Who may control calls anyone's processes; everyone else his own.
+        // A user with the control right calls anyone's processes; everyone else only their own.
         let run_dir = target.run_dir();
         let door = match run_dir.connect(Door::Control) {
             Ok(_) => Door::Control,
@@ -119,7 +121,7 @@ pub fn rows(target: &Target, document: &str) -> anyhow::Result<Vec<Json>> {
     Ok(rows)
 }
 
-/// A field as people read it; what is not there is empty.
+/// A field as text for people; a missing one is empty.
 pub fn cell(row: &Json, key: &str) -> String {
     match &row[key] {
         Json::Null => String::new(),

@@ -1,4 +1,4 @@
-//! `baro doctor`: what every source sees, what is missing, why, and what would help; and which
+//! `baro doctor`: reports what every source reads, what is missing, why, and its remedy; and which
 //! insights are live, and why the others are not.
 
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use serde_json::Value as Json;
 
 use super::{Target, archive, forecast, format, output};
 
-/// Streams without a forecast that are named.
+/// Most streams without a forecast that are named.
 const BEYOND_MAX: usize = 5;
 
 /// Arguments of `baro doctor`.
 #[derive(Args)]
 pub struct Doctor {
-    /// Look through the sources now, in this process, instead of asking for an agent's report
+    /// Check the sources now, in this process, instead of reading the agent's report
     #[arg(long)]
     probe: bool,
-    /// With --probe: the tree to read in place of /
+    /// With --probe: the tree to read instead of /
     #[arg(long, value_name = "DIR", requires = "probe")]
     sys_root: Option<PathBuf>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ impl Doctor {
         output::print(&self.state_of_archive())
     }
 
-    /// What is wrong with the files of statements; nothing without an agent.
+    /// Errors in the files of statements; empty without an agent.
     fn state_of_statements(&self) -> String {
         let run_dir = self.target.run_dir();
         let document = run_dir.document(STATEMENTS_DOCUMENT).ok().flatten();
@@ -57,7 +57,7 @@ impl Doctor {
             .collect()
     }
 
-    /// Nothing without an agent: nobody writes history then.
+    /// The state of the archive; empty without an agent, because then nobody writes history.
     fn state_of_archive(&self) -> String {
         if self.probe {
             return String::new();
@@ -74,7 +74,7 @@ impl Doctor {
         lines.collect()
     }
 
-    /// Streams that are meant to be forecast and are not.
+    /// Streams that should have a forecast and have none.
     fn state_of_forecasts(&self) -> anyhow::Result<String> {
         let run_dir = self.target.run_dir();
         let rows = forecast::rows(&run_dir)?.filter(|_| !self.probe);
@@ -110,7 +110,7 @@ impl Doctor {
     }
 }
 
-/// How many streams are not forecast as there are too many, and some of them.
+/// The number of streams without a forecast because there are too many, and some of their names.
 fn beyond(rows: &[Json]) -> String {
     let beyond = rows.iter().filter(|row| row["streams"].as_u64() > Some(0));
     let count: u64 = beyond
@@ -143,7 +143,7 @@ fn text(json: &Json, key: &str) -> String {
     output::plain(json[key].as_str().unwrap_or_default()).into_owned()
 }
 
-/// What each source misses, why, and what would help.
+/// What each source lacks, why, and the remedy.
 fn missing(sources: &[Json]) -> String {
     let mut page = String::new();
     for report in sources {
@@ -165,7 +165,8 @@ fn missing(sources: &[Json]) -> String {
     page
 }
 
-/// Every insight: live, or why not and what would help. Those that say the same are told together.
+/// Every insight: live, or the reason why not and the remedy. Insights with the same reason share a
+/// line.
 fn state_of_insights(insights: &[Json]) -> String {
     let (live, other): (Vec<&Json>, Vec<&Json>) =
         insights.iter().partition(|i| i["state"] == "live");
@@ -197,12 +198,12 @@ fn state_of_insights(insights: &[Json]) -> String {
     page
 }
 
-/// Whether the source is not read, as it is configured.
+/// Whether the source is switched off by the configuration.
 pub fn is_off(report: &Json) -> bool {
     report["state"] == "off"
 }
 
-/// One line a source that is read.
+/// One line per source that is read.
 pub fn table(reports: &[Json]) -> anyhow::Result<String> {
     let rows: Vec<Vec<String>> = reports
         .iter()

@@ -1,4 +1,4 @@
-//! `baro forecast`: what streams will be, how far off that may be, and who says so.
+//! `baro forecast`: predicted values of streams, their errors, and the predictors behind them.
 
 mod gather;
 mod train;
@@ -27,17 +27,21 @@ pub struct Forecast {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show what streams will be at a horizon from now: baro forecast show filesystem.available.bytes --horizon 1h
+    /// Show predicted values at a horizon from now: baro forecast show filesystem.available.bytes
+    /// --horizon 1h
     Show(Show),
-    /// Say when streams reach a level: baro forecast reach filesystem.available.bytes --level 90%
+    /// Show when streams will reach a level: baro forecast reach filesystem.available.bytes --level
+    /// 90%
     Reach(Reach),
-    /// Say which predictor is followed at each horizon, why, and how well it and the others did of late
+    /// Show which predictor is used at each horizon, why, and how well it and the others did
+    /// recently
     Explain(Explain),
     /// Train Delphi on this node's history, for forecast.delphi
     ///
-    /// Learns from made-up series of every kind and as much from the streams of this node's archive, from traces, or both.
-    /// The last fifth of each is held out: on it the new weights are compared with those that are built in. Takes a minute
-    /// or so, and reads without asking the agent anything.
+    /// Learns from synthetic series of every kind and, with equal weight, from the streams in this
+    /// node's archive, from traces, or from both. The last fifth of each is held out: on it the new
+    /// weights are compared with the built-in ones. Takes about a minute, and reads without a
+    /// request to the agent.
     Train(train::Train),
 }
 
@@ -45,7 +49,7 @@ enum Verb {
 struct Show {
     #[command(flatten)]
     which: Which,
-    /// How long from now: 30s, 5min, 6h; 0s is now, between two looks
+    /// Time from now: 30s, 5min, 6h; 0s is now, between two looks
     #[arg(long, default_value = "0s")]
     horizon: String,
 }
@@ -56,7 +60,7 @@ struct Explain {
     which: Which,
 }
 
-/// Which streams are meant.
+/// Selection of streams.
 #[derive(Args)]
 pub struct Which {
     /// Name or glob: filesystem.available.bytes
@@ -147,7 +151,7 @@ impl Explain {
     }
 }
 
-/// What the agent says of all forecasts, those of applications too; none where there is no agent.
+/// The agent's rows on all forecasts, including those of applications; `None` without an agent.
 pub fn rows(run_dir: &RunDir) -> anyhow::Result<Option<Vec<Json>>> {
     let read = |run_dir: &RunDir| -> anyhow::Result<Option<Vec<Json>>> {
         let bytes = run_dir.document(FORECASTS_DOCUMENT)?;
@@ -175,7 +179,7 @@ fn is_meant(selector: &Selector, row: &Json) -> bool {
     selector.matches(name, &labels_of(&row["labels"]))
 }
 
-/// The labels in an object of them.
+/// Converts a JSON object to labels.
 pub fn labels_of(object: &Json) -> Labels {
     let pairs = object.as_object().into_iter().flatten();
     let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));

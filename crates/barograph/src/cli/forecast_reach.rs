@@ -1,4 +1,4 @@
-//! `baro forecast reach`: when streams reach a level, as SQL's `time_to` has it.
+//! `baro forecast reach`: predicts when streams reach a level, by SQL's `time_to`.
 
 use anyhow::Context as _;
 use barograph_model::{Level, SqlLimits};
@@ -13,7 +13,8 @@ use super::{Usage, format, output};
 pub struct Reach {
     #[command(flatten)]
     which: Which,
-    /// What is to be reached: 10GiB, 0.5, or 90%, which is of a capacity how full it is; else 0 of what is available or free
+    /// Level to be reached: 10GiB, 0.5, or 90% (of a capacity: how full it is) [default: 0 of what
+    /// is available or free]
     #[arg(long, allow_hyphen_values = true)]
     level: Option<String>,
 }
@@ -57,12 +58,12 @@ impl Reach {
     }
 }
 
-/// A text of SQL.
+/// Quotes a text for SQL.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The row with its labels as an object; SQL has them as text.
+/// Replaces the labels of a row by an object; in SQL they are a text.
 fn with_labels(mut row: Json) -> Json {
     let text = row["labels"].as_str().unwrap_or_default();
     if let Ok(labels) = serde_json::from_str(text) {
@@ -89,7 +90,7 @@ fn text<'a>(row: &'a Json, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-/// When, in words.
+/// The predicted time of a row, in words.
 fn said(name: &str, row: &Json) -> String {
     let span = |key: &str| row[key].as_i64().map(format::span);
     let Some(level) = row["level"].as_f64() else {

@@ -1,4 +1,4 @@
-//! Numbers for people: IEC for sizes, SI for rates, two units for time spans.
+//! Numbers as text for people: IEC prefixes for sizes, SI for rates, two units for time spans.
 
 use barograph_model::Value;
 
@@ -8,7 +8,7 @@ use super::output::plain;
 pub fn value(value: &Value, unit: &str) -> String {
     match (value, unit) {
         (Value::Text(text) | Value::Json(text), _) => plain(text).into_owned(),
-        // For people: what is in them is for programs.
+        // For people only the size is shown; the content is for programs.
         (Value::Bytes(v), _) => format!("{} bytes", v.len()),
         (Value::Floats(v), _) => format!("{} floats", v.len()),
         (Value::Bool(flag), _) => if *flag { "yes" } else { "no" }.into(),
@@ -67,7 +67,7 @@ pub fn span(ns: i64) -> String {
     }
 }
 
-/// The error of what is predicted, with its unit.
+/// The error of a predicted value, with its unit.
 pub fn error(half_width: f32, unit: &str) -> String {
     match f64::from(half_width) {
         known if known.is_finite() => number(known, unit),
@@ -94,7 +94,7 @@ fn scaled(v: f64, base: f64, units: &[&str]) -> String {
     format!("{} {}", short(scaled), units[index])
 }
 
-/// Three significant digits or so, no trailing zeros.
+/// About three significant digits, without trailing zeros.
 fn short(v: f64) -> String {
     let decimals = match v.abs() {
         a if a >= 100.0 || a == 0.0 => 0,

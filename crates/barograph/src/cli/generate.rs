@@ -4,7 +4,7 @@ use clap::{Args, Command, CommandFactory as _, ValueEnum};
 
 use super::{Cli, output};
 
-/// Which page.
+/// The page to print.
 #[derive(Clone, Copy, ValueEnum)]
 enum Page {
     /// docs/reference/cli.md

@@ -9,12 +9,13 @@ use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
 
-/// How long an answer to a statement may take.
+/// Longest wait for the answer to a statement.
 pub const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// Largest answer that is taken.
+/// Largest answer that is accepted.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Posts JSON to `path` on a socket of the agent; an error answer becomes an error with its message.
+/// Posts JSON to `path` on a socket of the agent; an error answer becomes an error with its
+/// message.
 pub fn post(
     run_dir: &RunDir,
     door: Door,

@@ -1,4 +1,5 @@
-//! `baro insight`: make, drop, list, explain. Making and dropping need the control right.
+//! `baro insight`: makes, drops, lists and explains insights. Making and dropping need the control
+//! right.
 
 use anyhow::Context as _;
 use barograph_agent::INSIGHTS_DOCUMENT;
@@ -9,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::statement::{carry_out, done, drop_of};
 use super::{Target, format, http, output, statement};
 
-/// Where statements go.
+/// Path to which statements are posted.
 const STATEMENTS: &str = "/api/v1/insights";
 
 /// Arguments of `baro insight`.
@@ -21,12 +22,13 @@ pub struct Insight {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make an insight: baro insight create "CREATE INSIGHT node.busy.disks.count AS SELECT count(*) FROM disk_busy_ratio WHERE value > 0.5"
+    /// Make an insight: baro insight create "CREATE INSIGHT node.busy.disks.count AS SELECT
+    /// count(*) FROM disk_busy_ratio WHERE value > 0.5"
     Create {
         /// The statement
         #[arg(allow_hyphen_values = true, value_parser = statement::text)]
         statement: String,
-        /// Only show what it would give now
+        /// Only show its present result
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -161,7 +163,7 @@ fn list(target: &Target) -> anyhow::Result<()> {
     )
 }
 
-/// What an insight means; of one that is not live, why.
+/// The meaning of an insight; for one that is not live, the reason.
 fn what(insight: &Json) -> String {
     match (text(insight, "reason"), text(insight, "remedy")) {
         (reason, _) if reason.is_empty() => text(insight, "help"),

@@ -1,4 +1,4 @@
-//! `baro io`: a command with its own I/O published, by preloading `libbaro_io.so`.
+//! `baro io`: runs a command and publishes its I/O, by preloading `libbaro_io.so`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -9,24 +9,25 @@ use clap::Args;
 
 use super::output;
 
-/// As `make install` names it, beside libbaro.
+/// Name of the library; `make install` puts it beside libbaro.
 const LIBRARY: &str = "libbaro_io.so";
-/// The largest size of a file that the library makes, without and with `--each`.
+/// Largest size of the library's file, without and with `--each`.
 const FILE_BYTES: u64 = 2 << 20;
 const FILE_BYTES_EACH: u64 = 27 << 20;
-/// Where it is, when it is not where `make install` puts it.
+/// Variable with the path of the library, if it is not where `make install` puts it.
 const VARIABLE: &str = "BAROGRAPH_IO_LIBRARY";
 
 /// Arguments of `baro io`.
 #[derive(Args)]
 pub struct Io {
-    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, this user's agent, else the node's]
+    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, or else this user's agent's, or
+    /// else the node's]
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Publish the time of every read, write and sync as well
     #[arg(long)]
     each: bool,
-    /// Between two frames, 1 to 3600000
+    /// Time between two frames, 1 to 3600000
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
     interval: u32,
     /// The command and its arguments
@@ -35,7 +36,7 @@ pub struct Io {
 }
 
 impl Io {
-    /// Becomes the command; comes back only if that cannot be.
+    /// Replaces this process by the command; returns only if that fails.
     pub fn run(self) -> anyhow::Result<()> {
         let library = library()?;
         let [program, arguments @ ..] = &self.command[..] else {
@@ -52,7 +53,7 @@ impl Io {
             command.env("BAROGRAPH_IO_EACH", "1");
         }
         if let Some(run_dir) = &self.run_dir {
-            // It is told to programs that may go elsewhere.
+            // An absolute path, because the command may change its directory.
             command.env("BAROGRAPH_RUN_DIR", std::path::absolute(run_dir)?);
         }
         if let Some(reason) = self.hindrance() {
@@ -66,7 +67,7 @@ impl Io {
 }
 
 impl Io {
-    /// Why the library will be silent; it says nothing itself, being a guest.
+    /// The reason why the library will not publish, if any; as a guest, it prints nothing itself.
     fn hindrance(&self) -> Option<String> {
         let named = std::env::var_os("BAROGRAPH_RUN_DIR").map(PathBuf::from);
         if let Some(dir) = self.run_dir.clone().or(named)
@@ -91,14 +92,14 @@ impl Io {
     }
 }
 
-/// The soft limit on the size of files, of a text as /proc/self/limits; none where there is none.
+/// The soft limit on the size of files in a text like /proc/self/limits; `None` if there is none.
 fn file_size_limit(limits: &str) -> Option<u64> {
     let mut lines = limits.lines();
     let rest = lines.find_map(|line| line.strip_prefix("Max file size"))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Before what is preloaded already.
+/// Puts the library before those that are preloaded already.
 fn preload(library: &Path, before: Option<OsString>) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(before) = before.filter(|before| !before.is_empty()) {

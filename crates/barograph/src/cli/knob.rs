@@ -1,4 +1,4 @@
-//! `baro knob`: set and list knobs of running programs.
+//! `baro knob`: sets and lists knobs of running programs.
 
 use barograph_agent::KNOBS_DOCUMENT;
 use barograph_model::{Pattern, Selector, Value};
@@ -28,14 +28,14 @@ enum Verb {
 
 #[derive(Args)]
 struct Set {
-    /// The knob, with its publication
+    /// Name of the knob, with its publication
     #[arg(value_name = "PUBLICATION.KNOB")]
     name: String,
     /// A number, true or false
     #[arg(allow_hyphen_values = true)]
     value: String,
-    /// Set it in every process at the end of this frame of its publication, the same in all: a number, or +K for K
-    /// after the newest frame that is known of any of them
+    /// Set it in every process at the end of this frame of its publication: a number, or +K for K
+    /// frames after the newest known frame of all of them
     #[arg(long, value_name = "N|+K")]
     at_frame: Option<String>,
     #[command(flatten)]
@@ -73,7 +73,7 @@ impl Set {
         self.meant.call(&self.target, body)
     }
 
-    /// The number of a frame from `N` or `+K`.
+    /// The frame number that `N` or `+K` gives.
     fn frame(&self, text: &str) -> anyhow::Result<u64> {
         let (digits, is_ahead) = match text.strip_prefix('+') {
             Some(ahead) => (ahead, true),
@@ -89,7 +89,7 @@ impl Set {
         Ok(newest.saturating_add(number))
     }
 
-    /// The newest frame of the publication in the processes that are meant, as far as streams tell.
+    /// The newest frame of the publication in the matching processes, as far as streams show it.
     fn newest_frame(&self) -> anyhow::Result<u64> {
         let publication = self.name.rsplit_once('.').map_or("", |(of, _)| of);
         let stream = format!("app.{publication}.frame");

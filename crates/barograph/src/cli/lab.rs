@@ -1,4 +1,4 @@
-//! `baro lab`: what forecasts and interval policies would have made of what was.
+//! `baro lab`: replays traces through forecasts and interval policies.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,12 +26,14 @@ pub struct Lab {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Replay columns of traces: what each policy costs and how right it is, how far off each predictor is
+    /// Replay columns of traces: the cost and accuracy of each policy, and the error of each
+    /// predictor
     ///
-    /// Reads traces in barograph's format, of `sadf -d`, and of Apollo's replay, also gzipped. Beside each policy stands what
-    /// fixed intervals come to: "ahead" is by how much it is right more often than they are at equal cost.
+    /// Reads traces in barograph's format, of `sadf -d`, and of Apollo's replay, also gzipped. Each
+    /// policy is compared with fixed intervals: "ahead" is by how much more often it is right than
+    /// they are at equal cost.
     Replay(Box<Replay>),
-    /// Print a made trace: hacc-regular, hacc-irregular, or a synthetic family
+    /// Print a generated trace: hacc-regular, hacc-irregular, or a synthetic family
     Make(Make),
 }
 
@@ -43,28 +45,30 @@ struct Replay {
     /// Columns to replay [default: all that ever change]
     #[arg(long, value_name = "NAME")]
     column: Vec<String>,
-    /// How far off is still right: a number in the column's unit, or a share of the value like 1%
+    /// Largest error that still counts as right: a number in the column's unit, or a share of the
+    /// value like 1%
     #[arg(long, default_value = "1%", value_parser = bound)]
     bound: Bound,
-    /// A column that costs nothing to read and moves with the others, for the sentinel
+    /// A column that costs nothing to read and changes with the others, for the sentinel
     #[arg(long, value_name = "NAME")]
     counter: Option<String>,
-    /// The share of intervals that is to hold, 0.5 to 0.99
+    /// Share of intervals that should hold, 0.5 to 0.99
     #[arg(long, default_value_t = 0.9)]
     confidence: f64,
-    /// Weights that `baro forecast train` has written, to be scored beside those that are built in
+    /// Weights written by `baro forecast train`, to be scored beside the built-in ones
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
     /// What to replay
     #[arg(long, value_enum, default_value_t = What::All)]
     what: What,
-    /// The columns are counters: they never decrease, but for resets
+    /// The columns are counters: they never decrease, except for resets
     #[arg(long)]
     counters: bool,
-    /// Write two figures of each column into this folder, as PNG: cost and accuracy, and what was said over time
+    /// Write two figures of each column into this folder, as PNG: cost and accuracy, and
+    /// predictions over time
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Write one HTML file with all tables and figures, which asks nothing of any other
+    /// Write one self-contained HTML file with all tables and figures
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
     /// Print JSON
@@ -81,9 +85,10 @@ enum What {
 
 #[derive(Args)]
 struct Make {
-    /// Which [possible: hacc-regular, hacc-irregular, constant, ramp, and what the error lists]
+    /// Name of the trace [possible: hacc-regular, hacc-irregular, constant, ramp, and those that
+    /// the error lists]
     name: String,
-    /// Seed: the same one gives the same trace
+    /// Seed: the same seed gives the same trace
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Length, in seconds
@@ -173,7 +178,7 @@ impl Replay {
         Ok(())
     }
 
-    /// What of a case is on the page; its figures are files already where those are asked for.
+    /// The figures of a case for the page; they are also written to files if those are requested.
     fn figures(
         &self,
         case: &Case,
@@ -269,7 +274,8 @@ impl Make {
     }
 }
 
-/// Letters, digits, dots and dashes of a name; the rest are dashes.
+/// Converts a name to a file name: letters, digits, dots, dashes and underscores are kept, all else
+/// becomes a dash.
 fn file_name(name: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
     name.chars()

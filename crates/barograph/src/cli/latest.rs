@@ -1,4 +1,4 @@
-//! `baro latest`: the newest values, from shared memory.
+//! `baro latest`: prints the newest values, from shared memory.
 
 use barograph_client::LatestValue;
 use barograph_model::Quality;
@@ -14,7 +14,8 @@ pub struct Latest {
     /// Labels that must match: device=vda
     #[arg(value_name = "LABEL=VALUE")]
     labels: Vec<String>,
-    /// Where a stream is forecast show what is expected of now, between its looks, and its error
+    /// For a stream with a forecast, show the value predicted for now, between its looks, and its
+    /// error
     #[arg(long)]
     predicted: bool,
     #[command(flatten)]
@@ -70,7 +71,7 @@ fn row(v: &LatestValue) -> Vec<String> {
     ]
 }
 
-/// The error of what is predicted.
+/// The error of a predicted value.
 fn within(v: &LatestValue) -> String {
     match &v.sample {
         Some(sample) if sample.quality == Quality::Predicted => {

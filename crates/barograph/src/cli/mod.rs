@@ -1,5 +1,5 @@
-//! The commands, one file each, and what they share: exit codes 0 (done), 1 (what was asked for
-//! failed) and 2 (wrong use).
+//! The commands, one file each, and their shared parts: exit codes 0 (done), 1 (failed) and 2
+//! (wrong use).
 
 mod archive;
 mod call;
@@ -38,8 +38,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 /// Real-time observer of the storage of this node
 ///
-/// Every stream is memory that any process may read: the commands below look at it themselves and
-/// work while the agent is busy. Start the agent with `baro up`.
+/// Every stream is memory that any process may read: the commands below read it themselves and work
+/// while the agent is busy. Start the agent with `baro up`.
 #[derive(Parser)]
 #[command(
     name = "baro",
@@ -56,7 +56,7 @@ pub struct Cli {
 enum Command {
     /// Start the agent of this node and serve until Ctrl-C
     Up(up::Up),
-    /// Show whether an agent lives and what it holds
+    /// Show whether an agent lives, and its streams
     Status(status::Status),
     /// List streams
     Streams(streams::Streams),
@@ -64,22 +64,23 @@ enum Command {
     Latest(latest::Latest),
     /// Follow streams as they change
     Watch(watch::Watch),
-    /// Ask in SQL
+    /// Run an SQL statement
     Sql(sql::Sql),
-    /// Show what streams will be, with its error, and explain who says so
+    /// Show predicted values of streams with their errors, and explain the predictors
     Forecast(forecast::Forecast),
     /// Replay recorded traces through forecasts and interval policies
     Lab(lab::Lab),
     /// Make, drop, list and explain insights
     Insight(insight::Insight),
-    /// Say how wrong what is said between looks may be, so that streams are looked at seldom
+    /// Set the error within which streams are known between looks, so that they are read seldom
     Policy(policy::Policy),
     /// Fire triggers of running programs, list them, and declare conditions that fire them
     Trigger(trigger::Trigger),
     /// Set knobs of running programs, and list them
     Knob(knob::Knob),
-    /// Look after history: what is kept, whether it is whole, and ways to have it otherwise
+    /// Manage history: list it, check that it is intact, seal, compact and export it
     Archive(archive::ArchiveCommand),
+<<<<<<< HEAD
     /// Have the agent read its configuration file again
     ///
     /// Insights and policies of the file are made, replaced and dropped so that they are those of
@@ -87,18 +88,22 @@ enum Command {
     /// answer names those that changed.
     Reload(reload::Reload),
     /// Say what every source sees, what is missing and what would help
+=======
+    /// Show what every source reads, what is missing, and the remedy
+>>>>>>> prose-client
     Doctor(doctor::Doctor),
     /// Measure what a disk can do, gently and only by reading
     ///
     /// Reads 1 MiB at a time at places spread over the device, then 4 KiB at random ones; never
-    /// writes. It reads past the page cache, at idle I/O priority where the kernel and the device's
-    /// scheduler have one, and stops when others use the device. What it finds is kept for the
-    /// agent, which takes it for disk.bandwidth.max.bytes_per_second within seconds.
+    /// writes. It bypasses the page cache, runs at idle I/O priority where the kernel and the
+    /// device's scheduler support it, and stops when others use the device. The result is kept for
+    /// the agent, which publishes it as disk.bandwidth.max.bytes_per_second within seconds.
     Probe(probe::Probe),
-    /// Run a command with its own I/O published as app.io
+    /// Run a command and publish its I/O as app.io
     ///
-    /// Counts and times what the command asks of the C library: reads, writes, opens, closes and
-    /// syncs of files. The command need not be changed; frames('io') in SQL has a row every 100 ms.
+    /// Counts and times the command's calls to the C library: reads, writes, opens, closes and
+    /// syncs of files. The command does not need to be changed; frames('io') in SQL has a row every
+    /// 100 ms.
     Io(io::Io),
     /// Watch the node on a terminal screen
     Top(top::Top),
@@ -112,10 +117,11 @@ enum Command {
     Generate(generate::Generate),
 }
 
-/// Which agent to look at.
+/// The agent that a command reads.
 #[derive(Args)]
 pub struct Target {
-    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, this user's agent, else the node's]
+    /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, or else this user's agent's, or
+    /// else the node's]
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Print JSON
@@ -136,7 +142,7 @@ impl Target {
     }
 }
 
-/// What the user wrote wrong, found after the arguments were parsed: exit code 2.
+/// A wrong use that is found after the arguments were parsed: exit code 2.
 #[derive(Debug)]
 struct Usage(String);
 
@@ -149,7 +155,7 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 fn selector(name: &str, labels: &[String]) -> anyhow::Result<Selector> {
-    // Labels alone are meant of any name, as in SQL.
+    // Labels alone match any name, as in SQL.
     let any = name.starts_with('{').then(|| format!("*{name}"));
     let name = any.as_deref().unwrap_or(name);
     let mut selector = Selector::parse(name).map_err(|e| Usage(e.to_string()))?;
@@ -175,7 +181,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// An error and its causes, leaving out those that the text before them has told already.
+/// An error and its causes, without those that the text before them contains already.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

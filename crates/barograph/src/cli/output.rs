@@ -1,23 +1,24 @@
-//! All that is printed goes through here: lines that survive a closed pipe, aligned tables, and nothing of what
-//! other users called their streams or put into them that a terminal would obey.
+//! All output of the program: lines that survive a closed pipe, aligned tables, and no control
+//! characters from other users' stream names and values that a terminal would obey.
 //!
-//! It stands alone because that holds only as long as nothing else writes to a terminal; a test of this
-//! file reads the other commands for it.
+//! This module stands alone because that holds only as long as nothing else writes to a terminal; a
+//! test in this file searches the other commands for it.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
 
 use serde_json::Value as Json;
 
-/// Whether the reader of our output has gone away, which is no failure of ours.
+/// Whether the error is that the reader of our output has gone away, which is no failure of ours.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Whether a terminal takes this letter for an order, or shows what follows in another place than it is in:
-/// control characters (C0, DEL, C1), directions of text, marks without a width, and ends of lines.
+/// Whether a terminal takes this letter for a command, or shows the following text in another
+/// place: control characters (C0, DEL, C1), directions of text, marks without a width, and line
+/// separators.
 fn is_order(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
@@ -40,7 +41,8 @@ fn harmless(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// What somebody else wrote, on one line and without a letter that a terminal obeys: those are shown as `\u{1b}`.
+/// A text of somebody else on one line, without letters that a terminal obeys: those are shown as
+/// `\u{1b}`.
 pub fn plain(text: &str) -> Cow<'_, str> {
     harmless(text, |_| false)
 }
@@ -50,18 +52,18 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     write(harmless(text, |letter| letter == '\n').as_bytes())
 }
 
-/// Prints what is this program's own, such as a script for a shell, byte by byte.
+/// Prints text of this program's own, such as a script for a shell, byte by byte.
 pub fn print_own(text: &str) -> anyhow::Result<()> {
     write(text.as_bytes())
 }
 
-/// Prints lines for people about what goes on, beside the answer. Whoever cannot be told does not mind.
+/// Prints lines for people about the progress, on standard error. Errors in writing are ignored.
 pub fn tell(text: &str) {
     let mut err = io::stderr().lock();
     let _ = err.write_all(harmless(text, |letter| letter == '\n').as_bytes());
 }
 
-/// The same where somebody watches; `again` writes over the line before.
+/// Prints a progress line if standard error is a terminal; `again` overwrites the line before.
 pub fn progress(text: &str, again: bool) {
     if !io::stderr().is_terminal() {
         return;
@@ -81,14 +83,14 @@ pub fn print_json(json: &Json) -> anyhow::Result<()> {
     print_json_text(&json.to_string())
 }
 
-/// The same of JSON text. Only its strings can have letters that a terminal obeys; they are written as JSON
-/// escapes, which mean the same.
+/// Prints JSON text. Only its strings can contain letters that a terminal obeys; they are written
+/// as JSON escapes, which mean the same.
 pub fn print_json_text(json: &str) -> anyhow::Result<()> {
     write(format!("{}\n", json_escaped(json)).as_bytes())
 }
 
 fn json_escaped(json: &str) -> Cow<'_, str> {
-    // Ends of lines stand between values; in strings they are escaped already.
+    // Line ends separate values; in strings they are escaped already.
     let is_order = |letter: char| is_order(letter) && !matches!(letter, '\n' | '\r' | '\t');
     if !json.contains(is_order) {
         return Cow::Borrowed(json);
@@ -107,8 +109,8 @@ fn json_escaped(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Where a form for programs goes (CSV, lines of JSON): as it is to a file or a pipe, without what a terminal
-/// would obey to a terminal.
+/// The output for forms that programs read (CSV, lines of JSON): unchanged to a file or a pipe,
+/// without letters that a terminal obeys to a terminal.
 pub fn for_programs() -> Box<dyn Write> {
     let out = io::stdout();
     match out.is_terminal() {
@@ -120,15 +122,15 @@ pub fn for_programs() -> Box<dyn Write> {
     }
 }
 
-/// Whether what is printed goes to a terminal.
+/// Whether standard output is a terminal.
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Passes text on without what a terminal would obey.
+/// A writer that passes text on without letters that a terminal obeys.
 struct Harmless<W> {
     out: W,
-    /// The beginning of a letter whose end is to come.
+    /// The first bytes of a letter that is not complete yet.
     rest: Vec<u8>,
 }
 
@@ -151,12 +153,12 @@ impl<W: Write> Write for Harmless<W> {
     }
 }
 
-/// Prints rows under headings; columns named in `right` are numbers and stand to the right.
+/// Prints rows under headings; columns named in `right` are numbers and are aligned to the right.
 pub fn print_table(headings: &[&str], right: &[usize], rows: &[Vec<String>]) -> anyhow::Result<()> {
     print(&table(headings, right, rows))
 }
 
-/// Rows under headings as text; a row is a line whatever its cells hold.
+/// Formats rows under headings; a row is one line whatever its cells contain.
 pub fn table(headings: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     let one_line = |row: &Vec<String>| row.iter().map(|cell| plain(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(one_line).collect();
@@ -254,7 +256,8 @@ mod tests {
         assert_eq!(text, "name,ü\\u{9b}31m\r\n\\u{1b}\u{fffd}.");
     }
 
-    /// The commands print by this file alone. What they ask of the standard streams is what those are.
+    /// The commands print through this file only. They may only query properties of the standard
+    /// streams.
     #[test]
     fn nothing_else_prints() {
         let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -1,4 +1,5 @@
-//! `baro policy`: make, drop, list, explain. Making and dropping need the control right.
+//! `baro policy`: makes, drops, lists and explains policies. Making and dropping need the control
+//! right.
 
 use anyhow::Context as _;
 use barograph_agent::POLICIES_DOCUMENT;
@@ -10,7 +11,7 @@ use super::call::cell;
 use super::statement::{carry_out, done, drop_of};
 use super::{Target, format, output, statement};
 
-/// Where statements go.
+/// Path to which statements are posted.
 const STATEMENTS: &str = "/api/v1/policies";
 
 /// Arguments of `baro policy`.
@@ -22,11 +23,13 @@ pub struct Policy {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make a policy: baro policy create "CREATE POLICY disks FOR 'filesystem.available.bytes' ERROR '1 %' BETWEEN '10 s' AND '10 min'"
+    /// Make a policy: baro policy create "CREATE POLICY disks FOR 'filesystem.available.bytes'
+    /// ERROR '1 %' BETWEEN '10 s' AND '10 min'"
     ///
-    /// CREATE [OR REPLACE] POLICY name FOR 'pattern' [, 'pattern' …], then any of KIND 'error_bounded' (or fixed, aimd_simple,
-    /// aimd_complex), ERROR '1 %' (or '10 MiB', '0.5'), CONFIDENCE 0.9, BETWEEN '1 s' AND '1 min', SENTINEL 'cheap stream',
-    /// PRESSURE 'io some 150ms 2s', WEIGHT 1, HELP 'what it is for'. It survives a restart of the agent.
+    /// CREATE [OR REPLACE] POLICY name FOR 'pattern' [, 'pattern' …], then any of KIND
+    /// 'error_bounded' (or fixed, aimd_simple, aimd_complex), ERROR '1 %' (or '10 MiB', '0.5'),
+    /// CONFIDENCE 0.9, BETWEEN '1 s' AND '1 min', SENTINEL 'cheap stream', PRESSURE 'io some 150ms
+    /// 2s', WEIGHT 1, HELP 'what it is for'. It survives a restart of the agent.
     Create {
         /// The statement
         #[arg(allow_hyphen_values = true, value_parser = statement::text)]
@@ -34,7 +37,8 @@ enum Verb {
         #[command(flatten)]
         target: Target,
     },
-    /// Drop a policy, by name or with a DROP POLICY statement; its sources are read as configured again
+    /// Drop a policy, by name or with a DROP POLICY statement; its sources are then read as
+    /// configured
     Drop {
         /// Name or statement
         #[arg(allow_hyphen_values = true, value_parser = statement::text)]
@@ -42,12 +46,12 @@ enum Verb {
         #[command(flatten)]
         target: Target,
     },
-    /// List the policies, and how often each of their streams is looked at
+    /// List the policies, and how often each of their streams is read
     Ls {
         #[command(flatten)]
         target: Target,
     },
-    /// Show what a policy asks for, when its streams are looked at, and why then
+    /// Show the settings of a policy, when its streams are read, and why
     Explain {
         /// Name
         name: String,
@@ -157,7 +161,7 @@ fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
     )
 }
 
-/// What a policy asks for.
+/// The settings of a policy as text.
 fn page(policy: &Json) -> String {
     let mut page = format!("{}  ({})\n", cell(policy, "name"), cell(policy, "origin"));
     for text in [&policy["help"], &policy["sql"]] {
@@ -214,7 +218,8 @@ fn stream(row: &Json) -> String {
     format!("{name}{}", Labels::new(pairs).unwrap_or_default())
 }
 
-/// How a stream is looked at: the time between looks, what is said meanwhile, how often that is wrong, looks, and what is saved.
+/// How a stream is read: the time between looks, the source of its value between them (held or
+/// forecast), the share of wrong values, the number of looks, and the share of looks saved.
 fn looks(row: &Json) -> [String; 5] {
     [
         span(row, "interval_ns"),

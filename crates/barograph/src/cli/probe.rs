@@ -1,4 +1,4 @@
-//! `baro probe`: what a disk can do, measured by reading, and left for the agent.
+//! `baro probe`: measures what a disk can do, by reading, and keeps the result for the agent.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 use super::{Usage, format, output};
 
-/// Of more zeros than this share a word is said.
+/// Share of zeros above which a note is printed.
 const ZEROS_RATIO_MAX: f64 = 0.5;
 
 /// Arguments of `baro probe`.
@@ -26,19 +26,21 @@ pub struct Probe {
     /// Most MiB to read, 2 to 65536
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(2..=65536))]
     mib: u64,
-    /// Go on although others use the device: what is left of it is measured, and not kept
+    /// Go on although others use the device: the remaining capacity is measured, and not kept
     #[arg(long)]
     force: bool,
-    /// Say what was measured, and keep it not
+    /// Print the result, and do not keep it
     #[arg(long)]
     dry_run: bool,
-    /// Configuration file of the agent, for where it keeps its state
+    /// Configuration file of the agent, which names its state directory
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// State directory of the agent [default: that of this user's running agent, else $XDG_STATE_HOME/barograph or /var/lib/barograph]
+    /// State directory of the agent [default: that of this user's running agent, or else
+    /// $XDG_STATE_HOME/barograph or /var/lib/barograph]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Run directory of the agent whose state directory it is [default: $BAROGRAPH_RUN_DIR, this user's agent, else the node's]
+    /// Run directory of the agent whose state directory is used [default: $BAROGRAPH_RUN_DIR, or
+    /// else this user's agent's, or else the node's]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "state_dir"])]
     run_dir: Option<PathBuf>,
     /// Print JSON
@@ -47,7 +49,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Measures, keeps and prints.
+    /// Measures the device, keeps the result and prints it.
     pub fn run(self) -> anyhow::Result<()> {
         if !(0.1..=60.0).contains(&self.seconds) {
             let text = format!("--seconds {} is not between 0.1 and 60", self.seconds);
@@ -58,7 +60,7 @@ impl Probe {
             bytes_max: self.mib << 20,
             force: self.force,
         };
-        // A mistake in the configuration is told before anything is read.
+        // A mistake in the configuration is reported before anything is read.
         let path = self.path()?;
         let clock = barograph_client::SystemClock::new();
         let outcome = probe::probe(&self.device, &limits, &clock)?;
@@ -80,8 +82,8 @@ impl Probe {
         output::print(&text(&outcome, kept))
     }
 
-    /// Where the agent keeps its state, as it says. Only an agent of this user: what is written there is written with his
-    /// rights, so nobody else may say where.
+    /// The state directory that the agent names. Only for an agent of this user: files are written
+    /// there with this user's rights, so nobody else may choose the place.
     fn state_of_agent(&self) -> anyhow::Result<Option<PathBuf>> {
         let run_dir = self.run_dir.as_ref().map_or_else(RunDir::find, RunDir::new);
         let me = std::fs::metadata("/proc/self")?.uid();

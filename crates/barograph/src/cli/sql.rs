@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::{Target, output, statement};
 
-/// How to print the answer.
+/// Form of the printed answer.
 #[derive(Clone, Copy, ValueEnum)]
 enum Form {
     /// Aligned columns
@@ -21,12 +21,12 @@ enum Form {
     Arrow,
 }
 
-/// How JSON has integers beyond 2^53.
+/// Form of integers beyond 2^53 in JSON.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Integers {
-    /// As numbers; who reads them as floats, such as JavaScript and jq, rounds them
+    /// As numbers; readers that take them as floats, such as JavaScript and jq, round them
     Number,
-    /// As texts of all their digits
+    /// As texts with all digits
     Text,
 }
 
@@ -106,7 +106,7 @@ fn for_programs(bytes: &[u8]) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Every field as text, row by row.
+/// All fields as text, row by row.
 fn texts(rows: &Rows) -> Vec<Vec<String>> {
     let columns = rows.columns().len();
     let text = |row, column| rows.get(row, column).map_or_else(String::new, cell_text);
@@ -125,7 +125,7 @@ fn cell_text(cell: &Cell) -> String {
     }
 }
 
-/// The columns that hold nothing but numbers.
+/// The columns that contain only numbers.
 fn number_columns(rows: &Rows) -> Vec<usize> {
     let is_number = |cell: &Cell| matches!(cell, Cell::Int(_) | Cell::Real(_) | Cell::Null);
     (0..rows.columns().len())
@@ -133,7 +133,7 @@ fn number_columns(rows: &Rows) -> Vec<usize> {
         .collect()
 }
 
-/// RFC 4180.
+/// Formats rows as CSV (RFC 4180).
 fn csv(rows: &Rows) -> String {
     let quote = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),

@@ -1,13 +1,13 @@
-//! What commands share that make and drop by a statement: insights and triggers.
+//! The shared parts of commands that make and drop by a statement: insights, policies and triggers.
 
 use barograph_client::Door;
 use serde_json::{Value as Json, json};
 
 use super::{Target, http, output};
 
-/// Reads an argument that is a statement, which may begin with a comment (`-- why`): the command line would take that for an
-/// option. What has no space in it is an option that somebody wrote wrong; a lone `-` stands for standard input where
-/// there is one.
+/// Parses an argument that is a statement. It may begin with a comment (`-- why`), which the
+/// command line would take for an option. An argument without a space is a misspelt option; a lone
+/// `-` stands for standard input where that is supported.
 pub fn text(argument: &str) -> Result<String, String> {
     let is_option = argument.starts_with('-') && argument != "-";
     if is_option && !argument.contains(char::is_whitespace) {
@@ -16,7 +16,7 @@ pub fn text(argument: &str) -> Result<String, String> {
     Ok(argument.to_owned())
 }
 
-/// Has the agent carry out a statement, which needs the right to control.
+/// Sends a statement to the agent, which needs the control right.
 pub fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow::Result<Json> {
     let body = json!({ "sql": statement });
     http::post(
@@ -28,7 +28,8 @@ pub fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow::Result
     )
 }
 
-/// The statement that drops what is called so, or is one already: `DROP INSIGHT name`.
+/// The statement that drops an object by its name; `name` may be such a statement already: `DROP
+/// INSIGHT name`.
 pub fn drop_of(what: &str, name: &str) -> String {
     let lines = name.lines().map(str::trim_start);
     let mut told = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
@@ -39,7 +40,7 @@ pub fn drop_of(what: &str, name: &str) -> String {
     }
 }
 
-/// Says what was done: the agent's answer, or words.
+/// Prints the result: the agent's answer as JSON, or words.
 pub fn done(target: &Target, answer: &Json, words: &str) -> anyhow::Result<()> {
     if target.json {
         output::print_json(answer)

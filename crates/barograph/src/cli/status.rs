@@ -1,4 +1,4 @@
-//! `baro status`: whether an agent lives, and what it holds.
+//! `baro status`: prints whether an agent lives, and its streams.
 
 use barograph_client::SystemClock;
 use barograph_model::Clock as _;
@@ -14,7 +14,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Runs the command; an agent that is dead is a failure (exit code 1), told on the way.
+    /// Runs the command; a dead agent is a failure (exit code 1), reported after the status.
     pub fn run(self) -> anyhow::Result<()> {
         let observer = self.target.observer()?;
         let status = observer.status()?;
@@ -64,7 +64,7 @@ impl Status {
     }
 }
 
-/// The address in the agent's document, if it serves one.
+/// The HTTP address in the agent's document, if it has one.
 pub fn http_address(run_dir: &barograph_client::RunDir) -> Option<String> {
     let bytes = run_dir.document(barograph_agent::AGENT_DOCUMENT).ok()??;
     let document: serde_json::Value = serde_json::from_slice(&bytes).ok()?;

@@ -1,4 +1,4 @@
-//! `baro streams`: what there is.
+//! `baro streams`: lists streams.
 
 use clap::Args;
 
@@ -7,7 +7,7 @@ use super::{Target, output, selector};
 /// Arguments of `baro streams`.
 #[derive(Args)]
 pub struct Streams {
-    /// Glob over names, with labels if wanted: disk.*, filesystem.free.bytes{tier=ssd}
+    /// Glob over names, optionally with labels: disk.*, filesystem.free.bytes{tier=ssd}
     #[arg(default_value = "*")]
     pattern: String,
     #[command(flatten)]

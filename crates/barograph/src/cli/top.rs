@@ -1,4 +1,4 @@
-//! `baro top`: the barograph sheet on a terminal. A strip a disk, the pen at the right edge.
+//! `baro top`: the barograph sheet on a terminal: one strip per disk, the pen at the right edge.
 
 mod board;
 mod causes;
@@ -14,9 +14,9 @@ use ratatui::layout::Rect;
 use super::{Target, output};
 use board::Board;
 
-/// Width of a frame that goes to a file instead of a screen.
+/// Width of a frame that is written to a file instead of a screen, in columns.
 const PLAIN_COLUMNS: u16 = 100;
-/// Its height.
+/// Height of such a frame, in lines.
 const PLAIN_LINES: u16 = 40;
 
 /// Arguments of `baro top`.

@@ -1,5 +1,5 @@
-//! `baro trigger`: fire triggers of running programs, list them and the newest calls; declare conditions
-//! that fire them.
+//! `baro trigger`: fires triggers of running programs, lists them and the newest calls, and
+//! declares conditions that fire them.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use super::call::{Meant, cell, rows};
 use super::trigger_declared::Declaring;
 use super::{Target, Usage, output};
 
-/// Calls that a list for people shows.
+/// Most calls in a list for people.
 const CALLS_SHOWN_MAX: usize = 20;
 
 /// Arguments of `baro trigger`.
@@ -37,12 +37,12 @@ enum Verb {
 
 #[derive(Args)]
 struct Fire {
-    /// The trigger
+    /// Name of the trigger
     name: String,
-    /// What the handler is given
+    /// Payload of the call
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     payload: Option<String>,
-    /// What the payload is
+    /// Type of the payload
     #[arg(
         long = "type",
         value_name = "TYPE",
@@ -50,7 +50,7 @@ struct Fire {
         requires = "payload"
     )]
     payload_type: PayloadType,
-    /// What the handler is given, as JSON
+    /// Payload of the call, as JSON
     #[arg(long, value_name = "JSON", conflicts_with = "payload")]
     payload_json: Option<String>,
     #[command(flatten)]
@@ -177,7 +177,8 @@ fn list(target: &Target) -> anyhow::Result<()> {
     )
 }
 
-/// Calls without what the scope of all says of those that stand in their user's, with more of them.
+/// Removes duplicates: a call in the scope `all` that is also in its user's scope, where it has
+/// more details.
 fn once(mut calls: Vec<Json>) -> Vec<Json> {
     let which = |row: &Json| (row["user"].to_string(), row["id"].as_u64());
     let own = calls.iter().filter(|row| row["scope"] != "all");

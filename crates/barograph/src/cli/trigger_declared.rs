@@ -1,5 +1,5 @@
-//! `baro trigger create|drop|declared`: conditions that the agent watches, and calls that they fire.
-//! Making and dropping need the control right.
+//! `baro trigger create|drop|declared`: conditions that the agent watches, and the calls that they
+//! fire. Making and dropping need the control right.
 
 use barograph_agent::TRIGGERS_DOCUMENT;
 use clap::Subcommand;
@@ -8,13 +8,14 @@ use serde_json::Value as Json;
 use super::statement::{carry_out, done, drop_of};
 use super::{Target, output, statement};
 
-/// Where statements go.
+/// Path to which statements are posted.
 const STATEMENTS: &str = "/api/v1/triggers";
 
-/// What can be done with declared triggers.
+/// The commands for declared triggers.
 #[derive(Subcommand)]
 pub enum Declaring {
-    /// Make a trigger: baro trigger create "CREATE TRIGGER calm WHEN max_over('disk.busy.ratio', '10 s') > 0.9 FIRE 'slow.down' COOLDOWN '1 min'"
+    /// Make a trigger: baro trigger create "CREATE TRIGGER calm WHEN max_over('disk.busy.ratio',
+    /// '10 s') > 0.9 FIRE 'slow.down' COOLDOWN '1 min'"
     Create {
         /// The statement
         #[arg(allow_hyphen_values = true, value_parser = statement::text)]
@@ -30,7 +31,7 @@ pub enum Declaring {
         #[command(flatten)]
         target: Target,
     },
-    /// List the triggers that were made, and how they are
+    /// List the declared triggers and their states
     Declared {
         #[command(flatten)]
         target: Target,

@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 use super::{doctor, output};
 use crate::heap::Heap;
 
-/// How often the command looks whether the agent's sampling thread still runs.
+/// Time between two checks whether the agent's sampling thread still runs.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `baro up`.
@@ -28,31 +28,32 @@ pub struct Up {
     /// Loopback address of HTTP and the page, or "off" [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     http: Option<String>,
-    /// Where segment and sockets lie [default: /dev/shm/barograph-<uid>]
+    /// Directory of the segment and the sockets [default: /dev/shm/barograph-<uid>]
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Where what must survive a restart lies [default: $XDG_STATE_HOME/barograph or /var/lib/barograph]
+    /// Directory of the data that survives a restart [default: $XDG_STATE_HOME/barograph or
+    /// /var/lib/barograph]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Where history lies [default: "archive" in the state directory]
+    /// Directory of the history [default: "archive" in the state directory]
     #[arg(long, value_name = "DIR")]
     archive_dir: Option<PathBuf>,
     /// Keep no history
     #[arg(long, conflicts_with = "archive_dir")]
     no_archive: bool,
-    /// Trace the requests of disks one by one, for quantiles of how long they take: in turns and within a budget, or
-    /// always, or not [default: as configured, else off]
+    /// Trace the requests of disks one by one, for quantiles of their durations: alternating and
+    /// within a budget, or always, or not [default: as configured, or else off]
     #[arg(long, value_name = "WHEN", value_enum)]
     block_trace: Option<BlockTrace>,
-    /// Tree to read in place of /
+    /// Tree to read instead of /
     #[arg(long, value_name = "DIR")]
     sys_root: Option<PathBuf>,
-    /// Print what is seen as JSON instead of a table
+    /// Print the report on sources as JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// When requests of disks are traced.
+/// When the requests of disks are traced.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum BlockTrace {
     Auto,
@@ -61,7 +62,7 @@ enum BlockTrace {
 }
 
 impl Up {
-    /// Runs the agent until it is told to stop.
+    /// Runs the agent until a signal ends it.
     pub fn run(self) -> anyhow::Result<()> {
         tracing_subscriber::fmt()
             .with_env_filter(
@@ -116,7 +117,7 @@ impl BlockTrace {
     }
 }
 
-/// Refuses early, as wrong use, what is no address.
+/// Refuses an invalid address early, as wrong use.
 fn address(text: &str) -> Result<String, String> {
     match text.parse::<std::net::SocketAddr>() {
         Err(_) if text != "off" => {

@@ -1,4 +1,4 @@
-//! `baro watch`: streams as they change, one line a sample.
+//! `baro watch`: follows streams as they change, one line per sample.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Target, format, output, selector};
 
-/// How long one wait lasts before the command looks whether it should end.
+/// Longest wait before the command checks whether it should end.
 const SLICE: Duration = Duration::from_millis(500);
 
 /// Arguments of `baro watch`.
@@ -17,7 +17,7 @@ pub struct Watch {
     /// Labels that must match: device=vda
     #[arg(value_name = "LABEL=VALUE")]
     labels: Vec<String>,
-    /// End after so many samples
+    /// End after this many samples
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     #[command(flatten)]
@@ -72,7 +72,8 @@ impl Watch {
     }
 }
 
-/// A line of `--json`: as an element of `baro latest --json`, with the samples lost before it.
+/// A line of `--json`: an element of `baro latest --json`, with the number of samples lost before
+/// it.
 fn json(update: &barograph_client::Update) -> serde_json::Value {
     let (descriptor, sample) = (&update.descriptor, &update.sample);
     let labels: serde_json::Map<_, _> = descriptor

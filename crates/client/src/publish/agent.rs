@@ -1,4 +1,4 @@
-//! The little that a publisher wants of an agent: that it wakes, and whether it lives.
+//! The agent as a publisher needs it: a way to wake it, and a check whether it lives.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -12,21 +12,21 @@ use rustix::net::{
 
 use crate::view;
 
-/// How often a full ring asks anew whether the agent lives, in ns.
+/// Least time between two checks of a full ring whether the agent lives, in ns.
 const LOOK_INTERVAL_NS_MIN: i64 = 50_000_000;
 
-/// What became of a knock.
+/// Outcome of a knock, the message that wakes the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Knock {
-    /// The agent will see it.
+    /// The agent will receive it.
     Heard,
-    /// It did not get there: try again.
+    /// It was not delivered: try again.
     Unheard,
-    /// There is no agent. One that comes looks at all files.
+    /// There is no agent. An agent that starts later looks at all files.
     Nobody,
 }
 
-/// The agent as a publisher knows it.
+/// The agent of a run directory.
 #[derive(Debug)]
 pub(super) struct Agent {
     run_dir: RunDir,
@@ -37,7 +37,7 @@ pub(super) struct Agent {
 #[derive(Debug, Default)]
 struct Seen {
     segment: Option<SegmentReader>,
-    /// Monotonic.
+    /// Time of the last check, on the monotonic clock.
     looked_ns: Option<i64>,
     is_alive: bool,
 }
@@ -51,7 +51,8 @@ impl Agent {
         }
     }
 
-    /// Knocks, with a socket of the moment: a descriptor that were kept might be the program's own by now.
+    /// Knocks through a socket that is opened for this purpose: a socket that is kept open could
+    /// have become the program's own descriptor meanwhile.
     pub fn knock(&self, incarnation: &[u8; 16]) -> Knock {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let send = || {
@@ -74,7 +75,7 @@ impl Agent {
         }
     }
 
-    /// Whether it lives, as of a moment ago.
+    /// Whether the agent lives, as of the last check.
     pub fn is_alive(&self, clock: &dyn Clock) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now_ns = clock.monotonic_ns();
@@ -84,7 +85,7 @@ impl Agent {
             let wall_ns = clock.now_ns();
             let lives = |segment: &SegmentReader| view::alive(segment, wall_ns);
             if !seen.segment.as_ref().is_some_and(lives) {
-                // There may be another since.
+                // Another agent may have started since.
                 seen.segment = SegmentReader::of(&self.run_dir).ok();
             }
             seen.is_alive = seen.segment.as_ref().is_some_and(lives);

@@ -1,14 +1,14 @@
-//! What is asked for when a program opens its publisher, and what its launcher has said already.
+//! Settings with which a program opens its publisher, and labels that its launcher provides.
 
 use std::time::Duration;
 
 use barograph_stream::RunDir;
 use barograph_stream::ingest::{Overflow, ProducerConfig, RING_RECORDS_DEFAULT, Readers};
 
-/// Longest wait of one put of the policy `block`, unless asked otherwise.
+/// Default for the longest wait of one put with [`Overflow::Block`].
 pub const BLOCK_TIME_DEFAULT: Duration = Duration::from_millis(100);
 
-/// Where launchers say which rank of a job this process is; the first that is set counts.
+/// Variables in which launchers give the rank of this process; the first that is set counts.
 const RANK_VARIABLES: &[&str] = &[
     "OMPI_COMM_WORLD_RANK",
     "PMI_RANK",
@@ -16,30 +16,31 @@ const RANK_VARIABLES: &[&str] = &[
     "SLURM_PROCID",
     "FLUX_TASK_RANK",
 ];
-/// Where launchers say which job it is.
+/// Variables in which launchers give the id of the job.
 const JOB_VARIABLES: &[&str] = &["SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID"];
 
-/// What a program says of itself.
+/// Settings of a publisher.
 #[derive(Clone, Debug)]
 pub struct PublishConfig {
-    /// Which agent's; where [`RunDir::find`] finds one when it is not said.
+    /// The agent's run directory; `None`: the one that [`RunDir::find`] finds.
     pub run_dir: Option<RunDir>,
-    /// The application's name; that of the program's file when it is empty.
+    /// The application's name; if empty, the name of the program's file.
     pub application: String,
-    /// Labels of all its streams. `rank` and `job` come from the launcher where they are not given.
+    /// Labels of all its streams. `rank` and `job` come from the launcher unless they are given.
     pub labels: Vec<(String, String)>,
-    /// What a full ring does.
+    /// What happens to a put when the ring is full.
     pub overflow: Overflow,
-    /// Records of each thread's ring, of 24 bytes; made a power of two.
+    /// Number of records of each thread's ring, 24 bytes each; rounded up to a power of two.
     pub ring_records: u64,
-    /// Threads that may put at the same time, 1,024 at most. 0: twice the processors, and at least 256.
+    /// Most threads that put at the same time, at most 1,024. 0: twice the processors, and at least
+    /// 256.
     pub rings_max: u32,
     /// Longest wait of one put with [`Overflow::Block`].
     pub block_time_max: Duration,
 }
 
 impl PublishConfig {
-    /// The defaults, for an application of this name.
+    /// The default settings for an application of this name.
     pub fn of(application: impl Into<String>) -> Self {
         Self {
             application: application.into(),
@@ -70,16 +71,16 @@ impl Default for PublishConfig {
     }
 }
 
-/// What a publication is declared with.
+/// Settings of a publication.
 #[derive(Clone, Debug, Default)]
 pub struct PublicationConfig {
     /// Who may read it.
     pub readers: Readers,
-    /// Labels of its streams, beside the application's.
+    /// Labels of its streams, in addition to the application's.
     pub labels: Vec<(String, String)>,
 }
 
-/// Whether the user wants nothing published: `BAROGRAPH=off`.
+/// Whether the user has switched publishing off: `BAROGRAPH=off`.
 pub(super) fn is_off() -> bool {
     barograph_stream::environment("BAROGRAPH").is_some_and(|value| value == "off")
 }
@@ -91,7 +92,7 @@ pub(super) fn program_name() -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Adds what the launcher says where it is not said already.
+/// Adds the labels that the launcher provides, unless they are given already.
 pub(super) fn add_launcher_labels(
     labels: &mut Vec<(String, String)>,
     variable: &dyn Fn(&str) -> Option<String>,

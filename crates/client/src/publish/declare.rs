@@ -1,4 +1,4 @@
-//! What is declared: values, knobs, their names and labels, checked before the agent sees them.
+//! Declarations of values and knobs: names and labels, checked before the agent sees them.
 
 use barograph_model::{HELP_BYTES_MAX, Kind, Labels, Name, Unit, ValueType, text_start};
 use barograph_stream::ingest::Declaration;
@@ -8,11 +8,11 @@ use super::{Knob, KnobConfig, PublishError, ValueHandle, calls, home, knob, thre
 
 /// Labels that the agent adds itself.
 const LABELS_OF_AGENT: &[&str] = &["user", "instance"];
-/// What the agent may add to a stream's labels, at most: room is left for it.
+/// Longest values of the labels that the agent may add to a stream: room is left for them.
 const USER_EXAMPLE: &str = "4294967295";
 const INSTANCE_EXAMPLE: &str = "65535";
 
-/// As [`Publication::value_of`], of a publication's number ([`Publication::to_raw`]).
+/// Like [`Publication::value_of`], for a publication's number ([`Publication::to_raw`]).
 pub fn value(
     publication: u64,
     name: &str,
@@ -34,7 +34,7 @@ pub fn value(
     declare_value(publication, &named, of)
 }
 
-/// A value as it is declared.
+/// The properties of a value to be declared.
 pub(super) struct Wanted<'a> {
     pub name: &'a str,
     pub value_type: ValueType,
@@ -44,12 +44,12 @@ pub(super) struct Wanted<'a> {
     pub bytes_max: u32,
 }
 
-/// As [`Publication::knob`], of a publication's number.
+/// Like [`Publication::knob`], for a publication's number.
 pub fn knob(publication: u64, name: &str, config: &KnobConfig) -> Result<Knob, PublishError> {
     declare_knob(publication, &name_of(publication)?, name, config)
 }
 
-/// As [`ValueHandle::is_refused`], of a value's number ([`ValueHandle::to_raw`]).
+/// Like [`ValueHandle::is_refused`], for a value's number ([`ValueHandle::to_raw`]).
 pub fn is_refused(value: u64) -> bool {
     let process = state::existing(thread::generation_of(value));
     value != 0 && process.is_some_and(|p| p.producer.is_refused(thread::series_of(value)))
@@ -57,7 +57,7 @@ pub fn is_refused(value: u64) -> bool {
 
 pub(super) fn name_of(publication: u64) -> Result<String, PublishError> {
     if publication == 0 {
-        // Disabled; what is said of its values is checked as far as it can be.
+        // The publisher is disabled; the declarations of its values are checked as far as possible.
         return Ok("any".to_owned());
     }
     let (generation, index) = (
@@ -145,7 +145,7 @@ pub(super) fn declare_value(
 
 /// The stream that a value becomes.
 pub(super) fn stream_name(publication: &str, value: &str) -> Result<Name, PublishError> {
-    // Each by itself first: a refused name is shown as it was given.
+    // Each part is checked by itself first, so that the error shows it as it was given.
     Name::new(publication)?;
     let full = format!("app.{publication}.{value}");
     Name::new(full).map_err(|error| match Name::new(value) {
@@ -154,7 +154,7 @@ pub(super) fn stream_name(publication: &str, value: &str) -> Result<Name, Publis
     })
 }
 
-/// All labels that a stream will have, with room for the agent's.
+/// All labels that a stream will have, with room for those that the agent adds.
 pub(super) fn labels_of(
     application: &str,
     labels: &[(String, String)],

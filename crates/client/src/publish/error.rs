@@ -1,4 +1,4 @@
-//! Why something is not published, and what to do about it.
+//! Errors of publishing, each with its remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,21 +8,21 @@ use barograph_model::ModelError;
 use barograph_stream::StreamError;
 use thiserror::Error;
 
-/// Failures of publishing. None of them harms the program: what could not be declared does nothing.
+/// Errors of publishing. None of them harms the program: a declaration that failed does nothing.
 #[derive(Clone, Debug, Error)]
 pub enum PublishError {
-    /// The user has said so.
+    /// The user has switched publishing off.
     #[error("publishing is switched off (BAROGRAPH=off)")]
     Off,
-    /// There is no directory for the file, and none can be made.
+    /// The directory for the file does not exist and cannot be made.
     #[error("cannot use {} to publish: {source}", path.display())]
     Place {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// The directory is another user's.
+    /// The directory belongs to another user.
     #[error("{} belongs to user {owner}: name another with BAROGRAPH_RUN_DIR", path.display())]
     Foreign {
         /// The directory.
@@ -33,63 +33,64 @@ pub enum PublishError {
     /// The file could not be made.
     #[error("{0}")]
     File(Arc<StreamError>),
-    /// One process has one file.
+    /// The process publishes in another directory already: one process has one file.
     #[error("this process publishes in {} already: close that first", path.display())]
     Elsewhere {
-        /// Where it does.
+        /// The directory in which it publishes.
         path: PathBuf,
     },
-    /// A name, label or unit that is refused.
+    /// A name, label or unit is refused.
     #[error(transparent)]
     Name(#[from] ModelError),
-    /// A name that means something else already.
+    /// A name has another meaning already.
     #[error("{name} is {taken}: choose another name")]
     Taken {
         /// The name.
         name: String,
-        /// What it is.
+        /// Its present meaning.
         taken: &'static str,
     },
-    /// No more declarations fit.
+    /// The declarations of this process are full.
     #[error("{name} is refused: the declarations of this process are full")]
     Full {
-        /// What did not fit.
+        /// Name of the declaration that did not fit.
         name: String,
     },
-    /// A knob whose bounds make no sense.
+    /// The bounds of a knob are invalid.
     #[error("the knob {name} is refused: {why}")]
     Knob {
-        /// The knob.
+        /// Name of the knob.
         name: String,
-        /// What does not fit.
+        /// What is wrong with the bounds.
         why: &'static str,
     },
-    /// The thread that listens could not be started.
+    /// The thread of `listen` could not be started.
     #[error("no thread that listens can be started: {0}; poll() instead")]
     Thread(Arc<io::Error>),
-    /// A child that shares its parent's memory, or was made while another thread was publishing.
+    /// This is a child process that shares its parent's memory, or that was made while another
+    /// thread was publishing.
     #[error(
         "this child process publishes nothing: it was not made by fork(), which lets it have a file of its own"
     )]
     Borrowed,
-    /// Bytes, JSON or an array that are longer than the value may be.
+    /// Bytes, JSON or an array are longer than the value may be.
     #[error(
         "{bytes} bytes are given up: the value takes at most {bytes_max} (declare it with a larger size, of at \
          most 65,536, or put less)"
     )]
     TooLong {
-        /// Bytes that were to be put.
+        /// Length of the put in bytes.
         bytes: usize,
-        /// Bytes that fit.
+        /// Greatest length in bytes.
         bytes_max: usize,
     },
-    /// A put of another type than the value's.
+    /// The type of a put is not that of the value.
     #[error("the put is given up: the value was declared with another type")]
     Type,
-    /// There was no room for it, or nothing to put it into.
+    /// There was no room for a put, or no ring for it.
     #[error("the put is given up: there is no room for it")]
     NoRoom,
-    /// The publisher was closed.
+    /// The publisher is closed.
     #[error("the publisher was closed")]
     Closed,
 }

@@ -1,8 +1,9 @@
-//! Whose memory this is: that of the process which has opened a publisher, or of a child of it.
+//! The owner of this process's memory: the process that has opened a publisher, or a child of it.
 //!
-//! `fork()` calls our handlers (see [`super::fork`]); `_Fork`, `clone` and `vfork` do not. A child that has a copy of
-//! our memory finds the mark wiped, by the kernel, and takes over what it has a copy of, as after `fork()`. A child
-//! that shares our memory, as `vfork` makes it, finds the mark of another process: it must leave everything alone.
+//! `fork()` calls our handlers (see [`super::fork`]); `_Fork`, `clone` and `vfork` do not. A child
+//! with a copy of our memory finds that the kernel has wiped the mark, and takes over its copy, as
+//! after `fork()`. A child that shares our memory, as `vfork` makes it, finds the mark of another
+//! process: it must leave everything alone.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -10,13 +11,14 @@ use barograph_stream::ingest::ForkMark;
 
 use super::{PublishError, calls, state, thread};
 
-/// For good, once a publisher was opened: threads may look at it at any time.
+/// The mark. It is never freed once a publisher was opened, because threads may read it at any
+/// time.
 static MARK: AtomicPtr<ForkMark> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What a child says that can never have our state: a thread of its parent was changing it.
+/// Mark of a child that can never have our state, because a thread of its parent was changing it.
 const LOST: u32 = u32::MAX;
 
-/// Marks this process's memory as its own, from the first opening on.
+/// Marks this process's memory as its own, when a publisher is first opened.
 pub(super) fn settle() {
     if mark().is_some() {
         return;
@@ -25,7 +27,7 @@ pub(super) fn settle() {
     let nobody = std::ptr::null_mut();
     let set = MARK.compare_exchange(nobody, made, Ordering::AcqRel, Ordering::Acquire);
     if set.is_err() {
-        // Another thread was first; what this one made stays, unused.
+        // Another thread was first; the mark that this one made stays, unused.
         debug_assert!(mark().is_some(), "a mark that is set stays");
     }
 }
@@ -35,12 +37,13 @@ pub(super) fn settle() {
     reason = "a pointer that is set once, to what is never freed"
 )]
 fn mark() -> Option<&'static ForkMark> {
-    // SAFETY: null, or of a box that was leaked.
+    // SAFETY: the pointer is null, or from a box that was leaked.
     unsafe { MARK.load(Ordering::Acquire).as_ref() }
 }
 
-/// To be asked before any lock of publishing is taken and before a thread's seat is: an error in a child that
-/// shares our memory, or that can have none of our state.
+/// Checks that this process may use the state. Call it before any lock of publishing and before a
+/// thread's seat is taken. Returns an error in a child that shares our memory, or that cannot have
+/// our state.
 pub fn enter() -> Result<(), PublishError> {
     let us = std::process::id();
     match mark().map(ForkMark::pid) {
@@ -51,14 +54,14 @@ pub fn enter() -> Result<(), PublishError> {
     }
 }
 
-/// In a child, by the handler of a fork: this memory is its own from now on.
+/// Marks this memory as the child's own, in the fork handler of the child.
 pub(super) fn move_in() {
     if let Some(mark) = mark() {
         mark.set(std::process::id());
     }
 }
 
-/// In a child that no handler has prepared: it is its only thread.
+/// Takes over the state in a child for which no handler ran: this is its only thread.
 fn take_over(us: u32) -> Result<(), PublishError> {
     let Some(mark) = mark() else { return Ok(()) };
     let (Some(mut hub), Some(mut state)) = (calls::try_lock(), state::try_lock()) else {

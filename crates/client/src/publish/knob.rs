@@ -1,4 +1,5 @@
-//! Knobs: values of a publication that others may set, within bounds, and that this program reads where it likes.
+//! Knobs: values of a publication that others may set within bounds, and that this program reads at
+//! any time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,25 +12,25 @@ use super::PublishError;
 use super::calls::DECLARED_MAX;
 use super::state::Pairs;
 
-/// A value that a knob can have.
+/// A value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KnobValue {
     /// A float.
     Float(f64),
     /// An integer.
     Int(i64),
-    /// True or false.
+    /// A bool.
     Bool(bool),
 }
 
-/// What a knob is declared with.
+/// Properties of a knob.
 #[derive(Clone, Debug)]
 pub struct KnobConfig {
-    /// What it is until it is set, and its type.
+    /// Its value until it is set, and with that its type.
     pub initial: KnobValue,
-    /// Least that it may be set to; for an integer whole, for a bool 0.
+    /// Least value that it may be set to; a whole number for an integer, 0 for a bool.
     pub min: f64,
-    /// Most that it may be set to; for an integer whole, for a bool 1.
+    /// Greatest value that it may be set to; a whole number for an integer, 1 for a bool.
     pub max: f64,
     /// Unit of its values.
     pub unit: String,
@@ -48,7 +49,7 @@ impl KnobConfig {
         Self::of(KnobValue::Int(initial), min as f64, max as f64)
     }
 
-    /// True or false.
+    /// A bool.
     pub fn bool(initial: bool) -> Self {
         Self::of(KnobValue::Bool(initial), 0.0, 1.0)
     }
@@ -63,7 +64,7 @@ impl KnobConfig {
         }
     }
 
-    /// What is wanted, if it makes sense.
+    /// Checks the properties.
     pub(super) fn wanted(&self, name: &str) -> Result<Wanted, PublishError> {
         let refused = |why| PublishError::Knob {
             name: name.into(),
@@ -91,7 +92,7 @@ impl KnobConfig {
     }
 }
 
-/// What a knob is, checked.
+/// Properties of a knob, checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     initial: KnobValue,
@@ -116,7 +117,7 @@ impl Wanted {
 fn is_within(value: KnobValue, min: f64, max: f64) -> bool {
     match value {
         KnobValue::Float(v) => v >= min && v <= max,
-        // A cast of a bound saturates, as it should.
+        // The cast of a bound saturates, as intended.
         KnobValue::Int(v) => v >= min as i64 && v <= max as i64,
         KnobValue::Bool(_) => true,
     }
@@ -130,13 +131,13 @@ fn word_of(value: KnobValue) -> u64 {
     }
 }
 
-/// Where a knob's value is: for as long as the process lives, so that it is read without asking whether it is
-/// still there. C programs read the first three words (`baro_knob_t` in `baro.h`).
+/// The memory of a knob's value. It lives as long as the process, so that it can be read without a
+/// check. C programs read the first three words (`baro_knob_t` in `baro.h`).
 #[derive(Debug)]
 #[repr(C)]
 pub struct Cell {
     word: AtomicU64,
-    /// The number of the setting; 0 before the first.
+    /// Number of the setting; 0 before the first.
     version: AtomicU64,
     /// 1 int, 2 float, 3 bool.
     value_type: u64,
@@ -167,7 +168,7 @@ impl Cell {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// What it was set to last.
+    /// The last setting that was applied, or the initial value.
     pub fn value(&self) -> KnobValue {
         let word = self.word();
         match self.value_type() {
@@ -177,13 +178,13 @@ impl Cell {
         }
     }
 
-    /// As it is when it is declared.
+    /// Resets the cell to the initial value when the knob is declared.
     pub(super) fn begin(&self, wanted: &Wanted) {
         self.version.store(0, Ordering::Relaxed);
         self.word.store(word_of(wanted.initial), Ordering::Relaxed);
     }
 
-    /// Whether it can be set so, and is from now on.
+    /// Applies a setting; returns whether its type and value are allowed.
     pub(super) fn apply(&self, payload: &CallPayload, version: u64) -> bool {
         let value = match (self.value_type(), payload) {
             (ValueType::Float, CallPayload::Float(v)) => KnobValue::Float(*v),
@@ -200,7 +201,7 @@ impl Cell {
         true
     }
 
-    /// The same knob declared again has to be the same.
+    /// Checks that a knob that is declared again has the same properties.
     pub(super) fn check_same(&self, name: &str, wanted: &Wanted) -> Result<(), PublishError> {
         let ours = (self.value_type(), self.min, self.max);
         if ours == (wanted.value_type(), wanted.min, wanted.max) {
@@ -213,7 +214,8 @@ impl Cell {
     }
 }
 
-/// A cell that was made, and for what: a knob that is declared again after its publisher was closed gets it again.
+/// A cell and what it was made for: a knob that is declared again after its publisher was closed
+/// gets the same cell.
 struct Made {
     name: String,
     labels: Pairs,
@@ -222,7 +224,7 @@ struct Made {
 
 static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
 
-/// The cell of a knob, by its full name, its publication's labels and what is wanted.
+/// Returns the cell of a knob, by its full name, its publication's labels and its properties.
 pub(super) fn cell(
     name: &str,
     labels: &[(String, String)],
@@ -246,15 +248,15 @@ pub(super) fn cell(
     Ok(cell)
 }
 
-/// The cell of a knob that nobody can set.
+/// Returns the cell of a knob of a disabled publisher, which nobody can set.
 pub(super) fn cell_of_nobody(name: &str, wanted: &Wanted) -> Result<&'static Cell, PublishError> {
-    // Its value never changes: whoever wants the same may have the same.
+    // Its value never changes, so all knobs with the same properties can share it.
     let initial = format!("{:x}", word_of(wanted.initial));
     cell(&format!("{name} {initial}"), &[], wanted)
 }
 
-/// A knob, as the program reads it: an atomic load, from any thread. It keeps its last value when its publisher is
-/// closed.
+/// A knob, as the program reads it: an atomic load, from any thread. It keeps its last value when
+/// its publisher is closed.
 #[derive(Clone, Copy)]
 pub struct Knob(&'static Cell);
 
@@ -263,7 +265,7 @@ impl Knob {
         Self(cell)
     }
 
-    /// What it was set to last, as a float.
+    /// Returns the value as a float.
     #[inline]
     pub fn get_f64(self) -> f64 {
         match self.0.value() {
@@ -273,7 +275,7 @@ impl Knob {
         }
     }
 
-    /// What it was set to last, as an integer: a float is cut towards zero.
+    /// Returns the value as an integer: a float is truncated towards zero.
     #[inline]
     pub fn get_i64(self) -> i64 {
         match self.0.value() {
@@ -283,7 +285,7 @@ impl Knob {
         }
     }
 
-    /// What it was set to last: of a number, whether it is not 0.
+    /// Returns the value as a bool: a number is true if it is not 0.
     #[inline]
     pub fn get_bool(self) -> bool {
         match self.0.value() {
@@ -293,17 +295,17 @@ impl Knob {
         }
     }
 
-    /// What it was set to last.
+    /// Returns the value in its own type.
     pub fn value(self) -> KnobValue {
         self.0.value()
     }
 
-    /// The number of the setting; 0 before the first.
+    /// Number of the last setting; 0 before the first.
     pub fn version(self) -> u64 {
         self.0.version.load(Ordering::Acquire)
     }
 
-    /// Where it is, for other languages.
+    /// The cell, for other languages.
     pub fn to_raw(self) -> &'static Cell {
         self.0
     }

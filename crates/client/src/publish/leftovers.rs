@@ -1,5 +1,6 @@
-//! Files of this user's processes that are gone, where no agent is that would read and remove them: whoever opens a
-//! publisher next removes those that are beyond a bound, the oldest first.
+//! Clean-up of ingest files whose processes are gone, where no agent runs that would read and
+//! remove them: the next process that opens a publisher removes those beyond a bound, the oldest
+//! first.
 
 use std::cmp::Reverse;
 use std::fs::{self, DirEntry, File, OpenOptions};
@@ -8,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-/// Files of dead processes that are kept for an agent to come.
+/// Most files of dead processes that are kept for an agent that starts later.
 const DEAD_FILES_MAX: usize = 64;
-/// Bytes of memory that they may take together.
+/// Most bytes of memory that they may take together.
 const DEAD_BYTES_MAX: u64 = 64 << 20;
-/// Entries of the directory that are looked at: the next who comes looks at the rest.
+/// Most entries of the directory that are looked at: the next process looks at the rest.
 const LOOKED_AT_MAX: usize = 65_536;
 /// Unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
@@ -23,7 +24,7 @@ struct Leftover {
     bytes: u64,
 }
 
-/// Removes what is beyond the bound. What cannot be removed, or may have a writer, stays.
+/// Removes the files beyond the bound. A file that cannot be removed, or may have a writer, stays.
 pub(super) fn clear(ingest: &Path) {
     clear_beyond(ingest, DEAD_FILES_MAX, DEAD_BYTES_MAX);
 }
@@ -35,7 +36,7 @@ fn clear_beyond(ingest: &Path, files_max: usize, bytes_max: u64) {
     let us = rustix::process::geteuid().as_raw();
     let found = entries.take(LOOKED_AT_MAX).flatten();
     let mut ours: Vec<Leftover> = found.filter_map(|entry| of_user(&entry, us)).collect();
-    // Usually they are few, and nobody's lock is tried.
+    // Usually there are few, and no lock needs to be tried.
     if ours.len() <= files_max && ours.iter().map(|l| l.bytes).sum::<u64>() <= bytes_max {
         return;
     }
@@ -68,7 +69,8 @@ fn of_user(entry: &DirEntry, user: u32) -> Option<Leftover> {
     })
 }
 
-/// The file, locked, when its writer is gone; none where it lives or the file system has no locks.
+/// Opens and locks the file of a dead writer; `None` if the writer lives or the file system has no
+/// locks.
 fn lock_dead(path: &Path) -> Option<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = OpenOptions::new()

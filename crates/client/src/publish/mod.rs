@@ -1,9 +1,9 @@
-//! What an application says of itself while it runs: publications, their values, and frames of them.
+//! Publishing: the values that an application reports while it runs, in publications and frames.
 //!
-//! A put is a time stamp and three stores into a ring of the calling thread, in a file that an agent reads
-//! whenever it likes (docs/design/0004-applications.md): no lock, no system call, no thread. The file is the
-//! process's; [`Publisher`]s of one process share it. Without an agent the ring holds the newest values, and
-//! an agent that comes later finds them.
+//! A put is a time stamp and three stores into a ring of the calling thread, in a file that an
+//! agent reads at any time (docs/design/0004-applications.md): no lock, no system call, no thread.
+//! Each process has one file; all [`Publisher`]s of the process share it. Without an agent the ring
+//! holds the newest values, and an agent that starts later finds them.
 //!
 //! ```no_run
 //! use barograph_client::publish::{PublicationConfig, PublishConfig, Publisher};
@@ -19,13 +19,13 @@
 //! # Ok::<(), barograph_client::publish::PublishError>(())
 //! ```
 //!
-//! A program that forks goes on in both processes: the child has a file of its own from its next put on.
-//! Nothing here may be called from a signal handler.
+//! A program that forks goes on in both processes: the child has a file of its own from its next
+//! put on. Nothing here may be called from a signal handler.
 //!
-//! What comes the other way are calls: triggers run handlers ([`Publication::on`], or the process's own
-//! [`Publisher::on`]), settings change knobs
-//! ([`Publication::knob`]), both where the program says that it is a good place ([`Publisher::poll`], a frame), or
-//! on a thread that sleeps until then ([`Publisher::listen`]).
+//! Calls go the other way: triggers run handlers ([`Publication::on`], or the process's own
+//! [`Publisher::on`]), settings change knobs ([`Publication::knob`]). Both happen where the program
+//! allows it ([`Publisher::poll`], a frame), or, for triggers, on a thread that sleeps until then
+//! ([`Publisher::listen`]).
 
 mod agent;
 mod calls;
@@ -51,7 +51,8 @@ pub(crate) use fork::watch as watch_forks;
 pub use knob::{Knob, KnobConfig, KnobValue};
 pub use publisher::{Publication, Publisher, ValueHandle};
 
-/// What the C ABI is made of: puts by handle, and the cursor on which `baro.h` puts inline.
+/// The interface on which the C ABI is built: puts by handle, and the cursor on which `baro.h` puts
+/// inline.
 pub mod raw {
     pub use barograph_stream::ingest::{CallsSeen, Cursor, kind};
 

@@ -12,12 +12,13 @@ use super::PublishError;
 
 const ROOT: u32 = 0;
 
-/// The run directory to publish in. Where there is no agent that takes applications, it is this user's own default
-/// one, which is made if need be, for an agent that comes later: the ring then holds the newest values. A directory
-/// that somebody has named is never made: a name that was mistyped is an error, and no directory for ever.
+/// Finds the run directory to publish in. If no agent takes applications, it is this user's own
+/// default directory, which is made if needed, for an agent that starts later: until then the ring
+/// holds the newest values. A directory that was named explicitly is never made, so that a mistyped
+/// name is an error and does not leave a directory behind.
 pub(super) fn find(wanted: Option<&RunDir>) -> Result<RunDir, PublishError> {
     if let Some(named) = wanted.cloned().or_else(RunDir::named) {
-        // It is trusted; and who named it looks there and nowhere else.
+        // A named directory is trusted; its agent looks there and nowhere else.
         return ready(&named).map(|()| named);
     }
     let found = RunDir::find();
@@ -32,8 +33,9 @@ pub(super) fn find(wanted: Option<&RunDir>) -> Result<RunDir, PublishError> {
     trusted(&own).map(|()| own)
 }
 
-/// Whether a run directory that was found, not named, is one that readers take too, and its ingest directory of
-/// the same owner, of this user, or root's: in /dev/shm anyone may have made a directory of our name.
+/// Checks that a run directory that was found, not named, is one that readers accept too, and that
+/// its ingest directory has the same owner, this user or root: in /dev/shm anyone may have made a
+/// directory of our name.
 fn trusted(run_dir: &RunDir) -> Result<(), PublishError> {
     let place = run_dir.open()?;
     ready(run_dir)?;
@@ -46,7 +48,7 @@ fn trusted(run_dir: &RunDir) -> Result<(), PublishError> {
     Err(PublishError::Foreign { path, owner })
 }
 
-/// Whether files can be made in a run directory that is there.
+/// Checks that files can be made in an existing run directory.
 fn ready(run_dir: &RunDir) -> Result<(), PublishError> {
     let ingest = run_dir.ingest_dir();
     if ingest.is_dir() {
@@ -66,7 +68,7 @@ fn make(path: &Path, mode: u32) -> Result<(), PublishError> {
     }
 }
 
-/// Ours or the node's; of a link, the link itself.
+/// Checks that a directory belongs to this user or root; of a link, the link itself is checked.
 fn check_owner(path: &Path) -> Result<(), PublishError> {
     let owner = owner_of(path)?;
     if owner == us() || owner == ROOT {

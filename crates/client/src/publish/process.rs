@@ -1,4 +1,4 @@
-//! The one ingest file of this process, with all that a slow put needs beside it.
+//! The one ingest file of this process, and what a slow put needs in addition.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
@@ -11,30 +11,30 @@ use barograph_stream::{RunDir, SystemClock};
 use super::agent::{Agent, Knock};
 use super::{PublishConfig, PublishError};
 
-/// Sleeps of a put that waits for room begin with this…
+/// First sleep of a put that waits for room.
 const NAP_MIN: Duration = Duration::from_micros(20);
-/// …and grow up to this.
+/// Longest sleep of such a put.
 const NAP_MAX: Duration = Duration::from_millis(1);
 
-/// Rest after a knock that did not get there.
+/// Pause after a knock that was not delivered, in ns.
 const KNOCK_REST_NS: i64 = 1_000_000;
 
-/// A file of this process, in this life of it.
+/// The ingest file of this process in one life.
 #[derive(Debug)]
 pub(super) struct Process {
     pub producer: Producer,
     pub clock: SystemClock,
     pub run_dir: RunDir,
-    /// Which opening of the publisher this is; handles of others are not taken.
+    /// Number of the opening of the publisher; handles of other openings are not accepted.
     pub generation: u32,
     agent: Agent,
     block_time_max: Duration,
-    /// Monotonic; before this nobody knocks.
+    /// Time before which nobody knocks, on the monotonic clock.
     knock_due_ns: AtomicI64,
 }
 
 impl Process {
-    /// Makes the file and says in it what was declared.
+    /// Makes the file and repeats all declarations in it.
     pub fn make(
         run_dir: &RunDir,
         config: &PublishConfig,
@@ -57,7 +57,7 @@ impl Process {
         })
     }
 
-    /// Wakes the agent if it wants to be. After a commit. False when there is no agent.
+    /// Wakes the agent if it asks for it, after a commit. Returns false if there is no agent.
     pub fn tell_agent(&self) -> bool {
         if !self.producer.is_agent_asleep() || !self.producer.is_ours() {
             return true;
@@ -66,7 +66,7 @@ impl Process {
         if now_ns < self.knock_due_ns.load(Ordering::Relaxed) {
             return true;
         }
-        // Before: an agent that is woken and sleeps again at once wants to be told again.
+        // Before the knock: an agent that wakes and sleeps again at once asks to be woken again.
         self.producer.agent_was_told();
         let knock = self.agent.knock(&self.producer.incarnation().0);
         if knock == Knock::Unheard {
@@ -77,13 +77,13 @@ impl Process {
         knock != Knock::Nobody
     }
 
-    /// What a record created now says about it.
+    /// The time stamp of a record that is created now.
     pub fn now(&self) -> u64 {
         let source: TimeSource = self.producer.time_source();
         source.now(&self.clock)
     }
 
-    /// Waits until a full ring has room again, as long as an agent lives that could make some.
+    /// Waits until a full ring has room again, as long as an agent lives that can make room.
     pub fn wait_for_room(&self, ring: &mut ThreadRing, records: u64) -> bool {
         let started_ns = self.clock.monotonic_ns();
         let mut nap = NAP_MIN;

@@ -1,4 +1,4 @@
-//! What programs hold: the publisher, its publications, the handles of their values.
+//! The types that programs hold: the publisher, its publications, and the handles of their values.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use super::declare::{Wanted, declare_knob, declare_value, labels_of, stream_name
 use super::state::{self, LOST_WITHOUT_FILE, Pairs, State};
 use super::{Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, thread};
 
-/// The way in which this process publishes. Cheap to clone, for use from any thread; the file says goodbye
-/// when the last publisher of the process is dropped.
+/// The publisher of this process. Cheap to clone, for use from any thread; the file is closed when
+/// the last publisher of the process is dropped.
 ///
-/// It is never an obstacle: where nothing can be published it is disabled, says why ([`Self::error`]), and
-/// all that is made of it does nothing.
+/// A publisher never gets in the way: if nothing can be published, it is disabled, its error is
+/// [`Self::error`], and everything that is declared through it does nothing.
 #[derive(Clone, Debug)]
 pub struct Publisher {
     inner: Arc<Inner>,
@@ -26,9 +26,9 @@ pub struct Publisher {
 
 #[derive(Debug)]
 struct Inner {
-    /// 0 when disabled.
+    /// 0 if disabled.
     generation: u32,
-    /// Whose handlers are this publisher's.
+    /// Owner of the handlers that are set through this publisher.
     owner: u64,
     error: Option<PublishError>,
     application: String,
@@ -36,8 +36,9 @@ struct Inner {
 }
 
 impl Publisher {
-    /// Opens the process's file: the first publisher makes it, later ones share it, with the sizes and the
-    /// policy of the first; their application and labels are their publications' own.
+    /// Opens the process's file: the first publisher makes it, later ones share it, with the sizes
+    /// and the overflow policy of the first; their application and labels apply to their own
+    /// publications.
     pub fn open(mut config: PublishConfig) -> Self {
         if config.application.is_empty() {
             config.application = config::program_name();
@@ -62,17 +63,17 @@ impl Publisher {
         }
     }
 
-    /// Whether puts go anywhere.
+    /// Whether puts are published.
     pub fn is_enabled(&self) -> bool {
         self.inner.generation != 0
     }
 
-    /// Why nothing is published.
+    /// The reason why nothing is published.
     pub fn error(&self) -> Option<&PublishError> {
         self.inner.error.as_ref()
     }
 
-    /// Adds a label, or changes it, for the publications that are made from now on.
+    /// Adds a label, or changes it, for publications that are declared from now on.
     pub fn label(&self, name: &str, value: &str) -> Result<(), PublishError> {
         let mut labels = self.inner.labels()?;
         let mut changed = labels.pairs.clone();
@@ -83,8 +84,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Declares a publication, or finds it again. Names are dotted words as in stream names; its streams
-    /// are `app.<publication>.<value>`, its frames `app.<publication>.frame`.
+    /// Declares a publication, or finds it again. Names are dotted words as in stream names; its
+    /// streams are `app.<publication>.<value>`, its frames `app.<publication>.frame`.
     pub fn publication(
         &self,
         name: &str,
@@ -120,8 +121,8 @@ impl Publisher {
         })
     }
 
-    /// A publication of this process by its number ([`Publication::to_raw`]), for other languages; 0 is one that
-    /// does nothing.
+    /// Returns a publication of this process by its number ([`Publication::to_raw`]), for other
+    /// languages; 0 is a publication that does nothing.
     pub fn publication_of(&self, raw: u64) -> Result<Publication, PublishError> {
         if raw != 0 && self.is_enabled() && thread::generation_of(raw) != self.inner.generation {
             return Err(PublishError::Closed);
@@ -134,13 +135,13 @@ impl Publisher {
         })
     }
 
-    /// Has triggers of a name, like `checkpoint`, run a handler, from now on and while this publisher is open.
-    /// Where one is called is for [`Self::poll`] and [`Self::listen`] to say; one runs at a time in a process, in
-    /// the order in which they were fired. It may do anything, polling included, which then runs no other. Its
-    /// error, or a panic, is told to who fired.
+    /// Sets the handler of a trigger, such as `checkpoint`, from now on and while this publisher is
+    /// open. [`Self::poll`] and [`Self::listen`] run it; handlers run one at a time in a process,
+    /// in the order of their calls. A handler may do anything; a poll inside it runs no other
+    /// handler. Its error, or a panic, is reported to the caller.
     ///
-    /// A process has one handler of a name: a later one takes its place. Its publications may each have one
-    /// beside it ([`Publication::on`]). A handler that holds a publisher keeps it open.
+    /// A process has one handler per name: a later one replaces it. Each of its publications may
+    /// have one in addition ([`Publication::on`]). A handler that holds a publisher keeps it open.
     pub fn on(
         &self,
         name: &str,
@@ -174,17 +175,17 @@ impl Publisher {
         calls::on(by, name, help, Box::new(handler))
     }
 
-    /// Runs the handlers of what was fired, and applies what knobs were set to, on this thread. Gives how many
-    /// of both. When there is nothing it costs a load and a compare; an agent that comes, or comes anew, is
-    /// found within about a second of polls.
+    /// Runs the handlers of new calls and applies new settings of knobs, on this thread. Returns
+    /// the number of both. If there are none, it costs a load and a compare. Polls find an agent
+    /// that starts or restarts within about a second.
     #[inline]
     pub fn poll(&self) -> usize {
         if self.is_enabled() { thread::poll() } else { 0 }
     }
 
-    /// Starts a thread, one in a process, that sleeps until a trigger is fired and runs its handler at once.
-    /// It ends with the last publisher; a forked child has none until it listens itself. Knobs are still set
-    /// by polls and frames alone.
+    /// Starts a thread, one per process, that sleeps until a trigger is fired and runs its handler
+    /// at once. It ends with the last publisher; a forked child has none until it calls `listen`
+    /// itself. Knobs are still set by polls and frames only.
     pub fn listen(&self) -> Result<(), PublishError> {
         if self.is_enabled() {
             calls::listen(self.inner.generation)
@@ -193,7 +194,7 @@ impl Publisher {
         }
     }
 
-    /// Calls of this process that were written over before it polled.
+    /// Number of calls of this process that were overwritten before it polled.
     pub fn missed_calls(&self) -> u64 {
         if self.is_enabled() {
             calls::missed()
@@ -202,28 +203,28 @@ impl Publisher {
         }
     }
 
-    /// What the handler that failed last has said.
+    /// Message of the handler that failed last.
     pub fn handler_failure(&self) -> Option<String> {
         self.is_enabled().then(calls::failure).flatten()
     }
 
-    /// Publishes what this thread has put, without a frame.
+    /// Publishes the puts of this thread without ending a frame.
     pub fn commit(&self) {
         if self.is_enabled() {
             thread::commit();
         }
     }
 
-    /// Gives this thread's ring back before the thread ends, with all that was put.
+    /// Gives this thread's ring back before the thread ends, with all its puts.
     pub fn leave_thread(&self) {
         if self.is_enabled() {
             thread::leave();
         }
     }
 
-    /// Values of this process that were given up: because a ring was full, a thread had no ring, a value
-    /// was too long or of another type, or the file was closed. What a ring has written over before the
-    /// agent read it is known to the agent, and shown in the table `loss`.
+    /// Number of values of this process that were dropped: a ring was full, a thread had no ring, a
+    /// value was too long or of another type, or the file was closed. Values that a ring has
+    /// overwritten before the agent read them are counted by the agent, in the table `loss`.
     pub fn lost(&self) -> u64 {
         let without = LOST_WITHOUT_FILE.load(Ordering::Relaxed);
         let process = state::existing(self.inner.generation);
@@ -234,27 +235,27 @@ impl Publisher {
         })
     }
 
-    /// Declarations of this process that the agent refuses now, because there is no room for more of them or they
-    /// cannot be what they are declared as: none of their puts is kept. Which values, [`ValueHandle::is_refused`]
-    /// says. 0 before an agent has looked.
+    /// Number of declarations of this process that the agent refuses at present, because there is
+    /// no room for more of them or because they cannot be what they are declared as: none of their
+    /// puts is kept. [`ValueHandle::is_refused`] shows which. 0 before an agent has looked.
     pub fn refused(&self) -> u64 {
         let process = state::existing(self.inner.generation);
         process.map_or(0, |process| process.producer.refused())
     }
 
-    /// Which agent's directory this process publishes in, while it does.
+    /// The run directory in which this process publishes; `None` when it does not.
     pub fn run_dir(&self) -> Option<RunDir> {
         let process = state::existing(self.inner.generation)?;
         Some(process.run_dir.clone())
     }
 
-    /// The file, while it is open; a forked child has none before its first put.
+    /// Path of the file while it is open; a forked child has none before its first put.
     pub fn path(&self) -> Option<PathBuf> {
         let process = state::existing(self.inner.generation)?;
         Some(process.producer.path().to_owned())
     }
 
-    /// This life of the process, as the agent knows it.
+    /// Incarnation of this life of the process, by which the agent knows it.
     pub fn incarnation(&self) -> Option<Incarnation> {
         let process = state::existing(self.inner.generation)?;
         Some(process.producer.incarnation())
@@ -262,7 +263,8 @@ impl Publisher {
 }
 
 impl Inner {
-    /// Under the lock that forks wait for: no child finds them locked by a thread that it does not have.
+    /// Locks the labels, under the lock that forks wait for: no child finds them locked by a thread
+    /// that it does not have.
     fn labels(&self) -> Result<LockedLabels<'_>, PublishError> {
         let state = state::enter()?;
         let pairs = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -273,7 +275,7 @@ impl Inner {
     }
 }
 
-/// Labels of a publisher; given back before the lock on the process's state is.
+/// Labels of a publisher; unlocked before the lock on the process's state is.
 struct LockedLabels<'a> {
     pairs: MutexGuard<'a, Pairs>,
     _state: MutexGuard<'static, State>,
@@ -288,7 +290,7 @@ impl Drop for Inner {
     }
 }
 
-/// A named set of values. Cheap to clone, for use from any thread.
+/// A publication: a named set of values. Cheap to clone, for use from any thread.
 #[derive(Clone, Debug)]
 pub struct Publication {
     publisher: Publisher,
@@ -297,13 +299,13 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// Its name.
+    /// Name of the publication.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Declares a value, or finds it again; the same name with another type, unit or kind is refused.
-    /// Of a publisher that is disabled, and for `unwrap_or_default`, the handle does nothing.
+    /// Declares a value, or finds it again; the same name with another type, unit or kind is
+    /// refused. The handle of a disabled publisher, and that of `unwrap_or_default`, does nothing.
     pub fn value(
         &self,
         name: &str,
@@ -315,9 +317,9 @@ impl Publication {
         self.value_of(name, value_type, unit, kind, help, 0)
     }
 
-    /// As [`Self::value`], of texts, bytes, JSON or arrays of at most `bytes_max` bytes; 0: 4,096. The agent rounds
-    /// it up to a power of two, of at most 65,536. A longer text is cut there, what else is longer is lost, and
-    /// both are counted. Numbers have no such size.
+    /// Like [`Self::value`], for texts, bytes, JSON or arrays of at most `bytes_max` bytes; 0 means
+    /// 4,096. The agent rounds it up to a power of two, of at most 65,536. A longer text is cut
+    /// there, any other longer value is lost, and both are counted. Numbers have no such size.
     pub fn value_of(
         &self,
         name: &str,
@@ -338,19 +340,21 @@ impl Publication {
         declare_value(self.handle, &self.name, of)
     }
 
-    /// Declares a value that others may set, or finds it again: the stream is as a value's, and so are the
-    /// refusals. What it is set to applies when this process polls or ends a frame. Of a publisher that is
-    /// disabled it stays what it is.
+    /// Declares a knob, or finds it again: its stream, and the refusals, are as for a value. A
+    /// setting is applied when this process polls or ends a frame. A knob of a disabled publisher
+    /// keeps its initial value.
     pub fn knob(&self, name: &str, config: &KnobConfig) -> Result<Knob, PublishError> {
         declare_knob(self.handle, &self.name, name, config)
     }
 
-    /// As [`Publisher::on`], as a trigger of this publication: a call means it by the labels of the process and
-    /// of the publication, and who may read the publication may read of its calls.
+    /// Like [`Publisher::on`], for a trigger of this publication: a call matches it by the labels
+    /// of the process and of the publication, and readers of the publication may read about its
+    /// calls.
     ///
-    /// A publication has one handler of a name. Of a call that means several publications of the process, or the
-    /// process as well, each handler runs, in the order of their declarations; the process answers once, that it
-    /// has failed if one of them has. The handler is there while the publisher of this publication is open.
+    /// A publication has one handler per name. If a call matches several publications of the
+    /// process, or the process as well, each handler runs, in the order of their declarations; the
+    /// process answers once, and has failed if one of them has. The handler is set while the
+    /// publisher of this publication is open.
     pub fn on(
         &self,
         name: &str,
@@ -364,19 +368,19 @@ impl Publication {
         self.publisher.on_of(Some(publication), name, help, handler)
     }
 
-    /// Ends a frame: its number and all that this thread has put since its last one appear at once. Then applies
-    /// what knobs were set to.
+    /// Ends a frame: its number and all puts of this thread since its last frame appear at once.
+    /// Then applies new settings of knobs.
     #[inline]
     pub fn frame(&self, number: u64) {
         thread::frame(self.handle, number);
     }
 
-    /// The publisher that it is of.
+    /// The publisher of this publication.
     pub fn publisher(&self) -> &Publisher {
         &self.publisher
     }
 
-    /// As a number, for other languages: 0 does nothing.
+    /// The publication as a number, for other languages; 0 does nothing.
     pub fn to_raw(&self) -> u64 {
         self.handle
     }
@@ -405,50 +409,52 @@ impl ValueHandle {
         thread::put(self.0, kind::BOOL, value.into());
     }
 
-    /// Puts a text.
+    /// Puts a text; one that is longer than declared is cut by the agent.
     pub fn put_text(self, value: &str) {
         let _ = thread::put_bytes(self.0, kind::TEXT, value.as_bytes());
     }
 
-    /// Puts bytes, of a value that is declared as bytes.
+    /// Puts bytes, for a value that is declared as bytes.
     pub fn put_bytes(self, value: &[u8]) {
         let _ = thread::put_bytes(self.0, kind::BYTES, value);
     }
 
-    /// Puts JSON, of a value that is declared as JSON (or as text); nobody checks here that it is, but the agent
-    /// does.
+    /// Puts JSON, for a value that is declared as JSON (or as text); the agent checks that it is
+    /// valid JSON, this function does not.
     pub fn put_json(self, value: &str) {
         let _ = thread::put_bytes(self.0, kind::JSON, value.as_bytes());
     }
 
-    /// Puts an array, of a value that is declared as floats.
+    /// Puts an array, for a value that is declared as floats.
     pub fn put_floats(self, values: &[f64]) {
         if self.is_enabled() {
             self.put_floats_le(&le_bytes(values));
         }
     }
 
-    /// As [`Self::put_floats`], of floats as they lie in memory: little-endian, eight bytes each.
+    /// Like [`Self::put_floats`], for floats in memory order: little-endian, eight bytes each.
     pub fn put_floats_le(self, bytes: &[u8]) {
         let _ = thread::put_bytes(self.0, kind::FLOATS, bytes);
     }
 
-    /// Whether the agent refuses it now, so that its puts are in vain; false before an agent has looked.
+    /// Whether the agent refuses this value at present, so that its puts are lost; false before an
+    /// agent has looked.
     pub fn is_refused(self) -> bool {
         super::declare::is_refused(self.0)
     }
 
-    /// Whether puts of it go anywhere.
+    /// Whether puts of this value are published.
     pub fn is_enabled(self) -> bool {
         self.0 != 0
     }
 
-    /// As a number, for other languages: 0 does nothing.
+    /// The handle as a number, for other languages; 0 does nothing.
     pub fn to_raw(self) -> u64 {
         self.0
     }
 
-    /// From a number of [`Self::to_raw`]; any other number is refused at the put, and counted.
+    /// Makes a handle from a number of [`Self::to_raw`]; any other number is refused at the put,
+    /// and counted.
     pub fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
@@ -473,7 +479,7 @@ mod tests {
         assert_eq!(thread::generation_of(handle), 7);
         assert_eq!(thread::series_of(handle), 0x0012_3456);
         assert_eq!(ValueHandle::from_raw(handle).to_raw(), handle);
-        // What was never handed out does nothing but count.
+        // A handle that was never given out only counts a loss.
         ValueHandle::from_raw(handle).put_f64(1.0);
         ValueHandle::default().put_f64(1.0);
     }

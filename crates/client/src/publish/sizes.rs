@@ -1,5 +1,6 @@
-//! How long the values of this process may be, by their numbers: what is too long is given up at the put, which can
-//! say so, and not by the agent, which nobody hears. Read without a lock.
+//! Greatest lengths of the values of this process, by their numbers. A value that is too long is
+//! dropped at the put, which can return an error, and not by the agent, which cannot. Read without
+//! a lock.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,15 +8,16 @@ use barograph_model::ValueType;
 use barograph_stream::ingest::BLOB_BYTES_MAX;
 use barograph_stream::value_bytes_max;
 
-/// Values whose size is known here. Agents take fewer of one process; of further ones they have the word.
+/// Number of values whose size is known here. Agents accept fewer per process; for further values
+/// the agent decides.
 const VALUES_MAX: usize = 1 << 16;
-/// Not known.
+/// Mark of a size that is not known.
 const UNKNOWN: u32 = 0;
 
-/// The size of each in bytes.
+/// Greatest length of each value in bytes.
 static SIZES: [AtomicU32; VALUES_MAX] = [const { AtomicU32::new(UNKNOWN) }; VALUES_MAX];
 
-/// Another opening begins, whose values have numbers of their own.
+/// Forgets all sizes, for another opening, whose values have numbers of their own.
 pub(super) fn forget() {
     // Numbers are given in order.
     let known = |size: &&AtomicU32| size.load(Ordering::Relaxed) != UNKNOWN;
@@ -23,7 +25,7 @@ pub(super) fn forget() {
     known.for_each(|size| size.store(UNKNOWN, Ordering::Relaxed));
 }
 
-/// A value is declared with a size in bytes; 0 is the usual one.
+/// Notes the size of a declared value in bytes; 0 is the default size.
 pub(super) fn note(value: u32, value_type: ValueType, bytes_max: u32) {
     if let Some(size) = SIZES.get(value as usize) {
         let bytes_max = value_bytes_max(value_type, bytes_max);
@@ -31,7 +33,7 @@ pub(super) fn note(value: u32, value_type: ValueType, bytes_max: u32) {
     }
 }
 
-/// Bytes that a value may have at most.
+/// Greatest length of a value in bytes.
 pub(super) fn of(value: u32) -> usize {
     let size = SIZES.get(value as usize);
     match size.map_or(UNKNOWN, |size| size.load(Ordering::Relaxed)) {

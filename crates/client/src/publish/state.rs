@@ -1,6 +1,8 @@
-//! What is of the whole process: its file, what was declared in it, and how many publishers share it.
+//! The publishing state of the whole process: its file, its declarations, and the number of
+//! publishers that share it.
 //!
-//! Locked by declarations, by the first put of a thread and by knocks, never by a put that finds room.
+//! It is locked by declarations, by the first put of a thread and by knocks, never by a put that
+//! finds room.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -17,16 +19,16 @@ use super::{
 
 pub(super) type Pairs = Vec<(String, String)>;
 
-/// Values that were put when there was no file to count them in.
+/// Number of values that were put while there was no file to count them in.
 pub(super) static LOST_WITHOUT_FILE: AtomicU64 = AtomicU64::new(0);
 
-/// How often it is looked whether the file is still where agents look, and a file is tried to be made that could
-/// not be made, in ns.
+/// Time between two checks whether the file is still where agents look, and between two attempts to
+/// make a file that could not be made, in ns.
 const LOOK_NS: i64 = 1_000_000_000;
 
-/// When that is due, on the monotonic clock of calls.
+/// Time of the next such check, on the monotonic clock of calls.
 static LOOK_DUE_NS: AtomicI64 = AtomicI64::new(0);
-/// The file is another since [`take_remade`] was asked.
+/// Whether the file has been replaced since the last [`take_remade`].
 static IS_REMADE: AtomicBool = AtomicBool::new(false);
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -42,19 +44,20 @@ static STATE: Mutex<State> = Mutex::new(State {
 });
 
 pub(super) struct State {
-    /// Which opening this is: 1, 2, …
+    /// Number of this opening: 1, 2, …
     generation: u32,
-    /// Publishers that are open.
+    /// Number of open publishers.
     opens: usize,
     life: Life,
-    /// Why a file that was given up could not be replaced, and when (by the monotonic clock) that is tried again.
+    /// The error with which a retired file could not be replaced, and the time of the next attempt
+    /// on the monotonic clock.
     not_replaced: Option<(PublishError, i64)>,
     site: Option<(RunDir, PublishConfig)>,
-    /// All that was declared, in order: a forked child says it again.
+    /// All declarations, in order: a forked child repeats them.
     declared: Vec<Declaration>,
     publications: Vec<Publication>,
     values: u32,
-    /// What each stream's name means, in order of the publications that have one of that name.
+    /// Meanings of each stream's name, in the order of the publications that have one of that name.
     streams: BTreeMap<String, Vec<Meaning>>,
 }
 
@@ -63,8 +66,8 @@ enum Life {
     Closed,
     /// This process has a file.
     Open(Arc<Process>),
-    /// This process gets one of its own when it needs it: its parent had one, or it could not have one the last
-    /// time. Then why, and when it is tried again, on the monotonic clock.
+    /// This process needs a file of its own at the next use: its parent had one, or the last
+    /// attempt failed. Then the error, and the time of the next attempt on the monotonic clock.
     Missing(Option<(PublishError, i64)>),
 }
 
@@ -78,16 +81,16 @@ struct Publication {
 #[derive(Clone)]
 struct Meaning {
     publication: u32,
-    /// `None` is the stream of frames.
+    /// `None` for the stream of frames.
     value: Option<(u32, Declaration)>,
 }
 
 pub(super) fn lock() -> MutexGuard<'static, State> {
-    // What it guards is changed in steps that leave it whole.
+    // The state is changed in steps that each leave it valid, so a poisoned lock can be used.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// None while a thread has it.
+/// Returns `None` while another thread holds the lock.
 pub(super) fn try_lock() -> Option<MutexGuard<'static, State>> {
     match STATE.try_lock() {
         Ok(state) => Some(state),
@@ -96,13 +99,14 @@ pub(super) fn try_lock() -> Option<MutexGuard<'static, State>> {
     }
 }
 
-/// As [`lock`], where no lock of publishing is held yet: an error in a child that must leave it alone.
+/// Like [`lock`], for code that holds no lock of publishing yet: an error in a child that must
+/// leave the state alone.
 pub(super) fn enter() -> Result<MutexGuard<'static, State>, PublishError> {
     home::enter()?;
     Ok(lock())
 }
 
-/// Opens the process's file, or joins those who have it open. Gives the generation.
+/// Opens the process's file, or joins the publishers that have it open. Returns the generation.
 pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
     if config::is_off() {
         return Err(PublishError::Off);
@@ -116,9 +120,10 @@ pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
             .checked_add(1)
             .ok_or(PublishError::Closed)?;
         let process = Process::make(&run_dir, config, generation, &[])?;
-        // Looked at once: who keeps a segment mapped keeps its memory.
+        // The agent is looked at once and dropped: keeping its segment mapped would keep its
+        // memory.
         if !Agent::of(&run_dir).is_alive(&process.clock) {
-            // Nobody else removes what the dead have left.
+            // Without an agent, nobody else removes the files of dead processes.
             leftovers::clear(&run_dir.ingest_dir());
         }
         sizes::forget();
@@ -142,7 +147,7 @@ pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
     Ok(state.generation)
 }
 
-/// Closes one publisher; with the last one the file says goodbye.
+/// Closes one publisher; the last one closes the file.
 pub(super) fn close(generation: u32) {
     let Ok(mut state) = enter() else { return };
     if state.generation != generation || state.opens == 0 {
@@ -153,19 +158,19 @@ pub(super) fn close(generation: u32) {
     drop(state);
     if ended.is_some() {
         calls::end(generation);
-        // Before the goodbye: what this thread has put.
+        // Before the file is closed: publish the puts of this thread.
         thread::leave();
     } else {
         thread::commit();
     }
 }
 
-/// The file of a generation, for who has not been there yet.
+/// The file of a generation, for a thread that has no ring in it yet.
 pub(super) fn process(generation: u32) -> Result<Arc<Process>, PublishError> {
     enter()?.process(generation)
 }
 
-/// The file of a generation if there is one already: a forked child is not made to have one.
+/// The file of a generation if it exists already: a forked child is not made to have one.
 pub(super) fn existing(generation: u32) -> Option<Arc<Process>> {
     let state = enter().ok()?;
     match &state.life {
@@ -174,8 +179,8 @@ pub(super) fn existing(generation: u32) -> Option<Arc<Process>> {
     }
 }
 
-/// Sees once a second whether the file is still where agents look: a run directory that was removed under a living
-/// program, and made anew, gets a file anew.
+/// Checks once a second whether the file is still where agents look. If its run directory was
+/// removed and made again, a new file is made there.
 pub(super) fn look_after() {
     let now_ns = calls::monotonic_ns();
     if now_ns < LOOK_DUE_NS.load(Ordering::Relaxed) {
@@ -187,13 +192,14 @@ pub(super) fn look_after() {
     }
 }
 
-/// Whether the file is another since this was asked last: who knows the process by it is to look anew.
+/// Whether the file has been replaced since the last call: code that identifies the process by its
+/// file must look again.
 pub(super) fn take_remade() -> bool {
     IS_REMADE.load(Ordering::Relaxed) && IS_REMADE.swap(false, Ordering::Relaxed)
 }
 
 impl State {
-    /// Makes a file anew where there is a directory for it and the old one is not seen there any more.
+    /// Makes a new file if there is a directory for it in which the old one is no longer found.
     fn come_back(&mut self) {
         let Life::Open(process) = &self.life else {
             return;
@@ -203,17 +209,17 @@ impl State {
         }
         let (process, generation) = (Arc::clone(process), self.generation);
         if let Ok(made) = self.make(generation) {
-            // What the old file still holds is read by no agent that comes.
+            // No agent will read what is left in the old file.
             let lost = process.producer.unread();
             process.producer.retire();
             self.take_up(made, lost);
         }
     }
 
-    /// Makes this process's file with all that was declared.
+    /// Makes this process's file with all declarations.
     fn make(&self, generation: u32) -> Result<Process, PublishError> {
         let (before, config) = self.site.as_ref().ok_or(PublishError::Closed)?;
-        // Where it is found now: who named a directory gets that one.
+        // The directory is searched again; a directory that was named stays.
         let run_dir = match place::find(config.run_dir.as_ref()) {
             Ok(run_dir) => run_dir,
             Err(_) => before.clone(),
@@ -229,7 +235,7 @@ impl State {
             let given_up = before.producer.dropped() + before.producer.homeless();
             LOST_WITHOUT_FILE.fetch_add(given_up.saturating_add(lost), Ordering::Relaxed);
         }
-        // A child's calls begin anew by themselves.
+        // The calls of a child begin anew by themselves.
         let is_another = matches!(self.life, Life::Open(_));
         self.life = Life::Open(Arc::new(made));
         self.not_replaced = None;
@@ -251,7 +257,7 @@ impl State {
         }
         let is_due = match &self.life {
             Life::Closed => return Err(PublishError::Closed),
-            // Its owner has cut it short. Each put comes here until there is another.
+            // Its owner has cut the file short. Each put comes here until there is another file.
             Life::Open(process) if process.producer.is_retired() => match &self.not_replaced {
                 Some((error, due_ns)) if calls::monotonic_ns() < *due_ns => {
                     return Err(error.clone());
@@ -265,9 +271,11 @@ impl State {
         let is_retired = is_due && matches!(self.life, Life::Open(_));
         if is_due {
             match self.make(generation) {
-                // What was in the other is not known: at least what was to be put when it was found out.
+                // The number of values lost with the old file is not known; at least the put that
+                // noticed is one.
                 Ok(process) => self.take_up(process, u64::from(is_retired)),
-                // Calls are told of another file only when there was one, so this one stays till then.
+                // Code that handles calls learns of another file only if there was one before,
+                // so this one stays until then.
                 Err(error) if is_retired => {
                     let due_ns = calls::monotonic_ns().saturating_add(LOOK_NS);
                     self.not_replaced = Some((error.clone(), due_ns));
@@ -286,19 +294,20 @@ impl State {
         }
     }
 
-    /// In a child, right after the fork: the file is the parent's, and is left alone.
+    /// Lets go of the file in a child, right after the fork: it is the parent's.
     pub fn disown(&mut self) {
         if let Life::Open(process) = std::mem::replace(&mut self.life, Life::Closed) {
             process.producer.abandon();
-            // Threads of the parent, which are not here, have it for good.
+            // The parent's threads, which do not exist here, hold references to it that are never
+            // dropped.
             std::mem::forget(process);
             self.life = Life::Missing(None);
         }
         LOST_WITHOUT_FILE.store(0, Ordering::Relaxed);
     }
 
-    /// Declares a publication, or finds it. `application` and `labels` are the publisher's: those of the
-    /// first are the whole process's, others are its publications' own.
+    /// Declares a publication, or finds it. `application` and `labels` are the publisher's: those
+    /// of the first publisher are the whole process's, others apply to their own publications.
     pub fn publication(
         &mut self,
         generation: u32,
@@ -343,7 +352,7 @@ impl State {
         Ok(publication)
     }
 
-    /// The name of a publication.
+    /// Name of a publication.
     pub fn publication_name(
         &self,
         generation: u32,
@@ -408,12 +417,12 @@ impl State {
         Ok(value)
     }
 
-    /// Whether there is one publisher of this generation.
+    /// Whether exactly one publisher of this generation is open.
     pub fn is_last(&self, generation: u32) -> bool {
         generation == self.generation && self.opens == 1
     }
 
-    /// Declares that a trigger's name is handled here: of a publication, or of the process.
+    /// Declares a trigger, of a publication or of the process.
     pub fn trigger(
         &mut self,
         generation: u32,
@@ -437,7 +446,7 @@ impl State {
         self.declare(&process, declaration).ok_or_else(full)
     }
 
-    /// Declares that a value may be set.
+    /// Declares a knob.
     pub fn knob(
         &mut self,
         generation: u32,
@@ -460,14 +469,14 @@ impl State {
         }
     }
 
-    /// The labels of a publication, beside those of the process.
+    /// The labels of a publication, in addition to those of the process.
     pub fn labels_of(&self, publication: u32) -> Pairs {
         let publication = self.publications.get(publication as usize);
         publication.map_or_else(Pairs::new, |p| p.labels.clone())
     }
 
-    /// Two publications may have streams of one name only if they are of one name themselves, and differ
-    /// by their labels.
+    /// Checks a stream's name: two publications may have streams of the same name only if they have
+    /// the same name themselves and differ by their labels.
     fn check_free(&self, stream: &str, us: u32, of: &Publication) -> Result<(), PublishError> {
         let meanings = self.streams.get(stream).map_or(&[][..], Vec::as_slice);
         let is_other = |m: &Meaning| {
@@ -483,7 +492,7 @@ impl State {
         Ok(())
     }
 
-    /// The labels that a publication's streams need beside those of the process.
+    /// The labels that a publication's streams need in addition to those of the process.
     fn beside_process(
         &self,
         application: &str,
@@ -509,7 +518,7 @@ impl State {
         beside
     }
 
-    /// Says who this process is, once.
+    /// Declares the process, once.
     fn declare_process(
         &mut self,
         process: &Process,
@@ -534,7 +543,7 @@ impl State {
     }
 }
 
-/// Help is for people: it may differ.
+/// Whether two declarations are the same, except for the help, which may differ.
 fn is_same_value(one: &Declaration, other: &Declaration) -> bool {
     let essence = |declaration: &Declaration| match declaration {
         Declaration::Value {

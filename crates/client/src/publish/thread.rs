@@ -1,4 +1,4 @@
-//! A thread and its ring: the put itself, and what happens when it does not find room.
+//! A thread and its ring: the put itself, and the slow path if it finds no room.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -12,9 +12,10 @@ use super::process::Process;
 use super::state::{self, LOST_WITHOUT_FILE};
 use super::{PublishError, calls, home, sizes};
 
-/// Puts of a thread without a ring between two of its requests for one.
+/// Number of puts of a thread without a ring after which it asks for one again.
 const PUTS_BETWEEN_REQUESTS: u32 = 1_024;
-/// Width of a series or publication in a handle; the kind stands above it, the generation above that.
+/// Number of bits of a series or publication in a handle; the kind is above them, the generation
+/// above that.
 const SERIES_BITS: u32 = 24;
 const SERIES_MASK: u32 = (1 << SERIES_BITS) - 1;
 
@@ -24,9 +25,10 @@ thread_local! {
 
 static HOOK: OnceLock<fn(*mut Cursor)> = OnceLock::new();
 
-/// Has `hook` called in every thread whose ring comes, with a cursor that puts of other languages may work
-/// on, and when it goes, with null. Only where records are stamped by the processor's counter. The cursor is
-/// the thread's alone, and must not be used after null was said.
+/// Registers a hook that is called in every thread that gets a ring, with a cursor through which
+/// other languages may put, and again with null when the ring goes. It is called only where records
+/// are stamped by the processor's counter. The cursor belongs to the thread, and must not be used
+/// after the call with null.
 pub fn on_cursor(hook: fn(*mut Cursor)) {
     // Under the lock that forks wait for.
     if let Ok(_state) = state::enter() {
@@ -34,26 +36,26 @@ pub fn on_cursor(hook: fn(*mut Cursor)) {
     }
 }
 
-/// What a thread has.
+/// The state of a thread: its ring and clock.
 struct Seat {
     ring: Option<ThreadRing>,
     time_source: TimeSource,
     clock: Option<SystemClock>,
     process: Weak<Process>,
-    /// Puts until this thread asks for a ring again.
+    /// Number of puts until this thread asks for a ring again.
     patience: u32,
-    /// While there is no ring; with one it is in its cursor.
+    /// Used while there is no ring; with a ring it is in the ring's cursor.
     calls: CallsSeen,
 }
 
-/// What is put.
+/// Content of a put.
 #[derive(Clone, Copy)]
 pub(super) enum Content<'a> {
     Word(u64),
     Bytes(&'a [u8]),
 }
 
-/// A handle: generation, kind, series.
+/// Builds a handle: generation, kind, series.
 pub(super) const fn handle(generation: u32, kind: u8, series: u32) -> u64 {
     (generation as u64) << 32 | (kind as u64) << SERIES_BITS | (series & SERIES_MASK) as u64
 }
@@ -70,8 +72,8 @@ const fn kind_of(handle: u64) -> u8 {
     (handle >> SERIES_BITS) as u8
 }
 
-/// What the cursor of a ring of this generation says of its owner: a handle without its series, and without
-/// a kind. One comparison tells whether a put is of the right type and file.
+/// The owner field in the cursor of a ring of this generation: a handle without its series and
+/// kind. One comparison checks both the type of a put and its file.
 const fn owner(generation: u32) -> u64 {
     (generation as u64) << (32 - SERIES_BITS)
 }
@@ -84,7 +86,7 @@ pub(super) fn put(handle: u64, kind: u8, word: u64) {
     }
 }
 
-/// Puts eight bytes if that takes no system call and no lock: false when it was not put.
+/// Puts eight bytes if that takes no system call and no lock; returns false if nothing was put.
 #[inline(always)]
 pub fn try_put(handle: u64, kind: u8, word: u64) -> bool {
     let done = SEAT.try_with(|seat| {
@@ -96,7 +98,8 @@ pub fn try_put(handle: u64, kind: u8, word: u64) -> bool {
     matches!(done, Ok(Some(())))
 }
 
-/// Puts a text, bytes, JSON or an array. An error says why it was given up, and it is counted.
+/// Puts a text, bytes, JSON or an array. An error is the reason why it was dropped; the loss is
+/// counted.
 pub fn put_bytes(handle: u64, kind: u8, bytes: &[u8]) -> Result<(), PublishError> {
     if handle == 0 {
         return Ok(());
@@ -104,8 +107,8 @@ pub fn put_bytes(handle: u64, kind: u8, bytes: &[u8]) -> Result<(), PublishError
     put_slowly(handle, kind, Content::Bytes(bytes))
 }
 
-/// Ends a frame of the publication with this handle ([`Publication::to_raw`](super::Publication::to_raw)),
-/// and publishes what this thread has put.
+/// Ends a frame of the publication with this handle
+/// ([`Publication::to_raw`](super::Publication::to_raw)), and publishes the puts of this thread.
 #[inline(always)]
 pub fn frame(handle: u64, number: u64) {
     if handle == 0 {
@@ -129,8 +132,8 @@ pub fn frame(handle: u64, number: u64) {
     }
 }
 
-/// Ends a frame if that takes no system call and no lock: `None` when it has not ended. Gives whether the agent wants to be
-/// woken, and whether [`apply_now`] is due, which is said once.
+/// Ends a frame if that takes no system call and no lock; `None` if it has not ended. Returns
+/// whether the agent wants to be woken, and whether [`apply_now`] is due, which is reported once.
 #[inline(always)]
 pub fn try_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
     let ended = SEAT.try_with(|seat| {
@@ -138,7 +141,7 @@ pub fn try_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
         let now = seat.now();
         let ring = seat.ring_of(handle, kind::FRAME)?;
         let is_whole = ring.frame(series_of(handle), now, number);
-        // Counted once a frame: what is not whole comes again.
+        // Counted once per frame: a frame that was not completed comes again.
         is_whole.then(|| {
             let is_due = ring.calls().is_frame_due();
             (ring.is_agent_asleep(), is_due)
@@ -147,7 +150,7 @@ pub fn try_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
     ended.ok().flatten()
 }
 
-/// Publishes what this thread has put.
+/// Publishes the puts of this thread.
 #[inline(always)]
 pub fn commit() {
     let is_agent_asleep = SEAT.try_with(|seat| {
@@ -161,19 +164,21 @@ pub fn commit() {
     }
 }
 
-/// Wakes the agent of this thread's ring, if it wants to be: after a commit through a cursor.
+/// Wakes the agent of this thread's ring, if it asks for it; for use after a commit through a
+/// cursor.
 #[cold]
 pub fn tell_agent() {
     let process = SEAT.try_with(|seat| seat.try_borrow().ok()?.process.upgrade());
     if let Ok(Some(process)) = process
         && !process.tell_agent()
     {
-        // Its directory may be gone, and there again.
+        // Its directory may have been removed and made again.
         state::look_after();
     }
 }
 
-/// Runs handlers and applies settings, if there are any: else a load and a compare. Gives how many.
+/// Runs handlers and applies settings, if there are any; otherwise it costs a load and a compare.
+/// Returns the number of both.
 #[inline(always)]
 pub(super) fn poll() -> usize {
     if is_poll_due() && !is_resting() {
@@ -183,7 +188,7 @@ pub(super) fn poll() -> usize {
     }
 }
 
-/// Whether there is anything to do for [`poll_now`], or to look for.
+/// Whether [`poll_now`] has anything to do or to look for.
 #[inline(always)]
 pub fn is_poll_due() -> bool {
     let is_due = SEAT.try_with(|seat| {
@@ -193,8 +198,8 @@ pub fn is_poll_due() -> bool {
     matches!(is_due, Ok(Some(true)))
 }
 
-/// Whether there is no file yet, and no time to look for one: a poll that is due has nothing to do all the
-/// same. To be asked once before each [`poll_now`]: it counts.
+/// Whether there is no file yet, and it is not time to look for one: then a poll that is due has
+/// nothing to do. Call it once before each [`poll_now`], because it counts the calls.
 #[inline]
 pub fn is_resting() -> bool {
     let is_resting = SEAT.try_with(|seat| {
@@ -206,13 +211,13 @@ pub fn is_resting() -> bool {
     matches!(is_resting, Ok(Some(true)))
 }
 
-/// Runs handlers and applies settings. Gives how many of both.
+/// Runs handlers and applies settings. Returns the number of both.
 #[cold]
 pub fn poll_now() -> usize {
     with_calls(calls::poll)
 }
 
-/// Has this thread's next poll and frame look, whatever they saw before: something was declared.
+/// Makes this thread's next poll and frame look at the calls in any case: something was declared.
 pub(super) fn look_anew() {
     let _ = SEAT.try_with(|seat| {
         if let Ok(mut seat) = seat.try_borrow_mut() {
@@ -221,7 +226,7 @@ pub(super) fn look_anew() {
     });
 }
 
-/// What this thread has seen of the calls: with a cursor of its own, what is in that.
+/// How far this thread has seen the calls; kept in its cursor if it has one.
 pub fn calls_seen() -> CallsSeen {
     let seen = SEAT.try_with(|seat| Some(*seat.try_borrow_mut().ok()?.calls()));
     seen.ok().flatten().unwrap_or(CallsSeen::nothing())
@@ -235,7 +240,7 @@ pub(super) fn apply() {
     }
 }
 
-/// Whether there is anything to do for [`apply_now`], or to look for.
+/// Whether [`apply_now`] has anything to do or to look for.
 #[inline(always)]
 fn is_frame_due() -> bool {
     let is_due = SEAT.try_with(|seat| {
@@ -245,7 +250,7 @@ fn is_frame_due() -> bool {
     matches!(is_due, Ok(Some(true)))
 }
 
-/// Applies settings, at the end of a frame: what this thread has put last tells which.
+/// Applies settings at the end of a frame; the last record of this thread shows which frame.
 #[cold]
 pub fn apply_now() {
     let ended = SEAT.try_with(|seat| seat.try_borrow().ok()?.ring.as_ref()?.frame_just_ended());
@@ -253,7 +258,7 @@ pub fn apply_now() {
     with_calls(|seen| calls::apply(seen, ended));
 }
 
-/// Lets work go on with what this thread has seen of the calls; the seat is free meanwhile.
+/// Runs `work` with what this thread has seen of the calls; the seat is free meanwhile.
 fn with_calls(work: impl FnOnce(&mut CallsSeen) -> usize) -> usize {
     let seen = SEAT.try_with(|seat| Some(*seat.try_borrow_mut().ok()?.calls()));
     let Ok(Some(mut seen)) = seen else { return 0 };
@@ -266,7 +271,7 @@ fn with_calls(work: impl FnOnce(&mut CallsSeen) -> usize) -> usize {
     done
 }
 
-/// Whether this thread has put what it has not published yet.
+/// Whether this thread has puts that are not published yet.
 pub(super) fn is_uncommitted() -> bool {
     let found = SEAT.try_with(|seat| {
         let seat = seat.try_borrow().ok()?;
@@ -275,7 +280,7 @@ pub(super) fn is_uncommitted() -> bool {
     matches!(found, Ok(Some(true)))
 }
 
-/// Puts eight bytes if there is room now; false when not, and nobody counts it.
+/// Puts eight bytes if there is room now; returns false if not, without counting a loss.
 pub(super) fn put_at_once(handle: u64, kind: u8, word: u64) -> bool {
     if home::enter().is_err() {
         return false;
@@ -290,12 +295,13 @@ pub(super) fn put_at_once(handle: u64, kind: u8, word: u64) -> bool {
     matches!(is_put, Ok(Some(true)))
 }
 
-/// Gives the ring back, with all that was put.
+/// Gives the ring back, with all its puts.
 pub(super) fn leave() {
     let _ = SEAT.try_with(|seat| seat.try_borrow_mut().map(|mut seat| seat.leave()));
 }
 
-/// In a child, right after the fork: the ring is the parent's, and not a word is written into it.
+/// Lets go of the ring in a child, right after the fork: it is the parent's, and nothing is written
+/// into it.
 pub(super) fn disown() {
     let _ = SEAT.try_with(|seat| {
         if let Ok(mut seat) = seat.try_borrow_mut() {
@@ -313,7 +319,7 @@ fn put_slowly(handle: u64, kind: u8, content: Content<'_>) -> Result<(), Publish
         seat.ring.as_ref().map(ThreadRing::is_here)
     });
     if !matches!(has_ring, Ok(Some(true))) {
-        // Before the seat is taken: a child may have to leave it.
+        // Before the seat is taken: a child may have to leave it alone.
         home::enter()?;
     }
     let put = SEAT.try_with(|seat| match seat.try_borrow_mut() {
@@ -334,7 +340,7 @@ fn put_slowly(handle: u64, kind: u8, content: Content<'_>) -> Result<(), Publish
     }
 }
 
-/// Counts a value that is not in this thread's ring, for there is none.
+/// Counts a lost value of a thread that has no ring.
 fn count_lost(handle: u64) {
     match state::process(generation_of(handle)) {
         Ok(process) => process.producer.count_homeless(1),
@@ -344,7 +350,7 @@ fn count_lost(handle: u64) {
     }
 }
 
-/// A value that was given up, and why: counted already, or not yet.
+/// The reason why a value was dropped, and whether the loss has been counted.
 enum Given {
     Counted(PublishError),
     Up(PublishError),
@@ -382,7 +388,7 @@ impl Seat {
         }
     }
 
-    /// The ring, if it is of the handle's file and the handle of the put's kind.
+    /// The ring, if it belongs to the handle's file and the handle has the kind of the put.
     #[inline(always)]
     fn ring_of(&mut self, handle: u64, kind: u8) -> Option<&mut ThreadRing> {
         let ring = self.ring.as_mut()?;
@@ -390,7 +396,7 @@ impl Seat {
         is_ours.then_some(ring)
     }
 
-    /// Puts, having done all that it takes.
+    /// Puts on the slow path, after doing all that it takes.
     fn put_slowly(&mut self, handle: u64, kind: u8, content: Content<'_>) -> Result<(), Given> {
         if !is_of_type(kind_of(handle), kind, content) {
             return Err(Given::Up(PublishError::Type));
@@ -404,7 +410,7 @@ impl Seat {
             Content::Bytes(bytes) => {
                 let bytes = bytes.len();
                 let bytes_max = match kind_of(handle) {
-                    // The agent keeps the beginning of a text.
+                    // The agent keeps the beginning of a longer text.
                     kind::TEXT => ring.blob_bytes_max(),
                     _ => sizes::of(series_of(handle)).min(ring.blob_bytes_max()),
                 };
@@ -425,7 +431,7 @@ impl Seat {
         Err(Given::Counted(no_room()))
     }
 
-    /// Sees to it that this thread has a ring in the file of this generation.
+    /// Makes sure that this thread has a ring in the file of this generation.
     fn sit(&mut self, generation: u32) -> Result<Arc<Process>, PublishError> {
         if let Some(ring) = &self.ring
             && ring.is_here()
@@ -445,7 +451,7 @@ impl Seat {
             self.patience = PUTS_BETWEEN_REQUESTS;
             return Err(PublishError::NoRoom);
         };
-        // Of another file it has seen nothing.
+        // It has seen nothing of another file's calls.
         *ring.calls() = CallsSeen::nothing();
         ring.set_owner(owner(generation));
         self.time_source = process.producer.time_source();
@@ -479,17 +485,18 @@ impl Seat {
 }
 
 impl Drop for Seat {
-    /// The thread ends.
+    /// Gives the ring back when the thread ends.
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-/// Whether a value of this type takes this put.
+/// Whether a value of this type accepts this put.
 fn is_of_type(declared: u8, kind: u8, content: Content<'_>) -> bool {
     match content {
         Content::Word(_) => declared == kind,
-        // What was declared as text took all of these before they had types of their own.
+        // A value that is declared as text accepted all of these before they had types of their
+        // own.
         Content::Bytes(_) => match declared {
             kind::TEXT => true,
             kind::BYTES => kind != kind::FLOATS,

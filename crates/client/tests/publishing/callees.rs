@@ -1,4 +1,4 @@
-//! Applications that are called: what they say on a line of their own begins with `> `.
+//! Applications that are called. Lines that they print for the test begin with `> `.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use barograph_client::publish::{Call, CallPayload, KnobConfig, PublicationConfig
 
 use super::roles::{config, end, fork, open, publication, wait};
 
-/// Between two polls.
+/// Sleep between two polls.
 const NAP: Duration = Duration::from_millis(1);
 
 pub fn play(role: &str) {
@@ -35,7 +35,7 @@ fn text(payload: &CallPayload) -> &str {
     }
 }
 
-/// Has `end` fired end the loop.
+/// Loops until the trigger `end` is fired.
 fn until_end(publisher: &Publisher, each: impl Fn()) {
     let is_over = ended_by(publisher, "end");
     println!("> ready");
@@ -130,7 +130,7 @@ fn frames_alone() {
     assert!(greeted.load(Ordering::Relaxed));
 }
 
-/// Ends the frames whose numbers it reads, or polls, and says what its knob is then.
+/// Ends the frames whose numbers it reads, or polls, and prints the value of its knob after each.
 fn frames_that_it_is_told() {
     let publisher = open(config());
     let of = publication(&publisher, "calls");
@@ -166,7 +166,7 @@ fn listens() {
     assert_eq!(listeners(), 0);
 }
 
-/// Threads of this process that listen.
+/// Number of listener threads of this process.
 fn listeners() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
@@ -223,7 +223,7 @@ fn handlers_that_do_anything() {
     nest.unwrap();
     let is_over = ended_by(&publisher, "end");
     println!("> ready");
-    // Until all that the test fires is there.
+    // Until all calls that the test fires are there.
     let ready = thread::spawn(|| std::io::stdin().lines().next());
     ready.join().unwrap();
     while !is_over.load(Ordering::Relaxed) {
@@ -243,7 +243,8 @@ fn handlers_that_do_anything() {
     assert!(!left.load(Ordering::Relaxed));
 }
 
-/// The process of `crates/stream/tests/meant.txt`. Says at its end who has handled each call.
+/// The process of `crates/stream/tests/meant.txt`. Prints at its end which handlers ran for each
+/// call.
 fn of_publications() {
     let pairs = |of: &[(&str, &str)]| of.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
     let mut config = config();

@@ -1,4 +1,5 @@
-//! Calls that reach applications: written as an agent writes them, answered as it reads them.
+//! Calls that reach applications: written as an agent writes them, answers read as an agent reads
+//! them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -19,14 +20,14 @@ const REFUSED: u32 = 2;
 const EXPIRED: u32 = 3;
 const LATE: u32 = 4;
 
-/// An application that runs, and what it says.
+/// A running application, and its output.
 struct Callee {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Callee {
-    /// Starts it and waits until it is ready.
+    /// Starts the application and waits until it is ready.
     fn start(role: &str, run_dir: &Path) -> Self {
         let mut command = command(role, run_dir);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -37,11 +38,11 @@ impl Callee {
         callee
     }
 
-    /// The next line that is meant for us.
+    /// The next line of output that is for the test.
     fn says(&mut self) -> String {
         for line in self.lines.by_ref() {
             let line = line.unwrap();
-            // The harness may have begun the line.
+            // The test harness may have begun the line.
             if let Some((_, said)) = line.split_once("> ") {
                 return said.to_owned();
             }
@@ -111,7 +112,7 @@ fn to(mut call: Call, label: &str, value: &str) -> Call {
 #[test]
 fn handlers_run_and_knobs_are_set_once_and_say_so() {
     let dir = tempfile::tempdir().unwrap();
-    // It is there before the agent is.
+    // The callee is there before the agent is.
     let mut callee = Callee::start("handles", dir.path());
     let mut agent = Agent::new(dir.path());
     let mut expect = BTreeMap::new();
@@ -138,7 +139,7 @@ fn handlers_run_and_knobs_are_set_once_and_say_so() {
         knob("calls.steps", CallPayload::Int(9), 4),
         DONE,
     );
-    // For others, unknown, or from before it was there.
+    // Calls for others, with an unknown name, or from before the callee was there.
     agent.fire(&to(trigger("greet", "theirs"), "application", "other"));
     agent.fire(&trigger("unknown", ""));
     agent.fire(&knob("calls.unknown", float(0.1), 5));
@@ -176,7 +177,7 @@ fn check_declared(declared: &[Declaration]) {
     );
 }
 
-/// A line of the table, as a call, and who is to handle it.
+/// A line of the table, as a call, and the handlers that must run for it.
 fn meant(line: &str) -> (Call, String) {
     let [kind, name, target, who @ ..] = &line.split_ascii_whitespace().collect::<Vec<_>>()[..]
     else {
@@ -196,7 +197,8 @@ fn meant(line: &str) -> (Call, String) {
 fn who_is_meant_by_the_labels_of_process_and_publication() {
     let lines = include_str!("../../../stream/tests/meant.txt").lines();
     let mut cases: Vec<_> = lines.filter(|l| !l.starts_with('#')).map(meant).collect();
-    // One that fails keeps no other from running, and is what the process answers.
+    // A handler that fails does not keep others from running, and makes the process's answer a
+    // failure.
     cases.push((trigger("all", "a"), "pab".into()));
     let dir = tempfile::tempdir().unwrap();
     let mut agent = Agent::new(dir.path());
@@ -288,7 +290,8 @@ fn a_knob_is_set_at_the_end_of_the_frame_that_is_named() {
     step("1", 1);
     agent.fire(&at(2, 3, 1));
     agent.fire(&at(3, 5, 2));
-    // Neither a poll nor a frame before it, and not again by a poll after it.
+    // Neither a poll nor a frame before the named one applies it, and a poll after it does not
+    // apply it again.
     for (line, expect) in [
         ("2", 1),
         ("poll", 1),
@@ -299,19 +302,19 @@ fn a_knob_is_set_at_the_end_of_the_frame_that_is_named() {
     ] {
         step(line, expect);
     }
-    // It knows of this one when it has ended the frame; a poll cannot tell.
+    // The callee learns of this one when it has ended the frame; a poll cannot tell.
     agent.fire(&at(4, 5, 3));
     for (line, expect) in [("poll", 3), ("6", 3)] {
         step(line, expect);
     }
-    // Of what is set at once and what is set later, each at its time; what is out of bounds is told then.
+    // Immediate and later settings apply at their times; a value out of bounds is reported then.
     agent.fire(&at(5, 9, 4));
     agent.fire(&at(10, 8, 5));
     agent.fire(&knob("calls.steps", CallPayload::Int(6), 6));
     for (line, expect) in [("7", 6), ("8", 6), ("9", 5)] {
         step(line, expect);
     }
-    // A frame that is passed over is over, and one that comes too late has expired.
+    // A frame that is skipped is over, and a setting that comes too late has expired.
     agent.fire(&at(7, 10, 7));
     let short = Call {
         expires_ns: now_ns() + 1_000_000,
@@ -348,7 +351,8 @@ fn a_program_that_listens_is_woken() {
     assert!(file.file.is_closed());
 }
 
-/// The file of an agent that cannot go on with it is replaced. What is written again is known.
+/// The file of an agent that cannot go on with it is replaced. Calls that are written again are
+/// recognized.
 #[test]
 fn a_file_that_is_replaced_is_followed_and_nothing_runs_twice() {
     let dir = tempfile::tempdir().unwrap();
@@ -402,7 +406,7 @@ fn a_child_is_called_by_itself() {
     assert_eq!(ints(&puts[1]), [Content::Int(3), Content::Int(5)]);
 }
 
-/// Waits until another process than the parent has declared all of its triggers.
+/// Waits until a process other than the parent has declared all of its triggers.
 fn declared_child(run_dir: &Path, parent: u32) -> u32 {
     let has_declared = |path: &Path| {
         let file = reader::Follower::open(path);

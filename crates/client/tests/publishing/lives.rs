@@ -35,7 +35,7 @@ fn a_child_has_a_file_of_its_own() {
     assert_eq!(floats(&grandchild, "forks.y"), [20.0]);
     let pids: Vec<u32> = files.iter().map(|f| f.file.pid()).collect();
     assert!(pids[0] != pids[1] && pids[1] != pids[2]);
-    // The grandchild ended without a word; a reader sees that it is gone.
+    // The grandchild ended without closing its file; a reader sees that it is gone.
     let closed: Vec<bool> = files.iter().map(|f| f.file.is_closed()).collect();
     assert_eq!(closed, [true, true, false]);
     assert!(
@@ -66,11 +66,12 @@ fn without_an_agent_lives_do_not_leave_files_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     run("many_lives", dir.path());
     let mut files = reader::files(dir.path());
-    // The newest of the dead, and the one that came last, which has cleared the others.
+    // The newest files of dead processes, and that of the last process, which has removed the
+    // others.
     assert_eq!(files.len(), 65);
     let numbers = files.iter_mut().map(|f| frames(&f.read(), "short")[0]);
     let numbers: Vec<u64> = numbers.collect();
-    // Those of one tick of the file system's clock are of one age.
+    // Files of one tick of the file system's clock have the same age.
     assert!(numbers[0] > 100 && numbers[64] == 199, "{numbers:?}");
 }
 
@@ -83,7 +84,7 @@ fn short_lives_leave_nothing_that_cannot_be_drained() {
     for (number, mut file) in (0_u32..).zip(files) {
         let puts = file.take();
         assert_eq!(frames(&puts, "short"), [u64::from(number)]);
-        // What had no frame yet is published by an end in good order alone.
+        // Puts after the last frame are published only if the process ends in good order.
         let values = floats(&puts, "short.x").len();
         assert_eq!(values, if number % 2 == 0 { 1 } else { 2 });
         assert!(file.file.is_drained() && file.file.is_orphan());
@@ -155,7 +156,7 @@ fn an_agent_that_comes_late_finds_what_the_ring_holds() {
     let run_dir = dir.path().join("later");
     std::fs::create_dir(&run_dir).unwrap();
     run("plain", &run_dir);
-    // The agent: the directory that it comes to is its own.
+    // The agent starts; the directory that it finds is its own.
     let _lock = RunDir::new(&run_dir).occupy().unwrap();
     assert_eq!(
         floats(&reader::only(&run_dir).read(), "plain.x").len(),
@@ -188,7 +189,7 @@ fn a_blocking_put_loses_nothing_while_an_agent_lives_and_reads() {
     while child.try_wait().unwrap().is_none() {
         segment.heartbeat(SystemClock::new().now_ns());
         match &mut file {
-            // The first look may come before the file is one.
+            // The first look may come before the file is complete.
             None => file = reader::ready(dir.path()),
             Some(file) => puts.extend(file.take()),
         }
@@ -222,7 +223,7 @@ fn a_blocking_put_that_waits_in_vain_is_counted() {
     }
 }
 
-/// A segment whose agent says that it lives.
+/// A segment with a fresh heartbeat.
 fn living(run_dir: &RunDir) -> Segment {
     let clock = SystemClock::new();
     let config = SegmentConfig::new("n1");

@@ -1,4 +1,4 @@
-//! What an agent finds in a run directory.
+//! An agent's view of a run directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use barograph_client::RunDir;
 use barograph_stream::ingest::{Declaration, IngestFile, Payload};
 
-/// A put, by names.
+/// A put, with names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Put {
     pub ring: u32,
@@ -31,13 +31,13 @@ pub enum Content {
 pub struct Follower {
     pub file: IngestFile,
     pub declared: Vec<Declaration>,
-    /// Calls that were answered: id and status.
+    /// Answers to calls: id and status.
     pub answers: Vec<(u64, u32)>,
     pub missed: u64,
     pub damaged: u64,
 }
 
-/// All files of a run directory, in the order of their making.
+/// All files of a run directory, in the order in which they were made.
 pub fn files(run_dir: &Path) -> Vec<Follower> {
     let ingest = RunDir::new(run_dir).ingest_dir();
     let Ok(found) = std::fs::read_dir(ingest) else {
@@ -56,7 +56,7 @@ pub fn only(run_dir: &Path) -> Follower {
     files.remove(0)
 }
 
-/// The only file of a run directory, if it is one yet.
+/// The only file of a run directory, if it is complete yet.
 pub fn ready(run_dir: &Path) -> Option<Follower> {
     let mut found = std::fs::read_dir(RunDir::new(run_dir).ingest_dir()).ok()?;
     Follower::try_open(&found.next()?.ok()?.path())
@@ -79,7 +79,7 @@ impl Follower {
         })
     }
 
-    /// All that is new.
+    /// Reads all new puts.
     pub fn read(&mut self) -> Vec<Put> {
         self.file.look().unwrap();
         let declared = &mut self.declared;
@@ -118,7 +118,7 @@ impl Follower {
         puts
     }
 
-    /// Reads what is new and tells the writer that it is safe.
+    /// Reads all new puts and tells the writer that they have been read.
     pub fn take(&mut self) -> Vec<Put> {
         let puts = self.read();
         let positions: Vec<u64> = self.file.positions().collect();

@@ -1,4 +1,5 @@
-//! The applications: this binary again, told by its environment what to be, because a process has one file.
+//! The applications: this test binary again, with its role in the environment, because a process
+//! has one file.
 #![expect(unsafe_code, reason = "forks, as applications do them")]
 
 use std::path::Path;
@@ -14,7 +15,7 @@ use barograph_model::{Kind, ValueType};
 
 const ROLE: &str = "BAROGRAPH_TEST_PUBLISHER";
 
-/// The command that becomes an application in a run directory.
+/// The command that plays an application in a run directory.
 pub fn command(role: &str, run_dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -91,7 +92,7 @@ pub fn publication(publisher: &Publisher, name: &str) -> Publication {
     declared.unwrap()
 }
 
-/// Frames of ten values; what comes after the last one is published by the end of the thread.
+/// Frames of ten values; the puts after the last frame are published by the end of the thread.
 fn plain() {
     let publisher = open(config());
     let of = publication(&publisher, "plain");
@@ -170,7 +171,7 @@ fn kinds() {
     assert_eq!(publisher.lost(), 4);
 }
 
-/// A hundred at once, each with a ring.
+/// A hundred threads at once, each with a ring.
 fn threads() {
     let publisher = open(PublishConfig {
         rings_max: 128,
@@ -180,7 +181,7 @@ fn threads() {
     assert_eq!(publisher.lost(), 0);
 }
 
-/// More at once than there are rings.
+/// More threads at once than there are rings.
 fn crowd() {
     let publisher = open(PublishConfig {
         rings_max: 8,
@@ -210,7 +211,7 @@ fn put_from_threads(publisher: &Publisher, count: u32) {
     started.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// One after the other, more than there are rings; nobody reads meanwhile.
+/// Threads one after the other, more than there are rings; nobody reads meanwhile.
 fn generations() {
     let publisher = open(PublishConfig {
         rings_max: 4,
@@ -227,7 +228,8 @@ fn generations() {
 }
 
 pub fn fork() -> i32 {
-    // SAFETY: the child only publishes and ends, without locks that other threads of the parent may hold.
+    // SAFETY: the child only publishes and ends, without locks that other threads of the parent may
+    // hold.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     child
@@ -235,13 +237,13 @@ pub fn fork() -> i32 {
 
 /// Ends a child without the parent's test harness.
 pub fn end() -> ! {
-    // SAFETY: ends the process.
+    // SAFETY: `_exit` only ends the process.
     unsafe { libc::_exit(0) }
 }
 
 pub fn wait(child: i32) {
     let mut status = 0;
-    // SAFETY: `status` is ours.
+    // SAFETY: `status` is a local variable.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!((waited, status), (child, 0));
 }
@@ -282,7 +284,7 @@ fn forks() {
     x.put_f64(3.0);
     of.frame(2);
     assert_eq!(publisher.path(), Some(ours));
-    // A child that publishes nothing makes nothing.
+    // A child that publishes nothing makes no file.
     let child = fork();
     if child == 0 {
         end();
@@ -290,7 +292,7 @@ fn forks() {
     wait(child);
 }
 
-/// Threads put and come and go while the process forks.
+/// Threads start, put and end while the process forks.
 fn fork_storm() {
     let publisher = open(config());
     let of = publication(&publisher, "storm");
@@ -317,7 +319,7 @@ fn fork_storm() {
     }
 }
 
-/// Processes, each with little to say; some say it by halves.
+/// Processes with few puts; some end without committing the last ones.
 fn short_lives(count: u32) {
     for number in 0..count {
         let child = fork();
@@ -341,7 +343,7 @@ fn short_lives(count: u32) {
     }
 }
 
-/// Ends a frame each millisecond until nobody listens; says when the first has ended.
+/// Ends a frame each millisecond until nobody listens; prints a line when the first has ended.
 fn knocks() {
     let publisher = open(config());
     let of = publication(&publisher, "knocks");
@@ -365,7 +367,8 @@ fn any() -> barograph_model::Selector {
     barograph_model::Selector::parse("*").unwrap()
 }
 
-/// Threads change labels and look at streams while the process forks: no child waits for a lock of theirs.
+/// Threads change labels and look at streams while the process forks: no child may wait for a lock
+/// of theirs.
 fn labels_and_forks() {
     let publisher = open(config());
     let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -414,7 +417,7 @@ fn laps() {
     assert_eq!(publisher.lost(), 0);
 }
 
-/// Waits for who reads, and tells how many values were lost.
+/// Waits for the reader, and prints how many values were lost.
 fn blocks() {
     let publisher = open(PublishConfig {
         ring_records: 256,
@@ -431,7 +434,7 @@ fn blocks() {
     println!("lost {}", publisher.lost());
 }
 
-/// Nobody reads: what is beyond the ring is dropped and counted.
+/// Nobody reads: values beyond the ring are dropped and counted.
 fn blocks_alone() {
     let publisher = open(PublishConfig {
         ring_records: 256,
@@ -448,7 +451,7 @@ fn blocks_alone() {
     println!("lost {}", publisher.lost());
 }
 
-/// Closes and opens again, while a thread stays.
+/// Closes and opens the publisher again while a thread stays.
 fn reopens() {
     let (give, take) = std::sync::mpsc::sync_channel::<(ValueHandle, Publication, f64)>(0);
     let (done, is_done) = std::sync::mpsc::sync_channel(0);
@@ -477,7 +480,7 @@ fn reopens() {
     other.join().unwrap();
 }
 
-/// Two parts of a program publish, and know nothing of each other.
+/// Two independent parts of a program publish.
 fn shares() {
     let one = open(PublishConfig {
         labels: vec![("version".into(), "1".into())],

@@ -1,4 +1,4 @@
-//! What was put is what is read: in order, in frames, with all that was said of it.
+//! Values that are put are read back: in order, in frames, with their declarations.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-/* Everything with nulls and nonsense, switched off: no crash, and a reason for each refusal. */
+/* Calls every function with nulls and nonsense, switched off: no crash, and a reason for each
+ * refusal. */
 #include <baro.h>
 
 #include <stdio.h>
@@ -74,7 +75,7 @@ static int handler(const baro_call_t *call, void *data)
 static void switched_off(void)
 {
     baro_t *b = baro_open("app", NULL);
-    /* Of the handles that nobody had given out. */
+    /* Handles that were never given out. */
     uint64_t lost = baro_lost(b);
     CHECK(b != NULL && !baro_is_enabled(b));
     CHECK(strstr(baro_error(), "BAROGRAPH=off") != NULL);

@@ -1,4 +1,5 @@
-/* Says what it is called with; ends when it is told to. With an argument it listens instead of polling. */
+/* Prints each call that it gets; ends when a call asks for it. With an argument it listens instead
+ * of polling. */
 #include <baro.h>
 
 #include <inttypes.h>

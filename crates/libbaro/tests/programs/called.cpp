@@ -1,4 +1,4 @@
-// Says what it is called with; ends when it is told to.
+// Prints each call that it gets; ends when a call asks for it.
 #include <baro.hpp>
 
 #include <cstdio>

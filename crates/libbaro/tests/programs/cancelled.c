@@ -1,4 +1,5 @@
-/* A thread that is asked to end: it does where it wants to, not in the middle of a put. */
+/* A thread that is cancelled: it ends at a cancellation point of its own, not in the middle of a
+ * put. */
 #include <baro.h>
 
 #include <pthread.h>
@@ -13,7 +14,8 @@ static void *put(void *unused)
 {
     while (!__atomic_load_n(&is_asked, __ATOMIC_ACQUIRE)) {
     }
-    /* The first put makes a ring, the first frame wakes the agent: system calls, where threads may be ended. */
+    /* The first put makes a ring, the first frame wakes the agent: system calls, where threads may
+     * be cancelled. */
     baro_put_f64(x, 1);
     baro_frame(step, 1);
     has_put = 1;

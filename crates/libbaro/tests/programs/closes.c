@@ -1,5 +1,5 @@
-/* A plug-in's life: the library is opened, used, and closed while threads still have rings. Its path is the first
- * argument. */
+/* The life of a plug-in: the library is opened, used, and closed while threads still have rings.
+ * Its path is the first argument. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Fires and sets, as an agent that is a test answers. */
+/* Fires triggers and sets knobs; the agent that answers is a test. */
 #include <baro.h>
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     CHECK(strcmp(baro_error(), "told so") == 0);
     CHECK(baro_fire(run_dir, "busy", "", BARO_NULL, NULL, 0, 0, 0, NULL) == BARO_E_BUSY);
     CHECK(baro_fire(run_dir, "no", "", BARO_NULL, NULL, 0, 0, 0, NULL) == BARO_E_REFUSED);
-    /* Without asking anyone. */
+    /* Refused without a request to the agent. */
     CHECK(baro_fire(run_dir, "a", "rank", BARO_NULL, NULL, 0, 0, 0, NULL) == BARO_E_ARGUMENT);
     CHECK(baro_fire(run_dir, "a", "", BARO_TEXT, NULL, 0, 0, 0, NULL) == BARO_E_ARGUMENT);
     CHECK(baro_fire(run_dir, "a", "", BARO_TEXT, "\xff", 0, 0, 0, NULL) == BARO_E_ARGUMENT);

@@ -1,5 +1,6 @@
-/* A program that does what programs do to a library that they have inside: closes numbers that are not its own, makes
- * children in every way, has limits, calls what is closed. What it is to do is its first argument. */
+/* A program that does what programs do to a library inside them: closes descriptors that are not
+ * its own, makes children in every way, has limits, calls closed handles. The first argument
+ * selects the case. */
 #include <baro.h>
 
 #include <dirent.h>
@@ -57,7 +58,7 @@ static void in_thread(void *(*run)(void *))
     pthread_join(thread, NULL);
 }
 
-/* The numbers beyond the first three become the program's own: daemons do so. */
+/* The descriptors beyond the first three become the program's own, as in daemons. */
 static void descriptors(const char *work)
 {
     int files[FILES];
@@ -84,7 +85,7 @@ static void descriptors(const char *work)
     }
 }
 
-/* There is no descriptor of ours at any moment when the program has control. */
+/* The library has no open descriptor at any moment when the program has control. */
 static void none_open(void)
 {
     int before = dup(0);
@@ -116,7 +117,7 @@ static void closed(void)
     CHECK(baro_on(b, "a", "b", NULL, NULL) == BARO_E_ARGUMENT);
     baro_put_f64(x, 1);
     baro_frame(step, 1);
-    /* Never given out. */
+    /* Handles that were never given out. */
     baro_close((baro_t *)(uintptr_t)4096);
     CHECK(baro_latest((baro_node_t *)(uintptr_t)b, "a", NULL, NULL, NULL) == BARO_E_ARGUMENT);
     CHECK(baro_table_rows((baro_table_t *)(uintptr_t)4096) == 0);
@@ -124,7 +125,8 @@ static void closed(void)
     CHECK(baro_wait((baro_stream_t *)(uintptr_t)b, 0) == BARO_E_ARGUMENT);
 }
 
-/* Of each kind one child, which puts: those with memory of their own have a file of their own, others none. */
+/* One child of each kind, which puts: those with memory of their own have a file of their own,
+ * others have none. */
 static void children(void)
 {
     int status;
@@ -149,7 +151,7 @@ static void children(void)
         _exit(baro_lost(b) == 0 ? 0 : 1);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    /* This one first does what touches the file, were it there. */
+    /* This one first calls the functions that touch the file if it exists. */
     child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (child == 0) {
         baro_commit();
@@ -185,7 +187,7 @@ static void on_bus_error(int signal)
     _exit(7);
 }
 
-/* A mapping of the program's own, cut short: a fault that is none of ours. */
+/* A mapping of the program's own is cut short: a fault that is not the library's. */
 static int own_fault(const char *work)
 {
     char path[4096];
@@ -224,7 +226,7 @@ static void truncated(const char *run_dir, const char *work, int has_handler)
     baro_close(b);
 }
 
-/* What a file may be at most, in bytes; whether there can be one. */
+/* Limits the size of files, in bytes; `is_enough` tells whether there can be an ingest file. */
 static void limited(long bytes, int is_enough)
 {
     struct rlimit limit = {(rlim_t)bytes, (rlim_t)bytes};
@@ -283,7 +285,7 @@ static void too_long(void)
     CHECK(baro_put_bytes(small, bytes, 1) == BARO_E_REFUSED);
 }
 
-/* Frames until the file is another: its directory was removed, and is there again. */
+/* Ends frames until there is a new file: its directory was removed and made again. */
 static void comes_back(const char *run_dir)
 {
     char path[4096] = "", command[4096];

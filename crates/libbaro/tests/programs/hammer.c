@@ -1,4 +1,5 @@
-/* Puts without pause into small rings while somebody reads: the argument is how many each thread puts. */
+/* Puts without pause into small rings while somebody reads: the argument is the number of puts per
+ * thread. */
 #include <baro.h>
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* What programs do that others preload the I/O shim into: `io MODE FOLDER`. Each mode does a known amount. */
+/* The programs into which the I/O shim is preloaded: `io MODE FOLDER`. Each mode does a known
+ * amount of I/O. */
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -96,7 +97,7 @@ static int write_in_clone(void *fd)
     return 0;
 }
 
-/* Children that no handler of a fork knows of. */
+/* Children that are made without fork handlers. */
 static void children_behind_the_library(void)
 {
     int fd = file("own", O_RDWR);
@@ -224,7 +225,8 @@ static void numbers(void)
     is_number(file("third", O_RDWR), 5);
 }
 
-/* 101 bytes are written to files, all else to pipes; each time the number was of the other kind before. */
+/* 101 bytes are written to files, all else to pipes; each descriptor was of the other kind
+ * before. */
 static void renumbered(void)
 {
     int ends[2], fd = file("file", O_WRONLY);
@@ -264,7 +266,8 @@ static void copies(void)
     must(fsync(from) == 0, "fsync");
 }
 
-/* Cut short while it is being written: the file of this library, and a file of the program's own. */
+/* Files that are cut short while they are written: the file of the shim, and a file of the
+ * program's own. */
 static void cut_short(const char *ingest_files)
 {
     int fd = file("own", O_RDWR);

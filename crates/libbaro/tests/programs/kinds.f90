@@ -1,4 +1,4 @@
-! Each procedure of the module that publishes.
+! Calls each procedure of the module that publishes.
 program kinds
   use baro
   use, intrinsic :: iso_c_binding

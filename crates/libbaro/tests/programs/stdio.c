@@ -1,4 +1,5 @@
-/* Every function of stdio that the I/O shim knows, on files and on what is none. Prints nothing: stdout is a file. */
+/* Calls every function of stdio that the I/O shim wraps, on files and on streams that are none.
+ * Prints nothing: stdout is a file. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ static void must(int holds, const char *what)
     }
 }
 
-/* 100 bytes: 20 by each of five ways. */
+/* Writes 100 bytes: 20 in each of five ways. */
 static void write_some(FILE *f)
 {
     must(fwrite("0123456789012345678\n", 4, 5, f) == 5, "fwrite");
@@ -27,7 +28,7 @@ static void write_some(FILE *f)
     must(fputc('\n', f) == '\n', "fputc");
 }
 
-/* The same 100 bytes. */
+/* Reads the same 100 bytes. */
 static void read_some(FILE *f)
 {
     char text[64], *line = NULL;
@@ -42,7 +43,8 @@ static void read_some(FILE *f)
     free(line);
 }
 
-/* Of the writes three fail: at once, when its buffer is flushed, of what is for reading. One read does. */
+/* Three writes fail: at once, when the buffer is flushed, and on a stream for reading. One read
+ * fails. */
 static void fail(void)
 {
     static char block[8192];
@@ -79,7 +81,7 @@ int main(int count, char **arguments)
     rewind(f);
     read_some(f);
     fclose(f);
-    /* To a pipe, and to memory: nobody's storage. */
+    /* To a pipe and to memory, which are not storage. */
     int ends[2];
     must(pipe(ends) == 0, "pipe");
     f = fdopen(ends[1], "w");

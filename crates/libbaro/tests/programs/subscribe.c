@@ -1,4 +1,4 @@
-/* Shows what a subscription gives, a line each; goes on when it is told to. */
+/* Prints the samples of a subscription, one per line; goes on when it gets a command. */
 #include <baro.h>
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-! Shows what a subscription gives, a line each; goes on when it is told to.
+! Prints the samples of a subscription, one per line; goes on when it gets a command.
 program subscribe
   use baro
   use, intrinsic :: iso_c_binding

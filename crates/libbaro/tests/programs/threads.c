@@ -1,4 +1,5 @@
-/* Inline puts from threads that are not Rust's, before and after a fork, with refusals and a new opening. */
+/* Inline puts from threads that Rust did not start, before and after a fork, with refusals and a
+ * new opening. */
 #include <baro.h>
 
 #include <pthread.h>
@@ -79,7 +80,7 @@ int main(void)
     baro_put_f64(x, -2);
     baro_frame(step, 1001);
 
-    /* Opened anew: what was declared before does nothing, and reaches nothing. */
+    /* Opened again: earlier handles do nothing and have no effect. */
     baro_value_t stale = x;
     baro_close(b);
     b = baro_open("programs", NULL);

@@ -1,4 +1,4 @@
-//! `baro archive export`: samples of a time, for other programs.
+//! `baro archive export`: writes the samples of a time range for other programs.
 
 use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
@@ -14,34 +14,34 @@ use serde_json::json;
 use super::place::{Archives, Place, closed_words};
 use crate::cli::{Usage, output};
 
-/// What to write.
+/// Form of the output.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// A directory: an archive of its own, partitioned as ours is; of applications, one for each scope below
-    /// applications/ in it
+    /// A directory: an archive of its own, partitioned like the agent's; streams of applications
+    /// are in one archive per scope, in applications/ below it
     Parquet,
-    /// Lines of comma-separated values below their names
+    /// Lines of comma-separated values, below a line of column names
     Csv,
-    /// A JSON object a line
+    /// One JSON object per line
     Jsonl,
 }
 
 /// Arguments of `baro archive export`.
 #[derive(Args)]
 pub struct Export {
-    /// Streams, as a pattern like disk.*{device=vda}; several add up [default: all]
+    /// Streams, as a pattern like disk.*{device=vda}; may be repeated [default: all]
     #[arg(long = "match", value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// From when on: nanoseconds, RFC 3339 or how long ago (-1h) [default: the beginning]
+    /// Start of the range: nanoseconds, RFC 3339 or a time ago (-1h) [default: the beginning]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     start: Option<String>,
-    /// Up to when, this instant left out [default: the end]
+    /// End of the range, exclusive [default: the end]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     stop: Option<String>,
-    /// Form of what is written
+    /// Form of the output
     #[arg(long, value_enum, default_value = "parquet")]
     format: Form,
-    /// A new directory for parquet, a new file for others; `-`: standard output
+    /// A new directory for parquet, a new file for other forms; `-`: standard output
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Runs the command. That nothing matches is a failure, told before anything is written.
+    /// Runs the command. If nothing matches, it fails before anything is written.
     pub fn run(self) -> anyhow::Result<()> {
         let span = self.span(SystemClock::new().now_ns())?;
         let to_stdout = self.out == Path::new("-");
@@ -88,7 +88,7 @@ impl Export {
         }
     }
 
-    /// What is wanted of each archive; that it is nothing is an error.
+    /// Selects the samples of each archive; an empty selection is an error.
     fn select(
         &self,
         archives: &Archives,
@@ -125,7 +125,7 @@ impl Export {
         if to_stdout {
             return Ok(BufWriter::new(output::for_programs()));
         }
-        // What is there already is not ours to overwrite.
+        // An existing file is not overwritten.
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)

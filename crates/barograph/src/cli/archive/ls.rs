@@ -1,4 +1,4 @@
-//! `baro archive ls`: what is kept, by tier and day or file by file.
+//! `baro archive ls`: lists the archive, by tier and day or file by file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct Ls {
     place: Place,
 }
 
-/// Parts that are told in one line.
+/// The sum of several parts, which are listed in one line.
 #[derive(Default)]
 struct Sum {
     files: u64,
@@ -77,9 +77,9 @@ fn ratio(bytes: u64, rows: u64) -> Option<f64> {
     (rows > 0).then(|| bytes as f64 / rows as f64)
 }
 
-/// An archive and what is in it now.
+/// An archive and its present content.
 struct Shown {
-    /// Of applications; `node`: the node's own.
+    /// Scope of applications; `node` for the node's own archive.
     scope: String,
     dir: PathBuf,
     view: Arc<View>,
@@ -122,7 +122,7 @@ impl Ls {
     }
 }
 
-/// `log` or the tier.
+/// Name of the kind in listings: `log` or the tier.
 fn kind(part: &PartInfo) -> &'static str {
     match part.kind {
         PartKind::Log => "log",
@@ -131,7 +131,7 @@ fn kind(part: &PartInfo) -> &'static str {
     }
 }
 
-/// The place of a kind in listings: the log, then the tiers, finest first.
+/// Sort key of a kind in listings: the log, then the tiers, finest first.
 fn rank(part: &PartInfo) -> u8 {
     match part.kind {
         PartKind::Memory | PartKind::Log => 0,
@@ -142,7 +142,7 @@ fn rank(part: &PartInfo) -> u8 {
     }
 }
 
-/// The UTC day of the first row.
+/// The UTC day of a part's first row.
 fn day(part: &PartInfo) -> String {
     at(part.span.from).map_or_else(String::new, |t| t.strftime("%Y-%m-%d").to_string())
 }
@@ -157,7 +157,7 @@ fn at(ts: i64) -> Option<jiff::Timestamp> {
 
 type Groups<'a> = BTreeMap<(&'a str, u8, &'static str, String), Sum>;
 
-/// Sums by node, kind and day.
+/// Sums the parts by node, kind and day.
 fn grouped(parts: &[PartInfo]) -> Groups<'_> {
     let mut groups = Groups::new();
     for part in parts {
@@ -208,7 +208,7 @@ fn file_rows(shown: &Shown) -> Vec<Vec<String>> {
     parts.into_iter().map(row).collect()
 }
 
-/// The last lines of an archive: all of it, what a sample costs, and what was lost.
+/// The last lines of an archive's listing: totals, bytes per sample, and losses.
 fn summary(shown: &Shown) -> String {
     let (all, samples) = (Sum::of(shown.parts.iter()), shown.samples());
     let mut text = format!(
@@ -269,7 +269,7 @@ fn listing(all: &[Shown], closed: &[String]) -> Json {
     })
 }
 
-/// One archive in sums.
+/// The sums of one archive as JSON.
 fn archive(shown: &Shown) -> Json {
     let (samples, bytes) = (shown.samples().rows, Sum::of(shown.parts.iter()).bytes);
     let losses: serde_json::Map<String, Json> = shown

@@ -1,7 +1,7 @@
-//! `baro archive`: what of the past is on disk, whether it is whole, and ways to have it otherwise.
+//! `baro archive`: lists, verifies, exports and rearranges the history on disk.
 //!
-//! All but sealing and compacting read the files themselves: no agent need live. What is of applications is there as
-//! far as this user may read it; what he may not is named.
+//! All commands except seal and compact read the files themselves, so no agent needs to live.
+//! Archives of applications are included if this user may read them; the others are named.
 
 mod export;
 mod ls;
@@ -26,18 +26,19 @@ pub struct ArchiveCommand {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show what is kept, by tier and day
+    /// List the archive, by tier and day
     Ls(ls::Ls),
-    /// Read everything and check that it is whole
+    /// Read everything and check that it is intact
     ///
-    /// Checks every checksum, every count and every sample's number. Exit code 1 when something is
-    /// wrong; samples whose numbers are missing are counted, since what was lost is no damage.
+    /// Checks every checksum, every count and every sample's number. The exit code is 1 if
+    /// something is damaged; samples whose numbers are missing are only counted, because a loss is
+    /// not damage.
     Verify(verify::Verify),
-    /// Turn the whole log into Parquet now, and wait for it
+    /// Turn the whole log into Parquet files now, and wait until that is done
     Seal(work::Seal),
     /// Seal, then merge the files of each hour into one
     Compact(work::Compact),
-    /// Write samples of a time to a file or directory for other programs
+    /// Write the samples of a time range to a file or directory for other programs
     Export(export::Export),
 }
 
@@ -54,18 +55,18 @@ impl ArchiveCommand {
     }
 }
 
-/// What an agent says of its archives.
+/// The documents of an agent about its archives.
 pub struct Told {
-    /// Of the node's.
+    /// Document of the node's archive.
     node: Option<Json>,
-    /// Of those of applications that this user may read, by scope.
+    /// Documents of the archives of applications that this user may read, by scope.
     scopes: Vec<(String, Json)>,
     /// Scopes that this user may not read.
     closed: Vec<String>,
 }
 
 impl Told {
-    /// What stands in a run directory.
+    /// Reads the documents in a run directory.
     pub fn of(run_dir: &RunDir) -> Self {
         let mut told = Self {
             node: document(run_dir),
@@ -82,7 +83,7 @@ impl Told {
         told
     }
 
-    /// As `archive` and `applications` of a JSON object.
+    /// Adds the documents to a JSON object, as `archive` and `applications`.
     pub fn add_to(&self, json: &mut Json) {
         json["archive"] = self.node.clone().into();
         let scopes = self.scopes.iter().cloned();
@@ -92,14 +93,14 @@ impl Told {
         });
     }
 
-    /// In lines for people, each with what it is about; nothing where the agent says nothing.
+    /// The documents as lines for people, each with its subject; empty if the agent has none.
     pub fn lines(&self, now_ns: i64) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         if let Some(node) = &self.node {
             all.extend(lines(node, now_ns));
         }
         for (scope, document) in &self.scopes {
-            // Without history the node's line says so.
+            // Without history, the line of the node shows it.
             if !document.is_null() {
                 let of = lines(document, now_ns).into_iter();
                 all.extend(
@@ -114,7 +115,7 @@ impl Told {
     }
 }
 
-/// A document of a run directory or scope; null in it is no `None`.
+/// Reads a document of a run directory or scope; a null in it is not `None`.
 fn document_of(run_dir: &RunDir, name: &str) -> anyhow::Result<Option<Json>> {
     let bytes = run_dir.document(name)?;
     Ok(bytes
@@ -122,13 +123,13 @@ fn document_of(run_dir: &RunDir, name: &str) -> anyhow::Result<Option<Json>> {
         .transpose()?)
 }
 
-/// What the agent of this run directory says of its archive; `None` when it says nothing.
+/// The document of the agent of this run directory about its archive; `None` if there is none.
 fn document(run_dir: &RunDir) -> Option<Json> {
     document_of(run_dir, ARCHIVE_DOCUMENT).ok()?
 }
 
-/// The archive in lines for people, each with what it is about: the state first, then what was lost
-/// and what is wrong, with what to do.
+/// An archive's document as lines for people, each with its subject: the state first, then losses
+/// and errors, each with its remedy.
 pub fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
     let Some(dir) = document["dir"].as_str() else {
         return vec![(
@@ -187,7 +188,7 @@ pub fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Every kind of loss: its key, what it is, and what to do about it.
+/// Every kind of loss: its key, its meaning, and its remedy.
 const LOSSES: [(&str, &str); 5] = [
     (
         "overflow_samples",

@@ -1,4 +1,5 @@
-//! Which archives a command is about: the node's, and those of applications that this user may read.
+//! The archives that a command works on: the node's, and those of applications that this user may
+//! read.
 
 use std::fs;
 use std::io;
@@ -13,11 +14,11 @@ use serde_json::Value as Json;
 use super::document_of;
 use crate::cli::{Target, Usage};
 
-/// Which archives.
+/// The choice of archives.
 #[derive(Args)]
 pub struct Place {
-    /// The archive's directory; of applications, what lies below `applications` in it [default: the archives of the
-    /// agent of the run directory, else this user's]
+    /// Directory of the archive; archives of applications are in `applications` below it [default:
+    /// the archives of the agent of the run directory, or else this user's]
     #[arg(long, value_name = "DIR")]
     pub archive_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -26,23 +27,23 @@ pub struct Place {
 
 /// One archive.
 pub struct Kept {
-    /// Of applications; `None`: the node's own.
+    /// Scope of applications; `None` for the node's own archive.
     pub scope: Option<String>,
     pub dir: PathBuf,
-    /// Whose it must be, where an agent has named it.
+    /// The user who must own it, if an agent has named it.
     owner: Option<u32>,
 }
 
-/// All of them.
+/// The archives that were found.
 pub struct Archives {
-    /// The node's first, if it is there.
+    /// The archives, the node's first, if it exists.
     pub kept: Vec<Kept>,
     /// Scopes of applications whose archives this user may not read.
     pub closed: Vec<String>,
 }
 
 impl Kept {
-    /// What listings call it.
+    /// Name of the archive in listings.
     pub fn name(&self) -> &str {
         self.scope.as_deref().unwrap_or("node")
     }
@@ -56,7 +57,7 @@ impl Kept {
 }
 
 impl Archives {
-    /// Says beside the answer what is not in it.
+    /// Prints which archives are missing from the answer, on standard error.
     pub fn tell_closed(&self) {
         if let Some(words) = closed_words(&self.closed) {
             crate::cli::output::tell(&words);
@@ -64,7 +65,7 @@ impl Archives {
     }
 }
 
-/// What of applications this user may not read, in words.
+/// The scopes of applications that this user may not read, in words.
 pub fn closed_words(closed: &[String]) -> Option<String> {
     let scopes = closed.join(", ");
     (!closed.is_empty()).then(|| {
@@ -79,8 +80,8 @@ impl Place {
         self.target.json
     }
 
-    /// The archives, from the first who names them: the option, the agent's documents, the defaults. That there is
-    /// none at all is an error.
+    /// Finds the archives: from the option, or else the agent's documents, or else the defaults. It
+    /// is an error if there are none at all.
     pub fn archives(&self) -> anyhow::Result<Archives> {
         if let Some(dir) = &self.archive_dir {
             let at = |scope: &str| dir.join(scope_path(scope));
@@ -108,9 +109,9 @@ impl Place {
 }
 
 impl Archives {
-    /// Those that the agent of a run directory names, living or not.
+    /// The archives that the agent of a run directory names, whether it lives or not.
     fn of_agent(run_dir: &RunDir, agent: &Json) -> anyhow::Result<Self> {
-        // Only an agent that is there has named them; what it names must be its own.
+        // Only an agent that exists has named them, and they must belong to its user.
         let owner = run_dir.open().ok().map(|place| place.owner());
         let Some(dir) = agent["archive"].as_str().map(PathBuf::from) else {
             let run_dir = run_dir.path().display();
@@ -145,7 +146,7 @@ impl Archives {
         Ok(all)
     }
 
-    /// That of a directory, and those of the scopes that have a directory in `scopes`.
+    /// The archive in a directory, and those of the scopes that have a directory in `scopes`.
     fn at(dir: &Path, scopes: &Path, at: &dyn Fn(&str) -> PathBuf) -> anyhow::Result<Self> {
         let mut all = Self {
             kept: Vec::new(),
@@ -172,7 +173,7 @@ impl Archives {
         Ok(all)
     }
 
-    /// Adds that of a scope, if it is there and this user may read it.
+    /// Adds the archive of a scope, if it exists and this user may read it.
     fn add(&mut self, scope: String, dir: PathBuf, owner: Option<u32>) {
         match fs::read_dir(&dir).map_err(|error| error.kind()) {
             Ok(_) => self.kept.push(Kept {
@@ -193,7 +194,7 @@ impl Archives {
     }
 }
 
-/// What an agent says of itself.
+/// Reads the agent's document about itself.
 pub fn agent_document(run_dir: &RunDir) -> anyhow::Result<Option<Json>> {
     document_of(run_dir, AGENT_DOCUMENT)
 }

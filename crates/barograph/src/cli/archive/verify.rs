@@ -1,4 +1,4 @@
-//! `baro archive verify`: reads everything and says what is wrong.
+//! `baro archive verify`: reads everything and reports damage.
 
 use barograph_archive::{Verified, verify};
 use clap::Args;
@@ -18,7 +18,7 @@ pub struct Verify {
 }
 
 impl Verify {
-    /// Runs the command; findings are a failure (exit code 1), told on the way.
+    /// Runs the command; findings are a failure (exit code 1), printed as they are found.
     pub fn run(self) -> anyhow::Result<()> {
         let archives = self.place.archives()?;
         let mut all = Verified::default();

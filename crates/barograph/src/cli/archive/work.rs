@@ -1,4 +1,5 @@
-//! `baro archive seal` and `compact`: the living agent does it; where none lives, this process does.
+//! `baro archive seal` and `compact`: done by the living agent, or by this process if no agent
+//! lives.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use serde_json::{Value as Json, json};
 use super::place::{Place, agent_document, closed_words};
 use crate::cli::{Usage, http, output};
 
-/// How long the agent may take: an archive of years is merged hour by hour.
+/// Longest wait for the agent: an archive of years is merged hour by hour.
 const ANSWER_WAIT: Duration = Duration::from_secs(3600);
 
 /// Arguments of `baro archive seal`.
@@ -32,7 +33,7 @@ pub struct Compact {
 
 #[derive(Args)]
 struct Work {
-    /// With an archive of several nodes that no agent holds: which of them
+    /// The node, if the archive has several and no agent holds it
     #[arg(long)]
     node: Option<String>,
     #[command(flatten)]
@@ -85,7 +86,7 @@ impl Work {
         let agent = agent_document(&run_dir)?;
         let theirs = agent.as_ref().and_then(|agent| agent["archive"].as_str());
         let wanted = self.place.archive_dir.as_deref();
-        // Another archive than the agent's is none of its business.
+        // The agent works only on its own archive.
         let same = wanted.is_none_or(|wanted| theirs.is_some_and(|theirs| is_same(wanted, theirs)));
         if agent.is_some() && same && self.lives() {
             let path = format!("/api/v1/archive/{verb}");
@@ -94,7 +95,7 @@ impl Work {
         self.run_here(&here)
     }
 
-    /// The same answer as an agent gives, made by this process.
+    /// Does the work in this process, with the same answer as an agent's.
     fn run_here(&self, here: &dyn Fn(&Keeper) -> anyhow::Result<Json>) -> anyhow::Result<Json> {
         let archives = self.place.archives()?;
         if let Some(words) = closed_words(&archives.closed) {
@@ -121,8 +122,8 @@ impl Work {
         status.is_ok_and(|status| status.alive)
     }
 
-    /// Takes the archive for this process. Nothing ages and nothing is shed by it: what is kept is for
-    /// the agent's configuration to say, which is not known here.
+    /// Takes the archive for this process. No data ages out or is removed: retention is set by the
+    /// agent's configuration, which is not known here.
     fn hold(&self, dir: &Path) -> anyhow::Result<Keeper> {
         let config = ArchiveConfig {
             bytes_max: u64::MAX,

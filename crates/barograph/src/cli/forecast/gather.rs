@@ -1,4 +1,4 @@
-//! Series to learn from: streams of this node's past, and columns of traces, in equal steps.
+//! Series for training: streams of this node's past, and columns of traces, in equal steps.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -12,47 +12,48 @@ use barograph_model::{Clock as _, FORECAST_PREFIX, Kind, NS_PER_S, Selector, Val
 
 use crate::cli::output;
 
-/// Most series that are learned from.
+/// Most series that are used for training.
 pub const SERIES_MAX: usize = 256;
-/// Samples of one series that are read, the newest.
+/// Most samples of one series that are read, the newest.
 const SAMPLES_MAX: usize = 1_000_000;
-/// Steps of all series together that are kept.
+/// Most steps that are kept, over all series.
 const STEPS_MAX: usize = 16_000_000;
-/// What holds is appended again every four minutes, unless configured otherwise: after a longer silence nobody knows.
+/// Longest time for which a value holds without a new sample: an unchanged value is appended again
+/// every four minutes, unless configured otherwise.
 const HOLD_NS: i64 = 300 * NS_PER_S;
-/// Looks that may be missing without a gap.
+/// Number of looks that may be missing without a gap.
 const HOLD_STEPS: i64 = 3;
 
-/// One series in equal steps.
+/// A series in equal steps.
 pub struct Series {
     /// The stream, or file and column.
     pub name: String,
     pub step_ns: i64,
-    /// Oldest first; NaN where it is not known.
+    /// Values, oldest first; NaN where a value is not known.
     pub values: Vec<f64>,
 }
 
-/// What was found, and what not.
+/// The series that were found, and the number of those that were left out.
 #[derive(Default)]
 pub struct Gathered {
     pub series: Vec<Series>,
-    /// Too short to learn from.
+    /// Number of series that are too short for training.
     pub short: usize,
-    /// Never moved.
+    /// Number of series that never change.
     pub still: usize,
-    /// Beyond [`SERIES_MAX`].
+    /// Number of series beyond [`SERIES_MAX`].
     pub beyond: usize,
-    /// The agent keeps no archive.
+    /// Whether the agent keeps no archive, so that only its memory was read.
     pub memory_only: bool,
 }
 
-/// How far it is, for people who wait.
+/// Prints the progress, for people who wait.
 pub fn progress(text: &str) {
     output::progress(text, false);
 }
 
 impl Gathered {
-    /// Takes what can be learned from.
+    /// Adds a series if it is suitable for training.
     fn add(&mut self, name: String, step_ns: i64, values: Vec<f64>) {
         let learned = &values[..learned_len(values.len())];
         let mut known = learned.iter().copied().filter(|value| value.is_finite());
@@ -72,7 +73,7 @@ impl Gathered {
         }
     }
 
-    /// Streams of the node, by what is in its archive and its rings.
+    /// Adds streams of the node, from its archive and its rings.
     pub fn streams(
         &mut self,
         observer: &Observer,
@@ -122,7 +123,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Columns of trace files.
+    /// Adds columns of trace files.
     pub fn traces(&mut self, paths: &[PathBuf]) -> anyhow::Result<()> {
         for path in paths {
             let trace = read_trace(path)?;
@@ -137,13 +138,13 @@ impl Gathered {
         Ok(())
     }
 
-    /// Steps that each of so many more series may have.
+    /// Most steps for each of `series` further series.
     fn steps_max(&self, series: usize) -> usize {
         let taken: usize = self.series.iter().map(|series| series.values.len()).sum();
         STEPS_MAX.saturating_sub(taken) / series.max(1)
     }
 
-    /// As many as there is room for, from all over.
+    /// Keeps as many elements as there is room for, spread evenly.
     fn spread<T>(&mut self, mut all: Vec<T>) -> Vec<T> {
         let room = SERIES_MAX.saturating_sub(self.series.len());
         let count = all.len();
@@ -154,7 +155,7 @@ impl Gathered {
         let mut at = 0;
         all.retain(|_| {
             at += 1;
-            // One of them each time the share of the room reaches the next whole number.
+            // Keeps one element each time its share of the room reaches the next whole number.
             at * room / count > (at - 1) * room / count
         });
         all
@@ -175,7 +176,7 @@ pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
     Trace::parse(&name, &bytes).with_context(|| path.display().to_string())
 }
 
-/// One step, ns, and the values.
+/// Converts a history to equal steps: the step in ns, and the values.
 fn steps_of(history: &History, steps_max: usize) -> (i64, Vec<f64>) {
     let step_ns = match history.interval_ns {
         0 => median_step(
@@ -205,7 +206,7 @@ fn steps_of(history: &History, steps_max: usize) -> (i64, Vec<f64>) {
     (step_ns, steps.finish())
 }
 
-/// Nobody has said how often it is looked at: as often as it mostly changes.
+/// The usual time between two changes, for a stream whose interval is not known.
 fn median_step(steps: impl Iterator<Item = i64>) -> i64 {
     let mut steps: Vec<i64> = steps.filter(|step| *step > 0).collect();
     steps.sort_unstable();

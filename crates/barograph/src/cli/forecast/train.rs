@@ -1,4 +1,4 @@
-//! `baro forecast train`: weights of Delphi from what this node was.
+//! `baro forecast train`: trains weights of Delphi on this node's past.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,27 +17,28 @@ use serde_json::{Value as Json, json};
 use super::gather::{Gathered, SERIES_MAX, Series, progress};
 use crate::cli::{Target, Usage, output};
 
-/// Of each of [`HORIZONS`].
+/// Error at each of [`HORIZONS`].
 type Errors = [Option<f64>; HORIZONS.len()];
 
 #[derive(Args)]
 pub struct Train {
-    /// Streams to learn from, as names, globs or patterns with labels [default: all numbers, unless there are traces]
+    /// Streams to train on, as names, globs or patterns with labels [default: all numbers, unless
+    /// traces are given]
     #[arg(long, value_name = "PATTERN")]
     from: Vec<String>,
-    /// How much of their past: 12h, 7d
+    /// Length of their past that is used: 12h, 7d
     #[arg(long, default_value = "7d")]
     since: String,
-    /// Traces whose columns are learned from too, in any format that `baro lab replay` reads
+    /// Traces whose columns are used as well, in any format that `baro lab replay` reads
     #[arg(long, value_name = "FILE", num_args = 1..)]
     traces: Vec<PathBuf>,
-    /// Of made-up series and of what is drawn from all: the same one gives the same weights
+    /// Seed of the synthetic series and of all random choices: the same seed gives the same weights
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Windows of each stage: more take longer
+    /// Number of windows in each stage: more take longer
     #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u32).range(1_000..=300_000))]
     examples: u32,
-    /// Where the weights go
+    /// File for the weights
     #[arg(long, value_name = "FILE", default_value = "weights.txt")]
     out: PathBuf,
     /// Overwrite that file
@@ -48,7 +49,7 @@ pub struct Train {
 }
 
 impl Train {
-    /// Gathers, trains, compares, writes.
+    /// Gathers the series, trains, compares, and writes the weights.
     pub fn run(&self) -> anyhow::Result<()> {
         self.check_out()?;
         let gathered = self.gather()?;
@@ -150,7 +151,7 @@ fn tell(now: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Every series counts alike, where it has an error.
+/// The mean over series; each series that has an error counts the same.
 fn mean(errors: &[Errors]) -> Errors {
     std::array::from_fn(|at| {
         let known: Vec<f64> = errors.iter().filter_map(|of| of[at]).collect();
@@ -203,7 +204,7 @@ fn text(gathered: &Gathered, before: &[Errors], after: &[Errors]) -> String {
     )
 }
 
-/// All of it, or nothing.
+/// Writes the weights as a whole, or not at all.
 fn write(path: &Path, weights: &Weights) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut new = name.to_owned();

@@ -1,4 +1,4 @@
-//! What the screen shows, gathered from the streams: no drawing here.
+//! The content of the screen, gathered from the streams, without drawing.
 
 use barograph_client::{Observer, Window};
 use barograph_model::{NS_PER_S, Quality, Selector, Value};
@@ -8,10 +8,11 @@ use super::causes::{Cause, causes};
 
 /// Seconds of history that a strip can show.
 pub const STRIP_SECONDS: usize = 240;
-/// What is read for it: an unchanged value is appended again within minutes.
+/// Length of history that is read for a strip, in ns: an unchanged value is appended again within
+/// minutes.
 const STRIP_NS: i64 = (STRIP_SECONDS as i64 + 300) * NS_PER_S;
 
-/// One disk.
+/// A strip: one disk.
 pub struct Strip {
     /// Device name.
     pub device: String,
@@ -19,28 +20,27 @@ pub struct Strip {
     pub busy: Vec<Option<f64>>,
     /// Newest busy share.
     pub busy_now: Option<f64>,
-    /// Bytes a second.
+    /// Bytes read per second.
     pub read: Option<f64>,
-    /// Bytes a second.
+    /// Bytes written per second.
     pub write: Option<f64>,
-    /// Seconds a request.
+    /// Seconds per request.
     pub latency: Option<f64>,
-    /// Whether the agent calls it saturated.
+    /// Whether the agent reports it as saturated.
     pub saturated: bool,
-    /// The values above are too old to be taken for the present.
+    /// Whether the values above are out of date.
     pub stale: bool,
 }
 
-/// One tier.
+/// A tank: one tier of storage.
 pub struct Tank {
     /// Name of the tier.
     pub tier: String,
-    /// Free bytes.
-    /// What users can still write.
+    /// Bytes that users can still write.
     pub available: f64,
-    /// Share that is used, of what users can have.
+    /// Used share of the bytes that users can have, 0 to 1.
     pub used: f64,
-    /// All bytes.
+    /// Size in bytes.
     pub total: f64,
 }
 
@@ -50,22 +50,22 @@ pub struct Board {
     pub node: String,
     /// Whether the agent lives.
     pub alive: bool,
-    /// Age of its last sign of life.
+    /// Age of the last heartbeat, in ns.
     pub heartbeat_age_ns: i64,
-    /// The sentence.
+    /// The outlook sentence.
     pub outlook: String,
     /// Disks, busiest first.
     pub strips: Vec<Strip>,
-    /// Tiers.
+    /// Tiers of storage.
     pub tanks: Vec<Tank>,
-    /// Who causes it, in one sentence.
+    /// The causes of I/O, in one sentence: the stream `node.who.text`.
     pub who: String,
-    /// The greatest of them, best evidence first.
+    /// The greatest causes, best evidence first.
     pub causes: Vec<Cause>,
 }
 
 impl Board {
-    /// Reads it all from shared memory.
+    /// Reads everything from shared memory.
     pub fn read(observer: &Observer) -> Self {
         let status = observer.status().ok();
         let alive = status.as_ref().is_some_and(|s| s.alive);
@@ -92,7 +92,7 @@ impl Board {
         }
     }
 
-    /// For `--json`.
+    /// The board as JSON, for `--json`.
     pub fn to_json(&self) -> Json {
         json!({
             "node": self.node,
@@ -127,7 +127,7 @@ fn text(observer: &Observer, name: &str) -> Option<String> {
     }
 }
 
-/// The newest numbers of a metric by one of its labels.
+/// The newest numbers of a metric, by the value of one of its labels.
 fn by_label(observer: &Observer, name: &str, label: &str) -> Vec<(String, f64)> {
     let values = observer.latest(&all(name)).into_iter();
     values
@@ -185,8 +185,8 @@ fn strips(observer: &Observer) -> Vec<Strip> {
         .collect()
 }
 
-/// Change-only samples as one value a second up to `end_ns`: a value holds until the next change,
-/// and there is nothing before the first.
+/// Converts samples, which exist only for changes, to one value per second up to `end_ns`: a value
+/// holds until the next change, and there is none before the first.
 fn per_second(points: &[(i64, f64)], end_ns: i64, seconds: usize) -> Vec<Option<f64>> {
     let mut next = 0;
     let mut held = None;

@@ -1,30 +1,30 @@
-//! Who reads and writes now: processes, jobs, control groups and who the block trace saw, best evidence first. The same
-//! lines as the page's.
+//! The causes of present reads and writes: processes, jobs, control groups and those that the block
+//! trace shows, best evidence first. The lines are the same as on the page.
 
 use std::collections::BTreeMap;
 
 use barograph_client::{LatestValue, Observer};
 use barograph_model::{Selector, Value};
 
-/// Below this an originator is not worth a line, in bytes a second.
+/// Least rate of a cause that is shown, in bytes per second.
 const MOVES: f64 = 1.0;
-/// Most lines of one kind.
+/// Most lines of one kind of cause.
 const LINES_MAX: usize = 4;
-/// The root group holds the sum of all others: it names nobody.
+/// The root control group, which holds the sum of all others and so names nobody.
 const ROOT: &str = "/";
 
-/// One who causes I/O.
+/// A cause of I/O.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cause {
-    /// What counts its bytes: process, job, control group or trace.
+    /// Source of the numbers: process, job, control group or trace.
     pub kind: &'static str,
-    /// What it is called.
+    /// Name of the process, job or group.
     pub name: String,
-    /// Where that is known; empty over all devices.
+    /// The device, if it is known; empty for the sum of all devices.
     pub device: String,
-    /// Bytes a second.
+    /// Bytes read per second.
     pub read: f64,
-    /// Bytes a second.
+    /// Bytes written per second.
     pub write: f64,
 }
 
@@ -34,17 +34,17 @@ impl Cause {
     }
 }
 
-/// A rate, its labels apart: whose, where, and whether it is of writing.
+/// A rate, with its labels split up: cause, device, and direction.
 struct Rate {
     name: String,
-    /// What a process was called first.
+    /// First command name of a process.
     command: String,
     device: String,
     is_write: bool,
     bytes: f64,
 }
 
-/// The greatest of each kind.
+/// The greatest causes of each kind.
 pub fn causes(observer: &Observer) -> Vec<Cause> {
     let groups = joined("control group", rates(observer, "cgroup.io", "cgroup"));
     let on_devices = joined("control group", rates(observer, "cgroup.device", "cgroup"));
@@ -82,7 +82,8 @@ fn rates(observer: &Observer, stem: &str, label: &str) -> Vec<Rate> {
     all
 }
 
-/// By what they call themselves now; what is not followed, as its streams say.
+/// Rates of processes, by their present names; a process whose name is not followed keeps the name
+/// in its labels.
 fn processes(observer: &Observer, stem: &str) -> Vec<Rate> {
     let names = latest(observer, "process.command.name");
     let names: BTreeMap<String, String> = names
@@ -103,7 +104,7 @@ fn processes(observer: &Observer, stem: &str) -> Vec<Rate> {
     all
 }
 
-/// Reading and writing of one on one device in one line, if it moves anything.
+/// Joins reads and writes of one cause on one device, and drops causes that move nothing.
 fn joined(kind: &'static str, rates: Vec<Rate>) -> Vec<Cause> {
     let mut all: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
     for rate in rates {
@@ -126,8 +127,8 @@ fn joined(kind: &'static str, rates: Vec<Rate>) -> Vec<Cause> {
     causes.collect()
 }
 
-/// A group is told with its device where it moves one, and on devices that stand on others where no
-/// sum has it.
+/// Adds the device to a group that uses only one, and adds groups that only appear on devices, such
+/// as those that are stacked on others.
 fn by_device(mut groups: Vec<Cause>, on_devices: Vec<Cause>) -> Vec<Cause> {
     for group in &mut groups {
         let mut on = on_devices.iter().filter(|cause| cause.name == group.name);

@@ -1,4 +1,5 @@
-//! Drawing the board into a terminal buffer: blue read, amber write, red trouble, grey old.
+//! Drawing of the board into a terminal buffer: blue for reads, amber for writes, red for trouble,
+//! grey for stale values.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,11 +15,11 @@ const WRITE: Color = Color::Yellow;
 const TROUBLE: Color = Color::Red;
 const OLD: Color = Color::DarkGray;
 
-/// Columns left of a strip: the device's name.
+/// Columns left of a strip, for the device's name.
 const NAME_COLUMNS: u16 = 10;
-/// Columns right of the pen: the newest values.
+/// Columns right of the pen, for the newest values.
 const VALUES_COLUMNS: u16 = 52;
-/// Eighths of a line, for heights.
+/// Block characters for heights in eighths of a line.
 const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Draws everything.
@@ -70,7 +71,7 @@ pub fn board(board: &Board, paused: bool, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// A place to write on, a line at a time; what does not fit is cut.
+/// A position in the buffer, a line at a time; text that does not fit is cut.
 struct Pen<'a> {
     buffer: &'a mut Buffer,
     area: Rect,
@@ -79,7 +80,7 @@ struct Pen<'a> {
 
 impl Pen<'_> {
     fn text(&mut self, column: u16, text: &str, style: Style) {
-        // The last line is the keys'.
+        // The last line is for the keys.
         if self.line < self.area.height && column < self.area.width {
             let room = (self.area.width - column) as usize;
             self.buffer.set_stringn(
@@ -146,7 +147,7 @@ fn strip(strip: &Strip, plain: Style, pen: &mut Pen<'_>) {
 }
 
 fn block(ratio: f64) -> &'static str {
-    // Anything above nothing leaves a trace.
+    // Any value above zero is visible.
     let eighths = (ratio.clamp(0.0, 1.0) * 8.0).ceil() as usize;
     BLOCKS[eighths.min(8)]
 }

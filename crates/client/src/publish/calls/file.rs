@@ -1,26 +1,27 @@
-//! The calls file as this process maps it: found, followed when another takes its place, never unmapped.
+//! The calls file as this process maps it: found, followed when another one replaces it, never
+//! unmapped.
 //!
-//! Threads look at its word without a lock, C programs inline, so a mapping stays for good: they are few, for a
-//! file is replaced only when an agent cannot go on with it.
+//! Threads read its word without a lock, C programs inline, so a mapping is kept for ever. There
+//! are few mappings, because a file is replaced only if an agent cannot go on with it.
 
 use std::sync::atomic::AtomicU32;
 
 use barograph_stream::RunDir;
 use barograph_stream::calls::{CallsReader, Next};
 
-/// Files that a process maps in its life, at most: one more is not followed.
+/// Most files that a process maps in its life; one more is not followed.
 const MAPPINGS_MAX: usize = 64;
 
-/// Which file is mapped: device and inode. A mapped one's is not given to another.
+/// Device and inode of a mapped file. While it is mapped, no other file can get the same ones.
 type Identity = (u64, u64);
 
 pub(super) struct File {
     /// This user's scope in the run directory.
     scope: Option<RunDir>,
     mapped: Option<(Identity, &'static CallsReader)>,
-    /// The next call's position.
+    /// Position of the next call.
     cursor: u64,
-    /// All that were mapped ever.
+    /// All mappings that were ever made.
     mappings: Vec<(Identity, &'static CallsReader)>,
 }
 
@@ -34,7 +35,7 @@ impl File {
         }
     }
 
-    /// From now on this user's in a run directory.
+    /// Follows this user's calls file in a run directory from now on.
     pub fn look_for(&mut self, run_dir: &RunDir) {
         let user = rustix::process::geteuid().as_raw();
         let scope = run_dir.scope(&format!("u{user}"));
@@ -44,19 +45,19 @@ impl File {
         }
     }
 
-    /// Sees whether there is another file by now.
+    /// Checks whether there is another file by now.
     pub fn follow(&mut self) {
         let Some(scope) = &self.scope else { return };
-        // One that is gone without another in its place has no more calls: it does no harm to stay. Closed or
-        // not, there is no other while its name means the same.
+        // A file that is gone without a successor has no more calls, so it does no harm to keep it.
+        // Closed or not, there is no other file while its name still refers to it.
         if self.reader().is_some_and(|reader| !reader.is_moved()) {
             return;
         }
-        // One that is not whole yet, or not for us: there may be another in a second.
+        // The file is not complete yet, or not for this user: there may be another one in a second.
         let Ok(reader) = CallsReader::of(scope) else {
             return;
         };
-        // The opened file says which it is: its name may mean another since.
+        // The identity is that of the opened file: its name may refer to another one since.
         let found = reader.file_id();
         let known = self.mappings.iter().find(|(id, _)| *id == found);
         let reader = match known {
@@ -72,7 +73,7 @@ impl File {
         self.cursor = reader.oldest();
     }
 
-    /// Whether the agent has said that another file is to come, or is there.
+    /// Whether the agent has closed the file, because another one is coming or is there.
     pub fn is_over(&self) -> bool {
         self.reader().is_some_and(CallsReader::is_closed)
     }
@@ -81,14 +82,14 @@ impl File {
         self.mapped.map(|(_, reader)| reader)
     }
 
-    /// Moves with every call.
+    /// The word that changes with every call.
     pub fn word(&self) -> Option<&'static AtomicU32> {
         self.reader().map(CallsReader::word)
     }
 
     pub fn next(&mut self) -> Next {
         match self.reader() {
-            // What was not taken from one that is closed comes again in the next.
+            // Calls that were not taken from a closed file come again in the next one.
             Some(reader) if !reader.is_closed() => reader.next(&mut self.cursor),
             _ => Next::Nothing,
         }

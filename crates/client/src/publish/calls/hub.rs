@@ -1,4 +1,4 @@
-//! All that the process knows of calls, and each step that is made with it under the lock.
+//! The hub: all that the process knows of calls, and the steps that are done under its lock.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -22,24 +22,27 @@ use crate::publish::knob::{self, Cell, Wanted};
 use crate::publish::state::{self, Pairs};
 use crate::publish::thread;
 
-/// How often it is looked whether the file is there, or another one, in ns.
+/// Time between two checks whether the file is there, or has been replaced, in ns.
 const LOOK_NS_MIN: i64 = 1_000_000_000;
-/// How often a thread asks the clock whether that is due, in ns…
+/// Time between two readings of the clock by a thread, in ns.
 const ASK_NS: i64 = 500_000_000;
-/// …and after so many polls and frames at the latest, should it become slower.
+/// Most polls and frames between two readings of the clock, in case the thread becomes slower.
 const LOOKS_MAX: i64 = 64;
-/// As `LOOKS_MAX`, of a program that declares nothing which can be called: it only looks after its file.
+/// Like `LOOKS_MAX`, for a program that declares no trigger and no knob: it only checks its own
+/// file.
 const LOOKS_IDLE_MAX: i64 = 1_024;
 
-/// All of the process's.
+/// The calls state of the process.
 pub(in crate::publish) struct Hub {
-    /// Which opening of the publisher; 0 while nothing is declared.
+    /// Number of the opening of the publisher; 0 while nothing is declared.
     pub(super) generation: u32,
-    /// Another one with every opening and fork: who was in the middle of something then leaves it.
+    /// Changes with every opening and fork, so that a thread in the middle of a step can tell and
+    /// stop.
     pub(super) life: u32,
-    /// This is a child, and has declared nothing yet.
+    /// Whether this is a child that has not repeated its declarations yet.
     pub(super) is_forked: bool,
-    /// By name, in the order of their declarations: one of the process, and one of each publication.
+    /// Triggers by name, in the order of their declarations: one of the process, and one of each
+    /// publication.
     pub(super) triggers: BTreeMap<String, Vec<Trigger>>,
     pub(super) knobs: Vec<Knob>,
     pub(super) file: File,
@@ -47,55 +50,55 @@ pub(in crate::publish) struct Hub {
     pub(super) outbox: Outbox,
     /// Settings that wait for a frame.
     schedule: Schedule,
-    /// A thread runs handlers.
+    /// Whether a thread runs handlers.
     pub(super) is_running: bool,
     pub(super) listener: Option<Listener>,
-    /// Monotonic; when it was last looked for the file.
+    /// Time of the last search for the file, on the monotonic clock.
     pub(super) looked_ns: Option<i64>,
     pub(super) failure: Option<String>,
 }
 
-/// A name that is handled here, by the process or by a publication of it.
+/// A trigger that is handled here, by the process or by one of its publications.
 pub(super) struct Trigger {
-    /// None: the process's.
+    /// `None` for a trigger of the process.
     publication: Option<u32>,
-    /// Of the publication.
+    /// Labels of the publication.
     labels: Pairs,
-    /// The process with these; none before it is known.
+    /// The process with these labels; `None` before they are known.
     subject: Option<Subject>,
-    /// Calls from before are not for us. Ns since the epoch.
+    /// Time of the declaration, ns since the epoch; earlier calls are not for this trigger.
     since_ns: i64,
-    /// Whose handler it is.
+    /// Owner of the handler.
     pub(super) owner: u64,
-    /// Of the handler, among all.
+    /// Number of the handler, unique in the process.
     pub(super) number: u64,
-    /// None while it runs, and when its publisher was closed.
+    /// `None` while it runs, and after its publisher was closed.
     pub(super) handler: Option<Handler>,
 }
 
-/// A knob that is set here.
+/// A knob that is declared here.
 pub(super) struct Knob {
-    /// Its publication's name and its own.
+    /// Name of the publication and of the knob.
     name: String,
-    /// Of its publication.
+    /// Labels of the publication.
     labels: Pairs,
-    /// The process with these.
+    /// The process with these labels.
     subject: Option<Subject>,
     since_ns: i64,
-    /// Of its stream.
+    /// Handle of its stream.
     handle: u64,
-    /// Whose frames settings may wait for.
+    /// Publication whose frames a setting may wait for.
     publication: Option<u32>,
     cell: &'static Cell,
 }
 
-/// What a look has found.
+/// Result of a look: the word and its value.
 pub(super) struct Looked {
     pub(super) word: &'static AtomicU32,
     pub(super) value: u32,
 }
 
-/// What is left of an opening, to be ended without the lock.
+/// The remains of an opening, to be ended without the lock.
 #[must_use]
 pub(super) struct Ended {
     triggers: BTreeMap<String, Vec<Trigger>>,
@@ -130,12 +133,12 @@ impl Hub {
         }
     }
 
-    /// Nothing is declared: nothing can come.
+    /// Whether nothing is declared, so that no call can come.
     pub(super) fn is_idle(&self) -> bool {
         self.triggers.is_empty() && self.knobs.is_empty()
     }
 
-    /// In a child, right after the fork: what has come is the parent's.
+    /// Lets go of the calls in a child, right after the fork: they are the parent's.
     pub(in crate::publish) fn disown(&mut self) {
         self.life = self.life.wrapping_add(1);
         self.is_forked = self.generation != 0;
@@ -144,12 +147,12 @@ impl Hub {
         self.outbox.forget();
         self.schedule.forget();
         self.looked_ns = None;
-        // Its thread is not in this process.
+        // The listener's thread does not exist in this process.
         mem::forget(self.listener.take());
         EPOCH.fetch_add(1, Memory::Release);
     }
 
-    /// Takes up another generation; what was declared in the one before is given back.
+    /// Changes to another generation; returns the declarations of the one before.
     pub(super) fn belong_to(&mut self, generation: u32) -> Ended {
         if self.generation == generation {
             return Ended {
@@ -169,7 +172,7 @@ impl Hub {
         }
     }
 
-    /// Gives the handler that was there before.
+    /// Sets a handler and returns the one that was there before.
     pub(super) fn declare_trigger(
         &mut self,
         by: Declarer<'_>,
@@ -218,14 +221,16 @@ impl Hub {
         named.find(|t| t.publication == publication)
     }
 
-    /// Whose handlers a call is for, in the order in which they run: publications, and `None` for the process.
+    /// The handlers that a call matches, in the order in which they run: publications, and `None`
+    /// for the process.
     pub(super) fn meant(&self, call: &Call) -> Vec<Option<u32>> {
         let named = self.triggers.get(&call.name).map_or(&[][..], Vec::as_slice);
         let meant = named.iter().filter(|t| t.is_meant(call));
         meant.map(|t| t.publication).collect()
     }
 
-    /// Takes a handler to run it, and the number with which it is given back; none where it is gone.
+    /// Takes a handler out to run it, and the number with which it is given back; `None` if it is
+    /// gone.
     pub(super) fn take_handler(
         &mut self,
         name: &str,
@@ -281,7 +286,7 @@ impl Hub {
         Ok(cell)
     }
 
-    /// Looks who this process is, for calls that are not for all.
+    /// Determines the identity of this process, for calls with a target.
     fn know_ourselves(&mut self) -> Result<(), PublishError> {
         let mut state = state::lock();
         let process = state.process(self.generation)?;
@@ -295,7 +300,7 @@ impl Hub {
             pid: std::process::id(),
             user: user_name(rustix::process::geteuid().as_raw()),
         };
-        // It learns of what was declared now, not when something is put.
+        // The agent learns of the declarations now, not only at the next put.
         process.tell_agent();
         for trigger in self.triggers.values_mut().flatten() {
             trigger.subject = Some(who.subject(&trigger.labels));
@@ -306,14 +311,14 @@ impl Hub {
         Ok(())
     }
 
-    /// In a child that needs it: declares everything anew.
+    /// Repeats all declarations, in a child that needs it.
     fn renew(&mut self) -> Result<(), PublishError> {
         if !self.is_forked {
             return Ok(());
         }
         // Before others can know of the declarations.
         let now_ns = clock().now_ns();
-        // This makes the file, with all of them in it.
+        // This makes the file, with all declarations in it.
         self.know_ourselves()?;
         let _ = state::take_remade();
         self.is_forked = false;
@@ -324,9 +329,9 @@ impl Hub {
         Ok(())
     }
 
-    /// Takes what has come since the last look.
+    /// Takes the calls that have come since the last look.
     pub(super) fn look(&mut self) -> Looked {
-        // Of another file it is another callee.
+        // With another file this process is another callee.
         self.is_forked |= state::take_remade();
         if self.renew().is_ok() {
             let now_ns = clock().monotonic_ns();
@@ -335,7 +340,7 @@ impl Hub {
                 self.file.follow();
             }
         }
-        // Before the calls: what comes after it is seen by the next look.
+        // Before the calls are read: a call that comes after it is seen by the next look.
         let word = self.word();
         let value = word.load(Memory::Acquire);
         if !self.is_forked {
@@ -368,7 +373,7 @@ impl Hub {
         done
     }
 
-    /// Applies a setting to the knobs that are meant, or keeps it for the frame that it names.
+    /// Applies a setting to the matching knobs, or keeps it for the frame that it names.
     pub(super) fn set(&mut self, call: &Call) {
         let mut ended = AckStatus::Done;
         if call.is_expired(clock().now_ns()) {
@@ -398,7 +403,8 @@ impl Hub {
         self.finish(call, ended);
     }
 
-    /// A frame of a publication has ended, or none: applies what was to be at its end, and gives up what is too late.
+    /// Applies the settings for a frame of a publication that has ended, if any, and gives up those
+    /// that are too late.
     pub(super) fn reach(&mut self, ended: Option<(u32, u64)>) {
         if self.schedule.is_empty() {
             return;
@@ -428,7 +434,8 @@ impl Hub {
         }
     }
 
-    /// What a thread that ends frames has seen: while settings wait for a frame, each frame is to come here.
+    /// The value that a thread that ends frames has seen: while settings wait for a frame, each
+    /// frame must come here.
     pub(super) fn framed(&self, value: u32) -> u32 {
         match self.schedule.is_empty() {
             true => value,
@@ -441,7 +448,7 @@ impl Hub {
         self.outbox.acknowledge(call.id, ended);
     }
 
-    /// Says what there is to say, as far as it finds room.
+    /// Puts acknowledgements and values of knobs, as far as there is room.
     pub(super) fn flush(&mut self) {
         if !self.is_forked && self.generation != 0 {
             let knobs = &self.knobs;
@@ -453,7 +460,7 @@ impl Hub {
         }
     }
 
-    /// Puts a handler back that has run, unless there is another by now.
+    /// Puts a handler back that has run, unless it has been replaced meanwhile.
     pub(super) fn give_back(
         &mut self,
         name: &str,
@@ -470,10 +477,10 @@ impl Hub {
         }
     }
 
-    /// Tells a thread what to look at, and when to ask the clock again.
+    /// Sets the word that a thread looks at, and when it reads the clock again.
     pub(super) fn note(&self, seen: &mut CallsSeen, word: &'static AtomicU32, value: u32) {
         if seen.word.is_none_or(|before| !std::ptr::eq(before, word)) {
-            // It was of another word.
+            // The values that it has seen were of another word.
             seen.polled = value.wrapping_sub(1);
             seen.framed = value.wrapping_sub(1);
         }
@@ -481,18 +488,18 @@ impl Hub {
         pace(seen, LOOKS_MAX);
     }
 
-    /// Nothing is declared: the next declaration is what there is to see.
+    /// Makes a thread look for the next declaration: nothing is declared yet.
     pub(super) fn nothing_to_see(&self, seen: &mut CallsSeen) {
         let value = EPOCH.load(Memory::Acquire);
         seen.word = Some(&EPOCH);
         seen.polled = value;
         seen.framed = value;
-        // Frames see by the clock whether the file is to be looked after.
+        // By the clock, frames check whether the file needs attention.
         pace(seen, LOOKS_IDLE_MAX);
     }
 }
 
-/// Says after how many frames, and polls that look for a file, the clock is asked again.
+/// Sets the number of frames, and of polls that look for a file, until the clock is read again.
 fn pace(seen: &mut CallsSeen, looks_max: i64) {
     let now_ns = clock().monotonic_ns();
     let each_ns = (now_ns - seen.asked_ns) / i64::from(seen.step.max(1));
@@ -503,7 +510,7 @@ fn pace(seen: &mut CallsSeen, looks_max: i64) {
 }
 
 impl Trigger {
-    /// Whether it is meant by a call of its name.
+    /// Whether a call of this name matches the trigger.
     fn is_meant(&self, call: &Call) -> bool {
         is_meant(self.subject.as_ref(), self.since_ns, call)
     }
@@ -515,7 +522,7 @@ impl Knob {
     }
 }
 
-/// Whether a call means someone, who was there when it was issued.
+/// Whether a call matches a subject that existed when it was issued.
 fn is_meant(subject: Option<&Subject>, since_ns: i64, call: &Call) -> bool {
     call.issued_ns >= since_ns && subject.is_some_and(|us| call.target.matches(us))
 }

@@ -1,4 +1,5 @@
-//! Calls that have come and were not handled yet, and the memory of those that were: none runs twice.
+//! The inbox: calls that have come and are not handled yet, and a memory of those that were, so
+//! that none runs twice.
 
 use std::collections::VecDeque;
 
@@ -7,14 +8,15 @@ use barograph_stream::calls::{AckStatus, Call, CallKind, Next};
 use super::file::File;
 use super::outbox::Outbox;
 
-/// Calls that wait for a poll, at most; beyond, the oldest give way and are counted.
+/// Most calls that wait for a poll; beyond it the oldest are dropped and counted.
 const WAITING_MAX: usize = 1_024;
-/// Calls that are remembered: more than a file holds, so that one that is read again is known.
+/// Most calls that are remembered: more than a file holds, so that a call that is read again is
+/// recognized.
 const HANDLED_MAX: usize = 1_024;
-/// Calls that one look takes, so that it ends however fast they are written.
+/// Most calls that one look takes, so that it ends even if they are written faster.
 const TAKEN_MAX: usize = 1_024;
 
-/// A call that was handled, and how it ended.
+/// A call that was handled, and its outcome.
 struct Handled {
     id: u64,
     issued_ns: i64,
@@ -24,7 +26,7 @@ struct Handled {
 pub(super) struct Inbox {
     waiting: VecDeque<Call>,
     handled: VecDeque<Handled>,
-    /// The greatest number of those, whatever was forgotten since: a greater one is new.
+    /// The greatest id of those, whatever was forgotten since: a greater one is new.
     handled_id_max: u64,
     missed: u64,
 }
@@ -39,7 +41,7 @@ impl Inbox {
         }
     }
 
-    /// What has come is another process's.
+    /// Forgets everything: the calls are another process's.
     pub fn forget(&mut self) {
         self.waiting.clear();
         self.handled.clear();
@@ -47,7 +49,8 @@ impl Inbox {
         self.missed = 0;
     }
 
-    /// Takes what is new in the file and ours. What was handled already is acknowledged again.
+    /// Takes the new calls in the file that are for this process. Those that were handled already
+    /// are acknowledged again.
     pub fn take(&mut self, file: &mut File, outbox: &mut Outbox, is_ours: &dyn Fn(&Call) -> bool) {
         for _ in 0..TAKEN_MAX {
             match file.next() {
@@ -81,7 +84,7 @@ impl Inbox {
         self.waiting.push_back(call);
     }
 
-    /// The oldest that waits, or the oldest trigger.
+    /// The oldest waiting call, or the oldest waiting trigger.
     pub fn next(&mut self, is_trigger_wanted: bool) -> Option<Call> {
         if !is_trigger_wanted {
             return self.waiting.pop_front();
@@ -89,7 +92,7 @@ impl Inbox {
         self.next_of(CallKind::Trigger)
     }
 
-    /// The oldest setting of a knob.
+    /// The oldest waiting setting of a knob.
     pub fn next_setting(&mut self) -> Option<Call> {
         self.next_of(CallKind::Knob)
     }

@@ -1,4 +1,5 @@
-//! The thread that sleeps until a trigger is fired, for programs that do not want to poll.
+//! The listener: a thread that sleeps until a trigger is fired, for programs that do not want to
+//! poll.
 #![expect(
     unsafe_code,
     reason = "signals are kept from the thread; each block says why it is sound"
@@ -18,12 +19,12 @@ use super::{Part, clock, lock, run};
 use crate::publish::{PublishError, home, state};
 use barograph_model::Clock as _;
 
-/// Longest sleep: then it is looked for another file.
+/// Longest sleep; then the thread checks for another file.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Longest wait for the end of the thread, which may be in a handler.
+/// Longest wait for the end of the thread, which may be in a handler, in ns.
 const END_NS_MAX: i64 = 1_000_000_000;
 
-/// The thread, and the way to end it.
+/// The thread, and the flag that ends it.
 pub(super) struct Listener {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -49,7 +50,7 @@ pub(in crate::publish) fn listen(generation: u32) -> Result<(), PublishError> {
 fn start(life: u32) -> io::Result<Listener> {
     let stop = Arc::new(AtomicBool::new(false));
     let is_over = Arc::clone(&stop);
-    // The program's handlers of signals run in the program's threads, but for those of faults.
+    // The program's signal handlers run in the program's threads, except those of faults.
     let before = block_signals();
     let started = thread::Builder::new()
         .name("baro-listen".into())
@@ -83,7 +84,7 @@ fn attend(life: u32, is_over: &AtomicBool) {
 }
 
 impl Listener {
-    /// Ends the thread; one that is in a handler for long ends after it.
+    /// Ends the thread; if it is in a handler that takes long, it ends after that.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         if self.thread.thread().id() == thread::current().id() {
@@ -96,7 +97,7 @@ impl Listener {
             if clock().monotonic_ns() - started_ns > END_NS_MAX {
                 return;
             }
-            // It may have been on its way to sleep.
+            // The thread may have been about to sleep.
             thread::sleep(Duration::from_micros(200));
         }
         let _ = self.thread.join();
@@ -113,12 +114,12 @@ impl Listener {
 fn block_signals() -> libc::sigset_t {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: `sigfillset` writes the whole set, `sigdelset` changes it, `pthread_sigmask` reads it and writes the
-    // other; zeros are a set.
+    // SAFETY: `sigfillset` writes the whole set, `sigdelset` changes it, `pthread_sigmask` reads it
+    // and writes the other; a set may be all zeros.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
-        // A fault while its signal is blocked ends the process, whatever handler there is; and this thread writes to
-        // the process's file, which somebody may cut short.
+        // A fault whose signal is blocked ends the process even if there is a handler; and this
+        // thread writes to the process's file, which somebody may cut short.
         for fault in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL] {
             libc::sigdelset(all.as_mut_ptr(), fault);
         }
@@ -128,7 +129,7 @@ fn block_signals() -> libc::sigset_t {
 }
 
 fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: a set that `block_signals` was given.
+    // SAFETY: the set is the one that `block_signals` returned.
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut());
     }

@@ -1,10 +1,12 @@
-//! What reaches this program while it runs: triggers, which run its handlers, and settings of its knobs.
+//! Calls to this program while it runs: triggers, which run its handlers, and settings of its
+//! knobs.
 //!
-//! They come in a file that the agent writes and every process of the user maps. A thread that has nothing to do
-//! finds that out by a load and a compare ([`CallsSeen`]); what is slower is here, under one lock. Frames ask the
-//! clock now and then whether it is time to see if another file is there; polls do while there is none, and are told
-//! by a file that has no future: its agent moves the word. Handlers run without the lock, one at a time and in the
-//! order of their calls, whichever thread polls.
+//! Calls come in a file that the agent writes and every process of the user maps. A thread that has
+//! nothing to do finds that out by a load and a compare ([`CallsSeen`]); the slower work is here,
+//! under one lock. Frames read the clock now and then to see whether it is time to check for
+//! another file; polls do so only while there is no file, and otherwise learn it from the word,
+//! which the agent changes in a file that it closes. Handlers run without the lock, one at a time
+//! and in the order of their calls, whichever thread polls.
 //!
 //! Order of locks: this one, then the one of `state`.
 
@@ -33,22 +35,22 @@ use super::{home, state};
 pub(super) use hub::Hub;
 pub(super) use listen::listen;
 
-/// Triggers and knobs of a process, each.
+/// Most triggers, and most knobs, of a process.
 pub(super) const DECLARED_MAX: usize = 1_024;
-/// Calls that one poll handles, so that it ends however many come.
+/// Most calls that one poll handles, so that it ends however many come.
 const CALLS_PER_POLL_MAX: usize = 256;
-/// Longest text that is kept of a handler's failure.
+/// Longest text that is kept of a handler's failure, in bytes.
 const FAILURE_BYTES_MAX: usize = 1_000;
 
-/// What runs when a trigger is fired; an error is told to who fired.
+/// A handler of a trigger; an error is reported to the caller.
 pub type Handler = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
 
-/// What threads look at while there is no file: moves with every declaration.
+/// The word that threads look at while there is no file: it changes with every declaration.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 static CLOCK: OnceLock<SystemClock> = OnceLock::new();
 static HUB: Mutex<Hub> = Mutex::new(Hub::new());
 
-/// What a thread does of what has come.
+/// The part of the new calls that a thread handles.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     All,
@@ -56,11 +58,11 @@ enum Part {
 }
 
 pub(super) fn lock() -> MutexGuard<'static, Hub> {
-    // What it guards is changed in steps that leave it whole.
+    // The hub is changed in steps that each leave it valid, so a poisoned lock can be used.
     HUB.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// None while a thread has it.
+/// Returns `None` while another thread holds the lock.
 pub(super) fn try_lock() -> Option<MutexGuard<'static, Hub>> {
     match HUB.try_lock() {
         Ok(hub) => Some(hub),
@@ -69,12 +71,12 @@ pub(super) fn try_lock() -> Option<MutexGuard<'static, Hub>> {
     }
 }
 
-/// Now, on the monotonic clock by which looks are due.
+/// The present time on the monotonic clock by which looks are due.
 pub(super) fn monotonic_ns() -> i64 {
     clock().monotonic_ns()
 }
 
-/// Makes the clock, which no thread may be about to make while another forks.
+/// Makes the clock, so that no thread is about to make it while another one forks.
 pub(super) fn settle() {
     clock();
 }
@@ -83,24 +85,25 @@ fn clock() -> &'static SystemClock {
     CLOCK.get_or_init(SystemClock::new)
 }
 
-/// A number that nothing else has: for handlers, and for who declares them.
+/// A number that is unique in the process: for handlers, and for those who declare them.
 pub(super) fn new_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(0);
     NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Who declares something.
+/// The origin of a declaration.
 #[derive(Clone, Copy)]
 pub(super) struct Declarer<'a> {
     pub generation: u32,
     pub owner: u64,
-    /// Of which publication; none: of the process.
+    /// The publication; `None` for the process.
     pub publication: Option<u32>,
     pub application: &'a str,
     pub labels: &'a [(String, String)],
 }
 
-/// Has calls of a name handled; the handler that the publication, or the process, had for it gives way.
+/// Sets the handler for calls of a name; it replaces the handler that the publication, or the
+/// process, had for that name.
 pub(super) fn on(
     by: Declarer<'_>,
     name: &str,
@@ -114,12 +117,12 @@ pub(super) fn on(
     let ended = hub.belong_to(by.generation);
     let before = hub.declare_trigger(by, name, help, since_ns, handler);
     drop(hub);
-    // Not under the lock: they are the program's, and may do anything when they are dropped.
+    // Not under the lock: these are the program's values, and dropping them may do anything.
     ended.finish();
     before.map(drop)
 }
 
-/// Has a value of the process's be a knob.
+/// Declares that a value of the process is a knob.
 pub(super) fn knob(
     generation: u32,
     declaration: Declaration,
@@ -136,7 +139,8 @@ pub(super) fn knob(
     declared
 }
 
-/// Runs handlers, applies settings, and notes what was seen. Gives how many of both.
+/// Runs handlers, applies settings, and notes how far this thread has seen the calls. Returns the
+/// number of both.
 pub(super) fn poll(seen: &mut CallsSeen) -> usize {
     if home::enter().is_err() {
         return 0;
@@ -148,11 +152,12 @@ pub(super) fn poll(seen: &mut CallsSeen) -> usize {
         return 0;
     }
     let (hub, looked, done) = run(hub, Part::All);
-    // Who runs handlers takes what is left, too.
+    // The thread that runs handlers takes the rest, too.
     let is_left = !hub.is_running && !hub.inbox.is_empty();
     hub.note(seen, looked.word, looked.value);
     seen.framed = hub.framed(looked.value);
-    // Without a file every poll counts those until it is looked for one: with one it is but a load.
+    // Without a file every poll counts towards the next search for it: with a file a poll is only a
+    // load.
     seen.polled = if !is_left && !is_epoch(looked.word) {
         looked.value
     } else {
@@ -161,13 +166,14 @@ pub(super) fn poll(seen: &mut CallsSeen) -> usize {
     done
 }
 
-/// Whether a word is what threads look at while there is no file.
+/// Whether a word is the one that threads look at while there is no file.
 #[inline]
 pub(super) fn is_epoch(word: &AtomicU32) -> bool {
     std::ptr::eq(word, &raw const EPOCH)
 }
 
-/// Applies settings alone; `ended` is the publication and the number of the frame that this thread has just ended.
+/// Applies settings only; `ended` is the publication and the number of the frame that this thread
+/// has just ended.
 pub(super) fn apply(seen: &mut CallsSeen, ended: Option<(u32, u64)>) -> usize {
     if home::enter().is_err() {
         return 0;
@@ -187,7 +193,7 @@ pub(super) fn apply(seen: &mut CallsSeen, ended: Option<(u32, u64)>) -> usize {
     done
 }
 
-/// A publisher goes, and its handlers with it.
+/// Removes the handlers of a publisher that is dropped.
 pub(super) fn leave(generation: u32, owner: u64) {
     if home::enter().is_err() {
         return;
@@ -200,7 +206,7 @@ pub(super) fn leave(generation: u32, owner: u64) {
     let listener = if is_last { hub.listener.take() } else { None };
     drop(hub);
     if let Some(listener) = listener {
-        // It ends what it is in, and answers.
+        // The listener ends the call that it is in, and answers it.
         listener.stop();
     }
     let mut hub = lock();
@@ -211,7 +217,7 @@ pub(super) fn leave(generation: u32, owner: u64) {
     let of_owner = |t: &&mut Trigger| t.owner == owner;
     let triggers = hub.triggers.values_mut().flatten().filter(of_owner);
     let left = triggers.filter_map(|t| {
-        // One that runs is not put back.
+        // A handler that is running is not put back.
         t.number = new_number();
         t.handler.take()
     });
@@ -220,7 +226,7 @@ pub(super) fn leave(generation: u32, owner: u64) {
     drop(left);
 }
 
-/// The last publisher of a generation goes.
+/// Ends a generation with its last publisher.
 pub(super) fn end(generation: u32) {
     let mut hub = lock();
     if hub.generation == generation {
@@ -230,25 +236,26 @@ pub(super) fn end(generation: u32) {
     }
 }
 
-/// Calls that were written over before this process saw them.
+/// Number of calls that were overwritten before this process saw them.
 pub(super) fn missed() -> u64 {
     home::enter().map_or(0, |()| lock().inbox.missed())
 }
 
-/// What the handler that failed last has said.
+/// Message of the handler that failed last.
 pub(super) fn failure() -> Option<String> {
     home::enter().ok()?;
     lock().failure.clone()
 }
 
-/// Looks, and does what there is to do. The lock is given up while a handler runs.
+/// Looks for calls and handles them. The lock is released while a handler runs.
 fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hub>, Looked, usize) {
     let mut looked = hub.look();
     let mut done = 0;
-    // What has expired while it waited for a frame.
+    // Settings that have expired while they waited for a frame.
     hub.reach(None);
     if hub.is_running {
-        // In the order of their calls: the other thread comes to them. Knobs do not wait for it.
+        // Calls are handled in their order: the other thread will come to them. Knobs do not wait
+        // for it.
         if part == Part::All {
             done = hub.apply_all();
         }
@@ -267,7 +274,7 @@ fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hu
         }
         hub = handle(hub, &call, life);
         if hub.life != life {
-            // A child's, or another publisher's: nothing of it is ours.
+            // Another life has begun, a child's or another publisher's: nothing here is ours.
             return (hub, looked, done);
         }
         hub.flush();
@@ -278,7 +285,8 @@ fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hu
     (hub, looked, done)
 }
 
-/// Runs the handlers of a call, one after the other, and notes how it ended: failed if one of them has.
+/// Runs the handlers of a call, one after the other, and notes its outcome: failed if one of them
+/// has.
 fn handle(mut hub: MutexGuard<'static, Hub>, call: &Call, life: u32) -> MutexGuard<'static, Hub> {
     if call.is_expired(clock().now_ns()) {
         hub.finish(call, AckStatus::Expired);
@@ -305,7 +313,8 @@ fn handle(mut hub: MutexGuard<'static, Hub>, call: &Call, life: u32) -> MutexGua
     hub
 }
 
-/// Runs the handler that the process or a publication has for a call, without the lock. Gives why it failed.
+/// Runs the handler that the process or a publication has for a call, without the lock. Returns the
+/// reason if it failed.
 fn run_handler(
     mut hub: MutexGuard<'static, Hub>,
     call: &Call,
@@ -315,7 +324,7 @@ fn run_handler(
         return (hub, Some("its publisher was closed".to_owned()));
     };
     drop(hub);
-    // What a panic leaves behind is the handler's own.
+    // State that a panic leaves behind is the handler's own.
     let ended = catch_unwind(AssertUnwindSafe(|| handler(call)));
     let failure = match ended {
         Ok(ended) => ended.err(),

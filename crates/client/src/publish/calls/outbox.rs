@@ -1,5 +1,5 @@
-//! What the process has to say of calls: acknowledgements, and values of knobs; said as soon as the thread that
-//! is here has room in its ring, without waiting for it.
+//! The outbox: acknowledgements, and values of knobs, that the process has to put. They are put as
+//! soon as the calling thread has room in its ring, without waiting for it.
 
 use std::collections::VecDeque;
 
@@ -8,11 +8,11 @@ use barograph_stream::ingest::kind;
 
 use crate::publish::thread;
 
-/// Acknowledgements that wait for room, at most; beyond, the oldest give way: their calls expire.
+/// Most acknowledgements that wait for room; beyond it the oldest are dropped: their calls expire.
 const WAITING_MAX: usize = 2_048;
 
 pub(super) struct Outbox {
-    /// Id of the call, and how it ended.
+    /// Id of the call, and its outcome.
     acknowledgements: VecDeque<(u64, AckStatus)>,
     /// Knobs whose value is to be put, by index.
     knobs: Vec<usize>,
@@ -44,8 +44,8 @@ impl Outbox {
         }
     }
 
-    /// Puts what there is, values before acknowledgements, and commits it, unless the thread is in the middle
-    /// of a frame: then it comes with that.
+    /// Puts what waits, values before acknowledgements, and commits it, unless the thread is in the
+    /// middle of a frame: then it is published with that frame.
     pub fn flush(&mut self, generation: u32, value_of: &dyn Fn(usize) -> Option<(u64, u8, u64)>) {
         if self.acknowledgements.is_empty() && self.knobs.is_empty() {
             return;
@@ -56,7 +56,8 @@ impl Outbox {
             Some((handle, kind, word)) => !thread::put_at_once(handle, kind, word),
             None => false,
         });
-        // Who hears that a knob was set finds its value: no acknowledgement goes before a value that waits for room.
+        // An acknowledgement never precedes a value that waits for room: a program that
+        // sees that a knob was set must find its value.
         while let Some((id, status)) = self.acknowledgements.front()
             && self.knobs.is_empty()
         {

@@ -1,28 +1,29 @@
-//! Settings of knobs that apply at the end of a frame: kept until the process ends the frame that they name.
+//! Settings of knobs that apply at the end of a frame, kept until the process ends that frame.
 
 use barograph_stream::calls::{AckStatus, Call};
 
-/// Settings that wait for a frame, at most; one more is refused.
+/// Most settings that wait for a frame; one more is refused.
 const WAITING_MAX: usize = 1_024;
 
-/// A setting, and the knobs for which it is still to be decided: each waits for a frame of its own publication.
+/// A setting, and the knobs that are not decided yet: each waits for a frame of its own
+/// publication.
 struct Scheduled {
     call: Call,
     knobs: Vec<usize>,
-    /// How it has ended for the others: the first that is not done counts.
+    /// Outcome for the other knobs: the first that is not `Done` counts.
     ended: AckStatus,
 }
 
 pub(super) struct Schedule(Vec<Scheduled>);
 
-/// What comes of a frame that has ended.
+/// Meaning of a frame that has ended for a setting that waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reached {
-    /// It is another publication's, or before the one that is named.
+    /// The frame is another publication's, or before the named one.
     NotYet,
-    /// It is the one that is named: set the knob now.
+    /// The frame is the named one: set the knob now.
     Now,
-    /// The one that is named is over, and the process did not know of the setting then.
+    /// The named frame is over, and the process did not know of the setting then.
     TooLate,
 }
 
@@ -39,13 +40,13 @@ impl Schedule {
         self.0.is_empty()
     }
 
-    /// Whether a call that is read again is here.
+    /// Whether a call that is read again is scheduled already.
     pub fn has(&self, call: &Call) -> bool {
         let is_it = |s: &Scheduled| s.call.id == call.id && s.call.issued_ns == call.issued_ns;
         self.0.iter().any(is_it)
     }
 
-    /// Takes a setting for these knobs; false where there are too many.
+    /// Adds a setting for these knobs; returns false if there are too many.
     pub fn add(&mut self, call: &Call, knobs: Vec<usize>) -> bool {
         if self.0.len() >= WAITING_MAX {
             return false;
@@ -58,8 +59,9 @@ impl Schedule {
         true
     }
 
-    /// Goes through what waits, in the order of the calls: `reached` says what a frame that has ended means for a
-    /// knob and the number that is named, and `set` sets it. Gives the calls that are decided for all of their knobs.
+    /// Goes through the settings that wait, in the order of the calls: `reached` gives the meaning
+    /// of a frame that has ended, for a knob and the named number, and `set` sets the knob. Returns
+    /// the calls that are decided for all of their knobs.
     pub fn attend(
         &mut self,
         now_ns: i64,

@@ -1,11 +1,11 @@
-//! Who this process is, for calls that are not meant for all.
+//! The identity of this process, for calls with a target.
 
 use barograph_stream::Incarnation;
 use barograph_stream::calls::Subject;
 
 use crate::publish::state::Pairs;
 
-/// What the process has declared of itself, and what the system knows.
+/// The identity that the process has declared, and the facts that the system knows.
 pub(super) struct Who {
     pub incarnation: Incarnation,
     pub application: String,
@@ -15,7 +15,7 @@ pub(super) struct Who {
 }
 
 impl Who {
-    /// The process, or the part of it that has these labels besides.
+    /// The process as a target, or the part of it that has these labels in addition.
     pub fn subject(&self, labels: &[(String, String)]) -> Subject {
         Subject::new(
             self.incarnation,
