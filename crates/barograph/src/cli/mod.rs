@@ -80,17 +80,13 @@ enum Command {
     Knob(knob::Knob),
     /// Manage history: list it, check that it is intact, seal, compact and export it
     Archive(archive::ArchiveCommand),
-<<<<<<< HEAD
     /// Have the agent read its configuration file again
     ///
     /// Insights and policies of the file are made, replaced and dropped so that they are those of
     /// the file, while the rest goes on; SIGHUP does the same. Other keys need a new start, and the
     /// answer names those that changed.
     Reload(reload::Reload),
-    /// Say what every source sees, what is missing and what would help
-=======
     /// Show what every source reads, what is missing, and the remedy
->>>>>>> prose-client
     Doctor(doctor::Doctor),
     /// Measure what a disk can do, gently and only by reading
     ///
