@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from harness import QUICK, SOURCES, Agent, eventually
+from harness import QUICK, SOURCES, Agent, eventually, replace_file
 
 Start = Callable[..., Agent]
 
@@ -123,6 +123,44 @@ def test_the_file_is_obeyed(start: Start) -> None:
     assert agent.ask("status")["streams_max"] == 500
     assert agent.ask("streams", "memory.total.bytes")[0]["depth"] == 16
     assert agent.value("from.the.file.bytes") == agent.value("memory.total.bytes")
+
+
+def test_the_file_is_read_again(start: Start) -> None:
+    def config(factor: int, name: str, more: str = "") -> str:
+        made = f"CREATE INSIGHT times.bytes AS SELECT {factor} * value FROM memory_total_bytes"
+        policy = f'[[policy]]\nname = "{name}"\nstreams = ["memory.*"]\nerror = "1 %"\n'
+        return f'insights = ["{made}"]\n{more}{QUICK}{policy}'
+
+    agent = start(config=config(2, "first"))
+    path = agent.config
+    total = agent.value("memory.total.bytes")
+    assert agent.value("times.bytes") == 2 * total
+    kept = "CREATE INSIGHT kept.bytes AS SELECT 7 * value FROM memory_total_bytes"
+    agent.ask("insight", "create", kept)
+    assert agent.ask("reload") == {"left_out": [], "needs_restart": []}
+
+    replace_file(path, config(3, "second", more="[streams]\ndepth = 999\n"))
+    assert agent.ask("reload") == {"left_out": [], "needs_restart": ["streams"]}
+    assert agent.value("times.bytes") == 3 * total
+    assert agent.value("kept.bytes") == 7 * total
+    assert {row["name"] for row in agent.sql("SELECT name FROM policies")} == {"second"}
+
+    # A file that cannot be used changes nothing, and an insight that cannot be made is named.
+    replace_file(path, config(4, "third") + "nonsense = 1\n")
+    assert "nonsense" in agent.error("reload")
+    assert agent.value("times.bytes") == 3 * total
+    replace_file(path, config(4, "third").replace("memory_total_bytes", "memory_totl_bytes"))
+    assert "did you mean memory_total_bytes" in agent.error("reload")
+    assert agent.value("times.bytes") == 3 * total
+
+    # SIGHUP does the same.
+    replace_file(path, config(5, "fourth"))
+    assert agent.process
+    agent.process.send_signal(signal.SIGHUP)
+    eventually(lambda: agent.value("times.bytes") == 5 * total, "the file is read again")
+    agent.restart()
+    assert agent.value("times.bytes") == 5 * agent.value("memory.total.bytes")
+    assert agent.value("kept.bytes") == 7 * agent.value("memory.total.bytes")
 
 
 def test_more_streams_than_there_is_room_for_are_refused_and_counted(start: Start) -> None:
