@@ -8,7 +8,9 @@ use std::time::Duration;
 use barograph_insight::{InsightError, Question};
 use barograph_model::{ArchiveVerb, Asker, Clock, ControlFault, ControlFaultKind};
 use barograph_server::Control;
-use barograph_statement::{StatementError, StatementHead, StatementKind};
+use barograph_statement::{
+    StatementError, StatementHead, StatementKind, StatementWords, statement_head,
+};
 use serde_json::{Value as Json, json};
 use thiserror::Error;
 use tracing::info;
@@ -166,7 +168,12 @@ pub fn wanted(config: &Config, statements: &StatementStore) -> Wanted {
 }
 
 impl Control for LoopControl {
-    fn execute(&self, sql: &str) -> Result<Json, ControlFault> {
+    fn execute(&self, sql: &str, kind: Option<StatementKind>) -> Result<Json, ControlFault> {
+        if let Some(kind) = kind {
+            let words = StatementWords::new(sql);
+            let head = words.and_then(|mut words| statement_head(kind, &mut words));
+            head.map_err(Refusal::from)?;
+        }
         let apply = |head: &StatementHead| self.apply(head.kind, sql);
         Ok(self.statements.execute(sql, apply)?)
     }

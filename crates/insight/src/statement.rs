@@ -2,7 +2,7 @@
 
 use barograph_model::{Name, Unit};
 use barograph_statement::ast::Query;
-use barograph_statement::{StatementAction, StatementKind, StatementWords};
+use barograph_statement::{StatementAction, StatementKind, StatementWords, statement_head};
 
 use crate::InsightError;
 
@@ -25,7 +25,7 @@ pub(crate) struct Create {
 /// Reads a CREATE or DROP statement.
 pub(crate) fn parse(sql: &str) -> Result<Statement, InsightError> {
     let mut words = StatementWords::new(sql)?;
-    match StatementKind::Insight.head(&mut words)? {
+    match statement_head(StatementKind::Insight, &mut words)? {
         StatementAction::Create { or_replace } => {
             Ok(Statement::Create(Box::new(create(words, or_replace)?)))
         }

@@ -33,6 +33,22 @@ pub enum ArchiveVerb {
     Compact,
 }
 
+/// The kind of thing that a statement makes or drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// A stream that is computed from others.
+    Insight,
+    /// The error within which streams are to be known.
+    Policy,
+    /// A condition with an action. `TRIGGER` is its earlier word.
+    Rule,
+}
+
+impl StatementKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Insight, Self::Policy, Self::Rule];
+}
+
 /// The reason why a control statement was not executed.
 #[derive(Clone, Debug, Error)]
 #[error("{message}")]

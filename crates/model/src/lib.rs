@@ -27,7 +27,9 @@ pub use budget::{CONTROL, ClientNumber, MemoryBudget, MemoryClaim, UNKNOWN};
 pub use clock::{Clock, ManualClock, NS_PER_S};
 pub use columns::{Columns, Values};
 pub use config_error::ConfigError;
-pub use control::{ArchiveVerb, Asker, ControlFault, ControlFaultKind, FIRE_WAIT_MAX};
+pub use control::{
+    ArchiveVerb, Asker, ControlFault, ControlFaultKind, FIRE_WAIT_MAX, StatementKind,
+};
 pub use cut::{FAULT_BYTES_MAX, cut};
 pub use descriptor::{
     Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use barograph_model::{Labels, NS_PER_S, Name};
 use barograph_statement::{
     Compiled, Compiler, StatementAction, StatementError, StatementKind, StatementWords, ast,
-    length_ns,
+    length_ns, statement_head,
 };
 
 use crate::leaf::{Leaves, Of};
@@ -40,7 +40,7 @@ pub(crate) enum Statement {
 /// Reads a statement.
 pub(crate) fn parse(sql: &str) -> Result<Statement, StatementError> {
     let mut words = StatementWords::new(sql)?;
-    match StatementKind::Rule.head(&mut words)? {
+    match statement_head(StatementKind::Rule, &mut words)? {
         StatementAction::Create { or_replace } => Ok(Statement::Create {
             or_replace,
             definition: Box::new(create(words, sql)?),

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use barograph_model::{
     ArchiveVerb, BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine,
-    SqlRequest,
+    SqlRequest, StatementKind,
 };
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
@@ -381,13 +381,32 @@ pub async fn execute_statement(
     Extension(way): Extension<Way>,
     request: Request,
 ) -> Answer {
+    execute(app, way, request, None).await
+}
+
+/// `POST /api/v1/insights`
+pub async fn execute_insight(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    execute(app, way, request, Some(StatementKind::Insight)).await
+}
+
+/// Executes a statement, of this kind if one is given, for a sender that has the right to control.
+pub async fn execute(
+    app: Arc<App>,
+    way: Way,
+    request: Request,
+    kind: Option<StatementKind>,
+) -> Answer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
     let sql = statement(request, &app).await?;
     let place = statements(&app, way)?;
     let work = move || {
         let _place = place;
-        Ok::<_, Fault>(app.control.execute(&sql)?)
+        Ok::<_, Fault>(app.control.execute(&sql, kind)?)
     };
     Ok(axum::Json(blocking::wait(work).await?).into_response())
 }

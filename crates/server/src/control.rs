@@ -2,13 +2,18 @@
 
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{ArchiveVerb, Asker, ControlFault};
+use barograph_model::{ArchiveVerb, Asker, ControlFault, StatementKind};
 
-/// Executes control statements (`CREATE INSIGHT …`, `DROP INSIGHT …`). Its methods block until the
-/// agent's loop has answered; the server calls them from threads that may wait.
+/// Executes the requests that change something. Its methods block until the request is done; the
+/// server calls them from threads that may wait.
 pub trait Control: Send + Sync {
-    /// Executes a statement of an insight and returns a description of the result.
-    fn execute(&self, sql: &str) -> Result<serde_json::Value, ControlFault>;
+    /// Executes CREATE or DROP of an insight, a policy or a rule, and returns a description of the
+    /// result. A statement of another kind than this one is refused.
+    fn execute(
+        &self,
+        sql: &str,
+        kind: Option<StatementKind>,
+    ) -> Result<serde_json::Value, ControlFault>;
     /// Returns the rows that the statement would give now, as `{"rows": […]}`, and changes nothing.
     /// They are computed on the caller's thread, until `cancel` is set.
     fn test(&self, sql: &str, cancel: &AtomicBool) -> Result<serde_json::Value, ControlFault>;

@@ -3,10 +3,13 @@
 //!
 //! They are apart from the other requests, as the agent keeps them in documents of their own.
 
-use axum::extract::{RawQuery, State};
+use axum::Extension;
+use axum::extract::{RawQuery, Request, State};
+use barograph_model::StatementKind;
 
-use crate::api::{Answer, Asking, JSON, Shared};
+use crate::api::{Answer, Asking, JSON, Shared, execute};
 use crate::params::Params;
+use crate::rights::Way;
 
 /// Documents of the run directory in which the agent lists triggers and policies.
 const TRIGGERS: &str = "declared_triggers.json";
@@ -24,4 +27,22 @@ pub async fn policies(State(app): Shared, asking: Asking, RawQuery(query): RawQu
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(POLICIES))
         .await
+}
+
+/// `POST /api/v1/triggers`
+pub async fn execute_rule(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    execute(app, way, request, Some(StatementKind::Rule)).await
+}
+
+/// `POST /api/v1/policies`
+pub async fn execute_policy(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    execute(app, way, request, Some(StatementKind::Policy)).await
 }

@@ -269,18 +269,18 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/sources", get(api::sources)),
         (
             "/api/v1/insights",
-            get(api::insights).post(api::execute_statement),
+            get(api::insights).post(api::execute_insight),
         ),
         ("/api/v1/statements", post(api::execute_statement)),
         ("/api/v1/reload", post(api::reload)),
         ("/api/v1/insights/test", post(api::test_insight)),
         (
             "/api/v1/triggers",
-            get(declared::triggers).post(api::execute_statement),
+            get(declared::triggers).post(declared::execute_rule),
         ),
         (
             "/api/v1/policies",
-            get(declared::policies).post(api::execute_statement),
+            get(declared::policies).post(declared::execute_policy),
         ),
         (
             "/api/v1/archive/seal",

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use barograph_model::{
     ArchiveVerb, Asker, ClientNumber, ControlFault, ControlFaultKind, Descriptor, Kind, Labels,
-    ManualClock, Name, Past, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink, Unit,
-    ValueType,
+    ManualClock, Name, Past, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink, StatementKind,
+    Unit, ValueType,
 };
 use barograph_server::ingest::Ingesting;
 use barograph_server::{Control, Limits, NodeInfo, Server, ServerConfig, ServerError};
@@ -95,7 +95,7 @@ pub fn until(done: impl Fn() -> bool) {
 struct FakeControl;
 
 impl Control for FakeControl {
-    fn execute(&self, sql: &str) -> Result<Value, ControlFault> {
+    fn execute(&self, sql: &str, _: Option<StatementKind>) -> Result<Value, ControlFault> {
         let kind = match sql {
             "statement" => ControlFaultKind::Statement,
             "busy" => ControlFaultKind::Busy,
@@ -109,7 +109,7 @@ impl Control for FakeControl {
     }
 
     fn test(&self, sql: &str, _: &AtomicBool) -> Result<Value, ControlFault> {
-        self.execute(sql)
+        self.execute(sql, None)
             .map(|_| json!({ "rows": [{ "value": 7 }] }))
     }
 

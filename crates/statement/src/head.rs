@@ -3,18 +3,9 @@
 //! It stands alone because every kind of statement begins in the same way, and because whoever
 //! passes a statement on needs to know no more than its kind.
 
-use crate::{StatementError, StatementWords};
+use barograph_model::StatementKind;
 
-/// The kind of thing that a statement makes or drops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatementKind {
-    /// A stream that is computed from others.
-    Insight,
-    /// The error within which streams are to be known.
-    Policy,
-    /// A condition with an action. `TRIGGER` is its earlier word.
-    Rule,
-}
+use crate::{StatementError, StatementWords};
 
 /// What a statement does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,83 +46,75 @@ impl StatementHead {
     /// Reads the head of a statement.
     pub fn read(sql: &str) -> Result<Self, StatementError> {
         let mut words = StatementWords::new(sql)?;
-        let is_create = words.keyword("CREATE");
-        let or_replace = is_create && words.keyword("OR");
-        if or_replace {
-            words.expect("REPLACE")?;
-        }
-        if !is_create && !words.keyword("DROP") {
+        let kind = Self::kind(sql)?;
+        let action = statement_head(kind, &mut words)?;
+        let name = words.dotted_name();
+        Ok(Self { action, kind, name })
+    }
+
+    fn kind(sql: &str) -> Result<StatementKind, StatementError> {
+        let mut words = StatementWords::new(sql)?;
+        if words.keyword("CREATE") {
+            if words.keyword("OR") {
+                words.expect("REPLACE")?;
+            }
+        } else if !words.keyword("DROP") {
             return Err(StatementError::new(
                 "write CREATE or DROP, and INSIGHT, POLICY or RULE",
             ));
         }
-        let kind = StatementKind::ALL;
-        let kind = kind.into_iter().find(|kind| kind.word(&mut words));
-        let kind = kind.ok_or_else(|| words.unexpected("INSIGHT, POLICY or RULE"))?;
-        let if_exists = !is_create && words.keyword("IF");
-        if if_exists {
-            words.expect("EXISTS")?;
-        }
-        let action = match is_create {
-            true => StatementAction::Create { or_replace },
-            false => StatementAction::Drop { if_exists },
-        };
-        let name = words.dotted_name();
-        Ok(Self { action, kind, name })
+        let mut kinds = StatementKind::ALL.into_iter();
+        let kind = kinds.find(|kind| take_kind(*kind, &mut words));
+        kind.ok_or_else(|| words.unexpected("INSIGHT, POLICY or RULE"))
     }
 }
 
-impl StatementKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Insight, Self::Policy, Self::Rule];
-
-    /// Takes CREATE or DROP with the word of this kind, up to the name.
-    pub fn head(self, words: &mut StatementWords) -> Result<StatementAction, StatementError> {
-        if words.keyword("CREATE") {
-            let or_replace = words.keyword("OR");
-            if or_replace {
-                words.expect("REPLACE")?;
-            }
-            self.expect(words)?;
-            return Ok(StatementAction::Create { or_replace });
-        }
-        if words.keyword("DROP") {
-            self.expect(words)?;
-            let if_exists = words.keyword("IF");
-            if if_exists {
-                words.expect("EXISTS")?;
-            }
-            return Ok(StatementAction::Drop { if_exists });
-        }
-        Err(StatementError::new(self.usage()))
+/// Takes CREATE or DROP with the word of this kind, up to the name.
+pub fn statement_head(
+    kind: StatementKind,
+    words: &mut StatementWords,
+) -> Result<StatementAction, StatementError> {
+    let is_create = words.keyword("CREATE");
+    let or_replace = is_create && words.keyword("OR");
+    if or_replace {
+        words.expect("REPLACE")?;
     }
+    if !is_create && !words.keyword("DROP") {
+        return Err(StatementError::new(usage(kind)));
+    }
+    if !take_kind(kind, words) {
+        return Err(words.unexpected(keywords(kind)[0]));
+    }
+    if is_create {
+        return Ok(StatementAction::Create { or_replace });
+    }
+    let if_exists = words.keyword("IF");
+    if if_exists {
+        words.expect("EXISTS")?;
+    }
+    Ok(StatementAction::Drop { if_exists })
+}
 
-    fn keywords(self) -> &'static [&'static str] {
-        match self {
-            Self::Insight => &["INSIGHT"],
-            Self::Policy => &["POLICY"],
-            Self::Rule => &["RULE", "TRIGGER"],
+fn take_kind(kind: StatementKind, words: &mut StatementWords) -> bool {
+    keywords(kind).iter().any(|keyword| words.keyword(keyword))
+}
+
+fn keywords(kind: StatementKind) -> &'static [&'static str] {
+    match kind {
+        StatementKind::Insight => &["INSIGHT"],
+        StatementKind::Policy => &["POLICY"],
+        StatementKind::Rule => &["RULE", "TRIGGER"],
+    }
+}
+
+fn usage(kind: StatementKind) -> &'static str {
+    match kind {
+        StatementKind::Insight => "write CREATE INSIGHT name AS SELECT … or DROP INSIGHT name",
+        StatementKind::Policy => {
+            "write CREATE POLICY name FOR 'pattern of streams' ERROR '1 %' or DROP POLICY name"
         }
-    }
-
-    fn word(self, words: &mut StatementWords) -> bool {
-        self.keywords().iter().any(|keyword| words.keyword(keyword))
-    }
-
-    fn expect(self, words: &mut StatementWords) -> Result<(), StatementError> {
-        match self.word(words) {
-            true => Ok(()),
-            false => Err(words.unexpected(self.keywords()[0])),
-        }
-    }
-
-    fn usage(self) -> &'static str {
-        match self {
-            Self::Insight => "write CREATE INSIGHT name AS SELECT … or DROP INSIGHT name",
-            Self::Policy => {
-                "write CREATE POLICY name FOR 'pattern of streams' ERROR '1 %' or DROP POLICY name"
-            }
-            Self::Rule => "write CREATE RULE name WHEN condition CALL 'handler' or DROP RULE name",
+        StatementKind::Rule => {
+            "write CREATE RULE name WHEN condition CALL 'handler' or DROP RULE name"
         }
     }
 }

@@ -3,7 +3,9 @@
 //! They stand alone because policies are followed elsewhere: numbers and patterns are passed on as
 //! they were written, and their follower checks them and knows the defaults.
 
-use crate::{StatementAction, StatementError, StatementKind, StatementWords, length_ns};
+use crate::{
+    StatementAction, StatementError, StatementKind, StatementWords, length_ns, statement_head,
+};
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -67,7 +69,7 @@ impl PolicyStatement {
     /// Reads a statement.
     pub fn parse(sql: &str) -> Result<Self, StatementError> {
         let mut words = StatementWords::new(sql)?;
-        match StatementKind::Policy.head(&mut words)? {
+        match statement_head(StatementKind::Policy, &mut words)? {
             StatementAction::Create { or_replace } => {
                 let policy = Box::new(create(words)?);
                 Ok(Self::Create { or_replace, policy })

@@ -30,17 +30,19 @@ impl Reload {
         let (left_out, restart) = (texts("left_out"), texts("needs_restart"));
         if self.target.json {
             output::print_json(&answer)?;
-        } else {
-            output::print("reloaded insights and policies\n")?;
-            if !restart.is_empty() {
-                output::print(&format!(
-                    "changed, and in force after a new start: {}\n",
-                    restart.join(", ")
-                ))?;
-            }
         }
         if !left_out.is_empty() {
-            anyhow::bail!("left as they were: {}", left_out.join("; "));
+            let left_out = left_out.join("; ");
+            anyhow::bail!("reloaded, but for what stays as it was: {left_out}");
+        }
+        if !self.target.json {
+            output::print("reloaded insights and policies\n")?;
+            if !restart.is_empty() {
+                let restart = restart.join(", ");
+                output::print(&format!(
+                    "changed, and in force after a new start: {restart}\n"
+                ))?;
+            }
         }
         Ok(())
     }
