@@ -198,7 +198,8 @@ impl Agent {
         self.sampler.as_ref().is_some_and(|s| !s.is_finished())
     }
 
-    /// Stops the parts in order: triggers, applications, sources and streams, exports, archive, server.
+    /// Stops the parts in order: triggers, applications, sources and streams, exports, archive,
+    /// server.
     pub fn stop(self) {}
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {
