@@ -333,8 +333,9 @@ fn round(a: &UncertainValue, digits: &UncertainValue) -> UncertainValue {
     }
 }
 
-/// Scalar min and max: NULL when any is NULL. Of equals, which may be an integer and a real, min
-/// takes the last and max the first, as SQLite does. The extreme moves by no more than any argument.
+/// Computes scalar min and max: NULL if any argument is NULL. Of equal values, which may be an
+/// integer and a real, min takes the last and max the first, as SQLite does. The extreme moves by
+/// no more than any argument.
 fn extreme(
     args: &[Expr],
     input: impl ExprInput,
