@@ -1,4 +1,4 @@
-//! Starting an agent in order, and stopping it in reverse order.
+//! Starting an agent, and stopping it, each in a fixed order.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -4,7 +4,8 @@
 //!
 //! The best evidence comes first: the kernel's counts of processes, then of jobs, then of control
 //! groups, then the requests that the block trace saw, as long as it explains the bytes that are
-//! moved. Bytes that are not counted are never attributed to nobody.
+//! moved. If bytes are not counted, the sentence states that; it never claims that nobody moves
+//! them.
 //!
 //! This module is pure: samples and time are arguments.
 

@@ -127,7 +127,7 @@ impl Governed {
         !std::mem::replace(&mut self.is_called, true)
     }
 
-    /// Takes a look at the stream and makes a new plan. `forecast` is the value that was expected
+    /// Records a look at the stream and makes a new plan. `forecast` is the value that was expected
     /// for this moment before the look. `half_width` gives, after the look, the half width of the
     /// error of what is expected a number of ns from now. `is_said` is whether a projection is
     /// published after the look. A sample that is no finite number changes no plan.
@@ -195,7 +195,7 @@ impl Governed {
         from_ns
     }
 
-    /// Takes a look at the cheap stream. `forecast` is called for the value that is expected of
+    /// Records a look at the cheap stream. `forecast` is called for the value that is expected of
     /// this stream now, but only if the plan publishes the forecast.
     pub(super) fn moved(
         &mut self,
@@ -249,7 +249,7 @@ fn bounded(policy: &Policy, min_ns: i64, max_ns: i64) -> BoundedConfig {
 }
 
 /// Returns the plan of a fixed or adaptive interval. Such an interval knows no error, so it counts
-/// as one error at the end of each wait.
+/// as if the value were wrong once, at the end of each wait.
 fn known_plan(wait_ns: i64) -> Plan {
     Plan {
         wait_ns,

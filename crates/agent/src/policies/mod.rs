@@ -64,7 +64,7 @@ pub struct Policies {
 pub struct Carrier<'a, 'c> {
     /// The policies in force.
     pub policies: &'a mut Policies,
-    /// The forecasters; streams under policies get and lose theirs with the policy.
+    /// The forecasters. An error-bounded policy gives its streams a forecaster.
     pub forecasts: &'a mut Forecasts,
     /// The streams in which their projections are published.
     pub streams: &'a mut Streams<'c>,
@@ -95,7 +95,8 @@ impl Carrier<'_, '_> {
 }
 
 impl Policies {
-    /// Returns no policies, over the sources of a configuration. `wake` makes the loop run at once.
+    /// Returns a set without policies, for the sources of a configuration. `wake` makes the loop
+    /// run at once.
     pub fn new(config: &Config, wake: Wake) -> Self {
         let caps = barograph_source::catalogue().map(|source| {
             let poll = config.sources.poll_of(source.name);
@@ -192,7 +193,7 @@ impl Policies {
         }
     }
 
-    /// Takes a look at a stream, whether its value has changed or not, and passes it to the
+    /// Records a look at a stream, whether its value has changed or not, and passes it to the
     /// stream's forecaster.
     pub fn looked(&mut self, key: StreamKey, sample: &Sample, forecasts: &mut Forecasts) {
         let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {

@@ -40,7 +40,7 @@ impl Derived {
         }
     }
 
-    /// Takes a look at the following stream.
+    /// Records a look at the following stream.
     pub(super) fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
         self.value = looked.value;
         self.now = None;
@@ -53,9 +53,10 @@ impl Derived {
         )
     }
 
-    /// Takes a look at the cheap stream. `forecast` is the value that is expected of the following
-    /// stream at that moment. `told_ns` is the time of the newest look at the following stream if
-    /// the plan is to derive; only then, and only if it has changed, is a derived value published.
+    /// Records a look at the cheap stream. `forecast` is the value that is expected of the
+    /// following stream at that moment. `told_ns` is the time of the newest look at the following
+    /// stream if the plan is to derive; only then, and only if it has changed, is a derived value
+    /// published.
     pub(super) fn moved(
         &mut self,
         ts_ns: i64,

@@ -180,7 +180,7 @@ impl<'c> Rig<'c> {
         self.policies.project(now_ns, forecasts, streams)
     }
 
-    /// Takes a look at an existing stream.
+    /// Records a look at an existing stream.
     fn looked(&mut self, name: &str, value: f64) {
         let key = self.key(name);
         let sample = Sample::measured(self.clock.now_ns(), value);
