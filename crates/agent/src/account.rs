@@ -1,31 +1,31 @@
-//! Why an insight has no value, and what would help: one text for the documents, SQL, HTTP, the
-//! command line and the page.
+//! The reason why an insight has no value, and the remedy: one text for the documents, SQL, HTTP,
+//! the command line and the page.
 //!
-//! It stands between the graph, which knows what an insight lacks, and the sources, which know why
-//! they do not give it; neither knows the other.
+//! This module connects the graph, which knows the missing inputs of an insight, with the sources,
+//! which know why they do not have them. Neither knows the other.
 
 use barograph_insight::{InsightReport, InsightState, Lack};
 use barograph_model::{Kind, ValueType};
 use barograph_source::{Missing, SourceReport, SourceState, catalogue, cost_of, source_of};
 use serde::Serialize;
 
-/// Most causes that a reason tells; the rest are counted.
+/// Most causes in the text of a reason. The rest are counted.
 const CAUSES_MAX: usize = 4;
-/// Most inputs of one source that a cause names; the rest are counted.
+/// Most inputs of one source that are named in a cause. The rest are counted.
 const INPUTS_MAX: usize = 3;
 
-/// How an insight stands, in words.
+/// The state of an insight, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Account {
-    /// `live`, `waiting` (its sources have only begun), `unavailable` or `failed`.
+    /// `live`, `waiting` (its sources were not read often enough yet), `unavailable` or `failed`.
     pub state: &'static str,
-    /// Why it is not live; empty when it is.
+    /// Reason why it is not live; empty if it is live.
     pub reason: String,
-    /// What would help; empty when it is live.
+    /// Remedy; empty if it is live.
     pub remedy: String,
 }
 
-/// Puts together what the graph says of an insight and what the sources say of its inputs.
+/// Combines the graph's report of an insight with the sources' reports of its inputs.
 pub fn account(report: &InsightReport, sources: &[SourceReport]) -> Account {
     match report.state {
         InsightState::Live => Account {
@@ -75,13 +75,13 @@ fn lacking(report: &InsightReport, sources: &[SourceReport]) -> Account {
     }
 }
 
-/// One cause, with all the inputs that it keeps away.
+/// One cause, with all the inputs that are missing because of it.
 struct Cause {
     inputs: Vec<String>,
-    /// What follows the inputs.
+    /// Text that follows the list of inputs.
     why: String,
     remedy: String,
-    /// Whether it is only that the source has not been read often enough yet.
+    /// Whether the only cause is that the source has not been read often enough yet.
     pending: bool,
 }
 
@@ -99,7 +99,7 @@ impl Cause {
         }
     }
 
-    /// Its inputs all have values.
+    /// Returns the cause for an insight whose inputs all have values but that has no row.
     fn of_row(insight: &str, (when, helps): &(String, String), asked: &str) -> Self {
         let subject = if insight == asked { "it" } else { insight };
         let (why, remedy) = match when.as_str() {
@@ -177,8 +177,8 @@ fn times(polls: u64) -> &'static str {
     }
 }
 
-/// Whether the source sees what it is for and has only not been read often enough: what is measured
-/// between two looks comes with the second.
+/// Returns whether the source sees its devices and has only not been read often enough yet: a value
+/// that is measured between two looks first exists after the second.
 fn is_pending(metric: &str, report: &SourceReport) -> bool {
     let specs = catalogue().flat_map(|s| s.facts.iter().copied().flatten());
     let between_looks = specs
@@ -191,7 +191,8 @@ fn is_pending(metric: &str, report: &SourceReport) -> bool {
     }
 }
 
-/// What the source itself says of a metric that it does not give, and what would help.
+/// Returns the reason and the remedy for a metric that the source does not have, from the source's
+/// report.
 fn told_by(report: &SourceReport, metric: &str, when: &str, helps: &str) -> (String, String) {
     if let Some(missing) = about(report, metric) {
         let Missing { what, why, remedy } = missing;
@@ -213,8 +214,9 @@ fn told_by(report: &SourceReport, metric: &str, when: &str, helps: &str) -> (Str
     (why, remedy)
 }
 
-/// The report's line that is about a metric: the one that shares most words with its name. A source
-/// that sees nothing at all says why in its first line, whatever the words.
+/// Returns the entry of the report that is about a metric: the one that shares most words with the
+/// metric's name. If a source has no streams at all, the first entry applies even without a shared
+/// word.
 fn about<'a>(report: &'a SourceReport, metric: &str) -> Option<&'a Missing> {
     let words = |missing: &Missing| {
         let text = format!("{} {}", missing.what, missing.why).to_lowercase();

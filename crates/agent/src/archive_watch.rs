@@ -1,5 +1,5 @@
-//! The archive as one more thing that is observed: how large it is, how far back it goes, what waits
-//! and what was lost.
+//! Streams about the archive itself: its size, the age of its oldest sample, the waiting work and
+//! the losses.
 
 use barograph_archive::Status;
 use barograph_model::{
@@ -22,10 +22,10 @@ const REASONS: [(&str, &str); 3] = [
     ),
 ];
 
-/// A stream, and where its number is.
+/// A stream, and the function that takes its number from the status.
 type Counted = (Option<StreamKey>, fn(&Status) -> u64);
 
-/// The archive's streams; those of an agent without history are none.
+/// The archive's streams. An agent without an archive has none.
 pub struct ArchiveWatch {
     numbers: Vec<Counted>,
     oldest: Option<StreamKey>,
@@ -33,7 +33,7 @@ pub struct ArchiveWatch {
 }
 
 impl ArchiveWatch {
-    /// Declares the streams; all are looked at every `interval_ns`.
+    /// Declares the streams. All are looked at every `interval_ns`.
     pub fn new(sink: &mut dyn Sink, interval_ns: i64) -> Self {
         use Kind::{Counter, Gauge, State};
         let mut declare = |name: &str, labels: Labels, value_type, unit: &str, kind, help: &str| {
@@ -88,7 +88,7 @@ impl ArchiveWatch {
         }
     }
 
-    /// Looks once.
+    /// Appends the values of a status to all streams.
     pub fn look(&self, now_ns: i64, status: &Status, sink: &mut dyn Sink) {
         let mut put = |key: Option<StreamKey>, value: Value| {
             if let Some(key) = key {
@@ -107,7 +107,8 @@ impl ArchiveWatch {
     }
 }
 
-/// One stream without labels: name, unit, kind, help and where it comes from.
+/// One stream without labels: name, unit, kind, help, and the function that takes its number from
+/// the status.
 type Number = (
     &'static str,
     &'static str,

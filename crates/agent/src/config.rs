@@ -1,4 +1,4 @@
-//! The configuration file: every key has a default, an unknown key is an error.
+//! The configuration file. Every key has a default, and an unknown key is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,43 +16,44 @@ use barograph_recorder::seconds;
 use barograph_statement::StatementHead;
 use tracing::warn;
 
-/// In the state directory: what `baro probe` measured.
+/// The file in the state directory with the results of `baro probe`.
 const PROBES_FILE: &str = "probes.toml";
-/// In the state directory: history.
+/// The directory of the archive, in the state directory.
 const ARCHIVE_DIR: &str = "archive";
 
-/// Everything that can be configured. Command-line options of `baro up` win over the file.
+/// Everything that can be configured. Command-line options of `baro up` override the file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Name of this node; empty: the host name up to the first dot.
+    /// Name of this node. Empty: the host name up to the first dot.
     pub node: String,
-    /// Loopback address and port of HTTP; `off` for unix sockets only.
+    /// Loopback address and port of HTTP. `off`: unix sockets only.
     pub http: String,
-    /// Where segment, sockets and documents lie; empty: `/dev/shm/barograph-<uid>`.
+    /// Directory of the segment, the sockets and the documents. Empty: `/dev/shm/barograph-<uid>`.
     pub run_dir: PathBuf,
-    /// Where what must survive a restart lies; empty: `/var/lib/barograph` for root, else
-    /// `$XDG_STATE_HOME/barograph` or `~/.local/state/barograph`.
+    /// Directory of everything that must survive a restart. Empty: `/var/lib/barograph` for root,
+    /// otherwise `$XDG_STATE_HOME/barograph` or `~/.local/state/barograph`.
     pub state_dir: PathBuf,
-    /// Insights made at start, each a `CREATE INSIGHT` statement.
+    /// Insights that are made at the start, each a `CREATE INSIGHT` statement.
     pub insights: Vec<String>,
     /// Bounds of the segment.
     pub streams: StreamsConfig,
-    /// History: what is written to disk, and how much of it is kept.
+    /// The archive: which history is written to disk, and how much of it is kept.
     pub archive: ArchiveConfig,
-    /// Bounds of SQL that the agent runs for others.
+    /// Bounds of the SQL that the agent runs for other processes.
     pub query: QueryConfig,
-    /// Who is sent this node's samples.
+    /// Receivers to which this node's samples are sent.
     pub export: ExportConfig,
-    /// What running programs publish.
+    /// Applications: the values that running programs publish.
     pub applications: ApplicationsConfig,
-    /// What is said of the near future.
+    /// Forecasts of the near future of streams.
     pub forecast: ForecastConfig,
-    /// Streams that may be looked at seldom, and how wrong what is said of them between looks may be: `[[policy]]`, one for each.
+    /// Policies: streams that may be looked at seldom, and the error that is allowed between two
+    /// looks. Each is a `[[policy]]`.
     pub policy: Vec<PolicySpec>,
-    /// What reading sources that policies decide about may take.
+    /// Budget for reading the sources whose intervals policies decide.
     pub budget: BudgetConfig,
-    /// What is observed, and how often.
+    /// Sources: what is observed, and how often.
     pub sources: SourcesConfig,
 }
 
@@ -81,14 +82,14 @@ impl Default for Config {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamsConfig {
-    /// Most streams at once, 1 to 1048576; further ones are refused and counted.
+    /// Most streams at once, 1 to 1048576. Further streams are refused and counted.
     pub max: u32,
-    /// Samples that a ring holds unless its source says otherwise, 2 to 1048576.
+    /// Samples that a ring holds if its source sets no other depth, 2 to 1048576.
     pub depth: u32,
-    /// Most memory for rings, in bytes.
+    /// Most memory of all rings together, in bytes.
     pub ring_bytes_max: u64,
-    /// A value that holds is appended again when its newest sample is this old, in seconds, 1 to 86400: a
-    /// longer silence is the source's.
+    /// Age of the newest sample, in seconds, at which an unchanged value is appended again, 1 to
+    /// 86400. A longer silence means that the source was silent.
     pub repeat_seconds: f64,
 }
 
@@ -103,22 +104,23 @@ impl Default for StreamsConfig {
     }
 }
 
-/// Bounds of SQL that the agent runs for others; what a client runs in its own process is its own.
+/// Bounds of the SQL that the agent runs for other processes. They do not apply to SQL that a
+/// client runs in its own process.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueryConfig {
-    /// Threads, at low priority.
+    /// Threads that run queries, at low priority.
     pub threads: usize,
-    /// Questions that may wait for a thread.
+    /// Queries that may wait for a thread.
     pub waiting_max: usize,
-    /// Most seconds a question may take.
+    /// Most seconds that a query may take.
     pub seconds_max: f64,
-    /// Most rows in an answer.
+    /// Most rows of an answer.
     pub rows_max: usize,
-    /// Most bytes in an encoded answer.
+    /// Most bytes of an encoded answer.
     pub bytes_max: usize,
-    /// Most memory of all questions together, in bytes: a quarter for SQLite, a quarter for what
-    /// its threads read, half for answers, what PromQL and history read, and the bodies of
+    /// Most memory of all queries together, in bytes: a quarter for SQLite, a quarter for what its
+    /// threads read, and half for answers, for what PromQL and history read, and for the bodies of
     /// requests.
     pub memory_bytes_max: usize,
 }
@@ -137,7 +139,7 @@ impl Default for QueryConfig {
 }
 
 impl Config {
-    /// Reads a file; a missing one is an error, since it was named.
+    /// Reads a file. A missing file is an error, since the user named it.
     pub fn read(path: &Path) -> Result<Self, AgentError> {
         let text = fs::read_to_string(path).map_err(|source| AgentError::ConfigFile {
             path: path.into(),
@@ -149,7 +151,7 @@ impl Config {
         })
     }
 
-    /// Checks ranges and fills in what depends on user and host.
+    /// Checks ranges and fills in the values that depend on the user and the host.
     pub fn resolve(mut self) -> Result<Self, AgentError> {
         let refuse = |key, value: &dyn ToString, reason: &str| {
             Err(AgentError::from(ConfigError {
@@ -208,7 +210,7 @@ impl Config {
             self.state_dir = default_state_dir();
         }
         self.place_archive()?;
-        // What was measured on this machine says nothing of a recorded one.
+        // Measurements of this machine do not apply to a recorded one.
         let probes = &mut self.sources.disk.probes;
         if probes.as_os_str().is_empty() && self.sources.sys_root == Path::new("/") {
             *probes = self.state_dir.join(PROBES_FILE);
@@ -216,7 +218,8 @@ impl Config {
         Ok(self)
     }
 
-    /// The configured insights, by name. A statement that names none is left out with a warning.
+    /// Returns the configured insights by name. A statement without a name is left out with a
+    /// warning.
     pub(crate) fn insights_by_name(&self) -> BTreeMap<String, String> {
         let by_name = self
             .insights
@@ -231,8 +234,8 @@ impl Config {
         by_name.collect()
     }
 
-    /// The names of the tables and keys in which another configuration differs, apart from those that
-    /// a reload changes.
+    /// Returns the names of the tables and keys in which another configuration differs, apart from
+    /// those that a reload changes.
     pub(crate) fn differs_in(&self, other: &Self) -> Vec<String> {
         let table = |config: &Self| match toml::Table::try_from(config) {
             Ok(table) => table,
@@ -250,7 +253,7 @@ impl Config {
         names.filter(|n| differs(n) && !reloaded(n)).collect()
     }
 
-    /// When a value that holds is appended again, in ns.
+    /// Returns the age of the newest sample at which an unchanged value is appended again, in ns.
     pub(crate) fn repeat_ns(&self) -> Result<i64, ConfigError> {
         seconds(
             "streams.repeat_seconds",
@@ -260,17 +263,20 @@ impl Config {
         )
     }
 
-    /// The archive of an agent without other words, for those who look at it without an agent.
+    /// Returns the archive directory of an agent with the default configuration, for readers that
+    /// have no agent.
     pub fn default_archive_dir() -> PathBuf {
         default_state_dir().join(ARCHIVE_DIR)
     }
 
-    /// Where the scopes of applications keep theirs, of the same agent.
+    /// Returns the directory of the archives of applications' scopes, of an agent with the default
+    /// configuration.
     pub fn default_scopes_dir() -> PathBuf {
         default_state_dir().join(SCOPES_DIR)
     }
 
-    /// Fills in where history lies, as an absolute path: readers stand elsewhere.
+    /// Fills in the archive directory, as an absolute path, since readers have other working
+    /// directories.
     fn place_archive(&mut self) -> Result<(), AgentError> {
         if self.archive.dir.as_os_str().is_empty() {
             self.archive.dir = self.state_dir.join(ARCHIVE_DIR);

@@ -1,4 +1,5 @@
-//! The control side: statements and other requests, from the server to whoever executes them.
+//! The control side: statements and other requests of the server, on their way to the part that
+//! executes them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -23,25 +24,26 @@ use crate::{AgentError, Config, documents};
 use barograph_call::{Board, FireRequest};
 use barograph_recorder::{History, ScopeHistories};
 
-/// How long a control statement may wait for the loop.
+/// How long a request waits for the loop's answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// How often the loop copies what tests read. Tests beyond it wait, so that they take a few
-/// hundredths of the loop's time at most, whoever asks however often.
+/// Shortest time between two copies of the graph that the loop makes for tests of statements.
+/// Further tests wait, so that copies take a few hundredths of the loop's time at most, however
+/// many clients ask.
 const GROUND_EVERY: Duration = Duration::from_millis(50);
 
 /// The reason why a statement was not executed.
 #[derive(Debug, Error)]
 pub enum Refusal {
-    /// The statement is wrong.
+    /// The statement is not valid, or was refused.
     #[error("{0}")]
     Statement(String),
-    /// There is no such thing to drop.
+    /// The thing to drop does not exist.
     #[error("{0}")]
     Absent(String),
-    /// There is too much to do, and the statement was not taken.
+    /// Too many requests wait, and the statement was not taken.
     #[error("{0}")]
     Busy(String),
-    /// The statement was taken, and its answer did not come in time.
+    /// The statement was taken, but its answer did not come in time.
     #[error("{0}")]
     Late(String),
     /// The agent failed.
@@ -78,39 +80,39 @@ impl From<Refusal> for ControlFault {
     }
 }
 
-/// What the loop answers.
+/// The loop's answer to a statement.
 pub type Answer = Result<Json, Refusal>;
 
-/// Reads the configuration again, as it was read at the start.
+/// Reads the configuration again, in the same way as at the start.
 pub type ReadConfig = Arc<dyn Fn() -> Result<Config, AgentError> + Send + Sync>;
 
-/// The way from the server's threads to the loop, to the archives and to programs.
+/// The path from the server's threads to the loop, the archives and the applications.
 pub struct LoopControl {
-    /// The loop's channel.
+    /// Sender of the loop's channel.
     pub events: SyncSender<Event>,
-    /// The statements that were made at run time.
+    /// The statements that users made at run time.
     pub statements: Arc<StatementStore>,
     /// The archives of the node and of the scopes.
     pub archives: (Arc<History>, ScopeHistories),
-    /// The calls into programs; none where no applications are taken in.
+    /// The calls into programs; `None` if the agent takes in no applications.
     pub board: Option<Arc<Board>>,
-    /// The rules, which have a thread of their own.
+    /// The triggers, which have a thread of their own.
     pub triggers: DeclaredTriggers,
-    /// The way to read the configuration again, and the one that is in force.
+    /// The function that reads the configuration again, and the configuration in force.
     pub config: (ReadConfig, Mutex<Config>),
-    /// The clock that copies of the graph are spaced by.
+    /// The clock that spaces the copies of the graph.
     pub clock: Arc<dyn Clock>,
-    /// The time before which no copy is made, in ns of the monotonic clock.
+    /// Earliest time of the next copy of the graph, in ns of the monotonic clock.
     pub next_ground_ns: Mutex<i64>,
 }
 
 impl LoopControl {
-    /// Waits for the next moment at which the loop may be asked for a copy.
+    /// Waits until the loop may be asked for the next copy of the graph.
     fn wait_for_ground(&self) {
         let now_ns = self.clock.monotonic_ns();
         let every_ns = i64::try_from(GROUND_EVERY.as_nanos()).unwrap_or(i64::MAX);
         let at_ns = {
-            // Nothing panics while it holds the lock.
+            // Nothing panics while it holds this lock.
             let mut next_ns = self
                 .next_ground_ns
                 .lock()
@@ -140,8 +142,8 @@ impl LoopControl {
         }
     }
 
-    /// Reads the configuration again, and brings insights and policies to it. Returns what could not
-    /// be, and what only a new start changes.
+    /// Reads the configuration again, and makes insights and policies match it. Returns the
+    /// insights that could not be changed, and the keys that take effect only after a restart.
     pub fn reload(&self) -> Answer {
         let (read, in_force) = &self.config;
         let config = read().map_err(|error| Refusal::Statement(error.to_string()))?;
@@ -156,7 +158,7 @@ impl LoopControl {
     }
 }
 
-/// The insights and policies that a configuration and the statements that were kept want.
+/// Returns the insights and policies that a configuration and the kept statements ask for.
 pub fn wanted(config: &Config, statements: &StatementStore) -> Wanted {
     let mut insights = config.insights_by_name();
     insights.extend(statements.of(StatementKind::Insight));
@@ -178,7 +180,8 @@ impl Control for LoopControl {
         Ok(self.statements.execute(sql, apply)?)
     }
 
-    /// The loop only copies what the statement reads; the work is done here, on the asker's thread.
+    /// Tests a statement. The loop only copies the tables that the statement reads; the work is
+    /// done here, on the client's thread.
     fn test(&self, sql: &str, cancel: &AtomicBool) -> Result<Json, ControlFault> {
         let question = Question::parse(sql).map_err(Refusal::from)?;
         self.wait_for_ground();

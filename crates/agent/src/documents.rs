@@ -1,5 +1,5 @@
-//! The documents in the run directory, as JSON: what the contract of
-//! `docs/design/0001-one-node.md` calls `GET /api/v1/sources` and `GET /api/v1/insights`.
+//! The documents in the run directory, as JSON. `docs/design/0001-one-node.md` specifies them as
+//! `GET /api/v1/sources` and `GET /api/v1/insights`.
 
 use barograph_insight::{Graph, InsightReport, TestRow};
 use barograph_model::{Value, base64};
@@ -48,7 +48,7 @@ impl<'a> InsightRow<'a> {
 pub struct Insights<'a> {
     /// The insights.
     pub graph: &'a Graph,
-    /// The sources, for why an insight lacks its inputs.
+    /// Reports of the sources, which explain why an insight lacks inputs.
     pub sources: &'a [SourceReport],
 }
 
@@ -59,14 +59,14 @@ impl Serialize for Insights<'_> {
     }
 }
 
-/// One insight; null when there is none of this name (it was just dropped).
+/// Returns the row of one insight, or null if no insight has this name (it was just dropped).
 pub fn insight(graph: &Graph, name: &str, sources: &[SourceReport]) -> Json {
     let reports = graph.reports();
     let report = reports.iter().find(|report| report.name == name);
     json!(report.map(|report| InsightRow::new(report, sources)))
 }
 
-/// One row of a test: the labels and `value`.
+/// Returns one row of a test: its labels, and `value`.
 pub fn test_row(row: &TestRow) -> Json {
     let mut object: serde_json::Map<String, Json> = row
         .labels

@@ -1,11 +1,11 @@
-//! Why an agent does not start.
+//! The errors that keep an agent from starting.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Failures of starting an agent.
+/// An error that keeps an agent from starting.
 #[derive(Debug, Error)]
 pub enum AgentError {
     /// The configuration file cannot be read.
@@ -13,21 +13,21 @@ pub enum AgentError {
     ConfigFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The configuration file is not what it should be.
+    /// The configuration file is no TOML, or has an unknown key or a value of the wrong type.
     #[error("{}: {source}", path.display())]
     ConfigText {
         /// The file.
         path: PathBuf,
-        /// What the parser said, with line and column.
+        /// Error of the parser, with line and column.
         source: Box<toml::de::Error>,
     },
     /// A value in the configuration is out of range.
     #[error(transparent)]
     ConfigValue(#[from] barograph_model::ConfigError),
-    /// The root of the fixture tree is not a directory.
+    /// The path of `--sys-root` is not a directory.
     #[error("--sys-root {} is not a directory", path.display())]
     SysRoot {
         /// The path.
@@ -36,37 +36,37 @@ pub enum AgentError {
     /// The state directory cannot be used.
     #[error("cannot {what} {}: {source} (choose a --state-dir that this user may write)", path.display())]
     State {
-        /// What was tried.
+        /// The action that failed, as a verb of the message.
         what: &'static str,
-        /// On which file.
+        /// The file or directory of that action.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A directory cannot be made, or not opened to those who may read it.
+    /// A directory cannot be made, or cannot be opened to the users who may read it.
     #[error("cannot make {}: {source}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The intake.
+    /// The intake cannot start.
     #[error(transparent)]
     Intake(#[from] barograph_intake::IntakeError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// The `[sources]` part of the configuration.
+    /// The `[sources]` table of the configuration is not valid.
     #[error(transparent)]
     Source(#[from] barograph_source::SourceError),
-    /// Segment or run directory.
+    /// The segment or the run directory cannot be used.
     #[error(transparent)]
     Stream(#[from] barograph_stream::StreamError),
-    /// SQL.
+    /// SQL cannot be set up.
     #[error(transparent)]
     Query(#[from] barograph_query::QueryError),
-    /// HTTP.
+    /// The HTTP server cannot start.
     #[error(transparent)]
     Server(#[from] barograph_server::ServerError),
 }

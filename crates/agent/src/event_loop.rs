@@ -1,5 +1,6 @@
-//! The one loop that samples. [`EventLoop::step`] does what is due and says when the next thing is,
-//! [`EventLoop::apply`] applies one event, and neither waits. [`run`] is the shell that does.
+//! The one loop that samples. [`EventLoop::step`] does the work that is due and returns the time of
+//! the next, [`EventLoop::apply`] applies one event, and neither waits. [`run`] is the shell that
+//! waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,30 +33,33 @@ use crate::statements::Troubles;
 use barograph_intake::IngestCounts;
 use barograph_recorder::{Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish};
 
-/// Events that may wait for the loop.
+/// Most events that wait for the loop.
 pub const EVENTS_MAX: usize = 64;
-/// Events that are applied between two looks at what is due: sampling comes first, and whoever asks
-/// often waits.
+/// Most events that are applied before the loop checks again for due work. Sampling comes first; a
+/// client that sends many events waits.
 const EVENTS_A_TURN_MAX: usize = 4;
-/// How often the agent says that it lives, and looks at itself.
+/// Interval in which the agent renews its heartbeat and updates the streams about itself.
 const BEAT_NS: i64 = NS_PER_S;
-/// How often the documents are written anew though nothing in them is news (their counters are).
+/// Interval in which the documents are written again even without news, since their counters
+/// change.
 const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
-/// How long the first round of sources may take before the agent calls itself ready without the
+/// Longest time that the first round of sources may take. After it the agent is ready without the
 /// slow ones.
 const FIRST_ROUND_NS: i64 = NS_PER_S;
 
-/// All that can happen to the loop, besides time passing.
+/// Everything that can happen to the loop, apart from the passing of time.
 pub enum Event {
-    /// A slow source has a batch ready.
+    /// A slow source has a batch ready, or a pressure trigger of the kernel has fired.
     Wake,
-    /// A statement on an insight or a policy.
+    /// A statement on an insight or a policy, with the sender for the answer.
     Execute(StatementKind, String, SyncSender<Answer>),
-    /// A configuration that was read again.
+    /// The insights and policies of a configuration that was read again, with the sender for the
+    /// answer.
     Reload(Wanted, SyncSender<Answer>),
-    /// A copy of what these tables of the graph hold, for a test of a statement beside the loop.
+    /// A request to copy the contents of these tables of the graph, for the test of a statement
+    /// outside the loop.
     Ground(Vec<String>, SyncSender<Ground>),
-    /// The end.
+    /// The request to stop.
     Stop,
 }
 
@@ -74,7 +78,7 @@ impl Event {
     }
 }
 
-/// The insights and policies that the configuration and statements want.
+/// The insights and policies that the configuration and the kept statements ask for.
 #[derive(Default)]
 pub struct Wanted {
     /// Statements that make insights, by name.
@@ -83,9 +87,9 @@ pub struct Wanted {
     pub policies: Vec<Policy>,
 }
 
-/// What the loop is made of.
+/// The parts that a loop is made of.
 pub struct Parts {
-    /// Where the documents lie.
+    /// The run directory, for the documents.
     pub run_dir: RunDir,
     /// The sources.
     pub poller: Poller,
@@ -95,21 +99,21 @@ pub struct Parts {
     pub graph: Graph,
     /// The insights and policies to begin with.
     pub wanted: Wanted,
-    /// What is wrong with the files of statements.
+    /// Problems with the files of statements.
     pub troubles: Troubles,
     /// The archive.
     pub history: Arc<History>,
-    /// When a value that holds is appended again, in ns.
+    /// Age of the newest sample at which an unchanged value is appended again, in ns.
     pub repeat_ns: i64,
-    /// What comes next, of no stream yet.
+    /// The forecasters, with no stream yet.
     pub forecasts: Forecasts,
-    /// When to look again, at no stream yet.
+    /// The policies, with no stream yet.
     pub policies: Policies,
-    /// What becomes of files of programs.
+    /// Counts of the intake of ingest files.
     pub ingest: Arc<IngestCounts>,
 }
 
-/// What the loop owns.
+/// The loop, with everything that it owns.
 pub struct EventLoop<'c> {
     clock: &'c dyn Clock,
     run_dir: RunDir,
@@ -128,15 +132,15 @@ pub struct EventLoop<'c> {
     archive: Option<Status>,
     next_beat_ns: i64,
     next_documents_ns: i64,
-    /// When what could not be said of streams is, if there is anything.
+    /// Time at which the projections that had to wait are published; `i64::MAX` if none wait.
     next_project_ns: i64,
-    /// Whether a slow source has a batch ready.
+    /// Whether [`Event::Wake`] came since the last step.
     is_woken: bool,
     event_counts: [u64; EVENT_KINDS.len()],
 }
 
 impl<'c> EventLoop<'c> {
-    /// Puts the parts together; nothing has been read yet.
+    /// Puts the parts together. No source has been read yet.
     pub fn new(clock: &'c dyn Clock, parts: Parts) -> Self {
         let Parts {
             run_dir,
@@ -183,13 +187,13 @@ impl<'c> EventLoop<'c> {
         event_loop
     }
 
-    /// Tells what comes of the exports too, where there are any.
+    /// Adds streams about the exports, if there are any.
     pub fn with_exports(mut self, status: Option<ExportStatus>) -> Self {
         self.exports = status.map(|s| ExportWatch::new(s, &mut self.streams, BEAT_NS));
         self
     }
 
-    /// Does what is due; returns when the next thing is, in ns of the monotonic clock.
+    /// Does the work that is due. Returns the time of the next, in ns of the monotonic clock.
     pub fn step(&mut self) -> i64 {
         if std::mem::take(&mut self.is_woken) || self.is_due() {
             self.tick();
@@ -197,7 +201,7 @@ impl<'c> EventLoop<'c> {
         self.deadline_ns()
     }
 
-    /// Applies one event. What it makes due is done by the next [`EventLoop::step`].
+    /// Applies one event. Work that becomes due by it is done by the next [`EventLoop::step`].
     pub fn apply(&mut self, event: Event) {
         self.event_counts[event.kind()] += 1;
         match event {
@@ -207,7 +211,7 @@ impl<'c> EventLoop<'c> {
                     StatementKind::Policy => self.execute_policy(&sql),
                     _ => self.execute_insight(&sql),
                 };
-                // Whoever asked may have gone away: that is theirs.
+                // The client may be gone; then nobody needs the answer.
                 let _ = reply.try_send(answer);
             }
             Event::Reload(wanted, reply) => {
@@ -233,7 +237,7 @@ impl<'c> EventLoop<'c> {
         self.streams.segment().close();
     }
 
-    /// Whether every source has been read.
+    /// Returns whether every source has been read.
     pub fn all_polled(&self) -> bool {
         self.poller.reports().iter().all(|report| report.polls > 0)
     }
@@ -289,7 +293,8 @@ impl<'c> EventLoop<'c> {
         self.graph.evaluate(now_ns, &mut outputs);
     }
 
-    /// Says that the agent lives, and looks at itself.
+    /// Renews the heartbeat, and updates the streams that the agent computes about itself and the
+    /// node.
     fn beat(&mut self, now_ns: i64) {
         self.streams.beat(now_ns);
         self.graph.confirm(&mut Outputs {
@@ -330,7 +335,8 @@ impl<'c> EventLoop<'c> {
         }
     }
 
-    /// Brings insights and policies to what is wanted; returns what could not be.
+    /// Makes insights and policies match the wanted ones. Returns the errors of the insights that
+    /// could not be changed.
     fn become_these(&mut self, wanted: Wanted) -> Vec<String> {
         let mut outputs = Outputs {
             streams: &mut self.streams,
@@ -386,7 +392,7 @@ impl<'c> EventLoop<'c> {
         Ok(done.policy)
     }
 
-    /// All at once, so that their tables agree.
+    /// Writes all documents at once, so that the tables made from them agree.
     fn write_documents(&self) {
         let run_dir = &self.run_dir;
         let sources = &self.poller.reports()[..];
@@ -415,8 +421,8 @@ impl<'c> EventLoop<'c> {
     }
 }
 
-/// Samples until told to stop, then stops the loop in order. `ready` is called once, when every source
-/// has been read or has had its chance.
+/// Runs the loop until [`Event::Stop`], then stops it in order. `ready` is called once: when every
+/// source has been read or [`FIRST_ROUND_NS`] has passed.
 pub fn run(mut event_loop: EventLoop<'_>, events: &Receiver<Event>, ready: impl FnOnce()) {
     let clock = event_loop.clock;
     let mut ready = Some(ready);
@@ -434,7 +440,7 @@ pub fn run(mut event_loop: EventLoop<'_>, events: &Receiver<Event>, ready: impl 
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
         };
-        // So many events that what is due is not late. When something is due at once, as with a
+        // The bound on events keeps due work from being late. If something is always due, as with a
         // source at full speed, one event still gets its turn.
         for _ in 0..EVENTS_A_TURN_MAX {
             match next.take() {

@@ -1,4 +1,4 @@
-//! Exports in the configuration, and what came of them as streams.
+//! The exports in the configuration, and the streams about their success.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,43 +18,46 @@ use serde::{Deserialize, Serialize};
 use crate::AgentError;
 use barograph_recorder::Streams;
 
-/// Seconds between two exports: at least and at most.
+/// Range of the seconds between two exports.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3_600.0;
-/// Seconds of one request: at most.
+/// Most seconds of one request.
 const TIMEOUT_SECONDS_MAX: f64 = 300.0;
 
-/// Who is sent this node's samples; nobody unless an `url` is given.
+/// Receivers to which this node's samples are sent. A receiver without a `url` is off.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExportConfig {
-    /// OTLP metrics over HTTP: the newest numbers, each time.
+    /// OTLP metrics over HTTP: each export sends the newest numbers.
     pub otlp: ReceiverConfig,
-    /// Prometheus remote write 1.0: every number since the last time.
+    /// Prometheus remote write 1.0: each export sends every number since the last one.
     pub remote_write: ReceiverConfig,
 }
 
-/// One receiver.
+/// One receiver of samples.
 #[derive(Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReceiverConfig {
-    /// Where to post, such as `https://host:4318/v1/metrics` or `http://127.0.0.1:9090/api/v1/write`; empty: nowhere.
+    /// URL of the receiver, such as `https://host:4318/v1/metrics` or
+    /// `http://127.0.0.1:9090/api/v1/write`. Empty: nothing is sent.
     pub url: String,
     /// Seconds between two exports, 0.1 to 3600.
     pub seconds: f64,
-    /// Which streams are sent, as patterns over names and labels: `disk.*`, `disk.read.bytes{device=vda}`.
+    /// Streams that are sent, as patterns of names and labels: `disk.*`,
+    /// `disk.read.bytes{device=vda}`.
     #[serde(rename = "match")]
     pub select: Vec<String>,
-    /// Streams that are not sent though `match` means them, as patterns of the same kind.
+    /// Streams that are not sent although they match `match`, as patterns of the same kind.
     pub leave_out: Vec<String>,
-    /// Headers sent along. Who may read this file can read them: secrets belong into `headers_file`.
+    /// HTTP headers of each request. Everyone who may read this file can read them: put secrets
+    /// into `headers_file`.
     pub headers: BTreeMap<String, String>,
-    /// A file of `Name: value` lines that others may not read; empty: none.
+    /// A file of `Name: value` lines that other users may not read. Empty: none.
     pub headers_file: PathBuf,
-    /// Certificates (PEM) that are trusted instead of the public ones; empty: the public ones.
+    /// Certificates (PEM) that are trusted instead of the public ones. Empty: the public ones.
     pub ca_file: PathBuf,
     /// Most seconds that one request may take.
     pub timeout_seconds: f64,
-    /// Whether `http://` may leave this machine, where everyone on the way can read it.
+    /// Whether `http://` may be used to other machines, although everyone on the way can read it.
     pub insecure: bool,
 }
 
@@ -74,7 +77,8 @@ impl Default for ReceiverConfig {
     }
 }
 
-/// Names of headers are shown, their values are not, nor is what may hold a key of the url.
+/// Shows the names of headers. The values of headers are left out, and so is the URL, which may
+/// contain a key.
 impl std::fmt::Debug for ReceiverConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ReceiverConfig")
@@ -88,7 +92,8 @@ impl std::fmt::Debug for ReceiverConfig {
 }
 
 impl ExportConfig {
-    /// What is on, checked; `None` when nothing is: then there is no thread and no connection.
+    /// Returns the checked receivers that are on, or `None` if all are off: then there is no thread
+    /// and no connection.
     pub(crate) fn prepare(&self) -> Result<Option<Exports>, AgentError> {
         let receivers = ServerExports {
             otlp: self.otlp.receiver("otlp")?,
@@ -148,14 +153,14 @@ impl ReceiverConfig {
     }
 }
 
-/// The streams that say what came of the exports. The loop writes them, as it does all others.
+/// The streams about the success of the exports. The loop writes them, like all other streams.
 pub(crate) struct ExportWatch {
     status: ExportStatus,
     streams: Vec<[Option<StreamKey>; 3]>,
 }
 
 impl ExportWatch {
-    /// Declares the streams of each receiver that is on; all are looked at every `interval_ns`.
+    /// Declares the streams of each receiver that is on. All are looked at every `interval_ns`.
     pub(crate) fn new(status: ExportStatus, sink: &mut Streams<'_>, interval_ns: i64) -> Self {
         const STREAMS: [(&str, &str, &str); 3] = [
             (
@@ -196,7 +201,7 @@ impl ExportWatch {
         Self { status, streams }
     }
 
-    /// Looks once.
+    /// Appends the current counts to all streams.
     pub(crate) fn look(&mut self, now_ns: i64, sink: &mut Streams<'_>) {
         for (counts, keys) in self.status.counts().zip(&self.streams) {
             let ExportCounts {

@@ -1,7 +1,7 @@
-//! The sink of the sources: each sample goes to the streams, and from there to whoever computes from
-//! it.
+//! The sink of the sources. Each sample goes to the streams, and from there to the parts that
+//! compute from it.
 //!
-//! It stands alone because it is the one place where the parts of the sampling thread meet.
+//! This module is separate because it is the one place where the parts of the sampling thread meet.
 
 use barograph_insight::Graph;
 use barograph_model::{Descriptor, Sample, Sink, StreamKey, Wanted};
@@ -10,17 +10,17 @@ use barograph_recorder::{Forecasts, Streams};
 use crate::outlook::Outlook;
 use crate::policies::Policies;
 
-/// What sources write to: the streams, with the graph, the outlook and the forecasts looking on.
+/// The sink of the sources: the streams, and the parts that follow them.
 pub struct Facts<'a, 'c> {
-    /// Where the samples go.
+    /// The streams, to which samples are appended.
     pub streams: &'a mut Streams<'c>,
-    /// Who computes from them.
+    /// The insights, which are computed from samples.
     pub graph: &'a mut Graph,
-    /// Who says how the node is.
+    /// The outlook, which summarizes the state of the node.
     pub outlook: &'a mut Outlook,
-    /// Who says what comes next.
+    /// The forecasters of streams.
     pub forecasts: &'a mut Forecasts,
-    /// Who says when to look again.
+    /// The policies, which decide when to look again.
     pub policies: &'a mut Policies,
 }
 

@@ -1,7 +1,8 @@
-//! The one process that serves a node: configuration, wiring, the event loop, ordered shutdown.
+//! The agent, the one process that serves a node: configuration, wiring, the event loop and the
+//! ordered shutdown.
 //!
-//! It alone knows every part; it decides nothing that a part could decide. What happens when is
-//! `docs/design/0001-one-node.md`.
+//! This crate alone knows every part. It decides nothing that a part could decide.
+//! `docs/design/0001-one-node.md` describes when each thing happens.
 
 mod account;
 mod archive_watch;

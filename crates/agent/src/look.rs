@@ -1,4 +1,4 @@
-//! One look through all sources without an agent: for `baro doctor` where none serves.
+//! One read of all sources without an agent, for `baro doctor` on a node without one.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -14,15 +14,15 @@ use tracing::warn;
 use crate::start::{FIRST_ROUND_WAIT, graph};
 use crate::{AgentError, Config, documents};
 
-/// What was seen, in the form of the documents of an agent.
+/// The result of [`look`], in the form of an agent's documents.
 pub struct Look {
-    /// As `sources.json`.
+    /// Contents as of `sources.json`.
     pub sources: Json,
-    /// As `insights.json`; what needs two looks at a source waits.
+    /// Contents as of `insights.json`. Insights that need two looks at a source are waiting.
     pub insights: Json,
 }
 
-/// Reads every source of a configuration once, and computes the insights from that.
+/// Reads every source of a configuration once, and computes the insights from the samples.
 pub fn look(config: Config) -> Result<Look, AgentError> {
     let config = config.resolve()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -58,7 +58,7 @@ pub fn look(config: Config) -> Result<Look, AgentError> {
     })
 }
 
-/// Passes on to the graph what sources give, and keeps nothing.
+/// A sink that passes the samples of sources on to the graph, and keeps nothing.
 struct Sight {
     graph: Graph,
     next: u32,
@@ -80,7 +80,7 @@ impl Sink for Sight {
     fn expect_interval(&mut self, _: StreamKey, _: i64) {}
 }
 
-/// Where the insights of a probe go; it counts their streams.
+/// A sink that discards the samples of insights. It only counts their streams.
 struct Nowhere(u32);
 
 impl Sink for Nowhere {

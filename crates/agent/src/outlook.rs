@@ -1,7 +1,7 @@
-//! The state of the node's storage in one sentence, composed from its streams: what the page and
-//! `baro top` show on top, and the stream `node.outlook.text` for everyone else.
+//! The outlook: the state of the node's storage in one sentence, composed from its streams. The
+//! page and `baro top` show it at the top; for other readers it is the stream `node.outlook.text`.
 //!
-//! Pure: what was sampled and the time are arguments.
+//! This module is pure: samples and time are arguments.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -11,22 +11,24 @@ use barograph_model::{Descriptor, Labels, NS_PER_S, Sample, StreamKey, TEXT_BYTE
 use crate::who::Who;
 use barograph_recorder::Reached;
 
-/// A disk this busy is called saturated, once it has been so for [`SATURATED_NS`].
+/// Busy ratio from which a disk counts as saturated, once it has lasted [`SATURATED_NS`].
 const SATURATED_RATIO: f64 = 0.9;
 const SATURATED_NS: i64 = 5 * NS_PER_S;
-/// A saturated disk is called so until it falls below this: no flapping at the threshold.
+/// Busy ratio below which a saturated disk no longer counts as saturated. The lower threshold
+/// prevents flapping.
 const RELIEVED_RATIO: f64 = 0.7;
-/// A file system with less than this share free is called nearly full.
+/// Share of free bytes below which a file system counts as nearly full.
 const NEARLY_FULL_RATIO: f64 = 0.05;
-/// What is wrong with history, and with statements, is told whole in the sentence when it is this short.
+/// Most bytes of a problem of the archive or of the files of statements that is quoted in full. A
+/// longer one is replaced by a hint where to read it.
 const TROUBLE_BYTES_MAX: usize = 64;
-/// Tasks stalled on I/O this share of the time are worth a word.
+/// Share of time from which stalls of tasks on I/O are mentioned.
 const PRESSURE_RATIO: f64 = 0.25;
-/// What is full later than this is no news for a sentence.
+/// A file system that fills later than this is not mentioned.
 const SOON_NS: i64 = 24 * 3_600 * NS_PER_S;
-/// Free bytes of file systems, as an ordinary user has them: at 0 it is full.
+/// Free bytes of file systems for an ordinary user: at 0 it is full.
 pub const FREE: &str = "filesystem.available.bytes";
-/// Memory below this share available is worth a word.
+/// Share of available memory below which memory is mentioned as short.
 const MEMORY_RATIO: f64 = 0.05;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,26 +63,27 @@ impl Role {
 #[derive(Clone, Copy, Debug)]
 struct State {
     value: f64,
-    /// Since when the value has been on the bad side of its threshold.
+    /// Time since which the value has been on the bad side of its threshold.
     bad_since: Option<i64>,
 }
 
-/// Follows the few streams that the sentence is made of.
+/// The values of the few streams that the sentence is made of.
 #[derive(Debug, Default)]
 pub struct Outlook {
     roles: HashMap<StreamKey, (Role, String)>,
     states: BTreeMap<(Role, String), State>,
-    /// When the file systems that fill are full, and whether that is calibrated, by mount.
+    /// The time at which each filling file system will be full, and whether that is calibrated, by
+    /// mount.
     filling: BTreeMap<String, (i64, bool)>,
     who: Who,
-    /// What is wrong with history; empty when nothing is.
+    /// Problem of the archive; empty if there is none.
     archive_trouble: String,
-    /// What is wrong with the files of statements; empty when nothing is.
+    /// Problem with the files of statements; empty if there is none.
     statements_trouble: String,
 }
 
 impl Outlook {
-    /// Takes note of a stream, if it matters.
+    /// Takes note of a new stream, if the sentence uses it.
     pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         if let Some(role) = Role::of(descriptor) {
             self.roles.insert(key, role);
@@ -88,7 +91,7 @@ impl Outlook {
         self.who.stream_added(key, descriptor);
     }
 
-    /// Forgets a stream.
+    /// Forgets a retired stream.
     pub fn stream_removed(&mut self, key: StreamKey) {
         if let Some(role) = self.roles.remove(&key) {
             self.states.remove(&role);
@@ -96,7 +99,7 @@ impl Outlook {
         self.who.stream_removed(key);
     }
 
-    /// Takes a changed value.
+    /// Takes a changed value of a stream.
     pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
         self.who.sample(key, sample);
         let (Some(role), Some(value)) = (self.roles.get(&key), sample.value.as_f64()) else {
@@ -114,12 +117,13 @@ impl Outlook {
         self.states.insert(role.clone(), State { value, bad_since });
     }
 
-    /// Takes when file systems are expected to be full, as far as the streams of [`FREE`] are forecast, in place of what it had.
+    /// Replaces the times at which file systems are expected to be full, from the forecasts of the
+    /// streams of [`FREE`].
     pub fn filling<'a>(&mut self, all: impl Iterator<Item = (&'a Labels, Reached)>) {
         self.filling.clear();
         for (labels, reached) in all {
             let is_calibrated = reached.expected_s <= reached.known_s;
-            // An error as long as the time itself says nothing that a reader could use.
+            // An error as long as the time itself is of no use to a reader.
             let is_narrow = reached.early_s.is_some_and(|early_s| {
                 early_s > reached.expected_s / 2.0 || reached.late_s.is_some()
             });
@@ -133,20 +137,21 @@ impl Outlook {
         }
     }
 
-    /// Takes what is wrong with history, and why; empty when nothing is.
+    /// Sets the problem of the archive; empty if there is none.
     pub fn archive(&mut self, trouble: &str) {
         if self.archive_trouble != trouble {
             trouble.clone_into(&mut self.archive_trouble);
         }
     }
 
-    /// Takes what is wrong with the files of statements; empty when nothing is.
+    /// Sets the problem with the files of statements; empty if there is none.
     pub fn statements(&mut self, trouble: String) {
         self.statements_trouble = trouble;
     }
 
-    /// The sentence, gravest first, at most [`TEXT_BYTES_MAX`] bytes; `calm` when there is nothing
-    /// to say. Values are rounded so that the sentence changes only when a reader would care.
+    /// Returns the sentence, gravest part first, at most [`TEXT_BYTES_MAX`] bytes; `calm` if there
+    /// is nothing to report. Values are rounded so that the sentence changes only when a reader
+    /// would care.
     pub fn sentence(&self, now_ns: i64) -> String {
         let mut parts = Vec::new();
         self.hung(now_ns, &mut parts);
@@ -164,7 +169,7 @@ impl Outlook {
         join(&parts)
     }
 
-    /// Who moves what the disks move, for the stream `node.who.text`.
+    /// Returns the sentence about who moves the bytes of the disks, for the stream `node.who.text`.
     pub fn who(&self, now_ns: i64) -> String {
         self.who.sentence(now_ns)
     }
@@ -191,8 +196,8 @@ impl Outlook {
         }
     }
 
-    /// Every disk that is followed, and for how many ns it has been saturated; 0 when it is not.
-    /// This is the one rule for the word: the sentence, the page and `baro top` use it all.
+    /// Returns every disk that is followed, and the ns for which it has been saturated; 0 if it is
+    /// not. The sentence, the page and `baro top` all use this one rule for the word.
     pub fn saturated(&self, now_ns: i64) -> impl Iterator<Item = (&str, i64)> {
         self.of(Role::DiskBusy).map(move |(device, state)| {
             let busy_ns = state.bad_since.map_or(0, |since| now_ns - since);
@@ -215,7 +220,7 @@ impl Outlook {
     fn without_history(&self, parts: &mut Vec<String>) {
         match self.archive_trouble.as_str() {
             "" => {}
-            // Others must have their say too.
+            // Other parts need room in the sentence too.
             long if long.len() > TROUBLE_BYTES_MAX => {
                 let what = long.split(": ").next().unwrap_or_default();
                 parts.push(format!("{what}: see baro status"));
@@ -295,7 +300,7 @@ impl Outlook {
     }
 }
 
-/// As many whole parts as fit; the rest is a number.
+/// Joins as many whole parts as fit; the rest are counted.
 fn join(parts: &[String]) -> String {
     for kept in (1..=parts.len()).rev() {
         let more = parts.len() - kept;
@@ -312,7 +317,7 @@ fn join(parts: &[String]) -> String {
     parts[0].clone() // `Value::text` cuts it.
 }
 
-/// A time span in one or two units, coarse enough to read at a glance.
+/// Returns a time span in one or two units, coarse enough to read at a glance.
 fn span(ns: i64) -> String {
     let s = (ns / NS_PER_S).max(0);
     match s {

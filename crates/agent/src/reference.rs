@@ -1,5 +1,6 @@
-//! The reference pages of configuration and sources and the commented file, generated from the types
-//! and tables themselves, so that none can say what the code does not do.
+//! The generated reference pages of configuration and sources, and the commented configuration
+//! file. They are generated from the types and tables themselves, so that they cannot differ from
+//! the code.
 
 use barograph_source::{catalogue, cost_of};
 use schemars::schema_for;
@@ -14,7 +15,7 @@ struct Key {
     help: String,
 }
 
-/// `docs/reference/configuration.md`.
+/// Returns the text of `docs/reference/configuration.md`.
 pub fn config_markdown() -> String {
     let mut page = String::from(
         "# Configuration\n\nGenerated from the code by `cargo xtask generate`. `baro up --config FILE` reads TOML; every key \
@@ -32,7 +33,7 @@ pub fn config_markdown() -> String {
     page
 }
 
-/// `etc/barograph.toml`: every key, commented out, at its default.
+/// Returns the text of `etc/barograph.toml`: every key with its default, commented out.
 pub fn config_file() -> String {
     let mut file = String::from(
         "# The configuration of barograph, every key at its default. Generated from the code by\n\
@@ -41,7 +42,7 @@ pub fn config_file() -> String {
     );
     let mut table = String::new();
     let mut keys = keys();
-    // The keys of a table stand together, before the tables in it.
+    // The keys of a table come before the tables within it.
     keys.sort_by_key(|key| parted(&key.path).0.to_owned());
     for key in keys {
         let (parent, name) = parted(&key.path);
@@ -54,12 +55,12 @@ pub fn config_file() -> String {
     file
 }
 
-/// The table that a key is in, and its name there.
+/// Splits a key into the path of its table and its name there.
 fn parted(path: &str) -> (&str, &str) {
     path.rsplit_once('.').unwrap_or(("", path))
 }
 
-/// `docs/reference/sources.md`.
+/// Returns the text of `docs/reference/sources.md`.
 pub fn sources_markdown() -> String {
     let mut page = String::from(
         "# Sources\n\nGenerated from the code by `cargo xtask generate`: every source, how often it is read, whether it is on, \
@@ -120,7 +121,7 @@ fn keys() -> Vec<Key> {
     keys
 }
 
-/// Follows the schema's objects; a map or list is one key with its whole default.
+/// Follows the schema's objects. A map or list is one key with its whole default.
 fn walk(root: &Json, schema: &Json, default: &Json, path: &str, keys: &mut Vec<Key>) {
     let schema_here = resolve(root, schema);
     let Some(properties) = schema_here["properties"]
@@ -162,7 +163,7 @@ fn resolve<'a>(root: &'a Json, schema: &'a Json) -> &'a Json {
     }
 }
 
-/// A JSON default as TOML on one line.
+/// Returns a JSON default as TOML on one line.
 fn toml_text(json: &Json) -> String {
     match json {
         Json::Null => "unset".into(),

@@ -1,5 +1,5 @@
-//! The stream `node.saturated.seconds`: for how long each disk has been saturated, by the outlook's
-//! rule, for whoever shows it.
+//! The stream `node.saturated.seconds`: the time for which each disk has been saturated, by the
+//! outlook's rule.
 
 use std::collections::HashMap;
 
@@ -7,24 +7,24 @@ use barograph_model::{
     Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Sink, StreamKey, Unit, ValueType,
 };
 
-/// Its streams, one for each disk that the outlook follows.
+/// The streams, one for each disk that the outlook follows.
 #[derive(Debug)]
 pub struct Saturation {
     interval_ns: i64,
     streams: HashMap<String, Followed>,
-    /// Counts the looks, to tell which disks are gone.
+    /// Number of the newest look; a disk with an older number is gone.
     look: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Followed {
-    /// `None`: there is no room, or the label cannot be written.
+    /// `None` if there is no room for the stream, or if the device is no valid label.
     key: Option<StreamKey>,
     seen_at_look: u64,
 }
 
 impl Saturation {
-    /// No disk yet; all are looked at every `interval_ns`.
+    /// Returns a set without disks. All streams are looked at every `interval_ns`.
     pub fn new(interval_ns: i64) -> Self {
         Self {
             interval_ns,
@@ -33,7 +33,7 @@ impl Saturation {
         }
     }
 
-    /// Takes what the outlook says now: all disks, and the ns for which each has been saturated.
+    /// Takes the outlook's disks, with the ns for which each has been saturated, and appends them.
     pub fn look<'a>(
         &mut self,
         now_ns: i64,

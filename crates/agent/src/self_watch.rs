@@ -1,4 +1,4 @@
-//! The agent as one more thing that is observed: its processor time, memory and streams.
+//! Streams about the agent itself: its processor time, its memory and its streams.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,7 +14,7 @@ use crate::event_loop::EVENT_KINDS;
 use barograph_intake::IngestCounts;
 use barograph_recorder::Streams;
 
-/// Streams about forecasts, and what they are.
+/// Streams about forecasts: names and help.
 const FORECASTS: [(&str, &str); 2] = [
     (
         "agent.forecast.streams.count",
@@ -26,7 +26,7 @@ const FORECASTS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Streams about the files of programs, in the order of their counts.
+/// Streams about ingest files, in the order of their counts.
 const INGEST: [(&str, Kind, &str); 3] = [
     (
         "agent.ingest.abandoned.count",
@@ -45,13 +45,13 @@ const INGEST: [(&str, Kind, &str); 3] = [
     ),
 ];
 
-/// What the agent knows of itself, besides what the system and the segment say.
+/// The part of the agent's state that neither the system nor the segment has.
 pub struct SelfState<'a> {
-    /// The state of the node's storage in one sentence.
+    /// The outlook of the node.
     pub outlook: &'a str,
-    /// Who moves what the disks move.
+    /// The sentence about who moves the bytes of the disks.
     pub who: &'a str,
-    /// How many streams are forecast, and how many wait for a forecast slot.
+    /// Streams that have a forecast, and streams that wait for a forecast slot.
     pub forecasts: (usize, usize),
     /// Events that the loop has applied, in the order of [`EVENT_KINDS`].
     pub events: &'a [u64; EVENT_KINDS.len()],
@@ -74,7 +74,8 @@ pub struct SelfWatch {
 }
 
 impl SelfWatch {
-    /// Declares the streams; all are looked at every `interval_ns`. `ingest` is counted elsewhere.
+    /// Declares the streams. All are looked at every `interval_ns`. `ingest` is counted by the
+    /// intake.
     pub fn new(sink: &mut Streams<'_>, interval_ns: i64, ingest: Arc<IngestCounts>) -> Self {
         use Kind::{Counter, Gauge, State};
         use ValueType::{Float, Int, Text};
@@ -149,7 +150,7 @@ impl SelfWatch {
         }
     }
 
-    /// Looks once.
+    /// Appends the current values to all streams.
     pub fn look(&mut self, now_ns: i64, state: &SelfState<'_>, sink: &mut Streams<'_>) {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
@@ -185,7 +186,7 @@ impl SelfWatch {
         }
     }
 
-    /// The second number of `/proc/self/statm` (proc_pid_statm(5)).
+    /// Returns the second number of `/proc/self/statm`, the resident pages (proc_pid_statm(5)).
     fn resident_pages(&self) -> Option<i64> {
         let mut buffer = [0u8; 128];
         let bytes = self.statm.as_ref()?.read_at(&mut buffer, 0).ok()?;
@@ -198,7 +199,7 @@ impl SelfWatch {
     }
 }
 
-/// Of one of them.
+/// Returns the descriptor of one of these streams.
 fn descriptor(name: &str, value_type: ValueType, unit: &str, kind: Kind, help: &str) -> Descriptor {
     Descriptor {
         name: Name::new(name).expect("a literal"),

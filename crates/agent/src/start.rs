@@ -1,4 +1,4 @@
-//! Starting an agent in order, and stopping it in the reverse.
+//! Starting an agent, and stopping it, each in a fixed order.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,10 +30,10 @@ use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, Shared};
 use barograph_recorder::{Forecasts, History, Room, ScopeHistories};
 
-/// How long a start waits for the first round of sources.
+/// Longest time that a start waits for the first round of sources.
 pub(crate) const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
 
-/// Files that the agent wants to have open at a time, at most.
+/// Most files that the agent wants to have open at a time.
 const DESCRIPTORS_MAX: u64 = 1 << 18;
 
 /// A running agent. Dropping it stops it.
@@ -53,13 +53,13 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent of a configuration that stays as it is; see [`Agent::start_with`].
+    /// Starts an agent with a configuration that does not change; see [`Agent::start_with`].
     pub fn start(config: Config) -> Result<Self, AgentError> {
         Self::start_with(move || Ok(config.clone()))
     }
 
-    /// Starts everything; returns when the first round of sources has been read. `read` reads the
-    /// configuration, now and whenever it is to be read again.
+    /// Starts everything, and returns when the first round of sources has been read. `read` reads
+    /// the configuration, now and at each reload.
     pub fn start_with(
         read: impl Fn() -> Result<Config, AgentError> + Send + Sync + 'static,
     ) -> Result<Self, AgentError> {
@@ -73,8 +73,8 @@ impl Agent {
         let troubles = Troubles::default();
         let statements = Arc::new(StatementStore::open(&config.state_dir, &troubles)?);
         let graph = graph(&config, &clock);
-        // Before the segment, since it may have to recover much, and readers take a segment that does not
-        // beat for dead.
+        // The archive starts before the segment exists: it may have much to recover, and readers
+        // consider a segment without a heartbeat dead.
         let history = Arc::new(History::start(&config.archive, &config.node, &clock));
         let started_ns = clock.now_ns();
         let segment = Segment::create(&run_dir.segment(), segment_config(&config), started_ns)?;
@@ -126,7 +126,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Starts what others come in by: applications, triggers, the server.
+    /// Starts the parts that take requests and values: applications, triggers, the server.
     fn serve(
         &mut self,
         config: &Config,
@@ -139,7 +139,8 @@ impl Agent {
         let run_dir = &self.run_dir;
         let intake = intake_config(config);
         self.applications = Applications::start(&intake, run_dir, clock, ingest, shared.clone());
-        // Once before there are addresses: readers find the archive by it, the server's too.
+        // The document is published once before there are addresses: readers find the archive by
+        // it, and so does the server.
         self.publish_addresses(started_ns)?;
         let applications = self.applications.as_ref();
         let ingest = applications.map(|a| Ingesting {
@@ -167,8 +168,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Reads the configuration again: insights and policies follow it, and the answer names what
-    /// only a new start changes.
+    /// Reads the configuration again and applies its insights and policies. The answer names the
+    /// keys that take effect only after a restart.
     pub fn reload(&self) -> Result<Json, String> {
         let control = self.control.as_ref();
         let answer = control.map(|control| control.reload());
@@ -177,27 +178,28 @@ impl Agent {
             .map_err(|refusal| refusal.to_string())
     }
 
-    /// This node's name.
+    /// Returns the node's name.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// Where HTTP is served, if anywhere.
+    /// Returns the address of HTTP, if HTTP is on.
     pub fn http_addr(&self) -> Option<SocketAddr> {
         self.server.as_ref().and_then(Server::http_addr)
     }
 
-    /// The run directory.
+    /// Returns the run directory.
     pub fn run_dir(&self) -> &RunDir {
         &self.run_dir
     }
 
-    /// Whether the sampling thread still runs.
+    /// Returns whether the sampling thread still runs.
     pub fn is_alive(&self) -> bool {
         self.sampler.as_ref().is_some_and(|s| !s.is_finished())
     }
 
-    /// Stops in order: sources, streams, archive, servers.
+    /// Stops the parts in order: triggers, applications, sources and streams, exports, archive,
+    /// server.
     pub fn stop(self) {}
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {
@@ -221,9 +223,9 @@ impl Drop for Agent {
         if let Some(triggers) = self.triggers.take() {
             triggers.stop();
         }
-        // The sources first: what programs publish, then the machine.
+        // Sources stop first: applications, then the machine's.
         drop(self.applications.take());
-        // Blocking: the loop empties its channel until it sees this one.
+        // This send may block: the loop empties its channel until it sees this event.
         let _ = self.events.send(Event::Stop);
         if let Some(sampler) = self.sampler.take()
             && sampler.join().is_err()
@@ -239,7 +241,8 @@ impl Drop for Agent {
     }
 }
 
-/// Raises the soft limit of open files to the hard one: files of thousands of processes are open at a time.
+/// Raises the soft limit of open files to the hard one, at most to [`DESCRIPTORS_MAX`]: ingest
+/// files of thousands of processes may be open at a time.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit
@@ -276,7 +279,7 @@ fn segment_config(config: &Config) -> SegmentConfig {
     }
 }
 
-/// The graph with the built-in insights.
+/// Returns the graph with the built-in insights.
 pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
     let limits = Limits {
         node: config.node.clone(),
@@ -298,7 +301,7 @@ pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
     graph
 }
 
-/// What was made for the loop before its thread.
+/// The parts of the loop that are made before its thread starts.
 struct Made {
     room: Arc<Room>,
     segment: Segment,
@@ -395,7 +398,8 @@ fn start_server(
         server,
         run_dir.clone(),
         sql,
-        // One thread for each answer: as many compute at once as there may be large answers.
+        // One thread for each answer, since as many may compute at once as there may be large
+        // answers.
         Arc::new(PastReader::open(run_dir, Scopes::Public, Arc::clone(clock))?.with_threads(1)),
         control,
         Arc::clone(clock),

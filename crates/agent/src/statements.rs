@@ -1,12 +1,13 @@
-//! The statements that people made at run time, and the one way in which they change.
+//! The statements that users made at run time, and the only way to change them.
 //!
-//! A statement is written beside the file of its kind and synced, then it is applied, and then it
-//! takes its place in the file: what cannot be kept is not applied, and what is refused is not kept.
-//! All of this is on the thread of whoever sent the statement, so sampling waits for no disk.
+//! A statement is written beside the file of its kind and synced, then it is applied, and then the
+//! new file replaces the old one. So a statement that cannot be kept is not applied, and one that
+//! is refused is not kept. All of this is on the thread of the client, so sampling waits for no
+//! disk.
 //!
-//! The files of the state directory must never keep the agent from observing. A directory that is full
-//! is tried again; a damaged file is renamed and kept, and nothing is written over it. [`Troubles`] has
-//! what is wrong with the files, for every place where people look.
+//! The files of the state directory must never keep the agent from observing. A directory that is
+//! full is tried again; a damaged file is renamed and kept, and nothing is written over it.
+//! [`Troubles`] holds the problems with the files, for every place where users look.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,31 +26,33 @@ use tracing::{error, info};
 use crate::AgentError;
 use crate::control::{Answer, Refusal};
 
-/// Most damaged files that are kept beside each file; beyond it the damaged one stays where it is, and nothing is
-/// kept in its place.
+/// Most damaged files that are kept beside each file. If there are that many, the next damaged file
+/// stays where it is, and no statement is kept in its place.
 const DAMAGED_MAX: u32 = 100;
-/// What is written to see whether there is room: a statement or two.
+/// Bytes that are written to test whether there is room: a statement or two.
 const PROBE_BYTES: usize = 4 << 10;
 
-/// What is wrong with the files of statements, by file. Shared by those who keep them and those who tell.
+/// The problems with the files of statements, by file. [`StatementStore`] sets them; the loop
+/// publishes them.
 #[derive(Clone, Debug, Default)]
 pub struct Troubles {
     by_file: Arc<Mutex<BTreeMap<PathBuf, Trouble>>>,
-    /// Whether a thread tries again just now.
+    /// Whether a thread is trying again at the moment.
     is_trying: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Trouble {
-    /// Why nothing can be kept now; empty when it can.
+    /// Reason why no statement can be kept now; empty if it can.
     now: String,
-    /// What was found at the start, and stays true.
+    /// Problem that was found at the start, and stays until the next start.
     found: String,
 }
 
 impl Troubles {
-    /// Tries again what could not be written, so that a trouble that has passed is not told for ever. On a thread of
-    /// its own, since whoever asks must not wait for a disk; one at a time.
+    /// Tries again to write files that could not be written, so that a problem that has passed is
+    /// not reported for ever. The work is on a separate thread, since the caller must not wait for
+    /// a disk; only one such thread runs at a time.
     pub fn attend(&self) {
         let is_troubled = self.lock().values().any(|trouble| !trouble.now.is_empty());
         if !is_troubled || self.is_trying.swap(true, Ordering::AcqRel) {
@@ -81,7 +84,7 @@ impl Troubles {
         }
     }
 
-    /// What is wrong, as one sentence; empty when nothing is.
+    /// Returns all problems as one sentence; empty if there are none.
     pub fn sentence(&self) -> String {
         let all = self.lock();
         let texts = all
@@ -94,7 +97,7 @@ impl Troubles {
         texts.join("; ")
     }
 
-    /// The whole of `statements.json`.
+    /// Returns the contents of `statements.json`.
     pub fn document(&self) -> Json {
         let all = self.lock();
         let rows = all.iter().map(|(path, trouble)| {
@@ -124,19 +127,19 @@ impl Troubles {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Trouble>> {
-        // Nothing that holds it can leave half a value behind.
+        // Nothing that holds this lock can leave half a value behind.
         self.by_file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The statements that people made at run time, by kind and name.
+/// The statements that users made at run time, by kind and name.
 pub struct StatementStore {
     files: Mutex<[StatementFile; StatementKind::ALL.len()]>,
 }
 
 impl StatementStore {
     /// Reads the statements that an earlier agent kept in `state_dir`. Only a directory that this
-    /// user may never write is an error; all else is in `troubles`.
+    /// user may never write is an error; all other problems go to `troubles`.
     pub fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
         let open = |kind| StatementFile::open(&state_dir.join(file_of(kind)), troubles);
         let [insights, policies, rules] = StatementKind::ALL;
@@ -146,13 +149,13 @@ impl StatementStore {
         })
     }
 
-    /// The statements of one kind, by name.
+    /// Returns the statements of one kind, by name.
     pub fn of(&self, kind: StatementKind) -> BTreeMap<String, String> {
         self.lock()[kind as usize].statements.clone()
     }
 
-    /// Executes a statement: `apply` has it done, and what it answers is the answer. One statement
-    /// at a time.
+    /// Executes a statement: `apply` does the work, and its answer is returned. One statement at a
+    /// time.
     pub fn execute(&self, sql: &str, apply: impl FnOnce(&StatementHead) -> Answer) -> Answer {
         let head = StatementHead::read(sql)?;
         let statement = match head.action {
@@ -164,9 +167,9 @@ impl StatementStore {
         let was_kept = file.statements.contains_key(&head.name);
         let change = file.prepare(&head.name, statement)?;
         let answer = match apply(&head) {
-            // A statement that did not hold at the start is only in the file.
+            // A statement that was not valid at the start exists only in the file.
             Err(Refusal::Absent(_)) if was_kept && statement.is_none() => Ok(Json::Null),
-            // It waits, and will be applied.
+            // The statement waits for the loop, and will be applied.
             Err(late @ Refusal::Late(_)) => {
                 file.commit(change)?;
                 return Err(late);
@@ -180,12 +183,12 @@ impl StatementStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, [StatementFile; StatementKind::ALL.len()]> {
-        // A change takes its place by one assignment.
+        // A change takes effect by one assignment.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The file of each kind, in the state directory.
+/// Returns the name of the file of each kind, in the state directory.
 fn file_of(kind: StatementKind) -> &'static str {
     match kind {
         StatementKind::Insight => "insights.json",
@@ -194,16 +197,18 @@ fn file_of(kind: StatementKind) -> &'static str {
     }
 }
 
-/// Statements of one kind, by name, and the file that they are kept in.
+/// Statements of one kind, by name, and the file in which they are kept.
 struct StatementFile {
     path: PathBuf,
     statements: BTreeMap<String, String>,
-    /// Whether the file has nothing but these: what cannot be understood must not be overwritten.
+    /// Whether the file has only these statements. A file that could not be read must not be
+    /// overwritten.
     is_ours: bool,
     troubles: Troubles,
 }
 
-/// A change of a file that is written and synced, and has not taken its place. Dropping it removes it.
+/// A change of a file that is written and synced, but has not replaced the file yet. Dropping it
+/// removes the written file.
 struct StatementChange {
     statements: BTreeMap<String, String>,
     written: PathBuf,
@@ -211,7 +216,7 @@ struct StatementChange {
 
 impl Drop for StatementChange {
     fn drop(&mut self) {
-        // After a commit there is nothing of this name.
+        // After a commit no file has this name.
         let _ = fs::remove_file(&self.written);
     }
 }
@@ -225,7 +230,7 @@ impl StatementFile {
             troubles: troubles.clone(),
         };
         file.read();
-        // Noticed now rather than when the first statement is made.
+        // A problem is noticed now, rather than when the first statement is made.
         match probe(path) {
             Err(source) if !is_passing(&source) => Err(AgentError::State {
                 what: "write",
@@ -245,7 +250,8 @@ impl StatementFile {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            // Below something that is no directory there is nothing; that it cannot be written is noticed next.
+            // Below a path that is no directory there is nothing to read. The probe reports that it
+            // cannot be written.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return,
             Err(error) => {
                 self.is_ours = false;
@@ -259,7 +265,7 @@ impl StatementFile {
         }
     }
 
-    /// Renames a damaged file to a name that is free.
+    /// Renames a damaged file to a free name.
     fn set_aside(&mut self, why: &str) {
         let path = &self.path;
         let renamed = (1..=DAMAGED_MAX).find_map(|n| {
@@ -290,7 +296,7 @@ impl StatementFile {
         self.troubles.found(path, found);
     }
 
-    /// Writes and syncs the file as it is to be with this statement, or without one of this name;
+    /// Writes and syncs the new file: with this statement, or without the one of this name. Returns
     /// `None` if nothing changes.
     fn prepare(
         &self,
@@ -319,7 +325,7 @@ impl StatementFile {
         }))
     }
 
-    /// Gives a change its place.
+    /// Replaces the file by the prepared change.
     fn commit(&mut self, change: Option<StatementChange>) -> Result<(), Refusal> {
         let Some(mut change) = change else {
             return Ok(());
@@ -352,7 +358,7 @@ fn sync_dir(path: &Path) -> io::Result<()> {
         .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
-/// Writes and syncs what is to be renamed to `path`: whole or not at all.
+/// Writes and syncs a file that is to be renamed to `path`. If that fails, the file is removed.
 fn write_beside(path: &Path, extension: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     if let Some(dir) = path.parent() {
         fs::DirBuilder::new()
@@ -372,13 +378,13 @@ fn write_beside(path: &Path, extension: &str, bytes: &[u8]) -> io::Result<PathBu
     Ok(temporary)
 }
 
-/// Whether a statement could be kept in this file now.
+/// Tests whether a statement could be kept in this file now.
 fn probe(path: &Path) -> io::Result<()> {
-    // A name of its own: a change may be waiting to take its place.
+    // The probe has its own name, since a prepared change may wait to replace the file.
     fs::remove_file(write_beside(path, "probe", &[b' '; PROBE_BYTES])?)
 }
 
-/// Whether what the system said may be otherwise soon, without anybody changing who may write where.
+/// Returns whether an error of the system may pass soon, without a change of access rights.
 fn is_passing(error: &io::Error) -> bool {
     let passing = [
         Errno::NOSPC,
@@ -449,7 +455,7 @@ mod tests {
         );
         assert!(store.execute("DROP INSIGHT a", refuse).is_err());
         assert_eq!(insights(dir.path()), [("a".into(), first.into())]);
-        // No change that was prepared is left behind.
+        // No prepared change is left behind.
         let names = fs::read_dir(dir.path()).unwrap();
         assert_eq!(names.count(), 1);
     }
@@ -491,7 +497,7 @@ mod tests {
             store.execute("CREATE INSIGHT a AS SELECT 1", done).unwrap();
             assert_eq!(insights(dir.path()).len(), 1);
         }
-        // Each as it was.
+        // Each damaged file is as it was.
         let kept = fs::read_to_string(dir.path().join("insights.json.damaged-2")).unwrap();
         assert_eq!(kept, "[1]");
     }
@@ -500,7 +506,7 @@ mod tests {
     fn what_cannot_be_read_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let troubles = Troubles::default();
-        // A directory can be opened, and not read.
+        // A directory can be opened, but not read.
         fs::create_dir(dir.path().join("insights.json")).unwrap();
         let store = open(dir.path(), &troubles);
         assert!(troubles.sentence().contains("cannot read"));

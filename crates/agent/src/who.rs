@@ -1,27 +1,32 @@
-//! Who moves what the disks move, in one sentence, for the page, `baro top` and everyone else: the
-//! stream `node.who.text`. The outlook names a saturated disk's originator from here too.
+//! The originators of the bytes that the disks move, in one sentence: the stream `node.who.text`,
+//! for the page, `baro top` and other readers. The outlook also names the originator of a saturated
+//! disk from here.
 //!
-//! Best evidence first: what the kernel counts for processes, then for jobs, then for control
-//! groups, then whose requests the block trace saw, as long as that explains what is moved. Who is not counted is never said to be nobody.
-//! Pure: what was sampled and the time are arguments.
+//! The best evidence comes first: the kernel's counts of processes, then of jobs, then of control
+//! groups, then the requests that the block trace saw, as long as it explains the bytes that are
+//! moved. If bytes are not counted, the sentence states that; it never claims that nobody moves
+//! them.
+//!
+//! This module is pure: samples and time are arguments.
 
 use std::collections::{BTreeMap, HashMap};
 
 use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX, Value};
 
-/// Less than this is idle, in bytes a second.
+/// Rate below which a disk or originator counts as idle, in bytes per second.
 const MOVES: f64 = 1.0;
-/// Most originators of the sentence.
+/// Most originators in the sentence.
 const NAMED_MAX: usize = 3;
-/// A longer name loses its beginning, which of paths is the part that many share.
+/// Most characters of a name. A longer name loses its beginning, since that is the part that many
+/// paths share.
 const NAME_CHARS_MAX: usize = 40;
-/// What is dirtied in the page cache is written back later, by default after 30 s
-/// (`vm.dirty_expire_centisecs`), and a slow disk takes its time: for so long its writer is named.
+/// Time for which a writer is still named after its writes. Dirty pages are written back later, by
+/// default after 30 s (`vm.dirty_expire_centisecs`), and a slow disk takes its time.
 const LATELY_NS: i64 = 60 * NS_PER_S;
-/// Who moves less than this share of what the disks move does not explain it.
+/// Share of the disks' bytes that originators must move to explain them.
 const EXPLAINS: f64 = 0.5;
 
-/// Beginnings of the names of threads that hand over what others have written.
+/// Beginnings of the names of kernel threads that pass on what others have written.
 const WRITE_BACK: [&str; 8] = [
     "kworker/",
     "jbd2/",
@@ -33,18 +38,19 @@ const WRITE_BACK: [&str; 8] = [
     "md",
 ];
 
-/// What has a rate of reading and one of writing. The order is that of the evidence.
+/// A kind of subject with a rate of reading and a rate of writing. The order is that of the
+/// evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Process,
     Job,
     Group,
-    /// A process by its requests; the device is known.
+    /// A process by its requests in the block trace; their device is known.
     Issuer,
     Disk,
 }
 
-/// One of these, and on which device; the device is empty for the sum over all.
+/// A subject, and its device; the device is empty for the sum over all devices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Subject {
     kind: Kind,
@@ -56,7 +62,7 @@ struct Subject {
 enum Measure {
     Read,
     Write,
-    /// What a process calls itself now.
+    /// The current command name of a process.
     Command,
 }
 
@@ -83,7 +89,7 @@ impl Measure {
             _ => return None,
         };
         let name = descriptor.labels.get(label)?.to_owned();
-        // The root has the sum of all groups: it names nobody.
+        // The root group has the sum of all groups, so it names nobody.
         if kind == Group && name == "/" {
             return None;
         }
@@ -112,14 +118,14 @@ impl Flow {
     }
 }
 
-/// Those with the greatest rates, and what all of their kind move.
+/// The originators with the greatest rates, and the sum over all of their kind.
 #[derive(Debug, Default)]
 struct Best<'a> {
     named: Vec<(&'a Subject, Flow)>,
     sum: f64,
 }
 
-/// The process that wrote the most of late, or nearly as much after that.
+/// The process that wrote the most lately, or a later one that wrote nearly as much.
 #[derive(Clone, Debug)]
 struct Lately {
     name: String,
@@ -127,18 +133,18 @@ struct Lately {
     ts: i64,
 }
 
-/// Follows rates of disks and of those who may cause them.
+/// The rates of disks and of their possible originators.
 #[derive(Debug, Default)]
 pub struct Who {
     roles: HashMap<StreamKey, (Subject, Measure)>,
     flows: BTreeMap<Subject, Flow>,
-    /// What processes call themselves, by number.
+    /// Command names of processes, by process number.
     commands: HashMap<String, String>,
     lately: Option<Lately>,
 }
 
 impl Who {
-    /// Takes note of a stream, if it matters.
+    /// Takes note of a new stream, if the sentence uses it.
     pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         let Some((subject, measure)) = Measure::of(descriptor) else {
             return;
@@ -152,7 +158,7 @@ impl Who {
         self.roles.insert(key, (subject, measure));
     }
 
-    /// Forgets a stream.
+    /// Forgets a retired stream.
     pub fn stream_removed(&mut self, key: StreamKey) {
         if let Some((subject, _)) = self.roles.remove(&key) {
             self.flows.remove(&subject);
@@ -163,7 +169,7 @@ impl Who {
         }
     }
 
-    /// Whether a process has a rate, of its own or of its requests.
+    /// Returns whether a process has a rate, by its own counts or by its requests.
     fn is_known(&self, process: &str) -> bool {
         [Kind::Process, Kind::Issuer].into_iter().any(|kind| {
             let first = Subject {
@@ -176,7 +182,7 @@ impl Who {
         })
     }
 
-    /// Takes a changed value.
+    /// Takes a changed value of a stream.
     pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
         let Some((subject, measure)) = self.roles.get(&key) else {
             return;
@@ -204,7 +210,7 @@ impl Who {
         }
     }
 
-    /// One sentence of at most [`TEXT_BYTES_MAX`] bytes, best evidence first.
+    /// Returns a sentence of at most [`TEXT_BYTES_MAX`] bytes, best evidence first.
     pub fn sentence(&self, now_ns: i64) -> String {
         let moved: f64 = self.of(Kind::Disk).map(|(_, flow)| flow.sum()).sum();
         let best = self.best(None, moved);
@@ -235,7 +241,7 @@ impl Who {
         text + &rest
     }
 
-    /// What is said of bytes that are not those of who is named.
+    /// Returns the words for the bytes that the named originators do not explain.
     fn rest(&self, best: &Best<'_>, moved: f64, now_ns: i64) -> String {
         let all = rate(moved);
         let is_named = |lately: &Lately| {
@@ -258,8 +264,9 @@ impl Who {
         }
     }
 
-    /// Whose requests a saturated disk has, to be put behind what is said of it; empty where the
-    /// disk moves nothing, for then it is busy with no request that anybody made of late.
+    /// Returns the words for the originator of a saturated disk's requests, as a suffix of the
+    /// sentence about the disk. They are empty if the disk moves nothing, since then no recent
+    /// request keeps it busy.
     pub fn behind(&self, device: &str, now_ns: i64) -> String {
         let moving = |flow: &Flow| flow.sum() >= MOVES;
         let disks: Vec<_> = self
@@ -269,7 +276,7 @@ impl Who {
         let Some((_, flow)) = disks.iter().find(|(disk, _)| disk.name == device) else {
             return String::new();
         };
-        // Of processes it is not known which disk they move: it is this one if there is no other.
+        // The disk of a process is not known: it is this one if no other disk is moving.
         let is_alone = disks.len() == 1;
         let device = Some(device).filter(|_| !is_alone);
         let best = self.best(device, flow.sum());
@@ -288,8 +295,8 @@ impl Who {
             .filter(move |(subject, _)| subject.kind == kind)
     }
 
-    /// The originators of the best evidence that explains what was moved; if none does, those that
-    /// come nearest. Over all devices, or on one.
+    /// Returns the originators of the best evidence that explains the bytes moved, or if none does,
+    /// those that come nearest; over all devices, or on one.
     fn best(&self, device: Option<&str>, moved: f64) -> Best<'_> {
         let mut nearest = Best::default();
         for kind in [Kind::Process, Kind::Job, Kind::Group, Kind::Issuer] {
@@ -318,7 +325,7 @@ impl Who {
             !others.any(|(other, _)| is_within(subject, other))
         });
         let sum = top.map(|(_, flow)| flow.sum()).sum();
-        // A group that mostly has what one within it has is not told beside it.
+        // A group whose bytes are mostly those of a group within it is not named beside that one.
         let mut named = all.clone();
         named.retain(|(subject, flow)| {
             let enough = |inner: &Flow| inner.sum() >= flow.sum() * EXPLAINS;
@@ -329,9 +336,9 @@ impl Who {
         Best { named, sum }
     }
 
-    /// Whether a row counts when all devices are looked at: the sum over devices of a job or group,
-    /// or its single devices where that sum has nothing, since those that stand on others are in
-    /// no sum.
+    /// Returns whether a row counts if all devices are considered. For a job or group that is the
+    /// sum over its devices, or each single device if the sum is idle, since devices that are
+    /// stacked on others are in no sum.
     fn is_told(&self, subject: &Subject) -> bool {
         if subject.kind == Kind::Process {
             return true;
@@ -354,7 +361,7 @@ impl Who {
         }
     }
 
-    /// `fio (4711) writes 410 MB/s`.
+    /// Returns a phrase like `fio (4711) writes 410 MB/s`.
     fn phrase(&self, subject: &Subject, flow: Flow) -> String {
         let verbs = [("reads", flow.read), ("writes", flow.write)];
         let told = verbs.iter().filter(|(_, bytes)| *bytes >= MOVES);
@@ -370,7 +377,7 @@ impl Who {
         format!("{} {}{on}", self.name(subject), told.join(", "))
     }
 
-    /// Where that is known and it is one.
+    /// Returns the subject's device, if it is known and only one; empty otherwise.
     fn device_of<'a>(&'a self, subject: &'a Subject) -> &'a str {
         if !subject.device.is_empty() {
             return &subject.device;
@@ -392,13 +399,13 @@ fn is_lately(lately: &Lately, now_ns: i64) -> bool {
     now_ns.saturating_sub(lately.ts) < LATELY_NS
 }
 
-/// Whether one is a control group below the other, whose counts have its own.
+/// Returns whether `inner` is a control group below `outer`, whose counts include it.
 fn is_within(inner: &Subject, outer: &Subject) -> bool {
     let rest = inner.name.strip_prefix(&outer.name);
     inner.kind == Kind::Group && rest.is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The end of a name that is too long.
+/// Returns a name, shortened to its end if it is too long.
 fn short(name: &str) -> String {
     let chars = name.chars().count();
     match chars > NAME_CHARS_MAX {
@@ -412,7 +419,8 @@ fn short(name: &str) -> String {
     }
 }
 
-/// `410 MB/s`: two digits, so that the sentence changes only when a reader would care.
+/// Returns a text like `410 MB/s`: two digits, so that the sentence changes only when a reader
+/// would care.
 fn rate(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
     let (mut value, mut unit) = (round(bytes), 0);
@@ -423,11 +431,11 @@ fn rate(bytes: f64) -> String {
     format!("{value} {}", UNITS[unit])
 }
 
-/// To two digits.
+/// Rounds a value to two digits.
 fn round(value: f64) -> f64 {
     let step = 10f64.powf(value.max(1.0).log10().floor() - 1.0);
     let rounded = (value / step).round() * step;
-    // A step below one is no exact number; its multiples have one digit behind the point.
+    // A step below one is not exact in binary; its multiples have one decimal.
     (rounded * 10.0).round() / 10.0
 }
 

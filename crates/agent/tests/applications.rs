@@ -1,4 +1,4 @@
-//! What processes publish, through real ingest files into whole agents.
+//! Tests of values that processes publish, through real ingest files into whole agents.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn declare(producer: &Producer, name: &str, values: &[(&str, ValueType)], reader
     }
 }
 
-/// A process with one value, as far as the agent can tell.
+/// A process with one value, from the agent's point of view.
 pub(crate) struct Application {
     producer: Producer,
     ring: ThreadRing,
@@ -66,7 +66,7 @@ impl Application {
         }
     }
 
-    /// Frames of ten values, counting on.
+    /// Publishes frames of ten values that continue the count.
     pub(crate) fn frames(&mut self, count: u64) {
         let clock = SystemClock::new();
         for _ in 0..count {
@@ -82,7 +82,7 @@ impl Application {
     }
 }
 
-/// The first number of the answer; `None` when there is no answer yet, or no number.
+/// Returns the first number of the answer; `None` if there is no answer yet, or no number.
 pub fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
@@ -123,7 +123,8 @@ fn every_value_is_in_sql_with_its_labels_and_frames() {
     assert_eq!(number(&scope, &labelled), Some(3_000));
     let now = "SELECT count(*) FROM app_solver_residual WHERE abs(ts - now_ns()) < 60000000000";
     assert_eq!(number(&scope, now), Some(3_000), "at the time of the puts");
-    // How well that time is known, at each look; of a machine that is not asleep, far below a minute.
+    // The error of that time, at each look; on a machine that is not asleep it is far below a
+    // minute.
     let looks = "SELECT count(*) FROM app_process_clock_error_ns WHERE value BETWEEN 1 AND 60000000000 AND rank = '0'";
     until("a bound at each look", || {
         let received = "SELECT count(*) FROM app_process_received_ns";
@@ -170,7 +171,7 @@ fn declare_long(producer: &Producer) {
     }
 }
 
-/// All that is whole is there.
+/// Checks that every value that was kept whole is there.
 fn check_long(when: &str, scope: &RunDir) {
     for (sql, expect) in [
         ("SELECT count(*) FROM app_long_frame", 1),
@@ -210,7 +211,7 @@ fn check_long(when: &str, scope: &RunDir) {
     }
 }
 
-/// Long values by declared size: what is put, and whether it is kept whole.
+/// Long values by declared size: the values that are put, and whether they are kept whole.
 #[test]
 fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
     let dir = tempfile::tempdir().unwrap();
@@ -259,7 +260,7 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
     drop(ring);
     drop(producer);
     agent.stop();
-    // From the archive alone: the rings of a new agent are empty.
+    // The values come from the archive alone, since the rings of a new agent are empty.
     let _agent = Agent::start(config(dir.path())).unwrap();
     check_long("archived", &scope);
 }
@@ -277,7 +278,7 @@ fn who_has_said_goodbye_leaves_its_past_and_no_file() {
     until("its past", || number(&scope, COUNT) == Some(100));
     let living = "SELECT count(*) FROM streams WHERE name LIKE 'app.solver.%'";
     assert_eq!(number(&scope, living), Some(0));
-    // The same again: another life, the same streams.
+    // The same application again has another life, but the same streams.
     let mut application = Application::new(dir.path(), "solver", Readers::All);
     application.frames(10);
     until("both lives", || number(&scope, COUNT) == Some(200));
@@ -368,7 +369,7 @@ fn a_user_has_a_share_of_the_places_and_of_what_is_for_all() {
     until("two processes", || {
         count("one") == Some(10) && count("two") == Some(10)
     });
-    // A third waits in its rings, which is told, and loses nothing by it.
+    // A third process waits in its rings. The agent reports it, and no value is lost.
     let mut third = Application::new(dir.path(), "three", Readers::Owner);
     third.frames(1);
     let waiting = "SELECT value FROM agent_ingest_waiting_count WHERE newest";
@@ -382,7 +383,8 @@ fn a_user_has_a_share_of_the_places_and_of_what_is_for_all() {
     check_streams_of_all(dir.path());
 }
 
-/// Of 20 values for all there are as many as its user may have, with the frames; the others are refused.
+/// Declares 20 values for all readers. With the frames, 16 streams are made, the most of one user;
+/// the other five are refused.
 fn check_streams_of_all(dir: &Path) {
     let clock = SystemClock::new();
     let ingest = run_dir(dir).ingest_dir();
@@ -390,7 +392,7 @@ fn check_streams_of_all(dir: &Path) {
     let values: Vec<(&str, ValueType)> = names.iter().map(|n| (&**n, ValueType::Int)).collect();
     let scope = run_dir(dir).scope("all");
     let streams = "SELECT count(*) FROM streams WHERE name LIKE 'app.%'";
-    // What ends makes room for what comes.
+    // A process that ends makes room for the next.
     for _ in 0..2 {
         let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
         declare(&producer, "shared", &values, Readers::All);

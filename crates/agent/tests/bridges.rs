@@ -1,4 +1,4 @@
-//! What other protocols write, through the socket of whole agents into SQL.
+//! Tests of values that come in by other protocols, through the socket of whole agents into SQL.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,14 +13,14 @@ use barograph_query::{Cell, Database, Scopes};
 use crate::applications::{number, our_scope, run_dir, until};
 use crate::config;
 
-/// Posts over `read.sock`: status and body.
+/// Posts to `read.sock`; returns status and body.
 fn post(dir: &Path, path: &str, content_type: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(dir.join("run/read.sock")).unwrap();
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {content_type}"
     );
     let length = body.len();
-    // Who is refused may be answered before all of it is sent.
+    // A refusal may be answered before the whole request is sent.
     let _ = write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -43,7 +43,7 @@ fn otlp(dir: &Path, metrics: &str) -> (u16, String) {
     post(dir, "/v1/metrics", "application/json", &request)
 }
 
-/// As [`number`], over all scopes at once: listings are of those.
+/// Like [`number`], over all scopes at once, since listings cover all of them.
 fn number_of_all(dir: &Path, sql: &str) -> Option<i64> {
     let clock = Arc::new(barograph_stream::SystemClock::new());
     let mut database = Database::open(&run_dir(dir), Scopes::Readable, clock).ok()?;
@@ -64,7 +64,7 @@ fn lines_are_in_sql_when_they_are_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
     let t = now_ns() - 1_000_000;
-    // In any order within a request.
+    // The order of lines within a request does not matter.
     let body = format!(
         "cpu,Host=a usage=2.5,cores=4i {}\ncpu,Host=a usage=1.5,ok=t,note=\"x\" {t}\ncpu,Host=b usage=7 {t}",
         t + 5
@@ -81,7 +81,7 @@ fn lines_are_in_sql_when_they_are_acknowledged() {
     until("it is listed", || {
         number_of_all(dir.path(), listed) == Some(6)
     });
-    // Acknowledged is on disk: it is there for the next agent.
+    // Acknowledged values are on disk, so the next agent has them.
     agent.stop();
     let _agent = Agent::start(config(dir.path())).unwrap();
     assert_eq!(number(&scope, usage), Some(2));
@@ -93,7 +93,7 @@ fn what_is_out_of_order_is_refused_and_counted() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let t = now_ns() - 1_000_000_000;
     assert_eq!(lines(dir.path(), &format!("m v=1i {t}")).0, 204);
-    // The same again, as clients do when an answer was lost.
+    // The same line again, as clients send it if an answer was lost.
     assert_eq!(lines(dir.path(), &format!("m v=1i {t}")).0, 204);
     let body = format!(
         "m v=2i {}\nm v=3i {}\nm v=1.5\nbad\nm v=4i {}",
@@ -121,7 +121,7 @@ fn what_is_out_of_order_is_refused_and_counted() {
     until("the loss is listed", || {
         number_of_all(dir.path(), listed) == Some(4)
     });
-    // Why, also of what was refused before it had a series.
+    // The reason is also listed for lines that were refused before they had a series.
     for (source, part) in [
         ("line_protocol", "there are no fields"),
         ("m", "more than 1 s in the future"),
@@ -147,7 +147,7 @@ fn names_that_meet_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
     let (status, answer) = lines(dir.path(), "a-b,user=x frame=1i\na/b,user=x frame=2i");
-    // Two sources of one name: the second is another instance.
+    // The two sources have one name: the second is another instance.
     assert_eq!((status, &*answer), (204, ""));
     let scope = our_scope(dir.path());
     let by_user = "SELECT value FROM app_a_b_frame_ WHERE user_ = 'x' AND instance = '2'";
@@ -191,7 +191,7 @@ fn otlp_becomes_counters_gauges_and_quantiles() {
     assert_eq!(number(&scope, done), Some(8), "deltas add up");
     let count = "SELECT max(value) FROM app_shop_time_count";
     assert_eq!(number(&scope, count), Some(104));
-    // Of the hundred that came between, which are all below one second.
+    // The median is of the hundred values that came in between, which are all below one second.
     let median = "SELECT count(*) FROM app_shop_time_p50 WHERE value = 0.5 AND error = 0.5 AND quality = 'derived'";
     assert_eq!(number(&scope, median), Some(1));
     let kind = "SELECT count(*) FROM streams WHERE name = 'app.shop.done' AND kind = 'counter' AND unit = 'request'";

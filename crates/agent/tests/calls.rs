@@ -1,4 +1,5 @@
-//! Triggers and knobs, from HTTP into the memory of a process and back, through whole agents.
+//! Tests of triggers and knobs, from HTTP into the memory of a process and back, through whole
+//! agents.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -33,7 +34,7 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     panic!("{what}");
 }
 
-/// A process with a trigger and a knob, as far as the agent can tell.
+/// A process with a trigger and a knob, from the agent's point of view.
 struct Application {
     producer: Producer,
     ring: ThreadRing,
@@ -71,7 +72,7 @@ impl Application {
                 name: "checkpoint".into(),
                 help: "writes a checkpoint".into(),
             },
-            // None of these may keep the others from being known.
+            // The following declarations are not valid, and must not hide the others.
             Declaration::Knob {
                 value: 9,
                 min: 0.0,
@@ -86,7 +87,7 @@ impl Application {
         Self::of(dir, &declarations)
     }
 
-    /// As declared; its first value is a float.
+    /// Returns a process with these declarations; its first value is a float.
     fn of(dir: &Path, declarations: &[Declaration]) -> Self {
         let clock = SystemClock::new();
         let ingest = RunDir::new(dir.join("run")).ingest_dir();
@@ -122,7 +123,7 @@ impl Application {
 }
 
 impl Application {
-    /// Sets the knob and says so, as the library does.
+    /// Sets the knob and acknowledges it, as the library does.
     fn apply(&mut self, id: u64, value: f64) {
         let time = self.producer.time_source().now(&SystemClock::new());
         assert!(self.ring.put(kind::FLOAT, 0, time, value.to_bits()));
@@ -130,7 +131,7 @@ impl Application {
     }
 }
 
-/// Status and answer of `POST /api/v1/fire`.
+/// Posts to `/api/v1/fire`; returns status and answer.
 fn fire(dir: &Path, socket: &str, body: &Json) -> (u16, Json) {
     let mut stream = UnixStream::connect(dir.join("run").join(socket)).unwrap();
     let (head, body) = (
@@ -156,7 +157,7 @@ fn first(scope: &RunDir, sql: &str) -> Option<Cell> {
     rows.ok()?.get(0, 0).cloned()
 }
 
-/// A text that is asked for of these scopes.
+/// Returns the text that a query over these scopes gives.
 fn text(run_dir: &RunDir, scopes: Scopes, sql: &str) -> Option<String> {
     let mut database = Database::open(run_dir, scopes, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
@@ -166,7 +167,7 @@ fn text(run_dir: &RunDir, scopes: Scopes, sql: &str) -> Option<String> {
     }
 }
 
-/// A row of a document of the scope that is as wanted.
+/// Returns a row of a scope's document that satisfies `wanted`.
 fn row(scope: &RunDir, document: &str, wanted: impl Fn(&Json) -> bool) -> Option<Json> {
     let bytes = scope.document(document).unwrap()?;
     let rows: Vec<Json> = serde_json::from_slice(&bytes).unwrap();
@@ -182,7 +183,7 @@ fn a_trigger_is_fired_handled_answered_and_written_down() {
     let mut ranks = [0, 1].map(|rank| Application::new(dir.path(), rank));
     let body = json!({"name": "checkpoint", "target": {"application": "solver"}, "payload": "now"});
     let scope = our_scope(dir.path());
-    // Until both are known; what came of earlier tries is one rank's alone.
+    // Fires until both ranks are known. Earlier calls reached only one rank.
     let fired = until("both ranks", || {
         let (status, answer) = fire(dir.path(), "read.sock", &body);
         (status == 200 && answer["matched"] == 2).then_some(answer)
@@ -273,7 +274,7 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
         (CallKind::Knob, CallPayload::Float(1.0))
     );
     application.answer(call.id, 0);
-    // Two of its declarations make no sense.
+    // Two of its declarations are not valid.
     let refused = |row: &Json| row["refused"] == 2;
     until("the refusals", || row(&scope, "publications.json", refused));
 }
@@ -297,7 +298,7 @@ fn a_knob_that_was_set_is_listed_as_it_was_set() {
             asked.join().unwrap()
         });
         assert_eq!((status, &answer["state"]), (200, &json!("acknowledged")));
-        // Nothing is waited for.
+        // The listing is up to date without any waiting.
         let knob = row(&scope, "knobs.json", |_| true).unwrap();
         assert_eq!(knob["value"], json!(value), "{setting}");
         let sql = "SELECT CAST(value AS TEXT) FROM knobs";
@@ -306,7 +307,7 @@ fn a_knob_that_was_set_is_listed_as_it_was_set() {
     }
 }
 
-/// The process of `crates/stream/tests/meant.txt`; everyone may read its publication `a`.
+/// Returns the process of `crates/stream/tests/meant.txt`. Everyone may read its publication `a`.
 fn of_publications(dir: &Path) -> Application {
     let pairs = |of: &[(&str, &str)]| of.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
     let publication = |name: &str, readers, labels: &[(&str, &str)]| Declaration::Publication {
@@ -384,7 +385,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     let mut application = of_publications(dir.path());
     let run_dir = RunDir::new(dir.path().join("run"));
     let (own, all) = (our_scope(dir.path()), run_dir.scope("all"));
-    // Handlers are listed where their publications are.
+    // Handlers are listed in the scope of their publication.
     let of_a = until("the trigger", || {
         row(&all, "handlers.json", |row| row["name"] == "flush")
     });
@@ -426,7 +427,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
         rows,
         "1secret6acknowledged 20fired 30fired 40fired 50acknowledged 60.58acknowledged 70.58acknowledged",
     );
-    // Of each call in one scope.
+    // Each call is in one scope only.
     let fired = "SELECT group_concat(value, ' ' ORDER BY value) FROM app_call_fired_id";
     check(Scopes::Public, fired, "1 5 6");
     check(Scopes::Readable, fired, "1 2 3 4 5 6 7");
@@ -479,7 +480,7 @@ fn a_call_outlives_the_agent() {
     let (_, answer) = fire(dir.path(), "control.sock", &json!({"name": "checkpoint"}));
     assert_eq!(answer["matched"], 1);
     agent.stop();
-    // Without an agent it is handled all the same, and the next hears of it.
+    // The call is handled without an agent, and the next agent reads the answer.
     let call = application.next(&scope).unwrap();
     application.answer(call.id, 0);
     let _agent = Agent::start(config(dir.path())).unwrap();

@@ -1,4 +1,4 @@
-//! Strangers who ask much of an agent, and what goes on meanwhile.
+//! Test of an agent that samples on while other users send expensive requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,10 +8,11 @@ use barograph_agent::Agent;
 
 use crate::{config, latest, observer, post};
 
-/// Looks that must be made beside the hostile requests.
+/// Polls that must be made beside the expensive requests.
 const LOOKS: f64 = 40.0;
 
-/// A cross join of what the fixture has, with as many sums as it may have.
+/// Returns an expensive statement: a cross join of the fixture's streams with as many sums as are
+/// allowed.
 fn hostile() -> String {
     let sums: Vec<String> = (0..40).map(|n| format!("sum(a.value+{n})")).collect();
     format!(
@@ -51,7 +52,7 @@ fn tests_of_insights_stop_no_sampling() {
         })
         .collect();
     let before = polls();
-    // Both go on: whoever asks has answers, and the sources are looked at.
+    // Both go on: the clients get answers, and the sources are polled.
     while polls() < before + LOOKS || asked.load(Ordering::Relaxed) < 4 {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -1,4 +1,5 @@
-//! What history did not get, or anybody lost: tried again where that helps, and counted where it does not.
+//! Tests of losses: what the archive or an application lost is tried again if that helps, and
+//! counted if not.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,8 @@ use crate::applications::{Application, number, our_scope, run_dir, until};
 use crate::bridges::{lines, now_ns};
 use crate::config;
 
-/// A file stands where the directory of all scopes' history belongs, as when a disk is full: then it is made room.
+/// A file blocks the directory of all scopes' archives, as if the disk were full; later it is
+/// removed.
 #[test]
 fn history_that_cannot_start_is_tried_again_and_what_is_acknowledged_is_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -28,7 +30,7 @@ fn history_that_cannot_start_is_tried_again_and_what_is_acknowledged_is_there() 
     application.frames(10);
     let count = "SELECT count(*) FROM app_solver_residual";
     until("live values", || number(&scope, count) == Some(100));
-    // The scope's first start has failed by now, or fails while this is asked.
+    // The first start of the scope's archive has failed by now, or fails during this request.
     until("a durable write is not acknowledged", || {
         let (status, body) = lines(dir.path(), "cpu usage=1");
         assert!(status == 503 || body.is_empty(), "{status} {body}");
@@ -41,7 +43,7 @@ fn history_that_cannot_start_is_tried_again_and_what_is_acknowledged_is_there() 
     application.frames(10);
     until("what came meanwhile", || number(&scope, count) == Some(200));
     agent.stop();
-    // All that a new agent has it has from the archive.
+    // A new agent has all of its values from the archive.
     drop(application);
     let _agent = Agent::start(config(dir.path())).unwrap();
     until("values of the time without history", || {
@@ -51,7 +53,7 @@ fn history_that_cannot_start_is_tried_again_and_what_is_acknowledged_is_there() 
     assert_eq!(number(&scope, &acknowledged), Some(1));
 }
 
-/// A program with so many integers, `n0` and so on.
+/// A program with a number of integer values: `n0`, `n1` and so on.
 struct Program {
     producer: Producer,
     ring: ThreadRing,
@@ -95,7 +97,7 @@ fn put_into(producer: &Producer, ring: &mut ThreadRing, series: u32, value: i64)
     ring.commit();
 }
 
-/// As [`number`], of all scopes that we may read.
+/// Like [`number`], over all scopes that this user may read.
 fn number_of_all(dir: &Path, sql: &str) -> Option<i64> {
     let clock = Arc::new(SystemClock::new());
     let mut database = Database::open(&run_dir(dir), Scopes::Readable, clock).ok()?;
@@ -142,7 +144,8 @@ fn what_found_no_room_has_it_when_others_have_ended() {
     let mut small = config(dir.path());
     small.applications.streams_max = 32;
     let _agent = Agent::start(small).unwrap();
-    // Of the 32 there are its frames, four of the process, and four of the one that follows.
+    // The 32 streams are enough for the 20 values and the frames of the first program, four streams
+    // of its process, and four of the next process.
     let mut first = Program::new(dir.path(), "first", 20, Kind::Gauge);
     first.put(19, 7);
     let scope = our_scope(dir.path());
@@ -187,7 +190,7 @@ fn programs_one_after_the_other_are_one_series_and_their_counters_begin_anew() {
             number(&scope, puts) == Some(run)
         });
     }
-    // Of the first nobody knew that there would be others.
+    // The first program has no zero, since nobody knew that others would follow.
     let zeros = "SELECT count(*) FROM app_short_n0 WHERE value = 0 AND quality = 'derived'";
     assert_eq!(number(&scope, zeros), Some(4));
     let falls = "SELECT count(*) FROM (SELECT value, lag(value) OVER (ORDER BY ts) AS before FROM app_short_n0) WHERE value < before";
@@ -203,7 +206,7 @@ fn programs_that_follow_at_once_spend_no_instance_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
     agent.stop();
-    // All of them have come and gone, or are there, before an agent looks.
+    // All programs have come and gone, or are there, before an agent looks.
     for _ in 0..20 {
         let mut program = Program::new(dir.path(), "short", 1, Kind::Gauge);
         program.put(0, 100);

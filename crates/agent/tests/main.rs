@@ -1,4 +1,4 @@
-//! Whole agents in this process, over a fixture tree.
+//! Tests of whole agents in this process, over a fixture tree.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod applications;
@@ -134,7 +134,7 @@ fn insights_made_at_run_time_come_back() {
         "CREATE INSIGHT twice.memory.bytes AS SELECT 2 * value FROM memory_total_bytes",
     );
     assert!(made.starts_with("HTTP/1.1 200"), "{made}");
-    // Reads another, and comes before it in the alphabet.
+    // This insight reads another one, and comes before it in the alphabet.
     let above = control(
         dir.path(),
         "CREATE INSIGHT above.memory.bytes AS SELECT value + 1 FROM twice_memory_bytes",
@@ -246,7 +246,7 @@ fn a_reload_brings_insights_and_policies_to_the_file_and_names_the_rest() {
         policies.contains("second") && !policies.contains("first"),
         "{policies}"
     );
-    // A file that cannot be used changes nothing.
+    // A file that is not valid changes nothing.
     file.lock().unwrap().http = "nowhere".into();
     file.lock().unwrap().streams.max = 0;
     assert!(agent.reload().unwrap_err().contains("streams.max"));
@@ -259,7 +259,7 @@ fn a_constant_insight_is_as_young_as_its_inputs() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
     let observer = observer(dir.path());
-    // Nothing changes in a fixture tree; the memory is looked at every second all the same.
+    // Nothing changes in a fixture tree, but memory is polled every second all the same.
     let first = latest(&observer, "memory.capacity")[0].looked_ns;
     let mut stream = observer
         .stream(&Selector::parse("agent.cpu.seconds").unwrap())

@@ -1,7 +1,8 @@
-//! Agents that are killed between the log and the tails: what a program put is there once.
+//! Tests of agents that are killed after they wrote the log and before they moved the tails: each
+//! value of a program must be there once.
 //!
-//! One test at a time: a program that is started holds, until it runs, what this process has open, and so
-//! the locks of agents that have stopped.
+//! Only one test runs at a time: until a started program executes, it holds the open files of this
+//! process, and with them the locks of agents that have stopped.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader};
@@ -22,13 +23,13 @@ use barograph_stream::{RunDir, SystemClock};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 const FIXTURE: &str = "../source/tests/fixtures/nvme-v2/first";
-/// Tells this binary, started again, where to be an agent.
+/// Environment variable that makes this binary, started again, an agent in this directory.
 const DIR: &str = "BAROGRAPH_TEST_ONCE";
 const ROUNDS: &str = "BARO_CRASH_ROUNDS";
-/// The tail of the first ring in an ingest file.
+/// Offset of the first ring's tail in an ingest file.
 const TAIL_AT: u64 = 4_096 + 128;
 
-/// Held by each test.
+/// Lock that each test holds while it runs.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -47,7 +48,7 @@ fn config(dir: &Path) -> Config {
     config
 }
 
-/// A program that publishes for its owner and for all, turn by turn, in one ring.
+/// A program that publishes in turn for its owner and for all, in one ring.
 struct Program {
     producer: Producer,
     ring: ThreadRing,
@@ -86,7 +87,7 @@ impl Program {
         }
     }
 
-    /// Counts on, a number for each of its readers, and commits.
+    /// Puts the next numbers of the count, each once for each of its readers, and commits.
     fn put(&mut self, count: u64) {
         let clock = SystemClock::new();
         for _ in 0..count {
@@ -99,7 +100,7 @@ impl Program {
         self.ring.commit();
     }
 
-    /// Waits until all that was put is there; no more, and nothing twice.
+    /// Waits until all values that were put are there; no others, and none twice.
     fn check(&self, dir: &Path, what: &str) {
         for readers in &self.readers {
             let (scope, table) = (scope(dir, *readers), name(*readers));
@@ -113,7 +114,7 @@ impl Program {
         }
     }
 
-    /// As an agent leaves it that is killed before it has said how far it is.
+    /// Leaves the tail as an agent does that is killed before it moved it.
     fn forget_tail(&self) {
         let mut file = IngestFile::open(self.producer.path()).unwrap();
         file.look().unwrap();
@@ -157,17 +158,17 @@ fn archive(dir: &Path, readers: Readers) -> PathBuf {
 
 /// The log segments of a scope, oldest first.
 fn logs(dir: &Path, readers: Readers) -> Vec<PathBuf> {
-    // A scope's history is started beside its rings: it may not be there yet.
+    // The archive of a scope starts beside its rings, so it may not be there yet.
     let entries = std::fs::read_dir(archive(dir, readers).join("nodes/n1/log"));
     let entries = entries.into_iter().flatten();
     let paths = entries.map(|entry| entry.unwrap().path());
-    // Beside the segments lies the record of the newest.
+    // The record of the newest segment is in the same directory.
     let mut logs: Vec<PathBuf> = paths.filter(|path| !path.ends_with("newest")).collect();
     logs.sort();
     logs
 }
 
-/// The first number of the answer; `None` when there is no answer yet, or no number.
+/// Returns the first number of the answer; `None` if there is no answer yet, or no number.
 fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
@@ -200,13 +201,13 @@ fn an_agent_killed_before_the_tails_repeats_nothing() {
     agent.stop();
     assert_eq!(program.tail(), 2_000);
     program.forget_tail();
-    // What came meanwhile.
+    // These values come while no agent runs.
     program.put(500);
     let agent = Agent::start(config(dir.path())).unwrap();
     program.put(500);
     program.check(dir.path(), "after");
     agent.stop();
-    // And where nothing is new, the program is told all the same.
+    // The tail is moved even if nothing is new.
     program.forget_tail();
     let _agent = Agent::start(config(dir.path())).unwrap();
     until("the tail is told", || program.tail() == 4_000);
@@ -241,14 +242,14 @@ fn what_was_sealed_meanwhile_is_known_too() {
 #[test]
 fn logs_cut_anywhere_have_their_values_taken_in_again_and_no_others() {
     let _turn = turn();
-    // Where the owner's log is cut, and the log for all: the kill came before the rest was written.
+    // Parts of the owner's log and of the log for all that were written before the kill.
     for (mine, ours) in [(1.0, 0.5), (0.5, 1.0), (0.3, 0.8), (0.0, 0.9), (0.0, 0.0)] {
         let dir = tempfile::tempdir().unwrap();
         let what = format!("cut at {mine} and {ours}");
         let agent = Agent::start(config(dir.path())).unwrap();
         let both = [Readers::Owner, Readers::All];
         let mut program = Program::new(dir.path(), &both, ProducerConfig::default());
-        // In frames of their own.
+        // Each in its own frame.
         for _ in 0..5 {
             program.put(100);
             program.check(dir.path(), &what);
@@ -295,7 +296,7 @@ fn what_was_taken_in_and_then_written_over_is_not_lost() {
     });
 }
 
-/// Where children begin.
+/// Entry point of child processes.
 #[test]
 fn is_an_agent_until_it_is_killed() {
     let Some(dir) = std::env::var_os(DIR) else {
@@ -312,7 +313,7 @@ fn is_an_agent_until_it_is_killed() {
 #[test]
 fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
     let _turn = turn();
-    // The ring must hold all, should nothing be read.
+    // The ring must hold all values, in case nothing is read.
     let rounds: u64 = std::env::var(ROUNDS).map_or(6, |rounds| rounds.parse().unwrap());
     let bursts = (3_000 / rounds.max(1)).clamp(1, 100);
     let dir = tempfile::tempdir().unwrap();
@@ -324,7 +325,7 @@ fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
             program.put(1 + round % 7);
             std::thread::sleep(Duration::from_micros(500));
         }
-        // Not a wait for something, only a different moment each time.
+        // This sleep waits for nothing; it only makes the moment different each time.
         std::thread::sleep(Duration::from_micros(round * 2_719 % 20_000));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -333,13 +334,14 @@ fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
     program.check(dir.path(), "at last");
 }
 
-/// What was lost of the owner's, as its stream says.
+/// Returns the number of lost values of the owner, from its stream.
 fn lost(dir: &Path) -> i64 {
     let newest = "SELECT coalesce(sum(value), 0) FROM latest('app.process.loss.count')";
     number(&scope(dir, Readers::Owner), newest).unwrap_or(0)
 }
 
-/// A ring much smaller than what is put: so each agent is lapped, and is killed at any moment while it counts.
+/// The ring is much smaller than what is put. So each agent is lapped, and is killed at any moment
+/// while it counts.
 #[test]
 fn whatever_is_killed_what_is_there_and_what_is_lost_is_what_was_put() {
     let _turn = turn();
@@ -423,7 +425,7 @@ fn a_batch_that_is_sent_again_after_a_kill_is_there_once() {
     let twice =
         "SELECT count(*) FROM (SELECT s, ts FROM app_m_v GROUP BY s, ts HAVING count(*) > 1)";
     assert_eq!(number(&scope, twice), Some(0));
-    // What was sealed is known as well.
+    // Values in sealed files are known as well.
     agent.stop();
     let mut short = config(dir.path());
     short.archive.segment_seconds_max = 1.0;
@@ -441,7 +443,7 @@ fn a_batch_that_is_sent_again_after_a_kill_is_there_once() {
     assert_eq!(number(&scope, all), Some(52));
 }
 
-/// Writes lines over `read.sock`; the status of the answer.
+/// Writes lines over `read.sock`; returns the status of the answer.
 fn write(dir: &Path, lines: &str) -> u16 {
     use std::io::{Read as _, Write as _};
     let mut stream = std::os::unix::net::UnixStream::connect(dir.join("run/read.sock")).unwrap();

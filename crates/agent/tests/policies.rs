@@ -1,4 +1,4 @@
-//! An agent on this machine, under a policy.
+//! Test of an agent on this machine, under a policy.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,12 +12,13 @@ use serde_json::Value as Json;
 
 use crate::{config, latest, observer};
 
-/// How long a test waits for the agent before it fails.
+/// Longest time that a test waits for the agent before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 const FILE_BYTES: usize = 64 << 20;
 const ERROR_BYTES: i64 = 16 << 20;
 
-/// Only file systems are read, of this machine; seldom without a policy.
+/// Returns a configuration that reads only the file systems of this machine, and seldom without a
+/// policy.
 fn here(dir: &Path) -> Config {
     let mut config = config(dir);
     config.sources.sys_root = "/".into();
@@ -64,7 +65,8 @@ fn a_written_file_is_known_within_what_the_policy_bears() {
     let mount = |mount: &str| dir.path().starts_with(mount).then_some(mount.len());
     let agent = Agent::start(here(dir.path())).unwrap();
     let observer = observer(dir.path());
-    // The file system of the directory: free bytes that its mount has now, and when that was looked at.
+    // Returns the free bytes of the directory's file system as the agent knows them, and the time
+    // of that look.
     let known = || {
         let streams = latest(&observer, "filesystem.available.bytes");
         let streams = streams.iter().filter_map(|s| {
@@ -76,14 +78,14 @@ fn a_written_file_is_known_within_what_the_policy_bears() {
         Some((path, value, newest.looked_ns, newest.interval_ns))
     };
     let Some((path, ..)) = known() else {
-        // Not every place has a file system that is followed.
+        // Not every directory is on a file system that the agent follows.
         return agent.stop();
     };
     let truth = || {
         let space = rustix::fs::statvfs(path.as_str()).unwrap();
         i64::try_from(space.f_bavail * space.f_frsize).unwrap()
     };
-    // Under the policy: far sooner than configured.
+    // The policy makes the interval far shorter than configured.
     let (.., interval_ns) = wait_for("it is read as the policy wants", || {
         known().filter(|(.., interval_ns)| *interval_ns <= NS_PER_S)
     });

@@ -1,4 +1,4 @@
-//! Declared triggers in whole agents: over the node's own streams and those of a program.
+//! Tests of declared triggers in whole agents: over the node's own streams and those of a program.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn declared(dir: &Path) -> Vec<Json> {
     serde_json::from_slice(&document.unwrap().unwrap()).unwrap()
 }
 
-/// Waits until a trigger is as it should be.
+/// Waits until a trigger satisfies `done`.
 fn until(dir: &Path, what: &str, done: impl Fn(&Json) -> bool) {
     for _ in 0..3_000 {
         if declared(dir).iter().any(&done) {
@@ -28,7 +28,7 @@ fn until(dir: &Path, what: &str, done: impl Fn(&Json) -> bool) {
     panic!("{what}: {:?}", declared(dir));
 }
 
-/// The archive of a scope that is new starts beside its rings: waits until readers are told where it is.
+/// Waits until readers can find the archive of a new scope, which starts beside its rings.
 fn until_archived(dir: &Path) {
     for _ in 0..3_000 {
         let document = our_scope(dir).document("agent.json").unwrap();
@@ -67,7 +67,7 @@ fn triggers_fire_on_streams_of_the_node_and_come_back() {
     let agent = Agent::start(config(dir.path())).unwrap();
     until(dir.path(), "after a restart", has_fired("big"));
     assert_eq!(declared(dir.path()).len(), 1);
-    // The thread ends with the last trigger, and the next one has another.
+    // The thread ends with the last trigger; the next trigger starts another.
     assert!(make("DROP TRIGGER big").starts_with("HTTP/1.1 200"));
     assert!(declared(dir.path()).is_empty());
     let made =
@@ -105,7 +105,7 @@ fn a_program_s_values_fire_and_so_does_its_end() {
     until(dir.path(), "its absence has been told", is_gone);
 }
 
-/// Points of a series, one a second until some seconds ago.
+/// Returns the points of a series, one a second until a time.
 fn points(count: i64, until_ns: i64) -> String {
     const S: i64 = 1_000_000_000;
     let points = (0..count).map(|i| format!("m v={i}i {}", until_ns - (count - i) * S));
@@ -120,12 +120,12 @@ fn windows_are_filled_from_the_archive_each_sample_once() {
         let made = post(dir.path(), "/api/v1/triggers", sql);
         assert!(made.starts_with("HTTP/1.1 200"), "{made}");
     };
-    // More than a ring holds.
+    // These are more points than a ring holds.
     assert_eq!(lines(dir.path(), &points(2_000, now_ns())).0, 204);
     until_archived(dir.path());
     make("CREATE TRIGGER all WHEN count_over('app.m.v', '1 h') = 2000 FIRE 'x'");
     until(dir.path(), "all of the past", has_fired("all"));
-    // Another window, while the first one is there.
+    // Another window, while the first one exists.
     make("CREATE TRIGGER two WHEN count_over('app.m.v', '2 h') = 2000 FIRE 'x'");
     until(dir.path(), "and of a longer one", has_fired("two"));
     make("CREATE TRIGGER three WHEN count_over('app.m.v', '1 h') = 2001 FIRE 'x'");

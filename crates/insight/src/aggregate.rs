@@ -170,8 +170,8 @@ impl State {
         self.best.clone().unwrap_or(SqlValue::Null)
     }
 
-    /// The error of the aggregate: that of a sum is at most the sum of the errors, that of an
-    /// extreme at most the largest.
+    /// Returns the error of the aggregate: that of a sum is at most the sum of the errors, that of
+    /// an extreme at most the largest.
     fn error<'a>(&self, kind: Kind, rows: impl Iterator<Item = &'a UncertainValue>) -> f64 {
         let errors = rows
             .filter(|known| !known.val.is_null())
@@ -193,7 +193,8 @@ fn better(kind: Kind, a: &SqlValue, b: &SqlValue) -> bool {
     a.order(b) == wanted
 }
 
-/// The summand of a value: text that is a number counts as that number, other text as the real 0.
+/// Returns the summand of a value: text that is a number counts as that number, other text as the
+/// real 0.
 fn summand(val: &SqlValue) -> SqlValue {
     match val {
         SqlValue::Text(t) => text::whole_number(t).unwrap_or(SqlValue::Real(0.0)),
@@ -201,7 +202,7 @@ fn summand(val: &SqlValue) -> SqlValue {
     }
 }
 
-/// The compensated sum of Kahan, Babuška and Neumaier, as in SQLite.
+/// Returns the compensated sum of Kahan, Babuška and Neumaier, as in SQLite.
 fn compensated(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut rest) = (0.0_f64, 0.0_f64);
     for v in values {

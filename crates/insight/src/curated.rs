@@ -1,7 +1,8 @@
 //! The insights that come with barograph: each is an `.sql` file that describes its meaning and
 //! source.
 
-/// File name and statement of each, in an order in which they can be created.
+/// Returns file name and statement of each built-in insight, in an order in which they can be
+/// created.
 pub fn curated() -> Vec<(&'static str, &'static str)> {
     macro_rules! files {
         ($($file:literal),* $(,)?) => {
@@ -53,9 +54,9 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// The measured metrics that the built-in insights read. They must be made known to the graph
-/// (`Graph::know_metric`) before the insights are created, since their streams come later, or never
-/// on a node without such a device.
+/// Returns the names of the measured metrics that the built-in insights read. They must be made
+/// known to the graph (`Graph::know_metric`) before the insights are created, since their streams
+/// come later, or never on a node without such a device.
 pub fn curated_inputs() -> [&'static str; 38] {
     [
         "block_trace.hot.offset.bytes",
@@ -99,7 +100,7 @@ pub fn curated_inputs() -> [&'static str; 38] {
     ]
 }
 
-/// The fifteen rows of Apollo's Table 1, each with its insight.
+/// The fifteen rows of Apollo's Table 1, each with its number and its insight.
 pub const FIFTEEN: [(u8, &str); 15] = [
     (1, "device.sensitivity.ratio"),
     (2, "device.interference.ratio"),
@@ -118,8 +119,8 @@ pub const FIFTEEN: [(u8, &str); 15] = [
     (15, "job.allocation.nodes.count"),
 ];
 
-/// When an insight has no value although its inputs have, and the remedy, from the line `-- No
-/// value: WHEN; REMEDY` of its statement.
+/// Returns the condition under which an insight has no value although its inputs have values, and
+/// the remedy, from the line `-- No value: WHEN; REMEDY` of its statement.
 pub(crate) fn no_value(sql: &str) -> Option<(&str, &str)> {
     let line = sql.lines().find_map(|l| l.strip_prefix("-- No value: "))?;
     Some(line.split_once("; ").unwrap_or((line, "")))

@@ -1,13 +1,13 @@
-//! Why an insight was refused. It is a module of its own because every other file uses it.
+//! The error of a refused insight. It is a separate module because every other file uses it.
 
 use barograph_model::{ModelError, Name};
 use barograph_statement::StatementError;
 use thiserror::Error;
 
-/// A statement that was not carried out; nothing has changed.
+/// A statement that was refused; nothing has changed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum InsightError {
-    /// The text is not SQL, or not the SQL of an insight.
+    /// The text is not SQL, or not the SQL of an insight statement.
     #[error(transparent)]
     Statement(#[from] StatementError),
     /// The name is in use.
@@ -15,7 +15,7 @@ pub enum InsightError {
     Taken {
         /// The name in the statement.
         name: Name,
-        /// The kind of thing that has the name, and what to do.
+        /// The kind of thing that has the name, and the remedy.
         taken_by: &'static str,
     },
     /// No metric or insight has this table.
@@ -32,7 +32,7 @@ pub enum InsightError {
         /// Names from the insight back to itself; each reads the next one.
         path: Vec<String>,
     },
-    /// There is no such insight.
+    /// No insight has this name.
     #[error("there is no insight {name}{}", did_you_mean(.near))]
     UnknownInsight {
         /// The name as written.
@@ -43,18 +43,18 @@ pub enum InsightError {
     /// Other insights read the insight that is to be dropped.
     #[error("{name} is read by {}: drop them first", .readers.join(", "))]
     StillRead {
-        /// The insight.
+        /// Name of the insight.
         name: String,
-        /// The insights that read it.
+        /// Names of the insights that read it.
         readers: Vec<String>,
     },
-    /// The caller of a test went away, or the test took too long.
+    /// The test of a statement was stopped: its client went away, or it took too long.
     #[error("the test was stopped before its end: join fewer rows, or compute less for each")]
     Stopped,
-    /// A built-in insight cannot be changed.
+    /// The insight is built in, and cannot be changed.
     #[error("{name} is built in and stays: make an insight of another name beside it")]
     Builtin {
-        /// The insight.
+        /// Name of the insight.
         name: String,
     },
 }
@@ -66,7 +66,8 @@ impl InsightError {
         StatementError::new(message).into()
     }
 
-    /// The error of a bound that was reached: what there is too much of, the bound and its name.
+    /// Makes the error for a bound that was exceeded: the items that are too many, the bound, and
+    /// its name.
     pub(crate) fn limit(what: String, max: usize, limit: &'static str) -> Self {
         StatementError::Limit { what, max, limit }.into()
     }

@@ -19,9 +19,9 @@ use crate::slot::{Slot, Store};
 use crate::statement::{self, Create, Statement};
 use crate::{InsightError, Limits, names};
 
-/// Largest stream key that is followed. Keys are dense, so this only bounds an index.
+/// Largest stream key that is followed. Keys are dense, so this only bounds the size of an index.
 const KEYS_MAX: u32 = 1 << 22;
-/// No slot, in the index from keys to slots.
+/// Entry of the index from keys to slots for a key without a slot.
 const NO_SLOT: u32 = u32::MAX;
 
 /// All insights of a node.
@@ -75,7 +75,8 @@ impl Graph {
         }
     }
 
-    /// What [`Graph::execute`] would do, from the text alone; the graph may still refuse it.
+    /// Returns what [`Graph::execute`] would do, from the text alone; the graph may still refuse
+    /// it.
     pub fn intent(&self, sql: &str) -> Result<Executed, InsightError> {
         Ok(match statement::parse(sql)? {
             Statement::Create(create) => Executed::Created(create.name.to_string()),
@@ -191,8 +192,8 @@ impl Graph {
         self.store.slots.get_mut(slot as usize)
     }
 
-    /// Passes to the sink how fresh each insight's values are: as fresh as the stalest of their
-    /// inputs. Should be called about once a second, after [`Graph::evaluate`].
+    /// Passes the freshness of each insight's values to the sink: they are as fresh as their
+    /// stalest input. Should be called about once a second, after [`Graph::evaluate`].
     pub fn confirm(&mut self, sink: &mut dyn Sink) {
         for &id in &self.order {
             if let Some(insight) = &mut self.insights[id as usize]
@@ -203,7 +204,7 @@ impl Graph {
         }
     }
 
-    /// Runs every insight that has something new to read, each once, and writes the results.
+    /// Runs every insight that has something new to read, each once, and appends the results.
     pub fn evaluate(&mut self, now_ns: i64, sink: &mut dyn Sink) {
         for key in self.retiring.drain(..) {
             sink.retire(key);
@@ -249,7 +250,8 @@ impl Graph {
             .collect()
     }
 
-    /// Number of ignored streams: they have an insight's name, or are beyond the bounds.
+    /// Returns the number of ignored streams: they have an insight's name, or are beyond the
+    /// bounds.
     pub fn ignored(&self) -> u64 {
         self.ignored
     }
@@ -413,7 +415,7 @@ impl Graph {
         Ok(())
     }
 
-    /// The insights that a plan reads.
+    /// Returns the insights that a plan reads.
     fn inputs(&self, plan: &Plan) -> impl Iterator<Item = u32> {
         plan.tables()
             .into_iter()
@@ -465,7 +467,7 @@ impl Graph {
         Ok(name)
     }
 
-    /// Takes an insight out of the graph; returns the tables that it read, which may now be unused.
+    /// Takes an insight out of the graph; returns the tables that it read, which may be unused now.
     fn take_out(&mut self, id: u32) -> Vec<u32> {
         let Some(mut insight) = self.insights[id as usize].take() else {
             return Vec::new();
@@ -493,7 +495,7 @@ impl Graph {
         }) as u32
     }
 
-    /// Computes ranks and order of the insights anew: each runs after all that it reads.
+    /// Computes ranks and order of the insights anew: each runs after all insights that it reads.
     fn sort(&mut self) {
         // An insight's rank depends only on lower ranks, so each round settles one more rank.
         for _ in 0..=self.insights.len() {

@@ -1,8 +1,8 @@
-//! The test of a statement, computed beside the graph: the graph's owner only copies what the
-//! statement reads, and the caller does the work.
+//! The test of a statement, computed outside the graph: the graph's owner only copies the tables
+//! that the statement reads, and the caller does the work.
 //!
 //! It is separate from the graph because this part alone runs on another thread: the graph's owner
-//! must not wait for a stranger's statement.
+//! must not wait for the statement of a client.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Question {
         Ok(Self { query, tables })
     }
 
-    /// The tables that it reads, in lower case, each once.
+    /// Returns the names of the tables that the statement reads, in lower case, each once.
     pub fn tables(&self) -> &[String] {
         &self.tables
     }
@@ -58,7 +58,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Computes the rows of the question from these tables. Between rows it calls `go_on`, and
+    /// Computes the rows of the statement from these tables. Between rows it calls `go_on`, and
     /// fails if that returns false.
     pub fn test(
         &self,
@@ -81,7 +81,8 @@ impl Graph {
         }
     }
 
-    /// Computes the rows of a SELECT, or of the one in a CREATE statement; changes nothing.
+    /// Computes the rows of a SELECT, or of the SELECT in a CREATE statement. The graph does not
+    /// change.
     pub fn test(&self, sql: &str) -> Result<Vec<TestRow>, InsightError> {
         let question = Question::parse(sql)?;
         self.ground(question.tables()).test(&question, &|| true)

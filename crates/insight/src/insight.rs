@@ -1,6 +1,6 @@
 //! One insight: its plan, its rows, and the streams that it writes.
 //!
-//! The graph decides when an insight runs; this module is what happens when it does.
+//! The graph decides when an insight runs; this module runs it.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::rows::{Outcome, Rows};
 use crate::slot::{Newest, Reader, Store};
 use barograph_statement::{SqlValue, UncertainValue};
 
-/// The output of a group beyond `groups_max`: none.
+/// Marker for a group beyond `groups_max`, which has no output.
 const NO_OUTPUT: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Insight {
     pub unit: Unit,
     pub help: String,
     pub plan: Plan,
-    /// The table that consists of its outputs.
+    /// The table of its output streams.
     pub table: u32,
     /// One more than the rank of the deepest insight that it reads.
     pub rank: usize,
@@ -35,14 +35,14 @@ pub(crate) struct Insight {
     pub dirty: bool,
     pub evaluations: u64,
     pub cost_ns: u64,
-    /// Why the insight as a whole gives less than it should; empty if it does not.
+    /// Reason why the insight as a whole has fewer values than it should; empty if it has all.
     pub reason: String,
     rows: Vec<Rows>,
     outputs: Vec<Output>,
     dirty_outputs: Vec<u32>,
 }
 
-/// One output stream, with the groups that have its labels; at most one of these groups may give a
+/// One output stream, with the groups that have its labels. At most one of these groups may give a
 /// row.
 #[derive(Debug)]
 struct Output {
@@ -50,9 +50,9 @@ struct Output {
     cells: Vec<(u32, u32)>,
     slot: u32,
     stream: Option<Stream>,
-    /// Whether it has given a real; then its values stay reals.
+    /// Whether a value was a real; from then on all values are reals.
     real: bool,
-    /// Whether the sink had no room for its stream.
+    /// Whether the sink had no room for the stream.
     refused: bool,
     dirty: bool,
     reason: Option<String>,
@@ -66,7 +66,7 @@ struct Stream {
     ts: Option<i64>,
 }
 
-/// What a run uses and changes beside the insight itself.
+/// The parts that a run uses and changes besides the insight itself.
 pub(crate) struct Run<'a> {
     pub store: &'a mut Store,
     pub sink: &'a mut dyn Sink,
@@ -123,7 +123,7 @@ impl Insight {
         }
     }
 
-    /// Notes that a row has a new sample. Allocates nothing.
+    /// Marks a row whose sample is new. Allocates nothing.
     pub fn mark(&mut self, branch: u32, row: u32) {
         self.dirty = true;
         if let Some(rows) = self.rows.get_mut(branch as usize) {
@@ -383,7 +383,7 @@ impl Insight {
         let output = &mut self.outputs[at];
         let slot = &mut run.store.slots[output.slot as usize];
         let Some(stream) = &mut output.stream else {
-            // A value without room is in no table, this graph's included.
+            // A value without a stream is in no table, and so not in this graph's either.
             if slot.newest.take().is_some() {
                 run.changed.push(output.slot);
             }
@@ -447,7 +447,7 @@ impl Insight {
         });
     }
 
-    /// Number of outputs that have a value.
+    /// Returns the number of outputs that have a value.
     pub fn groups(&self) -> usize {
         self.outputs
             .iter()
@@ -455,7 +455,7 @@ impl Insight {
             .count()
     }
 
-    /// Why the insight, or one of its outputs, fails.
+    /// Returns the reason why the insight, or one of its outputs, fails.
     pub fn failure(&self) -> Option<String> {
         if !self.reason.is_empty() {
             return Some(self.reason.clone());
@@ -497,7 +497,7 @@ impl Output {
         }
     }
 
-    /// The same output for new rows; its stream may be declared again after a refusal.
+    /// Returns the same output for new rows. Its stream may be declared again after a refusal.
     fn renewed(self, real: bool) -> Self {
         let real = self.real | real;
         Self {
@@ -511,8 +511,8 @@ impl Output {
     }
 }
 
-/// The time of an output: that of the newest input. If the value changed although no input is newer
-/// (one went away, or left the filter), it changed now. The time never goes back.
+/// Returns the time of an output: that of the newest input. If the value changed although no input
+/// is newer (one went away, or left the filter), it changed now. The time never goes back.
 fn output_ts(before: Option<i64>, newest_input: Option<i64>, same: bool, now_ns: i64) -> i64 {
     match (before, newest_input) {
         (None, ts) => ts.unwrap_or(now_ns),

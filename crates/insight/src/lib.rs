@@ -1,31 +1,10 @@
 //! Insights: streams computed from other streams, written in SQL, kept up to date by increments.
 //!
 //! An insight is a SELECT over the newest sample of each input stream, with one output stream per
-//! group: `CREATE INSIGHT tier.available.bytes AS SELECT tier, sum(value) FROM filesystem_free_bytes
-//! GROUP BY tier`. Its values are those that SQLite gives to the same SELECT over the same samples,
-//! and that is its test. Insights may read insights, so they form a graph without cycles.
-//!
-//! What stands in a SELECT: label columns and one value (the column called `value`, or else the
-//! last); `FROM` a metric's or an insight's table, joined to others by `JOIN … USING (label, …)`
-//! or `CROSS JOIN`; `WHERE`, `GROUP BY` labels, `HAVING`; several joined by `UNION ALL`. Columns:
-//! `value`, `ts`, `quality`, `error`, `node`, and the labels. Aggregates: sum, total, avg, min,
-//! max, count. Scalars: `+ - * / %`, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, GLOB, IS NULL,
-//! CASE, iif, coalesce, ifnull, nullif, abs, round, min and max of several.
-//!
-//! Decisions where SQL leaves a stream's question open:
-//!
-//! * NULL is no value: the group's stream is retired, so that its last value is not taken for the
-//!   present. The one group of an aggregate without GROUP BY stays declared, without a sample.
-//! * A stream is integer while its results are; once one is real, it is a stream of floats.
-//! * An unknown column is refused when its table has streams; a table without any (announced by
-//!   [`Graph::know_metric`]) takes every label, NULL where a stream has not got it.
-//! * A group that cannot be computed (an integer sum that overflows), or that another row has the
-//!   labels of, has no value, and its insight reports why. Other groups go on.
-//! * `sum` of integers is exact: where SQLite fails because an intermediate sum overflows, and the
-//!   whole does not, the insight gives the whole.
-//! * A sample's time is that of its newest input; its quality is *predicted* if any input is, else
-//!   *derived*; its error is what interval arithmetic makes of the inputs' errors, and infinite
-//!   where they leave a filter or a choice open.
+//! group: `CREATE INSIGHT tier.available.bytes AS SELECT tier, sum(value) FROM
+//! filesystem_free_bytes GROUP BY tier`. Its values are those that SQLite gives to the same SELECT
+//! over the same samples, which its tests check. Insights may read insights, so they form a graph
+//! without cycles.
 
 mod aggregate;
 mod curated;

@@ -1,11 +1,11 @@
-//! The bounds of a graph, each with its name and default.
+//! The bounds of a graph, with their defaults.
 
 /// The bounds of a graph, and its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most insights, including built-in ones; further ones are refused.
+    /// Most insights, including built-in ones. Further insights are refused.
     pub insights_max: usize,
-    /// Most groups (output streams) of one insight; further ones are left out, and the insight
+    /// Most groups (output streams) of one insight. Further groups are left out, and the insight
     /// reports their number.
     pub groups_max: usize,
     /// Most rows that one SELECT may join; an insight with more fails until there are fewer.
@@ -13,7 +13,7 @@ pub struct Limits {
     /// Most arguments of aggregates that one SELECT keeps, that is, its rows times its aggregates;
     /// an insight with more fails until there are fewer rows.
     pub arguments_max: usize,
-    /// Longest chain of insights on insights.
+    /// Longest chain of insights that read insights.
     pub depth_max: usize,
     /// The value of the column `node`.
     pub node: String,

@@ -33,7 +33,7 @@ pub(crate) fn help(mut text: String) -> String {
     text
 }
 
-/// Known names that are similar to a wrong one, for an error.
+/// Returns known names that are similar to a wrong one, for an error.
 pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let near = barograph_model::near(name, known);
     near.into_iter().map(str::to_owned).collect()

@@ -1,7 +1,7 @@
-//! Makes a plan of a parsed SELECT: what one insight reads, filters, groups and computes.
+//! Makes a plan of a parsed SELECT: the inputs, filters, groups and computations of one insight.
 //!
-//! Single expressions are compiled in `compile`; this module checks the shape of a whole SELECT.
-//! Anything that an insight cannot do is refused, and nothing is ignored silently.
+//! Single expressions are compiled in `barograph_statement`; this module checks the shape of a
+//! whole SELECT. Anything that an insight cannot do is refused, and nothing is ignored silently.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ const BRANCHES_MAX: usize = 16;
 /// Most tables in one FROM.
 const FROM_MAX: usize = 8;
 
-/// Columns that every table has, or may get later; a label of an output must not have such a name.
+/// Names of the columns that every table has, or may get later. A label of an output must not have
+/// such a name.
 const RESERVED: [&str; 11] = [
     "value",
     "ts",
@@ -43,7 +44,7 @@ pub(crate) struct From {
     pub table: u32,
     /// The table's name, or its alias.
     pub alias: String,
-    /// Label pairs that must be equal to join: this table's, and the column to its left.
+    /// Label pairs that must be equal to join: a label of this table, and a column to its left.
     pub using: Vec<(Arc<str>, ColumnRef)>,
 }
 
@@ -53,11 +54,12 @@ pub(crate) struct Branch {
     pub from: Vec<From>,
     /// Conditions over labels only: they decide once which rows exist.
     pub fixed_filter: Vec<Expr>,
-    /// The other conditions of WHERE, evaluated at each change.
+    /// The other conditions of WHERE, which are evaluated at each change.
     pub filter: Option<Expr>,
     /// Output labels: name, and a label column or a literal.
     pub labels: Vec<(String, Expr)>,
-    /// `None`: one output per row. `Some([])`: one group of all rows, there even without any.
+    /// `None`: one output per row. `Some([])`: one group of all rows, which exists even without
+    /// rows.
     pub group: Option<Vec<ColumnRef>>,
     pub aggregates: Vec<Aggregate>,
     pub having: Option<Expr>,
@@ -85,7 +87,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The tables that are read, each once.
+    /// Returns the tables that are read, each once.
     pub fn tables(&self) -> Vec<u32> {
         let all = self
             .branches
@@ -97,7 +99,7 @@ impl Plan {
         tables
     }
 
-    /// Labels of a table that the plan reads.
+    /// Returns the labels of a table that the plan reads.
     pub fn labels_read(&self, table: u32) -> Vec<Arc<str>> {
         let mut labels = Vec::new();
         for branch in &self.branches {
@@ -136,7 +138,7 @@ impl Plan {
         })
     }
 
-    /// Whether an output may be a real, as far as the present streams show.
+    /// Returns whether an output may be a real, judging by the present streams.
     pub fn may_be_real(&self, store: &Store) -> bool {
         self.branches.iter().any(|branch| {
             let column = |e: &Expr| match e {
@@ -172,14 +174,14 @@ fn refuse<T>(message: impl Into<String>) -> Result<T, InsightError> {
     Err(InsightError::statement(message))
 }
 
-/// The SELECTs of a query, joined by UNION ALL.
+/// Returns the SELECTs of a query that are joined by UNION ALL.
 pub(crate) fn selects(query: &Query) -> Result<Vec<&Select>, InsightError> {
     let mut selects = Vec::new();
     collect(unadorned(query)?, &mut selects)?;
     Ok(selects)
 }
 
-/// The body of a query without WITH, ORDER BY and other clauses around it.
+/// Returns the body of a query. WITH, ORDER BY and other clauses around it are refused.
 fn unadorned(query: &Query) -> Result<&SetExpr, InsightError> {
     if query.with.is_some() {
         return refuse("an insight has no WITH: make the inner SELECT an insight and read that");
@@ -224,7 +226,7 @@ fn collect<'a>(body: &'a SetExpr, out: &mut Vec<&'a Select>) -> Result<(), Insig
     Ok(())
 }
 
-/// The columns of the first SELECT, which name those of all.
+/// The columns of the first SELECT, which give their names to the columns of all.
 struct Head {
     names: Vec<Option<String>>,
     value_at: usize,
@@ -401,7 +403,7 @@ fn table(relation: &TableFactor, store: &Store) -> Result<From, InsightError> {
     })
 }
 
-/// The one word of a name.
+/// Returns the single word of a name.
 fn single(name: &ObjectName) -> Result<&Ident, InsightError> {
     match name.0.as_slice() {
         [ObjectNamePart::Identifier(ident)] => Ok(ident),
@@ -424,7 +426,7 @@ fn using(join: &Join) -> Result<Vec<&Ident>, InsightError> {
     }
 }
 
-/// The selected columns, compiled, with their names in SQL.
+/// Returns the selected columns, compiled, with their names in SQL.
 fn items(
     select: &Select,
     compiler: &mut Compiler<SelectScope<'_>>,
@@ -536,8 +538,8 @@ fn split(filter: Option<Expr>) -> (Vec<Expr>, Option<Expr>) {
     (fixed, rest)
 }
 
-/// Refuses columns that are not grouped: SQLite would take them from any row, but an insight must
-/// be certain.
+/// Refuses columns that are not grouped: SQLite would take their values from any row, but an
+/// insight must be certain.
 fn check_grouping(branch: &Branch) -> Result<(), InsightError> {
     let Some(group) = &branch.group else {
         return match branch.having {

@@ -32,29 +32,30 @@ impl InsightState {
     }
 }
 
-/// Why an insight has no value, found by following its inputs to the end.
+/// A reason why an insight has no value, found by following its inputs to the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// A measured metric has no sample.
     Metric {
-        /// Its dotted name.
+        /// Dotted name of the metric.
         name: String,
-        /// When this happens and the remedy, from the statement of the insight that reads the
-        /// metric (`-- No value: …; …`); may be empty.
+        /// The condition under which this happens, and the remedy, from the statement of the
+        /// insight that reads the metric (`-- No value: …; …`). Both may be empty.
         says: (String, String),
     },
     /// All inputs of an insight have samples, but no row gives a value.
     Row {
-        /// The insight.
+        /// Name of the insight.
         insight: String,
-        /// When this happens and the remedy, from the insight's statement; may be empty.
+        /// The condition under which this happens, and the remedy, from the insight's statement.
+        /// Both may be empty.
         says: (String, String),
     },
-    /// An insight cannot be computed.
+    /// An insight fails.
     Failure {
-        /// The insight.
+        /// Name of the insight.
         insight: String,
-        /// The reason.
+        /// The reason of the failure.
         reason: String,
     },
 }
@@ -72,17 +73,17 @@ pub struct InsightReport {
     pub builtin: bool,
     /// Unit of its values; may be empty.
     pub unit: String,
-    /// Help text: what its values mean.
+    /// Help text: the meaning of its values.
     pub help: String,
     /// Dotted names of the metrics and insights that it reads.
     pub inputs: Vec<String>,
     /// Number of its groups that have a value now.
     pub groups: usize,
-    /// How it is doing.
+    /// State of the insight.
     pub state: InsightState,
-    /// Why it is not live; empty if it is.
+    /// Reason why it is not live; empty if it is.
     pub reason: String,
-    /// The reasons at the end of its inputs, while it waits.
+    /// The reasons that following its inputs found; empty unless it waits.
     pub lacks: Vec<Lack>,
     /// Number of its runs.
     pub evaluations: u64,
@@ -99,8 +100,8 @@ pub struct TestRow {
     pub value: Option<Value>,
 }
 
-/// Computes a plan once over the newest samples, beside the graph, while `go_on` returns true. The
-/// rows are sorted by labels.
+/// Computes a plan once over the newest samples, outside the graph, as long as `go_on` returns
+/// true. The rows are sorted by labels.
 pub(crate) fn test(
     plan: &Plan,
     store: &Store,

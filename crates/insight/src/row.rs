@@ -1,6 +1,6 @@
 //! One row of a SELECT, as its expressions read it.
 //!
-//! It stands apart from `rows`, which keeps all rows of a SELECT up to date.
+//! It is separate from `rows`, which keeps all rows of a SELECT up to date.
 
 use barograph_model::Quality;
 use barograph_statement::{ColumnField, ColumnRef, ExprInput, SqlValue, UncertainValue};

@@ -23,7 +23,7 @@ struct RowState {
     dirty: bool,
     /// Whether the row counts: every stream has a sample, and WHERE holds.
     active: bool,
-    /// Whether the errors of the samples leave open if WHERE holds.
+    /// Whether the errors of the samples leave open whether WHERE holds.
     open: bool,
     predicted: bool,
     /// The time of its newest sample.
@@ -31,7 +31,7 @@ struct RowState {
     fault: Option<EvalFault>,
 }
 
-/// A group; without GROUP BY and aggregates, a single row.
+/// A group; without GROUP BY and aggregates, it is a single row.
 #[derive(Debug)]
 pub(crate) struct Cell {
     rows: Vec<u32>,
@@ -43,7 +43,7 @@ pub(crate) struct Cell {
     newest: i64,
     newest_stale: bool,
     states: Vec<State>,
-    /// The output in which it is published.
+    /// Number of the output in which the group is published.
     pub output: u32,
     pub outcome: Outcome,
 }
@@ -51,12 +51,12 @@ pub(crate) struct Cell {
 /// The present result of a group.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// There is no row in the result.
+    /// The group gives no row.
     Absent,
-    /// A row, whose value may be NULL.
+    /// The group gives a row, whose value may be NULL.
     Row {
         known: UncertainValue,
-        /// The time of the newest input; `None` if no row counts.
+        /// Time of the newest input; `None` if no row counts.
         ts: Option<i64>,
         predicted: bool,
     },
@@ -66,10 +66,10 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) struct Rows {
     rows: Vec<RowState>,
-    /// `width` slots per row.
+    /// The slots of all rows, `width` per row.
     inputs: Vec<u32>,
     width: usize,
-    /// `depth` aggregates' arguments per row.
+    /// The aggregates' arguments of all rows, `depth` per row.
     args: Vec<UncertainValue>,
     depth: usize,
     pub cells: Vec<Cell>,
@@ -154,7 +154,7 @@ impl Rows {
         id
     }
 
-    /// Number and slots of each row.
+    /// Returns number and slots of each row.
     pub fn inputs(&self) -> impl Iterator<Item = (u32, &[u32])> {
         self.inputs
             .chunks_exact(self.width)
@@ -162,9 +162,9 @@ impl Rows {
             .map(|(n, row)| (n as u32, row))
     }
 
-    /// The last look at the stalest of a group's inputs, and the longest of their intervals. Inputs
-    /// that never had a sample are ignored, since they have no part in the value. `None` if there
-    /// are no inputs.
+    /// Returns the time of the last look at the stalest of a group's inputs, and the longest of
+    /// their intervals. Inputs that never had a sample are ignored, since they have no part in the
+    /// value. `None` if there are no inputs.
     pub fn looks(&self, slots: &[Slot], cell: u32) -> Option<(i64, i64)> {
         let rows = self.cells[cell as usize].rows.iter();
         let inputs = rows.flat_map(|&row| &self.inputs[row as usize * self.width..][..self.width]);
@@ -176,7 +176,7 @@ impl Rows {
             .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// The output labels of a group.
+    /// Returns the output labels of a group.
     pub fn labels(&self, branch: &Branch, slots: &[Slot], cell: u32) -> Vec<(String, Arc<str>)> {
         let inputs = self.first_row(cell);
         let row = SlotRow {
@@ -210,8 +210,8 @@ impl Rows {
         }
     }
 
-    /// Brings rows and groups up to date while `go_on` returns true, and calls `changed` with the
-    /// output of each group that was computed. Returns whether it came to the end.
+    /// Brings rows and groups up to date as long as `go_on` returns true, and calls `changed` with
+    /// the output of each group that was computed. Returns whether it came to the end.
     pub fn refresh(
         &mut self,
         branch: &Branch,
@@ -389,7 +389,7 @@ fn finish(
     }))
 }
 
-/// Decides whether a row counts and whether this is open, and computes its arguments.
+/// Decides whether a row counts and whether the errors leave that open, and computes its arguments.
 fn admit(
     branch: &Branch,
     row: SlotRow<'_>,
@@ -417,7 +417,8 @@ fn label_of(slots: &[Slot], row: &[u32], from: usize, field: &ColumnField) -> Op
     }
 }
 
-/// All rows of FROM, `width` slots each: the tables are joined from left to right on equal labels.
+/// Returns all rows of FROM, `width` slots each: the tables are joined from left to right on equal
+/// labels.
 fn join(branch: &Branch, store: &Store, rows_max: usize) -> Result<Vec<u32>, String> {
     let mut rows: Vec<u32> = Vec::new();
     for (width, from) in branch.from.iter().enumerate() {

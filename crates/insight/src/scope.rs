@@ -22,13 +22,13 @@ pub(crate) enum Place {
     Argument,
 }
 
-/// The environment of one SELECT's expressions.
+/// The environment of the expressions of one SELECT.
 pub(crate) struct SelectScope<'a> {
     store: &'a Store,
     node: &'a Arc<str>,
     from: &'a [From],
     place: Place,
-    /// The aggregates that the expressions named, each once.
+    /// The aggregates that the expressions use, each once.
     pub aggregates: Vec<Aggregate>,
 }
 
@@ -103,7 +103,8 @@ impl<'a> SelectScope<'a> {
         }
     }
 
-    /// A column without its table, where there are several: one that USING made equal.
+    /// Compiles a column without a table name if FROM has several tables: it must be a column of
+    /// USING.
     fn joined(&self, column: &Ident) -> Compiled {
         let keys = self.from.iter().flat_map(|f| &f.using);
         for (name, left) in keys {
@@ -124,7 +125,7 @@ impl<'a> SelectScope<'a> {
             "error" => ColumnField::Error,
             "quality" => ColumnField::Quality,
             "node" => ColumnField::Node(self.node.clone()),
-            // An insight sees newest samples only.
+            // An insight sees only newest samples.
             "newest" => return Ok(Expr::Literal(SqlValue::Int(1))),
             "looked" | "age_ns" | "unit" => {
                 return refuse(format!(
@@ -136,8 +137,8 @@ impl<'a> SelectScope<'a> {
         Ok(Expr::Column(ColumnRef { from, field }))
     }
 
-    /// A label column. While a table has no streams its labels are not known, and any is taken;
-    /// it is NULL where a stream has not got it.
+    /// Returns a label column. The labels of a table without streams are not known, so any label is
+    /// accepted; it is NULL for a stream without it.
     pub fn label(&self, from: usize, column: &Ident) -> Result<Arc<str>, StatementError> {
         let table_id = self.from[from].table;
         let table = &self.store.tables[table_id as usize];
@@ -154,7 +155,7 @@ impl<'a> SelectScope<'a> {
         Ok(column.value.as_str().into())
     }
 
-    /// The leftmost table's label of this name, for USING.
+    /// Returns the label of this name in the leftmost table that has it, for USING.
     pub fn label_of_left(&self, column: &Ident) -> Result<ColumnRef, StatementError> {
         let key = self.from.iter().flat_map(|f| &f.using);
         let key = key.filter(|(name, _)| name.eq_ignore_ascii_case(&column.value));

@@ -20,7 +20,7 @@ pub(crate) struct Newest {
 
 impl From<&Sample> for Newest {
     fn from(sample: &Sample) -> Self {
-        // An error that is NaN means that the error is unknown.
+        // An error of NaN means that the error is unknown.
         let error = f64::from(sample.error).abs();
         Self {
             ts: sample.ts,
@@ -56,8 +56,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The value of a label; NULL if the stream does not have it. Case is ignored, as in SQL's
-    /// column names.
+    /// Returns the value of a label; NULL if the stream does not have it. Case is ignored, as in
+    /// SQL's column names.
     pub fn label(&self, name: &str) -> SqlValue {
         let found = self
             .labels
@@ -76,13 +76,13 @@ pub(crate) struct Table {
     pub dotted: String,
     /// The streams in the order in which they came.
     pub slots: Vec<u32>,
-    /// Announced by `know_metric`: it may be read before it has streams.
+    /// Whether `know_metric` announced it: then it may be read before it has streams.
     pub known: bool,
-    /// The insight that writes it, if any.
+    /// The insight that writes the table, if any.
     pub made_by: Option<u32>,
-    /// Label columns of the insight that writes it.
+    /// Label columns of the insight that writes the table.
     pub columns: Vec<String>,
-    /// The insights that read it.
+    /// The insights that read the table.
     pub readers: Vec<u32>,
 }
 
@@ -97,8 +97,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// A copy of these tables with their streams. Of all other tables it contains only what a plan
-    /// needs of a table that it does not read, such as the name.
+    /// Returns a copy of these tables with their streams. Of all other tables it contains only what
+    /// a plan needs of a table that it does not read, such as the name.
     pub fn copy_of(&self, tables: &[String]) -> Self {
         let mut copy = Self::default();
         for (name, &id) in &self.by_name {
@@ -131,12 +131,12 @@ impl Store {
         copy
     }
 
-    /// The table with this underscore form.
+    /// Returns the table with this underscore form.
     pub fn table(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
 
-    /// The names of all tables, in no particular order.
+    /// Returns the names of all tables, in no particular order.
     pub fn table_names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
@@ -218,7 +218,7 @@ impl Store {
         table
     }
 
-    /// Label names of a table's streams, or of the insight that writes it; sorted.
+    /// Returns the sorted label names of a table's streams, or of the insight that writes it.
     pub fn label_names(&self, table: u32) -> Vec<String> {
         let table = &self.tables[table as usize];
         let of_slots = table
@@ -234,7 +234,8 @@ impl Store {
         names
     }
 
-    /// Whether a table may contain reals: one of its streams has that type.
+    /// Returns whether a table may contain reals, that is, whether one of its streams has that
+    /// type.
     pub fn may_be_real(&self, table: u32) -> bool {
         self.tables[table as usize]
             .slots

@@ -1,8 +1,8 @@
-//! Compiles a parsed expression: finds its columns and functions.
+//! Compiles a parsed expression: resolves its columns and functions.
 //!
-//! It stands alone because insights and rules share it. An expression is refused, with what to write
-//! instead, where SQLite's precedence differs from the parser's, or where it has no meaning for a
-//! stream.
+//! This module is separate because insights and rules share it. It refuses an expression if
+//! SQLite's precedence differs from the parser's, or if the expression has no meaning for a stream;
+//! the error shows what to write instead.
 
 use sqlparser::ast::{
     self, BinaryOperator, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
@@ -14,7 +14,7 @@ use crate::expr::{ColumnField, ColumnRef, Expr, ScalarFunction};
 use crate::text::{self, WildcardKind};
 use crate::value::{ArithmeticOp, CompareOp, ComparisonConversion, SqlValue};
 
-/// Deepest expression: each level takes stack at every evaluation.
+/// Deepest nesting of an expression: each level takes stack at every evaluation.
 const DEPTH_MAX: usize = 100;
 /// Most operations in one SELECT. IN, BETWEEN and CASE repeat their operand, so a short text can
 /// contain many.
@@ -23,12 +23,13 @@ const OPERATIONS_MAX: usize = 10_000;
 /// The result of compiling an expression.
 pub type Compiled = Result<Expr, StatementError>;
 
-/// The meaning of names in an expression: the tables and aggregates of an insight, or the functions
-/// of streams in a rule.
+/// The meaning of the names in an expression: the tables and aggregates of an insight, or the
+/// functions of streams in a rule.
 pub trait ExprEnvironment: Sized {
-    /// The statement that computes, with its article, for messages: "an insight".
+    /// The kind of statement that owns the expression, with its article, for messages: "an
+    /// insight".
     const OWNER: &'static str;
-    /// The functions that the environment has beside the scalar ones, for messages.
+    /// The functions that the environment has besides the scalar ones, for messages.
     const FUNCTIONS: &'static str;
 
     /// Compiles a column, with its table's name or alias if one was written.
@@ -43,10 +44,10 @@ pub trait ExprEnvironment: Sized {
     ) -> Result<Option<Expr>, StatementError>;
 }
 
-/// Compiles the expressions of one statement, and counts what they take.
+/// Compiles the expressions of one statement, and counts their operations.
 #[derive(Debug)]
 pub struct Compiler<E> {
-    /// The meaning of names.
+    /// The meaning of the names.
     pub environment: E,
     depth: usize,
     operations: usize,
@@ -57,7 +58,7 @@ fn refuse<T>(message: impl Into<String>) -> Result<T, StatementError> {
 }
 
 impl<E: ExprEnvironment> Compiler<E> {
-    /// A compiler that has compiled nothing yet.
+    /// Returns a compiler that has compiled nothing yet.
     pub fn new(environment: E) -> Self {
         Self {
             environment,
@@ -199,8 +200,8 @@ impl<E: ExprEnvironment> Compiler<E> {
         Ok(Expr::Like(wild, Box::new(text), Box::new(pattern)))
     }
 
-    /// An operand of a comparison. The parser groups `a = b < c` differently from SQLite, so a
-    /// comparison of comparisons needs parentheses.
+    /// Compiles an operand of a comparison. The parser groups `a = b < c` differently from SQLite,
+    /// so a comparison of comparisons needs parentheses.
     fn operand(&mut self, e: &ast::Expr) -> Compiled {
         let loose = match e {
             ast::Expr::BinaryOp { op, .. } => !matches!(
@@ -334,7 +335,7 @@ impl<E: ExprEnvironment> Compiler<E> {
 }
 
 impl ColumnField {
-    /// The column's name, for messages.
+    /// Returns the column's name, for messages.
     pub fn name(&self) -> &str {
         match self {
             Self::Value => "value",
@@ -388,8 +389,8 @@ fn affinity(e: &Expr) -> Affinity {
     }
 }
 
-/// The conversion before a comparison. Between two columns only a numeric one converts the other;
-/// otherwise the only column decides.
+/// Returns the conversion before a comparison. Between two columns, a numeric one converts the
+/// other, and no other conversion happens; otherwise the only column decides.
 fn convert(a: Affinity, b: Affinity) -> ComparisonConversion {
     match (a, b) {
         (Affinity::Numeric, _) | (_, Affinity::Numeric) => ComparisonConversion::Numeric,

@@ -3,7 +3,7 @@
 use barograph_model::{ModelError, cut};
 use thiserror::Error;
 
-/// Longest message about a statement, in bytes; what is longer ends with "…".
+/// Longest message about a statement, in bytes. A longer one is cut, and ends with "…".
 const MESSAGE_BYTES_MAX: usize = 512;
 
 /// A statement that was refused for its text alone.
@@ -15,33 +15,33 @@ pub enum StatementError {
         /// What is wrong, and what to write instead.
         message: String,
     },
-    /// A name, unit or label outside the rules of streams.
+    /// A name, unit or label that breaks the rules of streams.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// A column that its table does not have.
     #[error("table {table} has no column {column}: it has {}", .known.join(", "))]
     UnknownColumn {
-        /// The table.
+        /// Name of the table.
         table: String,
         /// The column as written.
         column: String,
         /// The columns that the table has.
         known: Vec<String>,
     },
-    /// A bound was reached.
+    /// The statement exceeds a bound.
     #[error("{what}: at most {max} ({limit})")]
     Limit {
-        /// What there is too much of.
+        /// The items that are too many.
         what: String,
-        /// The bound.
+        /// Value of the bound.
         max: usize,
-        /// The bound's name.
+        /// Name of the bound.
         limit: &'static str,
     },
 }
 
 impl StatementError {
-    /// An error about the text. A long message is cut, because it may quote an expression of
+    /// Makes an error about the text. A long message is cut, because it may quote an expression of
     /// thousands of bytes.
     pub fn new(message: impl Into<String>) -> Self {
         Self::Text {

@@ -28,7 +28,7 @@ pub enum ColumnField {
 }
 
 impl ColumnField {
-    /// Whether it is fixed for the life of a stream.
+    /// Returns whether the column is fixed for the life of a stream.
     pub fn is_static(&self) -> bool {
         matches!(self, Self::Node(_) | Self::Label(_))
     }
@@ -61,7 +61,7 @@ pub enum ScalarFunction {
 pub enum Expr {
     Literal(SqlValue),
     Column(ColumnRef),
-    /// The value of this number among those that the environment computes: an aggregate of an
+    /// The value with this number among those that the environment computes: an aggregate of an
     /// insight, or a function of a stream in a rule.
     Computed(usize),
     Negate(Box<Expr>),
@@ -81,13 +81,13 @@ pub enum Expr {
 
 /// The values that an expression is evaluated over.
 pub trait ExprInput: Copy {
-    /// The value of a column; NULL where the row has no such table or label.
+    /// Returns the value of a column; NULL if the row has no such table or label.
     fn column(self, column: &ColumnRef) -> UncertainValue;
-    /// The computed value of this number; see [`Expr::Computed`].
+    /// Returns the computed value with this number; see [`Expr::Computed`].
     fn computed(self, number: usize) -> UncertainValue;
 }
 
-/// Why a value could not be computed, in the words of SQLite.
+/// The reason why a value could not be computed, in SQLite's words.
 pub type EvalFault = &'static str;
 
 /// An integer result that does not fit in 64 bits.
@@ -119,13 +119,14 @@ impl Expr {
         })
     }
 
-    /// Whether the expression is true of the input, and whether the inputs' errors leave it open.
+    /// Returns whether the expression is true of the input, and whether the errors of the inputs
+    /// leave that open.
     pub fn holds(&self, input: impl ExprInput) -> Result<(bool, bool), EvalFault> {
         let known = self.eval(input)?;
         Ok((known.val.is_true() == Some(true), open(&known) > 0.0))
     }
 
-    /// Whether it reads only values that are fixed for the life of the streams.
+    /// Returns whether the expression reads only values that are fixed for the life of the streams.
     pub fn is_static(&self) -> bool {
         let mut fixed = true;
         self.visit(&mut |e| match e {
@@ -332,8 +333,9 @@ fn round(a: &UncertainValue, digits: &UncertainValue) -> UncertainValue {
     }
 }
 
-/// Scalar min and max: NULL when any is NULL. Of equals, which may be an integer and a real, min
-/// takes the last and max the first, as SQLite does. The extreme moves by no more than any argument.
+/// Computes scalar min and max: NULL if any argument is NULL. Of equal values, which may be an
+/// integer and a real, min takes the last and max the first, as SQLite does. The extreme moves by
+/// no more than any argument.
 fn extreme(
     args: &[Expr],
     input: impl ExprInput,

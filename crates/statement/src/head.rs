@@ -1,44 +1,44 @@
-//! The head of a statement: CREATE or DROP, and of what.
+//! The head of a statement: CREATE or DROP, with the kind of thing and its name.
 //!
-//! It stands alone because every kind of statement begins in the same way, and because whoever
-//! passes a statement on needs to know no more than its kind.
+//! This module is separate because every kind of statement begins in the same way, and because a
+//! part that passes a statement on needs to know only its kind.
 
 use barograph_model::StatementKind;
 
 use crate::{StatementError, StatementWords};
 
-/// What a statement does.
+/// The action of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementAction {
     /// `CREATE [OR REPLACE] …`
     Create {
-        /// Whether a thing of this name may be there already; it is replaced.
+        /// Whether an existing thing of this name is replaced; otherwise it is an error.
         or_replace: bool,
     },
     /// `DROP … [IF EXISTS]`
     Drop {
-        /// Whether it is no error that there is no such thing.
+        /// Whether a missing thing is no error.
         if_exists: bool,
     },
 }
 
-/// What a statement did.
+/// The result of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Executed {
     /// The thing of this name was made, or replaced.
     Created(String),
-    /// The thing of this name was dropped, or was not there (`IF EXISTS`).
+    /// The thing of this name was dropped, or did not exist (`IF EXISTS`).
     Dropped(String),
 }
 
 /// The head of a statement, read without the rest of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatementHead {
-    /// What the statement does.
+    /// The action of the statement.
     pub action: StatementAction,
-    /// The kind of thing that it does it to.
+    /// The kind of thing that is made or dropped.
     pub kind: StatementKind,
-    /// The name of the thing, which is not checked; empty if there is none.
+    /// The name of the thing, not checked yet; empty if the statement has none.
     pub name: String,
 }
 

@@ -1,4 +1,4 @@
-//! Lengths of time in statements: `'10 s'`.
+//! Lengths of time in statements, like `'10 s'`.
 
 use barograph_model::{NS_PER_S, duration_ns};
 
@@ -7,7 +7,7 @@ use crate::StatementError;
 /// Longest length of time in a statement, in ns: 30 days.
 pub const LENGTH_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 
-/// Reads a length of time with its unit, like `10 s` or `1min`, in ns.
+/// Reads a length of time with its unit, like `10 s` or `1min`. Returns ns.
 pub fn length_ns(text: &str) -> Result<i64, StatementError> {
     let packed: String = text.split_whitespace().collect();
     let bare = packed.bytes().all(|b| b.is_ascii_digit());

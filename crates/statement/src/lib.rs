@@ -1,11 +1,11 @@
-//! Statements: `CREATE …` and `DROP …` of insights, policies and rules, from text to what they say.
+//! Statements: `CREATE …` and `DROP …` of insights, policies and rules, from text to data.
 //!
 //! Every kind of statement has the same head, the same words and the same expressions, which are
 //! read and compiled here. Expressions compute what SQLite computes: operators `+ - * / %`,
 //! comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, GLOB, IS NULL, CASE, and the functions iif,
-//! coalesce, ifnull, nullif, abs, round, min and max of several. What the names in an expression
-//! mean is for its [`ExprEnvironment`]: an insight has columns and aggregates, a rule has functions
-//! of streams.
+//! coalesce, ifnull, nullif, abs, round, min and max of several arguments. The [`ExprEnvironment`]
+//! gives the names in an expression their meaning: an insight has columns and aggregates, a rule
+//! has functions of streams.
 //!
 //! The crate reads no clock, file or socket. It is the one owner of `sqlparser`, whose syntax tree
 //! it passes on as [`ast`].

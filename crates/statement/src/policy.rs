@@ -1,7 +1,7 @@
-//! `CREATE POLICY …` and `DROP POLICY …`, from text to the clauses that were written.
+//! `CREATE POLICY …` and `DROP POLICY …`, from text to clauses.
 //!
-//! They stand alone because policies are followed elsewhere: numbers and patterns are passed on as
-//! they were written, and their follower checks them and knows the defaults.
+//! This module is separate because the crate that owns policies is another one. Numbers and
+//! patterns are passed on as they were written; their owner checks them and knows the defaults.
 
 use crate::{
     StatementAction, StatementError, StatementKind, StatementWords, length_ns, statement_head,
@@ -9,7 +9,7 @@ use crate::{
 
 const NS_PER_MS: i64 = 1_000_000;
 
-/// The clauses, each of which may stand once and in any order.
+/// Keywords of the clauses. Each clause may appear once, in any order.
 const CLAUSES: [&str; 8] = [
     "KIND",
     "ERROR",
@@ -26,42 +26,42 @@ const CLAUSES: [&str; 8] = [
 pub enum PolicyStatement {
     /// `CREATE [OR REPLACE] POLICY name FOR 'pattern'[, …] …`
     Create {
-        /// One of this name may be there already.
+        /// Whether an existing policy of this name is replaced.
         or_replace: bool,
-        /// What was written.
+        /// The clauses of the policy.
         policy: Box<PolicyText>,
     },
     /// `DROP POLICY [IF EXISTS] name`
     Drop {
-        /// Which.
+        /// Name of the policy, not checked yet.
         name: String,
-        /// That there is none is no fault.
+        /// Whether a missing policy is no error.
         if_exists: bool,
     },
 }
 
-/// A policy as it was written; `None` where nothing was.
+/// A policy as it was written; `None` for a clause that was left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyText {
-    /// Its name, not yet checked.
+    /// Name of the policy, not checked yet.
     pub name: String,
-    /// Patterns of streams, at least one, not yet checked.
+    /// Patterns of streams, at least one, not checked yet.
     pub streams: Vec<String>,
-    /// `KIND 'error_bounded'`
+    /// `KIND 'error_bounded'`: the kind of interval policy, not checked yet.
     pub kind: Option<String>,
-    /// `ERROR '1 %'`
+    /// `ERROR '1 %'`: the greatest error, not checked yet.
     pub error: Option<String>,
     /// `CONFIDENCE 0.95`: a number of at least 0.
     pub confidence: Option<f64>,
     /// `BETWEEN '100 ms' AND '1 min'`: the shortest and the longest time between looks, in ms.
     pub between_ms: Option<(u64, u64)>,
-    /// `SENTINEL 'disk.write.bytes{device=vda}'`
+    /// `SENTINEL 'disk.write.bytes{device=vda}'`: a pattern of cheap streams, not checked yet.
     pub sentinel: Option<String>,
-    /// `PRESSURE 'io some 150ms 2s'`
+    /// `PRESSURE 'io some 150ms 2s'`: a pressure trigger of the kernel, not checked yet.
     pub pressure: Option<String>,
     /// `WEIGHT 2`: a number of at least 0.
     pub weight: Option<f64>,
-    /// `HELP 'what it is for'`
+    /// `HELP 'what it is for'`: the purpose of the policy.
     pub help: Option<String>,
 }
 
@@ -125,7 +125,7 @@ fn create(mut words: StatementWords) -> Result<PolicyText, StatementError> {
     Ok(policy)
 }
 
-/// What stands after the word of a clause.
+/// Reads the rest of a clause, after its keyword.
 fn read_clause(
     clause: &str,
     words: &mut StatementWords,

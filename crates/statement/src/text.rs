@@ -4,14 +4,15 @@
 
 use crate::value::SqlValue;
 
-/// The number at the start of a text, as arithmetic uses it; 0 if there is none.
+/// Returns the number at the start of a text, as arithmetic uses it; 0 if there is none.
 pub fn leading_number(text: &str) -> SqlValue {
     let text = text.trim_start_matches(is_space);
     let end = number_end(text);
     parse(&text[..end]).unwrap_or(SqlValue::Int(0))
 }
 
-/// The number that a whole text is, apart from spaces around it; `None` if it is something else.
+/// Returns the number that makes up a whole text, apart from spaces around it; `None` if the text
+/// is anything else.
 pub fn whole_number(text: &str) -> Option<SqlValue> {
     let text = text.trim_matches(is_space);
     if number_end(text) == text.len() {
@@ -25,7 +26,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r')
 }
 
-/// The end of the longest number at the start of `text`; 0 if there is none.
+/// Returns the end of the longest number at the start of `text`; 0 if there is none.
 fn number_end(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits = |from: usize| {
@@ -69,11 +70,12 @@ pub fn parse(number: &str) -> Option<SqlValue> {
     }
 }
 
-/// A real as SQLite writes it: with 15 digits if they represent it exactly, else with 17, and
-/// always with a point or an exponent. (SQLite computes the last of 17 digits itself, and its
-/// result sometimes differs.)
+/// Returns a real as SQLite writes it: with 15 digits if they represent it exactly, otherwise with
+/// 17, and always with a point or an exponent. (SQLite computes the last of 17 digits itself, and
+/// its result sometimes differs.)
 pub fn real(v: f64) -> String {
-    /// From 10 to this power on, and below 10 to the power of -4, an exponent is written.
+    /// Power of 10 from which on an exponent is written. It is also written below 10 to the power
+    /// of -4.
     const EXPONENT_MAX: i32 = 17;
     if v.is_infinite() {
         return if v > 0.0 { "Inf".into() } else { "-Inf".into() };
@@ -146,7 +148,8 @@ pub fn matches(wild: WildcardKind, pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The rest of the pattern, if its first element (other than the wildcard for any run) matches `c`.
+/// Returns the rest of the pattern, if its first element (other than the wildcard for any run)
+/// matches `c`.
 fn one(wild: WildcardKind, pattern: &str, c: char) -> Option<&str> {
     let first = pattern.chars().next()?;
     let rest = &pattern[first.len_utf8()..];

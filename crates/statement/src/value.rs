@@ -1,7 +1,7 @@
 //! Values as SQLite computes with them: storage classes, comparison, arithmetic.
 //!
-//! It is a module of its own because an insight must have the same result as the same SELECT in
-//! SQLite, and this module decides that (<https://www.sqlite.org/datatype3.html>).
+//! This module is separate because an insight must have the same result as the same SELECT in
+//! SQLite, and these rules decide that (<https://www.sqlite.org/datatype3.html>).
 
 use std::cmp::Ordering;
 use std::sync::Arc;

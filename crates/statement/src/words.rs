@@ -1,7 +1,7 @@
 //! The words of a statement: its SQL tokens, read from the front.
 //!
-//! Barograph's own words around a SELECT or an expression are read here; SELECT and expression are
-//! left to `sqlparser`. The bounds come first, because anyone's text is parsed here.
+//! Barograph's own keywords around a SELECT or an expression are read here; SELECT and expression
+//! are left to `sqlparser`. Bounds are checked first, because text from any user is parsed here.
 
 use sqlparser::ast::{self, Query};
 use sqlparser::dialect::SQLiteDialect;
@@ -16,7 +16,7 @@ pub const SQL_BYTES_MAX: usize = 16_384;
 /// Deepest nesting of parentheses and subexpressions that the parser follows.
 const NESTING_MAX: usize = 50;
 /// Most tokens of a statement, without white space. A chain `1+1+…` nests as deep as it is long, so
-/// this bounds the stack that a walk over one takes.
+/// this bounds the stack of a walk over it.
 const TOKENS_MAX: usize = 2_000;
 
 /// The tokens of a statement, read from the front.
@@ -26,7 +26,7 @@ pub struct StatementWords {
 }
 
 impl StatementWords {
-    /// The words of a text of at most [`SQL_BYTES_MAX`] bytes.
+    /// Splits a text of at most [`SQL_BYTES_MAX`] bytes into words.
     pub fn new(sql: &str) -> Result<Self, StatementError> {
         if sql.len() > SQL_BYTES_MAX {
             return Err(StatementError::Limit {
@@ -57,7 +57,7 @@ impl StatementWords {
         while self.tokens.next_if(is_space).is_some() {}
     }
 
-    /// Whether the next word is this keyword, in any case.
+    /// Returns whether the next word is this keyword, in any case.
     pub fn at_keyword(&mut self, keyword: &str) -> bool {
         self.tokens.peek().is_some_and(|t| is_keyword(t, keyword))
     }
@@ -78,7 +78,7 @@ impl StatementWords {
         }
     }
 
-    /// The error that names the next word, and what should stand there.
+    /// Returns an error that names the next word, and what is expected in its place.
     pub fn unexpected(&mut self, wanted: &str) -> StatementError {
         let found = self
             .tokens
@@ -87,7 +87,7 @@ impl StatementWords {
         StatementError::new(format!("expected {wanted}, found {found}"))
     }
 
-    /// Takes a dotted name: all that stands before the next white space, since the tokenizer sees a
+    /// Takes a dotted name: everything before the next white space, since the tokenizer sees a
     /// number in `.2x`; or one quoted name. The name is empty at the end of the statement.
     pub fn dotted_name(&mut self) -> String {
         let mut name = String::new();
@@ -102,7 +102,7 @@ impl StatementWords {
         name
     }
 
-    /// Takes a text in single quotes. `example` is what an error says should stand there.
+    /// Takes a text in single quotes. `example` is the expected text in an error.
     pub fn text(&mut self, example: &str) -> Result<String, StatementError> {
         match self
             .tokens
@@ -116,7 +116,7 @@ impl StatementWords {
         }
     }
 
-    /// Takes a finite number of at least 0.
+    /// Takes a finite number of at least 0. `example` is the expected text in an error.
     pub fn number(&mut self, example: &str) -> Result<f64, StatementError> {
         let number = match self.tokens.peek() {
             Some(Token::Number(text, _)) => text.parse::<f64>().ok(),
@@ -132,14 +132,14 @@ impl StatementWords {
         }
     }
 
-    /// Takes a comma if one stands next; returns whether one did.
+    /// Takes a comma if it is next; returns whether it was.
     pub fn comma(&mut self) -> bool {
         let found = self.tokens.next_if_eq(&Token::Comma).is_some();
         self.skip_space();
         found
     }
 
-    /// Whether only the sign that ends a statement is left.
+    /// Returns whether nothing is left, apart from a semicolon.
     pub fn at_end(&mut self) -> bool {
         matches!(
             self.tokens.peek(),
@@ -147,7 +147,7 @@ impl StatementWords {
         )
     }
 
-    /// Ends the statement; more words are an error.
+    /// Ends the statement; further words are an error.
     pub fn end(mut self) -> Result<(), StatementError> {
         if self.tokens.next_if_eq(&Token::SemiColon).is_some() {
             self.skip_space();
@@ -212,8 +212,8 @@ fn is_space(token: &Token) -> bool {
     matches!(token, Token::Whitespace(_))
 }
 
-/// `value` is the column of every table. The parser has a keyword of that name, and would read
-/// `CASE value …` among arguments as `key VALUE value`.
+/// Makes the keyword VALUE a name, since `value` is the column of every table. Otherwise the parser
+/// would read `CASE value …` among arguments as `key VALUE value`.
 fn value_as_name(token: Token) -> Token {
     match token {
         Token::Word(mut word) if word.keyword == Keyword::VALUE => {

@@ -1,5 +1,5 @@
-//! The whole sampling loop on a manual clock: sources, streams, insights, forecasts, policies and
-//! statements. Nothing here waits.
+//! Tests of the whole sampling loop on a manual clock: sources, streams, insights, forecasts,
+//! policies and statements. Nothing here waits.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::policies::statement::wanted;
 
 const HOUR_S: i64 = 3_600;
 
-/// A disk that is written to in bursts, drawn from a seed.
+/// A disk with bursts of writes that are drawn from a seed.
 struct BurstyDisk {
     seed: u64,
     written: i64,
@@ -25,7 +25,7 @@ struct BurstyDisk {
 }
 
 impl BurstyDisk {
-    /// The next number of a linear congruential generator (Knuth, MMIX).
+    /// Returns the next number of a linear congruential generator (Knuth, MMIX).
     fn draw(&mut self) -> u64 {
         self.seed = self
             .seed
@@ -79,7 +79,7 @@ struct LoopRig<'c> {
 
 impl<'c> LoopRig<'c> {
     fn new(clock: &'c Arc<ManualClock>, seed: u64) -> Self {
-        // In memory where there is such a place: a day has many documents.
+        // In memory if possible, since a day has many documents.
         let memory = std::path::Path::new("/dev/shm");
         let dir = match memory.is_dir() {
             true => tempfile::tempdir_in(memory).unwrap(),
@@ -137,7 +137,7 @@ impl<'c> LoopRig<'c> {
         }
     }
 
-    /// Goes on for this long, from deadline to deadline.
+    /// Runs the loop for this many seconds, from deadline to deadline.
     fn run(&mut self, seconds: i64) {
         let end_ns = self.clock.monotonic_ns() + seconds * NS_PER_S;
         loop {
@@ -158,8 +158,8 @@ impl<'c> LoopRig<'c> {
         answer.try_recv().unwrap()
     }
 
-    /// The newest sample of every stream by its name and labels, apart from what is measured of this
-    /// process.
+    /// Returns the newest sample of every stream by its name and labels, apart from the streams
+    /// that measure this process.
     fn newest(&self) -> BTreeMap<String, String> {
         let directory = self.reader.directory();
         let of = |entry: &barograph_stream::Entry| {

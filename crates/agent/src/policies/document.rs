@@ -1,4 +1,4 @@
-//! What came of policies: the document `policies.json`, which is the table `policies`.
+//! The document `policies.json` with the state of policies, which is also the table `policies`.
 
 use barograph_forecast::interval::Said;
 use barograph_model::{Descriptor, NS_PER_S};
@@ -13,7 +13,8 @@ use super::{GOVERNED_MAX, Policies, Policy};
 use barograph_recorder::LabelsJson;
 
 impl Policies {
-    /// One row for each policy and stream; a policy without streams has one too, which says why.
+    /// Returns the rows of the document: one for each policy and stream. A policy without streams
+    /// has one row too, with the reason.
     pub fn document(&self) -> impl Serialize + '_ {
         Document(self)
     }
@@ -31,7 +32,7 @@ impl Policies {
         })
     }
 
-    /// Why it is looked at when it is, and what keeps its policy from being followed.
+    /// Explains the time of the next look, and what keeps the policy from being followed.
     fn reason(&self, governed: &Governed) -> String {
         let policy = &governed.policy;
         let mut reasons = vec![plan_reason(governed)];
@@ -94,7 +95,7 @@ impl Serialize for Document<'_> {
     }
 }
 
-/// A policy, and what came of it for one stream.
+/// A policy, and its state for one stream.
 #[derive(Serialize)]
 struct Row<'a> {
     #[serde(flatten)]
@@ -155,7 +156,7 @@ impl<'a> Of<'a> {
     }
 }
 
-/// Where a policy comes from.
+/// The origin of a policy: the configuration or a statement.
 #[derive(Serialize)]
 struct Origin<'a> {
     origin: &'static str,
@@ -174,7 +175,8 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// What there is of one stream; nulls of none. What is no number is null too.
+/// The columns about one stream; all are null if the policy has no stream. A number that is NaN is
+/// null too.
 #[derive(Default, Serialize)]
 struct Stream<'a> {
     stream: Option<&'a str>,
@@ -218,7 +220,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// A policy as it was meant, and where it comes from.
+/// The definition of a policy, and its origin.
 #[derive(Serialize)]
 struct Meant<'a> {
     #[serde(flatten)]
@@ -228,7 +230,7 @@ struct Meant<'a> {
 }
 
 impl Policy {
-    /// As it was meant, and where it comes from.
+    /// Returns the definition of the policy and its origin as JSON.
     pub fn document(&self) -> Json {
         json!(Meant {
             spec: &self.spec,

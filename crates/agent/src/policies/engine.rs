@@ -1,4 +1,5 @@
-//! One stream under a policy: when it wants to be looked at again, and what readers are told of it until then.
+//! One stream under a policy: the time of its next look, and the projection that readers get until
+//! then.
 
 use std::sync::Arc;
 
@@ -12,48 +13,49 @@ use barograph_source::{Caps, PolicySpecKind};
 use super::Policy;
 use super::sentinel::{Derived, Moved};
 
-/// What adaptive intervals multiply with when much changed, and what "little" is: as for sources.
+/// Factor and thresholds of adaptive intervals, the same as for sources: the factor applies when
+/// the value changed much, the thresholds decide what is little.
 const MULTIPLY: f64 = 0.75;
 const LITTLE_SIMPLE: f64 = 0.1;
 const LITTLE_COMPLEX: f64 = 1.1;
-/// Looks until the next are at most so many steps of the forecaster, which forgets what lies further back.
+/// Most steps of the forecaster in one wait. The forecaster forgets what lies further back.
 const STEPS_MAX: i64 = 64;
 
-/// How the wait is found.
+/// The method that finds the wait until the next look.
 pub(super) enum Way {
-    /// By values alone.
+    /// From the values alone (fixed or adaptive).
     Known(IntervalPolicy, PolicyState),
-    /// By how soon what is said goes wrong.
+    /// From the time at which the published projection goes wrong.
     Bounded(Box<ErrorBounded>),
-    /// That, and by what a cheap stream says.
+    /// Like `Bounded`, and from the values of a cheap stream.
     Sentinel(Box<Derived>),
 }
 
 /// A stream and its policy.
 pub(super) struct Governed {
     pub(super) policy: Arc<Policy>,
-    /// Who reads it, if that is known.
+    /// Source that reads the stream, if it is known.
     pub(super) source: Option<&'static str>,
-    /// What its source bears; the interval is 0 until that is known.
+    /// Limits of the source's interval. The configured interval is 0 until it is known.
     pub(super) caps: Caps,
-    /// The shortest time between looks that policy and source allow, and the longest.
+    /// Shortest and longest time between looks that policy and source allow.
     pub(super) min_ns: i64,
     pub(super) max_ns: i64,
-    /// How often its source is read at present.
+    /// Interval at which the source is read at present.
     pub(super) interval_ns: i64,
     pub(super) way: Way,
     pub(super) plan: Option<Plan>,
-    /// It is wanted now, whatever the plan was.
+    /// Whether a look is wanted now, whatever the plan is.
     is_called: bool,
     pub(super) looks: u64,
     pub(super) first_ns: i64,
     pub(super) newest_ns: i64,
     value: f64,
-    /// The time of the newest look; none where its forecaster did not take it.
+    /// Time of the newest look; `None` if the forecaster did not take it.
     said_ns: Option<i64>,
 }
 
-/// What is about to be said of one stream after another.
+/// Buffers for the projection that is published, reused from stream to stream.
 #[derive(Default)]
 pub(super) struct Speech {
     expected: Projection,
@@ -82,12 +84,12 @@ impl Governed {
         }
     }
 
-    /// The step of a forecaster that is not left behind by the longest wait.
+    /// Returns the step for the forecaster, long enough that the longest wait is within its memory.
     pub(super) fn step_ns(&self) -> i64 {
         self.min_ns.max(self.max_ns / STEPS_MAX)
     }
 
-    /// Follows a cheap stream from now on.
+    /// Makes the stream follow a cheap stream from now on.
     pub(super) fn follow(&mut self, cheap: StreamKey) {
         self.way = Way::Sentinel(Box::new(Derived::new(
             cheap,
@@ -95,12 +97,12 @@ impl Governed {
         )));
     }
 
-    /// The cheap stream is gone.
+    /// Ends following, since the cheap stream is gone.
     pub(super) fn unfollow(&mut self) {
         self.way = alone(&self.policy, self.min_ns, self.max_ns);
     }
 
-    /// The cheap stream that it follows.
+    /// Returns the cheap stream that this one follows.
     pub(super) fn cheap(&self) -> Option<StreamKey> {
         match &self.way {
             Way::Sentinel(derived) => Some(derived.cheap),
@@ -108,7 +110,7 @@ impl Governed {
         }
     }
 
-    /// What is wanted of it; nothing before it was looked at.
+    /// Returns when a look is wanted; `None` before the first look.
     pub(super) fn wanted(&self) -> Option<Wanted> {
         let plan = self.plan?;
         Some(Wanted {
@@ -120,13 +122,15 @@ impl Governed {
         })
     }
 
-    /// It is wanted now; whether that is news.
+    /// Asks for a look now. Returns whether nobody had asked before.
     pub(super) fn call(&mut self) -> bool {
         !std::mem::replace(&mut self.is_called, true)
     }
 
-    /// A look: `forecast` is what was expected of this moment before it, `half_width` how far off what is expected so many ns from now may be,
-    /// now that it is known; `is_said` if readers are told something after it. What is no number is no answer, and changes no plan.
+    /// Records a look at the stream and makes a new plan. `forecast` is the value that was expected
+    /// for this moment before the look. `half_width` gives, after the look, the half width of the
+    /// error of what is expected a number of ns from now. `is_said` is whether a projection is
+    /// published after the look. A sample that is no finite number changes no plan.
     pub(super) fn look(
         &mut self,
         sample: &Sample,
@@ -161,16 +165,18 @@ impl Governed {
         });
     }
 
-    /// What readers are told, in place of what is expected since the look at `looked_ns`; gives from when on. Where something else is said
-    /// until the next look, that comes first.
+    /// Replaces the projection since the look at `looked_ns` in `floats` by the one that the plan
+    /// publishes, and returns the time from which it counts. If the plan publishes the forecast,
+    /// `floats` stays as it is. If it holds or derives a value until the next look, that comes
+    /// first.
     pub(super) fn speak(&self, looked_ns: i64, floats: &mut Vec<f64>, speech: &mut Speech) -> i64 {
         let (Some(said_ns), Some(plan)) = (self.said_ns, &self.plan) else {
-            // Of a look that its forecaster took before, and the plan does not know.
+            // The forecaster took an earlier look, which the plan does not know.
             return looked_ns;
         };
         let tolerance = match (plan.said, &self.policy.bound) {
             (Said::Held, Some(bound)) => bound.tolerance(self.value),
-            // A move of the cheap stream will say so.
+            // A move of the cheap stream will be published.
             (Said::Derived, _) => 0.0,
             (Said::Forecast, _) | (Said::Held, None) => return said_ns,
         };
@@ -189,7 +195,8 @@ impl Governed {
         from_ns
     }
 
-    /// The cheap stream was looked at. `forecast` is asked for what is expected of this one now, where that is what is said of it.
+    /// Records a look at the cheap stream. `forecast` is called for the value that is expected of
+    /// this stream now, but only if the plan publishes the forecast.
     pub(super) fn moved(
         &mut self,
         ts_ns: i64,
@@ -206,7 +213,7 @@ impl Governed {
     }
 }
 
-/// How the interval is found without a cheap stream.
+/// Returns the method without a cheap stream.
 fn alone(policy: &Policy, min_ns: i64, max_ns: i64) -> Way {
     let aimd = |threshold| Aimd {
         start_ns: min_ns,
@@ -232,7 +239,7 @@ fn alone(policy: &Policy, min_ns: i64, max_ns: i64) -> Way {
 
 fn bounded(policy: &Policy, min_ns: i64, max_ns: i64) -> BoundedConfig {
     BoundedConfig {
-        // One that is bounded has a bound: that was checked.
+        // A bounded policy has a bound: [`Policy::new`] has checked that.
         bound: policy.bound.unwrap_or(Bound::Absolute(0.0)),
         confidence: policy.spec.confidence,
         min_ns,
@@ -241,7 +248,8 @@ fn bounded(policy: &Policy, min_ns: i64, max_ns: i64) -> BoundedConfig {
     }
 }
 
-/// Fixed and adaptive intervals say nothing of errors: as if one were wrong by the end of each.
+/// Returns the plan of a fixed or adaptive interval. Such an interval knows no error, so it counts
+/// as if the value were wrong once, at the end of each wait.
 fn known_plan(wait_ns: i64) -> Plan {
     Plan {
         wait_ns,
@@ -251,8 +259,8 @@ fn known_plan(wait_ns: i64) -> Plan {
     }
 }
 
-/// It stays as it is until `until_s`, and what was expected comes then. The half width is what is known of what was expected, or the tolerance
-/// where that is less.
+/// Fills `said` with the value held until `until_s`, followed by what was expected after that. Its
+/// half width covers the expected values, but is at most the tolerance.
 fn hold(
     expected: &Projection,
     value: f64,

@@ -1,8 +1,11 @@
-//! Policies: which streams may be looked at seldom, and how wrong what is said of them between looks may be.
+//! Policies: which streams may be looked at seldom, and the error that is allowed between two
+//! looks.
 //!
-//! They stand where samples pass, beside the forecasters, since looks and forecasts meet only here. A look at a stream goes to its policy, which
-//! says when the next one is wanted; the poller asks for that (`Sink::wanted`). A look at a cheap stream goes to those that follow it as their sentinel;
-//! the kernel's word of pressure to those that want it.
+//! Policies are beside the forecasters, where samples pass, since looks and forecasts meet only
+//! here. A look at a stream goes to its policy, which decides when the next one is wanted, and the
+//! poller asks for that (`Sink::wanted`). A look at a cheap stream goes to the streams that follow
+//! it as their sentinel. A pressure event of the kernel goes to the streams whose policies ask for
+//! it.
 
 mod document;
 mod engine;
@@ -30,12 +33,13 @@ use self::sentinel::Moved;
 use crate::Config;
 use barograph_recorder::{Forecasts, Streams};
 
-/// Most streams under policies; those beyond are read as configured, and counted.
+/// Most streams under policies. Further streams are read as configured, and counted.
 const GOVERNED_MAX: usize = 512;
-/// What the poller says of sources is written when it reads them: no policy decides about that.
+/// Beginning of the names of the poller's streams about sources. The poller appends to them when it
+/// reads a source, so no policy applies to them.
 const OF_THE_POLLER: &str = "source.";
 
-/// What there is of one stream: its policy, and those that follow it.
+/// The policy of one stream, and the streams that follow it.
 #[derive(Default)]
 struct Slot {
     governed: Option<Box<Governed>>,
@@ -45,9 +49,9 @@ struct Slot {
 /// All policies, and all streams under them.
 pub struct Policies {
     roster: Roster,
-    /// What sources bear, by their names.
+    /// Limits of the intervals of sources, by name.
     caps: BTreeMap<&'static str, Caps>,
-    /// Streams of sources that have numbers, for policies that are made later.
+    /// Numeric streams of sources, by key, for policies that are made later.
     known: Vec<Option<Box<Descriptor>>>,
     slots: Vec<Option<Box<Slot>>>,
     governed: usize,
@@ -56,13 +60,13 @@ pub struct Policies {
     speech: Speech,
 }
 
-/// Policies, with what a change of them changes too.
+/// The policies, with the parts that a change of them changes too.
 pub struct Carrier<'a, 'c> {
-    /// What is followed.
+    /// The policies in force.
     pub policies: &'a mut Policies,
-    /// Those of streams under policies come and go with these.
+    /// The forecasters. An error-bounded policy gives its streams a forecaster.
     pub forecasts: &'a mut Forecasts,
-    /// Where what they say stands.
+    /// The streams in which their projections are published.
     pub streams: &'a mut Streams<'c>,
 }
 
@@ -91,7 +95,8 @@ impl Carrier<'_, '_> {
 }
 
 impl Policies {
-    /// No policy yet, over the sources of a configuration. `wake` makes the loop run at once.
+    /// Returns a set without policies, for the sources of a configuration. `wake` makes the loop
+    /// run at once.
     pub fn new(config: &Config, wake: Wake) -> Self {
         let caps = barograph_source::catalogue().map(|source| {
             let poll = config.sources.poll_of(source.name);
@@ -110,12 +115,12 @@ impl Policies {
         }
     }
 
-    /// Finds the policy of each stream again, and what they listen to.
+    /// Finds the policy of each stream again, and the pressure triggers that policies need.
     fn match_again(&mut self, forecasts: &mut Forecasts, streams: &mut Streams<'_>) {
         self.wishes += 1;
         self.roster.forget_beyond();
         let keys = (0..self.known.len()).filter_map(|key| u32::try_from(key).ok());
-        // Those that lose theirs first, so that there is room.
+        // Streams that lose their policy come first, so that there is room.
         for key in keys.clone().map(StreamKey) {
             self.release_other(key, forecasts, streams);
         }
@@ -131,7 +136,7 @@ impl Policies {
             .set(policies.filter_map(|s| s.policy.pressure));
     }
 
-    /// A stream of a source is there.
+    /// Takes a new stream of a source.
     pub fn stream_added(
         &mut self,
         key: StreamKey,
@@ -149,14 +154,14 @@ impl Policies {
         };
         *place(&mut self.known, key) = Some(Box::new(known));
         self.govern(key, forecasts, streams);
-        // Perhaps others have waited for it as their sentinel.
+        // Other streams may have waited for this one as their sentinel.
         let mut policies = self.roster.iter();
         if policies.any(|s| s.policy.is_sentinel(descriptor)) {
             (0..self.slots.len()).for_each(|at| self.follow(StreamKey(at as u32)));
         }
     }
 
-    /// A stream is gone.
+    /// Forgets a retired stream.
     pub fn stream_removed(&mut self, key: StreamKey) {
         let index = key.0 as usize;
         if let Some(known) = self.known.get_mut(index) {
@@ -177,7 +182,7 @@ impl Policies {
         }
     }
 
-    /// How often the stream's source is read now.
+    /// Takes the interval at which the stream's source is read now.
     pub fn interval(&mut self, key: StreamKey, interval_ns: i64) {
         let Some(governed) = self.governed_mut(key) else {
             return;
@@ -188,7 +193,8 @@ impl Policies {
         }
     }
 
-    /// A look at a stream, whether it has changed or not; the forecaster learns of it here too.
+    /// Records a look at a stream, whether its value has changed or not, and passes it to the
+    /// stream's forecaster.
     pub fn looked(&mut self, key: StreamKey, sample: &Sample, forecasts: &mut Forecasts) {
         let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
             forecasts.looked(key, sample);
@@ -211,7 +217,8 @@ impl Policies {
         }
     }
 
-    /// A cheap stream was looked at: those that follow it are called, or derived.
+    /// Passes a look at a cheap stream to the streams that follow it: each is called, gets a
+    /// derived projection, or stays as it is.
     fn moved(&mut self, cheap: StreamKey, ts_ns: i64, value: f64, forecasts: &mut Forecasts) {
         let followers = std::mem::take(&mut self.slot(cheap).followers);
         for &dear in &followers {
@@ -230,8 +237,9 @@ impl Policies {
         self.slot(cheap).followers = followers;
     }
 
-    /// Tells readers what is said of the streams that were looked at, those under policies too, at the end of a round. True if some wait:
-    /// call it again [`barograph_recorder::PROJECT_NS`] later.
+    /// Publishes the projections of the streams that were looked at, also of those under policies,
+    /// at the end of a round. Returns true if some have to wait: then call it again
+    /// [`barograph_recorder::PROJECT_NS`] later.
     pub fn project(
         &mut self,
         now_ns: i64,
@@ -246,7 +254,7 @@ impl Policies {
         })
     }
 
-    /// Hears what the kernel has said since the last call.
+    /// Calls for looks at streams whose pressure triggers have fired since the last call.
     pub fn hear(&mut self) {
         for trigger in self.pressure.fired() {
             let governed = self.slots.iter_mut().flatten();
@@ -257,18 +265,19 @@ impl Policies {
         }
     }
 
-    /// What is wanted of a stream.
+    /// Returns when a look at the stream is wanted, if a policy decides about it.
     pub fn wanted(&self, key: StreamKey) -> Option<Wanted> {
         let slot = self.slots.get(key.0 as usize)?.as_ref()?;
         slot.governed.as_ref()?.wanted()
     }
 
-    /// Another number whenever that has changed without a look at the stream; 0 while there was never a policy.
+    /// Returns a number that changes whenever a result of [`Self::wanted`] changes without a look
+    /// at its stream. It is 0 as long as there was never a policy.
     pub fn wishes(&self) -> u64 {
         self.wishes
     }
 
-    /// Takes its policy from a stream that is for another now.
+    /// Takes the policy from a stream that now belongs to another policy or to none.
     fn release_other(
         &mut self,
         key: StreamKey,
@@ -290,7 +299,7 @@ impl Policies {
         }
     }
 
-    /// Gives a stream that has none the policy that is for it.
+    /// Gives a stream without a policy the one that applies to it.
     fn govern(&mut self, key: StreamKey, forecasts: &mut Forecasts, streams: &mut Streams<'_>) {
         let Some(policy) = self.policy_of(key) else {
             return;
@@ -316,13 +325,13 @@ impl Policies {
         self.follow(key);
     }
 
-    /// The first policy that is for a stream.
+    /// Returns the first policy that applies to a stream.
     fn policy_of(&self, key: StreamKey) -> Option<Arc<Policy>> {
         let known = self.known.get(key.0 as usize)?.as_ref()?;
         self.roster.first_for(known).map(Arc::clone)
     }
 
-    /// Makes a stream that wants a sentinel and has none follow the first that there is.
+    /// Makes a stream that needs a sentinel and has none follow the first one that exists.
     fn follow(&mut self, dear: StreamKey) {
         let Some(governed) = self.governed_mut(dear).filter(|g| g.cheap().is_none()) else {
             return;
@@ -347,7 +356,7 @@ impl Policies {
         }
     }
 
-    /// A stream no longer follows its cheap one.
+    /// Removes a stream from the followers of its cheap stream.
     fn forget(&mut self, dear: StreamKey, cheap: Option<StreamKey>) {
         if let Some(Some(slot)) = cheap.and_then(|key| self.slots.get_mut(key.0 as usize)) {
             slot.followers.retain(|key| *key != dear);
@@ -364,7 +373,7 @@ impl Policies {
     }
 }
 
-/// The place of a key.
+/// Returns the entry of a key, and makes room for it if necessary.
 fn place<T>(all: &mut Vec<Option<T>>, key: StreamKey) -> &mut Option<T> {
     let index = key.0 as usize;
     if all.len() <= index {

@@ -1,5 +1,7 @@
-//! The kernel says when tasks wait for long, so that nobody has to look (`Documentation/accounting/psi.rst`): a file of `/proc/pressure` is told
-//! how long is long, and is ready to poll when that was reached. One thread waits for all of them.
+//! Pressure triggers of the kernel, which report that tasks have waited for long, so that nobody
+//! has to look (`Documentation/accounting/psi.rst`). A threshold is written to a file of
+//! `/proc/pressure`, and the file is ready to poll when it is reached. One thread waits for all of
+//! them.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,22 +18,22 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use tracing::warn;
 
-/// Most triggers at once: each is a thread of the kernel's, or its share of one.
+/// Most triggers at once. Each is a kernel thread, or a share of one.
 const TRIGGERS_MAX: usize = 8;
 
-/// Wakes the loop.
+/// A function that wakes the loop.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// The triggers that policies want.
+/// The triggers that policies need.
 pub(super) struct Pressure {
-    /// Where the kernel's files lie; none on a recorded machine.
+    /// Directory of the kernel's files; `None` on a recorded machine.
     dir: Option<PathBuf>,
     wake: Wake,
     states: BTreeMap<PressureTrigger, State>,
     watch: Option<Watch>,
 }
 
-/// One trigger: it has fired, or cannot.
+/// The state of one trigger: set in the kernel, or refused with a reason.
 enum State {
     Set(Arc<Flags>),
     Refused(String),
@@ -40,7 +42,7 @@ enum State {
 #[derive(Default)]
 struct Flags {
     has_fired: AtomicBool,
-    /// The kernel has taken it back.
+    /// Whether the kernel has removed the trigger.
     is_gone: AtomicBool,
 }
 
@@ -54,7 +56,8 @@ impl Pressure {
         }
     }
 
-    /// Asks the kernel for these and no others. What stays is asked for anew, which forgets what was not heard yet.
+    /// Sets exactly these triggers in the kernel. If any differ from before, those that stay are
+    /// set again too, which drops events that were not read yet.
     pub(super) fn set(&mut self, wanted: impl Iterator<Item = PressureTrigger>) {
         let wanted: std::collections::BTreeSet<PressureTrigger> = wanted.collect();
         if wanted.iter().eq(self.states.keys()) {
@@ -93,7 +96,7 @@ impl Pressure {
         }
     }
 
-    /// Why the kernel will not call; none where it will.
+    /// Returns the reason why a trigger does not work; `None` if it works.
     pub(super) fn reason(&self, trigger: &PressureTrigger) -> Option<&str> {
         match self.states.get(trigger)? {
             State::Refused(reason) => Some(reason),
@@ -104,7 +107,7 @@ impl Pressure {
         }
     }
 
-    /// Those that have fired since the last call.
+    /// Returns the triggers that have fired since the last call.
     pub(super) fn fired(&self) -> impl Iterator<Item = &PressureTrigger> {
         let has_fired = |state: &State| match state {
             State::Set(flags) => flags.has_fired.swap(false, Ordering::Acquire),
@@ -135,7 +138,7 @@ impl Pressure {
                 .write(true)
                 .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
                 .open(&path)?;
-            // In one write, with the zero that ends it.
+            // The kernel needs the request in one write, with its terminating zero.
             let request = format!("{}\0", trigger.request());
             file.write_all(request.as_bytes())?;
             Ok::<File, std::io::Error>(file)
@@ -150,7 +153,7 @@ impl Pressure {
     }
 }
 
-/// The thread that waits.
+/// The thread that waits for all triggers.
 struct Watch {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -172,7 +175,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // An event's counter takes eight bytes.
+        // The counter of an eventfd takes eight bytes.
         let told = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let (Ok(_), Some(thread)) = (told, self.thread.take()) {
             let _ = thread.join();

@@ -1,6 +1,7 @@
-//! Which policies there are, and where each comes from.
+//! The policies that exist, and the origin of each.
 //!
-//! Apart from looks and streams, since statements ask for this alone: whether one may be made or dropped, and what it is.
+//! This module is separate from looks and streams, since statements need only this much: whether a
+//! policy may be made or dropped, and its definition.
 
 use std::sync::Arc;
 
@@ -14,29 +15,29 @@ pub const POLICIES_MAX: usize = 512;
 /// Most policies that are made by statement. One more is refused.
 pub const POLICIES_MADE_MAX: usize = 256;
 
-/// One policy, as it matches.
+/// One policy, ready to match streams.
 pub struct Policy {
-    /// As it was written.
+    /// The policy as it was written.
     pub spec: PolicySpec,
     selectors: Vec<Selector>,
     pub(super) bound: Option<Bound>,
     pub(super) sentinel: Option<Selector>,
     pub(super) pressure: Option<PressureTrigger>,
-    /// By which statement; none for one of the configuration.
+    /// The statement that made it; `None` if it comes from the configuration.
     pub(super) made: Option<Made>,
 }
 
-/// How a policy was made.
+/// The statement that made a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Made {
-    /// The statement.
+    /// Text of the statement.
     pub sql: String,
-    /// What it says the policy is for.
+    /// Purpose of the policy, from its HELP clause.
     pub help: String,
 }
 
 impl Policy {
-    /// What can be followed; else why not.
+    /// Returns a policy after checking it, or the reason why it cannot be followed.
     pub fn new(spec: PolicySpec, made: Option<Made>) -> Result<Self, PolicyFault> {
         spec.check()?;
         Ok(Self {
@@ -49,7 +50,7 @@ impl Policy {
         })
     }
 
-    /// Its name.
+    /// Returns the policy's name.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
@@ -68,47 +69,48 @@ impl Policy {
         self.spec == other.spec && self.made == other.made
     }
 
-    /// Made ones count before configured ones, each in the order of names.
+    /// Returns the sort key: made policies come before configured ones, each in the order of names.
     fn order(&self) -> (bool, &str) {
         (self.made.is_none(), &self.spec.name)
     }
 }
 
-/// What is to become of the policies that are followed.
+/// A change of the policies in force.
 pub enum Change {
-    /// This one is followed, in the place of one of its name.
+    /// This policy takes effect, in place of one with the same name.
     Declare(Arc<Policy>),
-    /// The one of this name no longer is.
+    /// The policy of this name is removed.
     Drop(String),
 }
 
-/// Who follows policies.
+/// The owner of the policies in force, which executes changes.
 pub trait Carry {
-    /// Those that are followed.
+    /// Returns the policies in force.
     fn roster(&self) -> &Roster;
 
-    /// Carries a change out, or says why not; then nothing has changed.
+    /// Makes a change, or returns the reason why not; then nothing has changed.
     fn carry(&mut self, change: Change) -> Result<(), String>;
 }
 
-/// A policy, and how many streams it is for that have no place.
+/// A policy, and the number of its streams beyond the bound on streams under policies.
 pub(super) struct Standing {
     pub(super) policy: Arc<Policy>,
     pub(super) beyond: u64,
 }
 
-/// The policies that there are, in the order in which they count.
+/// The policies that exist, in the order of their precedence.
 #[derive(Default)]
 pub struct Roster(Vec<Standing>);
 
 impl Roster {
-    /// The one of this name.
+    /// Returns the policy of this name.
     pub fn get(&self, name: &str) -> Option<&Policy> {
         let at = self.position(name)?;
         Some(&self.0[at].policy)
     }
 
-    /// Whether a policy of this name may be made by statement now; else why not.
+    /// Checks that a policy of this name may be made by statement now, or returns the reason why
+    /// not.
     pub fn admit(&self, name: &str, or_replace: bool) -> Result<(), String> {
         match self.get(name) {
             Some(Policy { made: None, .. }) => Err(of_the_configuration(name)),
@@ -126,7 +128,8 @@ impl Roster {
         }
     }
 
-    /// Whether the policy of this name may be dropped by statement; else why not.
+    /// Checks that the policy of this name may be dropped by statement, or returns the reason why
+    /// not.
     pub fn droppable(&self, name: &str) -> Result<(), String> {
         match self.get(name) {
             Some(Policy { made: None, .. }) => Err(of_the_configuration(name)),
@@ -135,7 +138,7 @@ impl Roster {
         }
     }
 
-    /// Says that there is no policy of this name, and which there are of similar names.
+    /// Returns an error text: no policy has this name, but some have similar names.
     pub fn no_policy(&self, name: &str) -> String {
         let hint = match near(name, self.0.iter().map(|s| s.policy.name())) {
             near if near.is_empty() => "see the table policies for what there is".into(),
@@ -144,9 +147,9 @@ impl Roster {
         format!("there is no policy {name}: {hint}")
     }
 
-    /// Replaces all policies by these; returns whether anything changed. A policy that is the same as
-    /// before stays the one that streams know. Of several of one name the first counts; those beyond
-    /// the bounds are left out with a warning.
+    /// Replaces all policies by these, and returns whether anything changed. An equal policy stays
+    /// the same object, which streams refer to. Of several with one name the first is kept;
+    /// policies beyond the bounds are left out with a warning.
     pub fn become_these(&mut self, wanted: Vec<Policy>) -> bool {
         let before = std::mem::take(&mut self.0);
         for policy in wanted {
@@ -163,14 +166,14 @@ impl Roster {
         before.len() != self.0.len() || stayed.count() != before.len()
     }
 
-    /// Takes up one that was made, in the place of one of its name.
+    /// Adds a policy that was made by statement, in place of one with the same name.
     pub fn make(&mut self, policy: Arc<Policy>) -> Result<(), String> {
         self.admit(policy.name(), true)?;
         self.insert(policy);
         Ok(())
     }
 
-    /// Gives up one that was made.
+    /// Removes a policy that was made by statement.
     pub fn remove(&mut self, name: &str) -> Result<(), String> {
         self.droppable(name)?;
         self.0.retain(|s| s.policy.name() != name);
@@ -181,19 +184,19 @@ impl Roster {
         self.0.iter()
     }
 
-    /// The first policy that is for a stream.
+    /// Returns the first policy that applies to a stream.
     pub(super) fn first_for(&self, of: &Descriptor) -> Option<&Arc<Policy>> {
         let mut policies = self.0.iter().map(|s| &s.policy);
         policies.find(|policy| policy.is_for(of))
     }
 
-    /// One more stream of this policy has no place.
+    /// Counts one more stream of this policy that is beyond the bound.
     pub(super) fn count_beyond(&mut self, policy: &Arc<Policy>) {
         let its = |s: &&mut Standing| Arc::ptr_eq(&s.policy, policy);
         self.0.iter_mut().filter(its).for_each(|s| s.beyond += 1);
     }
 
-    /// Streams are about to be given to policies anew.
+    /// Resets the counts, before streams are matched with policies again.
     pub(super) fn forget_beyond(&mut self) {
         self.0.iter_mut().for_each(|s| s.beyond = 0);
     }
@@ -222,7 +225,7 @@ fn of_the_configuration(name: &str) -> String {
     )
 }
 
-/// Checks policies as they stand in the configuration.
+/// Checks the policies of the configuration.
 pub fn check(policies: &[PolicySpec]) -> Result<(), ConfigError> {
     let refuse = |value: String, reason: String| {
         let key = "policy";

@@ -1,30 +1,31 @@
-//! A stream that follows a cheap one: when a move of that calls for a look, and what readers are told of what it says until then.
+//! A stream that follows a cheap one: the moves of the cheap stream that call for a look at it, and
+//! the projection that is derived from the cheap stream until then.
 
 use barograph_forecast::interval::{Looked, Outlook, Plan, Sentinel, SentinelConfig, Step};
 use barograph_model::{Knot, Projection, StreamKey};
 
 use super::engine::seconds;
 
-/// What a look at the cheap stream means for the other.
+/// The consequence of a look at the cheap stream for the stream that follows it.
 #[derive(Debug, PartialEq)]
 pub(super) enum Moved {
-    /// It has to be looked at.
+    /// The stream has to be looked at.
     Call,
-    /// Readers are told something else from then on.
+    /// Another projection is published from this moment on.
     Say,
-    /// As before.
+    /// Nothing changes.
     Nothing,
 }
 
-/// What is known of a stream through a cheap one.
+/// The knowledge of a stream that follows a cheap one.
 pub(super) struct Derived {
     pub(super) cheap: StreamKey,
     sentinel: Sentinel,
-    /// The newest value of the cheap stream.
+    /// Newest value of the cheap stream.
     counter: f64,
-    /// What the other was at its newest look.
+    /// Value of the following stream at its newest look.
     value: f64,
-    /// What it has become since, as readers are told, and when.
+    /// Value that was derived since then and published, and the time of it.
     now: Option<(i64, Outlook)>,
 }
 
@@ -39,7 +40,7 @@ impl Derived {
         }
     }
 
-    /// A look at the dear stream.
+    /// Records a look at the following stream.
     pub(super) fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
         self.value = looked.value;
         self.now = None;
@@ -52,8 +53,10 @@ impl Derived {
         )
     }
 
-    /// A look at the cheap stream; `forecast` is what is expected of the other at that moment. What the cheap one says is told only where the
-    /// plan is to derive, since the look at the other at `told_ns`, and has changed.
+    /// Records a look at the cheap stream. `forecast` is the value that is expected of the
+    /// following stream at that moment. `told_ns` is the time of the newest look at the following
+    /// stream if the plan is to derive; only then, and only if it has changed, is a derived value
+    /// published.
     pub(super) fn moved(
         &mut self,
         ts_ns: i64,
@@ -79,7 +82,8 @@ impl Derived {
         }
     }
 
-    /// What was said after the look, as if it had been found so when the cheap stream said so; gives when. `None` where it has said nothing.
+    /// Moves the projection after the look to the time and value that were last derived, and
+    /// returns that time. Returns `None` if nothing was derived since the look.
     pub(super) fn shift(
         &self,
         looked_ns: i64,

@@ -1,7 +1,7 @@
-//! `CREATE POLICY …` and `DROP POLICY …`, executed on the policies that there are; and the policies
-//! that are wanted, by configuration and statements.
+//! Execution of `CREATE POLICY …` and `DROP POLICY …`, and the policies that the configuration and
+//! the kept statements ask for.
 //!
-//! It stands apart from the streams and intervals that policies decide about.
+//! This module is separate from the streams and intervals that policies decide about.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use tracing::warn;
 use super::roster::{Carry, Change, Made, Policy};
 use crate::control::Refusal;
 
-/// What a statement did.
+/// The result of a statement.
 #[derive(Debug, PartialEq)]
 pub struct PolicyDone {
-    /// The policy's name.
+    /// Name of the policy.
     pub name: String,
-    /// Whether the policy was made; it was dropped otherwise.
+    /// Whether the policy was made; otherwise it was dropped.
     pub is_made: bool,
-    /// The policy as it is, or was; null where there was none.
+    /// The policy as it is or was; null if it did not exist.
     pub policy: Json,
 }
 
@@ -59,8 +59,8 @@ pub fn execute(sql: &str, policies: &mut dyn Carry) -> Result<PolicyDone, Refusa
     }
 }
 
-/// The policies of a configuration that was checked, and those that statements made. A statement that
-/// does not hold is left out with a warning; it stays in its file.
+/// Returns the policies of a checked configuration and of kept statements. A statement that is not
+/// valid is left out with a warning, and stays in its file.
 pub fn wanted(configured: &[PolicySpec], kept: &BTreeMap<String, String>) -> Vec<Policy> {
     let mut wanted = Vec::with_capacity(configured.len() + kept.len());
     for spec in configured {
@@ -78,7 +78,7 @@ pub fn wanted(configured: &[PolicySpec], kept: &BTreeMap<String, String>) -> Vec
     wanted
 }
 
-/// The policy of a statement that was kept by this name.
+/// Returns the policy of a statement that was kept under this name.
 fn made_by(name: &str, sql: &str) -> Result<Policy, Refusal> {
     let PolicyStatement::Create { policy, .. } = PolicyStatement::parse(sql)? else {
         return Err(statement("it is no CREATE POLICY"));
@@ -94,7 +94,7 @@ fn statement(message: impl Into<String>) -> Refusal {
     Refusal::Statement(message.into())
 }
 
-/// What was written, with the defaults of what was not, checked.
+/// Returns the checked policy of a statement, with defaults for the clauses that it leaves out.
 fn policy_of(text: PolicyText, sql: &str) -> Result<Policy, Refusal> {
     let default = PolicySpec::default();
     let kind = match &text.kind {
@@ -126,7 +126,7 @@ fn policy_of(text: PolicyText, sql: &str) -> Result<Policy, Refusal> {
     Policy::new(spec, Some(made)).map_err(|fault| statement(in_words(&fault)))
 }
 
-/// Why a policy is refused, with the word that its statement has for the field.
+/// Returns the reason why a policy is refused, with the statement's word for the field.
 fn in_words(fault: &PolicyFault) -> String {
     let PolicyFault {
         name,
@@ -151,19 +151,19 @@ mod tests {
     const ONE: &str =
         "CREATE POLICY one FOR 'filesystem.*' ERROR '1 %' BETWEEN '2 s' AND '1 min' HELP 'h'";
 
-    /// What became of policies.
+    /// A change that the test's owner of policies received.
     #[derive(Debug, PartialEq)]
     enum Carried {
         Declare(PolicySpec),
         Drop(String),
     }
 
-    /// Follows policies, and nothing else.
+    /// An owner of policies that only records changes.
     #[derive(Default)]
     struct Follower {
         roster: Roster,
         changes: Vec<Carried>,
-        /// Why changes are refused, if they are.
+        /// The reason why changes are refused, if they are.
         refusal: Option<String>,
     }
 
@@ -368,7 +368,7 @@ mod tests {
         };
         assert_eq!(names(&rig), ["one", "fixed"]);
         assert_eq!(rig.policy("fixed")["origin"], "configured");
-        // The same again changes nothing; another configuration changes what differs.
+        // The same policies again change nothing; another configuration changes those that differ.
         assert!(!rig.roster.become_these(wanted(&[configured()], &kept)));
         let other = PolicySpec {
             error: Some("2 %".into()),
@@ -423,7 +423,7 @@ mod tests {
             rig.roster.make(Arc::new(policy)).unwrap();
         }
         rig.refused(ONE, "POLICIES_MADE_MAX");
-        // One of them can be another.
+        // An existing policy can be replaced.
         rig.execute("CREATE OR REPLACE POLICY p7 FOR 'y' ERROR '1'")
             .unwrap();
     }

@@ -1,4 +1,4 @@
-//! Policies over a segment, read by the real poller on a clock that moves when told.
+//! Tests of policies over a segment, with the real poller and a manual clock.
 
 mod said;
 
@@ -22,10 +22,10 @@ const CHEAP: &str = "disk.write.bytes";
 const DEAR: &str = "pool.available.bytes";
 const OTHER: &str = "pool.read.bytes";
 
-/// What the sources find: values by name; none where they find nothing, or no number.
+/// Values that the sources find, by name; `None` for a name without a number.
 type Found = Arc<Mutex<BTreeMap<&'static str, Option<f64>>>>;
 
-/// Reads what was put there for it, and counts how often.
+/// A source that reads the values that the test put there, and counts its reads.
 struct Fake {
     name: &'static str,
     gives: Vec<(&'static str, Kind)>,
@@ -76,9 +76,9 @@ struct Rig<'c> {
     forecasts: Forecasts,
     policies: Policies,
     found: Found,
-    /// Reads of the cheap source, and of the other.
+    /// Reads of the cheap source, and of the other one.
     reads: [Arc<AtomicI64>; 2],
-    /// Something is said in the next round.
+    /// Whether a projection waits for the next round.
     waits: bool,
     _dir: tempfile::TempDir,
 }
@@ -173,14 +173,14 @@ impl<'c> Rig<'c> {
         self.waits = self.project();
     }
 
-    /// Tells readers what is to be said; whether some of it waits.
+    /// Publishes projections; returns whether some of them wait.
     fn project(&mut self) -> bool {
         let now_ns = self.clock.now_ns();
         let (forecasts, streams) = (&mut self.forecasts, &mut self.streams);
         self.policies.project(now_ns, forecasts, streams)
     }
 
-    /// A look at a stream that is there.
+    /// Records a look at an existing stream.
     fn looked(&mut self, name: &str, value: f64) {
         let key = self.key(name);
         let sample = Sample::measured(self.clock.now_ns(), value);
@@ -194,7 +194,8 @@ impl<'c> Rig<'c> {
         StreamKey(u32::try_from(at.unwrap()).unwrap())
     }
 
-    /// Goes on for so long; before each round, `change` says what is to be found then, by the seconds that have passed.
+    /// Runs for this many seconds. Before each round, `change` sets the values to be found; its
+    /// number is the seconds that have passed.
     fn run(&mut self, seconds: i64, mut change: impl FnMut(&Found, f64)) {
         let start_ns = self.clock.monotonic_ns();
         let end_ns = start_ns + seconds * NS_PER_S;
@@ -227,16 +228,18 @@ impl<'c> Rig<'c> {
         rows.find(|row| row["name"] == policy).unwrap().clone()
     }
 
-    /// What readers are told of a stream at this time, and how far off that may be.
+    /// Returns the value and half width that the published projection of a stream has for this
+    /// time.
     fn said(&self, name: &str) -> Option<(f64, f64)> {
         let (floats, _, looked_ns) = self.projection(name)?;
-        // The same is said again by a look alone.
+        // A look alone republishes the same projection.
         let after_s = (self.clock.now_ns() - looked_ns) as f64 / 1e9;
         let knot = Projection::from_floats(&floats)?.at(after_s)?;
         Some((knot.value, knot.half_width))
     }
 
-    /// That, when it was appended, and when it was said last.
+    /// Returns the published projection, the time at which it was appended, and the time of the
+    /// last look.
     fn projection(&self, name: &str) -> Option<(Arc<[f64]>, i64, i64)> {
         let directory = self.reader.directory();
         let mut entries = directory.entries.iter();
@@ -309,11 +312,12 @@ fn what_hardly_moves_is_looked_at_seldom() {
     let wrong = row["wrong_share"].as_f64().unwrap();
     assert!((0.0..=0.5).contains(&wrong), "{row}");
     assert!(row["interval_ns"].as_i64().unwrap() > NS_PER_S, "{row}");
-    // Readers are told what is held, though the configuration forecasts nothing.
+    // A held value is published although the configuration forecasts nothing.
     let (value, half_width) = rig.said(DEAR).unwrap();
     let truth = 1e9 + 5.0 * 5e7;
     assert!((value - truth).abs() <= 0.01 * truth, "{value}");
-    // What is forecast is as far off as the forecaster says, also where that is more than is borne.
+    // A forecast has the half width of the forecaster, even if that is more than the policy's
+    // error.
     assert!(
         row["said"] == "forecast" || half_width <= 0.01 * truth,
         "{half_width}"
@@ -378,7 +382,7 @@ fn policies_come_and_go_while_it_runs() {
     let mut rig = Rig::new(&clock, vec![fixed("a", 20_000)]);
     rig.run(101, |_, _| {});
     assert_eq!(rig.reads()[1], 6);
-    // Made ones count before those of the configuration, though streams are there already.
+    // Made policies come before configured ones, even for streams that already exist.
     rig.declare(fixed("b", 5_000)).unwrap();
     rig.run(100, |_, _| {});
     assert!((24..=27).contains(&rig.reads()[1]), "{:?}", rig.reads());

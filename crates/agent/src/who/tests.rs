@@ -1,4 +1,4 @@
-//! The sentence of who moves bytes, from the evidence at hand.
+//! Tests of the sentence about the originators of bytes.
 
 use barograph_model::{Kind as StreamKind, Labels, Name, Unit, ValueType};
 
@@ -65,7 +65,7 @@ fn never_nobody_while_a_disk_moves() {
         b.who.behind("vda", NS_PER_S),
         ", by whom is not counted here"
     );
-    // A group that counts nothing is no originator.
+    // A group without counts is no originator.
     let group = b.rate(GROUP, &[("cgroup", "/a")], 0.0);
     b.rate(GROUP, &[("cgroup", "/")], 412.0 * MB);
     b.check(
@@ -87,7 +87,7 @@ fn the_best_evidence_comes_first() {
     b.rate(DISK, &[("device", "vda")], 500.0 * MB);
     b.rate(GROUP, &[("cgroup", "/slurm")], 500.0 * MB);
     b.rate(GROUP, &[("cgroup", "/slurm/job_7")], 500.0 * MB);
-    // Of groups within each other the innermost.
+    // Of nested groups, the innermost is named.
     b.check(1, "/slurm/job_7 writes 500 MB/s");
     b.rate(
         ON_DEVICE,
@@ -121,7 +121,7 @@ fn the_best_evidence_comes_first() {
     b.check(1, "job 7 writes 500 MB/s");
     assert_eq!(b.who.behind("vda", NS_PER_S), ", by job 7");
     b.put(write, 1, 450.0 * MB);
-    // Of processes the device is not known: where several move, groups and jobs are asked.
+    // The device of a process is not known: if several disks move, groups and jobs are used.
     b.rate(DISK, &[("device", "vdb")], 1.0 * MB);
     assert_eq!(b.who.behind("vda", NS_PER_S), ", by /slurm/job_7");
     assert_eq!(
@@ -135,7 +135,8 @@ fn the_best_evidence_comes_first() {
     assert!(b.who.commands.is_empty());
 }
 
-/// Where nothing else counts, whose requests a disk gets; threads that write back are not those.
+/// Without other counts, the requests of a disk name the originator; threads that write back do not
+/// count.
 #[test]
 fn requests_have_a_process_and_a_disk() {
     const ISSUER: &str = "block_trace.process.write.bytes_per_second";
@@ -159,7 +160,7 @@ fn requests_have_a_process_and_a_disk() {
         "fio (7) writes 50 MB/s on sda; fio (7) writes 50 MB/s on sdb",
     );
     assert_eq!(b.who.behind("sda", NS_PER_S), ", by fio (7)");
-    // A process that is counted is better evidence, and keeps its name when its requests end.
+    // A counted process is better evidence, and keeps its name when its requests end.
     let process = b.rate(PROCESS, &[("pid", "7"), ("command", "fio")], 100.0 * MB);
     b.check(1, "fio (7) writes 100 MB/s");
     for key in streams {
@@ -170,7 +171,7 @@ fn requests_have_a_process_and_a_disk() {
     assert!(b.who.commands.is_empty());
 }
 
-/// What was dirtied is written back by the kernel, when its process may be long gone.
+/// Dirty pages are written back by the kernel, when their process may be long gone.
 #[test]
 fn what_is_written_back_has_its_writer() {
     let mut b = Bench::default();
@@ -194,7 +195,7 @@ fn what_is_written_back_has_its_writer() {
     );
 }
 
-/// A loop device over a file in memory: no disk moves, and no sum has it.
+/// A loop device over a file in memory: no disk moves, and no sum includes it.
 #[test]
 fn what_stands_on_others_is_told_where_nothing_else_moves() {
     let mut b = Bench::default();

@@ -1,4 +1,5 @@
-//! `baro reload`: the agent reads its configuration file again. Needs the right to control.
+//! `baro reload`: the agent reads its configuration file again. The command needs the right to
+//! control the agent.
 
 use barograph_client::Door;
 use clap::Args;
@@ -14,7 +15,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Runs the command. It fails if an insight of the file could not be made.
+    /// Runs the command. It fails if the agent cannot read the file, or if an insight of it could
+    /// not be made.
     pub fn run(self) -> anyhow::Result<()> {
         let answer = http::post(
             &self.target.run_dir(),

@@ -48,7 +48,7 @@ impl Graph {
         })
     }
 
-    /// Whether no stream of a table has a sample.
+    /// Returns whether no stream of a table has a sample.
     fn is_empty(&self, table: u32) -> bool {
         let slots = &self.store.tables[table as usize].slots;
         slots
@@ -57,7 +57,7 @@ impl Graph {
     }
 
     /// Finds the reasons why an insight has no value, by following its inputs. The recursion is as
-    /// deep as insights read insights (`depth_max`), and visits each once.
+    /// deep as the chain of insights (`depth_max`), and visits each insight once.
     fn follow_down(&self, id: u32, seen: &mut [bool], lacks: &mut Vec<Lack>) {
         let Some(insight) = &self.insights[id as usize] else {
             return;

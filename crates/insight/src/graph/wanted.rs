@@ -1,8 +1,7 @@
-//! A graph brought to the insights that are wanted, at the start and when a configuration is read
-//! again.
+//! Changes a graph so that it has exactly the wanted insights, at the start and at each reload.
 //!
-//! It stands apart from single statements because the order of the insights is not given: one that
-//! reads another can only be made after it, and dropped before it.
+//! This is separate from single statements because the order of the insights is not given: an
+//! insight that reads another can only be made after it, and dropped before it.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +12,9 @@ use crate::InsightError;
 use crate::statement::{self, Statement};
 
 impl Graph {
-    /// Makes the insights of these statements, by name, the only ones beside the built-in. Insights
-    /// that stay as they are go on undisturbed, and those of another statement are replaced. Returns
-    /// the names that could not be brought there, with the reason.
+    /// Makes the insights of these statements, by name, the only ones besides the built-in ones.
+    /// Insights with an unchanged statement continue undisturbed; those with another statement are
+    /// replaced. Returns the insights that could not be changed, with the errors.
     pub fn become_these(
         &mut self,
         wanted: &BTreeMap<String, String>,
@@ -51,7 +50,7 @@ impl Graph {
         faults
     }
 
-    /// Makes the insight of a statement, in the place of one of its name.
+    /// Makes the insight of a statement, in place of one with the same name.
     fn make(&mut self, name: &str, sql: &str) -> Result<(), InsightError> {
         match statement::parse(sql)? {
             Statement::Create(mut create) if create.name.as_str() == name => {

@@ -1,9 +1,9 @@
-//! What readers are told of streams under policies: by plans, by sentinels, and when.
+//! Tests of the projections of streams under policies: by plans, by sentinels, and their times.
 
 use super::*;
 use crate::counting::allocations;
 
-/// What is free when so much was written.
+/// Free bytes after this many written bytes.
 const FREE: f64 = 1e10;
 
 fn write(found: &Found, written: f64) {
@@ -19,7 +19,7 @@ fn what_a_sentinel_says_is_told() {
     rig.run(600, |_, _| {});
     let quiet = rig.reads()[1];
     assert!(quiet < 150, "{quiet}");
-    // Bursts that nobody can foresee, of up to half the bound; each byte is one less.
+    // Unpredictable bursts of up to half the bound; each written byte is one free byte less.
     let (mut written, mut seed) = (0.0, 7_u32);
     let mut second = |rig: &mut Rig<'_>| {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -57,7 +57,7 @@ fn the_first_moves_of_a_sentinel_are_calls() {
     let mut rig = Rig::new(&clock, vec![derived()]);
     rig.run(1_000, |_, _| {});
     for step in 1..=4 {
-        // Long quiet, then a move that may mean anything.
+        // A long quiet time, then a move of any size.
         rig.run(37, |_, _| {});
         let moved = f64::from(step * step) * 1e7;
         let truth = 1e9 - moved * f64::from(step % 3 + 1);
@@ -77,7 +77,7 @@ fn a_move_that_contradicts_what_is_forecast_is_a_call() {
         ..derived()
     };
     let mut rig = Rig::new(&clock, vec![bounded]);
-    // What is free falls evenly; what is written does so only by and large.
+    // Free bytes fall evenly; written bytes grow only roughly evenly.
     let (mut written, mut free, mut seed, mut second) = (0.0, 1e13, 7_u32, 0);
     let mut pass = |rig: &mut Rig<'_>, burst: f64| {
         if second % 64 == 0 {
@@ -114,7 +114,8 @@ fn a_look_that_says_nothing_new_allocates_nothing() {
     for spec in [policy("rare", DEAR), derived()] {
         let clock = clock();
         let mut rig = Rig::new(&clock, vec![spec]);
-        // Until the longest wait, and the samples that are repeated as they hold for long have made their room.
+        // After the longest wait, when the repeated samples of unchanged values have made their
+        // room.
         rig.run(7_200, |_, _| {});
         let (mut same, reads) = (0, rig.reads()[1]);
         for _ in 0..3_600 {
@@ -144,13 +145,13 @@ fn what_is_said_is_written_at_the_end_of_a_round_and_not_more_often_than_others(
     assert_eq!(rig.projection(DEAR).unwrap(), before);
     assert!(!rig.project());
     assert_eq!(rig.said(DEAR).unwrap().0, 3e9);
-    // What its forecaster takes is said, though a look that it does not take came after.
+    // A look that the forecaster takes is published, although a later look is not taken.
     clock.advance(NS_PER_S);
     rig.looked(DEAR, 3.5e9);
     rig.looked(DEAR, 9e9);
     assert!(!rig.project());
     assert_eq!(rig.said(DEAR).unwrap().0, 3.5e9);
-    // A moment later it waits, and is said of the look's own time.
+    // A moment later the projection waits, and has the time of its own look.
     clock.advance(PROJECT_NS / 10);
     let looked_ns = clock.now_ns();
     rig.looked(DEAR, 4e9);
@@ -199,7 +200,7 @@ fn what_is_derived_is_said_in_the_round_of_its_move_and_a_look_counts_more() {
             let moved = before - after;
             assert!((moved - 1e6).abs() < 1e5, "{moved}");
         }
-        // Both in one round.
+        // Both looks are in one round.
         clock.advance(2 * PROJECT_NS);
         written += 1e6;
         rig.looked(CHEAP, written);
