@@ -137,6 +137,9 @@ interface TankOf {
   readonly fill: Fill | undefined;
 }
 
+/** The tier of file systems in memory: its figures are their limits, not those of the RAM. */
+const IN_MEMORY = "memory";
+
 /**
  * A tier with the figures of df: the bytes that users can still write, and the used share of the
  * bytes that they can have.
@@ -166,6 +169,7 @@ function Tank({ total, available, usedRatio, fill }: TankOf) {
               {full && <span aria-hidden="true">▲ </span>}
               {plain(percent(used))} used, {plain(size(all))} in all
             </span>
+            {name === IN_MEMORY && <span class="sub">tmpfs and the like, not the node's RAM</span>}
             {fill !== undefined && <span class="sub fills">{fill.mount} full in {reachWords(fill.reach)}</span>}
             {old && available !== undefined && <span class="sub">{duration(ageMs(available))} old</span>}
           </>

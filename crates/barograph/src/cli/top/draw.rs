@@ -162,8 +162,14 @@ fn tank(tank: &Tank, plain: Style, pen: &mut Pen<'_>) {
         plain
     };
     let bar = format!("{}{}", "█".repeat(filled), "░".repeat(columns - filled));
+    // The figures of file systems in memory are their limits, not those of the RAM.
+    let what = if tank.tier == "memory" {
+        " in tmpfs and the like"
+    } else {
+        ""
+    };
     let text = format!(
-        "{:<10}{bar}  {} available of {}",
+        "{:<10}{bar}  {} available of {}{what}",
         tank.tier,
         format::number(tank.available, "bytes"),
         format::number(tank.total, "bytes"),
