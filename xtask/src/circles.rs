@@ -23,7 +23,6 @@ const LEFT: &[(&str, usize)] = &[
     ("query", 8),
     ("recorder", 1),
     ("server", 5),
-    ("source", 7),
     ("statement", 1),
     ("stream", 7),
 ];
