@@ -13,16 +13,9 @@ use crate::workspace::root;
 const LEFT: &[(&str, usize)] = &[
     ("agent", 6),
     ("barograph", 1),
-    ("bridge", 1),
-    ("call", 3),
     ("client", 16),
-    ("forecast", 2),
-    ("insight", 1),
-    ("intake", 1),
     ("query", 8),
-    ("recorder", 1),
     ("server", 5),
-    ("statement", 1),
     ("stream", 7),
 ];
 
