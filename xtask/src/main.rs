@@ -1,7 +1,9 @@
 //! Checks and generators of this repository: `cargo xtask COMMAND`. They are in Rust because they
 //! analyse crates and Rust sources; `scripts/test.py` runs the tests.
 
+mod circles;
 mod generate;
+mod imports;
 mod layers;
 mod licenses;
 mod limits;
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
-  layers              who imports whom, and who owns which heavy dependency
+  layers              who imports whom, crates and files, and who owns which heavy dependency
   tidy                house rules that no compiler checks
   licenses            licences of all dependencies, against deny.toml
   generate [--check]  documents that the code writes about itself";
@@ -38,6 +40,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
             let packages = workspace::load()?;
             let mut faults = layers::check(&packages);
             faults.extend(pure::check()?);
+            faults.extend(circles::check()?);
             faults
         }
         ["tidy"] => tidy::check()?,

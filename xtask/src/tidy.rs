@@ -28,6 +28,9 @@ const EXTENSIONS: &[&str] = &[
     "rs", "py", "ts", "tsx", "mjs", "c", "h", "sh", "sql", "toml", "md", "yml", "css",
 ];
 
+/// Crates whose modules with children may still be files named `mod.rs`.
+const MOD_RS_LEFT: &[&str] = &["agent", "barograph", "client", "query", "server", "stream"];
+
 /// The contents of `xtask/tidy.toml`.
 struct Rules {
     banned: Vec<(String, String)>,
@@ -63,6 +66,10 @@ fn faults_of(name: &str, text: &str, rules: &Rules) -> Vec<String> {
     if name.ends_with(".rs") && !text.starts_with("//!") {
         faults.push(format!("{name}: does not open with //! saying what it is"));
     }
+    if is_refused_mod_rs(name) {
+        let folder = name.trim_end_matches("/mod.rs");
+        faults.push(format!("{name}: name it {folder}.rs"));
+    }
     let lines = text.lines().count();
     let is_code = !name.ends_with(".md") && !name.ends_with(".toml");
     if is_code && lines > LINES_MAX && !rules.long.iter().any(|long| long == name) {
@@ -80,6 +87,18 @@ fn faults_of(name: &str, text: &str, rules: &Rules) -> Vec<String> {
         }
     }
     faults
+}
+
+/// Whether a module with children is in a file `mod.rs`, and not beside the folder of its children.
+fn is_refused_mod_rs(name: &str) -> bool {
+    let Some(path) = name.strip_prefix("crates/") else {
+        return false;
+    };
+    let is_left = MOD_RS_LEFT.iter().any(|left| {
+        path.strip_prefix(left)
+            .is_some_and(|it| it.starts_with("/src/"))
+    });
+    path.contains("/src/") && path.ends_with("/mod.rs") && !is_left
 }
 
 /// All Rust files under a folder, or the file itself.
@@ -189,6 +208,14 @@ mod tests {
             ("a.rs", &long, &["a.rs: 601 lines"]),
             ("long.rs", &long, &[]),
             ("a.md", &long, &[]),
+            ("crates/a/src/b.rs", "//! B.\n", &[]),
+            (
+                "crates/a/src/b/mod.rs",
+                "//! B.\n",
+                &["crates/a/src/b/mod.rs: name it crates/a/src/b.rs"],
+            ),
+            ("crates/a/tests/b/mod.rs", "//! B.\n", &[]),
+            ("crates/query/src/b/mod.rs", "//! B.\n", &[]),
         ];
         for (name, text, expect) in table {
             let faults = faults_of(name, text, &rules);

@@ -25,7 +25,7 @@ use barograph_model::{
 pub use budget::{BUCKET_BYTES, Budget};
 use number::{Cell, Number};
 
-use crate::compose::HOUR_NS;
+use crate::tier::HOUR_NS;
 pub use parallel::{Ask, aggregate};
 
 /// Buckets of one series while they are built.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use barograph_model::{Clock, NS_PER_S, Span};
 
-use crate::compose::HOUR_NS;
+use crate::tier::HOUR_NS;
 
 /// A clock that is further ahead of the archive than this is not believed, and nothing is deleted
 /// by age: a machine may have been off for that long.

@@ -4,105 +4,25 @@
 //! This module stands alone because it bounds the memory that this takes: the sources are read once
 //! for each run of series whose samples fit, however large the sources are.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use barograph_model::{
-    Columns, Descriptor, NS_PER_S, Quality, SeriesId, Span, TEXT_BYTES_MAX, Value, text_start,
-};
+use barograph_model::{Columns, SeriesId, Span};
 
+use crate::ArchiveError;
+use crate::context::Context;
 use crate::hours::{HourSet, Hours, open_together};
-use crate::manifest::{Part, PartKey, union};
+use crate::manifest::union;
 use crate::output::Output;
-use crate::seal::Context;
-use crate::{ArchiveError, Tier};
+use crate::part::Made;
+use crate::unit::{Newest, Source, Unit};
 
-/// Length of an hour in ns.
-pub(crate) const HOUR_NS: i64 = 3_600 * NS_PER_S;
 /// Most samples that are sorted in memory together, of about 32 bytes each.
 const PASS_ROWS_MAX: u64 = 256 << 10;
 /// Bytes of one such sample.
 const ROW_BYTES: u64 = 32;
 /// Memory of a text, as a multiple of that of a number.
 const TEXT_WEIGHT: u64 = 6;
-
-/// One life of one series in a source.
-#[derive(Clone, Debug)]
-pub(crate) struct Unit {
-    pub(crate) id: SeriesId,
-    pub(crate) descriptor: Arc<Descriptor>,
-    pub(crate) life: i64,
-    /// Number of samples.
-    pub(crate) rows: u64,
-    /// Upper bound of the bytes of their texts, JSON, bytes and arrays; 0 if they were not counted.
-    pub(crate) bytes: u64,
-    /// Times of the samples.
-    pub(crate) span: Span,
-}
-
-/// A function that takes samples of a unit, given by its index.
-pub(crate) type Each<'a> = dyn FnMut(usize, Columns) -> Result<(), ArchiveError> + 'a;
-
-/// A source of samples.
-pub(crate) trait Source {
-    /// Returns the path of the file.
-    fn path(&self) -> &Path;
-    /// Returns the units in the file.
-    fn units(&self) -> Vec<Unit>;
-    /// Passes on the samples of the wanted units within the span, each unit by number, in any
-    /// number of pieces.
-    fn read(
-        &self,
-        wanted: &[usize],
-        span: Span,
-        stop: &AtomicBool,
-        each: &mut Each<'_>,
-    ) -> Result<(), ArchiveError>;
-}
-
-/// The newest samples of the previous sealing: their values held until the first samples of the
-/// next one. Values without buckets are not kept, and of texts only the beginning.
-#[derive(Debug, Default)]
-pub(crate) struct Newest {
-    /// Number, time and value by series and life.
-    samples: HashMap<(SeriesId, i64), (u64, i64, Value)>,
-}
-
-impl Newest {
-    /// Returns time and value of the newest sample of a life.
-    pub(crate) fn of(&self, id: SeriesId, life: i64) -> Option<(i64, &Value)> {
-        let newest = self.samples.get(&(id, life));
-        newest.map(|(_, ts, value)| (*ts, value))
-    }
-
-    /// Keeps the last of these samples, if it is the newest of its life.
-    fn add(&mut self, unit: &Unit, columns: &Columns) {
-        let Some(row) = columns.len().checked_sub(1) else {
-            return;
-        };
-        let (number, key) = (columns.numbers[row], (unit.id, unit.life));
-        let is_newer = |newest: &(u64, i64, Value)| number > newest.0;
-        if !Tier::Hour.holds(unit.descriptor.value_type)
-            || !self.samples.get(&key).is_none_or(is_newer)
-        {
-            return;
-        }
-        match columns.sample(row) {
-            Some(sample) if sample.quality != Quality::Ended => {
-                let value = match sample.value {
-                    Value::Text(text) => Value::text(text_start(&text, TEXT_BYTES_MAX)),
-                    number => number,
-                };
-                self.samples.insert(key, (number, sample.ts, value));
-            }
-            _ => {
-                self.samples.remove(&key);
-            }
-        }
-    }
-}
 
 /// The files to which samples go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,16 +32,6 @@ pub(crate) enum Place {
     /// The files at the place of this hour, for all samples: the place of the sources. A source
     /// that holds a run of hours is not spread over hours whose files hold the same log segments.
     At(i64),
-}
-
-/// A new file, still at its temporary path.
-#[derive(Clone, Debug)]
-pub(crate) struct Made {
-    pub(crate) key: PartKey,
-    pub(crate) part: Part,
-    pub(crate) tmp: PathBuf,
-    /// The path to which it belongs.
-    pub(crate) path: PathBuf,
 }
 
 /// The new files of one sealing or merge.

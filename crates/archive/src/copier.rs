@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::Target;
-use crate::manifest::PartKey;
-use crate::seal::{NICE, Order};
+use crate::order::{NICE, Order};
+use crate::part::PartKey;
 
 /// Most jobs that wait at once.
 pub(crate) const JOBS_MAX: usize = 16;

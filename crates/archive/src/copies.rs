@@ -8,7 +8,7 @@ use std::io;
 
 use crate::ArchiveError;
 use crate::copier::{Errand, Errands, JOBS_MAX, Job};
-use crate::manifest::PartKey;
+use crate::part::PartKey;
 use crate::seal::Sealer;
 
 /// Number of copies after which they are entered in the manifest; after a crash these are made
@@ -208,8 +208,9 @@ mod tests {
     use barograph_model::{Clock as _, ManualClock, NS_PER_S, Span};
 
     use super::*;
-    use crate::manifest::{Manifest, Part};
-    use crate::seal::Context;
+    use crate::context::Context;
+    use crate::manifest::Manifest;
+    use crate::part::Part;
     use crate::{ArchiveConfig, Disk, Layout, Storage as _, Tier};
 
     struct Fixture {

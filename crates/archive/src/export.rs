@@ -8,12 +8,13 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Descriptor, Sample, Span, Value, base64};
 
-use crate::compose::{self, Newest, Place, Source, Unit};
+use crate::compose::{self, Place};
+use crate::context::Context;
 use crate::manifest::Manifest;
-use crate::seal::Context;
 use crate::sets::Sets;
 use crate::snapshot::Node;
 use crate::sources::{RawSource, Selected};
+use crate::unit::{Newest, Source, Unit};
 use crate::{Archive, ArchiveConfig, ArchiveError, Disk, Series, Storage as _, Tier, View, sweep};
 
 /// Destination of an export.

@@ -15,7 +15,8 @@ use barograph_model::Clock;
 
 use crate::journal::{Call, Shared, State};
 use crate::log::{Batch, LogWriter, is_empty};
-use crate::seal::{Order, SealStatus, Sealing};
+use crate::order::{Order, Sealing};
+use crate::seal::SealStatus;
 use crate::{ArchiveConfig, ArchiveError};
 
 /// Shortest wait after a failure; it doubles up to `BACKOFF_MAX`.

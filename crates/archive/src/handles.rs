@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ArchiveError;
 use crate::Layout;
-use crate::manifest::{Part, PartKey};
 use crate::open;
 use crate::parquet::ParquetPart;
+use crate::part::{Part, PartKey};
 
 /// Most files whose indexes are kept; files in use stay open after they are evicted.
 const OPEN_MAX: usize = 128;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use barograph_model::Span;
 
-use crate::compose::HOUR_NS;
 use crate::layout;
+use crate::tier::HOUR_NS;
 
 /// Hours whose files are always written together: a segment seldom contains more than one full
 /// hour.

@@ -9,11 +9,11 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_model::{Descriptor, Sample, Selector, StreamKey, VALUE_BYTES_MAX, Value};
+use barograph_model::{Sample, Selector, StreamKey, VALUE_BYTES_MAX, Value};
 use barograph_stream::Incarnation;
 
 use crate::log::{Batch, MARKS_MAX, Mark, NUMBER_MAX, Stream};
-use crate::{ArchiveConfig, Losses};
+use crate::{ArchiveConfig, Declared, Losses};
 
 /// Keys from this number on are not streams of a segment; the table of keys stays smaller.
 const KEYS_MAX: u32 = barograph_stream::STREAMS_MAX;
@@ -22,17 +22,6 @@ const BYTES_MAX: usize = 1 << 30;
 /// Most ranges of positions that are remembered because a durable sample was lost in them; beyond
 /// it the two oldest are joined, so that too much rather than too little counts as lost.
 const LOSSY_MAX: usize = 16;
-
-/// The declaration of a stream, which the journal takes before the stream's samples.
-#[derive(Clone, Debug)]
-pub struct Declared {
-    /// Descriptor of the stream.
-    pub descriptor: Arc<Descriptor>,
-    /// Time of its registration in the segment, in ns since the epoch (`created_ns`).
-    pub life: i64,
-    /// Number of samples that its ring holds: the log must be written before they are overwritten.
-    pub depth: u32,
-}
 
 /// One event of a stream, in order.
 #[derive(Clone, Debug)]

@@ -12,10 +12,12 @@ use std::thread::{Builder, JoinHandle};
 use barograph_model::Clock;
 use barograph_stream::FileLock;
 
+use crate::context::Context;
 use crate::copier::{self, Errands};
 use crate::flusher::{Flusher, Progress, Request};
 use crate::log::{LogWriter, Mark};
-use crate::seal::{self, Context, Order, SealStatus, Sealer};
+use crate::order::Order;
+use crate::seal::{self, SealStatus, Sealer};
 use crate::{
     ArchiveConfig, ArchiveError, Journal, Layout, Losses, Storage, Target, recover, sweep,
 };

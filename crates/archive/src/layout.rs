@@ -27,6 +27,17 @@ pub(crate) fn first_hour(place: i64) -> i64 {
     first_of_several(place).unwrap_or(place)
 }
 
+/// Suffix of the names of directories in which merged files wait.
+const WAITING_SUFFIX: &str = ".swap";
+
+/// Returns the tier and hour of a directory of [`Layout::waiting_dir`].
+pub(crate) fn of_waiting_dir(path: &Path) -> Option<(Tier, i64)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(WAITING_SUFFIX)?;
+    let (tier, hour) = name.split_once('-')?;
+    let tier = Tier::ALL.into_iter().find(|known| known.as_str() == tier)?;
+    Some((tier, hour.parse().ok()?))
+}
+
 /// The paths of one node's files in an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -78,6 +89,13 @@ impl Layout {
     /// Returns the directory of the files that only this node writes.
     pub fn node_dir(&self) -> PathBuf {
         self.root.join("nodes").join(&self.node)
+    }
+
+    /// Returns the directory in which files of a tier and hour wait, and which is exchanged for
+    /// theirs.
+    pub(crate) fn waiting_dir(&self, tier: Tier, hour: i64) -> PathBuf {
+        let name = format!("{}-{hour}{WAITING_SUFFIX}", tier.as_str());
+        self.tmp_dir().join(name)
     }
 
     /// Returns the path of the writer's lock.

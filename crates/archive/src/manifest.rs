@@ -5,7 +5,6 @@
 //! This module stands alone because every process that reads history reads the manifest's bytes: a
 //! text of one line that begins with its checksum.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -14,9 +13,10 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Kind, Labels, Name, SeriesId, Span, Unit, ValueType};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{first_hour, first_of_several};
+use crate::layout::first_of_several;
 use crate::log::LogPart;
-use crate::{ArchiveError, Archived, Layout, Storage, Tier, open, swap};
+use crate::part::{Part, PartKey};
+use crate::{ArchiveError, Archived, Layout, Losses, Storage, Tier, open};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 3;
@@ -32,23 +32,6 @@ const HEAD: &str = "{\"checksum\":\"";
 /// Offset of the body: after the head, eight digits, a quote and a comma.
 const BODY_AT: usize = HEAD.len() + 8 + 2;
 
-/// Losses of an archive, counted since it began.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Losses {
-    /// Samples that found the buffer full.
-    pub overflow_samples: u64,
-    /// Samples whose write failed, that came while nothing could be written, or fit no stream.
-    pub failed_samples: u64,
-    /// Bytes of torn tails that were cut after crashes.
-    pub torn_bytes: u64,
-    /// Samples that were deleted early because the file system was full or the bound of the archive
-    /// was reached.
-    pub shed_samples: u64,
-    /// Files that were damaged, which were set aside, and log segments that were gone.
-    pub corrupt_files: u64,
-}
-
 /// The sealed part of one node's archive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Manifest {
@@ -63,32 +46,6 @@ pub(crate) struct Manifest {
     /// Copies in the object store of files that do not count any more, since their rows are in a
     /// merged file: these copies are to be deleted.
     pub(crate) stale_copies: BTreeSet<PartKey>,
-}
-
-/// The identity of a Parquet file: no two files of a tier and hour hold the same log segment. The
-/// order is that in which samples were appended; the files of one sealing are ordered by hour,
-/// finest tier first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PartKey {
-    pub(crate) first: u64,
-    /// The file's place: the hour of its partition, since the epoch, or a number that stands for
-    /// several hours ([`crate::layout::several`]).
-    pub(crate) hour: i64,
-    pub(crate) last: u64,
-    pub(crate) tier: Tier,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) rows: u64,
-    pub(crate) bytes: u64,
-    /// Times of its samples; for buckets, of the samples that they were computed from.
-    pub(crate) span: Span,
-    /// Whether the file is in the object store.
-    pub(crate) copied: bool,
-    /// CRC-32 of the whole file; `None` for files of earlier versions, and if the manifest was
-    /// rebuilt.
-    pub(crate) crc32: Option<u32>,
 }
 
 /// A series and how far it is sealed.
@@ -109,58 +66,6 @@ impl Known {
             .map(|(name, value)| name.len() + value.len());
         let texts = of.name.as_str().len() + of.unit.as_str().len() + of.help.len();
         SERIES_BYTES + (texts + labels.sum::<usize>()) as u64
-    }
-}
-
-impl Ord for PartKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let order = |key: &Self| {
-            let begins = first_hour(key.hour);
-            (key.first, begins, key.hour, key.last, key.tier)
-        };
-        order(self).cmp(&order(other))
-    }
-}
-
-impl PartialOrd for PartKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartKey {
-    fn file_name(&self) -> String {
-        let several = first_of_several(self.hour).map(|first| format!("-{first}"));
-        let several = several.unwrap_or_default();
-        format!("{:016}-{:016}{several}.parquet", self.first, self.last)
-    }
-
-    /// Returns the path of the file, relative to the archive's directory.
-    pub(crate) fn relative(&self, layout: &Layout) -> PathBuf {
-        layout
-            .partition(self.tier, self.hour)
-            .join(self.file_name())
-    }
-
-    /// Returns the path where the file may wait until it is moved to its place.
-    pub(crate) fn waiting(&self, layout: &Layout) -> PathBuf {
-        swap::dir(layout, self.tier, self.hour).join(self.file_name())
-    }
-
-    pub(crate) fn path(&self, layout: &Layout) -> PathBuf {
-        layout.root().join(self.relative(layout))
-    }
-
-    /// Whether this file holds everything that the other one does.
-    pub(crate) fn covers(&self, other: &Self) -> bool {
-        (self.tier, self.hour) == (other.tier, other.hour)
-            && self.first <= other.first
-            && other.last <= self.last
-    }
-
-    /// Returns the key of the same set's file of another tier.
-    pub(crate) fn of(self, tier: Tier) -> Self {
-        Self { tier, ..self }
     }
 }
 

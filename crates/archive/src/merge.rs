@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::compose::{self, Failure, HOUR_NS, Made, Newest, Place};
-use crate::manifest::PartKey;
+use crate::compose::{self, Failure, Place};
 use crate::parquet::ParquetPart;
+use crate::part::{Made, PartKey};
 use crate::seal::Sealer;
 use crate::sources::RawSource;
+use crate::tier::HOUR_NS;
+use crate::unit::Newest;
 use crate::{ArchiveError, Tier, swap};
 
 /// An hour that is over is merged if it has more sets than this.

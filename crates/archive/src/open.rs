@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::manifest::PartKey;
+use crate::part::PartKey;
 use crate::{ArchiveError, Layout, Tier};
 
 /// Write permission for everybody.

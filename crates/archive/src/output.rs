@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use barograph_model::{Buckets, Columns, SeriesId, Span};
 
 use crate::aggregate::Fold;
-use crate::compose::{Made, Newest, Unit};
+use crate::context::Context;
 use crate::hours::Hours;
-use crate::manifest::{Part, PartKey, union};
+use crate::manifest::union;
 use crate::parquet::{About, RawWriter, Summary, TierWriter};
-use crate::seal::Context;
+use crate::part::{Made, Part, PartKey};
 use crate::storage::OutFile;
+use crate::unit::{Newest, Unit};
 use crate::{ArchiveError, Tier};
 
 /// The tier of seconds holds a series whose buckets have more samples than this on average.

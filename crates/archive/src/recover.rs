@@ -8,8 +8,9 @@ use std::path::Path;
 
 use barograph_stream::FileLock;
 
+use crate::layout::of_waiting_dir;
 use crate::log::{HEADER_BYTES, Kept, Mark, Marks, Newest};
-use crate::{ArchiveError, Disk, Layout, LogPart, Losses, Storage, open, swap};
+use crate::{ArchiveError, Disk, Layout, LogPart, Losses, Storage, open};
 
 /// The content of the log segments of earlier runs.
 #[derive(Debug, Default)]
@@ -62,7 +63,10 @@ pub(crate) fn empty_tmp(layout: &Layout, storage: &dyn Storage) -> Result<(), Ar
     let dir = layout.tmp_dir();
     let left = storage.list(&dir);
     let left = left.map_err(|source| io_error("list", &dir, source))?;
-    for path in left.into_iter().filter(|path| swap::of_dir(path).is_none()) {
+    for path in left
+        .into_iter()
+        .filter(|path| of_waiting_dir(path).is_none())
+    {
         let gone = storage.unlink(&path);
         gone.map_err(|source| io_error("remove", &path, source))?;
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{Columns, SeriesId, Span};
+use barograph_model::{Buckets, Columns, SeriesId, Span};
 
 use crate::aggregate::{Ask, Budget, Fold, aggregate, hour_of};
 use crate::log::LogPart;
@@ -17,6 +17,60 @@ use crate::{ArchiveError, Tier, View};
 
 /// Hours whose files are open together: enough for every thread to have a row group.
 const HOURS_AT_ONCE: usize = 32;
+
+/// Most buckets of a reader that sets no bound of its own.
+const BUCKETS_MAX: usize = 8 << 20;
+
+impl View {
+    /// Returns the wanted series in buckets of `step_ns` (starts are multiples of it), from the
+    /// coarsest tier whose buckets fit into the step and the span, or from raw samples if there is
+    /// none; files are read in parallel by at most `threads` threads. The keys are indexes into
+    /// [`Self::series`]; the last value of a bucket from a tier is that of its last file.
+    ///
+    /// Where retention has deleted everything as fine as the step, coarser buckets are used: each
+    /// counts as a whole in the bucket in which it begins, and the buckets until its end are
+    /// missing.
+    ///
+    /// More than 8 Mi buckets are an error.
+    pub fn buckets(
+        &self,
+        wanted: &[usize],
+        span: Span,
+        step_ns: i64,
+        threads: usize,
+        cancel: &AtomicBool,
+    ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
+        let budget = Budget::of(BUCKETS_MAX);
+        let folds = self.folds_within(wanted, span, step_ns, threads, cancel, &budget)?;
+        let buckets = folds
+            .into_iter()
+            .map(|(place, fold)| (place, fold.finish()));
+        Ok(buckets.filter(|(_, buckets)| !buckets.is_empty()).collect())
+    }
+
+    /// As [`Self::buckets`], but returns the folds before they are finished. More buckets than the
+    /// budget has room for are an error, as soon as it is exceeded.
+    #[doc(hidden)] // For `query`, as is the budget.
+    pub fn folds_within(
+        &self,
+        wanted: &[usize],
+        span: Span,
+        step_ns: i64,
+        threads: usize,
+        cancel: &AtomicBool,
+        budget: &Budget<'_>,
+    ) -> Result<BTreeMap<usize, Fold>, ArchiveError> {
+        let ask = Request {
+            wanted,
+            span,
+            step_ns: step_ns.max(1),
+            threads: threads.max(1),
+            cancel,
+            budget,
+        };
+        folds(self, &ask)
+    }
+}
 
 /// The parameters of [`View::buckets`].
 pub(crate) struct Request<'a> {
@@ -300,7 +354,7 @@ fn choose(there: &dyn Fn(Tier) -> bool, level: Tier) -> (Tier, Option<Tier>) {
 /// Splits the span into sections in order of time, each with the coarsest tier whose buckets fit
 /// into the step and do not cross the section's ends. Ends beyond the known samples cut nothing.
 fn sections(span: Span, known: Span, step_ns: i64) -> Vec<(Span, Tier)> {
-    const HOUR_NS: i64 = crate::compose::HOUR_NS;
+    const HOUR_NS: i64 = crate::tier::HOUR_NS;
     let from = match span.from <= known.from {
         true => known.from.saturating_sub(known.from.rem_euclid(HOUR_NS)),
         false => span.from,

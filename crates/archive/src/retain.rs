@@ -4,16 +4,15 @@
 
 use std::path::PathBuf;
 
-use barograph_model::{NS_PER_S, Span};
+use barograph_model::Span;
 
-use crate::compose::HOUR_NS;
 use crate::log::LogPart;
-use crate::manifest::{Manifest, Part, PartKey};
-use crate::seal::{LogFile, Sealer};
+use crate::manifest::Manifest;
+use crate::part::{Part, PartKey};
+use crate::seal::Sealer;
+use crate::sweep::LogFile;
+use crate::tier::HOUR_NS;
 use crate::{ArchiveConfig, ArchiveError, KeepConfig, Losses, Tier, release};
-
-/// Longest wait for deleted bytes to become free, before more is deleted.
-const FREED_NS_MAX: i64 = 120 * NS_PER_S;
 
 impl KeepConfig {
     /// Returns how long a tier is kept, in ns.
@@ -253,35 +252,5 @@ impl Victims {
         let parts = self.parts.iter().map(|(_, part)| part.bytes);
         let logs = self.logs.iter().map(|log| log.bytes);
         parts.chain(logs).fold(0, u64::saturating_add)
-    }
-}
-
-/// Bytes that were deleted and are not free yet: a reader has the files open, or the file system is
-/// slow. If more were deleted instead of waiting, everything would be deleted in the end.
-#[derive(Debug, Default)]
-pub(crate) struct Freed {
-    bytes: u64,
-    /// Free bytes at the last check.
-    free: u64,
-    /// Time at which the wait ends, by the monotonic clock: then more must be deleted.
-    until_ns: i64,
-}
-
-impl Freed {
-    fn add(&mut self, bytes: u64, now_ns: i64) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.until_ns = now_ns.saturating_add(FREED_NS_MAX);
-    }
-
-    /// Returns the bytes that are still to become free, when `free` bytes are free.
-    fn waiting(&mut self, free: u64, now_ns: i64) -> u64 {
-        let risen = free.saturating_sub(self.free);
-        self.free = free;
-        self.bytes = if now_ns < self.until_ns {
-            self.bytes.saturating_sub(risen)
-        } else {
-            0
-        };
-        self.bytes
     }
 }

@@ -6,19 +6,109 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{SeriesId, Span};
 
-use crate::compose::{HOUR_NS, within};
+use crate::compose::within;
 use crate::log::LogPart;
 use crate::manifest::union;
 use crate::parquet::{Index, Numbered, ParquetPart, Piece, SampleGroup, plan};
 use crate::sets::{OpenSet, Sets};
 use crate::snapshot::Node;
-use crate::{ArchiveError, Chunk, Tier, View};
+use crate::tier::HOUR_NS;
+use crate::{ArchiveError, Chunk, Scan, Tier, View};
 
 /// Bytes of a log segment that are read at a time.
 const LOG_BYTES: u64 = 8 << 20;
 /// Most hours for which each stretch is of one hour. If there are more, after the clock was
 /// changed, stretches are of several hours.
 const STRETCHES_MAX: i64 = 128 << 10;
+
+impl View {
+    /// Returns disjoint stretches of time, oldest first, such that no sample of one lies in
+    /// another: to get rows in order of time, sort one stretch at a time. They end at full hours.
+    pub fn stretches(&self, span: Span) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        for node in &self.nodes {
+            let raw = node.sealed.manifest.parts.iter();
+            let raw = raw.filter(|(key, _)| key.tier == Tier::Raw);
+            spans.extend(raw.map(|(_, part)| part.span));
+            spans.extend(node.logs.iter().map(|log| log.span()));
+        }
+        for chunk in &self.memory {
+            let times = chunk.columns.ts.iter();
+            let (from, to) = (times.clone().min(), times.max());
+            spans.extend(from.zip(to).map(|(&from, &to)| Span { from, to }));
+        }
+        // A span without samples ends before it begins.
+        spans.retain(|s| s.from <= s.to && s.meets(&span));
+        spans.sort_by_key(|span| span.from);
+        let mut runs: Vec<Span> = Vec::new();
+        for next in spans {
+            let next = Span {
+                from: next.from.max(span.from),
+                to: next.to.min(span.to),
+            };
+            match runs.last_mut() {
+                Some(run) if next.from <= run.to => *run = union(*run, next),
+                _ => runs.push(next),
+            }
+        }
+        let hours = |run: &Span| run.to.div_euclid(HOUR_NS) - run.from.div_euclid(HOUR_NS) + 1;
+        let all: i64 = runs.iter().map(hours).sum();
+        let step = (all / STRETCHES_MAX + 1) * HOUR_NS;
+        let mut stretches = Vec::new();
+        for run in runs {
+            let mut from = run.from;
+            loop {
+                let start = from.saturating_sub(from.rem_euclid(step));
+                let to = start.saturating_add(step - 1).max(from).min(run.to);
+                stretches.push(Span { from, to });
+                if to == run.to {
+                    break;
+                }
+                from = to + 1;
+            }
+        }
+        stretches
+    }
+
+    /// Returns the samples of the wanted series (indexes into [`Self::series`], ascending) within
+    /// the span, each once. Chunks of one series and life are in the order of their numbers, except
+    /// where the clock was set back to an hour that had passed.
+    pub fn scan<'a>(&'a self, wanted: &'a [usize], span: Span, cancel: &'a AtomicBool) -> Scan<'a> {
+        let files = Scanner::new(self, wanted, span, cancel);
+        self.with_memory(files, wanted, span, cancel)
+    }
+
+    /// Returns chunks of a test before those of the files.
+    fn with_memory<'a>(
+        &'a self,
+        files: Scanner<'a>,
+        wanted: &'a [usize],
+        span: Span,
+        cancel: &'a AtomicBool,
+    ) -> Scan<'a> {
+        let chunks = self.memory.iter().filter(|c| wanted.contains(&c.series));
+        let memory = chunks.filter_map(move |chunk| {
+            if cancel.load(Ordering::Relaxed) {
+                return Some(Err(ArchiveError::Cancelled));
+            }
+            let columns = within(&chunk.columns, span);
+            (!columns.is_empty()).then_some(Ok(Chunk { columns, ..*chunk }))
+        });
+        Box::new(memory.chain(files))
+    }
+
+    /// As [`Self::scan`], but only samples that no Parquet file of [`Self::parts`] has: those in
+    /// the log (and, in tests, in memory).
+    pub fn scan_log<'a>(
+        &'a self,
+        wanted: &'a [usize],
+        span: Span,
+        cancel: &'a AtomicBool,
+    ) -> Scan<'a> {
+        let logs = Scanner::of_logs(self, wanted, span, cancel);
+        self.with_memory(logs, wanted, span, cancel)
+    }
+}
 
 /// An iterator over the chunks of the files of a view.
 pub(crate) struct Scanner<'a> {
@@ -237,51 +327,4 @@ fn cut(columns: barograph_model::Columns, span: Span) -> barograph_model::Column
         true => columns,
         false => within(&columns, span),
     }
-}
-
-/// Computes [`View::stretches`].
-pub(crate) fn stretches(view: &View, span: Span) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
-    for node in &view.nodes {
-        let raw = node.sealed.manifest.parts.iter();
-        let raw = raw.filter(|(key, _)| key.tier == Tier::Raw);
-        spans.extend(raw.map(|(_, part)| part.span));
-        spans.extend(node.logs.iter().map(|log| log.span()));
-    }
-    for chunk in &view.memory {
-        let times = chunk.columns.ts.iter();
-        let (from, to) = (times.clone().min(), times.max());
-        spans.extend(from.zip(to).map(|(&from, &to)| Span { from, to }));
-    }
-    // A span without samples ends before it begins.
-    spans.retain(|s| s.from <= s.to && s.meets(&span));
-    spans.sort_by_key(|span| span.from);
-    let mut runs: Vec<Span> = Vec::new();
-    for next in spans {
-        let next = Span {
-            from: next.from.max(span.from),
-            to: next.to.min(span.to),
-        };
-        match runs.last_mut() {
-            Some(run) if next.from <= run.to => *run = union(*run, next),
-            _ => runs.push(next),
-        }
-    }
-    let hours = |run: &Span| run.to.div_euclid(HOUR_NS) - run.from.div_euclid(HOUR_NS) + 1;
-    let all: i64 = runs.iter().map(hours).sum();
-    let step = (all / STRETCHES_MAX + 1) * HOUR_NS;
-    let mut stretches = Vec::new();
-    for run in runs {
-        let mut from = run.from;
-        loop {
-            let start = from.saturating_sub(from.rem_euclid(step));
-            let to = start.saturating_add(step - 1).max(from).min(run.to);
-            stretches.push(Span { from, to });
-            if to == run.to {
-                break;
-            }
-            from = to + 1;
-        }
-    }
-    stretches
 }

@@ -8,50 +8,33 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 
 use crate::believe::Belief;
-use crate::compose::{self, Composed, Failure, Made, Newest, Place, Source};
+use crate::compose::{self, Composed, Failure, Place};
+use crate::context::Context;
 use crate::copier::Errands;
+use crate::freed::Freed;
 use crate::log::LogPart;
-use crate::manifest::{Manifest, PartKey};
+use crate::manifest::Manifest;
 use crate::neighbours::NeighbourPlace;
-use crate::retain::Freed;
-use crate::{ArchiveConfig, ArchiveError, Layout, Losses, Storage, sweep};
+use crate::order::{NICE, Order, Sealing};
+use crate::part::{Made, PartKey};
+use crate::sweep::{LogFile, bad};
+use crate::unit::{Newest, Source};
+use crate::{ArchiveError, Losses, sweep};
 
 /// Longest wait for an order before the sealer looks for other work.
 const TURN: Duration = Duration::from_secs(5);
-/// Nice value of the thread, the lowest priority.
-pub(crate) const NICE: i32 = 19;
 /// Wait after the first failure in ns; it doubles after each further one.
 const BACKOFF_NS: i64 = 5 * NS_PER_S;
 /// Longest wait after a failure in ns.
 const BACKOFF_NS_MAX: i64 = 600 * NS_PER_S;
-/// A message that wakes the sealer.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// A request of the writer.
-    Seal(Sealing),
-    /// The copier has finished its jobs.
-    Copied,
-}
-
-/// A request of the writer to the sealer.
-#[derive(Debug)]
-pub(crate) struct Sealing {
-    /// The last segment to seal; all segments up to it are closed.
-    pub(crate) through: u64,
-    /// Whether to merge the files of each hour afterwards.
-    pub(crate) merge: bool,
-    /// Receives the number of replaced files when the request is done.
-    pub(crate) reply: Option<SyncSender<Result<usize, ArchiveError>>>,
-}
-
 /// Status of the sealer; the writer's status contains it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SealStatus {
@@ -74,30 +57,6 @@ pub(crate) struct SealStatus {
     pub(crate) trouble: String,
     /// Why nothing is copied to the object store at present; empty if all is well.
     pub(crate) copy_trouble: String,
-}
-
-/// Settings and file access of the sealer.
-pub(crate) struct Context {
-    pub(crate) config: ArchiveConfig,
-    pub(crate) layout: Layout,
-    pub(crate) storage: Arc<dyn Storage>,
-    /// Set when the writer ends: unfinished files are abandoned.
-    pub(crate) stop: Arc<AtomicBool>,
-}
-
-impl Context {
-    pub(crate) fn new(
-        config: ArchiveConfig,
-        storage: Arc<dyn Storage>,
-        stop: Arc<AtomicBool>,
-    ) -> Self {
-        Self {
-            layout: Layout::new(&config.root, &config.node),
-            config,
-            storage,
-            stop,
-        }
-    }
 }
 
 /// The body of the sealer's thread: serves requests until the writer is gone.
@@ -483,24 +442,9 @@ fn status(manifest: &Manifest, taken: &Losses) -> SealStatus {
     }
 }
 
-/// The file of a log segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LogFile {
-    pub(crate) sequence: u64,
-    pub(crate) path: PathBuf,
-    pub(crate) bytes: u64,
-}
-
 /// Returns the bytes of all the files together.
 fn bytes(logs: &[LogFile]) -> u64 {
     logs.iter().map(|log| log.bytes).sum()
-}
-
-/// Returns the path at which a damaged file is kept.
-pub(crate) fn bad(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".bad");
-    name.into()
 }
 
 /// The time at which a failed task is tried again, and the error until then.

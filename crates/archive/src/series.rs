@@ -29,3 +29,14 @@ pub struct Series {
     /// Its last archived sample; the default if only a tier has the series.
     pub archived: Archived,
 }
+
+/// The declaration of a stream, which the journal takes before the stream's samples.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// Descriptor of the stream.
+    pub descriptor: Arc<Descriptor>,
+    /// Time of its registration in the segment, in ns since the epoch (`created_ns`).
+    pub life: i64,
+    /// Number of samples that its ring holds: the log must be written before they are overwritten.
+    pub depth: u32,
+}

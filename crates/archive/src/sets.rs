@@ -9,8 +9,9 @@ use barograph_model::{Columns, SeriesId, Span};
 use crate::compose::within_numbers;
 use crate::handles::Handles;
 use crate::layout::first_hour;
-use crate::manifest::{Manifest, Part, PartKey};
+use crate::manifest::Manifest;
 use crate::parquet::ParquetPart;
+use crate::part::{Part, PartKey};
 use crate::snapshot::Node;
 use crate::{ArchiveError, Tier};
 

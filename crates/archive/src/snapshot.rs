@@ -7,19 +7,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use barograph_model::{SeriesId, Span};
-use rustix::io::Errno;
+use barograph_model::SeriesId;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::held::{HeldFile, Places};
 use crate::log::LogPart;
-use crate::manifest::{Known, Manifest, PartKey, add_series};
-use crate::sets::Sets;
+use crate::manifest::{Known, Manifest, add_series};
+use crate::part::PartKey;
 use crate::{ArchiveError, Archived, Disk, Layout, Series, open, release, sweep};
 
 /// How often a node is read again because the sealer changed it meanwhile.
@@ -233,57 +232,6 @@ impl Follower {
     }
 }
 
-impl Node {
-    /// Returns the node with every raw file of a span held open, however many; `None` if one was
-    /// replaced since. A file that was deleted by hand is left out.
-    pub(crate) fn holding(&self, span: Span) -> Result<Option<Self>, ArchiveError> {
-        let layout = &self.sealed.layout;
-        let mut manifest = self.sealed.manifest.clone();
-        let hours = Sets::of(&manifest, &|sets| sets.has_raw(span));
-        let keys: Vec<PartKey> = hours.iter().flat_map(Sets::raw).collect();
-        make_room(keys.len() as u64);
-        let mut held = HashMap::with_capacity(keys.len());
-        let mut gone = Vec::new();
-        for key in &keys {
-            let file = match self.sealed.held.get(key) {
-                Some(file) => Ok(Arc::clone(file)),
-                None => open::part_file(layout, *key).map(|file| Arc::new(HeldFile::beyond(file))),
-            };
-            match file {
-                Err(error) if error.kind() == ErrorKind::NotFound => gone.push(*key),
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::MFILE) => {
-                    return Err(too_many(keys.len(), key.path(layout)));
-                }
-                file => {
-                    let path = key.path(layout);
-                    held.insert(*key, file.map_err(ArchiveError::io("open", path))?);
-                }
-            }
-        }
-        if !gone.is_empty() {
-            // The manifest is read after the files were missing, so it lists what replaced them.
-            let now = Manifest::read(layout)?.unwrap_or_default();
-            if gone.iter().any(|key| !now.parts.contains_key(key)) {
-                return Ok(None);
-            }
-            for key in gone {
-                let path = key.path(layout);
-                tracing::error!("{} is gone: it was removed by other hands", path.display());
-                manifest.parts.remove(&key);
-            }
-        }
-        let sealed = Sealed {
-            layout: layout.clone(),
-            manifest,
-            held,
-        };
-        Ok(Some(Self {
-            sealed: Arc::new(sealed),
-            ..self.clone()
-        }))
-    }
-}
-
 /// Raises the limit of open files of this process, as far as it may without privilege.
 pub(crate) fn make_room(files: u64) {
     let limit = getrlimit(Resource::Nofile);
@@ -302,14 +250,6 @@ pub(crate) fn make_room(files: u64) {
 /// Returns the error for files that change all the time.
 pub(crate) fn unsteady(path: &Path) -> ArchiveError {
     ArchiveError::io("get a steady look at", path)(ErrorKind::ResourceBusy.into())
-}
-
-fn too_many(files: usize, path: PathBuf) -> ArchiveError {
-    let reason = format!(
-        "{files} files are to be open at once, and this process may not have so many: \
-         raise the limit (ulimit -n), or ask for a shorter time"
-    );
-    ArchiveError::io("open", path)(io::Error::other(reason))
 }
 
 impl Stamp {

@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use barograph_model::{Columns, SeriesId, Span};
 
 use crate::ArchiveError;
-use crate::compose::{Each, Source, Unit};
 use crate::log::LogPart;
 use crate::parquet::{Index, ParquetPart};
+use crate::unit::{Each, Source, Unit};
 
 impl Source for LogPart {
     fn path(&self) -> &Path {

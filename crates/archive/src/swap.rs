@@ -16,27 +16,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::compose::Made;
-use crate::layout::first_of_several;
-use crate::manifest::{Manifest, PartKey};
-use crate::{Layout, Storage, Tier};
-
-/// Suffix of the names of these directories.
-const SUFFIX: &str = ".swap";
-
-/// Returns the directory in which files of a tier and hour wait, and which is exchanged for theirs.
-pub(crate) fn dir(layout: &Layout, tier: Tier, hour: i64) -> PathBuf {
-    let name = format!("{}-{hour}{SUFFIX}", tier.as_str());
-    layout.tmp_dir().join(name)
-}
-
-/// Returns the tier and hour of such a directory.
-pub(crate) fn of_dir(path: &Path) -> Option<(Tier, i64)> {
-    let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
-    let (tier, hour) = name.split_once('-')?;
-    let tier = Tier::ALL.into_iter().find(|known| known.as_str() == tier)?;
-    Some((tier, hour.parse().ok()?))
-}
+use crate::layout::{first_of_several, of_waiting_dir};
+use crate::manifest::Manifest;
+use crate::part::{Made, PartKey};
+use crate::{Layout, Storage};
 
 /// Creates the directories in which merged files wait, each with links to all files of its hour
 /// except those that are replaced.
@@ -53,7 +36,7 @@ pub(crate) fn begin(
             // The directory of several hours holds the files of other hours too.
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let dir = dir(layout, key.tier, key.hour);
+        let dir = layout.waiting_dir(key.tier, key.hour);
         // An existing link is the rest of a failed exchange: then the sweep must run first.
         storage.make_dir(&dir)?;
         let place = layout.root().join(layout.partition(key.tier, key.hour));
@@ -74,7 +57,7 @@ pub(crate) fn finish(
     manifest: &Manifest,
     dir: &Path,
 ) -> io::Result<()> {
-    let Some((tier, hour)) = of_dir(dir) else {
+    let Some((tier, hour)) = of_waiting_dir(dir) else {
         return Ok(());
     };
     let place = &layout.root().join(layout.partition(tier, hour));

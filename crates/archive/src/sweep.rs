@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::layout::several;
-use crate::manifest::{Manifest, Part, PartKey, add_series};
+use crate::context::Context;
+use crate::layout::{of_waiting_dir, several};
+use crate::manifest::{Manifest, add_series};
 use crate::parquet::ParquetPart;
-use crate::seal::{Context, LogFile, bad};
+use crate::part::{Part, PartKey};
 use crate::{ArchiveError, Archived, Layout, Storage, Tier, open, swap};
 
 /// Reads the manifest. A damaged one is set aside and rebuilt from the files: only what the
@@ -46,6 +47,14 @@ pub(crate) fn start(
     }
 }
 
+/// The file of a log segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogFile {
+    pub(crate) sequence: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+}
+
 /// Returns the log segments of a node, in order.
 pub(crate) fn logs(layout: &Layout, storage: &dyn Storage) -> Result<Vec<LogFile>, ArchiveError> {
     let dir = layout.log_dir();
@@ -64,6 +73,13 @@ pub(crate) fn logs(layout: &Layout, storage: &dyn Storage) -> Result<Vec<LogFile
     Ok(paths.into_iter().filter_map(log).collect())
 }
 
+/// Returns the path at which a damaged file is kept.
+pub(crate) fn bad(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".bad");
+    name.into()
+}
+
 /// Finishes exchanges, and deletes what a crash or a failure left: unfinished files, log segments
 /// that are sealed, Parquet files that do not count. Removes missing files from `manifest`; returns
 /// whether there were any.
@@ -76,7 +92,7 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
     };
     let tmp = layout.tmp_dir();
     for path in list(storage, &tmp)? {
-        if swap::of_dir(&path).is_some() {
+        if of_waiting_dir(&path).is_some() {
             let finished = swap::finish(storage, layout, manifest, &path);
             finished.map_err(ArchiveError::io("exchange", &path))?;
         } else {

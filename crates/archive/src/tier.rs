@@ -2,6 +2,8 @@
 
 use barograph_model::{NS_PER_S, ValueType};
 
+/// Length of an hour in ns.
+pub(crate) const HOUR_NS: i64 = 3_600 * NS_PER_S;
 /// Most samples per second for which a raw file is as small as one with buckets of a second.
 const SAMPLES_PER_SECOND_MAX: u64 = 2;
 
@@ -56,7 +58,7 @@ impl Tier {
             Self::Raw => None,
             Self::Second => Some(NS_PER_S),
             Self::Minute => Some(60 * NS_PER_S),
-            Self::Hour => Some(3_600 * NS_PER_S),
+            Self::Hour => Some(HOUR_NS),
         }
     }
 }

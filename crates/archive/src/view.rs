@@ -2,19 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_model::{Buckets, Columns, Span};
+use barograph_model::{Columns, Span};
 
-use crate::aggregate::{Budget, Fold};
 use crate::handles::Handles;
 use crate::held::Places;
 use crate::snapshot::{Follower, LOOKS_MAX, Node, unsteady};
-use crate::{ArchiveError, Layout, Losses, Series, Tier, open, reduce, release, scan};
-
-/// Most buckets of a reader that sets no bound of its own.
-const BUCKETS_MAX: usize = 8 << 20;
+use crate::{ArchiveError, Layout, Losses, Series, Tier, open, release};
 
 /// An archive to read. It keeps what it learned about files between views.
 #[derive(Debug)]
@@ -284,100 +279,6 @@ impl View {
     /// Returns every series, ordered by name, labels and node.
     pub fn series(&self) -> &[Series] {
         &self.series
-    }
-
-    /// Returns disjoint stretches of time, oldest first, such that no sample of one lies in
-    /// another: to get rows in order of time, sort one stretch at a time. They end at full hours.
-    pub fn stretches(&self, span: Span) -> Vec<Span> {
-        scan::stretches(self, span)
-    }
-
-    /// Returns the samples of the wanted series (indexes into [`Self::series`], ascending) within
-    /// the span, each once. Chunks of one series and life are in the order of their numbers, except
-    /// where the clock was set back to an hour that had passed.
-    pub fn scan<'a>(&'a self, wanted: &'a [usize], span: Span, cancel: &'a AtomicBool) -> Scan<'a> {
-        let files = scan::Scanner::new(self, wanted, span, cancel);
-        self.with_memory(files, wanted, span, cancel)
-    }
-
-    /// Returns chunks of a test before those of the files.
-    fn with_memory<'a>(
-        &'a self,
-        files: scan::Scanner<'a>,
-        wanted: &'a [usize],
-        span: Span,
-        cancel: &'a AtomicBool,
-    ) -> Scan<'a> {
-        let chunks = self.memory.iter().filter(|c| wanted.contains(&c.series));
-        let memory = chunks.filter_map(move |chunk| {
-            if cancel.load(Ordering::Relaxed) {
-                return Some(Err(ArchiveError::Cancelled));
-            }
-            let columns = crate::compose::within(&chunk.columns, span);
-            (!columns.is_empty()).then_some(Ok(Chunk { columns, ..*chunk }))
-        });
-        Box::new(memory.chain(files))
-    }
-
-    /// As [`Self::scan`], but only samples that no Parquet file of [`Self::parts`] has: those in
-    /// the log (and, in tests, in memory).
-    pub fn scan_log<'a>(
-        &'a self,
-        wanted: &'a [usize],
-        span: Span,
-        cancel: &'a AtomicBool,
-    ) -> Scan<'a> {
-        let logs = scan::Scanner::of_logs(self, wanted, span, cancel);
-        self.with_memory(logs, wanted, span, cancel)
-    }
-
-    /// Returns the wanted series in buckets of `step_ns` (starts are multiples of it), from the
-    /// coarsest tier whose buckets fit into the step and the span, or from raw samples if there is
-    /// none; files are read in parallel by at most `threads` threads. The keys are indexes into
-    /// [`Self::series`]; the last value of a bucket from a tier is that of its last file.
-    ///
-    /// Where retention has deleted everything as fine as the step, coarser buckets are used: each
-    /// counts as a whole in the bucket in which it begins, and the buckets until its end are
-    /// missing.
-    ///
-    /// More than 8 Mi buckets are an error.
-    pub fn buckets(
-        &self,
-        wanted: &[usize],
-        span: Span,
-        step_ns: i64,
-        threads: usize,
-        cancel: &AtomicBool,
-    ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
-        let budget = Budget::of(BUCKETS_MAX);
-        let folds = self.folds_within(wanted, span, step_ns, threads, cancel, &budget)?;
-        let buckets = folds
-            .into_iter()
-            .map(|(place, fold)| (place, fold.finish()));
-        Ok(buckets.filter(|(_, buckets)| !buckets.is_empty()).collect())
-    }
-
-    /// As [`Self::buckets`], but returns the folds before they are finished. More buckets than the
-    /// budget has room for are an error, as soon as it is exceeded.
-    #[doc(hidden)] // For `query`, as is the budget.
-    pub fn folds_within(
-        &self,
-        wanted: &[usize],
-        span: Span,
-        step_ns: i64,
-        threads: usize,
-        cancel: &AtomicBool,
-        budget: &Budget<'_>,
-    ) -> Result<BTreeMap<usize, Fold>, ArchiveError> {
-        let ask = reduce::Request {
-            wanted,
-            span,
-            step_ns: step_ns.max(1),
-            threads: threads.max(1),
-            cancel,
-            budget,
-        };
-        reduce::folds(self, &ask)
     }
 
     /// Returns a description of every file, for people.

@@ -15,7 +15,6 @@ mod line_protocol;
 pub mod messages;
 mod naming;
 mod otlp;
-mod otlp_json;
 
 use std::collections::HashMap;
 use std::fmt;

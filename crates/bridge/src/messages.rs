@@ -1,14 +1,15 @@
 //! The protobuf messages that are sent and received, as structs with only the used fields.
 //!
 //! OpenTelemetry's messages are parsed from JSON too, where their texts and numbers have special
-//! forms (`otlp_json.rs`). The module stands alone so that field numbers can be compared with the
+//! forms (`messages/json.rs`). The module stands alone so that field numbers can be compared with the
 //! published definitions: opentelemetry-proto `collector/metrics/v1`, `metrics/v1`, `common/v1`,
 //! `resource/v1`, and Prometheus `prompb/remote.proto`, `prompb/types.proto`.
 
+mod json;
+
+use json::{AnyValueJson, MetricJson, NumberDataPointJson};
 use prost::{Message, Oneof};
 use serde::Deserialize;
-
-use crate::otlp_json::{self as json, AnyValueJson, MetricJson, NumberDataPointJson};
 
 /// `opentelemetry.proto.collector.metrics.v1.ExportMetricsServiceRequest`
 #[derive(Clone, PartialEq, Message, Deserialize)]

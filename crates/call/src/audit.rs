@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 use tracing::warn;
@@ -16,6 +17,10 @@ const BYTES_MAX: u64 = 4 << 20;
 /// from file to file come on top.
 const READ_BYTES_MAX: u64 = 64 << 20;
 const MODE: u32 = 0o600;
+
+/// One user's audit, if it is open. The holder of a desk waits for a disk and may take the lock of
+/// the state meanwhile; a holder of that lock never waits for a desk.
+pub type Desk = Arc<Mutex<Option<Audit>>>;
 
 /// The open audit of one user.
 pub struct Audit {

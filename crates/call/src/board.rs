@@ -15,11 +15,11 @@ use barograph_stream::{Incarnation, RunDir};
 use serde_json::Value as Json;
 use tracing::warn;
 
-use crate::desk::Desk;
+use crate::audit::Desk;
 use crate::guests::Guests;
 use crate::members::{Member, Members, why_nobody};
 use crate::request::{FireError, FireRequest, Fired, LeftOut, Outcome};
-use crate::row::CallRow;
+use crate::row::{CallEvent, CallRow};
 use crate::user::{ROWS_MAX, Ticket, UserCalls};
 
 /// Most events that wait to be taken; beyond it the oldest are dropped.
@@ -28,23 +28,6 @@ const EVENTS_MAX: usize = 4_096;
 const OPENING_MAX: usize = 4_096;
 /// Longest time between two checks of the clock while a thread waits for answers.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// A call or an answer, for the streams of calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallEvent {
-    /// The user whose processes are called.
-    pub uid: u32,
-    /// Whether everyone may read it.
-    pub is_public: bool,
-    /// The name of the handler or knob.
-    pub name: String,
-    /// The number of the call.
-    pub id: u64,
-    /// The time of the event, in ns since the epoch.
-    pub ts: i64,
-    /// Whether it is an answer; otherwise it is the call.
-    pub is_answer: bool,
-}
 
 /// Makes calls, on any thread of the agent. When [`Self::fire`] returns, the call is on disk and in
 /// its slot, and sleeping processes were woken. That function waits for the disk; no other function

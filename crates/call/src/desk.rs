@@ -4,14 +4,15 @@
 //! while its disk is waited for, the board's state never is.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barograph_stream::user_name;
 use tracing::warn;
 
-use crate::audit::{Audit, position};
-use crate::board::{CallEvent, Shared, Stand};
+use crate::audit::{Audit, Desk, position};
+use crate::board::{Shared, Stand};
+use crate::row::CallEvent;
 use crate::user::{Entry, Replayed, UserCalls};
 
 /// Name of the calls file in a user's scope.
@@ -22,10 +23,6 @@ const AUDIT_FILE: &str = "calls.jsonl";
 const BATCH_MAX: usize = 1_024;
 /// Time after which a failed write or opening is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// One user's audit, if it is open. The holder of a desk waits for a disk and may take the lock of
-/// the state meanwhile; a holder of that lock never waits for a desk.
-pub type Desk = Arc<Mutex<Option<Audit>>>;
 
 /// Locks a desk. Ignoring poison is sound: a panic under the lock leaves no half-written state.
 pub fn hold(desk: &Desk) -> MutexGuard<'_, Option<Audit>> {

@@ -18,7 +18,8 @@ mod tests;
 mod user;
 mod value;
 
-pub use board::{Board, CallEvent};
+pub use board::Board;
 pub use members::{Member, Offer};
 pub use request::{By, FireError, FireRequest, Fired, Outcome};
+pub use row::CallEvent;
 pub use value::Bounds;

@@ -1,16 +1,17 @@
 //! The processes of one user that can be called, found by the names of their offers, so that a call
 //! looks only at processes that have its name.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use barograph_model::near;
 use barograph_stream::Incarnation;
 use barograph_stream::calls::{CallKind, CallPayload, Subject};
 
 use crate::request::FireRequest;
-use crate::row::Meant;
 use crate::value::Bounds;
 
+/// Most names of publications that are kept of a call.
+pub const PUBLICATIONS_MAX: usize = 16;
 /// Most names in a hint.
 const HINT_MAX: usize = 8;
 /// Most names of one user among which a hint is searched; others are never proposed.
@@ -45,6 +46,37 @@ pub struct Offer {
     pub bounds: Option<Bounds>,
     /// Whether its library can apply a setting at the end of a frame.
     pub takes_frames: bool,
+}
+
+/// One user's processes that match a call.
+#[derive(Clone, Debug)]
+pub struct Meant {
+    pub who: Vec<Incarnation>,
+    /// Publications to which the trigger or knob belongs.
+    pub publications: BTreeSet<String>,
+    /// Whether everyone may read all of these publications, and no offer belongs to a process
+    /// itself.
+    pub is_public: bool,
+}
+
+impl Default for Meant {
+    fn default() -> Self {
+        Self {
+            who: Vec::new(),
+            publications: BTreeSet::new(),
+            is_public: true,
+        }
+    }
+}
+
+impl Meant {
+    /// Adds a matching offer.
+    pub fn add(&mut self, offer: &Offer) {
+        self.is_public &= offer.is_public;
+        if self.publications.len() < PUBLICATIONS_MAX {
+            self.publications.extend(offer.publication.clone());
+        }
+    }
 }
 
 /// The processes of one user that can be called.

@@ -1,50 +1,33 @@
 //! One call as the board remembers it: the request, the matching processes and the answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use barograph_stream::Incarnation;
 use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Target};
 use serde_json::{Value as Json, json};
 
-use crate::board::CallEvent;
-use crate::members::Offer;
+use crate::members::{Meant, PUBLICATIONS_MAX};
 use crate::request::{By, Outcome};
 use crate::value::{from_audit, text, to_audit, unhex};
 
 /// Most characters of a payload in documents.
 const SHOWN_MAX: usize = 256;
-/// Most names of publications that are kept of a call.
-const PUBLICATIONS_MAX: usize = 16;
 
-/// One user's processes that match a call.
-#[derive(Clone, Debug)]
-pub struct Meant {
-    pub who: Vec<Incarnation>,
-    /// Publications to which the trigger or knob belongs.
-    publications: BTreeSet<String>,
-    /// Whether everyone may read all of these publications, and no offer belongs to a process
-    /// itself.
+/// A call or an answer, for the streams of calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallEvent {
+    /// The user whose processes are called.
+    pub uid: u32,
+    /// Whether everyone may read it.
     pub is_public: bool,
-}
-
-impl Default for Meant {
-    fn default() -> Self {
-        Self {
-            who: Vec::new(),
-            publications: BTreeSet::new(),
-            is_public: true,
-        }
-    }
-}
-
-impl Meant {
-    /// Adds a matching offer.
-    pub fn add(&mut self, offer: &Offer) {
-        self.is_public &= offer.is_public;
-        if self.publications.len() < PUBLICATIONS_MAX {
-            self.publications.extend(offer.publication.clone());
-        }
-    }
+    /// The name of the handler or knob.
+    pub name: String,
+    /// The number of the call.
+    pub id: u64,
+    /// The time of the event, in ns since the epoch.
+    pub ts: i64,
+    /// Whether it is an answer; otherwise it is the call.
+    pub is_answer: bool,
 }
 
 /// A call and its answers.

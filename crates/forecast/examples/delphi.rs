@@ -53,12 +53,12 @@ fn train_all() -> std::io::Result<()> {
         .map(|neuron| format!("        {neuron:?},\n"))
         .collect();
     let text = format!(
-        "{head}\nuse super::published::Weights;\n\n/// The best of {SEEDS}, by the error of the stack.\n\
+        "{head}\nuse super::Weights;\n\n/// The best of {SEEDS}, by the error of the stack.\n\
          #[cfg(test)]\npub const SEED: u64 = {seed};\n\n/// What training with that seed gives.\n\
          #[rustfmt::skip]\npub const WEIGHTS: Weights = Weights {{\n    neurons: [\n{neurons}    ],\n    stack: {:?},\n}};\n",
         training.weights.stack
     );
-    std::fs::write(format!("{folder}/published_weights.rs"), text)?;
+    std::fs::write(format!("{folder}/published/committed.rs"), text)?;
     let weights = train_repaired();
     let row = |row: &[f32]| format!("            {row:?},\n");
     let filters: String = weights
@@ -73,10 +73,10 @@ fn train_all() -> std::io::Result<()> {
         .collect();
     let trust: String = weights.trust.iter().map(|line| row(line)).collect();
     let text = format!(
-        "{head}\nuse super::weights::Weights;\n\n/// What training with the default options and no series gives.\n\
+        "{head}\nuse super::Weights;\n\n/// What training with the default options and no series gives.\n\
          #[rustfmt::skip]\npub const WEIGHTS: Weights = Weights {{\n    filters: [\n{filters}    ],\n    trust: [\n{trust}    ],\n}};\n"
     );
-    std::fs::write(format!("{folder}/repaired_weights.rs"), text)
+    std::fs::write(format!("{folder}/weights/committed.rs"), text)
 }
 
 fn best_published() -> (u64, PublishedTraining) {

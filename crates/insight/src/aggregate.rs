@@ -6,8 +6,7 @@
 
 use std::cmp::Ordering;
 
-use barograph_statement::text;
-use barograph_statement::{EvalFault, Expr, OVERFLOW};
+use barograph_statement::{EvalFault, Expr, OVERFLOW, whole_number};
 use barograph_statement::{SqlValue, UncertainValue};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +196,7 @@ fn better(kind: Kind, a: &SqlValue, b: &SqlValue) -> bool {
 /// real 0.
 fn summand(val: &SqlValue) -> SqlValue {
     match val {
-        SqlValue::Text(t) => text::whole_number(t).unwrap_or(SqlValue::Real(0.0)),
+        SqlValue::Text(t) => whole_number(t).unwrap_or(SqlValue::Real(0.0)),
         other => other.clone(),
     }
 }

@@ -14,7 +14,7 @@ use barograph_statement::{ColumnField, ColumnRef, Compiler, Expr, SqlValue};
 use crate::InsightError;
 use crate::aggregate::Aggregate;
 use crate::names;
-use crate::scope::{Place, SelectScope, compile_at};
+use crate::scope::{From, Place, SelectScope, compile_at};
 use crate::slot::Store;
 
 /// Most SELECTs joined by UNION ALL.
@@ -37,16 +37,6 @@ const RESERVED: [&str; 11] = [
     "age_ns",
     "unit",
 ];
-
-/// One table of FROM.
-#[derive(Clone, Debug)]
-pub(crate) struct From {
-    pub table: u32,
-    /// The table's name, or its alias.
-    pub alias: String,
-    /// Label pairs that must be equal to join: a label of this table, and a column to its left.
-    pub using: Vec<(Arc<str>, ColumnRef)>,
-}
 
 /// One SELECT.
 #[derive(Debug)]

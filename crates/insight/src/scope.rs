@@ -8,8 +8,17 @@ use barograph_statement::{
 };
 
 use crate::aggregate::{Aggregate, Kind};
-use crate::plan::From;
 use crate::slot::Store;
+
+/// One table of FROM.
+#[derive(Clone, Debug)]
+pub(crate) struct From {
+    pub table: u32,
+    /// The table's name, or its alias.
+    pub alias: String,
+    /// Label pairs that must be equal to join: this table's, and the column to its left.
+    pub using: Vec<(Arc<str>, ColumnRef)>,
+}
 
 /// The part of a SELECT in which an expression stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,14 +21,13 @@ use barograph_bridge::{
     Ingest, IngestFault, IngestRequest, Ingested, Point, REFUSALS_MAX, Refusal, Refused, Source,
 };
 use barograph_model::NS_PER_S;
+use barograph_recorder::Reader;
 use barograph_stream::ingest::Readers;
 use barograph_stream::user_name;
 use serde_json::Value as Json;
 
 use super::process::Round;
 use super::rates::Rates;
-use barograph_recorder::Reader;
-pub use series::{AFTER_NS_MAX, AGE_NS_MAX};
 use source::{Allowance, Bridged, Taken, Whose};
 
 /// Requests that wait for the intake thread; a further one is refused as busy.

@@ -4,6 +4,7 @@
 //! It is separate from the loop that samples, since applications may be many, fast and ill-behaved,
 //! and the sampler waits for none of them.
 
+mod age;
 mod answers;
 mod bridge;
 mod call_streams;

@@ -13,7 +13,7 @@ use barograph_query::{PastReader, Scopes};
 use barograph_stream::RunDir;
 use tracing::warn;
 
-use super::bridge::{AFTER_NS_MAX, AGE_NS_MAX};
+use super::age::{AFTER_NS_MAX, AGE_NS_MAX};
 
 /// Most series of a scope whose newest time is kept; beyond it, those that ended longest ago are
 /// forgotten.

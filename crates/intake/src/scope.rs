@@ -86,7 +86,7 @@ impl Places {
             is_shared: config.applications.is_open_to_all(),
             forecast: config.forecast.clone(),
             shared,
-            copies: ScopeCopies::new(&config.archive),
+            copies: config.archive.scope_copies(),
         }
     }
 

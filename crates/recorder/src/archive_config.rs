@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use barograph_archive::{KeepConfig, Neighbours, ObjectTarget, Rank, Target};
+use barograph_archive::{KeepConfig, Neighbours, Rank, Target};
 use barograph_model::{ConfigError, NS_PER_S, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ScopeTarget;
+use crate::copies::{ScopeCopies, ScopeTarget, open_target};
+use crate::range::{refused, seconds};
 
 /// Smallest log segment and buffer in bytes: one tick of a large node must fit.
 const BYTES_MIN: u64 = 64 << 10;
@@ -166,17 +167,13 @@ impl ArchiveConfig {
         if let Some(copies) = &self.copies {
             return Ok(Some(Box::new(copies.clone())));
         }
-        if self.target.is_empty() {
-            return Ok(None);
-        }
-        let opened = ObjectTarget::open(&self.target, &self.target_options);
-        let opened = opened.map_err(|e| {
-            // The target is named in the error without the part before `@`, which may contain a
-            // secret.
-            let shown = self.target.rsplit('@').next().unwrap_or_default();
-            refused("archive.target", &shown, &e.to_string())
-        })?;
-        Ok(Some(Box::new(opened)))
+        open_target(&self.target, &self.target_options)
+    }
+
+    /// The connection for copies of the files of scopes; `None` if none are copied.
+    pub fn scope_copies(&self) -> Option<ScopeCopies> {
+        let is_wanted = self.target_applications && !self.target.is_empty();
+        is_wanted.then(|| ScopeCopies::new(&self.target, &self.target_options))
     }
 
     fn check_bytes(&self) -> Result<(), ConfigError> {
@@ -196,27 +193,11 @@ impl ArchiveConfig {
     }
 }
 
-fn refused(key: &'static str, value: &dyn ToString, reason: &str) -> ConfigError {
-    ConfigError {
-        key,
-        value: value.to_string(),
-        reason: reason.into(),
-    }
-}
-
 fn selectors(key: &'static str, patterns: &[String]) -> Result<Vec<Selector>, ConfigError> {
     patterns
         .iter()
         .map(|text| Selector::parse(text).map_err(|e| refused(key, text, &e.to_string())))
         .collect()
-}
-
-/// Converts seconds of the configuration into nanoseconds; fails if they are out of range.
-pub fn seconds(key: &'static str, value: f64, min: f64, max: f64) -> Result<i64, ConfigError> {
-    if !(min..=max).contains(&value) {
-        return Err(refused(key, &value, &format!("it must be {min} to {max}")));
-    }
-    Ok((value * NS_PER_S as f64) as i64)
 }
 
 fn days(key: &'static str, value: f64) -> Result<i64, ConfigError> {

@@ -5,16 +5,17 @@
 //! one copy under way at a time. So copies take the same memory and as many connections with one
 //! scope as with 64, and scopes take turns.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_archive::{Target, scope_path};
+use barograph_archive::{ObjectTarget, Target, scope_path};
+use barograph_model::ConfigError;
 
-use crate::ArchiveConfig;
 use crate::access::{self, Reader};
+use crate::range::refused;
 
 /// How often a scope that waits for its turn checks whether it must stop.
 const STOP_LOOK: Duration = Duration::from_millis(100);
@@ -24,7 +25,9 @@ const STOP_LOOK: Duration = Duration::from_millis(100);
 pub struct ScopeCopies(Arc<Way>);
 
 struct Way {
-    config: ArchiveConfig,
+    /// The node's target.
+    url: String,
+    options: BTreeMap<String, String>,
     /// `None` until the first copy.
     target: Turns<Option<Box<dyn Target>>>,
 }
@@ -37,15 +40,13 @@ impl std::fmt::Debug for Way {
 }
 
 impl ScopeCopies {
-    /// Makes the shared connection for this configuration's target; `None` if no files of
-    /// applications are copied.
-    pub fn new(config: &ArchiveConfig) -> Option<Self> {
-        let is_wanted = config.target_applications && !config.target.is_empty();
-        let way = || Way {
-            config: config.clone(),
+    /// Makes the shared connection for a target, which is opened by the first copy.
+    pub(crate) fn new(url: &str, options: &BTreeMap<String, String>) -> Self {
+        Self(Arc::new(Way {
+            url: url.to_owned(),
+            options: options.clone(),
             target: Turns::new(None),
-        };
-        is_wanted.then(|| Self(Arc::new(way())))
+        }))
     }
 
     /// Returns the target for the files of one scope.
@@ -77,7 +78,8 @@ impl ScopeTarget {
         let in_turn = self.way.target.take(stop, |target| {
             self.make_place(&below)?;
             if target.is_none() {
-                *target = self.way.config.target().map_err(|e| e.to_string())?;
+                *target =
+                    open_target(&self.way.url, &self.way.options).map_err(|e| e.to_string())?;
             }
             let target = target.as_deref_mut();
             act(
@@ -92,7 +94,7 @@ impl ScopeTarget {
     /// before each copy: if the directory was removed meanwhile, the copy would make it anew with
     /// the rights of the umask.
     fn make_place(&self, below: &Path) -> Result<(), String> {
-        let Some(root) = self.way.config.target.strip_prefix("file://") else {
+        let Some(root) = self.way.url.strip_prefix("file://") else {
             return Ok(());
         };
         let place = Path::new(root).join(below);
@@ -116,6 +118,24 @@ impl Target for ScopeTarget {
             target.remove(relative, stop)
         })
     }
+}
+
+/// Opens a target, if one is named; no connection is made yet. Fails if the target or its options
+/// are invalid.
+pub(crate) fn open_target(
+    url: &str,
+    options: &BTreeMap<String, String>,
+) -> Result<Option<Box<dyn Target>>, ConfigError> {
+    if url.is_empty() {
+        return Ok(None);
+    }
+    let opened = ObjectTarget::open(url, options);
+    let opened = opened.map_err(|e| {
+        // The target is named in the error without the part before `@`, which may contain a secret.
+        let shown = url.rsplit('@').next().unwrap_or_default();
+        refused("archive.target", &shown, &e.to_string())
+    })?;
+    Ok(Some(Box::new(opened)))
 }
 
 /// A value that threads use one after the other, in the order in which they asked. A mutex does not
@@ -184,6 +204,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::ArchiveConfig;
 
     #[test]
     fn scopes_have_places_of_their_own_with_their_readers() {
@@ -195,7 +216,7 @@ mod tests {
             target: format!("file://{}", there.display()),
             ..ArchiveConfig::default()
         };
-        let copies = ScopeCopies::new(&config).unwrap();
+        let copies = config.scope_copies().unwrap();
         let stop = AtomicBool::new(false);
         let us = rustix::process::getuid().as_raw();
         let place = Path::new("raw/node=n1/1.parquet");
@@ -216,8 +237,8 @@ mod tests {
             target_applications: false,
             ..config
         };
-        assert!(ScopeCopies::new(&without).is_none());
-        assert!(ScopeCopies::new(&ArchiveConfig::default()).is_none());
+        assert!(without.scope_copies().is_none());
+        assert!(ArchiveConfig::default().scope_copies().is_none());
     }
 
     #[test]

@@ -12,14 +12,16 @@ mod forecasts;
 mod histories;
 mod history;
 mod outputs;
+mod range;
 mod streams;
 
 pub use access::{Reader, make_dir, make_parent};
-pub use archive_config::{ArchiveConfig, seconds};
+pub use archive_config::ArchiveConfig;
 pub use copies::{ScopeCopies, ScopeTarget};
 pub use documents::{LabelsJson, name_archive, publish};
 pub use forecasts::{ForecastConfig, Forecasts, PROJECT_NS, Reached, Room};
 pub use histories::ScopeHistories;
 pub use history::{History, Prepare};
 pub use outputs::Outputs;
+pub use range::seconds;
 pub use streams::Streams;

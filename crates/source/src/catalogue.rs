@@ -1,8 +1,8 @@
 //! What all sources can give, known without reading anything: which source has a metric, and what a
 //! source that is off would cost.
 
-use crate::FactSpec;
 use crate::sources::TABLE;
+use crate::{FactSpec, Missing, SourceReport, SourceState};
 
 /// The entry of one source in the table of sources.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ pub fn cost_of(source: &str) -> &'static str {
 }
 
 /// The facts that a source that is usually off would give, in words.
-pub fn gives_of(source: &str) -> &'static str {
+fn gives_of(source: &str) -> &'static str {
     match source {
         "block_trace" => {
             "quantiles of how long single requests of disks take (those of the source disk are of means), and which extents are hot"
@@ -70,13 +70,47 @@ pub fn gives_of(source: &str) -> &'static str {
 }
 
 /// How to switch on a source that is off, in words.
-pub fn switch_of(source: &str) -> String {
+fn switch_of(source: &str) -> String {
     let line = format!("sources.poll.{source}.enabled = true");
     match source {
         "block_trace" => format!(
             "{line} in the configuration, and sources.block_trace.mode = \"auto\" for a bounded cost; or baro up --block-trace auto"
         ),
         _ => format!("{line} in the configuration"),
+    }
+}
+
+/// The reports of the running sources, followed by those of the sources that are off.
+pub fn with_those_that_are_off(reports: &[SourceReport]) -> Vec<SourceReport> {
+    let is_off = |spec: &SourceSpec| reports.iter().all(|report| report.source != spec.name);
+    let off = catalogue()
+        .filter(is_off)
+        .map(|spec| SourceReport::off(&spec));
+    reports.iter().cloned().chain(off).collect()
+}
+
+impl SourceReport {
+    /// The report of a source that is off: what it would give, what that costs, and how it is
+    /// switched on.
+    pub fn off(spec: &SourceSpec) -> Self {
+        let off = Missing::new(
+            gives_of(spec.name),
+            format!("it is off; it costs: {}", cost_of(spec.name)),
+            switch_of(spec.name),
+        );
+        Self {
+            source: spec.name,
+            state: SourceState::Off,
+            sees: String::new(),
+            streams: 0,
+            missing: vec![off],
+            polls: 0,
+            errors: 0,
+            cost_ns_mean: 0,
+            interval_ns: 0,
+            pace: None,
+            last_error: None,
+        }
     }
 }
 

@@ -21,7 +21,7 @@
 //!
 //! 1. Write `src/sources/NAME.rs`: the facts it gives (the `facts!` table) and a type that
 //!    implements [`Source`]; take every path from the root it is given.
-//! 2. Add one line to `TABLE` in `src/sources/mod.rs`: name, usual interval, facts, constructor.
+//! 2. Add one line to `TABLE` in `src/sources.rs`: name, usual interval, facts, constructor.
 //! 3. Add the files it reads to `tests/fixtures/<machine>/first` (and `later`, read one second
 //!    after), and accept the golden output.
 //!
@@ -51,11 +51,8 @@ pub mod sources;
 
 pub use batch::{Batch, FACTS_MAX, FactId};
 pub use budget::BudgetConfig;
-pub use catalogue::{SourceSpec, catalogue, cost_of, source_of};
-pub use config::{
-    Caps, CgroupConfig, DiskConfig, FilesystemConfig, NetworkConfig, PolicyKind, SourceConfig,
-    SourcesConfig, TierConfig, TierRule,
-};
+pub use catalogue::{SourceSpec, catalogue, cost_of, source_of, with_those_that_are_off};
+pub use config::{Caps, PolicyKind, SourceConfig};
 pub use error::SourceError;
 pub use fact::FactSpec;
 pub use policy_spec::{
@@ -63,16 +60,20 @@ pub use policy_spec::{
     PressureTrigger,
 };
 pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
-pub use report::{Missing, PaceReport, Report, SourceReport, SourceState, with_those_that_are_off};
-pub use source::Source;
+pub use report::{Missing, PaceReport, Report, SourceReport, SourceState};
+pub use source::{STALL_NS, Source};
 pub use sources::block_trace::{BlockTraceConfig, BlockTraceMode};
+pub use sources::cgroup::CgroupConfig;
+pub use sources::disk::DiskConfig;
 pub use sources::file_trace::FileTraceConfig;
+pub use sources::filesystem::FilesystemConfig;
 pub use sources::health::HealthConfig;
 pub use sources::job::{JobConfig, Need, Squeue};
 pub use sources::lustre::LustreConfig;
 pub use sources::lustre_jobs::LustreJobsConfig;
+pub use sources::network::NetworkConfig;
 pub use sources::peer::{Peer, PeerConfig, PeerMethod};
 pub use sources::process::ProcessConfig;
-pub use sources::{all_sources, source_names};
+pub use sources::{SourcesConfig, all_sources, source_names};
+pub use tier::{TierConfig, TierRule};
 pub use util::helper::HelperConfig;
-pub use worker::STALL_NS;

@@ -11,7 +11,7 @@ use barograph_model::{Clock, Labels, NS_PER_S, Sink};
 
 use crate::books::Books;
 use crate::budget::{BudgetConfig, Purse};
-use crate::config::{Caps, SourcesConfig};
+use crate::config::Caps;
 use crate::fact::{FactSet, FactTable, facts};
 use crate::feed::Feed;
 use crate::pace::Pace;
@@ -21,7 +21,7 @@ use crate::sources::TABLE;
 use crate::sources::block_trace::remove_leftovers;
 use crate::util::file::SysRoot;
 use crate::worker::{Asked, Wake, Worker};
-use crate::{Batch, FactSpec, Missing, Report, Source, SourceReport, SourceState};
+use crate::{Batch, FactSpec, Missing, Report, Source, SourceReport, SourceState, SourcesConfig};
 
 /// How long [`Poller::stop`] waits for slow sources in total.
 pub const STOP_WAIT: Duration = Duration::from_secs(2);

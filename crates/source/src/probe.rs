@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::sources::disk::counters::{Counters, SECTOR_BYTES};
 use crate::util::command::{Commands, Program};
+use crate::util::diskstats::{Counters, SECTOR_BYTES};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::identity::Identity;
 use crate::util::parse::{escape, lines, sole_number, words};

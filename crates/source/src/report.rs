@@ -2,9 +2,6 @@
 
 use serde::Serialize;
 
-use crate::SourceSpec;
-use crate::catalogue::{catalogue, cost_of, gives_of, switch_of};
-
 /// Something that a source could not see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
@@ -110,38 +107,4 @@ pub struct SourceReport {
     pub pace: Option<PaceReport>,
     /// The newest fault, or `None` if there was never one.
     pub last_error: Option<String>,
-}
-
-impl SourceReport {
-    /// The report of a source that is off: what it would give, what that costs, and how it is
-    /// switched on.
-    pub fn off(spec: &SourceSpec) -> Self {
-        let off = Missing::new(
-            gives_of(spec.name),
-            format!("it is off; it costs: {}", cost_of(spec.name)),
-            switch_of(spec.name),
-        );
-        Self {
-            source: spec.name,
-            state: SourceState::Off,
-            sees: String::new(),
-            streams: 0,
-            missing: vec![off],
-            polls: 0,
-            errors: 0,
-            cost_ns_mean: 0,
-            interval_ns: 0,
-            pace: None,
-            last_error: None,
-        }
-    }
-}
-
-/// The reports of the running sources, followed by those of the sources that are off.
-pub fn with_those_that_are_off(reports: &[SourceReport]) -> Vec<SourceReport> {
-    let is_off = |spec: &SourceSpec| reports.iter().all(|report| report.source != spec.name);
-    let off = catalogue()
-        .filter(is_off)
-        .map(|spec| SourceReport::off(&spec));
-    reports.iter().cloned().chain(off).collect()
 }

@@ -1,6 +1,12 @@
 //! The trait between the poller and the interfaces that it reads.
 
-use crate::{Batch, Report, STALL_NS, SourceError};
+use barograph_model::NS_PER_S;
+
+use crate::{Batch, Report, SourceError};
+
+/// How long a read may take before it counts as hung, unless [`Source::stall_ns`] sets another
+/// time: a hung source is reported as down and not read again until its read ends.
+pub const STALL_NS: i64 = 5 * NS_PER_S;
 
 /// Code that reads one kernel or service interface.
 pub trait Source: Send {

@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use barograph_model::Pattern;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::TierConfig;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::sole_number;
 
@@ -57,6 +58,41 @@ const PFS_FSTYPES: &[&str] = &[
     "fuse.mfs",
     "fuse.s3fs",
 ];
+
+/// Rules that assign tiers; the first that matches decides. Without a matching rule, memory file
+/// systems are `memory`, parallel and network ones `pfs`, and disks `nvme`, `ssd` or `hdd` by their
+/// kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TierConfig {
+    /// The rules, in order.
+    pub rules: Vec<TierRule>,
+}
+
+/// One rule: all patterns that it has must match (`*` any run of characters, `?` one).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TierRule {
+    /// Pattern over the mount point, like `/scratch*`. A rule with it never matches a bare disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
+    /// Pattern over the device, like `nvme*`; for a file system, the device that it is mounted
+    /// from, without `/dev/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Pattern over the type of file system, like `lustre`. A rule with it never matches a bare
+    /// disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fstype: Option<String>,
+    /// The tier to assign, such as `nvme`.
+    pub tier: String,
+}
+
+impl TierRule {
+    pub(crate) fn matches_all(&self) -> bool {
+        self.mount.is_none() && self.device.is_none() && self.fstype.is_none()
+    }
+}
 
 /// The configured rules with their patterns parsed.
 #[derive(Clone, Debug)]
@@ -253,7 +289,6 @@ pub(crate) fn whole_disk(root: &SysRoot, device: &str, number: Option<&str>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TierRule;
 
     fn tree() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

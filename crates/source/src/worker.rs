@@ -5,14 +5,10 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_model::{Clock, NS_PER_S};
+use barograph_model::Clock;
 
 use crate::batch::Outbox;
 use crate::{Batch, Report, Source, SourceError};
-
-/// How long a read may take before it counts as hung, unless [`Source::stall_ns`] sets another
-/// time: a hung source is reported as down and not read again until its read ends.
-pub const STALL_NS: i64 = 5 * NS_PER_S;
 
 /// Wakes the agent's loop when a batch is ready.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;

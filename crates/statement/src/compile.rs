@@ -11,8 +11,8 @@ use sqlparser::ast::{
 
 use crate::StatementError;
 use crate::expr::{ColumnField, ColumnRef, Expr, ScalarFunction};
-use crate::text::{self, WildcardKind};
-use crate::value::{ArithmeticOp, CompareOp, ComparisonConversion, SqlValue};
+use crate::text::WildcardKind;
+use crate::value::{ArithmeticOp, CompareOp, ComparisonConversion, SqlValue, whole_number};
 
 /// Deepest nesting of an expression: each level takes stack at every evaluation.
 const DEPTH_MAX: usize = 100;
@@ -357,7 +357,7 @@ fn literal(value: &ast::Value, negative: bool) -> Compiled {
         ast::Value::Number(digits, _) => {
             let sign = if negative { "-" } else { "" };
             let number = format!("{sign}{}", digits.replace('_', ""));
-            match text::whole_number(&number) {
+            match whole_number(&number) {
                 Some(val) => val,
                 None => return refuse(format!("{number} is not a number")),
             }

@@ -30,5 +30,6 @@ pub use policy::{PolicyStatement, PolicyText};
 pub use sqlparser::ast;
 pub use value::{
     ArithmeticOp, CompareOp, ComparisonConversion, SqlValue, UncertainValue, arith, compare,
+    whole_number,
 };
 pub use words::{SQL_BYTES_MAX, StatementWords};

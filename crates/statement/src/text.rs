@@ -1,33 +1,13 @@
-//! Text in SQL: numbers read from it and written to it, LIKE and GLOB.
+//! Text in SQL: where numbers in it end, numbers written as text, LIKE and GLOB.
 //!
 //! It is separate from `value` because it is a page of small lexical rules that are SQLite's own.
 
-use crate::value::SqlValue;
-
-/// Returns the number at the start of a text, as arithmetic uses it; 0 if there is none.
-pub fn leading_number(text: &str) -> SqlValue {
-    let text = text.trim_start_matches(is_space);
-    let end = number_end(text);
-    parse(&text[..end]).unwrap_or(SqlValue::Int(0))
-}
-
-/// Returns the number that makes up a whole text, apart from spaces around it; `None` if the text
-/// is anything else.
-pub fn whole_number(text: &str) -> Option<SqlValue> {
-    let text = text.trim_matches(is_space);
-    if number_end(text) == text.len() {
-        parse(text)
-    } else {
-        None
-    }
-}
-
-fn is_space(c: char) -> bool {
+pub(crate) fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r')
 }
 
-/// Returns the end of the longest number at the start of `text`; 0 if there is none.
-fn number_end(text: &str) -> usize {
+/// The end of the longest number at the start of `text`; 0 if there is none.
+pub(crate) fn number_end(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits = |from: usize| {
         bytes[from..]
@@ -59,20 +39,9 @@ fn number_end(text: &str) -> usize {
     end
 }
 
-/// Parses a number of the grammar above: an integer if it has neither point nor exponent and fits.
-pub fn parse(number: &str) -> Option<SqlValue> {
-    if number.is_empty() {
-        return None;
-    }
-    match number.parse::<i64>() {
-        Ok(v) => Some(SqlValue::Int(v)),
-        Err(_) => number.parse::<f64>().ok().map(SqlValue::real),
-    }
-}
-
-/// Returns a real as SQLite writes it: with 15 digits if they represent it exactly, otherwise with
-/// 17, and always with a point or an exponent. (SQLite computes the last of 17 digits itself, and
-/// its result sometimes differs.)
+/// A real as SQLite writes it: with 15 digits if they represent it exactly, else with 17, and
+/// always with a point or an exponent. (SQLite computes the last of 17 digits itself, and its
+/// result sometimes differs.)
 pub fn real(v: f64) -> String {
     /// Power of 10 from which on an exponent is written. It is also written below 10 to the power
     /// of -4.
@@ -196,30 +165,6 @@ fn class(pattern: &str, c: char) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn leading_numbers() {
-        let check =
-            |text: &str, expect: SqlValue| assert_eq!(leading_number(text), expect, "{text:?}");
-        check("", SqlValue::Int(0));
-        check("x1", SqlValue::Int(0));
-        check("-", SqlValue::Int(0));
-        check(".", SqlValue::Int(0));
-        check(" 12abc", SqlValue::Int(12));
-        check("-7", SqlValue::Int(-7));
-        check("1.5x", SqlValue::Real(1.5));
-        check("1.", SqlValue::Real(1.0));
-        check(".5", SqlValue::Real(0.5));
-        check("2e3", SqlValue::Real(2000.0));
-        check("2e", SqlValue::Int(2));
-        check(
-            "9223372036854775808",
-            SqlValue::Real(9_223_372_036_854_775_808.0),
-        );
-        assert_eq!(whole_number(" 12 "), Some(SqlValue::Int(12)));
-        assert_eq!(whole_number("12abc"), None);
-        assert_eq!(whole_number(""), None);
-    }
 
     #[test]
     fn reals_are_written_as_in_sqlite() {

@@ -132,7 +132,7 @@ impl SqlValue {
     /// The value as an operand of arithmetic: text becomes the number at its start, or 0.
     pub fn number(&self) -> Self {
         match self {
-            Self::Text(t) => text::leading_number(t),
+            Self::Text(t) => leading_number(t),
             other => other.clone(),
         }
     }
@@ -235,8 +235,36 @@ pub fn compare(
 
 fn numeric(v: &SqlValue) -> SqlValue {
     match v {
-        SqlValue::Text(t) => text::whole_number(t).unwrap_or_else(|| v.clone()),
+        SqlValue::Text(t) => whole_number(t).unwrap_or_else(|| v.clone()),
         other => other.clone(),
+    }
+}
+
+/// The number at the start of a text, as arithmetic uses it; 0 if there is none.
+fn leading_number(string: &str) -> SqlValue {
+    let string = string.trim_start_matches(text::is_space);
+    let end = text::number_end(string);
+    parse(&string[..end]).unwrap_or(SqlValue::Int(0))
+}
+
+/// The number that a whole text is, apart from spaces around it; `None` if it is something else.
+pub fn whole_number(string: &str) -> Option<SqlValue> {
+    let string = string.trim_matches(text::is_space);
+    if text::number_end(string) == string.len() {
+        parse(string)
+    } else {
+        None
+    }
+}
+
+/// Parses a number that [`text::number_end`] delimits: an integer if it has neither point nor exponent and fits.
+fn parse(number: &str) -> Option<SqlValue> {
+    if number.is_empty() {
+        return None;
+    }
+    match number.parse::<i64>() {
+        Ok(v) => Some(SqlValue::Int(v)),
+        Err(_) => number.parse::<f64>().ok().map(SqlValue::real),
     }
 }
 
@@ -327,6 +355,30 @@ fn mul(a: f64, b: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leading_numbers() {
+        let check =
+            |text: &str, expect: SqlValue| assert_eq!(leading_number(text), expect, "{text:?}");
+        check("", SqlValue::Int(0));
+        check("x1", SqlValue::Int(0));
+        check("-", SqlValue::Int(0));
+        check(".", SqlValue::Int(0));
+        check(" 12abc", SqlValue::Int(12));
+        check("-7", SqlValue::Int(-7));
+        check("1.5x", SqlValue::Real(1.5));
+        check("1.", SqlValue::Real(1.0));
+        check(".5", SqlValue::Real(0.5));
+        check("2e3", SqlValue::Real(2000.0));
+        check("2e", SqlValue::Int(2));
+        check(
+            "9223372036854775808",
+            SqlValue::Real(9_223_372_036_854_775_808.0),
+        );
+        assert_eq!(whole_number(" 12 "), Some(SqlValue::Int(12)));
+        assert_eq!(whole_number("12abc"), None);
+        assert_eq!(whole_number(""), None);
+    }
 
     #[test]
     fn integers_and_reals_compare_exactly() {

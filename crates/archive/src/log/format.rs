@@ -11,7 +11,6 @@ use barograph_model::{
 
 use super::marks::MARK_BYTES;
 use super::newest::Newest;
-use crate::Losses;
 
 /// The first bytes of every log segment.
 pub(crate) const MAGIC: [u8; 8] = *b"BAROLOG\0";
@@ -434,47 +433,6 @@ fn parse_labels(mut bytes: &[u8]) -> Option<Labels> {
     }
     bytes.is_empty().then_some(())?;
     Labels::new(pairs).ok()
-}
-
-impl Losses {
-    /// Whether nothing was lost.
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Adds the losses of another.
-    pub fn add(&mut self, other: &Self) {
-        for (sum, more) in self.counters().into_iter().zip(other.clone().counters()) {
-            *sum = sum.saturating_add(*more);
-        }
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        for counter in self.clone().counters() {
-            out.extend_from_slice(&counter.to_le_bytes());
-        }
-    }
-
-    /// Parses a payload; counters of a later version are ignored.
-    pub(crate) fn parse(payload: &[u8]) -> Self {
-        let mut losses = Self::default();
-        let counters = losses.counters();
-        for (counter, bytes) in counters.into_iter().zip(payload.as_chunks().0) {
-            *counter = u64::from_le_bytes(*bytes);
-        }
-        losses
-    }
-
-    /// Returns all counters, in the order of the format.
-    fn counters(&mut self) -> [&mut u64; 5] {
-        [
-            &mut self.overflow_samples,
-            &mut self.failed_samples,
-            &mut self.torn_bytes,
-            &mut self.shed_samples,
-            &mut self.corrupt_files,
-        ]
-    }
 }
 
 fn pad(out: &mut Vec<u8>) {

@@ -21,9 +21,6 @@ use super::rows::Words;
 use super::{NOWHEN, corrupt, schema, seal};
 use crate::ArchiveError;
 
-/// Largest footer that is checked, in bytes: that of a file with thousands of row groups.
-pub(super) const FOOTER_BYTES_MAX: usize = 64 << 20;
-
 /// The bounds of a row group, by which other readers skip it.
 pub(super) struct Bounds {
     pub ts: Span,

@@ -39,7 +39,7 @@ impl Logs {
         let newest = self.unreadable.keys().next_back().copied();
         let newest = newest.unwrap_or(0).max(last_readable);
         for (sequence, why) in &self.unreadable {
-            let is_short = |log: &&crate::seal::LogFile| {
+            let is_short = |log: &&crate::sweep::LogFile| {
                 log.sequence == *sequence && log.bytes <= HEADER_BYTES as u64
             };
             // The segment is just being created: the record names it once its first bytes are on

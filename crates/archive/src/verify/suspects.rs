@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use super::Verified;
 use crate::log::Newest;
-use crate::manifest::{Manifest, PartKey};
-use crate::seal::LogFile;
+use crate::manifest::Manifest;
+use crate::part::PartKey;
 use crate::snapshot::LOOKS_MAX;
+use crate::sweep::LogFile;
 use crate::{ArchiveError, Disk, Layout, Tier, sweep};
 
 /// How often a file that is not in the manifest is checked again.

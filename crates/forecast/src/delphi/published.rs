@@ -4,8 +4,10 @@
 //! adds them up. Values are used unchanged, whatever their unit; predictions of several steps are
 //! made of predictions of one. `docs/design/0005-forecast.md` describes the effects.
 
-use super::published_weights::WEIGHTS;
+pub(super) mod committed;
+
 use crate::Predictor;
+use committed::WEIGHTS;
 
 /// Number of values that a neuron sees.
 pub const WINDOW: usize = 5;

@@ -411,7 +411,7 @@ fn trust_gradient(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delphi::repaired_weights::WEIGHTS;
+    use crate::delphi::weights::committed::WEIGHTS;
 
     const SHORT: TrainingOptions = TrainingOptions {
         seed: 3,

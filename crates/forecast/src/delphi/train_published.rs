@@ -183,7 +183,7 @@ fn stack_step(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delphi::published_weights::{SEED, WEIGHTS};
+    use crate::delphi::published::committed::{SEED, WEIGHTS};
 
     /// The result is chaotic in principle, so there is a tolerance: a machine whose logarithm
     /// differs in the last bit is no defect.

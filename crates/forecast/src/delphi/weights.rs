@@ -1,10 +1,12 @@
 //! The weights of the repaired Delphi, and the text format in which they are stored.
 
+pub(super) mod committed;
+
 use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 
-use super::repaired_weights::WEIGHTS;
+use committed::WEIGHTS;
 
 /// Number of values before the newest that a feature sees.
 pub const WINDOW: usize = 16;

@@ -6,12 +6,9 @@
 use std::sync::Arc;
 
 use barograph_bridge::{About, Distribution};
-use barograph_model::{Kind, NS_PER_S, StreamKey, Value};
+use barograph_model::{Kind, StreamKey, Value};
 
-/// Most that a point's time may lie in the future.
-pub const AFTER_NS_MAX: i64 = NS_PER_S;
-/// Greatest age of a point.
-pub const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
+use crate::age::{AFTER_NS_MAX, AGE_NS_MAX};
 
 /// The order of a series' points: time and value of the newest one that was taken. The value is
 /// unknown if an earlier life of the agent took it.
@@ -196,7 +193,7 @@ impl Histogram {
 
 #[cfg(test)]
 mod tests {
-    use barograph_model::ValueType;
+    use barograph_model::{NS_PER_S, ValueType};
 
     use super::*;
 

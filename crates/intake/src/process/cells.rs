@@ -9,8 +9,8 @@ use barograph_stream::StreamError;
 use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, Declaration, IngestFile};
 
 use super::super::taken::FRAMES_RING;
-use super::records::AGE_NS_MAX;
 use super::{Process, Round};
+use crate::age::AGE_NS_MAX;
 
 /// Longest time between two looks at the cells, even if the process is quiet or its interval is
 /// longer, so that its end is noticed soon.

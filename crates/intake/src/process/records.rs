@@ -3,18 +3,15 @@
 use barograph_model::{NS_PER_S, StreamKey, Value};
 use barograph_stream::ingest::{IngestFile, Payload, Record, TimeSource};
 
+use super::super::age::{AFTER_NS_MAX, AGE_NS_MAX};
 use super::super::timing::Timing;
 use super::super::value::value_of;
 use super::{Publication, Target};
 
 /// A put is at most this long before its process began.
 const BEFORE_NS_MAX: i64 = NS_PER_S;
-/// A put is at most this far in the future; times outside of the range are moved to its ends.
-const AFTER_NS_MAX: i64 = NS_PER_S;
-/// A put is never older than this, whatever the file claims as its beginning.
-pub const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
 
-/// The times of the records of one look.
+/// The times of the records of one look; times outside of the range of a put are moved to its ends.
 pub struct Times<'t> {
     timing: &'t Timing,
     source: TimeSource,

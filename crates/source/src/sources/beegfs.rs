@@ -8,18 +8,19 @@
 //! The source is off by default: each node that runs it asks every server, so only one node of a
 //! cluster should. For a server without values of the second in question the program prints zeros.
 
+use std::path::Path;
 use std::time::Duration;
 
 use barograph_model::NS_PER_S;
 
-use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
 use crate::util::command::{Commands, Program, Refusal};
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::SysRoot;
 use crate::util::parse::{cut, escape, lines, number, words};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 /// Most servers that are followed.
 const SERVERS_MAX: usize = 1024;
@@ -73,9 +74,9 @@ enum Server {
 
 impl Beegfs {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
+    pub fn new(sys_root: &Path) -> Self {
         Self {
-            commands: Commands::new(&SysRoot::new(&config.sys_root), TIMEOUT),
+            commands: Commands::new(&SysRoot::new(sys_root), TIMEOUT),
             servers: Roster::new(SERVERS_MAX),
             refusal: None,
         }

@@ -29,20 +29,20 @@ mod tracefs;
 mod turns;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use barograph_model::{Labels, NS_PER_S};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{escape, lines};
 use crate::util::top::{Heavy, left_after};
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 pub use config::{BlockTraceConfig, BlockTraceMode};
 use device::Device;
@@ -131,14 +131,14 @@ struct Tally {
 
 impl BlockTrace {
     /// Creates the source below the configured root. Tracing begins with the first read.
-    pub fn new(config: &SourcesConfig) -> Self {
+    pub fn new(sys_root: &Path, config: &BlockTraceConfig) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
-            root: SysRoot::new(&config.sys_root),
-            config: config.block_trace.clone(),
+            config: config.clone(),
             pipe: Pipe::None,
             missing: None,
             retry_ns: i64::MIN,
-            auto: Auto::new(config),
+            auto: Auto::new(&root, config),
             drained_ns: 0,
             elapsed_s: 0.0,
             bytes: Vec::new(),
@@ -146,6 +146,7 @@ impl BlockTrace {
             tally: Tally::default(),
             decayed_ns: 0,
             hottest: Vec::new(),
+            root,
             lost_newly: 0,
             cost_s: 0.0,
         }
@@ -416,10 +417,9 @@ impl Source for BlockTrace {
 }
 
 impl Auto {
-    fn new(config: &SourcesConfig) -> Option<Self> {
-        let root = SysRoot::new(&config.sys_root);
-        (config.block_trace.mode == BlockTraceMode::Auto).then(|| Self {
-            turns: Turns::new(&config.block_trace),
+    fn new(root: &SysRoot, config: &BlockTraceConfig) -> Option<Self> {
+        (config.mode == BlockTraceMode::Auto).then(|| Self {
+            turns: Turns::new(config),
             diskstats: root.short_records("proc/diskstats"),
             bytes: Vec::new(),
             is_allowed: false,

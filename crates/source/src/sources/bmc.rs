@@ -9,6 +9,8 @@
 //! Redfish, the other way to a BMC, is left out: it needs a TLS client and the controller's
 //! credentials on every node, and gives the same reading.
 
+use std::path::Path;
+
 use barograph_model::NS_PER_S;
 
 use crate::fact::{FactSet, facts};
@@ -16,7 +18,7 @@ use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
 use crate::util::helper::{HELPER_TIMEOUT, HelperConfig, REMEDY};
 use crate::util::parse::{cut, lines, number, words};
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 /// The program that answers, as named in reports.
 const PROGRAM: &str = "ipmitool dcmi power reading";
@@ -60,11 +62,11 @@ pub struct Bmc {
 
 impl Bmc {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
+    pub fn new(sys_root: &Path, helper: &HelperConfig) -> Self {
         let zone = FactSet::labelled([("zone", "node".to_owned())]);
         Self {
-            commands: Commands::new(&SysRoot::new(&config.sys_root), HELPER_TIMEOUT),
-            helper: config.helper.clone(),
+            commands: Commands::new(&SysRoot::new(sys_root), HELPER_TIMEOUT),
+            helper: helper.clone(),
             facts: zone.expect("a short label"),
             watts: None,
             missing: None,

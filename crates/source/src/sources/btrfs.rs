@@ -9,16 +9,17 @@ use std::path::{Path, PathBuf};
 
 use barograph_model::NS_PER_S;
 
-use crate::error::Faults;
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::{number, sole_number, sole_text};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::absent_or_fault;
+
 use layout::{FILESYSTEMS_MAX, NAMES_MAX, copies, data_dir, filesystems, profiles};
 pub(super) use layout::{Layout, of_device};
 
@@ -117,9 +118,9 @@ struct Device {
 
 impl Btrfs {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
+    pub fn new(sys_root: &Path) -> Self {
         Self {
-            root: SysRoot::new(&config.sys_root),
+            root: SysRoot::new(sys_root),
             bytes: Vec::new(),
             followed: Roster::new(FILESYSTEMS_MAX),
             scan_next_ns: i64::MIN,

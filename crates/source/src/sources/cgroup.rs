@@ -11,17 +11,23 @@ pub(super) mod counted;
 pub(super) mod devices;
 pub(super) mod io;
 mod layout;
+use std::path::Path;
 
-use crate::error::Faults;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
+use crate::util::millis::ns;
 use crate::util::parse::{escape, sole_number};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
-use crate::{Batch, CgroupConfig, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::pressure;
+
 use by_device::{ByDevice, DeviceFacts, Room};
 use counted::Counted;
 use devices::Devices;
@@ -58,6 +64,42 @@ const ON_DEVICE: DeviceFacts<DeviceFact> = DeviceFacts {
     read_rate: DeviceFact::ReadRate,
     write_rate: DeviceFact::WriteRate,
 };
+
+/// Settings of the source of control groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CgroupConfig {
+    /// Most groups that are followed, counted from the root downwards; each takes up to three file
+    /// descriptors.
+    pub groups_max: usize,
+    /// Most devices that have streams of the bytes that a group moved on them, counted over all
+    /// groups, and again over all jobs; at most 8 of one group or job.
+    pub devices_max: usize,
+    /// Depth below the root down to which groups are followed.
+    pub depth_max: usize,
+    /// Depth down to which groups have streams even before their first I/O.
+    pub depth_always: usize,
+    /// Milliseconds between searches for new groups.
+    pub scan_interval_ms: u64,
+}
+
+impl Default for CgroupConfig {
+    fn default() -> Self {
+        Self {
+            groups_max: 128,
+            devices_max: 128,
+            depth_max: 4,
+            depth_always: 1,
+            scan_interval_ms: 10_000,
+        }
+    }
+}
+
+impl CgroupConfig {
+    pub(crate) fn scan_interval_ns(&self) -> i64 {
+        ns(self.scan_interval_ms)
+    }
+}
 
 /// The source `cgroup`.
 pub struct Cgroups {
@@ -111,12 +153,12 @@ enum IoFiles {
 
 impl Cgroups {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
+    pub fn new(sys_root: &Path, config: &CgroupConfig) -> Self {
         Self {
-            root: SysRoot::new(&config.sys_root),
-            config: config.cgroup.clone(),
+            root: SysRoot::new(sys_root),
+            config: config.clone(),
             layout: Layout::default(),
-            groups: Roster::new(config.cgroup.groups_max),
+            groups: Roster::new(config.groups_max),
             looker: Looker::default(),
             scan_next_ns: i64::MIN,
             cut: 0,
@@ -364,7 +406,7 @@ impl Group {
             match sole_number(bytes) {
                 Some(used) => self.facts.count(batch, now_ns, Fact::Memory, used),
                 None => {
-                    let mut bad = crate::error::BadLines::default();
+                    let mut bad = crate::util::faults::BadLines::default();
                     bad.add(bytes);
                     bad.report(file.path(), faults);
                 }

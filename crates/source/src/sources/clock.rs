@@ -17,15 +17,16 @@
 mod chrony;
 mod kernel;
 
+use std::path::Path;
 use std::time::Duration;
 
 use barograph_model::{Labels, NS_PER_S, Value};
 
-use crate::error::Faults;
 use crate::fact::{FactSet, facts};
 use crate::util::command::{Commands, Refusal};
+use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use chrony::Tracking;
 use kernel::Kernel;
@@ -80,8 +81,8 @@ struct State {
 
 impl Clock {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn new(sys_root: &Path) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             commands: Commands::new(&root, TIMEOUT),
             facts: FactSet::new(Labels::none()),

@@ -1,11 +1,13 @@
 //! `/proc/stat` and `/proc/loadavg`: use of the processors, and how much they wait for storage.
 
-use crate::error::{BadLines, Faults};
+use std::path::Path;
+
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{cut, decimal, lines, words};
-use crate::{Batch, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Report, Source, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -66,8 +68,8 @@ pub struct Cpu {
 
 impl Cpu {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn new(sys_root: &Path) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             stat: root.short_records("proc/stat"),
             load: root.short_records("proc/loadavg"),

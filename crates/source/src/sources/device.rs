@@ -18,21 +18,20 @@ mod queue;
 mod topology;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use barograph_model::NS_PER_S;
-
-use crate::error::Faults;
 use crate::fact::{FactSet, facts, int};
 use crate::report::counted;
-use crate::tier::Tiers;
+use crate::tier::{TierConfig, Tiers};
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::identity::Identity;
 use crate::util::link::Link;
 use crate::util::parse::{escape, lines, sole_number, unescape_octal, words};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
-use super::disk::counters::SECTOR_BYTES;
+use crate::util::diskstats::SECTOR_BYTES;
 use topology::{Kind, Node, Topology};
 
 /// Most devices that are followed, partitions included.
@@ -117,14 +116,11 @@ struct Device {
 
 impl Devices {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
-        let every_ms = config.poll_of("device").interval_ms.unwrap_or(30_000);
+    pub fn new(sys_root: &Path, tiers: &TierConfig, every_ns: i64) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
-            tiers: Tiers::new(&config.tiers, &root),
-            every_ns: i64::try_from(every_ms)
-                .unwrap_or(i64::MAX)
-                .saturating_mul(NS_PER_S / 1000),
+            tiers: Tiers::new(tiers, &root),
+            every_ns,
             mountinfo: root.until_end("proc/self/mountinfo"),
             bytes: Vec::new(),
             devices: Roster::new(DEVICES_MAX),

@@ -7,25 +7,31 @@
 
 mod attributes;
 mod bandwidth;
-pub(crate) mod counters;
 mod follow;
 mod latency;
 mod probed;
 
-use barograph_model::Pattern;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 
-use crate::config::Globs;
-use crate::error::{BadLines, Faults};
+use barograph_model::Pattern;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::report::counted;
-use crate::tier::Tiers;
+use crate::tier::{TierConfig, Tiers};
+use crate::util::diskstats::{Counters, parse_line};
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot, names_in};
+use crate::util::globs::Globs;
+use crate::util::millis::{ATTRIBUTES_INTERVAL_MS, ns};
 use crate::util::parse::{cut, escape, lines, sole_number, words};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::absent_or_fault;
-use counters::{Counters, parse_line};
+
 use follow::Disk;
 pub(crate) use follow::Fact;
 use probed::Probed;
@@ -34,6 +40,43 @@ use probed::Probed;
 const DEVICES_MAX: usize = 4096;
 /// Prefixes of the names of devices that exist in numbers before they are used.
 const STANDBY_PREFIXES: [&[u8]; 5] = [b"loop", b"ram", b"zram", b"nbd", b"rbd"];
+
+/// Settings of the source of disks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiskConfig {
+    /// Patterns over the names of disks that are left out; by default the devices that are stacked
+    /// on others, so that sums over all disks count each transfer once.
+    pub skip: Vec<String>,
+    /// The greatest rate of transfer of a disk, in bytes per second, by pattern over its name; the
+    /// longest pattern that matches decides. Without one, it is the rate that `baro probe`
+    /// measured, else the usual rate of the disk's link, else the highest rate that was seen.
+    pub bandwidth_max: BTreeMap<String, u64>,
+    /// The file in which `baro probe` stores its measurements; empty: `probes.toml` in the agent's
+    /// state directory, and no file below a root other than `/`.
+    pub probes: PathBuf,
+    /// Milliseconds between reads of attributes: size, scheduler, queue depth.
+    pub attributes_interval_ms: u64,
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        Self {
+            skip: ["dm-*", "md*", "bcache*", "loop*"]
+                .map(str::to_owned)
+                .to_vec(),
+            bandwidth_max: BTreeMap::new(),
+            probes: PathBuf::new(),
+            attributes_interval_ms: ATTRIBUTES_INTERVAL_MS,
+        }
+    }
+}
+
+impl DiskConfig {
+    pub(crate) fn attributes_interval_ns(&self) -> i64 {
+        ns(self.attributes_interval_ms)
+    }
+}
 
 /// The source `disk`.
 pub struct Disks {
@@ -73,9 +116,9 @@ enum Device {
 
 impl Disks {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
-        let limits = config.disk.bandwidth_max.iter();
+    pub fn new(sys_root: &Path, tiers: &TierConfig, config: &DiskConfig) -> Self {
+        let root = SysRoot::new(sys_root);
+        let limits = config.bandwidth_max.iter();
         let mut limits: Vec<_> = limits.map(|(p, max)| (Pattern::new(p), *max)).collect();
         limits.sort_by_key(|(pattern, _)| std::cmp::Reverse(pattern.as_str().len()));
         Self {
@@ -83,14 +126,14 @@ impl Disks {
             bytes: Vec::new(),
             attribute: Vec::new(),
             devices: Roster::new(DEVICES_MAX),
-            probed: Probed::new(&config.disk.probes),
+            probed: Probed::new(&config.probes),
             absent: None,
             blocks_absent: false,
             context: Context {
-                skip: Globs::new(&config.disk.skip),
-                tiers: Tiers::new(&config.tiers, &root),
+                skip: Globs::new(&config.skip),
+                tiers: Tiers::new(tiers, &root),
                 bandwidth_max: limits,
-                attributes_ns: config.disk.attributes_interval_ns(),
+                attributes_ns: config.attributes_interval_ns(),
                 last_whole: Vec::new(),
                 root,
             },

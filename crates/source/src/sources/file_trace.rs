@@ -21,13 +21,13 @@ use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Faults;
 use crate::fact::{FactSet, facts, int};
 use crate::report::counted;
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{escape, lines, number};
 use crate::util::top::{Heavy, Multiply, Top, left_after};
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 /// Most processes that are listed at once.
 const PROCESSES_MAX: usize = 65_536;
@@ -150,8 +150,8 @@ pub struct FileTrace {
 
 impl FileTrace {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let (root, config) = (SysRoot::new(&config.sys_root), config.file_trace.clone());
+    pub fn new(sys_root: &Path, config: &FileTraceConfig) -> Self {
+        let (root, config) = (SysRoot::new(sys_root), config.clone());
         let ranks = config.ranks.clamp(1, 128);
         let rank = |rank: usize| {
             let labels = Labels::new([("rank", rank.to_string())]);

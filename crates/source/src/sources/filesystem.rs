@@ -11,20 +11,25 @@ mod probe;
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use barograph_model::NS_PER_S;
 use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::config::Globs;
-use crate::error::Faults;
 use crate::fact::{FactSet, facts, int};
 use crate::report::counted;
-use crate::tier::{Tiers, whole_disk};
+use crate::tier::{TierConfig, Tiers, whole_disk};
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::util::globs::Globs;
+use crate::util::millis::{ATTRIBUTES_INTERVAL_MS, ns};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::{absent_or_fault, missing_proc};
+
 use mountinfo::Mount;
 use probe::{Answer, Probes};
 pub use probe::{Space, StatFn};
@@ -47,6 +52,49 @@ facts! {
         Devices: State Int "devices.count" "count" "Physical disks that it stands on.";
         Readonly: State Bool "readonly.flag" "flag" "Whether it is mounted read-only.";
         Responding: State Bool "responding.flag" "flag" "Whether it answers in time.";
+    }
+}
+
+/// Settings of the source of file systems.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FilesystemConfig {
+    /// Patterns over types of file systems without user data that are left out, in addition to
+    /// those that are always left out.
+    pub skip_fstypes: Vec<String>,
+    /// Patterns over mount points that are left out.
+    pub skip_mounts: Vec<String>,
+    /// Milliseconds after which a mount that does not answer is reported as not responding.
+    pub timeout_ms: u64,
+    /// Milliseconds between reads of attributes: compression, RAID level, number of disks.
+    pub attributes_interval_ms: u64,
+}
+
+impl Default for FilesystemConfig {
+    fn default() -> Self {
+        let text = |list: &[&str]| list.iter().map(|t| (*t).to_owned()).collect();
+        Self {
+            skip_fstypes: text(&["squashfs", "erofs", "iso9660", "udf"]),
+            skip_mounts: text(&[
+                "/proc/*",
+                "/sys/*",
+                "/dev",
+                "/run/credentials/*",
+                "/run/user/*",
+            ]),
+            timeout_ms: 2000,
+            attributes_interval_ms: ATTRIBUTES_INTERVAL_MS,
+        }
+    }
+}
+
+impl FilesystemConfig {
+    pub(crate) fn attributes_interval_ns(&self) -> i64 {
+        ns(self.attributes_interval_ms)
+    }
+
+    pub(crate) fn timeout(&self) -> std::time::Duration {
+        std::time::Duration::from_nanos(ns(self.timeout_ms.max(1)).min(60 * NS_PER_S) as u64)
     }
 }
 
@@ -95,22 +143,27 @@ enum Trouble {
 
 impl Filesystems {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        Self::with_stat(config, Arc::new(probe::statvfs))
+    pub fn new(sys_root: &Path, tiers: &TierConfig, config: &FilesystemConfig) -> Self {
+        Self::with_stat(sys_root, tiers, config, Arc::new(probe::statvfs))
     }
 
     /// Creates the source with another function that asks for space, such as one that hangs.
-    pub fn with_stat(config: &SourcesConfig, stat: Arc<StatFn>) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn with_stat(
+        sys_root: &Path,
+        tiers: &TierConfig,
+        config: &FilesystemConfig,
+        stat: Arc<StatFn>,
+    ) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             mountinfo: root.until_end("proc/self/mountinfo"),
             bytes: Vec::new(),
             known: Vec::new(),
-            skip_fstypes: Globs::new(&config.filesystem.skip_fstypes),
-            skip_mounts: Globs::new(&config.filesystem.skip_mounts),
-            timeout: config.filesystem.timeout(),
-            attributes_ns: config.filesystem.attributes_interval_ns(),
-            tiers: Tiers::new(&config.tiers, &root),
+            skip_fstypes: Globs::new(&config.skip_fstypes),
+            skip_mounts: Globs::new(&config.skip_mounts),
+            timeout: config.timeout(),
+            attributes_ns: config.attributes_interval_ns(),
+            tiers: Tiers::new(tiers, &root),
             probes: Probes::new(stat),
             followed: Vec::new(),
             unnameable: Vec::new(),

@@ -6,18 +6,20 @@
 //! privileged helper asks. Counters begin when the file system is mounted, or at a `reset` by any
 //! user.
 
+use std::path::Path;
+
 use barograph_model::NS_PER_S;
 
-use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
 use crate::util::command::{Commands, Refusal};
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::SysRoot;
 use crate::util::helper::{HELPER_TIMEOUT, HelperConfig, REMEDY};
 use crate::util::parse::{cut, escape, lines, number, words};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 /// Most file systems that are followed.
 const FILESYSTEMS_MAX: usize = 256;
@@ -79,10 +81,10 @@ struct Followed {
 
 impl Gpfs {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
+    pub fn new(sys_root: &Path, helper: &HelperConfig) -> Self {
         Self {
-            commands: Commands::new(&SysRoot::new(&config.sys_root), HELPER_TIMEOUT),
-            helper: config.helper.clone(),
+            commands: Commands::new(&SysRoot::new(sys_root), HELPER_TIMEOUT),
+            helper: helper.clone(),
             filesystems: Roster::new(FILESYSTEMS_MAX),
             refusal: None,
         }

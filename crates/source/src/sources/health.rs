@@ -10,19 +10,21 @@ mod disk;
 mod local;
 mod smart;
 
+use std::path::Path;
+
 use barograph_model::NS_PER_S;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Globs;
-use crate::error::Faults;
 use crate::fact::facts;
 use crate::report::counted;
 use crate::util::command::Commands;
+use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
+use crate::util::globs::Globs;
 use crate::util::helper::{HELPER_TIMEOUT, HelperConfig};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use disk::{Disk, Gap, Round};
 use local::BadBlocks;
@@ -75,12 +77,12 @@ pub struct Health {
 
 impl Health {
     /// Creates the source below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn new(sys_root: &Path, helper: &HelperConfig, config: &HealthConfig) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             commands: Commands::new(&root, HELPER_TIMEOUT),
-            helper: config.helper.clone(),
-            skip: Globs::new(&config.health.skip),
+            helper: helper.clone(),
+            skip: Globs::new(&config.skip),
             disks: Roster::new(DISKS_MAX),
             absent: None,
             unnameable: Vec::new(),

@@ -17,23 +17,24 @@ mod queue;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use barograph_model::{Labels, NS_PER_S};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Faults;
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
 use crate::sources::cgroup::by_device::{DeviceFacts, Room};
 use crate::sources::cgroup::counted::Counted;
 use crate::sources::cgroup::devices::Devices;
 use crate::util::command::{Commands, Refusal};
+use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
 use crate::util::parse::sole_text;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use find::Found;
 use followed::{Job, Putting};
@@ -200,16 +201,13 @@ struct Asking {
 
 impl Jobs {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
-        let every_ms = config.poll_of("job").interval_ms.unwrap_or(5000);
+    pub fn new(sys_root: &Path, config: &JobConfig, devices_max: usize, every_ns: i64) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
-            config: config.job.clone(),
-            every_ns: i64::try_from(every_ms)
-                .unwrap_or(i64::MAX)
-                .saturating_mul(1_000_000),
+            config: config.clone(),
+            every_ns,
             commands: Commands::new(&root, SQUEUE_TIMEOUT),
-            jobs: Roster::new(config.job.jobs_max),
+            jobs: Roster::new(config.jobs_max),
             node: FactSet::new(Labels::none()),
             scheduler: None,
             prolog: false,
@@ -220,7 +218,7 @@ impl Jobs {
             missing: Vec::new(),
             devices: Devices::default(),
             counted: Counted::default(),
-            devices_max: config.cgroup.devices_max,
+            devices_max,
             room: Room::default(),
             bytes: Vec::new(),
             root,

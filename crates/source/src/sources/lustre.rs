@@ -27,17 +27,19 @@ mod server;
 mod stats;
 mod tables;
 
+use std::path::Path;
+
 use barograph_model::NS_PER_S;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Faults;
 use crate::fact::FactSet;
 use crate::report::counted;
+use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
 use crate::util::parse::escape;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use flow::{Flow, FlowTable, Scratch};
 use import::Connection;
@@ -111,12 +113,12 @@ struct Mounted {
 
 impl Lustre {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
-        let max = config.lustre.targets_max;
+    pub fn new(sys_root: &Path, config: &LustreConfig) -> Self {
+        let root = SysRoot::new(sys_root);
+        let max = config.targets_max;
         Self {
             places: Places::new(&root),
-            config: config.lustre.clone(),
+            config: config.clone(),
             present: false,
             scan_next_ns: i64::MIN,
             node: NodeFacts::new(),

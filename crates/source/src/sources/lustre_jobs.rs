@@ -20,15 +20,16 @@ use rustix::fs::{Mode, OFlags};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Faults;
 use crate::fact::facts;
 use crate::report::counted;
+use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
 use crate::util::parse::sole_text;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::lustre::places::{Param, Places, filesystem_of, is_denied, missing_denied};
+
 use ledger::{Book, ENTRIES_MAX, Ledger};
 use parse::{Kind, Pieces};
 
@@ -111,9 +112,8 @@ pub struct LustreJobs {
 
 impl LustreJobs {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
-        let jobs = &config.lustre_jobs;
+    pub fn new(sys_root: &Path, jobs: &LustreJobsConfig) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             places: Places::new(&root),
             targets: Roster::new(TARGETS_MAX),

@@ -1,11 +1,13 @@
 //! `/proc/meminfo`: the amount and use of memory, including memory that waits to be written.
 
-use crate::error::Faults;
+use std::path::Path;
+
 use crate::fact::{FactSet, facts};
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::words;
-use crate::{Batch, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Report, Source, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -48,9 +50,9 @@ pub struct Memory {
 
 impl Memory {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
+    pub fn new(sys_root: &Path) -> Self {
         Self {
-            file: SysRoot::new(&config.sys_root).short_records("proc/meminfo"),
+            file: SysRoot::new(sys_root).short_records("proc/meminfo"),
             bytes: Vec::new(),
             lines: KeyedLines::new(KEYS.map(|(key, _)| key), b':'),
             facts: FactSet::new(barograph_model::Labels::none()),

@@ -1,14 +1,19 @@
 //! `/proc/net/dev` and `/sys/class/net`: the traffic of the network interfaces.
+use std::path::Path;
 
-use crate::config::Globs;
-use crate::error::{BadLines, Faults};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
+use crate::util::globs::Globs;
+use crate::util::millis::{ATTRIBUTES_INTERVAL_MS, ns};
 use crate::util::parse::{cut, escape, lines, sole_number, sole_text, words};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -52,6 +57,31 @@ const COLUMNS: [(usize, Fact); 8] = [
 /// Number of columns that every kernel has.
 const COLUMNS_ALL: usize = 16;
 
+/// Settings of the source of network interfaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetworkConfig {
+    /// Patterns over the names of interfaces that are left out.
+    pub skip: Vec<String>,
+    /// Milliseconds between reads of attributes: speed, frame size.
+    pub attributes_interval_ms: u64,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            skip: vec!["lo".to_owned()],
+            attributes_interval_ms: ATTRIBUTES_INTERVAL_MS,
+        }
+    }
+}
+
+impl NetworkConfig {
+    pub(crate) fn attributes_interval_ns(&self) -> i64 {
+        ns(self.attributes_interval_ms)
+    }
+}
+
 /// The source `network`.
 pub struct Network {
     root: SysRoot,
@@ -87,14 +117,14 @@ struct Followed {
 
 impl Network {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn new(sys_root: &Path, config: &NetworkConfig) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             file: root.short_records("proc/net/dev"),
             bytes: Vec::new(),
             attribute: Vec::new(),
-            skip: Globs::new(&config.network.skip),
-            attributes_ns: config.network.attributes_interval_ns(),
+            skip: Globs::new(&config.skip),
+            attributes_ns: config.attributes_interval_ns(),
             devices: Roster::new(DEVICES_MAX),
             absent: None,
             root,

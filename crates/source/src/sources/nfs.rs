@@ -11,17 +11,20 @@
 
 mod block;
 
-use crate::config::Globs;
-use crate::error::{BadLines, Faults};
+use std::path::Path;
+
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
+use crate::util::globs::Globs;
 use crate::util::parse::{cut, escape, lines, unescape_octal};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::{absent_or_fault, missing_proc};
+
 use block::{Block, Step, Traffic};
 
 /// Most NFS mounts that are followed.
@@ -83,12 +86,12 @@ struct Followed {
 
 impl Nfs {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn new(sys_root: &Path, skip_mounts: &[String]) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             file: root.until_end("proc/self/mountstats"),
             bytes: Vec::new(),
-            skip: Globs::new(&config.filesystem.skip_mounts),
+            skip: Globs::new(skip_mounts),
             mounts: Roster::new(MOUNTS_MAX),
             absent: None,
             read_once: false,

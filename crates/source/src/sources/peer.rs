@@ -14,6 +14,7 @@ mod resolve;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use barograph_model::NS_PER_S;
@@ -21,11 +22,11 @@ use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Faults;
 use crate::fact::{FactSet, facts, int};
 use crate::report::counted;
+use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use address::{Address, Host};
 use probe::{Outcome, Target};
@@ -183,17 +184,17 @@ enum Newest {
 
 impl Peers {
     /// Creates the source for the configured peers.
-    pub fn new(config: &SourcesConfig) -> Self {
-        Self::with_look_up(config, resolve::system())
+    pub fn new(sys_root: &Path, config: &PeerConfig) -> Self {
+        Self::with_look_up(sys_root, config, resolve::system())
     }
 
     /// Creates the source with another function for looking up names, such as one that hangs.
-    fn with_look_up(config: &SourcesConfig, look_up: resolve::LookUp) -> Self {
+    fn with_look_up(sys_root: &Path, config: &PeerConfig, look_up: resolve::LookUp) -> Self {
         let PeerConfig {
             peers,
             methods,
             timeout_ms,
-        } = &config.peer;
+        } = config;
         let mut resolver = Resolver::new(look_up);
         let mut ways = Vec::new();
         let mut unnameable = Vec::new();
@@ -236,7 +237,7 @@ impl Peers {
             }
         }
         Self {
-            is_real: SysRoot::new(&config.sys_root).is_real(),
+            is_real: SysRoot::new(sys_root).is_real(),
             ways,
             timeout: Duration::from_millis((*timeout_ms).clamp(1, TIMEOUT_MS_MAX)),
             resolver,
@@ -439,13 +440,13 @@ mod tests {
 
     #[test]
     fn an_old_round_trip_does_not_stand_for_the_present_for_long() {
-        let mut config = SourcesConfig::default();
-        config.peer.methods = vec![PeerMethod::Icmp];
-        config.peer.peers = vec![Peer {
+        let mut config = PeerConfig::default();
+        config.methods = vec![PeerMethod::Icmp];
+        config.peers = vec![Peer {
             name: "a".to_owned(),
             address: "127.0.0.1".to_owned(),
         }];
-        let mut peers = Peers::new(&config);
+        let mut peers = Peers::new(Path::new("/"), &config);
         let mut batch = Batch::new();
         let mut check = |outcome: Outcome, facts: usize| {
             batch.begin(0);
@@ -472,16 +473,16 @@ mod tests {
             name: name.to_owned(),
             address: address.to_owned(),
         };
-        let mut config = SourcesConfig::default();
-        config.peer.methods = vec![PeerMethod::Tcp];
-        config.peer.peers = vec![peer("hung", "hung.test:1"), peer("here", &address)];
+        let mut config = PeerConfig::default();
+        config.methods = vec![PeerMethod::Tcp];
+        config.peers = vec![peer("hung", "hung.test:1"), peer("here", &address)];
         let (release, held) = sync_channel::<()>(0);
         let held = std::sync::Mutex::new(held);
         let look_up: resolve::LookUp = Arc::new(move |_| {
             let _ = held.lock().map(|held| held.recv());
             Ok(IpAddr::V4(Ipv4Addr::LOCALHOST))
         });
-        let mut peers = Peers::with_look_up(&config, look_up);
+        let mut peers = Peers::with_look_up(Path::new("/"), &config, look_up);
         for round in 0..3 {
             let mut batch = Batch::new();
             batch.begin(round * NS_PER_S);

@@ -27,16 +27,18 @@
 mod energy;
 mod scan;
 
+use std::path::Path;
+
 use barograph_model::{Labels, NS_PER_S};
 use rustix::io::Errno;
 
-use crate::error::Faults;
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{escape, sole_number};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use energy::{Energy, Growth};
 use scan::{Found, Part, What};
@@ -112,9 +114,9 @@ enum Trouble {
 
 impl Power {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
+    pub fn new(sys_root: &Path) -> Self {
         Self {
-            root: SysRoot::new(&config.sys_root),
+            root: SysRoot::new(sys_root),
             bytes: Vec::new(),
             zones: Roster::new(ZONES_MAX),
             node: FactSet::new(Labels::none()),

@@ -1,12 +1,14 @@
 //! `/proc/pressure/*`: the share of time in which tasks were stalled because a resource was short
 //! (<https://docs.kernel.org/accounting/psi.html>).
 
-use crate::error::{BadLines, Faults};
+use std::path::Path;
+
 use crate::fact::{FactSet, facts};
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{cut, decimal, lines, number, words};
 use crate::util::rate::Meter;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::absent_or_fault;
 
@@ -48,8 +50,8 @@ struct Resource {
 
 impl Pressure {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn new(sys_root: &Path) -> Self {
+        let root = SysRoot::new(sys_root);
         let resource = |name: &'static str, facts: Pair| Resource {
             name,
             file: root.short_records(&format!("proc/pressure/{name}")),

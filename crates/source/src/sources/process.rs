@@ -15,6 +15,7 @@ mod rings;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use barograph_model::Labels;
 use rustix::fs::{Dir, Mode, OFlags};
@@ -22,12 +23,12 @@ use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{escape, number, words};
 use crate::util::rate::per_second;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use parse::Io;
 use rings::Rings;
@@ -154,14 +155,10 @@ struct Counts {
 
 impl Processes {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
-        let every_ms = config.poll_of("process").interval_ms.unwrap_or(5000);
-        let every_ns = i64::try_from(every_ms)
-            .unwrap_or(i64::MAX)
-            .saturating_mul(1_000_000);
+    pub fn new(sys_root: &Path, config: &ProcessConfig, every_ns: i64) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
-            config: config.process.clone(),
+            config: config.clone(),
             rings_every_ns: every_ns.saturating_mul(RINGS_EVERY as i64),
             known: HashMap::new(),
             chosen: Vec::new(),

@@ -8,14 +8,17 @@
 mod array;
 mod mdstat;
 
-use crate::error::{BadLines, Faults};
+use std::path::Path;
+
 use crate::report::counted;
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::escape;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::absent_or_fault;
+
 use array::Array;
 pub(crate) use array::{Fact, MemberFact};
 
@@ -41,8 +44,8 @@ enum Slot {
 
 impl Raid {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn new(sys_root: &Path) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             // A line lists all members of an array, so the file may be long.
             mdstat: root.until_end("proc/mdstat"),

@@ -6,18 +6,21 @@
 
 mod pool;
 
+use std::path::Path;
+
 use barograph_model::NS_PER_S;
 
-use crate::error::Faults;
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::{escape, words};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError, SourcesConfig};
+use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::absent_or_fault;
+
 use pool::{DATASETS_MAX, Dataset, Pool};
 pub(crate) use pool::{DatasetFact, PoolFact};
 
@@ -88,8 +91,8 @@ pub struct Zfs {
 
 impl Zfs {
     /// Creates the source, which reads below the configured root.
-    pub fn new(config: &SourcesConfig) -> Self {
-        let root = SysRoot::new(&config.sys_root);
+    pub fn new(sys_root: &Path) -> Self {
+        let root = SysRoot::new(sys_root);
         Self {
             arcstats: root.short_records("proc/spl/kstat/zfs/arcstats"),
             bytes: Vec::new(),

@@ -14,7 +14,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::SourceError;
-use crate::error::{Faults, is_absent};
+use crate::error::is_absent;
+use crate::util::faults::Faults;
 
 /// Most bytes that one file may have.
 pub(crate) const FILE_BYTES_MAX: usize = 8 << 20;

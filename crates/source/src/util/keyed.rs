@@ -2,7 +2,7 @@
 //! gives the same lines in the same order at each read, so a key is first looked for on the line
 //! where it was before.
 
-use crate::error::BadLines;
+use crate::util::faults::BadLines;
 use crate::util::parse::{cut, lines};
 
 /// Number of bytes that are searched together; a count of them fits a byte.

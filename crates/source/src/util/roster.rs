@@ -3,7 +3,7 @@
 //! names come in the order of the previous round.
 
 use crate::SourceError;
-use crate::error::Faults;
+use crate::util::faults::Faults;
 
 /// Things by their raw name.
 #[derive(Debug)]

@@ -57,7 +57,11 @@ fn a_real_mount_that_never_answers() {
     };
     let mut config = SourcesConfig::default();
     config.filesystem.timeout_ms = 1500;
-    let mut reader = Reader::new(Box::new(Filesystems::new(&config)));
+    let mut reader = Reader::new(Box::new(Filesystems::new(
+        &config.sys_root,
+        &config.tiers,
+        &config.filesystem,
+    )));
     let label = format!("mount={}", point.display());
     for _ in 0..2 {
         reader.read().unwrap();

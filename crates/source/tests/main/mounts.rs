@@ -57,7 +57,12 @@ fn reader(mounts: &str, timeout_ms: u64) -> (Tree, Reader, Opener) {
     let mut config = tree.config();
     config.filesystem.timeout_ms = timeout_ms;
     let gate = Arc::new(Gate::default());
-    let reader = Reader::new(Box::new(Filesystems::with_stat(&config, gate.stat())));
+    let reader = Reader::new(Box::new(Filesystems::with_stat(
+        &config.sys_root,
+        &config.tiers,
+        &config.filesystem,
+        gate.stat(),
+    )));
     (tree, reader, Opener(gate))
 }
 

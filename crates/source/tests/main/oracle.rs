@@ -1,6 +1,7 @@
 //! Compares the sources with the parsers of the `procfs` crate, on the machine that runs the tests.
 
 use barograph_source::SourcesConfig;
+use barograph_source::sources::filesystem::Filesystems;
 use procfs::{Current, CurrentSI};
 
 use crate::support::{Reader, source};
@@ -161,9 +162,9 @@ fn interfaces() {
 
 #[test]
 fn root_file_system() {
-    let mut reader = Reader::new(Box::new(
-        barograph_source::sources::filesystem::Filesystems::new(&SourcesConfig::default()),
-    ));
+    let config = SourcesConfig::default();
+    let filesystems = Filesystems::new(&config.sys_root, &config.tiers, &config.filesystem);
+    let mut reader = Reader::new(Box::new(filesystems));
     // Some mount of a test machine may refuse or hang; that is data.
     reader.read().unwrap();
     let stat = rustix::fs::statvfs("/").unwrap();

@@ -97,7 +97,12 @@ impl Tree {
 
 pub fn source(config: &SourcesConfig, name: &str) -> Box<dyn Source> {
     if name == "filesystem" {
-        return Box::new(Filesystems::with_stat(config, made_up_space()));
+        return Box::new(Filesystems::with_stat(
+            &config.sys_root,
+            &config.tiers,
+            &config.filesystem,
+            made_up_space(),
+        ));
     }
     all_sources(config)
         .into_iter()

@@ -1,6 +1,7 @@
 //! One device and its requests: its hot extents, and how long its requests take.
 
 use crate::fact::{FactSet, facts, int};
+use crate::util::diskstats::SECTOR_BYTES;
 use crate::util::top::{Heavy, Top};
 use crate::{Batch, BlockTraceConfig};
 
@@ -8,8 +9,6 @@ use super::histogram::Histogram;
 use super::issuers::Issuers;
 use super::line::{Issuer, Operation, Request};
 
-/// Length of a sector in the block layer, in bytes.
-pub(super) const SECTOR_BYTES: u64 = 512;
 /// A count that has decayed to less than this has no stream any more.
 const TOLD_MIN: f64 = 1.0 / 16.0;
 /// A device whose count of requests has decayed to less than this is forgotten until it has new

@@ -5,8 +5,8 @@
 
 use crate::Batch;
 use crate::fact::{FactSet, facts};
+use crate::util::diskstats::SECTOR_BYTES;
 
-use super::device::SECTOR_BYTES;
 use super::line::{Issuer, Operation, Request};
 
 /// Most processes of a device that are counted at once. A further one takes the place of the

@@ -9,7 +9,7 @@
 use barograph_model::NS_PER_S;
 
 use crate::BlockTraceConfig;
-use crate::sources::disk::counters::{Counters, parse_line};
+use crate::util::diskstats::{Counters, parse_line};
 use crate::util::parse::lines;
 
 /// Least time from the beginning of one turn to the beginning of the next.

@@ -2,7 +2,7 @@
 //! version 1 (<https://docs.kernel.org/admin-guide/cgroup-v2.html>,
 //! <https://docs.kernel.org/admin-guide/cgroup-v1/blkio-controller.html>).
 
-use crate::error::BadLines;
+use crate::util::faults::BadLines;
 use crate::util::parse::{cut, lines, number, words};
 
 /// Most devices of one file; a line of a further one is a bad line.

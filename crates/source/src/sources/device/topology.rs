@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::SourceError;
-use crate::sources::disk::counters::Counters;
+use crate::util::diskstats::Counters;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{escape, lines, sole_number, sole_text, words};
 

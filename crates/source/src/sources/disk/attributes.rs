@@ -3,10 +3,9 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
+use crate::util::diskstats::SECTOR_BYTES;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{sole_number, sole_text};
-
-use super::counters::SECTOR_BYTES;
 
 /// Most hardware queues that are counted.
 const QUEUES_MAX: usize = 4096;

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use crate::fact::{FactSet, facts, int};
 use crate::probe::Records;
+use crate::util::diskstats::Counters;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::identity;
 use crate::util::link::Link;
@@ -12,7 +13,6 @@ use crate::{Batch, SourceError};
 
 use super::attributes::{Files, Text};
 use super::bandwidth::{Bandwidth, Origin};
-use super::counters::Counters;
 use super::latency::Latencies;
 
 facts! {

@@ -2,8 +2,8 @@
 //! (<https://docs.kernel.org/filesystems/proc.html>, 3.5).
 
 use super::compression;
-use crate::config::Globs;
-use crate::error::BadLines;
+use crate::util::faults::BadLines;
+use crate::util::globs::Globs;
 use crate::util::parse::{cut, escape, lines, unescape_octal, words};
 
 /// Types that are no storage: views of the kernel, and placeholders of the automounter.

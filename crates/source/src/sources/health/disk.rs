@@ -2,10 +2,10 @@
 
 use barograph_model::NS_PER_S;
 
-use crate::config::Globs;
 use crate::fact::FactSet;
 use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
+use crate::util::globs::Globs;
 use crate::util::helper::{HelperConfig, REMEDY};
 use crate::{Batch, Missing, SourceError};
 

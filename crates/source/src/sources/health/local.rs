@@ -8,8 +8,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{BadLines, Faults};
 use crate::tier::whole_disk;
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{cut, lines, number, sole_number, sole_text, words};
 

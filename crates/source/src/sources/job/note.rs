@@ -9,8 +9,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::SourceError;
-use crate::error::{BadLines, Faults};
 use crate::report::Missing;
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{cut, escape, lines, number};
 

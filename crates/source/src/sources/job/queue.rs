@@ -6,8 +6,8 @@
 //! wide as its field may have been cut, and counts as unknown. Names and command lines of jobs are
 //! not requested.
 
-use crate::error::BadLines;
 use crate::util::command::{Commands, Program, Refusal};
+use crate::util::faults::BadLines;
 use crate::util::parse::{cut, escape, lines, number};
 
 const SQUEUE: Program = Program {

@@ -8,9 +8,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{BadLines, Faults};
 use crate::sources::cgroup::counted::Counted;
 use crate::sources::cgroup::io::{Counts, Stacked, Table, parse_v1, parse_v2};
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::HeldFile;
 use crate::util::parse::{cut, lines, number, sole_number, words};
 

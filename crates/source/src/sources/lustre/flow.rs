@@ -1,8 +1,8 @@
 //! The facts of one thing, computed from the lines of its `stats` files: bytes, operations, their
 //! rates and their latencies.
 
-use crate::error::Faults;
 use crate::fact::{FactSet, FactTable};
+use crate::util::faults::Faults;
 use crate::util::rate::per_second;
 use crate::{Batch, Missing, SourceError};
 

@@ -17,8 +17,8 @@
 
 use barograph_model::Value;
 
-use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, int};
+use crate::util::faults::{BadLines, Faults};
 use crate::util::parse::{cut, lines, number, sole_number, words};
 use crate::{Batch, Missing, SourceError};
 

@@ -4,8 +4,8 @@
 //! messages held now and at most, errors, messages sent, received, routed and dropped, and the
 //! bytes of these four.
 
-use crate::error::{BadLines, Faults};
 use crate::fact::FactSet;
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::SysRoot;
 use crate::util::parse::{lines, sole_text, words};
 use crate::util::rate::Meter;

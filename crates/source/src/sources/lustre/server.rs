@@ -1,8 +1,8 @@
 //! The targets of a server: `obdfilter/*` and `mdt/*`, and the space of the disk below them
 //! (`osd-ldiskfs/*`, `osd-zfs/*`; before Lustre 2.4, beside the statistics).
 
-use crate::error::Faults;
 use crate::fact::{FactSet, int};
+use crate::util::faults::Faults;
 use crate::util::parse::{escape, lines, sole_number};
 use crate::{Batch, Missing, SourceError};
 

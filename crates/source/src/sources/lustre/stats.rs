@@ -15,7 +15,7 @@
 //! follow if the release and the counter have them. Lines of counters that are 0 are left out. Sums
 //! of squares wrap around and are not read.
 
-use crate::error::BadLines;
+use crate::util::faults::BadLines;
 use crate::util::parse::{cut, lines, number, words};
 
 /// The use of a line, by its name.

@@ -19,7 +19,7 @@
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
-use crate::error::BadLines;
+use crate::util::faults::BadLines;
 use crate::util::parse::{Words, number, words};
 
 /// Longest line that is understood, in bytes; a histogram is its longest part.

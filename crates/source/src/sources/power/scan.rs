@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::SourceError;
-use crate::error::Faults;
+use crate::util::faults::Faults;
 use crate::util::file::{SysRoot, names_in};
 use crate::util::parse::{escape, sole_number, sole_text};
 

@@ -2,8 +2,8 @@
 
 use crate::Batch;
 use crate::SourceError;
-use crate::error::Faults;
 use crate::fact::{FactSet, facts};
+use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{cut, escape, lines, number, sole_number, sole_text, words};
 use crate::util::roster::Roster;

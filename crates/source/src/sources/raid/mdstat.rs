@@ -3,7 +3,7 @@
 //! The file is documented only by the kernel code that writes it (`md_seq_show` in
 //! drivers/md/md.c).
 
-use crate::error::BadLines;
+use crate::util::faults::BadLines;
 use crate::util::parse::{Words, cut, lines, number, words};
 
 /// One array of the list.

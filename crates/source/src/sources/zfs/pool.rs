@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::error::{BadLines, Faults};
 use crate::fact::{FactSet, facts};
+use crate::util::faults::{BadLines, Faults};
 use crate::util::file::HeldFile;
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::{cut, escape, lines, sole_text, words};

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
-use crate::messages::{
+use super::{
     Any, AnyValue, Data, ExponentialHistogram, Gauge, Histogram, KeyValue, Metric, Number,
     NumberDataPoint, Sum, Summary, Temporality,
 };
@@ -17,7 +17,7 @@ use crate::messages::{
 /// A metric whose data are members.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct MetricJson {
+pub(super) struct MetricJson {
     name: String,
     description: String,
     unit: String,
@@ -47,7 +47,7 @@ impl From<MetricJson> for Metric {
 /// A data point whose value is a member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct NumberDataPointJson {
+pub(super) struct NumberDataPointJson {
     attributes: Vec<KeyValue>,
     #[serde(deserialize_with = "integer")]
     start_time_unix_nano: u64,
@@ -76,7 +76,7 @@ impl From<NumberDataPointJson> for NumberDataPoint {
 /// A value of any type, with one member per type.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct AnyValueJson {
+pub(super) struct AnyValueJson {
     string_value: Option<String>,
     bool_value: Option<bool>,
     #[serde(deserialize_with = "optional_integer")]
@@ -105,37 +105,37 @@ impl From<AnyValueJson> for AnyValue {
 }
 
 /// Parses an integer, which may be a text.
-pub(crate) fn integer<'de, D: Deserializer<'de>, T: Integer>(from: D) -> Result<T, D::Error> {
+pub(super) fn integer<'de, D: Deserializer<'de>, T: Integer>(from: D) -> Result<T, D::Error> {
     from.deserialize_any(NumberVisitor::<T>(PhantomData))
 }
 
-pub(crate) fn optional_integer<'de, D: Deserializer<'de>, T: Integer>(
+pub(super) fn optional_integer<'de, D: Deserializer<'de>, T: Integer>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
     integer(from).map(Some)
 }
 
 /// Parses a list of integers, which may be texts.
-pub(crate) fn integers<'de, D: Deserializer<'de>, T: Integer>(from: D) -> Result<Vec<T>, D::Error> {
+pub(super) fn integers<'de, D: Deserializer<'de>, T: Integer>(from: D) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(ListVisitor::<T>(PhantomData))
 }
 
 /// Parses a double: a number, `"NaN"`, `"Infinity"` or `"-Infinity"`.
-pub(crate) fn double<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(super) fn double<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     integer(from)
 }
 
-pub(crate) fn optional_double<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+pub(super) fn optional_double<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     double(from).map(Some)
 }
 
-pub(crate) fn doubles<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+pub(super) fn doubles<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
     integers(from)
 }
 
 /// Parses a temporality: a number, as the specification demands, or a name, as protobuf's own
 /// libraries write it.
-pub(crate) fn temporality<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+pub(super) fn temporality<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Form {
@@ -153,7 +153,7 @@ pub(crate) fn temporality<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::
 }
 
 /// Types of numbers that JSON may hold as numbers or as texts.
-pub(crate) trait Integer: Sized + FromStr {
+pub(super) trait Integer: Sized + FromStr {
     fn of_i64(number: i64) -> Option<Self>;
     fn of_u64(number: u64) -> Option<Self>;
     fn of_f64(number: f64) -> Option<Self>;

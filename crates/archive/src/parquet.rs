@@ -19,6 +19,7 @@ mod schema;
 mod seal;
 mod series_writer;
 mod sink;
+mod wanted;
 mod write;
 mod write_tier;
 

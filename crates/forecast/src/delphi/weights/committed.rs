@@ -1,6 +1,6 @@
 //! Made by `cargo run --release -p barograph-forecast --example delphi -- train`: do not edit.
 
-use super::weights::Weights;
+use super::Weights;
 
 /// What training with the default options and no series gives.
 #[rustfmt::skip]

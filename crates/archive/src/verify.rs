@@ -17,9 +17,10 @@ use self::logs::Logs;
 use self::numbers::Numbers;
 use self::suspects::{Suspects, There};
 use crate::log::LogPart;
-use crate::manifest::{Manifest, Part, PartKey};
+use crate::manifest::Manifest;
 use crate::open::part_file;
 use crate::parquet::{About, ParquetPart};
+use crate::part::{Part, PartKey};
 use crate::snapshot::{Follower, LOOKS_MAX, Node, make_room};
 use crate::{ArchiveError, Layout, Tier};
 

@@ -1,6 +1,6 @@
 //! Made by `cargo run --release -p barograph-forecast --example delphi -- train`: do not edit.
 
-use super::published::Weights;
+use super::Weights;
 
 /// The best of 40, by the error of the stack.
 #[cfg(test)]
