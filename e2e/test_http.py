@@ -143,7 +143,7 @@ ERRORS = [
     ("DELETE", "/api/v1/status", None, 405, "usage"),
     ("GET", "/api/v1/latest?match=a%7B", None, 400, "usage"),
     ("GET", "/api/v1/latest?nonsense=1", None, 400, "usage"),
-    ("GET", "/api/v1/history?start=now", None, 400, "usage"),
+    ("GET", "/api/v1/history?start=noon", None, 400, "usage"),
     ("GET", "/api/v1/history?start=2&stop=1", None, 400, "usage"),
     ("GET", "/api/v1/watch?every_ms=0", None, 400, "usage"),
     ("POST", "/api/v1/sql?format=nonsense", "SELECT 1", 400, "usage"),

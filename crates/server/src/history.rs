@@ -286,7 +286,8 @@ mod tests {
         );
         check("points=600", Ok((i64::MIN, i64::MAX, Grain::Points(600))));
         check("step=5", Ok((i64::MIN, i64::MAX, Grain::Step(5))));
-        check("start=now", Err("start=\"now\" is not a time"));
+        check("start=now", Ok((NOW, i64::MAX, Grain::Raw)));
+        check("start=noon", Err("start=\"noon\" is not a time"));
         check("stop=yesterday", Err("RFC 3339"));
         check("step=often", Err("step=\"often\" is not a length of time"));
         check("step=0s", Err("step=0"));
