@@ -15,8 +15,8 @@ use tracing::info;
 
 use crate::event_loop::{Event, Wanted};
 use crate::policies::statement;
+use crate::rules::DeclaredRules;
 use crate::statements::StatementStore;
-use crate::triggers::DeclaredTriggers;
 use crate::{AgentError, Config, documents};
 use barograph_call::{Board, FireRequest};
 use barograph_recorder::{History, ScopeHistories};
@@ -93,7 +93,7 @@ pub struct LoopControl {
     /// The calls into programs; none where no applications are taken in.
     pub board: Option<Arc<Board>>,
     /// The rules, which have a thread of their own.
-    pub triggers: DeclaredTriggers,
+    pub rules: DeclaredRules,
     /// The way to read the configuration again, and the one that is in force.
     pub config: (ReadConfig, Mutex<Config>),
     /// The clock that copies of the graph are spaced by.
@@ -133,7 +133,7 @@ impl LoopControl {
 
     fn apply(&self, kind: StatementKind, sql: &str) -> Answer {
         match kind {
-            StatementKind::Rule => self.triggers.execute(sql),
+            StatementKind::Rule => self.rules.execute(sql),
             _ => self.ask(|reply| Event::Execute(kind, sql.to_owned(), reply))?,
         }
     }

@@ -28,7 +28,7 @@ pub struct By {
     /// The process id, if the kernel reports it.
     pub pid: Option<u32>,
     /// The way by which the call came, or the part of the agent that makes it: `control.sock`,
-    /// `trigger hot_disk`.
+    /// `rule hot_disk`.
     pub via: String,
 }
 

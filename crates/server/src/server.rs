@@ -246,6 +246,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     let html = Asset::new(site.index_html, "text/html; charset=utf-8");
     let js = Asset::new(site.app_js, "text/javascript; charset=utf-8");
     let css = Asset::new(site.app_css, "text/css; charset=utf-8");
+    let rules = || get(declared::rules).post(api::execute_statement);
     vec![
         (
             "/",
@@ -274,10 +275,9 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/statements", post(api::execute_statement)),
         ("/api/v1/reload", post(api::reload)),
         ("/api/v1/insights/test", post(api::test_insight)),
-        (
-            "/api/v1/triggers",
-            get(declared::triggers).post(api::execute_statement),
-        ),
+        ("/api/v1/rules", rules()),
+        // The older name.
+        ("/api/v1/triggers", rules()),
         (
             "/api/v1/policies",
             get(declared::policies).post(api::execute_statement),

@@ -1,7 +1,7 @@
 //! `baro trigger create|drop|declared`: conditions that the agent watches, and calls that they fire.
 //! Making and dropping need the control right.
 
-use barograph_agent::TRIGGERS_DOCUMENT;
+use barograph_agent::RULES_DOCUMENT;
 use clap::Subcommand;
 use serde_json::Value as Json;
 
@@ -59,7 +59,7 @@ fn text(json: &Json, key: &str) -> String {
 }
 
 fn list(target: &Target) -> anyhow::Result<()> {
-    let document = target.run_dir().document(TRIGGERS_DOCUMENT)?;
+    let document = target.run_dir().document(RULES_DOCUMENT)?;
     let triggers: Vec<Json> = match document {
         Some(bytes) => serde_json::from_slice(&bytes)?,
         None => Vec::new(),
