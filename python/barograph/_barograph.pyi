@@ -183,7 +183,7 @@ class ValueHandle:
 
 @final
 class Call:
-    """A trigger that was fired, as its handler is given it."""
+    """A call of a handler, as the handler is given it."""
 
     @property
     def name(self) -> str: ...
@@ -240,7 +240,7 @@ class Publication:
     def step(self, n: int | None = None) -> Step:
         """A block that is the frame `n`: `with p.step(n): ...`."""
     def on(self, name: str, callback: Callable[[Call], object], *, help: str = "") -> None:
-        """Has triggers of a name, like `checkpoint`, run a callable while this is open.
+        """Declares a handler of a name, like `checkpoint`: calls of it run a callable while this is open.
 
         Where: in `poll()`, or in the thread of `listen()`; one at a time in a process, in the order in which
         they were fired. An exception goes to `sys.unraisablehook`, and who fired is told of it. A later
@@ -253,7 +253,7 @@ class Publication:
         An agent that comes, or comes anew, is found within about a second of polls.
         """
     def listen(self) -> None:
-        """Starts a thread, one in a process, that sleeps until a trigger is fired and runs its callable.
+        """Starts a thread, one in a process, that sleeps until a handler is called and runs its callable.
 
         Knobs are set by polls and frames alone. Not in forked children until they listen themselves.
         """

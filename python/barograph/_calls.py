@@ -1,4 +1,4 @@
-"""Firing triggers and setting knobs of other programs: the agent is asked, which knows who is meant and who may.
+"""Calling handlers and setting knobs of other programs: the agent is asked, which knows who is meant and who may.
 
 It stands alone because being called is compiled, and calling is a question to the agent.
 """
@@ -21,7 +21,7 @@ _ANSWER_SECONDS_MAX = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What became of a call, as far as it was waited for; the table ``triggers`` has the rest."""
+    """What became of a call, as far as it was waited for; the table ``calls`` has the rest."""
 
     id: str
     matched: int

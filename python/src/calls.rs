@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyBytes, PyInt};
 
 use crate::publication::Life;
 
-/// A trigger that was fired.
+/// A call of a handler.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Call {
     call: Fired,
@@ -18,7 +18,7 @@ pub(crate) struct Call {
 
 #[pymethods]
 impl Call {
-    /// The trigger's name.
+    /// The handler's name.
     #[getter]
     fn name(&self) -> &str {
         &self.call.name

@@ -169,7 +169,7 @@ impl Publication {
         })
     }
 
-    /// Has triggers of a name, as one of this publication, run a callable.
+    /// Declares a handler of this publication: calls of its name run a callable.
     #[pyo3(signature = (name, callback, *, help=String::new()))]
     fn on(
         &self,

@@ -158,8 +158,8 @@ pub enum FireError {
         /// The agent's words.
         message: String,
     },
-    /// The answer did not come, or makes no sense: whether it was fired is in the table `triggers`.
-    #[error("the agent has not answered: {0}; whether it was fired is in the table triggers")]
+    /// The answer did not come, or makes no sense: whether it was made is in the table `calls`.
+    #[error("the agent has not answered: {0}; whether the call was made is in the table calls")]
     Answer(io::Error),
 }
 

@@ -242,7 +242,7 @@ typedef struct {
     uint64_t matched;      /* processes that are meant */
     uint64_t acknowledged; /* of them, those that have done it... */
     uint64_t failed;       /* ...and those that could not */
-    char id[40];           /* as in the table triggers */
+    char id[40];           /* as in the table calls */
 } baro_fired_t;
 
 /* Fires a trigger. The payload is at a place, by its type: an int64_t, a double, an int (BARO_BOOL), or so many bytes

@@ -1,4 +1,4 @@
-//! What commands share that make and drop by a statement: insights and triggers.
+//! What commands share that make and drop by a statement: insights, policies and rules.
 
 use barograph_client::Door;
 use serde_json::{Value as Json, json};

@@ -324,7 +324,7 @@ fn statements_that_are_wrong_say_what_is_right() {
         "CREATE RULE t WHEN latest('a') > {} CALL 'x'",
         "1".repeat(20_000)
     );
-    check(&long, "sql_bytes_max");
+    check(&long, "SQL_BYTES_MAX");
 }
 
 #[test]
