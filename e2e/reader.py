@@ -60,7 +60,7 @@ seconds = 1
 streams = ["filesystem.available.bytes", "disk.busy.ratio", "memory.available.bytes"]
 """
 
-# The program that the documents describe: it publishes, has a knob and handles triggers.
+# The program that the documents describe: it publishes, has a knob and handlers.
 LULESH = """
 import time
 import barograph

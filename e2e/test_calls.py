@@ -1,4 +1,4 @@
-"""Programs that are called while they run: triggers fired, knobs set, answers counted; agents and
+"""Programs that are called while they run: handlers called, knobs set, answers counted; agents and
 programs are killed."""
 
 from __future__ import annotations
@@ -111,31 +111,31 @@ def ranks(program: Path, agent: Agent, count: int, *paces: int) -> Iterator[list
 
 
 def handlers(agent: Agent) -> list[dict[str, Any]]:
-    rows = agent.ask("trigger", "list")["triggers"]
+    rows = agent.ask("call", "list")["handlers"]
     return [row for row in rows if row["name"] == "checkpoint"]
 
 
 def calls(agent: Agent) -> list[dict[str, Any]]:
-    return agent.sql("SELECT * FROM triggers ORDER BY id")
+    return agent.sql("SELECT * FROM calls ORDER BY id")
 
 
-def test_a_trigger_runs_the_handler_and_is_answered(start: Start, called: Path) -> None:
+def test_a_call_runs_the_handler_and_is_answered(start: Start, called: Path) -> None:
     agent = start(config=QUICK)
-    agent.error("trigger", "fire", "checkpoint")
+    agent.error("call", "fire", "checkpoint")
     with ranks(called, agent, 2) as programs:
-        answer = agent.ask("trigger", "fire", "checkpoint", "--payload", "now", "--wait", "10s")
+        answer = agent.ask("call", "fire", "checkpoint", "--payload", "now", "--wait", "10s")
         assert (answer["matched"], answer["acknowledged"], answer["state"]) == (2, 2, "acknowledged")
         number = answer["id"].split(":")[1]
         for program in programs:
             eventually(lambda p=program: f"call {number} now" in p.said(), "the handler has run")
         # One of the programs, by its label.
-        answer = agent.ask("trigger", "fire", "checkpoint", "--target", "rank=1", "--wait", "10s")
+        answer = agent.ask("call", "fire", "checkpoint", "--target", "rank=1", "--wait", "10s")
         assert (answer["matched"], answer["acknowledged"]) == (1, 1)
         number = answer["id"].split(":")[1]
         assert f"call {number} nothing" in programs[1].said()
         assert not any(line.startswith(f"call {number} ") for line in programs[0].said())
         # A handler that fails.
-        done = agent.run("trigger", "fire", "checkpoint", "--payload", "fail", "--wait", "10s", "--json")
+        done = agent.run("call", "fire", "checkpoint", "--payload", "fail", "--wait", "10s", "--json")
         assert done.returncode == 1 and "failed" in done.stderr
         assert json.loads(done.stdout)["failed"] == 2
         rows = eventually(lambda: [r for r in calls(agent) if r["state"] == "failed"], "it is written down")
@@ -146,10 +146,10 @@ def test_a_trigger_runs_the_handler_and_is_answered(start: Start, called: Path) 
 def test_nobody_is_called_in_vain(start: Start, called: Path) -> None:
     agent = start(config=QUICK)
     with ranks(called, agent, 1):
-        assert "there is checkpoint" in agent.error("trigger", "fire", "chekpoint")
-        assert "meant" in agent.error("trigger", "fire", "checkpoint", "--target", "rank=7")
-        agent.error("trigger", "fire", "checkpoint", "--target", "rank", status=2)
-        agent.error("trigger", "fire", "checkpoint", "--wait", "soon", status=2)
+        assert "there is checkpoint" in agent.error("call", "fire", "chekpoint")
+        assert "meant" in agent.error("call", "fire", "checkpoint", "--target", "rank=7")
+        agent.error("call", "fire", "checkpoint", "--target", "rank", status=2)
+        agent.error("call", "fire", "checkpoint", "--wait", "soon", status=2)
         assert calls(agent) == []
 
 
@@ -221,12 +221,12 @@ def test_everyone_may_read_of_calls_of_what_everyone_may_read(start: Start, call
     with ranks(called, agent, 2):
         # A call to the process is visible only to its user; one to a publication for all is visible
         # to everyone, but not its payload.
-        agent.ask("trigger", "fire", "checkpoint", "--payload", "private", "--wait", "10s")
+        agent.ask("call", "fire", "checkpoint", "--payload", "private", "--wait", "10s")
         target = ("--target", "phase=solve", "--target", "rank=1", "--wait", "10s")
-        answer = agent.ask("trigger", "fire", "report", "--payload", "secret", *target)
+        answer = agent.ask("call", "fire", "report", "--payload", "secret", *target)
         assert (answer["matched"], answer["acknowledged"]) == (1, 1)
-        assert "meant" in agent.error("trigger", "fire", "report", "--target", "phase=io")
-        sql = "SELECT scope, name, user, payload, payload_bytes, matched, state FROM triggers ORDER BY id"
+        assert "meant" in agent.error("call", "fire", "report", "--target", "phase=io")
+        sql = "SELECT scope, name, user, payload, payload_bytes, matched, state FROM calls ORDER BY id"
         own = eventually(lambda: [r for r in agent.sql(sql) if r["state"] == "acknowledged"][1:], "both are known")
         assert [(row["name"], row["payload"]) for row in own] == [("report", "secret")]
 
@@ -243,16 +243,52 @@ def test_everyone_may_read_of_calls_of_what_everyone_may_read(start: Start, call
                 lambda b=body, n=count: agent.request("POST", "/api/v1/sql", b).json == [{"n": n}],
                 "its streams are for all",
             )
-        listed = agent.ask("trigger", "list")
+        listed = agent.ask("call", "list")
         assert [c["payload"] for c in listed["calls"] if c["name"] == "report"] == ["secret"]
-        assert {t["publication"] for t in listed["triggers"] if t["name"] == "report"} == {"open"}
+        assert {t["publication"] for t in listed["handlers"] if t["name"] == "report"} == {"open"}
+
+
+def test_a_rule_calls_and_is_explained(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 1) as programs:
+        sql = "CREATE RULE full WHEN latest('memory.total.bytes') > 0 CALL 'checkpoint' PAYLOAD 'full'"
+        assert agent.ask("rule", "create", sql)["name"] == "full"
+        eventually(lambda: any(line.endswith(" full") for line in programs[0].said()), "the rule has called")
+        eventually(lambda: [c for c in calls(agent) if c["via"] == "rule full"], "it is written down")
+        (rule,) = eventually(lambda: [r for r in agent.ask("rule", "list") if r["fired"] == 1], "it has fired")
+        assert (rule["call"], rule["holding"]) == ("checkpoint", 1)
+        assert agent.ask("rule", "explain", "full")["sql"] == sql
+        assert sql in agent.out("rule", "explain", "full")
+        assert "there are full" in agent.error("rule", "explain", "ful")
+        agent.out("rule", "drop", "full")
+        assert agent.sql("SELECT * FROM rules") == []
+
+
+def test_the_older_words_do_the_same(start: Start, called: Path) -> None:
+    agent = start(config=QUICK)
+    with ranks(called, agent, 1) as programs:
+        assert agent.ask("trigger", "fire", "checkpoint", "--wait", "10s")["acknowledged"] == 1
+        assert agent.ask("trigger", "list")["triggers"] == agent.ask("call", "list")["handlers"]
+        older = eventually(lambda: agent.sql("SELECT id, name FROM triggers"), "the call is known")
+        assert older == agent.sql("SELECT id, name FROM calls")
+        sql = "CREATE TRIGGER full WHEN latest('memory.total.bytes') > 0 FIRE 'checkpoint' PAYLOAD 'full'"
+        assert agent.ask("trigger", "create", sql)["name"] == "full"
+        eventually(lambda: any(line.endswith(" full") for line in programs[0].said()), "it has called")
+        for listed in (
+            agent.ask("trigger", "declared"),
+            agent.request("GET", "/api/v1/triggers").json,
+            agent.sql("SELECT * FROM declared_triggers"),
+        ):
+            assert [one["sql"] for one in listed] == [sql]
+        agent.out("trigger", "drop", "full")
+        assert agent.ask("rule", "list") == []
 
 
 def test_a_program_that_is_killed_is_gone(start: Start, called: Path) -> None:
     agent = start(config=QUICK)
     with ranks(called, agent, 2) as programs:
         programs[0].process.send_signal(signal.SIGSTOP)
-        answer = agent.ask("trigger", "fire", "checkpoint")
+        answer = agent.ask("call", "fire", "checkpoint")
         assert answer["matched"] == 2
         eventually(lambda: [c for c in calls(agent) if c["acknowledged"] == 1], "the other has answered")
         assert calls(agent)[0]["state"] == "fired"
@@ -267,7 +303,7 @@ def test_a_call_outlives_an_agent_that_is_killed(start: Start, called: Path) -> 
     with ranks(called, agent, 1) as programs:
         for round_ in range(3):
             programs[0].process.send_signal(signal.SIGSTOP)
-            number = agent.ask("trigger", "fire", "checkpoint", "--payload", f"round {round_}")["id"].split(":")[1]
+            number = agent.ask("call", "fire", "checkpoint", "--payload", f"round {round_}")["id"].split(":")[1]
             assert int(number) == round_ + 1
             agent.stop(signal.SIGKILL)
             programs[0].process.send_signal(signal.SIGCONT)
@@ -305,7 +341,7 @@ def test_python_calls_and_is_called(start: Start, monkeypatch: pytest.MonkeyPatc
     publication.frame()
     named = "python.checkpoint"
     eventually(
-        lambda: [row for row in agent.ask("trigger", "list")["triggers"] if row["name"] == named], "it can be called"
+        lambda: [row for row in agent.ask("call", "list")["handlers"] if row["name"] == named], "it can be called"
     )
     # A call matches a label that only the publication has, and none that it lacks.
     with pytest.raises(barograph.Error):

@@ -251,6 +251,7 @@ def test_completion_bash_completes() -> None:
 COMMANDS = [
     "up", "status", "streams", "latest", "watch", "sql", "insight", "insight create", "insight drop",
     "insight list", "insight explain", "policy create", "policy drop", "policy ls", "policy explain",
+    "call fire", "call list", "rule create", "rule drop", "rule list", "rule explain", "trigger fire", "trigger declared",
     "doctor", "top", "completion",
 ]  # fmt: skip
 

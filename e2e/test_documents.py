@@ -128,7 +128,7 @@ def run_sql(reader: Reader, piece: Piece) -> str:
     """Runs a statement: CREATE with the command for it, one of DuckDB in DuckDB, others with `baro
     sql`."""
     text = reader.here(piece.text)
-    if made := re.match(r"CREATE (INSIGHT|POLICY|TRIGGER)\s", text):
+    if made := re.match(r"CREATE (INSIGHT|POLICY|RULE)\s", text):
         return reader.runs("baro", made[1].lower(), "create", text)
     if "read_parquet(" in text:
         duckdb.sql(text).fetchall()
@@ -210,7 +210,7 @@ def undo(agent: Agent) -> None:
     made = {
         "insight": "SELECT name FROM insights WHERE NOT builtin",
         "policy": "SELECT DISTINCT name FROM policies WHERE origin = 'made'",
-        "trigger": "SELECT name FROM declared_triggers",
+        "rule": "SELECT name FROM rules",
     }
     for kind, sql in made.items():
         for row in agent.sql(sql):

@@ -65,7 +65,7 @@ def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], lib
     # The knob was turned by acknowledged calls, and the program used its values.
     done = [decision for decision in decisions if decision.get("state") == "acknowledged"]
     assert len(done) >= 3, [decision.get("state") for decision in decisions]
-    known = "SELECT count(*) AS n FROM triggers WHERE kind = 'knob' AND state = 'acknowledged'"
+    known = "SELECT count(*) AS n FROM calls WHERE kind = 'knob' AND state = 'acknowledged'"
     eventually(lambda: agent.sql(known)[0]["n"] >= len(done), "the audit of the calls")
     # Every step of every rank is a row with its residual.
     frames = "SELECT rank, count(*) AS n, max(frame) AS last, count(residual) AS r FROM frames('heat') GROUP BY rank ORDER BY rank"

@@ -55,7 +55,7 @@ def test_history_begins_when_a_full_state_directory_has_room_again(tmp_path: Pat
     assert "ERROR" in log and "panicked" not in log
 
 
-@pytest.mark.parametrize("kind", ["insights", "policies", "triggers"])
+@pytest.mark.parametrize("kind", ["insights", "policies", "rules"])
 @pytest.mark.parametrize("damaged", ['{"a":', "\0\0\0"])
 def test_damaged_statements_are_kept_beside(tmp_path: Path, kind: str, damaged: str) -> None:
     agent = Agent(tmp_path)
@@ -67,7 +67,7 @@ def test_damaged_statements_are_kept_beside(tmp_path: Path, kind: str, damaged: 
         aside = Path(f"{file}.damaged-{n}")
         assert aside.read_text() == damaged * n
         assert str(aside) in agent.output()
-        # Triggers are loaded last: the next document reports it.
+        # Rules are loaded last: the next document reports it.
         eventually(lambda aside=aside: str(aside) in agent.out("doctor"), "the doctor's word")
         agent.stop()
     assert Path(f"{file}.damaged-1").read_text() == damaged

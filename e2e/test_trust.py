@@ -120,7 +120,7 @@ setpriv --reuid 12345 --regid 12345 --clear-groups \\
 stranger=$!
 trap 'kill $stranger; wait $stranger || true' EXIT
 for _ in $(seq 600); do grep -q 'barograph ready' /dev/shm/theirs/log && break; sleep 0.05; done
-for command in status streams 'latest *' 'trigger fire checkpoint' 'knob set a.b 1' 'sql SELECT(1)' 'insight list' 'doctor'; do
+for command in status streams 'latest *' 'call fire checkpoint' 'knob set a.b 1' 'sql SELECT(1)' 'insight list' 'doctor'; do
     echo "== $command"
     as 65534 "$BARO" $command 2>&1 && echo "exit 0" || echo "exit $?"
 done

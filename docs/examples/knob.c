@@ -1,7 +1,7 @@
 /* The smallest program that others may tune and end: cc knob.c -lbaro
  *
  *   baro knob set solver.tolerance 0.25
- *   baro trigger fire finish */
+ *   baro call fire finish */
 #include <baro.h>
 #include <stdio.h>
 #include <time.h>
@@ -24,7 +24,7 @@ int main(void)
     for (uint64_t n = 0; !is_over; n++) {
         nanosleep(&work, NULL);
         baro_frame(solver, n); /* a good place for knobs */
-        baro_poll(app);        /* and for triggers */
+        baro_poll(app);        /* and for calls */
     }
     printf("%g\n", baro_knob_get_f64(tolerance));
     baro_close(app);

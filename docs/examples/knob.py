@@ -1,7 +1,7 @@
 """The smallest program that others may tune and end.
 
     baro knob set solver.tolerance 0.25
-    baro trigger fire finish
+    baro call fire finish
 """
 
 import time
@@ -15,6 +15,6 @@ solver.on("finish", finished.append, help="ends the program after its step")
 while not finished:
     time.sleep(0.001)
     solver.frame()  # a good place for knobs
-    solver.poll()  # and for triggers
+    solver.poll()  # and for calls
 print(f"{tolerance.value:g}")
 solver.close()

@@ -182,7 +182,7 @@ test("Applications: what is published, or how to begin, and who may be seen here
     await page.locator(".publications tbody, .begin pre").first().waitFor();
     assert.match(await page.locator("main h1").innerText(), /publication|No application publishes/);
     assert.match(await page.locator(".readers").innerText(), /publications whose readers are all/);
-    await page.locator(".calls h2", { hasText: "Triggers fired" }).waitFor();
+    await page.locator(".calls h2", { hasText: "Calls" }).waitFor();
     assert.equal(await page.getByRole("alert").count(), 0);
   }));
 

@@ -1,4 +1,4 @@
-// The view Applications with the fake agent: nothing published, programs at work with triggers and
+// The view Applications with the fake agent: nothing published, programs at work with handlers and
 // knobs, and programs that lose values, are refused, or have ended.
 
 import assert from "node:assert/strict";
@@ -43,21 +43,21 @@ test("nothing published: how to begin, and what can be seen from here at all", (
     // The page does not query tables that the agent lacks, so nothing is refused, not even
     // silently.
     await looks(page);
-    assert.deepEqual(statements.filter((sql) => /FROM (triggers|knobs|declared_triggers)/.test(sql)), []);
+    assert.deepEqual(statements.filter((sql) => /FROM (calls|knobs|rules)/.test(sql)), []);
     assert.deepEqual(complaints, []);
   }));
 
 test("a table that goes between the look and the question is empty, and no alarm", () =>
   visit("busy", "#/doctor", async (page) => {
     await page.route("**/api/v1/sql*", (route) =>
-      /FROM (triggers|knobs|declared_triggers)\b/.test(route.request().postData() ?? "")
-        ? route.fulfill({ status: 400, contentType: "application/json", body: JSON.stringify({ error: { kind: "statement", message: "no such table: triggers" } }) })
+      /FROM (calls|knobs|rules)\b/.test(route.request().postData() ?? "")
+        ? route.fulfill({ status: 400, contentType: "application/json", body: JSON.stringify({ error: { kind: "statement", message: "no such table: calls" } }) })
         : route.continue());
     await page.getByRole("link", { name: "Applications" }).click();
     await row(page, "lulesh").first().waitFor();
     await looks(page);
     assert.equal(await page.getByRole("alert").count(), 0);
-    assert.match(await page.locator(".calls").innerText(), /Triggers fired\s+None that may be seen/);
+    assert.match(await page.locator(".calls").innerText(), /Calls\s+None that may be seen/);
   }));
 
 test("an agent that is busy is asked again, and nothing is said of it", () =>
@@ -149,20 +149,20 @@ test("knobs with bounds and the command that sets them; nothing is set from here
     assert.deepEqual(complaints, []);
   }));
 
-test("triggers: fired with their fate, those of this program marked, and shown in the charts", () =>
+test("calls: made with their fate, those of this program marked, and shown in the charts", () =>
   visit("busy", `#/applications?${LULESH(0)}`, async (page, { complaints }) => {
-    const fired = page.getByRole("region", { name: "Triggers fired, newest first" });
+    const fired = page.getByRole("region", { name: "Calls, newest first" });
     await fired.locator("tbody tr").nth(4).waitFor();
     // Calls to another publication, or to another user's programs, are not marked.
     assert.deepEqual(await fired.locator("tbody tr").evaluateAll((all) => all.map((one) => one.className)), ["meant", "meant", "meant", "", ""]);
-    // Everyone may read the size of a trigger's payload and the value of a knob; only the user may
+    // Everyone may read the size of a handler's payload and the value of a knob; only the user may
     // read who made the call.
     assert.match(await fired.locator("thead").innerText(), /when\s+name\s+payload\s+state\s+acknowledged\s+target\s+programs of\s*$/);
     assert.match(await fired.locator("tbody tr").first().innerText(), /checkpoint\.now\s+29 bytes\s+acknowledged\s+2 of 2\s+job=4711\s+alice/);
     assert.match(await fired.locator("tbody tr").nth(1).innerText(), /lulesh\.write_every knob\s+40\s+acknowledged/);
     assert.match(await fired.locator("tbody tr").nth(2).innerText(), /checkpoint\.now\s+–\s+▲ failed\s+1 of 2/);
     assert.equal(await fired.locator("tbody tr").nth(2).locator("td.num").getAttribute("title"), "1 acknowledged, 1 failed; the last answer after 3 ms");
-    assert.match(await page.getByRole("region", { name: "Triggers declared" }).innerText(), /full\.disk\s+checkpoint\.now\s+holding\s+1 of 1\s+1\s/);
+    assert.match(await page.getByRole("region", { name: "Rules" }).innerText(), /full\.disk\s+checkpoint\.now\s+holding\s+1 of 1\s+1\s/);
     await fired.getByRole("button").nth(2).click();
     await page.getByText(/paused at/).waitFor();
     assert.deepEqual(complaints, []);

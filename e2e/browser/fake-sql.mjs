@@ -1,5 +1,5 @@
 // The SQL of the fake agent: a few forms of statements, recognized by the table that they read. The
-// calm node has no triggers and knobs at all, like agents before they existed.
+// calm node has no calls and knobs at all, like agents before they existed.
 
 import { declaredOf, firingsOf, forecastsOf, frameOf, knobsOf, policiesOf, publicationsOf, valueOf } from "./scenarios.mjs";
 
@@ -13,7 +13,7 @@ export function answerApplications(state, sql) {
   const now = Date.now();
   const all = publicationsOf(scenario, start);
   const alive = all.filter((p) => p.ended_ms > now);
-  const system = scenario === "calm" ? {} : { forecasts: () => forecastsOf(scenario), ...(scenario === "busy" ? { policies: policiesOf } : {}), triggers: () => firingsOf(scenario, start).map(withTimes), knobs: () => knobsOf(start).map(withTimes), declared_triggers: () => declaredOf(start).map(withTimes) };
+  const system = scenario === "calm" ? {} : { forecasts: () => forecastsOf(scenario), ...(scenario === "busy" ? { policies: policiesOf } : {}), calls: () => firingsOf(scenario, start).map(withTimes), knobs: () => knobsOf(start).map(withTimes), rules: () => declaredOf(start).map(withTimes) };
   const from = /\bfrom\s+(\w+)/i.exec(sql)?.[1] ?? "";
   if (from === "publications") return table(alive.map((p) => publication(p, now)), PUBLICATION);
   if (from === "asof") return table(all.map((p) => ({ name: `app.${p.name}.frame`, labels: JSON.stringify(p.labels), sample_ts: ns(newest(p, now)), value: frameOf(p, now) })), ["name", "labels", "sample_ts", "value"]);

@@ -267,7 +267,7 @@ function addApplications(add, scenario, start) {
 /** The number of the newest frame at `t`. */
 export const frameOf = (p, t) => Math.max(0, Math.floor((Math.min(t, p.ended_ms) - p.started_ms) / 1000 * p.frames_s));
 
-/** Calls into programs, newest first: rows of the table `triggers`, as everyone may read them. */
+/** Calls into programs, newest first: rows of the table `calls`, as everyone may read them. */
 export function firingsOf(scenario, start) {
   const one = (id, s, name, more = {}) => ({
     scope: "all", id, ts: start + s * 1000, name, kind: "trigger", user: "alice", publications: '["lulesh"]', target: { job: "4711" }, incarnation: null,
@@ -290,14 +290,14 @@ export const knobsOf = (start) => [
   { publication: "lulesh", name: "flush_bytes", labels: { job: "4711", rank: "0" }, type: "float64", min: 1 << 20, max: 2 ** 30, unit: "bytes", value: 2 ** 26, ts: start + 60_000 },
 ];
 
-/** Rows of the table `declared_triggers`. */
+/** Rows of the table `rules`. */
 export const declaredOf = (start) => [
   {
-    name: "full.disk", call: "checkpoint.now", sql: "CREATE TRIGGER full.disk WHEN avg_over('disk.busy.ratio{device=vda}', '30 s') > 0.9 FIRE 'checkpoint.now' TO 'job=4711' COOLDOWN '5 min'",
+    name: "full.disk", call: "checkpoint.now", sql: "CREATE RULE full.disk WHEN avg_over('disk.busy.ratio{device=vda}', '30 s') > 0.9 CALL 'checkpoint.now' TO 'job=4711' COOLDOWN '5 min'",
     help: "", state: "holding", reason: "", subjects: 1, holding: 1, beyond: 0, left_out: 0, fired: 1, suppressed: 12, failed: 0, missed: 0, evaluations: 918, made_ts: start + 30_000, last_fired_ts: start + 812_000,
   },
   {
-    name: "tape.full", call: "drain", sql: "CREATE TRIGGER tape.full WHEN latest('tape.free.bytes') < 1e9 FIRE 'drain'",
+    name: "tape.full", call: "drain", sql: "CREATE RULE tape.full WHEN latest('tape.free.bytes') < 1e9 CALL 'drain'",
     help: "", state: "waiting", reason: "no stream tape.free.bytes yet", subjects: 0, holding: 0, beyond: 0, left_out: 0, fired: 0, suppressed: 0, failed: 0, missed: 0, evaluations: 0, made_ts: start + 30_000, last_fired_ts: null,
   },
 ];

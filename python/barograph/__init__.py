@@ -14,8 +14,8 @@ the agent is busy and after it restarts.
     for sample in barograph.watch("disk.*{device=vda}"):
         print(sample.name, sample.value)
 
-A program can publish values of its own, and be called: :func:`publication`. Other programs fire its
-triggers and set its knobs: :func:`fire`, :func:`set_knob`.
+A program can publish values of its own, and be called: :func:`publication`. Other programs call its
+handlers and set its knobs: :func:`fire`, :func:`set_knob`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
 also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
@@ -177,7 +177,7 @@ def fire(
     expires: float | None = None,
     run_dir: str | PathLike[str] | None = None,
 ) -> Fired:
-    """Fires a trigger in the programs that handle it and have all labels of ``target``
+    """Calls the handlers of a name in the programs that have them and all labels of ``target``
     (``application``, ``pid`` and ``user`` are labels too).
 
     ``payload`` is None, a bool, an int, a float, a str, bytes, or anything that JSON has. ``wait``

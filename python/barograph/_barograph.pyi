@@ -185,7 +185,7 @@ class ValueHandle:
 
 @final
 class Call:
-    """A call: one firing of a trigger, as its handler gets it."""
+    """A call of a handler, as the handler gets it."""
 
     @property
     def name(self) -> str: ...
@@ -242,8 +242,8 @@ class Publication:
     def step(self, n: int | None = None) -> Step:
         """A block that is the frame `n`: `with p.step(n): ...`."""
     def on(self, name: str, callback: Callable[[Call], object], *, help: str = "") -> None:
-        """Sets the callable that runs when a trigger, like `checkpoint`, is fired while this is
-        open.
+        """Declares a handler of a name, like `checkpoint`: calls of it run a callable while this
+        is open.
 
         It runs in `poll()`, or in the thread of `listen()`; one at a time in a process, in the
         order of the calls. An exception goes to `sys.unraisablehook`, and is reported to the
@@ -258,7 +258,7 @@ class Publication:
         Polls find an agent that starts or restarts within about a second.
         """
     def listen(self) -> None:
-        """Starts a thread, one per process, that sleeps until a trigger is fired and runs its
+        """Starts a thread, one per process, that sleeps until a handler is called and runs its
         callable.
 
         Knobs are set by polls and frames only. Forked children have no such thread until they call

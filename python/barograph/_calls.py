@@ -1,4 +1,4 @@
-"""Fires triggers and sets knobs of other programs through the agent, which knows programs and
+"""Calls handlers and sets knobs of other programs through the agent, which knows programs and
 rights.
 
 This module stands alone because handlers are compiled code, while a call is a request to the agent.
@@ -22,7 +22,7 @@ _ANSWER_SECONDS_MAX = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """The outcome of a call, up to the end of the wait; the table ``triggers`` has the rest."""
+    """The outcome of a call, up to the end of the wait; the table ``calls`` has the rest."""
 
     id: str
     matched: int

@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyBytes, PyInt};
 
 use crate::publication::Life;
 
-/// A call: one firing of a trigger.
+/// A call of a handler.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Call {
     call: Fired,
@@ -18,7 +18,7 @@ pub(crate) struct Call {
 
 #[pymethods]
 impl Call {
-    /// Name of the trigger.
+    /// The handler's name.
     #[getter]
     fn name(&self) -> &str {
         &self.call.name

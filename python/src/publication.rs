@@ -171,7 +171,7 @@ impl Publication {
         })
     }
 
-    /// Sets the callable that runs when a trigger of this publication is fired.
+    /// Declares a handler of this publication: calls of its name run a callable.
     #[pyo3(signature = (name, callback, *, help=String::new()))]
     fn on(
         &self,

@@ -20,12 +20,12 @@ function agentWith(tables: Record<string, unknown[][]>): string[] {
 
 test("only what is there is asked for, and what is there is asked seldom", async () => {
   const asked = agentWith({ knobs: [["dt"]] });
-  const tables = new Optional(["knobs", "triggers"]);
+  const tables = new Optional(["knobs", "calls"]);
   assert.deepEqual(await tables.rows("knobs", 9), [], "not before it is known");
   assert.deepEqual([await tables.look(), await tables.look(), await tables.look(true)], [true, false, true]);
-  assert.deepEqual(await tables.rows("triggers", 9, "ORDER BY ts "), []);
+  assert.deepEqual(await tables.rows("calls", 9, "ORDER BY ts "), []);
   assert.deepEqual(await tables.rows("knobs", 9, "ORDER BY name "), [{ name: "dt" }]);
-  const names = "SELECT name FROM tables WHERE name IN ('knobs', 'triggers')";
+  const names = "SELECT name FROM tables WHERE name IN ('knobs', 'calls')";
   assert.deepEqual(asked, [names, names, "SELECT * FROM knobs ORDER BY name LIMIT 9"]);
   agentWith({});
   assert.deepEqual(await tables.rows("knobs", 9), [], "gone meanwhile");

@@ -18,8 +18,8 @@ use tracing::info;
 
 use crate::event_loop::{Event, Wanted};
 use crate::policies::statement;
+use crate::rules::DeclaredRules;
 use crate::statements::StatementStore;
-use crate::triggers::DeclaredTriggers;
 use crate::{AgentError, Config, documents};
 use barograph_call::{Board, FireRequest};
 use barograph_recorder::{History, ScopeHistories};
@@ -96,8 +96,8 @@ pub struct LoopControl {
     pub archives: (Arc<History>, ScopeHistories),
     /// The calls into programs; `None` if the agent takes in no applications.
     pub board: Option<Arc<Board>>,
-    /// The triggers, which have a thread of their own.
-    pub triggers: DeclaredTriggers,
+    /// The rules, which have a thread of their own.
+    pub rules: DeclaredRules,
     /// The function that reads the configuration again, and the configuration in force.
     pub config: (ReadConfig, Mutex<Config>),
     /// The clock that spaces the copies of the graph.
@@ -137,7 +137,7 @@ impl LoopControl {
 
     fn apply(&self, kind: StatementKind, sql: &str) -> Answer {
         match kind {
-            StatementKind::Rule => self.triggers.execute(sql),
+            StatementKind::Rule => self.rules.execute(sql),
             _ => self.ask(|reply| Event::Execute(kind, sql.to_owned(), reply))?,
         }
     }

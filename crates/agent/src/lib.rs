@@ -20,11 +20,11 @@ mod look;
 mod outlook;
 mod policies;
 mod reference;
+mod rules;
 mod saturation;
 mod self_watch;
 mod start;
 mod statements;
-mod triggers;
 mod who;
 
 pub use barograph_call::{Board, By, FireError, FireRequest, Fired, Outcome};
@@ -33,8 +33,8 @@ pub use barograph_recorder::{ArchiveConfig, ForecastConfig};
 pub use barograph_source::{BlockTraceMode, probe};
 pub use barograph_stream::{
     AGENT_DOCUMENT, ARCHIVE_DOCUMENT, CALLS_DOCUMENT, FORECASTS_DOCUMENT, HANDLERS_DOCUMENT,
-    INSIGHTS_DOCUMENT, KNOBS_DOCUMENT, POLICIES_DOCUMENT, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
-    TRIGGERS_DOCUMENT,
+    INSIGHTS_DOCUMENT, KNOBS_DOCUMENT, POLICIES_DOCUMENT, RULES_DOCUMENT, SOURCES_DOCUMENT,
+    STATEMENTS_DOCUMENT,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;

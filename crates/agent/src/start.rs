@@ -24,8 +24,8 @@ use tracing::{info, warn};
 use crate::control::{LoopControl, ReadConfig, wanted};
 use crate::event_loop::{self, EVENTS_MAX, Event, EventLoop, Parts, Wanted};
 use crate::policies::{Policies, Wake};
+use crate::rules::{DeclaredRules, ToPrograms};
 use crate::statements::{StatementStore, Troubles};
-use crate::triggers::{DeclaredTriggers, ToPrograms};
 use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, Shared};
 use barograph_recorder::{Forecasts, History, Room, ScopeHistories};
@@ -46,7 +46,7 @@ pub struct Agent {
     server: Option<Server>,
     exporter: Option<Exporter>,
     applications: Option<Applications>,
-    triggers: Option<DeclaredTriggers>,
+    rules: Option<DeclaredRules>,
     control: Option<Arc<LoopControl>>,
     history: Arc<History>,
     _lock: AgentLock,
@@ -88,7 +88,7 @@ impl Agent {
             server: None,
             exporter: None,
             applications: None,
-            triggers: None,
+            rules: None,
             control: None,
             history,
             _lock: lock,
@@ -126,7 +126,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Starts the parts that take requests and values: applications, triggers, the server.
+    /// Starts the parts that take requests and values: applications, rules, the server.
     fn serve(
         &mut self,
         config: &Config,
@@ -149,15 +149,15 @@ impl Agent {
         });
         let board = applications.map(|a| Arc::clone(a.board()));
         let fire = Arc::new(ToPrograms::new(board.clone()));
-        let rules = statements.of(StatementKind::Rule);
-        let triggers = DeclaredTriggers::start(&rules, run_dir, clock, fire)?;
-        self.triggers = Some(triggers.clone());
+        let kept = statements.of(StatementKind::Rule);
+        let rules = DeclaredRules::start(&kept, run_dir, clock, fire)?;
+        self.rules = Some(rules.clone());
         let control = Arc::new(LoopControl {
             events: self.events.clone(),
             statements,
             archives: (Arc::clone(&self.history), shared.histories),
             board,
-            triggers,
+            rules,
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),
             next_ground_ns: Mutex::new(0),
@@ -220,8 +220,8 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        if let Some(triggers) = self.triggers.take() {
-            triggers.stop();
+        if let Some(rules) = self.rules.take() {
+            rules.stop();
         }
         // Sources stop first: applications, then the machine's.
         drop(self.applications.take());

@@ -141,9 +141,11 @@ impl StatementStore {
     /// Reads the statements that an earlier agent kept in `state_dir`. Only a directory that this
     /// user may never write is an error; all other problems go to `troubles`.
     pub fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
+        let is_renamed = rename_rules(state_dir, troubles);
         let open = |kind| StatementFile::open(&state_dir.join(file_of(kind)), troubles);
         let [insights, policies, rules] = StatementKind::ALL;
-        let files = [open(insights)?, open(policies)?, open(rules)?];
+        let mut files = [open(insights)?, open(policies)?, open(rules)?];
+        files[rules as usize].is_ours &= is_renamed;
         Ok(Self {
             files: Mutex::new(files),
         })
@@ -193,8 +195,27 @@ fn file_of(kind: StatementKind) -> &'static str {
     match kind {
         StatementKind::Insight => "insights.json",
         StatementKind::Policy => "policies.json",
-        StatementKind::Rule => "triggers.json",
+        StatementKind::Rule => "rules.json",
     }
+}
+
+/// Renames the file in which earlier versions kept the rules, if it is the only one. Returns false
+/// if that failed: the rules in it must then not be forgotten by writing another file.
+fn rename_rules(state_dir: &Path, troubles: &Troubles) -> bool {
+    let before = state_dir.join("triggers.json");
+    let now = state_dir.join(file_of(StatementKind::Rule));
+    if now.exists() || !before.exists() {
+        return true;
+    }
+    let renamed = fs::rename(&before, &now);
+    if let Err(error) = &renamed {
+        let cannot = cannot("rename", &before, error);
+        troubles.found(
+            &before,
+            format!("{cannot}: its rules are left out; name it rules.json, then start again"),
+        );
+    }
+    renamed.is_ok()
 }
 
 /// Statements of one kind, by name, and the file in which they are kept.
@@ -437,6 +458,23 @@ mod tests {
         assert_eq!(insights(dir.path()), [("a.b".into(), first.into())]);
         assert_eq!(troubles.sentence(), "");
         assert_eq!(store.of(StatementKind::Policy).len(), 1);
+    }
+
+    #[test]
+    fn rules_of_earlier_versions_are_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let rules = |store: &StatementStore| store.of(StatementKind::Rule);
+        fs::write(path("triggers.json"), r#"{"a": "CREATE TRIGGER a"}"#).unwrap();
+        let store = open(dir.path(), &Troubles::default());
+        assert_eq!(rules(&store)["a"], "CREATE TRIGGER a");
+        assert!(path("rules.json").exists() && !path("triggers.json").exists());
+        store.execute("CREATE RULE b", done).unwrap();
+        // Beside a file of today, the other one is only a file.
+        fs::write(path("triggers.json"), r#"{"c": "CREATE TRIGGER c"}"#).unwrap();
+        let store = open(dir.path(), &Troubles::default());
+        assert_eq!(rules(&store).into_keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(path("triggers.json").exists());
     }
 
     #[test]

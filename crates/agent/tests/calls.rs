@@ -209,7 +209,7 @@ fn a_trigger_is_fired_handled_answered_and_written_down() {
         rank.answer(id, 0);
     }
     let state = format!(
-        "SELECT count(*) FROM triggers WHERE id = {id} AND state = 'acknowledged' AND matched = 2 AND acknowledged = 2 AND via = 'read.sock' AND by_pid = {}",
+        "SELECT count(*) FROM calls WHERE id = {id} AND state = 'acknowledged' AND matched = 2 AND acknowledged = 2 AND via = 'read.sock' AND by_pid = {}",
         std::process::id()
     );
     let run_dir = RunDir::new(dir.path().join("run"));
@@ -419,7 +419,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
         });
     };
     let rows = "SELECT group_concat(id || coalesce(payload, '-') || payload_bytes || state, ' ' ORDER BY id) \
-                FROM triggers";
+                FROM calls";
     let public = "1-6acknowledged 5-0acknowledged 60.58acknowledged";
     check(Scopes::Public, rows, public);
     check(

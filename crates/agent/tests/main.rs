@@ -7,7 +7,7 @@ mod calls;
 mod guests;
 mod loss;
 mod policies;
-mod triggers;
+mod rules;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -200,7 +200,11 @@ fn admit(request: &FireRequest, offer: &Offer) -> Result<Option<CallPayload>, St
 /// Why none of these users' processes matches.
 pub fn why_nobody<'m>(asked: impl Iterator<Item = &'m Members>, request: &FireRequest) -> String {
     let asked: Vec<&Members> = asked.collect();
-    let (what, name) = (request.kind.as_str(), &request.name);
+    let name = &request.name;
+    let what = match request.kind {
+        CallKind::Trigger => "handler",
+        CallKind::Knob => "knob",
+    };
     if asked.iter().any(|members| members.has(request)) {
         return format!("no process that has the {what} {name:?} is the one that is meant");
     }

@@ -28,16 +28,16 @@ pub struct By {
     /// The process id, if the kernel reports it.
     pub pid: Option<u32>,
     /// The way by which the call came, or the part of the agent that makes it: `control.sock`,
-    /// `trigger hot_disk`.
+    /// `rule hot_disk`.
     pub via: String,
 }
 
 /// A request for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FireRequest {
-    /// Whether a trigger is fired or a knob is set.
+    /// Whether a handler is called or a knob is set.
     pub kind: CallKind,
-    /// The trigger's name, or the knob's as `publication.knob`.
+    /// The handler's name, or the knob's as `publication.knob`.
     pub name: String,
     /// Which of the processes that have declared it are called.
     pub target: Target,
@@ -135,7 +135,7 @@ pub struct Outcome {
 }
 
 impl FireRequest {
-    /// A request to fire a trigger without a payload for all processes that handle it. `via` names
+    /// A request to call a handler without a payload, in all processes that have it. `via` names
     /// the caller.
     pub fn trigger(name: impl Into<String>, via: impl Into<String>) -> Self {
         Self {

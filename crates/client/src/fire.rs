@@ -161,9 +161,8 @@ pub enum FireError {
         /// The agent's message.
         message: String,
     },
-    /// The answer did not arrive, or is invalid: the table `triggers` shows whether the call was
-    /// fired.
-    #[error("the agent has not answered: {0}; whether it was fired is in the table triggers")]
+    /// The answer did not come, or makes no sense: whether it was made is in the table `calls`.
+    #[error("the agent has not answered: {0}; whether the call was made is in the table calls")]
     Answer(io::Error),
 }
 

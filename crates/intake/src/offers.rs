@@ -72,7 +72,7 @@ impl Offers {
         let publication = match publication {
             OF_PROCESS => None,
             number if (number as usize) < publications => Some(number as usize),
-            _ => return Err(format!("trigger {name:?}: of no publication")),
+            _ => return Err(format!("handler {name:?}: of no publication")),
         };
         let is_same = |t: &Trigger| t.name == name && t.publication == publication;
         if self.triggers.iter().any(is_same) {
@@ -80,7 +80,7 @@ impl Offers {
         }
         if self.triggers.len() >= TRIGGERS_MAX {
             return Err(format!(
-                "trigger {name:?}: there are {TRIGGERS_MAX} already"
+                "handler {name:?}: there are {TRIGGERS_MAX} already"
             ));
         }
         self.is_new = true;

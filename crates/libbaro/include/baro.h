@@ -267,7 +267,7 @@ typedef struct {
     uint64_t matched;      /* processes that match the target */
     uint64_t acknowledged; /* those of them that have done it */
     uint64_t failed;       /* those of them that could not */
-    char id[40];           /* the call's id in the table triggers */
+    char id[40];           /* the call's id in the table calls */
 } baro_fired_t;
 
 /* Fires a trigger. payload points to a value of the given type: an int64_t, a double, an int

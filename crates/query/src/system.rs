@@ -1,6 +1,7 @@
 //! The system tables: streams, tables, nodes, losses, and the agent's documents.
 
 mod loss;
+mod rules;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use barograph_model::NS_PER_S;
 use barograph_stream::SegmentState;
 use rusqlite::Result;
 
-use crate::documents::{calls, document, everywhere, per_scope};
+use crate::documents::{document, everywhere, per_scope};
 use crate::error::failed;
 use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
 use crate::latest;
@@ -19,18 +20,18 @@ use crate::live::Live;
 use crate::policies::POLICIES;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
+use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// Age of its heartbeat, in ns, after which an agent does not count as live.
 const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
 
-/// Documents in which a scope's agent describes publications, calls, knobs and forecasts.
+/// Documents in which a scope's agent describes publications, knobs and forecasts.
 const PUBLICATIONS: &str = "publications.json";
-const CALLS: &str = "calls.json";
 const KNOBS: &str = "knobs.json";
 const FORECASTS: &str = "forecasts.json";
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 14] = [
+pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -200,40 +201,7 @@ pub(crate) static SYSTEM: [Listing; 14] = [
         arguments: &[],
         produce: |live, _| per_scope(live, PUBLICATIONS, SYSTEM[8].columns),
     },
-    Listing {
-        name: "triggers",
-        kind: "system",
-        help: "calls into running programs, the newest of each user: triggers fired, knobs set",
-        columns: &[
-            ("scope", "TEXT"),
-            ("id", "INTEGER"),
-            ("ts", "INTEGER"),
-            ("name", "TEXT"),
-            ("kind", "TEXT"),
-            ("user", "TEXT"),
-            ("publications", "TEXT"),
-            ("target", "TEXT"),
-            ("incarnation", "TEXT"),
-            ("payload", "TEXT"),
-            ("payload_bytes", "INTEGER"),
-            ("at_frame", "INTEGER"),
-            ("by_user", "INTEGER"),
-            ("by_pid", "INTEGER"),
-            ("via", "TEXT"),
-            ("expires_ts", "INTEGER"),
-            ("matched", "INTEGER"),
-            ("acknowledged", "INTEGER"),
-            ("failed", "INTEGER"),
-            ("refused", "INTEGER"),
-            ("late", "INTEGER"),
-            ("expired", "INTEGER"),
-            ("gone", "INTEGER"),
-            ("state", "TEXT"),
-            ("last_ack_ts", "INTEGER"),
-        ],
-        arguments: &[],
-        produce: |live, _| calls(live, CALLS, SYSTEM[9].columns),
-    },
+    CALLS,
     Listing {
         name: "knobs",
         kind: "system",
@@ -258,32 +226,7 @@ pub(crate) static SYSTEM: [Listing; 14] = [
         arguments: &[],
         produce: |live, _| per_scope(live, KNOBS, SYSTEM[10].columns),
     },
-    Listing {
-        name: "declared_triggers",
-        kind: "system",
-        help: "the triggers made by CREATE TRIGGER: their SQL, what they call and how they are",
-        columns: &[
-            ("name", "TEXT"),
-            ("call", "TEXT"),
-            ("sql", "TEXT"),
-            ("help", "TEXT"),
-            ("state", "TEXT"),
-            ("reason", "TEXT"),
-            ("subjects", "INTEGER"),
-            ("holding", "INTEGER"),
-            ("beyond", "INTEGER"),
-            ("left_out", "INTEGER"),
-            ("fired", "INTEGER"),
-            ("suppressed", "INTEGER"),
-            ("failed", "INTEGER"),
-            ("missed", "INTEGER"),
-            ("evaluations", "INTEGER"),
-            ("made_ts", "INTEGER"),
-            ("last_fired_ts", "INTEGER"),
-        ],
-        arguments: &[],
-        produce: |live, _| document(live, "declared_triggers.json", SYSTEM[11].columns),
-    },
+    RULES,
     Listing {
         name: "forecasts",
         kind: "system",
@@ -309,6 +252,8 @@ pub(crate) static SYSTEM: [Listing; 14] = [
         produce: |live, _| everywhere(live, FORECASTS, SYSTEM[12].columns),
     },
     POLICIES,
+    CALLS_BEFORE,
+    RULES_BEFORE,
 ];
 
 pub(crate) fn one(rows: Vec<Row>) -> Batches {

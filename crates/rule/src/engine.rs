@@ -1,7 +1,7 @@
-//! All triggers of a node: statements change them, samples and time run through them.
+//! All rules of a node: statements change them, samples and time run through them.
 //!
 //! It reads no clock, file or socket. What a sample costs is what the subjects that read its stream
-//! cost, and that is bounded; a subject is evaluated at most once per [`Triggers::evaluate`].
+//! cost, and that is bounded; a subject is evaluated at most once per [`Rules::evaluate`].
 
 mod members;
 mod tell;
@@ -11,22 +11,22 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, Sample, StreamKey, near};
 
-use crate::TriggerLimits;
+use crate::RuleLimits;
 use crate::leaf::{Leaf, Of, Wakes};
-use crate::report::{Firing, Summary, TriggerReport};
+use crate::report::{Firing, RuleReport, Summary};
 use crate::statement::{self, Statement};
 use crate::stream::{Reader, Streams};
 use crate::subject::{Definition, Subject};
 use barograph_statement::{Executed, StatementError, UncertainValue};
 
-/// All triggers of a node.
-pub struct Triggers {
-    limits: TriggerLimits,
+/// All rules of a node.
+pub struct Rules {
+    limits: RuleLimits,
     streams: Streams,
-    triggers: Vec<Option<Trigger>>,
+    rules: Vec<Option<Rule>>,
     work: Work,
     now_ns: i64,
-    /// Subjects, and pairs of a subject and a stream, of all triggers.
+    /// Subjects, and pairs of a subject and a stream, of all rules.
     subjects: usize,
     bindings: usize,
     /// Moves when other streams are read than before.
@@ -43,9 +43,9 @@ struct Work {
     deadlines: BTreeSet<(i64, u32, u32)>,
 }
 
-/// One trigger.
+/// One rule.
 #[derive(Debug)]
-struct Trigger {
+struct Rule {
     definition: Definition,
     first: usize,
     /// The streams that each leaf's selector matches.
@@ -68,13 +68,13 @@ struct Trigger {
     unfilled: Option<(String, i64)>,
 }
 
-impl Triggers {
+impl Rules {
     /// None yet.
-    pub fn new(limits: TriggerLimits) -> Self {
+    pub fn new(limits: RuleLimits) -> Self {
         Self {
             streams: Streams::new(limits.clone()),
             limits,
-            triggers: Vec::new(),
+            rules: Vec::new(),
             work: Work::default(),
             now_ns: i64::MIN,
             subjects: 0,
@@ -86,8 +86,8 @@ impl Triggers {
         }
     }
 
-    /// Carries out `CREATE TRIGGER …` or `DROP TRIGGER …`. A trigger is evaluated first at the next
-    /// [`Triggers::evaluate`]; one that is replaced begins anew.
+    /// Carries out `CREATE RULE …` or `DROP RULE …`. A rule is evaluated first at the next
+    /// [`Rules::evaluate`]; one that is replaced begins anew.
     pub fn execute(&mut self, sql: &str, now_ns: i64) -> Result<Executed, StatementError> {
         self.now_ns = self.now_ns.max(now_ns);
         match statement::parse(sql)? {
@@ -113,7 +113,7 @@ impl Triggers {
         }
     }
 
-    /// What [`Triggers::execute`] would do now; changes nothing.
+    /// What [`Rules::execute`] would do now; changes nothing.
     pub fn intent(&self, sql: &str) -> Result<Executed, StatementError> {
         match statement::parse(sql)? {
             Statement::Create {
@@ -131,15 +131,15 @@ impl Triggers {
         }
     }
 
-    /// A stream appeared. One beyond the bounds is ignored; [`Triggers::ignored`] counts them.
+    /// A stream appeared. One beyond the bounds is ignored; [`Rules::ignored`] counts them.
     pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         self.stream_removed(key);
         if !self.streams.add(key, descriptor) {
             self.ignored += 1;
             return;
         }
-        for trigger in 0..self.triggers.len() {
-            self.meet(trigger, key, descriptor);
+        for rule in 0..self.rules.len() {
+            self.meet(rule, key, descriptor);
         }
     }
 
@@ -149,8 +149,7 @@ impl Triggers {
             return;
         };
         for reader in &stream.readers {
-            let Some(subject) = subject_of(&mut self.triggers, reader.trigger, reader.subject)
-            else {
+            let Some(subject) = subject_of(&mut self.rules, reader.rule, reader.subject) else {
                 continue;
             };
             let leaf = reader.leaf as usize;
@@ -159,22 +158,22 @@ impl Triggers {
                 subject.last_ns[leaf] = subject.last_ns[leaf].max(newest.seen_ns);
             }
             self.bindings -= 1;
-            mark(&mut self.triggers, &mut self.work, *reader);
+            mark(&mut self.rules, &mut self.work, *reader);
         }
-        for at in 0..self.triggers.len() {
-            let Some(trigger) = &mut self.triggers[at] else {
+        for at in 0..self.rules.len() {
+            let Some(rule) = &mut self.rules[at] else {
                 continue;
             };
-            for (leaf, keys) in trigger.definition.leaves.iter().zip(&mut trigger.matching) {
+            for (leaf, keys) in rule.definition.leaves.iter().zip(&mut rule.matching) {
                 if matches(leaf, &stream.descriptor) {
                     keys.retain(|known| *known != key);
                 }
             }
-            let Some(subject) = trigger.of_key.remove(&key) else {
+            let Some(subject) = rule.of_key.remove(&key) else {
                 continue;
             };
-            if trigger.definition.tells_absence() {
-                if let Some(Some(gone)) = trigger.subjects.get_mut(subject as usize) {
+            if rule.definition.tells_absence() {
+                if let Some(Some(gone)) = rule.subjects.get_mut(subject as usize) {
                     gone.key = None;
                 }
             } else {
@@ -218,45 +217,45 @@ impl Triggers {
         self.wake(key, None, Wakes::Sample);
     }
 
-    /// Windows of a stream do not reach back as far as they should. The triggers that have them say so
+    /// Windows of a stream do not reach back as far as they should. The rules that have them say so
     /// until they are long enough.
     pub fn unfilled(&mut self, key: StreamKey, reason: &str) {
         let Some(stream) = self.streams.get(key) else {
             return;
         };
         for reader in &stream.readers {
-            let Some(Some(trigger)) = self.triggers.get_mut(reader.trigger as usize) else {
+            let Some(Some(rule)) = self.rules.get_mut(reader.rule as usize) else {
                 continue;
             };
-            let leaf = &trigger.definition.leaves[reader.leaf as usize];
+            let leaf = &rule.definition.leaves[reader.leaf as usize];
             if !leaf.of.is_windowed() {
                 continue;
             }
-            let before_ns = trigger.unfilled.as_ref().map_or(i64::MIN, |(_, ns)| *ns);
+            let before_ns = rule.unfilled.as_ref().map_or(i64::MIN, |(_, ns)| *ns);
             let until_ns = self.now_ns.saturating_add(leaf.ns).max(before_ns);
-            trigger.unfilled = Some((reason.to_owned(), until_ns));
+            rule.unfilled = Some((reason.to_owned(), until_ns));
         }
     }
 
     /// So many samples of a stream were lost before they could be told: counted by who reads it.
     pub fn missed(&mut self, key: StreamKey, samples: u64) {
         let readers = self.streams.get(key).map(|s| s.readers.as_slice());
-        let mut readers: Vec<u32> = readers.into_iter().flatten().map(|r| r.trigger).collect();
+        let mut readers: Vec<u32> = readers.into_iter().flatten().map(|r| r.rule).collect();
         readers.dedup();
         for at in readers {
-            if let Some(Some(trigger)) = self.triggers.get_mut(at as usize) {
-                trigger.missed += samples;
+            if let Some(Some(rule)) = self.rules.get_mut(at as usize) {
+                rule.missed += samples;
             }
         }
     }
 
-    /// The call of a trigger that has fired came to nothing.
-    pub fn call_failed(&mut self, trigger: &str, reason: String) {
-        if let Some(at) = self.find(trigger)
-            && let Some(trigger) = &mut self.triggers[at]
+    /// The call of a rule that has fired came to nothing.
+    pub fn call_failed(&mut self, rule: &str, reason: String) {
+        if let Some(at) = self.find(rule)
+            && let Some(rule) = &mut self.rules[at]
         {
-            trigger.failed += 1;
-            trigger.reason = reason;
+            rule.failed += 1;
+            rule.reason = reason;
         }
     }
 
@@ -265,12 +264,12 @@ impl Triggers {
         self.streams.take_young()
     }
 
-    /// Moves whenever [`Triggers::is_read`] may say otherwise than before.
+    /// Moves whenever [`Rules::is_read`] may say otherwise than before.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether some trigger reads the stream: the samples of others need not be told.
+    /// Whether some rule reads the stream: the samples of others need not be told.
     pub fn is_read(&self, key: StreamKey) -> bool {
         self.streams.get(key).is_some_and(|s| !s.readers.is_empty())
     }
@@ -291,18 +290,18 @@ impl Triggers {
             self.set_back(now_ns);
         }
         self.now_ns = now_ns;
-        while let Some(&(at_ns, trigger, subject)) = self.work.deadlines.first()
+        while let Some(&(at_ns, rule, subject)) = self.work.deadlines.first()
             && at_ns <= now_ns
         {
             self.work.deadlines.pop_first();
-            if let Some(due) = subject_of(&mut self.triggers, trigger, subject) {
+            if let Some(due) = subject_of(&mut self.rules, rule, subject) {
                 due.deadline_ns = None;
             }
-            mark_subject(&mut self.triggers, &mut self.work, trigger, subject);
+            mark_subject(&mut self.rules, &mut self.work, rule, subject);
         }
         let mut dirty = std::mem::take(&mut self.work.dirty);
-        for (trigger, subject) in dirty.drain(..) {
-            self.evaluate_one(trigger, subject, fire);
+        for (rule, subject) in dirty.drain(..) {
+            self.evaluate_one(rule, subject, fire);
         }
         // Its room is used again. Evaluating marks nothing.
         if self.work.dirty.is_empty() {
@@ -320,7 +319,7 @@ impl Triggers {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.triggers.iter().flatten().count()
+        self.rules.iter().flatten().count()
     }
 
     /// Whether there are none.
@@ -344,33 +343,33 @@ impl Triggers {
         (points, windows, self.streams.windows_refused)
     }
 
-    /// How each trigger is doing, by name.
-    pub fn reports(&self) -> Vec<TriggerReport> {
-        let all = self.triggers.iter().flatten();
-        let reports = all.map(|trigger| trigger.report(self.now_ns));
-        let mut reports: Vec<TriggerReport> = reports.collect();
+    /// How each rule is doing, by name.
+    pub fn reports(&self) -> Vec<RuleReport> {
+        let all = self.rules.iter().flatten();
+        let reports = all.map(|rule| rule.report(self.now_ns));
+        let mut reports: Vec<RuleReport> = reports.collect();
         reports.sort_by(|a, b| a.name.cmp(&b.name));
         reports
     }
 
     fn find(&self, name: &str) -> Option<usize> {
-        let is_it = |t: &Option<Trigger>| {
+        let is_it = |t: &Option<Rule>| {
             t.as_ref()
                 .is_some_and(|t| t.definition.name.as_str() == name)
         };
-        self.triggers.iter().position(is_it)
+        self.rules.iter().position(is_it)
     }
 
     fn admit(&self, name: &str, or_replace: bool) -> Result<(), StatementError> {
         match self.find(name) {
             Some(_) if or_replace => Ok(()),
             Some(_) => Err(StatementError::new(format!(
-                "{name} is the name of a trigger: CREATE OR REPLACE it, or drop it first"
+                "{name} is the name of a rule: CREATE OR REPLACE it, or drop it first"
             ))),
-            None if self.len() >= self.limits.triggers_max => Err(StatementError::Limit {
-                what: "triggers".into(),
-                max: self.limits.triggers_max,
-                limit: "triggers_max",
+            None if self.len() >= self.limits.rules_max => Err(StatementError::Limit {
+                what: "rules".into(),
+                max: self.limits.rules_max,
+                limit: "rules_max",
             }),
             None => Ok(()),
         }
@@ -380,12 +379,12 @@ impl Triggers {
         if if_exists || self.find(name).is_some() {
             return Ok(());
         }
-        let known = self.triggers.iter().flatten();
+        let known = self.rules.iter().flatten();
         let near = near(name, known.map(|t| t.definition.name.as_str()));
         Err(StatementError::new(match near.as_slice() {
-            [] => format!("there is no trigger {name}: see the table declared_triggers"),
+            [] => format!("there is no rule {name}: see the table rules"),
             near => format!(
-                "there is no trigger {name}: did you mean {}?",
+                "there is no rule {name}: did you mean {}?",
                 near.join(" or ")
             ),
         }))
@@ -404,31 +403,31 @@ impl Triggers {
                 Wakes::Sample => news == Wakes::Sample,
                 Wakes::Look => true,
             };
-            let Some(trigger) = self.triggers.get(reader.trigger as usize) else {
+            let Some(rule) = self.rules.get(reader.rule as usize) else {
                 continue;
             };
-            let leaf = trigger
+            let leaf = rule
                 .as_ref()
                 .map(|t| &t.definition.leaves[reader.leaf as usize]);
             if concerned && !leaf.is_some_and(|leaf| stays(leaf, old_ns)) {
-                mark(&mut self.triggers, &mut self.work, *reader);
+                mark(&mut self.rules, &mut self.work, *reader);
             }
         }
     }
 
     fn evaluate_one(&mut self, at: u32, place: u32, fire: &mut dyn FnMut(Firing)) {
         let now_ns = self.now_ns;
-        let Some(Some(trigger)) = self.triggers.get_mut(at as usize) else {
+        let Some(Some(rule)) = self.rules.get_mut(at as usize) else {
             return;
         };
-        let Some(Some(subject)) = trigger.subjects.get_mut(place as usize) else {
+        let Some(Some(subject)) = rule.subjects.get_mut(place as usize) else {
             return;
         };
         if !std::mem::take(&mut subject.dirty) {
             return;
         }
-        trigger.evaluations += 1;
-        let definition = &trigger.definition;
+        rule.evaluations += 1;
+        let definition = &rule.definition;
         let (truth, deadline_ns) =
             subject.look(definition, &self.streams, now_ns, &mut self.values);
         subject.fault = truth.err();
@@ -438,19 +437,19 @@ impl Triggers {
         let over_ns = |fired_ns: i64| fired_ns.saturating_add(definition.cooldown_ns);
         let rest_ns = subject.fired_ns.map(over_ns).filter(|ns| *ns > now_ns);
         if rises && rest_ns.is_some() {
-            trigger.suppressed += 1;
+            rule.suppressed += 1;
         } else if rises {
             match firing(definition, subject, &self.streams, now_ns, &mut self.values) {
                 Ok(firing) => {
                     subject.fired_ns = Some(now_ns);
-                    trigger.fired += 1;
-                    trigger.last_fired_ns = Some(now_ns);
-                    trigger.reason.clear();
+                    rule.fired += 1;
+                    rule.last_fired_ns = Some(now_ns);
+                    rule.reason.clear();
                     fire(firing);
                 }
                 Err(reason) => {
-                    trigger.failed += 1;
-                    trigger.reason = reason;
+                    rule.failed += 1;
+                    rule.reason = reason;
                 }
             }
         }
@@ -476,12 +475,12 @@ impl Triggers {
     fn set_back(&mut self, now_ns: i64) {
         self.set_backs += 1;
         self.streams.set_back(now_ns);
-        for at in 0..self.triggers.len() {
-            let Some(trigger) = &mut self.triggers[at] else {
+        for at in 0..self.rules.len() {
+            let Some(rule) = &mut self.rules[at] else {
                 continue;
             };
-            let count = trigger.subjects.len();
-            for subject in trigger.subjects.iter_mut().flatten() {
+            let count = rule.subjects.len();
+            for subject in rule.subjects.iter_mut().flatten() {
                 subject.since_ns = subject.since_ns.min(now_ns);
                 subject.fired_ns = subject.fired_ns.map(|ns| ns.min(now_ns));
                 for last_ns in &mut subject.last_ns {
@@ -489,33 +488,29 @@ impl Triggers {
                 }
             }
             for place in 0..count {
-                mark_subject(&mut self.triggers, &mut self.work, at as u32, place as u32);
+                mark_subject(&mut self.rules, &mut self.work, at as u32, place as u32);
             }
         }
     }
 }
 
-fn subject_of(
-    triggers: &mut [Option<Trigger>],
-    trigger: u32,
-    subject: u32,
-) -> Option<&mut Subject> {
-    let trigger = triggers.get_mut(trigger as usize)?.as_mut()?;
-    trigger.subjects.get_mut(subject as usize)?.as_mut()
+fn subject_of(rules: &mut [Option<Rule>], rule: u32, subject: u32) -> Option<&mut Subject> {
+    let rule = rules.get_mut(rule as usize)?.as_mut()?;
+    rule.subjects.get_mut(subject as usize)?.as_mut()
 }
 
-fn mark(triggers: &mut [Option<Trigger>], work: &mut Work, reader: Reader) {
+fn mark(rules: &mut [Option<Rule>], work: &mut Work, reader: Reader) {
     if reader.wakes != Wakes::Never {
-        mark_subject(triggers, work, reader.trigger, reader.subject);
+        mark_subject(rules, work, reader.rule, reader.subject);
     }
 }
 
-fn mark_subject(triggers: &mut [Option<Trigger>], work: &mut Work, trigger: u32, subject: u32) {
-    if let Some(state) = subject_of(triggers, trigger, subject)
+fn mark_subject(rules: &mut [Option<Rule>], work: &mut Work, rule: u32, subject: u32) {
+    if let Some(state) = subject_of(rules, rule, subject)
         && !state.dirty
     {
         state.dirty = true;
-        work.dirty.push((trigger, subject));
+        work.dirty.push((rule, subject));
     }
 }
 
@@ -551,7 +546,7 @@ fn firing(
         .payload(definition, streams, now_ns, values)
         .map_err(|fault| format!("PAYLOAD: {fault}: it did not fire"))?;
     Ok(Firing {
-        trigger: definition.name.to_string(),
+        rule: definition.name.to_string(),
         call: definition.call.clone(),
         payload,
         target: subject.target(definition)?,

@@ -1,4 +1,4 @@
-//! The functions of streams that stand in a trigger's condition: `rate('disk.read.bytes', '10 s')`.
+//! The functions of streams that stand in a rule's condition: `rate('disk.read.bytes', '10 s')`.
 //!
 //! Apart from the expressions around them, which are those of insights.
 
@@ -11,8 +11,8 @@ use barograph_statement::{
     Compiled, Compiler, Expr, ExprEnvironment, SqlValue, StatementError, length_ns,
 };
 
-/// Most different functions of streams in one trigger.
-pub const TRIGGER_FUNCTIONS_MAX: usize = 16;
+/// Most different functions of streams in one rule.
+pub const RULE_FUNCTIONS_MAX: usize = 16;
 /// What there is, for messages.
 pub(crate) const FUNCTIONS: &str = "latest, age, absent, rate, delta, avg_over, min_over, max_over, \
      count_over, ago, label";
@@ -105,19 +105,19 @@ impl fmt::Display for Leaf {
     }
 }
 
-/// The leaves of a trigger, each once, in the order in which they are written.
+/// The leaves of a rule, each once, in the order in which they are written.
 #[derive(Debug, Default)]
 pub(crate) struct Leaves {
     pub all: Vec<Leaf>,
 }
 
 impl ExprEnvironment for &mut Leaves {
-    const OWNER: &'static str = "a trigger";
+    const OWNER: &'static str = "a rule";
     const FUNCTIONS: &'static str = FUNCTIONS;
 
     fn column(&self, _table: Option<&ast::Ident>, column: &ast::Ident) -> Compiled {
         Err(StatementError::new(format!(
-            "{column}: a trigger reads a stream as latest('{column}'), and a label of its subject as \
+            "{column}: a rule reads a stream as latest('{column}'), and a label of its subject as \
              label('{column}')"
         )))
     }
@@ -169,11 +169,11 @@ impl Leaves {
         if let Some(at) = self.all.iter().position(same) {
             return Ok(Some(at));
         }
-        if self.all.len() >= TRIGGER_FUNCTIONS_MAX {
+        if self.all.len() >= RULE_FUNCTIONS_MAX {
             return Err(StatementError::Limit {
-                what: "functions of streams in a trigger".into(),
-                max: TRIGGER_FUNCTIONS_MAX,
-                limit: "TRIGGER_FUNCTIONS_MAX",
+                what: "functions of streams in a rule".into(),
+                max: RULE_FUNCTIONS_MAX,
+                limit: "RULE_FUNCTIONS_MAX",
             });
         }
         self.all.push(Leaf {

@@ -1,40 +1,52 @@
-//! Triggers: conditions over streams, written in SQL, that fire a call when they become true.
+//! Rules: conditions over streams, written in SQL, each with an action. The action is a call of a
+//! handler in running programs.
 //!
-//! `CREATE [OR REPLACE] TRIGGER name [HELP 'h'] WHEN condition FIRE 'call' [PAYLOAD value]
-//! [TO 'label=value,…'] [COOLDOWN '10 s'] [EXPIRES '60 s']`, and `DROP TRIGGER [IF EXISTS] name`.
+//! ```sql
+//! CREATE [OR REPLACE] RULE name [HELP 'what it is for'] WHEN condition CALL 'handler'
+//!     [PAYLOAD value] [TO 'label=value,…'] [COOLDOWN '10 s'] [EXPIRES '60 s']
+//! DROP RULE [IF EXISTS] name
+//! ```
 //!
-//! A condition has the operators and scalars of insights, over functions of streams:
+//! `TRIGGER` for `RULE`, and `FIRE` for `CALL`, are the older words; in this version they still mean
+//! the same.
 //!
-//! * `latest('disk.busy.ratio')`: the newest value. `age(…)`: seconds since the last sign of life: the
-//!   newest sample, or a look that found it unchanged.
-//! * `absent(…, '5 s')`: no sign of life for so long, or no such stream for so long since the trigger
-//!   was made or the subject came.
-//! * `rate(…, '10 s')`: the mean over time of what SQL's `rate()` gives from sample to sample: a counter
-//!   that falls has begun anew, and that step counts for nothing. `delta(…, '10 s')`: how far it moved.
-//! * `avg_over`, `min_over`, `max_over`: over the time of the window; a value holds until the next. They,
-//!   `rate` and `delta` are of the window that ends at the last sign of life, and NULL when that is older
-//!   than the window is long.
-//! * `count_over(…, '1 min')`: how many samples came in the time up to now; `ago(…, '1 h')`: the value
-//!   that held so long ago.
-//! * `label('device')`: a label of the subject.
+//! A condition has the operators and scalar functions of insights, over functions of streams. A
+//! **sign of life** of a stream is a sample, or a look that found the value unchanged.
 //!
-//! Decisions:
+//! * `latest('disk.busy.ratio')` is the newest value. `age(…)` is the number of seconds since the
+//!   last sign of life.
+//! * `absent(…, '5 s')` is true if for this time there was no sign of life, or no such stream since
+//!   the rule was made or its subject appeared.
+//! * `rate(…, '10 s')` is the change per second, the mean over time of SQL's `rate()`: a counter
+//!   that falls has begun anew, and that step is not counted. `delta(…, '10 s')` is the change in
+//!   the window; for a counter, the growth.
+//! * `avg_over`, `min_over` and `max_over` are the mean, least and greatest value of a window, in
+//!   which a value holds until the next one. The windows of these three, of `rate` and of `delta`
+//!   end at the last sign of life. They are NULL if that is longer ago than the window's length.
+//! * `count_over(…, '1 min')` is the number of samples in the window that ends now;
+//!   `ago(…, '1 h')` is the value that held so long ago.
+//! * `label('device')` is a label of the subject.
 //!
-//! * The streams that the first function matches are the **subjects**: the condition is evaluated for
-//!   each by itself. Other functions take the streams whose labels agree with the subject's on all names
-//!   that both have; of several, the one with the newest sample. A function with the same selector as the
-//!   first takes the subject's own stream.
-//! * It fires at the edge: when the condition of a subject becomes true, also if it is so at first; NULL
-//!   is not true. Not again before it was not true in between, and not within the cooldown of the last
-//!   time: what becomes true then is counted and passed over.
-//! * A subject whose stream ends goes with it; if the condition asks for absence, it stays until that has
-//!   been told. While no stream has ever matched, such a trigger has one subject, with the labels that the
-//!   selector spells out.
-//! * The past that windows are given ([`Triggers::seed_summaries`]) fires nothing by itself: what counts is
-//!   the condition at the first evaluation, after it was given.
-//! * A sample that is older than the one before it takes the place of those later than itself. When the
-//!   clock is set back, nothing counts as later than now.
-//! * What time alone can change has a deadline; everything else is computed only when a stream has news.
+//! These are the decisions about when a rule fires:
+//!
+//! * The streams that the first function matches are the rule's **subjects**. The condition is
+//!   evaluated for each subject separately. Another function reads the streams whose labels agree
+//!   with the subject's on all names that both have; of several such streams, it takes the one with
+//!   the newest sample. A function with the same selector as the first one reads the subject's own
+//!   stream.
+//! * A rule fires when the condition of a subject becomes true, also if it is true at the first
+//!   evaluation; NULL is not true. It fires again only after the condition was not true in between,
+//!   and after the cooldown: a condition that becomes true during the cooldown is counted, and no
+//!   call is made.
+//! * A subject ends with its stream. If the condition contains `absent`, the subject remains until
+//!   the absence was evaluated. Until a stream has matched, such a rule has one subject with
+//!   the labels that the selector gives as literals.
+//! * The past that windows are filled with ([`Rules::seed_summaries`]) does not fire a rule:
+//!   the condition is first evaluated after the filling.
+//! * A sample that is older than the one before it replaces all samples that are later than itself.
+//!   When the clock is set back, nothing counts as later than now.
+//! * A condition that time alone can change has a deadline. All others are computed only when a
+//!   stream has news.
 
 mod engine;
 mod leaf;
@@ -45,6 +57,6 @@ mod stream;
 mod subject;
 mod window;
 
-pub use engine::Triggers;
-pub use limits::TriggerLimits;
-pub use report::{Firing, Summary, TriggerReport, TriggerState};
+pub use engine::Rules;
+pub use limits::RuleLimits;
+pub use report::{Firing, RuleReport, RuleState, Summary};

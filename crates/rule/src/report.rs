@@ -1,4 +1,4 @@
-//! What triggers tell: each firing, and how each trigger is doing.
+//! The results of rules: each firing, and the state of each rule.
 
 use barograph_model::{Labels, StreamKey, Value};
 use serde_json::Value as Json;
@@ -6,9 +6,9 @@ use serde_json::Value as Json;
 /// A condition became true: what is to be called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Firing {
-    /// The trigger's name.
-    pub trigger: String,
-    /// The name of the call.
+    /// The rule's name.
+    pub rule: String,
+    /// The name of the handlers that are to be called.
     pub call: String,
     /// What it carries; null without PAYLOAD.
     pub payload: Json,
@@ -43,9 +43,9 @@ pub struct Summary {
     pub last: Value,
 }
 
-/// How a trigger is doing.
+/// How a rule is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TriggerState {
+pub enum RuleState {
     /// No stream matches its first function.
     Waiting,
     /// Its condition is true of no subject.
@@ -56,7 +56,7 @@ pub enum TriggerState {
     Failed,
 }
 
-impl TriggerState {
+impl RuleState {
     /// `waiting`, `armed`, `holding` or `failed`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -68,19 +68,19 @@ impl TriggerState {
     }
 }
 
-/// All about one trigger.
+/// All about one rule.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TriggerReport {
+pub struct RuleReport {
     /// Its name.
     pub name: String,
     /// The statement that made it.
     pub sql: String,
     /// What it is for; may be empty.
     pub help: String,
-    /// The name of the call that it fires.
+    /// The name of the handlers that it calls.
     pub call: String,
     /// How it is doing.
-    pub state: TriggerState,
+    pub state: RuleState,
     /// What is wrong or left out; empty when nothing is.
     pub reason: String,
     /// Streams that its condition is evaluated for.

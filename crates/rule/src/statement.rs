@@ -1,4 +1,4 @@
-//! `CREATE TRIGGER …` and `DROP TRIGGER …`, from text to what the engine works with.
+//! `CREATE RULE …` and `DROP RULE …`, from text to what the engine works with.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use barograph_statement::{
 use crate::leaf::{Leaves, Of};
 use crate::subject::{Definition, Payload, Piece};
 
-/// Longest name of a call, in bytes.
+/// Longest name of a handler, in bytes.
 pub const CALL_NAME_BYTES_MAX: usize = 127;
 /// Most members of a payload that is an object.
 pub const PAYLOAD_MEMBERS_MAX: usize = 32;
-/// How long a call waits for its program unless its trigger says otherwise, in ns.
+/// How long a call waits for its program unless its rule says otherwise, in ns.
 pub const EXPIRES_NS_DEFAULT: i64 = 60 * NS_PER_S;
 /// Shortest time that a call waits for its program, in ns.
 pub const EXPIRES_NS_MIN: i64 = NS_PER_S;
@@ -23,7 +23,7 @@ pub const EXPIRES_NS_MIN: i64 = NS_PER_S;
 pub const EXPIRES_NS_MAX: i64 = 86_400 * NS_PER_S;
 
 /// The words that end an expression.
-const CLAUSES: [&str; 5] = ["FIRE", "PAYLOAD", "TO", "COOLDOWN", "EXPIRES"];
+const CLAUSES: [&str; 6] = ["CALL", "FIRE", "PAYLOAD", "TO", "COOLDOWN", "EXPIRES"];
 
 #[derive(Debug)]
 pub(crate) enum Statement {
@@ -61,11 +61,14 @@ fn create(mut words: StatementWords, sql: &str) -> Result<Definition, StatementE
     };
     words.expect("WHEN")?;
     let condition = words.expression(&CLAUSES, "the condition")?;
-    words.expect("FIRE")?;
-    let call = words.text("FIRE 'name of the call'")?;
+    // FIRE is the older word.
+    if !words.keyword("FIRE") {
+        words.expect("CALL")?;
+    }
+    let call = words.text("CALL 'name of the handler'")?;
     if call.is_empty() || call.len() > CALL_NAME_BYTES_MAX {
         return Err(StatementError::new(format!(
-            "the name of a call has 1 to {CALL_NAME_BYTES_MAX} bytes"
+            "the name of a handler has 1 to {CALL_NAME_BYTES_MAX} bytes"
         )));
     }
     let (mut payload, mut target) = (None, None);
@@ -187,7 +190,7 @@ fn pairs(text: &str) -> Result<Vec<(String, Vec<Piece>)>, StatementError> {
         }
         pairs.push((name.to_owned(), pieces(value).map_err(|e| wrong(&e))?));
     }
-    // The rules of labels, and their bounds.
+    // What labels may be, and their bounds.
     Labels::new(seen)?;
     Ok(pairs)
 }

@@ -1,20 +1,20 @@
-//! The streams as triggers see them: the newest sample, the last sign of life, and the windows that
+//! The streams as rules see them: the newest sample, the last sign of life, and the windows that
 //! functions ask for.
 
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
 
-use crate::TriggerLimits;
+use crate::RuleLimits;
 use crate::leaf::Wakes;
 use crate::report::Summary;
 use crate::window::{Several, Sight, WINDOW_POINTS_MIN, Window};
 use barograph_statement::SqlValue;
 
-/// Who reads a stream: a leaf of a subject of a trigger.
+/// Who reads a stream: a leaf of a subject of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reader {
-    pub trigger: u32,
+    pub rule: u32,
     pub subject: u32,
     pub leaf: u32,
     pub wakes: Wakes,
@@ -58,7 +58,7 @@ impl Stream {
 #[derive(Debug)]
 pub(crate) struct Streams {
     all: Vec<Option<Box<Stream>>>,
-    limits: TriggerLimits,
+    limits: RuleLimits,
     points: usize,
     windows: usize,
     /// Windows that were not made for lack of room.
@@ -68,7 +68,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub fn new(limits: TriggerLimits) -> Self {
+    pub fn new(limits: RuleLimits) -> Self {
         Self {
             all: Vec::new(),
             limits,

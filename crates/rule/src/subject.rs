@@ -1,4 +1,4 @@
-//! What a trigger is made of, and one subject of it: the values of its functions at one moment, and what
+//! What a rule is made of, and one subject of it: the values of its functions at one moment, and what
 //! the condition makes of them.
 //!
 //! Apart from the engine, which decides when a subject is looked at; here is what is seen then.
@@ -15,7 +15,7 @@ use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, Uncer
 /// How often a condition is computed anew while it uses an age otherwise than in comparisons with
 /// numbers, in ns.
 pub const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
-/// Longest account of why a trigger fired, in bytes; what is longer is cut.
+/// Longest account of why a rule fired, in bytes; what is longer is cut.
 pub const EXPLANATION_BYTES_MAX: usize = 1_024;
 /// Longest text in a payload that a label or a stream gives, in bytes of JSON all together.
 pub const PAYLOAD_BYTES_MAX: usize = 3_072;
@@ -36,7 +36,7 @@ pub(crate) enum Piece {
     Label(String),
 }
 
-/// A trigger as it was written.
+/// A rule as it was written.
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub name: Name,

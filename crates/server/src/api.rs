@@ -374,59 +374,6 @@ pub async fn insights(State(app): Shared, asking: Asking, RawQuery(query): RawQu
         .await
 }
 
-/// `POST /api/v1/statements`: CREATE or DROP of an insight, a policy or a rule. Needs the right to
-/// control.
-pub async fn execute_statement(
-    State(app): Shared,
-    Extension(way): Extension<Way>,
-    request: Request,
-) -> Answer {
-    execute(app, way, request, None).await
-}
-
-/// `POST /api/v1/insights`
-pub async fn execute_insight(
-    State(app): Shared,
-    Extension(way): Extension<Way>,
-    request: Request,
-) -> Answer {
-    execute(app, way, request, Some(StatementKind::Insight)).await
-}
-
-/// Executes a statement, of this kind if one is given, for a sender that has the right to control.
-pub async fn execute(
-    app: Arc<App>,
-    way: Way,
-    request: Request,
-    kind: Option<StatementKind>,
-) -> Answer {
-    check_control(way, &app.token, request.headers())?;
-    Params::parse(request.uri().query(), &[])?;
-    let sql = statement(request, &app).await?;
-    let place = statements(&app, way)?;
-    let work = move || {
-        let _place = place;
-        Ok::<_, Fault>(app.control.execute(&sql, kind)?)
-    };
-    Ok(axum::Json(blocking::wait(work).await?).into_response())
-}
-
-/// `POST /api/v1/reload`: reads the configuration again. Needs the right to control.
-pub async fn reload(
-    State(app): Shared,
-    Extension(way): Extension<Way>,
-    request: Request,
-) -> Answer {
-    check_control(way, &app.token, request.headers())?;
-    Params::parse(request.uri().query(), &[])?;
-    let place = statements(&app, way)?;
-    let work = move || {
-        let _place = place;
-        Ok::<_, Fault>(app.control.reload()?)
-    };
-    Ok(axum::Json(blocking::wait(work).await?).into_response())
-}
-
 /// `POST /api/v1/archive/seal` and `/compact`: need the right to control.
 pub async fn archive(
     State(app): Shared,
@@ -445,7 +392,7 @@ pub async fn archive(
 }
 
 /// Takes a place for a statement; the clients with the right to control share all of these places.
-fn statements(app: &App, way: Way) -> Result<Held, Fault> {
+pub fn statements(app: &App, way: Way) -> Result<Held, Fault> {
     let places = &app.room(way).statements;
     places.take(Client(None), "control statements")
 }

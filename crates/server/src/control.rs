@@ -20,7 +20,7 @@ pub trait Control: Send + Sync {
     /// Seals or compacts the archive and waits for it, for minutes if need be; returns what was
     /// done.
     fn archive(&self, verb: ArchiveVerb) -> Result<serde_json::Value, ControlFault>;
-    /// Fires a trigger or sets a knob of running programs: those of the asker's user, or any
+    /// Calls a handler or sets a knob of running programs: those of the asker's user, or any
     /// program if the asker has the right to control. It may wait for answers, at most
     /// [`barograph_model::FIRE_WAIT_MAX`].
     fn fire(

@@ -1,4 +1,4 @@
-//! `POST /api/v1/fire`: fires triggers and sets knobs of running programs. It stands alone for its
+//! `POST /api/v1/fire`: calls handlers and sets knobs of running programs. It stands alone for its
 //! access rights: a client with the right to control may call any program, and a client of
 //! `read.sock` the programs of its own user.
 

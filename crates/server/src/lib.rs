@@ -13,6 +13,7 @@ mod control;
 mod counts;
 mod declared;
 mod deliver;
+mod execute;
 mod export;
 mod fault;
 mod fire;

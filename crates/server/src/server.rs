@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
 use crate::declared;
+use crate::execute;
 use crate::fault::Fault;
 use crate::fire::{self, FIRES_MAX};
 use crate::history;
@@ -246,6 +247,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     let html = Asset::new(site.index_html, "text/html; charset=utf-8");
     let js = Asset::new(site.app_js, "text/javascript; charset=utf-8");
     let css = Asset::new(site.app_css, "text/css; charset=utf-8");
+    let rules = || get(declared::rules).post(execute::rule);
     vec![
         (
             "/",
@@ -269,18 +271,17 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/sources", get(api::sources)),
         (
             "/api/v1/insights",
-            get(api::insights).post(api::execute_insight),
+            get(api::insights).post(execute::insight),
         ),
-        ("/api/v1/statements", post(api::execute_statement)),
-        ("/api/v1/reload", post(api::reload)),
+        ("/api/v1/statements", post(execute::any)),
+        ("/api/v1/reload", post(execute::reload)),
         ("/api/v1/insights/test", post(api::test_insight)),
-        (
-            "/api/v1/triggers",
-            get(declared::triggers).post(declared::execute_rule),
-        ),
+        ("/api/v1/rules", rules()),
+        // The older name.
+        ("/api/v1/triggers", rules()),
         (
             "/api/v1/policies",
-            get(declared::policies).post(declared::execute_policy),
+            get(declared::policies).post(execute::policy),
         ),
         (
             "/api/v1/archive/seal",

@@ -56,15 +56,12 @@ fn the_configuration_is_read_again_by_who_may_control() {
 
 #[test]
 fn what_is_declared_is_made_by_who_may_control_and_read_by_all() {
-    let fixture = Fixture::new();
     for (path, document, statement) in [
-        (
-            "/api/v1/triggers",
-            "declared_triggers.json",
-            "CREATE TRIGGER t",
-        ),
+        ("/api/v1/rules", "rules.json", "CREATE RULE t"),
+        ("/api/v1/triggers", "rules.json", "CREATE TRIGGER t"),
         ("/api/v1/policies", "policies.json", "CREATE POLICY p"),
     ] {
+        let fixture = Fixture::new();
         let make = format!("POST {path}");
         let without = fixture.ask(&make, &[], statement.as_bytes());
         without.expect_fault(401, "refused", "control.token in the run directory");

@@ -17,8 +17,8 @@ pub const POLICIES_DOCUMENT: &str = "policies.json";
 pub const STATEMENTS_DOCUMENT: &str = "statements.json";
 /// Addresses and version of the agent, and the directory of its archive.
 pub const AGENT_DOCUMENT: &str = "agent.json";
-/// One row per trigger that was made by CREATE TRIGGER.
-pub const TRIGGERS_DOCUMENT: &str = "declared_triggers.json";
+/// One row per rule.
+pub const RULES_DOCUMENT: &str = "rules.json";
 /// One row per publication of a scope.
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
 /// One row per knob that programs of a scope offer.

@@ -24,7 +24,7 @@ export const knobs = signal<readonly Knob[]>([]);
 export const declared = signal<readonly Declared[]>([]);
 export const fault = signal("");
 
-const tables = new Optional(["triggers", "knobs", "declared_triggers"]);
+const tables = new Optional(["calls", "knobs", "rules"]);
 
 /** Reads all of it, unless a read is in progress. */
 export const load = loader(async () => {
@@ -38,9 +38,9 @@ export const load = loader(async () => {
     ended.value = ended.value.filter((one) => !list.some((other) => other.key === one.key));
     looks.value = looked(looks.value, { at: now(), counts: frames });
   });
-  const called = await tables.rows("triggers", FIRINGS_MAX, "ORDER BY ts DESC ");
+  const called = await tables.rows("calls", FIRINGS_MAX, "ORDER BY ts DESC ");
   const set = await tables.rows("knobs", KNOBS_MAX);
-  const conditions = await tables.rows("declared_triggers", DECLARED_MAX);
+  const conditions = await tables.rows("rules", DECLARED_MAX);
   batch(() => {
     firings.value = called.map(firingOf);
     knobs.value = set.map(knobOf);

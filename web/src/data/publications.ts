@@ -146,7 +146,7 @@ export function rateOf(looks: readonly Counted[], key: string): number {
   return rate;
 }
 
-/** A call that was sent into running programs: a trigger fired, or a knob set. Times are ms. */
+/** A call that was sent into running programs: a handler called, or a knob set. Times are ms. */
 export interface Firing {
   readonly id: string;
   readonly at: number;
@@ -155,7 +155,7 @@ export interface Firing {
   readonly target: Labels;
   /** The user whose programs are called; empty if the agent does not give it. */
   readonly user: string;
-  /** The publications whose trigger or knob it is; empty if the agent does not give them. */
+  /** The publications whose handler or knob it is; empty if the agent does not give them. */
   readonly publications: readonly string[];
   /** The one process that is called; empty for any. */
   readonly incarnation: string;
@@ -229,7 +229,7 @@ export function means(target: Labels, one: Publication): boolean {
 export const concerns = ({ target, user, publications, incarnation, at, name, isKnob }: Firing, one: Publication): boolean =>
   means(target, one) && (user === "" || user === one.user) && (publications.length === 0 || publications.includes(one.name)) && (incarnation === "" || incarnation === one.incarnation) && (!isKnob || name.startsWith(`${one.name}.`)) && (one.alive ? !(at < one.started) : at <= one.newest);
 
-/** A trigger that fires by itself while its condition holds for a subject. Times are ms. */
+/** A rule: it fires when its condition becomes true for a subject. Times are ms. */
 export interface Declared {
   readonly name: string;
   readonly call: string;

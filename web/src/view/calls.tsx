@@ -1,5 +1,5 @@
-// Calls into running programs: the triggers that were fired, the declared triggers, and the
-// commands that fire a trigger and set a knob, for users who may. The page itself only reads.
+// Calls into running programs: the handlers that were called, the rules, and the
+// commands that call a handler and set a knob, for users who may. The page itself only reads.
 
 import { declared, firings, FIRINGS_MAX, knobs } from "../data/applications";
 import { concerns, isOf, setCommand } from "../data/publications";
@@ -65,16 +65,16 @@ function amount({ type, unit }: Knob, value: unknown): string {
 
 export function Calls({ one }: { one: Publication | undefined }) {
   return (
-    <section class="calls" aria-label="Triggers">
-      <h2>Triggers fired</h2>
+    <section class="calls" aria-label="Calls">
+      <h2>Calls</h2>
       {firings.value.length === 0 ? (
-        <Note>None that may be seen from here: those of publications that everyone may read; <code>baro trigger list</code> shows yours. A trigger calls a function that a running program has named: <code>p.on("name", callback)</code> in Python, <code>baro_publication_on</code> in C; <code>baro trigger fire NAME</code> fires it.</Note>
+        <Note>None that may be seen from here: those into publications that everyone may read; <code>baro call list</code> shows yours. A call runs a handler, a function that a running program has named: <code>p.on("name", callback)</code> in Python, <code>baro_publication_on</code> in C; <code>baro call fire NAME</code> calls it.</Note>
       ) : (
         <Fired list={firings.value} one={one} />
       )}
-      <h2>Triggers declared</h2>
+      <h2>Rules</h2>
       {declared.value.length === 0 ? (
-        <Note>None. A declared trigger fires by itself when a condition over the streams holds: <code>CREATE TRIGGER name WHEN condition FIRE 'call'</code>.</Note>
+        <Note>None. A rule calls programs by itself when a condition over the streams becomes true: <code>CREATE RULE name WHEN condition CALL 'handler'</code>.</Note>
       ) : (
         <Declared />
       )}
@@ -84,11 +84,11 @@ export function Calls({ one }: { one: Publication | undefined }) {
 
 function Fired({ list, one }: { list: readonly Firing[]; one: Publication | undefined }) {
   const at = now();
-  // Only the user of the programs can see who fired a trigger.
+  // Only the user of the programs can see who made a call.
   const isTold = list.some((firing) => firing.by !== "");
   return (
     <>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Triggers fired, newest first">
+      <div class="scroll" tabIndex={0} role="region" aria-label="Calls, newest first">
         <table class="sources">
           <thead>
             <tr>
@@ -126,7 +126,7 @@ function Fired({ list, one }: { list: readonly Firing[]; one: Publication | unde
 /** The payload of a call, or, if only its user may see it, its size. */
 function Payload({ firing: { payload, payloadBytes } }: { firing: Firing }) {
   if (payload !== "" || !(payloadBytes > 0)) return <td class="payload">{payload || "–"}</td>;
-  return <td class="payload sub" title="shown to the user of the programs: baro trigger list">{payloadBytes.toLocaleString("en")} {payloadBytes === 1 ? "byte" : "bytes"}</td>;
+  return <td class="payload sub" title="shown to the user of the programs: baro call list">{payloadBytes.toLocaleString("en")} {payloadBytes === 1 ? "byte" : "bytes"}</td>;
 }
 
 /** Moves the charts so that a moment is in the middle, with the present length of time. */
@@ -150,11 +150,11 @@ const labelText = (labels: Labels): string => Object.keys(labels).sort().map((la
 function Declared() {
   const at = now();
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Triggers declared">
+    <div class="scroll" tabIndex={0} role="region" aria-label="Rules">
       <table class="sources">
         <thead>
           <tr>
-            <th scope="col">trigger</th>
+            <th scope="col">rule</th>
             <th scope="col">calls</th>
             <th scope="col">state</th>
             <th scope="col" class="num">holds for</th>

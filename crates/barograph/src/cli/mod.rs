@@ -18,13 +18,13 @@ mod output;
 mod policy;
 mod probe;
 mod reload;
+mod rule;
 mod sql;
 mod statement;
 mod status;
 mod streams;
 mod top;
 mod trigger;
-mod trigger_declared;
 mod up;
 mod watch;
 
@@ -74,7 +74,12 @@ enum Command {
     Insight(insight::Insight),
     /// Set the error within which streams are known between looks, so that they are read seldom
     Policy(policy::Policy),
-    /// Fire triggers of running programs, list them, and declare conditions that fire them
+    /// Call handlers of running programs, and list handlers and calls
+    Call(call::Call),
+    /// Make, drop, list and explain rules: conditions that call programs
+    Rule(rule::Rule),
+    /// The older words for `baro call` and `baro rule`
+    #[command(hide = true)]
     Trigger(trigger::Trigger),
     /// Set knobs of running programs, and list them
     Knob(knob::Knob),
@@ -202,6 +207,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Lab(lab) => lab.run(),
         Command::Insight(insight) => insight.run(),
         Command::Policy(policy) => policy.run(),
+        Command::Call(call) => call.run(),
+        Command::Rule(rule) => rule.run(),
         Command::Trigger(trigger) => trigger.run(),
         Command::Knob(knob) => knob.run(),
         Command::Archive(archive) => archive.run(),

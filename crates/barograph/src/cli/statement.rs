@@ -1,4 +1,4 @@
-//! The shared parts of commands that make and drop by a statement: insights, policies and triggers.
+//! What commands share that make and drop by a statement: insights, policies and rules.
 
 use barograph_client::Door;
 use serde_json::{Value as Json, json};

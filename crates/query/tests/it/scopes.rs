@@ -140,8 +140,7 @@ fn scopes_are_read_by_who_may() {
     );
     assert_eq!(answer(&mut public, "SELECT * FROM publications"), [""; 0]);
     // Everyone reads the public form of calls; a user who may read more gets each call once.
-    let calls =
-        "SELECT scope, user, id, payload, payload_bytes, by_user FROM triggers ORDER BY user";
+    let calls = "SELECT scope, user, id, payload, payload_bytes, by_user FROM calls ORDER BY user";
     assert_eq!(
         answer(&mut public, calls),
         ["all|eve|2|NULL|3|NULL", "all|mallory|2|NULL|3|NULL"]

@@ -1,5 +1,5 @@
-//! Which streams are subjects of a trigger, and which streams its subjects read: what changes when
-//! triggers and streams come and go.
+//! Which streams are subjects of a rule, and which streams its subjects read: what changes when
+//! rules and streams come and go.
 //!
 //! Apart from the engine, where samples and time run through what is settled here.
 
@@ -7,15 +7,15 @@ use std::collections::HashMap;
 
 use barograph_model::{Descriptor, Labels, StreamKey};
 
-use super::{Trigger, Triggers, mark, mark_subject, matches};
+use super::{Rule, Rules, mark, mark_subject, matches};
 use crate::leaf::{Leaf, Wakes};
 use crate::stream::Reader;
 use crate::subject::{Definition, Subject};
 
-impl Triggers {
+impl Rules {
     pub(super) fn install(&mut self, definition: Definition, now_ns: i64) {
         let leaves = definition.leaves.len();
-        let trigger = Trigger {
+        let rule = Rule {
             first: definition.first(),
             matching: vec![Vec::new(); leaves],
             definition,
@@ -33,28 +33,25 @@ impl Triggers {
             reason: String::new(),
             unfilled: None,
         };
-        let at = match self.triggers.iter().position(Option::is_none) {
+        let at = match self.rules.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
-                self.triggers.push(None);
-                self.triggers.len() - 1
+                self.rules.push(None);
+                self.rules.len() - 1
             }
         };
-        let first = trigger.first;
+        let first = rule.first;
         let mut matching = vec![Vec::new(); leaves];
         for (key, stream) in self.streams.iter() {
-            for (leaf, keys) in trigger.definition.leaves.iter().zip(&mut matching) {
+            for (leaf, keys) in rule.definition.leaves.iter().zip(&mut matching) {
                 if matches(leaf, &stream.descriptor) {
                     keys.push(key);
                 }
             }
         }
-        let tells_absence = trigger.definition.tells_absence();
-        let labels = spelt_out(&trigger.definition.leaves[first]);
-        self.triggers[at] = Some(Trigger {
-            matching,
-            ..trigger
-        });
+        let tells_absence = rule.definition.tells_absence();
+        let labels = spelt_out(&rule.definition.leaves[first]);
+        self.rules[at] = Some(Rule { matching, ..rule });
         if self.matching(at, first).is_empty() {
             if tells_absence {
                 let subject = Subject::new(None, None, labels, leaves, now_ns);
@@ -65,41 +62,41 @@ impl Triggers {
         }
     }
 
-    fn matching(&self, trigger: usize, leaf: usize) -> &[StreamKey] {
-        self.triggers[trigger]
+    fn matching(&self, rule: usize, leaf: usize) -> &[StreamKey] {
+        self.rules[rule]
             .as_ref()
             .map_or(&[], |t| t.matching[leaf].as_slice())
     }
 
     pub(super) fn remove(&mut self, at: usize) {
-        let count = self.triggers[at].as_ref().map_or(0, |t| t.subjects.len());
+        let count = self.rules[at].as_ref().map_or(0, |t| t.subjects.len());
         for subject in 0..count {
             self.remove_subject(at, subject as u32);
         }
-        self.triggers[at] = None;
+        self.rules[at] = None;
     }
 
-    /// A new stream and one trigger.
+    /// A new stream and one rule.
     pub(super) fn meet(&mut self, at: usize, key: StreamKey, descriptor: &Descriptor) {
-        let Some(trigger) = &mut self.triggers[at] else {
+        let Some(rule) = &mut self.rules[at] else {
             return;
         };
-        let first = trigger.first;
+        let first = rule.first;
         let mut met = Vec::new();
-        for (leaf, keys) in trigger.matching.iter_mut().enumerate() {
-            if matches(&trigger.definition.leaves[leaf], descriptor) {
+        for (leaf, keys) in rule.matching.iter_mut().enumerate() {
+            if matches(&rule.definition.leaves[leaf], descriptor) {
                 keys.push(key);
                 met.push(leaf);
             }
         }
         for &leaf in &met {
-            let Some(trigger) = &self.triggers[at] else {
+            let Some(rule) = &self.rules[at] else {
                 return;
             };
-            if trigger.definition.leaves[leaf].is_own {
+            if rule.definition.leaves[leaf].is_own {
                 continue;
             }
-            let all = trigger.subjects.iter().enumerate();
+            let all = rule.subjects.iter().enumerate();
             let agreeing = all.filter_map(|(subject, state)| {
                 let agrees = state.as_ref()?.agrees(&descriptor.labels);
                 agrees.then_some(subject as u32)
@@ -116,15 +113,15 @@ impl Triggers {
 
     /// Makes subjects of streams that had no room, where there is room again.
     pub(super) fn take_in(&mut self, at: usize) {
-        let Some(trigger) = &self.triggers[at] else {
+        let Some(rule) = &self.rules[at] else {
             return;
         };
-        let keys = &trigger.matching[trigger.first];
-        let room = self.limits.subjects_max.saturating_sub(trigger.count());
-        if keys.len() == trigger.of_key.len() || room == 0 {
+        let keys = &rule.matching[rule.first];
+        let room = self.limits.subjects_max.saturating_sub(rule.count());
+        if keys.len() == rule.of_key.len() || room == 0 {
             return;
         }
-        let left = keys.iter().filter(|key| !trigger.of_key.contains_key(key));
+        let left = keys.iter().filter(|key| !rule.of_key.contains_key(key));
         let left: Vec<StreamKey> = left.take(room).copied().collect();
         for key in left {
             self.make_subject(at, key);
@@ -132,16 +129,16 @@ impl Triggers {
     }
 
     fn make_subject(&mut self, at: usize, key: StreamKey) {
-        let (Some(trigger), Some(stream)) = (&mut self.triggers[at], self.streams.get(key)) else {
+        let (Some(rule), Some(stream)) = (&mut self.rules[at], self.streams.get(key)) else {
             return;
         };
         let descriptor = stream.descriptor.clone();
-        if !trigger.was_met {
-            trigger.was_met = true;
+        if !rule.was_met {
+            rule.was_met = true;
             // The one that stood for no stream.
             self.remove_subject(at, 0);
         }
-        let Some(trigger) = &mut self.triggers[at] else {
+        let Some(rule) = &mut self.rules[at] else {
             return;
         };
         let has_come_back = |s: &Option<Subject>| {
@@ -152,19 +149,19 @@ impl Triggers {
                 s.key.is_none() && s.descriptor.as_ref().is_some_and(same)
             })
         };
-        if let Some(back) = trigger.subjects.iter().position(has_come_back) {
-            if let Some(subject) = &mut trigger.subjects[back] {
+        if let Some(back) = rule.subjects.iter().position(has_come_back) {
+            if let Some(subject) = &mut rule.subjects[back] {
                 subject.key = Some(key);
             }
-            trigger.of_key.insert(key, back as u32);
+            rule.of_key.insert(key, back as u32);
             self.bind_own(at, back as u32, key);
             return;
         }
-        let is_full = |t: &Trigger| t.count() >= self.limits.subjects_max;
-        if is_full(trigger) || self.subjects >= self.limits.subjects_all_max {
+        let is_full = |t: &Rule| t.count() >= self.limits.subjects_max;
+        if is_full(rule) || self.subjects >= self.limits.subjects_all_max {
             // One that is gone makes room for one that is there.
             let is_gone = |s: &Option<Subject>| s.as_ref().is_some_and(|s| s.key.is_none());
-            match trigger.subjects.iter().position(is_gone) {
+            match rule.subjects.iter().position(is_gone) {
                 Some(gone) => self.remove_subject(at, gone as u32),
                 None => return,
             }
@@ -173,25 +170,25 @@ impl Triggers {
         let leaves = self.leaves(at);
         let subject = Subject::new(Some(key), Some(descriptor), labels, leaves, self.now_ns);
         let subject = self.add_subject(at, subject);
-        if let Some(trigger) = &mut self.triggers[at] {
-            trigger.of_key.insert(key, subject);
+        if let Some(rule) = &mut self.rules[at] {
+            rule.of_key.insert(key, subject);
         }
         self.bind_own(at, subject, key);
     }
 
     fn leaves(&self, at: usize) -> usize {
-        let trigger = self.triggers[at].as_ref();
-        trigger.map_or(0, |t| t.definition.leaves.len())
+        let rule = self.rules[at].as_ref();
+        rule.map_or(0, |t| t.definition.leaves.len())
     }
 
     /// Puts a subject in its place, with the streams of others that it reads.
     fn add_subject(&mut self, at: usize, subject: Subject) -> u32 {
-        let Some(trigger) = &mut self.triggers[at] else {
+        let Some(rule) = &mut self.rules[at] else {
             return 0;
         };
         let mut wanted: Vec<(usize, StreamKey)> = Vec::new();
-        for (leaf, keys) in trigger.matching.iter().enumerate() {
-            if trigger.definition.leaves[leaf].is_own {
+        for (leaf, keys) in rule.matching.iter().enumerate() {
+            if rule.definition.leaves[leaf].is_own {
                 continue;
             }
             let agrees = |key: &&StreamKey| {
@@ -207,41 +204,41 @@ impl Triggers {
                     .map(|key| (leaf, *key)),
             );
         }
-        let place = match trigger.free.pop() {
+        let place = match rule.free.pop() {
             Some(free) => {
-                trigger.subjects[free as usize] = Some(subject);
+                rule.subjects[free as usize] = Some(subject);
                 free
             }
             None => {
-                trigger.subjects.push(Some(subject));
-                trigger.subjects.len() as u32 - 1
+                rule.subjects.push(Some(subject));
+                rule.subjects.len() as u32 - 1
             }
         };
         self.subjects += 1;
         for (leaf, key) in wanted {
             self.bind(at, place, leaf, key);
         }
-        mark_subject(&mut self.triggers, &mut self.work, at as u32, place);
+        mark_subject(&mut self.rules, &mut self.work, at as u32, place);
         place
     }
 
     /// Gives a subject its own stream.
     fn bind_own(&mut self, at: usize, subject: u32, key: StreamKey) {
         for leaf in 0..self.leaves(at) {
-            let own = |t: &Trigger| t.definition.leaves[leaf].is_own;
-            if self.triggers[at].as_ref().is_some_and(own) {
+            let own = |t: &Rule| t.definition.leaves[leaf].is_own;
+            if self.rules[at].as_ref().is_some_and(own) {
                 self.bind(at, subject, leaf, key);
             }
         }
-        mark_subject(&mut self.triggers, &mut self.work, at as u32, subject);
+        mark_subject(&mut self.rules, &mut self.work, at as u32, subject);
     }
 
     fn bind(&mut self, at: usize, subject: u32, leaf: usize, key: StreamKey) {
-        let Some(trigger) = &mut self.triggers[at] else {
+        let Some(rule) = &mut self.rules[at] else {
             return;
         };
-        let definition = &trigger.definition;
-        let Some(Some(state)) = trigger.subjects.get_mut(subject as usize) else {
+        let definition = &rule.definition;
+        let Some(Some(state)) = rule.subjects.get_mut(subject as usize) else {
             return;
         };
         let is_full = state.bound[leaf].len() >= self.limits.candidates_max;
@@ -254,7 +251,7 @@ impl Triggers {
         };
         let reads = &definition.leaves[leaf];
         let reader = Reader {
-            trigger: at as u32,
+            rule: at as u32,
             subject,
             leaf: leaf as u32,
             wakes: match leaf < definition.condition_leaves {
@@ -269,20 +266,20 @@ impl Triggers {
         if reads.of.is_windowed() {
             self.streams.keep(key, reads.ns);
         }
-        mark(&mut self.triggers, &mut self.work, reader);
+        mark(&mut self.rules, &mut self.work, reader);
     }
 
     pub(super) fn remove_subject(&mut self, at: usize, subject: u32) {
-        let Some(trigger) = &mut self.triggers[at] else {
+        let Some(rule) = &mut self.rules[at] else {
             return;
         };
-        let place = trigger.subjects.get_mut(subject as usize);
+        let place = rule.subjects.get_mut(subject as usize);
         let Some(state) = place.and_then(Option::take) else {
             return;
         };
-        trigger.free.push(subject);
+        rule.free.push(subject);
         if let Some(key) = state.key {
-            trigger.of_key.remove(&key);
+            rule.of_key.remove(&key);
         }
         if let Some(deadline_ns) = state.deadline_ns {
             let entry = (deadline_ns, at as u32, subject);
@@ -291,12 +288,12 @@ impl Triggers {
         self.subjects -= 1;
         self.version += 1;
         for (leaf, keys) in state.bound.iter().enumerate() {
-            let reads = &trigger.definition.leaves[leaf];
+            let reads = &rule.definition.leaves[leaf];
             for &key in keys {
                 self.bindings -= 1;
                 if let Some(stream) = self.streams.get_mut(key) {
                     let is_it = |r: &Reader| {
-                        (r.trigger, r.subject, r.leaf) == (at as u32, subject, leaf as u32)
+                        (r.rule, r.subject, r.leaf) == (at as u32, subject, leaf as u32)
                     };
                     stream.readers.retain(|r| !is_it(r));
                 }

@@ -1,15 +1,15 @@
-//! How a trigger is doing, in words and numbers.
+//! How a rule is doing, in words and numbers.
 
-use super::Trigger;
-use crate::report::{TriggerReport, TriggerState};
+use super::Rule;
+use crate::report::{RuleReport, RuleState};
 
-impl Trigger {
+impl Rule {
     /// How many subjects there are.
     pub(super) fn count(&self) -> usize {
         self.subjects.len() - self.free.len()
     }
 
-    pub(super) fn report(&self, now_ns: i64) -> TriggerReport {
+    pub(super) fn report(&self, now_ns: i64) -> RuleReport {
         let subjects = || self.subjects.iter().flatten();
         let holding = subjects().filter(|s| s.was_true).count();
         let beyond = self.matching[self.first].len() - self.of_key.len();
@@ -17,11 +17,11 @@ impl Trigger {
         let fault = subjects().find_map(|s| s.fault);
         let count = self.count();
         let state = match (&fault, count) {
-            (Some(_), _) => TriggerState::Failed,
-            (None, _) if !self.reason.is_empty() => TriggerState::Failed,
-            (None, 0) => TriggerState::Waiting,
-            _ if holding > 0 => TriggerState::Holding,
-            _ => TriggerState::Armed,
+            (Some(_), _) => RuleState::Failed,
+            (None, _) if !self.reason.is_empty() => RuleState::Failed,
+            (None, 0) => RuleState::Waiting,
+            _ if holding > 0 => RuleState::Holding,
+            _ => RuleState::Armed,
         };
         let mut reasons = Vec::new();
         // Without the names of streams: not all who read this may read them.
@@ -29,7 +29,7 @@ impl Trigger {
         if !self.reason.is_empty() {
             reasons.push(self.reason.clone());
         }
-        if state == TriggerState::Waiting {
+        if state == RuleState::Waiting {
             let first = &self.definition.leaves[self.first];
             reasons.push(format!("no stream is {}", first.selector));
         }
@@ -46,7 +46,7 @@ impl Trigger {
         {
             reasons.push(format!("windows begin with what the rings hold: {reason}"));
         }
-        TriggerReport {
+        RuleReport {
             name: self.definition.name.to_string(),
             sql: self.definition.sql.clone(),
             help: self.definition.help.clone(),

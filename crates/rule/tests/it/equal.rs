@@ -1,11 +1,11 @@
-//! Triggers against an evaluator that keeps every sample and computes everything from the beginning.
+//! Rules against an evaluator that keeps every sample and computes everything from the beginning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use barograph_model::{Labels, Sample};
 use proptest::prelude::*;
 
-use crate::rig::{S, TriggerRig, described, descriptor};
+use crate::rig::{RuleRig, S, described, descriptor};
 
 /// A stream as it was told: each sample, and until when it was seen to hold.
 #[derive(Clone, Default)]
@@ -165,14 +165,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Both worlds, told the same.
 struct Pair {
-    rig: TriggerRig,
+    rig: RuleRig,
     told: BTreeMap<String, Told>,
 }
 
 impl Pair {
     fn new() -> Self {
         let mut pair = Self {
-            rig: TriggerRig::default(),
+            rig: RuleRig::default(),
             told: BTreeMap::new(),
         };
         pair.sample(STREAMS[6], 0, 0);
@@ -203,7 +203,7 @@ impl Pair {
             number.into()
         };
         let key = self.rig.keys[text];
-        self.rig.triggers.sample(key, &Sample::measured(ts, value));
+        self.rig.rules.sample(key, &Sample::measured(ts, value));
     }
 
     fn look(&mut self, text: &str) {
@@ -251,7 +251,7 @@ proptest! {
             let timed = ["rate", "delta", "avg_over", "min_over", "max_over", "count_over", "ago"];
             let members: Vec<String> = timed.iter().map(|f| of(f)).collect();
             pair.rig.create(&format!(
-                "{metric} WHEN (latest('{metric}') IS NULL OR 1 = 1) AND latest('flip.count') = 1 FIRE 'x' \
+                "{metric} WHEN (latest('{metric}') IS NULL OR 1 = 1) AND latest('flip.count') = 1 CALL 'x' \
                  PAYLOAD json_object('latest', latest('{metric}'), 'age', age('{metric}'), {})",
                 members.join(", ")
             ));
@@ -272,7 +272,7 @@ proptest! {
             let subjects = pair.told.keys().filter(|t| !t.starts_with('g')).count();
             prop_assert_eq!(pair.rig.fired.len(), subjects);
             for firing in &pair.rig.fired {
-                let text = format!("{}{}", firing.trigger, firing.subject);
+                let text = format!("{}{}", firing.rule, firing.subject);
                 let told = &pair.told[&text];
                 let expect = [
                     ("latest", told.latest()),
@@ -304,7 +304,7 @@ proptest! {
         let mut slow: Vec<Slow> = CONDITIONS.iter().map(|c| Slow::new(*c)).collect();
         for (at, (sql, ..)) in CONDITIONS.iter().enumerate() {
             let cooldown = if at % 2 == 0 { "" } else { "COOLDOWN '2 s'" };
-            pair.rig.create(&format!("t{at} WHEN {sql} FIRE 'x' {cooldown}"));
+            pair.rig.create(&format!("t{at} WHEN {sql} CALL 'x' {cooldown}"));
         }
         for step in steps {
             match step {
@@ -317,7 +317,7 @@ proptest! {
                 Step::Pass(by) => {
                     let until = pair.rig.now + by;
                     while pair.rig.now < until {
-                        let due = pair.rig.triggers.next_deadline_ns().unwrap_or(i64::MAX);
+                        let due = pair.rig.rules.next_deadline_ns().unwrap_or(i64::MAX);
                         let step = (pair.rig.now + S / 10).min(until);
                         pair.rig.now = step.min(due.max(pair.rig.now));
                         settle(&mut pair, &mut slow)?;
@@ -435,7 +435,7 @@ const CONDITIONS: [Condition; 9] = [
     ),
 ];
 
-/// One trigger, looked at always.
+/// One rule, looked at always.
 struct Slow {
     condition: Condition,
     subjects: BTreeMap<String, Watched>,
@@ -497,7 +497,7 @@ fn settle(pair: &mut Pair, slow: &mut [Slow]) -> Result<(), TestCaseError> {
         let cooldown = if at % 2 == 0 { 0 } else { 2 * S };
         let expect = slow.look(pair, cooldown);
         let name = format!("t{at}");
-        let own = pair.rig.fired.iter().filter(|f| f.trigger == name);
+        let own = pair.rig.fired.iter().filter(|f| f.rule == name);
         let is_of_stream = |f: &&barograph_rule::Firing| !f.subject.is_empty();
         let seen: BTreeSet<String> = own
             .filter(is_of_stream)

@@ -3,29 +3,29 @@
 use barograph_model::{Sample, Value};
 use barograph_rule::Summary;
 
-use crate::rig::{S, TriggerRig};
+use crate::rig::{RuleRig, S};
 
 #[test]
-fn windows_reach_back_beyond_the_trigger_by_seeds() {
-    let mut rig = TriggerRig::default();
+fn windows_reach_back_beyond_the_rule_by_seeds() {
+    let mut rig = RuleRig::default();
     let key = rig.add("a.level");
     rig.set("a.level", 10.0);
-    rig.create("t WHEN latest('a.level') - ago('a.level', '1 h') > 5 FIRE 'x'");
+    rig.create("t WHEN latest('a.level') - ago('a.level', '1 h') > 5 CALL 'x'");
     assert!(rig.run().is_empty(), "nobody knows what was an hour ago");
-    assert_eq!(rig.triggers.take_wanted(), [(key, 3_600 * S)]);
-    assert!(rig.triggers.take_wanted().is_empty(), "each is told once");
+    assert_eq!(rig.rules.take_wanted(), [(key, 3_600 * S)]);
+    assert!(rig.rules.take_wanted().is_empty(), "each is told once");
     let past: Vec<Sample> = (0..100)
         .map(|i| Sample::measured(rig.now - (7_200 - i * 60) * S, i as f64 / 100.0))
         .collect();
-    rig.triggers.seed(key, &past);
+    rig.rules.seed(key, &past);
     assert_eq!(rig.run(), ["t"]);
 }
 
 #[test]
 fn what_a_window_has_is_not_seeded_again() {
-    let mut rig = TriggerRig::default();
+    let mut rig = RuleRig::default();
     let key = rig.add("a.level");
-    rig.create("first WHEN count_over('a.level', '1 h') < 0 FIRE 'x'");
+    rig.create("first WHEN count_over('a.level', '1 h') < 0 CALL 'x'");
     let mut all = Vec::new();
     // More than a window keeps one by one.
     for i in 0..2_000 {
@@ -40,25 +40,25 @@ fn what_a_window_has_is_not_seeded_again() {
     let past = [earlier, all].concat();
     rig.create(
         "second WHEN count_over('a.level', '1 h') = 2100 AND max_over('a.level', '1 h') = 1999 \
-         AND min_over('a.level', '1 h') = 0 AND count_over('a.level', '2 h') = 2100 FIRE 'x'",
+         AND min_over('a.level', '1 h') = 0 AND count_over('a.level', '2 h') = 2100 CALL 'x'",
     );
-    rig.create("mean WHEN abs(avg_over('a.level', '1 h') - 1000) < 1 FIRE 'x'");
-    rig.triggers.seed(key, &past);
+    rig.create("mean WHEN abs(avg_over('a.level', '1 h') - 1000) < 1 CALL 'x'");
+    rig.rules.seed(key, &past);
     assert_eq!(rig.run(), ["mean", "second"]);
-    rig.triggers.seed(key, &past);
-    rig.create("still WHEN count_over('a.level', '1 h') = 2100 FIRE 'x'");
+    rig.rules.seed(key, &past);
+    rig.create("still WHEN count_over('a.level', '1 h') = 2100 CALL 'x'");
     assert_eq!(rig.run(), ["still"]);
 }
 
 #[test]
 fn summaries_stand_for_what_is_too_much() {
-    let mut rig = TriggerRig::default();
+    let mut rig = RuleRig::default();
     let key = rig.add("a.level");
     rig.set("a.level", 10.0);
     rig.create(
         "t WHEN count_over('a.level', '1 h') = 61 AND max_over('a.level', '1 h') = 99 \
          AND min_over('a.level', '1 h') = 1 AND ago('a.level', '10 min') = 5 \
-         AND avg_over('a.level', '1 h') > 19 AND avg_over('a.level', '1 h') < 20.1 FIRE 'x'",
+         AND avg_over('a.level', '1 h') > 19 AND avg_over('a.level', '1 h') < 20.1 CALL 'x'",
     );
     let start = rig.now - 1_200 * S;
     let summaries: Vec<Summary> = (1..=6)
@@ -71,9 +71,9 @@ fn summaries_stand_for_what_is_too_much() {
             last: Value::Float(5.0),
         })
         .collect();
-    rig.triggers.seed_summaries(key, &summaries, &[]);
+    rig.rules.seed_summaries(key, &summaries, &[]);
     assert_eq!(rig.run(), ["t"]);
-    rig.triggers.unfilled(key, "it is too late");
+    rig.rules.unfilled(key, "it is too late");
     let reason = "windows begin with what the rings hold: it is too late";
     assert_eq!(rig.report("t").reason, reason);
     rig.pass(3_600.0);

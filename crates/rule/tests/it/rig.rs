@@ -1,24 +1,24 @@
-//! Triggers with streams that are named, and the firings that came of them.
+//! Rules with streams that are named, and the firings that came of them.
 
 use std::collections::BTreeMap;
 
 use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, Value, ValueType};
-use barograph_rule::{Firing, TriggerLimits, TriggerReport, Triggers};
+use barograph_rule::{Firing, RuleLimits, RuleReport, Rules};
 use barograph_statement::{Executed, StatementError};
 
 pub const S: i64 = 1_000_000_000;
 
-pub struct TriggerRig {
-    pub triggers: Triggers,
+pub struct RuleRig {
+    pub rules: Rules,
     pub now: i64,
     pub keys: BTreeMap<String, StreamKey>,
     pub fired: Vec<Firing>,
     next_key: u32,
 }
 
-impl Default for TriggerRig {
+impl Default for RuleRig {
     fn default() -> Self {
-        Self::with(TriggerLimits::default())
+        Self::with(RuleLimits::default())
     }
 }
 
@@ -39,10 +39,10 @@ pub fn described(text: &str) -> Descriptor {
     descriptor
 }
 
-impl TriggerRig {
-    pub fn with(limits: TriggerLimits) -> Self {
+impl RuleRig {
+    pub fn with(limits: RuleLimits) -> Self {
         Self {
-            triggers: Triggers::new(limits),
+            rules: Rules::new(limits),
             now: 1_000 * S,
             keys: BTreeMap::new(),
             fired: Vec::new(),
@@ -51,24 +51,24 @@ impl TriggerRig {
     }
 
     pub fn execute(&mut self, sql: &str) -> Result<Executed, StatementError> {
-        self.triggers.execute(sql, self.now)
+        self.rules.execute(sql, self.now)
     }
 
     pub fn create(&mut self, sql: &str) {
-        self.execute(&format!("CREATE TRIGGER {sql}")).unwrap();
+        self.execute(&format!("CREATE RULE {sql}")).unwrap();
     }
 
     pub fn add(&mut self, text: &str) -> StreamKey {
         let key = StreamKey(self.next_key);
         self.next_key += 1;
-        self.triggers.stream_added(key, &described(text));
+        self.rules.stream_added(key, &described(text));
         self.keys.insert(text.to_owned(), key);
         key
     }
 
     pub fn remove(&mut self, text: &str) {
         let key = self.keys.remove(text).unwrap();
-        self.triggers.stream_removed(key);
+        self.rules.stream_removed(key);
     }
 
     /// A sample of now, of a stream that is made if needed.
@@ -77,21 +77,21 @@ impl TriggerRig {
             Some(key) => *key,
             None => self.add(text),
         };
-        self.triggers
+        self.rules
             .sample(key, &Sample::measured(self.now, value.into()));
     }
 
     pub fn look(&mut self, text: &str) {
-        self.triggers.looked(self.keys[text], self.now);
+        self.rules.looked(self.keys[text], self.now);
     }
 
-    /// Evaluates now; gives what fired, as `trigger{subject}`.
+    /// Evaluates now; gives what fired, as `rule{subject}`.
     pub fn run(&mut self) -> Vec<String> {
         let mut fired = Vec::new();
-        self.triggers.evaluate(self.now, &mut |f| fired.push(f));
+        self.rules.evaluate(self.now, &mut |f| fired.push(f));
         let mut names: Vec<String> = fired
             .iter()
-            .map(|f| format!("{}{}", f.trigger, f.subject))
+            .map(|f| format!("{}{}", f.rule, f.subject))
             .collect();
         names.sort();
         self.fired.append(&mut fired);
@@ -102,7 +102,7 @@ impl TriggerRig {
     pub fn pass(&mut self, seconds: f64) -> Vec<String> {
         let until = self.now + (seconds * 1e9) as i64;
         let mut fired = Vec::new();
-        while let Some(at) = self.triggers.next_deadline_ns()
+        while let Some(at) = self.rules.next_deadline_ns()
             && at <= until
         {
             self.now = self.now.max(at);
@@ -113,13 +113,13 @@ impl TriggerRig {
         fired
     }
 
-    pub fn report(&self, name: &str) -> TriggerReport {
-        let mut reports = self.triggers.reports().into_iter();
+    pub fn report(&self, name: &str) -> RuleReport {
+        let mut reports = self.rules.reports().into_iter();
         reports.find(|r| r.name == name).unwrap()
     }
 
     pub fn evaluations(&self) -> u64 {
-        self.triggers.reports().iter().map(|r| r.evaluations).sum()
+        self.rules.reports().iter().map(|r| r.evaluations).sum()
     }
 }
 

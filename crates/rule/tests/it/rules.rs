@@ -1,19 +1,19 @@
-//! What triggers mean, one decision at a time, and their bounds.
+//! What rules mean, one decision at a time, and their bounds.
 
 use barograph_model::{Sample, StreamKey, Value};
-use barograph_rule::{TriggerLimits, TriggerState, Triggers};
+use barograph_rule::{RuleLimits, RuleState, Rules};
 use barograph_statement::Executed;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::rig::{S, TriggerRig, described};
+use crate::rig::{RuleRig, S, described};
 
 #[test]
 fn it_fires_at_the_edge_of_each_subject() {
-    let mut rig = TriggerRig::default();
+    let mut rig = RuleRig::default();
     rig.set("disk.busy.ratio{device=a}", 0.95);
     rig.set("disk.busy.ratio{device=b}", 0.1);
-    rig.create("hot WHEN latest('disk.busy.ratio') > 0.9 FIRE 'slow.down'");
+    rig.create("hot WHEN latest('disk.busy.ratio') > 0.9 CALL 'slow.down'");
     assert_eq!(rig.run(), ["hot{device=a}"], "also if it is true at first");
     rig.set("disk.busy.ratio{device=a}", 0.97);
     assert!(rig.run().is_empty(), "still true");
@@ -30,7 +30,7 @@ fn it_fires_at_the_edge_of_each_subject() {
     assert_eq!(rig.run(), ["hot{device=a}"]);
     let report = rig.report("hot");
     assert_eq!((report.fired, report.subjects, report.holding), (4, 2, 2));
-    assert_eq!(report.state, TriggerState::Holding);
+    assert_eq!(report.state, RuleState::Holding);
     let firing = &rig.fired[0];
     assert_eq!(
         (firing.call.as_str(), firing.expires_ns),
@@ -44,8 +44,8 @@ fn it_fires_at_the_edge_of_each_subject() {
 
 #[test]
 fn a_cooldown_passes_over_what_becomes_true_in_it() {
-    let mut rig = TriggerRig::default();
-    rig.create("t WHEN latest('a.count') > 5 FIRE 'x' COOLDOWN '10 s'");
+    let mut rig = RuleRig::default();
+    rig.create("t WHEN latest('a.count') > 5 CALL 'x' COOLDOWN '10 s'");
     rig.set("a.count", 9);
     assert_eq!(rig.run(), ["t"]);
     for (value, expect) in [(1, 0), (9, 0), (9, 0)] {
@@ -64,8 +64,8 @@ fn a_cooldown_passes_over_what_becomes_true_in_it() {
 
 #[test]
 fn absence_is_told_once_by_time_alone() {
-    let mut rig = TriggerRig::default();
-    rig.create("gone WHEN absent('app.x.frame.count{rank=3}', '5 s') FIRE 'x' TO 'rank={rank}'");
+    let mut rig = RuleRig::default();
+    rig.create("gone WHEN absent('app.x.frame.count{rank=3}', '5 s') CALL 'x' TO 'rank={rank}'");
     assert!(rig.pass(4.9).is_empty());
     assert_eq!(rig.pass(0.2), ["gone{rank=3}"], "there never was a stream");
     assert_eq!(rig.fired[0].target, [("rank".to_owned(), "3".to_owned())]);
@@ -86,17 +86,17 @@ fn absence_is_told_once_by_time_alone() {
 
 #[test]
 fn ages_have_deadlines() {
-    let mut rig = TriggerRig::default();
+    let mut rig = RuleRig::default();
     rig.set("a.count", 1);
-    rig.create("old WHEN age('a.count') > 2.5 FIRE 'x'");
-    rig.create("odd WHEN age('a.count') * 2 >= 5 FIRE 'x'");
+    rig.create("old WHEN age('a.count') > 2.5 CALL 'x'");
+    rig.create("odd WHEN age('a.count') * 2 >= 5 CALL 'x'");
     rig.run();
     let start = rig.now;
     assert_eq!(rig.pass(2.4), [""; 0]);
     let mut fired = rig.pass(0.2);
     fired.sort();
     assert_eq!(fired, ["odd", "old"]);
-    assert_eq!(rig.fired[0].trigger, "odd");
+    assert_eq!(rig.fired[0].rule, "odd");
     assert_eq!(rig.fired[1].fired_ns, start + 5 * S / 2 + 1);
     // Compared with a number it is computed when it gets there, and else ten times a second.
     assert!(rig.report("old").evaluations <= 4);
@@ -105,15 +105,15 @@ fn ages_have_deadlines() {
 
 #[test]
 fn other_functions_take_the_streams_whose_labels_agree() {
-    let mut rig = TriggerRig::default();
+    let mut rig = RuleRig::default();
     rig.set("a.count{node=1,rank=0}", 1);
     rig.set("a.count{node=2,rank=1}", 1);
     rig.set("b.count{node=1}", 7);
     rig.set("b.count{node=2}", 3);
-    rig.create("t WHEN latest('a.count') = 1 AND latest('b.count') > 5 FIRE 'x'");
+    rig.create("t WHEN latest('a.count') = 1 AND latest('b.count') > 5 CALL 'x'");
     assert_eq!(rig.run(), ["t{node=1,rank=0}"]);
     // Of several the one with the newest sample.
-    rig.create("s WHEN latest('a.count{rank=0}') = 1 AND latest('c.count') > 5 FIRE 'x'");
+    rig.create("s WHEN latest('a.count{rank=0}') = 1 AND latest('c.count') > 5 CALL 'x'");
     rig.now += 1;
     rig.set("c.count{q=1}", 9);
     rig.now += 1;
@@ -129,11 +129,11 @@ fn other_functions_take_the_streams_whose_labels_agree() {
 
 #[test]
 fn a_firing_says_what_and_to_whom() {
-    let mut rig = TriggerRig::default();
+    let mut rig = RuleRig::default();
     rig.set("app.x.phase{rank=2,job=7}", Value::text("solve \"it\""));
     rig.set("b.level", 1.5);
     rig.create(
-        "t HELP 'why' WHEN latest('app.x.phase') LIKE 'solve%' FIRE 'go' \
+        "t HELP 'why' WHEN latest('app.x.phase') LIKE 'solve%' CALL 'go' \
          PAYLOAD json_object('phase', latest('app.x.phase'), 'level', latest('b.level') * 2, \
          'none', latest('c'), 'rank', label('rank')) TO 'rank={rank},name=r{rank}-{job}x' EXPIRES '5 min'",
     );
@@ -149,18 +149,18 @@ fn a_firing_says_what_and_to_whom() {
         .collect();
     assert_eq!(target, ["rank=2", "name=r2-7x"]);
     // A label that is not there would make the call wider than it was meant.
-    rig.create("u WHEN latest('b.level') > 1 FIRE 'go' TO 'rank={rank}'");
+    rig.create("u WHEN latest('b.level') > 1 CALL 'go' TO 'rank={rank}'");
     assert!(rig.run().is_empty());
     let report = rig.report("u");
-    assert_eq!((report.state, report.failed), (TriggerState::Failed, 1));
+    assert_eq!((report.state, report.failed), (RuleState::Failed, 1));
     assert!(report.reason.contains("no label rank"), "{}", report.reason);
 }
 
 #[test]
 fn the_clock_may_go_back() {
-    let mut rig = TriggerRig::default();
-    rig.create("gone WHEN absent('a.count', '5 s') FIRE 'x' COOLDOWN '2 s'");
-    rig.create("many WHEN count_over('a.count', '10 s') >= 3 FIRE 'y'");
+    let mut rig = RuleRig::default();
+    rig.create("gone WHEN absent('a.count', '5 s') CALL 'x' COOLDOWN '2 s'");
+    rig.create("many WHEN count_over('a.count', '10 s') >= 3 CALL 'y'");
     for _ in 0..3 {
         rig.set("a.count", 1);
         rig.pass(1.0);
@@ -168,20 +168,20 @@ fn the_clock_may_go_back() {
     assert_eq!(rig.fired.len(), 1);
     rig.now -= 1_000 * S;
     assert!(rig.run().is_empty());
-    assert_eq!(rig.triggers.set_backs(), 1);
+    assert_eq!(rig.rules.set_backs(), 1);
     assert!(rig.pass(4.9).is_empty());
     assert_eq!(rig.pass(0.2), ["gone"], "not a thousand seconds later");
     for _ in 0..3 {
         rig.set("a.count", 1);
         rig.pass(1.0);
     }
-    assert_eq!(rig.fired.last().unwrap().trigger, "many");
+    assert_eq!(rig.fired.last().unwrap().rule, "many");
 }
 
-/// What a statement comes to, where there is a trigger called known.
+/// What a statement comes to, where there is a rule called known.
 fn check(sql: &str, expect: &str) {
-    let mut rig = TriggerRig::default();
-    rig.create("known WHEN latest('a') > 1 FIRE 'x'");
+    let mut rig = RuleRig::default();
+    rig.create("known WHEN latest('a') > 1 CALL 'x'");
     let refused = rig.execute(sql);
     let seen = refused.map_or_else(|e| e.to_string(), |done| format!("{done:?}"));
     assert!(seen.contains(expect), "{sql}\n  {seen}\n  {expect}");
@@ -189,7 +189,7 @@ fn check(sql: &str, expect: &str) {
 
 #[test]
 fn clauses_that_are_wrong_say_what_is_right() {
-    let when = "CREATE TRIGGER t WHEN latest('a') > 1 FIRE 'x'";
+    let when = "CREATE RULE t WHEN latest('a') > 1 CALL 'x'";
     for (rest, expect) in [
         ("", "Created(\"t\")"),
         (" ;", "Created(\"t\")"),
@@ -222,12 +222,30 @@ fn clauses_that_are_wrong_say_what_is_right() {
 }
 
 #[test]
+fn the_older_words_mean_the_same() {
+    for kind in ["RULE", "TRIGGER"] {
+        for clause in ["CALL", "FIRE"] {
+            let when = "WHEN latest('a') > 1";
+            let sql = format!("CREATE OR REPLACE {kind} known {when} {clause} 'x' TO 'a=b'");
+            check(&sql, "Created(\"known\")");
+            check(&format!("DROP {kind} known"), "Dropped(\"known\")");
+        }
+    }
+    let mut rig = RuleRig::default();
+    rig.execute("CREATE TRIGGER t WHEN latest('a') > 1 FIRE 'x'")
+        .unwrap();
+    rig.set("a", 2.0);
+    assert_eq!(rig.run(), ["t"]);
+    assert_eq!(rig.fired[0].call, "x");
+}
+
+#[test]
 fn conditions_that_are_wrong_say_what_is_right() {
     for (condition, expect) in [
         ("", "expected the condition"),
         ("1 = 1", "reads no stream"),
         ("label('a') = 'b'", "reads no stream"),
-        ("value > 1", "a trigger reads a stream as latest('value')"),
+        ("value > 1", "a rule reads a stream as latest('value')"),
         (
             "latest(a) > 1",
             "write latest('disk.read.bytes{device=vda}')",
@@ -254,72 +272,69 @@ fn conditions_that_are_wrong_say_what_is_right() {
             "latest('a')) > 1",
             "expected the end of the condition, found )",
         ),
-        ("latest('a') IN (SELECT 1)", "a trigger cannot compute"),
-        ("(latest('a') || 'x') = 'y'", "a trigger cannot compute"),
-        ("EXISTS (SELECT 1)", "a trigger cannot compute"),
+        ("latest('a') IN (SELECT 1)", "a rule cannot compute"),
+        ("(latest('a') || 'x') = 'y'", "a rule cannot compute"),
+        ("EXISTS (SELECT 1)", "a rule cannot compute"),
         ("min(latest('a')) > 1", "no function min with 1 arguments"),
     ] {
-        check(
-            &format!("CREATE TRIGGER t WHEN {condition} FIRE 'x'"),
-            expect,
-        );
+        check(&format!("CREATE RULE t WHEN {condition} CALL 'x'"), expect);
     }
 }
 
 #[test]
 fn statements_that_are_wrong_say_what_is_right() {
     check(
-        "CREATE TRIGGER t WHEN latest('a') > 1",
-        "expected FIRE, found the end",
+        "CREATE RULE t WHEN latest('a') > 1",
+        "expected CALL, found the end",
     );
     check(
-        "CREATE TRIGGER t WHEN latest('a') > 1 FIRE ''",
+        "CREATE RULE t WHEN latest('a') > 1 CALL ''",
         "1 to 127 bytes",
     );
     check(
-        "CREATE TRIGGER T WHEN latest('a') > 1 FIRE 'x'",
+        "CREATE RULE T WHEN latest('a') > 1 CALL 'x'",
         "stream name \"T\"",
     );
-    check("CREATE TRIGGER t FIRE 'x'", "expected WHEN, found FIRE");
+    check("CREATE RULE t CALL 'x'", "expected WHEN, found CALL");
     check(
         "CREATE INSIGHT t AS SELECT 1",
-        "expected TRIGGER, found INSIGHT",
+        "expected RULE, found INSIGHT",
     );
-    check("SELECT 1", "write CREATE TRIGGER name WHEN");
+    check("SELECT 1", "write CREATE RULE name WHEN");
     check(
-        "CREATE TRIGGER known WHEN latest('a') > 1 FIRE 'x'",
-        "is the name of a trigger",
+        "CREATE RULE known WHEN latest('a') > 1 CALL 'x'",
+        "is the name of a rule",
     );
     check(
-        "CREATE OR REPLACE TRIGGER known WHEN latest('a') > 1 FIRE 'x'",
+        "CREATE OR REPLACE RULE known WHEN latest('a') > 1 CALL 'x'",
         "Created(\"known\")",
     );
-    check("DROP TRIGGER nown", "did you mean known?");
-    check("DROP TRIGGER IF EXISTS nown", "Dropped(\"nown\")");
-    check("drop trigger known;", "Dropped(\"known\")");
+    check("DROP RULE nown", "did you mean known?");
+    check("DROP RULE IF EXISTS nown", "Dropped(\"nown\")");
+    check("drop rule known;", "Dropped(\"known\")");
     let many: Vec<String> = (0..17).map(|i| format!("latest('a{i}') > 1")).collect();
-    let sql = format!("CREATE TRIGGER t WHEN {} FIRE 'x'", many.join(" OR "));
-    check(&sql, "functions of streams in a trigger: at most 16");
+    let sql = format!("CREATE RULE t WHEN {} CALL 'x'", many.join(" OR "));
+    check(&sql, "functions of streams in a rule: at most 16");
     let deep = format!(
-        "CREATE TRIGGER t WHEN latest('a') > 1{} FIRE 'x'",
+        "CREATE RULE t WHEN latest('a') > 1{} CALL 'x'",
         "+1".repeat(500)
     );
     check(&deep, "levels of an expression: at most 100");
     let long = format!(
-        "CREATE TRIGGER t WHEN latest('a') > {} FIRE 'x'",
+        "CREATE RULE t WHEN latest('a') > {} CALL 'x'",
         "1".repeat(20_000)
     );
-    check(&long, "sql_bytes_max");
+    check(&long, "SQL_BYTES_MAX");
 }
 
 #[test]
 fn what_is_beyond_the_bounds_is_counted_and_told() {
-    let mut rig = TriggerRig::with(TriggerLimits {
-        triggers_max: 2,
+    let mut rig = RuleRig::with(RuleLimits {
+        rules_max: 2,
         subjects_max: 3,
         candidates_max: 2,
         streams_max: 12,
-        ..TriggerLimits::default()
+        ..RuleLimits::default()
     });
     for i in 0..5 {
         rig.set(&format!("a.count{{i={i}}}"), 1);
@@ -327,12 +342,12 @@ fn what_is_beyond_the_bounds_is_counted_and_told() {
     for i in 0..4 {
         rig.set(&format!("b.count{{q={i}}}"), 1);
     }
-    rig.create("t WHEN latest('a.count') = 1 FIRE 'x'");
-    rig.create("u WHEN latest('a.count{i=0}') + latest('b.count') = 2 FIRE 'x'");
-    let refused = rig.execute("CREATE TRIGGER v WHEN latest('a') > 1 FIRE 'x'");
+    rig.create("t WHEN latest('a.count') = 1 CALL 'x'");
+    rig.create("u WHEN latest('a.count{i=0}') + latest('b.count') = 2 CALL 'x'");
+    let refused = rig.execute("CREATE RULE v WHEN latest('a') > 1 CALL 'x'");
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "triggers: at most 2 (triggers_max)"
+        "rules: at most 2 (rules_max)"
     );
     assert_eq!(rig.run().len(), 4);
     let report = rig.report("t");
@@ -355,37 +370,37 @@ fn what_is_beyond_the_bounds_is_counted_and_told() {
     for i in 0..4 {
         rig.set(&format!("c.count{{i={i}}}"), 1);
     }
-    assert_eq!(rig.triggers.ignored(), 1);
+    assert_eq!(rig.rules.ignored(), 1);
 }
 
 #[test]
 fn windows_stay_within_their_bounds() {
-    let mut rig = TriggerRig::with(TriggerLimits {
+    let mut rig = RuleRig::with(RuleLimits {
         points_max: 64,
         points_all_max: 200,
         windows_max: 9,
-        ..TriggerLimits::default()
+        ..RuleLimits::default()
     });
-    rig.create("t WHEN max_over('a.count', '1 h') > 1e9 FIRE 'x'");
+    rig.create("t WHEN max_over('a.count', '1 h') > 1e9 CALL 'x'");
     for at in 0..3_000 {
         rig.now += S;
         for i in 0..12 {
             rig.set(&format!("a.count{{i={i}}}"), at);
         }
         rig.run();
-        let (points, windows, refused) = rig.triggers.windows();
+        let (points, windows, refused) = rig.rules.windows();
         assert!(points <= 200 + 12 * 9, "{points}");
         assert_eq!((windows, refused), (9, 3));
     }
-    rig.execute("DROP TRIGGER t").unwrap();
-    assert_eq!(rig.triggers.windows(), (0, 0, 3));
+    rig.execute("DROP RULE t").unwrap();
+    assert_eq!(rig.rules.windows(), (0, 0, 3));
 }
 
 #[test]
 fn a_thinned_window_is_off_by_little() {
-    let mut rig = TriggerRig::default();
+    let mut rig = RuleRig::default();
     rig.create(
-        "t WHEN latest('a.count') > 99990 FIRE 'x' PAYLOAD json_object('rate', \
+        "t WHEN latest('a.count') > 99990 CALL 'x' PAYLOAD json_object('rate', \
          rate('a.count', '100 s'), 'min', min_over('a.count', '100 s'), 'avg', \
          avg_over('a.count', '100 s'), 'n', count_over('a.count', '100 s'))",
     );
@@ -407,11 +422,11 @@ fn a_thinned_window_is_off_by_little() {
 
 #[test]
 fn a_sample_costs_what_its_readers_cost() {
-    let mut rig = TriggerRig::default();
-    for trigger in 0..100 {
+    let mut rig = RuleRig::default();
+    for rule in 0..100 {
         rig.create(&format!(
-            "t{trigger} WHEN rate('m{trigger}.bytes', '10 s') > 1e9 OR absent('m{trigger}.bytes', \
-             '1 h') FIRE 'x'"
+            "t{rule} WHEN rate('m{rule}.bytes', '10 s') > 1e9 OR absent('m{rule}.bytes', \
+             '1 h') CALL 'x'"
         ));
     }
     let name = |i: u32| format!("m{}.bytes{{i={i}}}", i % 100);
@@ -437,8 +452,8 @@ fn a_sample_costs_what_its_readers_cost() {
     rig.run();
     assert_eq!(rig.evaluations() - before, 1, "time alone costs nothing");
     // Presence costs nothing while it lasts.
-    let mut rig = TriggerRig::default();
-    rig.create("t WHEN absent('a.count', '100 s') FIRE 'x'");
+    let mut rig = RuleRig::default();
+    rig.create("t WHEN absent('a.count', '100 s') CALL 'x'");
     for value in 0..1_000 {
         rig.set("a.count", value);
         rig.pass(1.0);
@@ -447,21 +462,21 @@ fn a_sample_costs_what_its_readers_cost() {
 }
 
 #[test]
-fn dropped_and_replaced_triggers_leave_nothing() {
-    let mut rig = TriggerRig::default();
+fn dropped_and_replaced_rules_leave_nothing() {
+    let mut rig = RuleRig::default();
     rig.set("a.count", 9);
-    rig.create("t WHEN avg_over('a.count', '1 s') > 1 AND age('a.count') < 9 FIRE 'x'");
+    rig.create("t WHEN avg_over('a.count', '1 s') > 1 AND age('a.count') < 9 CALL 'x'");
     assert_eq!(rig.run(), ["t"]);
-    let again = rig.execute("CREATE OR REPLACE TRIGGER t WHEN latest('a.count') > 1 FIRE 'y'");
+    let again = rig.execute("CREATE OR REPLACE RULE t WHEN latest('a.count') > 1 CALL 'y'");
     assert_eq!(again.unwrap(), Executed::Created("t".into()));
     assert_eq!(rig.run(), ["t"], "it begins anew");
-    assert_eq!(rig.triggers.windows(), (0, 0, 0));
-    assert_eq!(rig.triggers.next_deadline_ns(), None);
-    rig.execute("DROP TRIGGER t").unwrap();
+    assert_eq!(rig.rules.windows(), (0, 0, 0));
+    assert_eq!(rig.rules.next_deadline_ns(), None);
+    rig.execute("DROP RULE t").unwrap();
     rig.set("a.count", 0);
     rig.set("a.count", 9);
     assert!(rig.run().is_empty());
-    assert!(rig.triggers.is_empty());
+    assert!(rig.rules.is_empty());
 }
 
 #[derive(Clone, Debug)]
@@ -482,6 +497,7 @@ fn time() -> impl Strategy<Value = i64> {
 fn hostile() -> impl Strategy<Value = Hostile> {
     let words = proptest::sample::select(vec![
         "CREATE",
+        "RULE",
         "TRIGGER",
         "t",
         "WHEN",
@@ -490,6 +506,7 @@ fn hostile() -> impl Strategy<Value = Hostile> {
         ">",
         "1",
         "rate('b.bytes', '9 ns')",
+        "CALL",
         "FIRE",
         "'x'",
         "COOLDOWN",
@@ -524,47 +541,47 @@ proptest! {
 
     #[test]
     fn nothing_makes_it_panic(steps in proptest::collection::vec(hostile(), 0..60)) {
-        let mut triggers = Triggers::new(TriggerLimits { points_max: 8, ..TriggerLimits::default() });
+        let mut rules = Rules::new(RuleLimits { points_max: 8, ..RuleLimits::default() });
         for sql in [
-            "CREATE TRIGGER all.of WHEN rate('a.count', '9 ns') + delta('a.count', '9 ns') \
+            "CREATE RULE all.of WHEN rate('a.count', '9 ns') + delta('a.count', '9 ns') \
              + avg_over('b.bytes', '30 d') + min_over('a.count', '1 ns') + max_over('a.count', '9 ns') \
              + count_over('b.bytes', '9 ns') + age('a.count') + latest('c') > 0 OR absent('c', '1 ns') \
-             OR ago('a.count', '9 ns') > 1 FIRE 'x' TO 'i={i}' COOLDOWN '3 ns'",
-            "CREATE TRIGGER own WHEN delta('b.bytes', '9 ns') > 0 OR age('b.bytes') > 1e-9 FIRE 'x'",
+             OR ago('a.count', '9 ns') > 1 CALL 'x' TO 'i={i}' COOLDOWN '3 ns'",
+            "CREATE RULE own WHEN delta('b.bytes', '9 ns') > 0 OR age('b.bytes') > 1e-9 CALL 'x'",
         ] {
-            triggers.execute(sql, 0).unwrap();
+            rules.execute(sql, 0).unwrap();
         }
         for step in steps {
             match step {
                 Hostile::Add(key, name) => {
                     let name = ["a.count{i=1}", "b.bytes", "c"][name as usize];
-                    triggers.stream_added(StreamKey(key), &described(name));
+                    rules.stream_added(StreamKey(key), &described(name));
                 }
-                Hostile::Remove(key) => triggers.stream_removed(StreamKey(key)),
+                Hostile::Remove(key) => rules.stream_removed(StreamKey(key)),
                 Hostile::Sample(key, ts, v) => {
                     let value = if v > 0.0 { Value::Int(v as i64) } else { v.into() };
-                    triggers.sample(StreamKey(key), &Sample::measured(ts, value));
+                    rules.sample(StreamKey(key), &Sample::measured(ts, value));
                 }
-                Hostile::Look(key, ts) => triggers.looked(StreamKey(key), ts),
+                Hostile::Look(key, ts) => rules.looked(StreamKey(key), ts),
                 Hostile::Seed(key, ts) => {
                     let past: Vec<Sample> = ts.into_iter().map(|t| Sample::measured(t, 1.0)).collect();
-                    triggers.seed(StreamKey(key), &past);
+                    rules.seed(StreamKey(key), &past);
                 }
-                Hostile::Evaluate(now) => triggers.evaluate(now, &mut |_| {}),
-                Hostile::Execute(sql) => drop(triggers.execute(&sql, 0)),
+                Hostile::Evaluate(now) => rules.evaluate(now, &mut |_| {}),
+                Hostile::Execute(sql) => drop(rules.execute(&sql, 0)),
             }
-            triggers.next_deadline_ns();
-            triggers.reports();
+            rules.next_deadline_ns();
+            rules.reports();
         }
     }
 
     #[test]
-    fn any_bytes_are_a_trigger_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_a_rule_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let text = String::from_utf8_lossy(&bytes);
-        let mut triggers = Triggers::new(TriggerLimits::default());
-        let _ = triggers.execute(&text, 0);
-        let _ = triggers.execute(&format!("CREATE TRIGGER t WHEN {text} FIRE 'x'"), 0);
-        let _ = triggers.execute(&format!("CREATE TRIGGER t WHEN latest('{text}') > 1 FIRE 'x'"), 0);
-        let _ = triggers.execute(&format!("CREATE TRIGGER t WHEN latest('a') > 1 FIRE 'x' TO '{text}'"), 0);
+        let mut rules = Rules::new(RuleLimits::default());
+        let _ = rules.execute(&text, 0);
+        let _ = rules.execute(&format!("CREATE RULE t WHEN {text} CALL 'x'"), 0);
+        let _ = rules.execute(&format!("CREATE RULE t WHEN latest('{text}') > 1 CALL 'x'"), 0);
+        let _ = rules.execute(&format!("CREATE RULE t WHEN latest('a') > 1 CALL 'x' TO '{text}'"), 0);
     }
 }

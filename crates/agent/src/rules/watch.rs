@@ -1,11 +1,11 @@
-//! The thread of triggers: reads what is new in the segments, evaluates, fires, and sleeps until there is
-//! news or time alone could change something.
+//! The thread of rules: it reads what is new in the segments, evaluates, fires, and sleeps until
+//! there is news or time alone could change something.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_model::NS_PER_S;
-use barograph_rule::{Firing, TriggerLimits, Triggers};
+use barograph_rule::{Firing, RuleLimits, Rules};
 use serde_json::Value as Json;
 use tracing::warn;
 
@@ -18,7 +18,7 @@ use super::{Shared, document};
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 /// …and sleeps at least so long, unless there is news: times that follow each other closely are one look.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
-/// So many times in one look the past of streams is read that triggers have come to read.
+/// So many times in one look the past of streams is read that rules have come to read.
 const FILLS_MAX: usize = 4;
 /// The document is written at most so often, in ns.
 const DOCUMENT_NS: i64 = NS_PER_S;
@@ -45,7 +45,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Until there is no trigger, or the agent stops.
+    /// Until there is no rule, or the agent stops.
     pub fn run(mut self) {
         loop {
             // Before the look, so that what comes during it is not slept over.
@@ -63,35 +63,35 @@ impl<'a> Watch<'a> {
         let clock = &self.shared.clock;
         let monotonic_ns = clock.monotonic_ns();
         let mut state = self.shared.lock();
-        if state.triggers.is_empty() || state.is_over {
-            // Whoever makes the next trigger starts anew, with streams as they are then.
+        if state.rules.is_empty() || state.is_over {
+            // Whoever makes the next rule starts anew, with streams as they are then.
             let is_over = state.is_over;
             if !is_over {
-                state.triggers = Triggers::new(TriggerLimits::default());
+                state.rules = Rules::new(RuleLimits::default());
             }
             state.is_running = false;
             return None;
         }
-        self.follow.feed(&mut state.triggers, monotonic_ns);
+        self.follow.feed(&mut state.rules, monotonic_ns);
         // Windows are filled before a condition is computed for the first time.
         for _ in 0..FILLS_MAX {
-            let asks = self.follow.take_asks(&state.triggers);
+            let asks = self.follow.take_asks(&state.rules);
             if asks.is_empty() {
                 break;
             }
             drop(state);
             self.fill(&asks);
             state = self.shared.lock();
-            self.follow.feed(&mut state.triggers, monotonic_ns);
+            self.follow.feed(&mut state.rules, monotonic_ns);
         }
         let now_ns = clock.now_ns();
         let (fired, follow) = (&mut self.fired, &self.follow);
-        state.triggers.evaluate(now_ns, &mut |firing| {
+        state.rules.evaluate(now_ns, &mut |firing| {
             let scope = firing.stream.map_or("", |key| follow.scope_of(key));
             let scope = scope.to_owned();
             fired.push((firing, scope));
         });
-        let due_ns = state.triggers.next_deadline_ns();
+        let due_ns = state.rules.next_deadline_ns();
         let is_written = monotonic_ns < self.next_document_ns && self.fired.is_empty();
         let news = (!is_written).then(|| document(&state));
         drop(state);
@@ -116,8 +116,8 @@ impl<'a> Watch<'a> {
         let is_over = || shared.lock().is_over;
         backfill.read(asks, &is_over, &mut |told| {
             let mut state = shared.lock();
-            follow.feed(&mut state.triggers, shared.clock.monotonic_ns());
-            follow.seed(&mut state.triggers, asks, told, &*shared.clock);
+            follow.feed(&mut state.rules, shared.clock.monotonic_ns());
+            follow.seed(&mut state.rules, asks, told, &*shared.clock);
         });
     }
 
@@ -126,13 +126,13 @@ impl<'a> Watch<'a> {
         for (firing, scope) in self.fired.drain(..) {
             if let Err(reason) = self.shared.fire.fire(&firing, &scope) {
                 warn!(
-                    trigger = firing.trigger,
+                    rule = firing.rule,
                     call = firing.call,
                     reason,
                     "a call came to nothing"
                 );
                 let mut state = self.shared.lock();
-                state.triggers.call_failed(&firing.trigger, reason);
+                state.rules.call_failed(&firing.rule, reason);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Declared triggers (`CREATE TRIGGER …`): their statements, which survive a restart, and the thread that
-//! evaluates them (docs/design/0004-applications.md).
+//! The rules that people make (`CREATE RULE …`): their statements, which survive a restart, and the
+//! thread that evaluates them (docs/design/0004-applications.md).
 //!
-//! It stands apart from the loop that samples: it reads the segments as any process does, and there is no
-//! thread while there is no trigger.
+//! They are apart from the loop that samples: their thread reads the segments as any process does,
+//! and there is no thread while there is no rule.
 
 mod backfill;
 mod calling;
@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use barograph_model::Clock;
-use barograph_rule::{Firing, TriggerLimits, TriggerReport, Triggers};
+use barograph_rule::{Firing, RuleLimits, RuleReport, Rules};
 use barograph_statement::{Executed, StatementAction, StatementHead};
-use barograph_stream::{RunDir, TRIGGERS_DOCUMENT};
+use barograph_stream::{RULES_DOCUMENT, RunDir};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
@@ -25,16 +25,16 @@ use crate::control::{Answer, Refusal};
 pub use calling::ToPrograms;
 use watch::Watch;
 
-/// Makes the call of a trigger that has fired.
+/// Makes the call of a rule that has fired.
 pub trait Fire: Send + Sync {
     /// Hands the call over. `scope` is that of the subject's stream (`u1000`, `all`), empty for the
     /// node's own. May take as long as a call is synced to disk; gives why there is no call.
     fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String>;
 }
 
-/// The declared triggers of a node. Cheap to clone.
+/// The rules of a node. Cheap to clone.
 #[derive(Clone)]
-pub struct DeclaredTriggers {
+pub struct DeclaredRules {
     shared: Arc<Shared>,
 }
 
@@ -47,7 +47,7 @@ struct Shared {
 }
 
 struct State {
-    triggers: Triggers,
+    rules: Rules,
     thread: Option<JoinHandle<()>>,
     /// Whether the thread works; one that has found nothing to do has ended, or is about to.
     is_running: bool,
@@ -64,14 +64,14 @@ impl Shared {
         let bytes = document.to_string();
         if let Err(error) = self
             .run_dir
-            .publish(TRIGGERS_DOCUMENT, bytes.as_bytes(), 0o644)
+            .publish(RULES_DOCUMENT, bytes.as_bytes(), 0o644)
         {
-            warn!(%error, "the document of triggers is not up to date");
+            warn!(%error, "the document of rules is not up to date");
         }
     }
 }
 
-impl DeclaredTriggers {
+impl DeclaredRules {
     /// Takes up the rules of these statements, by name. One that does not hold is left out with a
     /// warning.
     pub fn start(
@@ -81,12 +81,12 @@ impl DeclaredTriggers {
         fire: Arc<dyn Fire>,
     ) -> Result<Self, AgentError> {
         let state = State {
-            triggers: Triggers::new(TriggerLimits::default()),
+            rules: Rules::new(RuleLimits::default()),
             thread: None,
             is_running: false,
             is_over: false,
         };
-        let triggers = Self {
+        let rules = Self {
             shared: Arc::new(Shared {
                 run_dir: run_dir.clone(),
                 clock: Arc::clone(clock),
@@ -94,18 +94,18 @@ impl DeclaredTriggers {
                 state: Mutex::new(state),
             }),
         };
-        let mut state = triggers.shared.lock();
+        let mut state = rules.shared.lock();
         let now_ns = clock.now_ns();
         for (name, sql) in kept {
-            if let Err(error) = state.triggers.execute(sql, now_ns) {
+            if let Err(error) = state.rules.execute(sql, now_ns) {
                 warn!(%error, name, sql, "a rule is left out");
             }
         }
-        triggers.attend(&mut state)?;
+        rules.attend(&mut state)?;
         let document = document(&state);
         drop(state);
-        triggers.shared.publish(&document);
-        Ok(triggers)
+        rules.shared.publish(&document);
+        Ok(rules)
     }
 
     /// Executes a statement, and returns the rule as it is, or was.
@@ -116,9 +116,9 @@ impl DeclaredTriggers {
         }
         let StatementHead { name, action, .. } = StatementHead::read(sql)?;
         let is_drop = matches!(action, StatementAction::Drop { .. });
-        let dropped = trigger(&state, &name);
+        let dropped = rule(&state, &name);
         let now_ns = self.shared.clock.now_ns();
-        let executed = state.triggers.execute(sql, now_ns);
+        let executed = state.rules.execute(sql, now_ns);
         let executed = executed.map_err(|error| match dropped {
             Json::Null if is_drop => Refusal::Absent(error.to_string()),
             _ => Refusal::Statement(error.to_string()),
@@ -127,7 +127,7 @@ impl DeclaredTriggers {
             return Err(Refusal::Internal(error.to_string()));
         }
         let answer = match executed {
-            Executed::Created(name) => trigger(&state, &name),
+            Executed::Created(name) => rule(&state, &name),
             Executed::Dropped(_) => dropped,
         };
         let document = document(&state);
@@ -143,18 +143,18 @@ impl DeclaredTriggers {
         let thread = state.thread.take();
         drop(state);
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            warn!("the thread of triggers had panicked");
+            warn!("the thread of rules had panicked");
         }
     }
 
     /// Starts the thread if there is something to do and it does not run.
     fn attend(&self, state: &mut State) -> Result<(), AgentError> {
-        if state.triggers.is_empty() || state.is_running {
+        if state.rules.is_empty() || state.is_running {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new()
-            .name("baro-triggers".into())
+            .name("baro-rules".into())
             .spawn(move || Watch::new(&shared).run())
             .map_err(AgentError::Thread)?;
         // The one before, if any, has left its loop.
@@ -164,21 +164,21 @@ impl DeclaredTriggers {
     }
 }
 
-/// The whole of `declared_triggers.json`.
+/// The whole of `rules.json`.
 fn document(state: &State) -> Json {
-    state.triggers.reports().iter().map(json).collect()
+    state.rules.reports().iter().map(json).collect()
 }
 
-/// One trigger; null when there is none of this name.
-fn trigger(state: &State, name: &str) -> Json {
-    let reports = state.triggers.reports();
+/// One rule; null when there is none of this name.
+fn rule(state: &State, name: &str) -> Json {
+    let reports = state.rules.reports();
     reports
         .iter()
         .find(|r| r.name == name)
         .map_or(Json::Null, json)
 }
 
-fn json(report: &TriggerReport) -> Json {
+fn json(report: &RuleReport) -> Json {
     json!({
         "name": report.name,
         "call": report.call,

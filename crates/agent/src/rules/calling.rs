@@ -1,4 +1,4 @@
-//! From a trigger that has fired to a call into programs.
+//! The way from a rule that has fired to a call into programs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +35,10 @@ impl Fire for ToPrograms {
             payload: payload(&firing.payload),
             expires: Duration::from_nanos(firing.expires_ns.unsigned_abs()),
             only_user: only_user(scope)?,
-            ..FireRequest::trigger(&*firing.call, format!("trigger {}", firing.trigger))
+            ..FireRequest::trigger(&*firing.call, format!("rule {}", firing.rule))
         };
-        let (trigger, call, why) = (&firing.trigger, &firing.call, &firing.explanation);
-        info!(trigger, call, scope, why, "a trigger has fired");
+        let (rule, call, why) = (&firing.rule, &firing.call, &firing.explanation);
+        info!(rule, call, scope, why, "a rule has fired");
         let fired: Result<_, FireError> = board.fire(&request);
         fired.map(drop).map_err(|error| error.to_string())
     }

@@ -1,8 +1,8 @@
-//! What windows of triggers need from before the newest samples: read as any reader reads it, from rings,
-//! log, Parquet and tiers as one.
+//! The samples that windows of rules need from before the newest ones. They are read as any reader
+//! reads them, from rings, log, Parquet and tiers as one.
 //!
-//! It stands apart from the thread of triggers, since a disk may take any time: a thread of its own reads,
-//! and whoever asked waits for it so long and no longer.
+//! This is apart from the thread of rules, since a disk may take any time: a thread of its own
+//! reads, and the thread of rules waits for it for a bounded time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use barograph_rule::Summary;
 use barograph_stream::RunDir;
 use tracing::warn;
 
-/// How long triggers wait for the past.
+/// How long rules wait for the past.
 const WAIT_NS_MAX: i64 = 2 * NS_PER_S;
 /// …looking so often whether they are to stop.
 const LOOK: Duration = Duration::from_millis(20);
@@ -120,7 +120,7 @@ impl Backfill {
                     cancel.store(true, Ordering::Relaxed);
                     self.straggler = Some(thread);
                 }
-                Err(error) => warn!(%error, "no thread to read the past of triggers' streams"),
+                Err(error) => warn!(%error, "no thread to read the past of rules' streams"),
             }
         }
         if !left.is_empty() {
@@ -196,7 +196,7 @@ fn read(
         match PastReader::open(&first.run_dir, Scopes::None, Arc::clone(clock)) {
             Ok(reader) => drop(readers.insert(Arc::clone(&first.scope), reader.with_threads(1))),
             Err(error) => {
-                warn!(%error, scope = &*first.scope, "the past of triggers' streams");
+                warn!(%error, scope = &*first.scope, "the past of rules' streams");
                 return lacking(FAILED);
             }
         }
@@ -209,7 +209,7 @@ fn read(
         Ok(()) => {}
         Err(fault) if fault.kind == SqlFaultKind::Cancelled => return lacking(LATE),
         Err(error) => {
-            warn!(%error, scope = &*first.scope, "the past of triggers' streams");
+            warn!(%error, scope = &*first.scope, "the past of rules' streams");
             return lacking(FAILED);
         }
     }

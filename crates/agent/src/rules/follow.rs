@@ -1,12 +1,12 @@
-//! The segments of the node and of its applications, followed for the triggers: which streams there are,
-//! and what is new in those that a trigger reads.
+//! A follower of the segments of the node and of its applications, for the rules: which streams there
+//! are, and what is new in those that a rule reads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S, Sample, StreamKey};
-use barograph_rule::Triggers;
+use barograph_rule::Rules;
 use barograph_stream::{RunDir, SegmentReader, StreamReader};
 use tracing::debug;
 
@@ -24,7 +24,7 @@ pub(super) struct Follow {
     scopes: HashMap<StreamKey, Arc<str>>,
     free: Vec<u32>,
     next_key: u32,
-    /// What the triggers' version was when `is_read` was asked for each stream.
+    /// What the rules' version was when `is_read` was asked for each stream.
     version: Option<u64>,
     samples: Vec<Sample>,
     /// Streams whose past is wanted, each with how far back, in ns.
@@ -85,30 +85,30 @@ impl Follow {
         self.scopes.get(&key).map_or("", |scope| scope)
     }
 
-    /// Tells the triggers all that is new.
-    pub fn feed(&mut self, triggers: &mut Triggers, monotonic_ns: i64) {
+    /// Tells the rules all that is new.
+    pub fn feed(&mut self, rules: &mut Rules, monotonic_ns: i64) {
         if monotonic_ns >= self.next_look_ns {
             self.next_look_ns = monotonic_ns.saturating_add(LOOK_NS);
-            self.look(triggers);
+            self.look(rules);
         }
         for at in 0..self.parts.len() {
             if self.parts[at].version != Some(self.parts[at].segment.directory_version()) {
-                self.read_directory(at, triggers);
+                self.read_directory(at, rules);
             }
         }
-        if self.version != Some(triggers.version()) {
-            self.version = Some(triggers.version());
-            self.choose(triggers);
+        if self.version != Some(rules.version()) {
+            self.version = Some(rules.version());
+            self.choose(rules);
         }
         for part in &mut self.parts {
             for stream in part.streams.values_mut().filter(|s| s.is_read) {
-                stream.feed(triggers, &mut self.samples);
+                stream.feed(rules, &mut self.samples);
             }
         }
     }
 
     /// Opens the segments that have come, and forgets those that have gone.
-    fn look(&mut self, triggers: &mut Triggers) {
+    fn look(&mut self, rules: &mut Rules) {
         let own = (String::new(), self.run_dir.clone());
         let there: Vec<(String, RunDir)> =
             std::iter::once(own).chain(self.run_dir.scopes()).collect();
@@ -124,7 +124,7 @@ impl Follow {
             // What it is now is opened below.
             let part = self.parts.swap_remove(at);
             for stream in part.streams.into_values() {
-                self.forget(stream.key, triggers);
+                self.forget(stream.key, rules);
             }
         }
         for (scope, run_dir) in there {
@@ -140,20 +140,20 @@ impl Follow {
                     version: None,
                     streams: HashMap::new(),
                 }),
-                Err(error) => debug!(%error, scope, "triggers do not see this segment"),
+                Err(error) => debug!(%error, scope, "rules do not see this segment"),
             }
         }
     }
 
-    fn forget(&mut self, key: StreamKey, triggers: &mut Triggers) {
-        triggers.stream_removed(key);
+    fn forget(&mut self, key: StreamKey, rules: &mut Rules) {
+        rules.stream_removed(key);
         self.scopes.remove(&key);
         self.wanted.remove(&key);
         self.free.push(key.0);
     }
 
     /// Streams of one segment that have come or gone.
-    fn read_directory(&mut self, at: usize, triggers: &mut Triggers) {
+    fn read_directory(&mut self, at: usize, rules: &mut Rules) {
         let part = &mut self.parts[at];
         let directory = part.segment.directory();
         part.version = Some(directory.version);
@@ -164,7 +164,7 @@ impl Follow {
         let gone: Vec<(usize, u16)> = gone.copied().collect();
         let gone = gone.iter().filter_map(|id| part.streams.remove(id));
         for stream in gone.collect::<Vec<Followed>>() {
-            self.forget(stream.key, triggers);
+            self.forget(stream.key, rules);
         }
         let part = &mut self.parts[at];
         for (id, entry) in there {
@@ -175,7 +175,7 @@ impl Follow {
                 self.next_key += 1;
                 self.next_key - 1
             }));
-            triggers.stream_added(key, &entry.descriptor);
+            rules.stream_added(key, &entry.descriptor);
             self.scopes.insert(key, part.scope.clone());
             let stream = Followed {
                 key,
@@ -191,20 +191,20 @@ impl Follow {
     }
 
     /// Finds out which streams are read, and which need their past.
-    fn choose(&mut self, triggers: &mut Triggers) {
-        self.wanted.extend(triggers.take_wanted());
+    fn choose(&mut self, rules: &mut Rules) {
+        self.wanted.extend(rules.take_wanted());
         for part in &mut self.parts {
             for stream in part.streams.values_mut() {
-                let was_read = std::mem::replace(&mut stream.is_read, triggers.is_read(stream.key));
+                let was_read = std::mem::replace(&mut stream.is_read, rules.is_read(stream.key));
                 if stream.is_read && !was_read {
-                    stream.begin(triggers, &mut self.samples);
+                    stream.begin(rules, &mut self.samples);
                 }
             }
         }
     }
 
     /// The streams whose past is wanted since this was asked last.
-    pub fn take_asks(&mut self, triggers: &Triggers) -> Vec<Ask> {
+    pub fn take_asks(&mut self, rules: &Rules) -> Vec<Ask> {
         if self.wanted.is_empty() {
             return Vec::new();
         }
@@ -213,7 +213,7 @@ impl Follow {
         for part in &self.parts {
             for stream in part.streams.values().filter(|s| s.is_read) {
                 let length_ns = wanted.get(&stream.key);
-                let descriptor = triggers.descriptor(stream.key);
+                let descriptor = rules.descriptor(stream.key);
                 if let (Some(length_ns), Some(descriptor)) = (length_ns, descriptor) {
                     asks.push(Ask {
                         key: stream.key,
@@ -231,7 +231,7 @@ impl Follow {
 
     /// Gives windows what was found of their past. What is new was told before ([`Self::feed`]): so
     /// nothing that was found comes by itself later, and nothing is there twice.
-    pub fn seed(&mut self, triggers: &mut Triggers, asks: &[Ask], told: Told, clock: &dyn Clock) {
+    pub fn seed(&mut self, rules: &mut Rules, asks: &[Ask], told: Told, clock: &dyn Clock) {
         let now_ns = clock.now_ns();
         let asked: HashMap<StreamKey, &Ask> = asks.iter().map(|a| (a.key, a)).collect();
         let told: HashMap<StreamKey, Found> = told.into_iter().collect();
@@ -241,19 +241,19 @@ impl Follow {
             };
             // Its key may be another stream's by now.
             let is_it = |known| Arc::ptr_eq(known, &ask.descriptor);
-            if stream.is_read && triggers.descriptor(stream.key).is_some_and(is_it) {
+            if stream.is_read && rules.descriptor(stream.key).is_some_and(is_it) {
                 let start_ns = now_ns.saturating_sub(ask.length_ns);
-                stream.seed(triggers, found, start_ns, &mut self.samples);
+                stream.seed(rules, found, start_ns, &mut self.samples);
             }
         }
     }
 }
 
 impl Followed {
-    /// What a stream is that a trigger begins to read.
-    fn begin(&mut self, triggers: &mut Triggers, samples: &mut Vec<Sample>) {
+    /// What a stream is that a rule begins to read.
+    fn begin(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         samples.clear();
-        if triggers.has_sample(self.key) {
+        if rules.has_sample(self.key) {
             // It was read before: what came since then comes by itself.
             return;
         }
@@ -262,19 +262,13 @@ impl Followed {
         };
         self.cursor = scan.cursor;
         for sample in samples.iter() {
-            triggers.sample(self.key, sample);
+            rules.sample(self.key, sample);
         }
-        self.look(triggers);
+        self.look(rules);
     }
 
     /// Its past, as far as it was found, else as far as the ring reaches.
-    fn seed(
-        &mut self,
-        triggers: &mut Triggers,
-        found: &Found,
-        start_ns: i64,
-        samples: &mut Vec<Sample>,
-    ) {
+    fn seed(&mut self, rules: &mut Rules, found: &Found, start_ns: i64, samples: &mut Vec<Sample>) {
         let mut oldest_ns = found.oldest_ns();
         if found.samples.is_empty() {
             samples.clear();
@@ -286,20 +280,20 @@ impl Followed {
             let last_ns = found.older.last().map_or(i64::MIN, |s| s.ts);
             samples.retain(|sample| sample.ts > last_ns);
             oldest_ns = oldest_ns.or_else(|| samples.first().map(|s| s.ts));
-            triggers.seed_summaries(self.key, &found.older, samples);
+            rules.seed_summaries(self.key, &found.older, samples);
         } else {
-            triggers.seed_summaries(self.key, &found.older, &found.samples);
+            rules.seed_summaries(self.key, &found.older, &found.samples);
         }
         if let Some(lack) = found
             .lack
             .filter(|_| oldest_ns.is_none_or(|ns| ns > start_ns))
         {
-            triggers.unfilled(self.key, lack);
+            rules.unfilled(self.key, lack);
         }
     }
 
     /// What is new.
-    fn feed(&mut self, triggers: &mut Triggers, samples: &mut Vec<Sample>) {
+    fn feed(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         if self
             .handle
             .count()
@@ -309,21 +303,21 @@ impl Followed {
             if let Some(scan) = self.handle.scan(self.cursor, samples) {
                 self.cursor = scan.cursor;
                 if scan.lost > 0 {
-                    triggers.missed(self.key, scan.lost);
+                    rules.missed(self.key, scan.lost);
                 }
                 for sample in samples.iter() {
-                    triggers.sample(self.key, sample);
+                    rules.sample(self.key, sample);
                 }
             }
         }
-        self.look(triggers);
+        self.look(rules);
     }
 
-    fn look(&mut self, triggers: &mut Triggers) {
+    fn look(&mut self, rules: &mut Rules) {
         let looked_ns = self.handle.looked_ns();
         if looked_ns != self.looked_ns {
             self.looked_ns = looked_ns;
-            triggers.looked(self.key, looked_ns);
+            rules.looked(self.key, looked_ns);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Tests of declared triggers in whole agents: over the node's own streams and those of a program.
+//! Rules in whole agents: over the node's own streams and those of a program.
 
 use std::path::Path;
 use std::time::Duration;
 
-use barograph_agent::{Agent, TRIGGERS_DOCUMENT};
+use barograph_agent::{Agent, RULES_DOCUMENT};
 use barograph_stream::RunDir;
 use barograph_stream::ingest::Readers;
 use serde_json::Value as Json;
@@ -13,11 +13,11 @@ use crate::bridges::{lines, now_ns};
 use crate::{config, post};
 
 fn declared(dir: &Path) -> Vec<Json> {
-    let document = RunDir::new(dir.join("run")).document(TRIGGERS_DOCUMENT);
+    let document = RunDir::new(dir.join("run")).document(RULES_DOCUMENT);
     serde_json::from_slice(&document.unwrap().unwrap()).unwrap()
 }
 
-/// Waits until a trigger satisfies `done`.
+/// Waits until a rule is as it should be.
 fn until(dir: &Path, what: &str, done: impl Fn(&Json) -> bool) {
     for _ in 0..3_000 {
         if declared(dir).iter().any(&done) {
@@ -47,31 +47,30 @@ fn has_fired(name: &'static str) -> impl Fn(&Json) -> bool {
 }
 
 #[test]
-fn triggers_fire_on_streams_of_the_node_and_come_back() {
+fn rules_fire_on_streams_of_the_node_and_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
     assert!(declared(dir.path()).is_empty());
-    let make = |sql: &str| post(dir.path(), "/api/v1/triggers", sql);
-    let made = make("CREATE TRIGGER big WHEN latest('memory.total.bytes') > 0 FIRE 'x'");
+    let make = |sql: &str| post(dir.path(), "/api/v1/rules", sql);
+    let made = make("CREATE RULE big WHEN latest('memory.total.bytes') > 0 CALL 'x'");
     assert!(made.starts_with("HTTP/1.1 200"), "{made}");
     until(dir.path(), "a stream of the node", has_fired("big"));
-    let refused = make("CREATE TRIGGER bad WHEN latest('memory.total.bytes') FIRE");
+    let refused = make("CREATE RULE bad WHEN latest('memory.total.bytes') CALL");
     assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
-    let made = make("CREATE TRIGGER none WHEN absent('app.nobody.frame', '50 ms') FIRE 'y'");
+    let made = make("CREATE RULE none WHEN absent('app.nobody.frame', '50 ms') CALL 'y'");
     assert!(made.starts_with("HTTP/1.1 200"), "{made}");
     until(dir.path(), "time alone", has_fired("none"));
-    let dropped = make("DROP TRIGGER none");
+    let dropped = make("DROP RULE none");
     assert!(dropped.starts_with("HTTP/1.1 200"), "{dropped}");
     agent.stop();
 
     let agent = Agent::start(config(dir.path())).unwrap();
     until(dir.path(), "after a restart", has_fired("big"));
     assert_eq!(declared(dir.path()).len(), 1);
-    // The thread ends with the last trigger; the next trigger starts another.
-    assert!(make("DROP TRIGGER big").starts_with("HTTP/1.1 200"));
+    // The thread ends with the last rule, and the next one has another.
+    assert!(make("DROP RULE big").starts_with("HTTP/1.1 200"));
     assert!(declared(dir.path()).is_empty());
-    let made =
-        make("CREATE TRIGGER again WHEN count_over('memory.total.bytes', '1 d') > 0 FIRE 'x'");
+    let made = make("CREATE RULE again WHEN count_over('memory.total.bytes', '1 d') > 0 CALL 'x'");
     assert!(made.starts_with("HTTP/1.1 200"), "{made}");
     until(
         dir.path(),
@@ -85,12 +84,12 @@ fn triggers_fire_on_streams_of_the_node_and_come_back() {
 fn a_program_s_values_fire_and_so_does_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
-    let make = |sql: &str| post(dir.path(), "/api/v1/triggers", sql);
+    let make = |sql: &str| post(dir.path(), "/api/v1/rules", sql);
     for sql in [
-        "CREATE TRIGGER far WHEN latest('app.solver.residual') >= 90 AND latest('memory.total.bytes') \
-         > 0 FIRE 'x' TO 'rank={rank}'",
-        "CREATE TRIGGER many WHEN count_over('app.solver.frame', '1 h') >= 10 FIRE 'x'",
-        "CREATE TRIGGER over WHEN absent('app.solver.frame', '200 ms') AND label('rank') = '0' FIRE 'x'",
+        "CREATE RULE far WHEN latest('app.solver.residual') >= 90 AND latest('memory.total.bytes') \
+         > 0 CALL 'x' TO 'rank={rank}'",
+        "CREATE RULE many WHEN count_over('app.solver.frame', '1 h') >= 10 CALL 'x'",
+        "CREATE RULE over WHEN absent('app.solver.frame', '200 ms') AND label('rank') = '0' CALL 'x'",
     ] {
         let made = make(sql);
         assert!(made.starts_with("HTTP/1.1 200"), "{made}");
@@ -117,18 +116,18 @@ fn windows_are_filled_from_the_archive_each_sample_once() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
     let make = |sql: &str| {
-        let made = post(dir.path(), "/api/v1/triggers", sql);
+        let made = post(dir.path(), "/api/v1/rules", sql);
         assert!(made.starts_with("HTTP/1.1 200"), "{made}");
     };
     // These are more points than a ring holds.
     assert_eq!(lines(dir.path(), &points(2_000, now_ns())).0, 204);
     until_archived(dir.path());
-    make("CREATE TRIGGER all WHEN count_over('app.m.v', '1 h') = 2000 FIRE 'x'");
+    make("CREATE RULE all WHEN count_over('app.m.v', '1 h') = 2000 CALL 'x'");
     until(dir.path(), "all of the past", has_fired("all"));
-    // Another window, while the first one exists.
-    make("CREATE TRIGGER two WHEN count_over('app.m.v', '2 h') = 2000 FIRE 'x'");
+    // Another window, while the first one is there.
+    make("CREATE RULE two WHEN count_over('app.m.v', '2 h') = 2000 CALL 'x'");
     until(dir.path(), "and of a longer one", has_fired("two"));
-    make("CREATE TRIGGER three WHEN count_over('app.m.v', '1 h') = 2001 FIRE 'x'");
+    make("CREATE RULE three WHEN count_over('app.m.v', '1 h') = 2001 CALL 'x'");
     agent.stop();
     let _agent = Agent::start(config(dir.path())).unwrap();
     let point = format!("m v=7i {}", now_ns());
@@ -143,8 +142,8 @@ fn without_an_archive_windows_begin_with_the_rings() {
     without.archive.enabled = false;
     let _agent = Agent::start(without).unwrap();
     assert_eq!(lines(dir.path(), &points(10, now_ns())).0, 204);
-    let sql = "CREATE TRIGGER t WHEN count_over('app.m.v', '1 h') = 10 FIRE 'x'";
-    assert!(post(dir.path(), "/api/v1/triggers", sql).starts_with("HTTP/1.1 200"));
+    let sql = "CREATE RULE t WHEN count_over('app.m.v', '1 h') = 10 CALL 'x'";
+    assert!(post(dir.path(), "/api/v1/rules", sql).starts_with("HTTP/1.1 200"));
     until(dir.path(), "what the ring holds", has_fired("t"));
     let says = |t: &Json| {
         let reason = t["reason"].as_str().unwrap_or_default();

@@ -1,0 +1,90 @@
+//! Statements that change the system: CREATE and DROP of insights, policies and rules; and the
+//! reload of the configuration. All of it needs the right to control.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::IntoResponse as _;
+use barograph_model::{ControlFault, StatementKind};
+
+use crate::api::{Answer, App, Shared, statement, statements};
+use crate::blocking;
+use crate::control::Control;
+use crate::fault::Fault;
+use crate::params::Params;
+use crate::rights::{Way, check_control};
+
+/// `POST /api/v1/statements`
+pub async fn any(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    execute(app, way, request, None).await
+}
+
+/// `POST /api/v1/insights`
+pub async fn insight(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    execute(app, way, request, Some(StatementKind::Insight)).await
+}
+
+/// `POST /api/v1/policies`
+pub async fn policy(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    execute(app, way, request, Some(StatementKind::Policy)).await
+}
+
+/// `POST /api/v1/rules`, and under its older name `/api/v1/triggers`
+pub async fn rule(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    execute(app, way, request, Some(StatementKind::Rule)).await
+}
+
+/// `POST /api/v1/reload`
+pub async fn reload(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
+    check_control(way, &app.token, request.headers())?;
+    Params::parse(request.uri().query(), &[])?;
+    change(app, way, |control| control.reload()).await
+}
+
+/// Executes the statement of a request, which must be of this kind if one is given.
+async fn execute(
+    app: Arc<App>,
+    way: Way,
+    request: Request,
+    kind: Option<StatementKind>,
+) -> Answer {
+    check_control(way, &app.token, request.headers())?;
+    Params::parse(request.uri().query(), &[])?;
+    let sql = statement(request, &app).await?;
+    change(app, way, move |control| control.execute(&sql, kind)).await
+}
+
+/// Has the agent do it, on a thread that may wait.
+async fn change(
+    app: Arc<App>,
+    way: Way,
+    ask: impl FnOnce(&dyn Control) -> Result<serde_json::Value, ControlFault> + Send + 'static,
+) -> Answer {
+    let place = statements(&app, way)?;
+    let work = move || {
+        let _place = place;
+        Ok::<_, Fault>(ask(&*app.control)?)
+    };
+    Ok(axum::Json(blocking::wait(work).await?).into_response())
+}
