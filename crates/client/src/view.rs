@@ -11,8 +11,6 @@ use barograph_stream::{Entry, Latest, RunDir, SegmentReader, StreamError, Stream
 
 use crate::{LatestValue, StreamInfo};
 
-/// An agent whose heartbeat is older than this, or as far in the future, is held to be dead.
-pub const HEARTBEAT_AGE_NS_MAX: i64 = 3 * NS_PER_S;
 /// A value whose resource was not looked at for so many of its intervals is stale…
 pub const STALE_INTERVALS: i64 = 3;
 /// …but none is before it has this age: a busy machine may be late.
@@ -96,7 +94,7 @@ impl Known {
 
 /// Whether an agent still writes this segment.
 pub(crate) fn alive(segment: &SegmentReader, now_ns: i64) -> bool {
-    segment.is_alive(now_ns, HEARTBEAT_AGE_NS_MAX)
+    segment.is_alive(now_ns)
 }
 
 /// The streams of a segment at one version of its directory.

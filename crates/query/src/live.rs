@@ -25,8 +25,6 @@ use crate::watch::Watch;
 /// The streams of a table.
 type Streams = Arc<[Arc<Stream>]>;
 
-/// Age of a heartbeat after which the file system is asked whether the agent was replaced.
-const HEARTBEAT_STALE_NS: i64 = 3 * NS_PER_S;
 /// Time between two looks for the archive's directory, if the agent has not published it, and for
 /// scopes that have come or gone.
 const ASK_AGAIN_NS: i64 = NS_PER_S;
@@ -400,7 +398,7 @@ impl Live {
     /// directory, and that scopes have come or gone.
     pub(crate) fn attend(&self) -> Result<Arc<Snapshot>, QueryError> {
         let now_ns = self.now_ns();
-        let mut inner = self.follow(|segment| !segment.is_alive(now_ns, HEARTBEAT_STALE_NS))?;
+        let mut inner = self.follow(|segment| !segment.is_alive(now_ns))?;
         inner.look_for_scopes(now_ns);
         if !inner.places.iter().any(|p| p.is_archive_due(now_ns)) {
             return Ok(Arc::clone(&inner.snapshot));

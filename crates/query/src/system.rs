@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use barograph_archive::{PartInfo, PartKind};
-use barograph_model::NS_PER_S;
 use barograph_stream::SegmentState;
 use rusqlite::Result;
 
@@ -19,9 +18,6 @@ use crate::live::Live;
 use crate::policies::POLICIES;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
-
-/// Age of its heartbeat, in ns, after which an agent does not count as live.
-const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
 
 /// Documents in which a scope's agent describes publications, calls, knobs and forecasts.
 const PUBLICATIONS: &str = "publications.json";
@@ -405,7 +401,7 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let age_ns = now_ns.saturating_sub(segment.heartbeat_ns());
         let state = match segment.state() {
             SegmentState::Closed => "closed",
-            SegmentState::Live if segment.is_alive(now_ns, SILENT_AFTER_NS) => "live",
+            SegmentState::Live if segment.is_alive(now_ns) => "live",
             SegmentState::Live => "silent",
         };
         rows.push(vec![

@@ -4,14 +4,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_model::{Labels, NS_PER_S, Name, Selector, SeriesId, projections_among};
+use barograph_model::{Labels, Name, Selector, SeriesId, projections_among};
 use barograph_stream::{Entry, Incarnation, RunDir, SegmentReader, StreamError, StreamReader};
 
 /// The scope of publications that everyone may read.
 const SCOPE: &str = "all";
-
-/// Age of the heartbeat, in ns, from which the agent's loop counts as stopped.
-pub const HEARTBEAT_AGE_NS_MAX: i64 = 5 * NS_PER_S;
 
 /// A stream of a segment with its open handle.
 #[derive(Clone, Debug)]
@@ -136,7 +133,7 @@ impl View {
 
     /// Whether the agent's heartbeat is recent at `now_ns`.
     pub fn is_alive(&self, now_ns: i64) -> bool {
-        self.segment().is_alive(now_ns, HEARTBEAT_AGE_NS_MAX)
+        self.segment().is_alive(now_ns)
     }
 }
 
