@@ -10,8 +10,6 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with,
 };
 
-use crate::view;
-
 /// How often a full ring asks anew whether the agent lives, in ns.
 const LOOK_INTERVAL_NS_MIN: i64 = 50_000_000;
 
@@ -82,7 +80,7 @@ impl Agent {
         if seen.looked_ns.is_none_or(is_due) {
             seen.looked_ns = Some(now_ns);
             let wall_ns = clock.now_ns();
-            let lives = |segment: &SegmentReader| view::alive(segment, wall_ns);
+            let lives = |segment: &SegmentReader| segment.is_alive(wall_ns);
             if !seen.segment.as_ref().is_some_and(lives) {
                 // There may be another since.
                 seen.segment = SegmentReader::of(&self.run_dir).ok();
