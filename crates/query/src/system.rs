@@ -396,7 +396,7 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.attend().map_err(failed)?;
     let mut rows: Vec<Row> = Vec::new();
     let own = snapshot.own();
-    if let Some(segment) = &own.segment {
+    if let Some(segment) = own.segment() {
         let now_ns = live.now_ns();
         let age_ns = now_ns.saturating_sub(segment.heartbeat_ns());
         let state = match segment.state() {
@@ -411,7 +411,7 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             age_ns.into(),
             (segment.pid() as i64).into(),
             segment.incarnation().to_string().into(),
-            (own.streams.len() as i64).into(),
+            (own.streams().len() as i64).into(),
             (segment.streams_max() as i64).into(),
         ]);
     }
@@ -419,7 +419,7 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     archived.sort();
     archived.dedup();
     for node in archived {
-        if own.segment.is_none() || *node != own.node {
+        if own.segment().is_none() || *node != own.node {
             let mut row: Row = vec![Arc::clone(node).into(), "archived".into()];
             row.resize(8, Cell::Null);
             rows.push(row);
