@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barograph_model::{Sample, Selector, predicted_sample, projections_among};
 
-use crate::view::{self, Known, View};
+use crate::view::{Known, View};
 use crate::{LatestValue, Observer};
 
 impl Observer {
@@ -21,8 +21,7 @@ impl Observer {
         let at_ns = now_ns.saturating_add(horizon_ns);
         let one = |known: &Arc<Known>| {
             let said = view.projections_of(known)?;
-            let alive = view::alive(&known.segment, now_ns);
-            let (mut value, _) = known.latest(now_ns, alive)?;
+            let (mut value, _) = known.latest(now_ns, known.is_alive(now_ns))?;
             if !is_of_look(&value, at_ns) {
                 value.sample = Some(predicted(said, at_ns)?);
             }
@@ -38,8 +37,7 @@ impl Observer {
         let view = self.view();
         let now_ns = self.now_ns();
         let one = |known: &Arc<Known>| {
-            let alive = view::alive(&known.segment, now_ns);
-            let (measured, _) = known.latest(now_ns, alive)?;
+            let (measured, _) = known.latest(now_ns, known.is_alive(now_ns))?;
             let said = view.projections_of(known);
             Some(predicted_or_measured(said, measured, now_ns))
         };

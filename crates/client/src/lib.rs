@@ -36,12 +36,14 @@ pub use archive::{ARCHIVE_SAMPLES_DEFAULT, Archive, Stretch};
 pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::calls::CallPayload;
-pub use barograph_stream::{Door, Incarnation, RunDir, SCOPES_MAX, SystemClock, is_scope};
+pub use barograph_stream::{
+    Door, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPES_MAX, SystemClock, is_scope,
+};
 pub use error::ClientError;
 pub use fire::{Fire, FireError, Fired, fire};
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, Window};
 pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::{LatestValue, NodeStatus, Observer, StreamInfo};
 pub use stream::{Stream, Woken};
-pub use view::{HEARTBEAT_AGE_NS_MAX, STALE_AGE_NS_MIN, STALE_INTERVALS};
+pub use view::{STALE_AGE_NS_MIN, STALE_INTERVALS};
 pub use watch::{UPDATES_MAX, Update, Watch};

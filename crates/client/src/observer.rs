@@ -3,20 +3,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, Selector, SeriesId};
+use barograph_model::{Clock, Descriptor, Sample, Selector, SeriesId};
 use barograph_stream::gate::{self, Gated};
-use barograph_stream::{Incarnation, RunDir, SegmentReader};
+use barograph_stream::{Incarnation, LOOK_NS, RunDir, Scopes, SegmentFollower};
 
 use crate::archive::Held;
 use crate::history::Reader;
 use crate::sql::Databases;
-use crate::view::{self, Known, Part, Scope, View};
+use crate::view::{Known, View};
 use crate::{ClientError, Stream, Watch, publish};
 
 /// Most streams that the error for an ambiguous selector lists.
 const MATCHES_SHOWN_MAX: usize = 5;
-/// Time between two searches for scopes of applications, in ns.
-const SCOPES_EVERY_NS: i64 = NS_PER_S;
 
 /// Reads the streams of one node in this process: the node's own, and those of applications that
 /// this process may read. Cheap to clone, for use from any thread.
@@ -36,9 +34,9 @@ struct Inner {
 
 /// The view that an observer has read last.
 struct Seen {
+    follower: SegmentFollower<Known>,
+    /// The view of what is followed, as of the last change.
     view: Arc<View>,
-    /// Time of the next search for scopes, on the monotonic clock.
-    scopes_due_ns: i64,
 }
 
 /// State of the node's agent and segment.
@@ -111,13 +109,10 @@ impl Observer {
     pub fn open(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
         // Registers the fork handlers, so that children find the observer's locks free.
         publish::watch_forks();
-        let segment = Arc::new(SegmentReader::of(&run_dir)?);
-        let node = Arc::new(Part::read(segment, None));
-        let scopes = Scope::find(&run_dir, &[], clock.now_ns());
-        let seen = Mutex::new(Seen {
-            view: Arc::new(View::of(node, scopes, 0)),
-            scopes_due_ns: clock.monotonic_ns().saturating_add(SCOPES_EVERY_NS),
-        });
+        let now_ns = clock.now_ns();
+        let follower = SegmentFollower::open(&run_dir, Scopes::Readable, LOOK_NS, now_ns)?;
+        let view = Arc::new(View::of(&follower));
+        let seen = Mutex::new(Seen { follower, view });
         let databases = Databases::default();
         Ok(Self {
             inner: Arc::new(Inner {
@@ -147,10 +142,10 @@ impl Observer {
             pid: segment.pid(),
             started_ns: segment.created_ns(),
             heartbeat_age_ns: now_ns.saturating_sub(segment.heartbeat_ns()).max(0),
-            alive: view::alive(segment, now_ns),
+            alive: segment.is_alive(now_ns),
             streams: view.streams.len(),
-            streams_max: view.segments().map(|s| s.streams_max()).sum(),
-            refused: view.segments().map(|s| s.refused()).sum(),
+            streams_max: view.segments().iter().map(|s| s.streams_max()).sum(),
+            refused: view.segments().iter().map(|s| s.refused()).sum(),
             samples: view.streams.iter().filter_map(|k| k.handle.count()).sum(),
         })
     }
@@ -174,8 +169,8 @@ impl Observer {
         let view = self.view();
         let now_ns = self.now_ns();
         let value = |k: &Arc<Known>| {
-            let alive = view::alive(&k.segment, now_ns);
-            k.latest(now_ns, alive).map(|(value, _)| value)
+            let latest = k.latest(now_ns, k.is_alive(now_ns));
+            latest.map(|(value, _)| value)
         };
         view.matching(selector).filter_map(value).collect()
     }
@@ -262,22 +257,12 @@ impl Observer {
     }
 
     fn follow(&self) -> Result<Arc<View>, ClientError> {
-        let now_ns = self.now_ns();
         let mut seen = self.seen();
-        let view = Arc::clone(&seen.view);
-        let node = view.node.now(now_ns)?;
-        let monotonic_ns = self.inner.clock.monotonic_ns();
-        let scopes = if monotonic_ns >= seen.scopes_due_ns {
-            seen.scopes_due_ns = monotonic_ns.saturating_add(SCOPES_EVERY_NS);
-            Scope::find(&self.inner.run_dir, &view.scopes, now_ns)
-        } else {
-            let now = |scope: &Scope| scope.now(now_ns);
-            view.scopes.iter().filter_map(now).collect()
-        };
-        if view.is_of(&node, &scopes) {
-            return Ok(view);
+        let followed = seen.follower.follow(self.now_ns());
+        if seen.follower.changes() != seen.view.serial {
+            seen.view = Arc::new(View::of(&seen.follower));
         }
-        seen.view = Arc::new(View::of(node, scopes, view.serial + 1));
+        followed?;
         Ok(Arc::clone(&seen.view))
     }
 

@@ -8,7 +8,7 @@ use barograph_model::Descriptor;
 use barograph_stream::{SegmentState, Waited};
 
 use crate::expected::predicted_or_measured;
-use crate::view::{self, Known};
+use crate::view::Known;
 use crate::{LatestValue, Observer};
 
 /// Longest sleep on the futex before the handle checks whether the agent still lives: an agent that
@@ -69,10 +69,10 @@ impl Stream {
     /// The newest sample with its age; `None` while the stream does not exist.
     pub fn latest(&mut self) -> Option<LatestValue> {
         let now_ns = self.observer.now_ns();
-        let mut alive = view::alive(&self.known.segment, now_ns);
+        let mut alive = self.known.is_alive(now_ns);
         if self.missing || !alive {
             self.follow();
-            alive = view::alive(&self.known.segment, now_ns);
+            alive = self.known.is_alive(now_ns);
         }
         if self.missing {
             return None;

@@ -3,17 +3,16 @@
 //! [`Observer`](crate::Observer) replaces it when a directory or a segment changes.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, Sample, Selector, SeriesId};
-use barograph_stream::{Entry, Latest, RunDir, SegmentReader, StreamError, StreamReader};
+use barograph_stream::{
+    Entry, FollowedStream, Latest, PartId, SegmentFollower, SegmentReader, StreamReader,
+};
 
 use crate::{LatestValue, StreamInfo};
 
-/// Heartbeat age, into the past or the future, beyond which an agent is considered dead.
-pub const HEARTBEAT_AGE_NS_MAX: i64 = 3 * NS_PER_S;
-/// Number of intervals without a look after which a value is stale.
+/// A value whose resource was not looked at for so many of its intervals is stale…
 pub const STALE_INTERVALS: i64 = 3;
 /// Least age of a stale value, because a busy machine may be late.
 pub const STALE_AGE_NS_MIN: i64 = NS_PER_S;
@@ -36,8 +35,14 @@ impl Known {
         self.segment.interval_ns(&self.entry)
     }
 
-    /// The newest sample, its age, and the number of samples so far; `None` if the stream has
-    /// ended.
+    /// Whether an agent still writes the stream's segment.
+    #[inline]
+    pub fn is_alive(&self, now_ns: i64) -> bool {
+        self.segment.is_alive(now_ns)
+    }
+
+    /// The newest sample and how old it is, with the number of samples so far; `None` when the
+    /// stream has ended.
     pub fn latest(&self, now_ns: i64, alive: bool) -> Option<(LatestValue, u64)> {
         let (sample, looked_ns, count) = match self.handle.latest() {
             Latest::Sample {
@@ -95,137 +100,45 @@ impl Known {
     }
 }
 
-/// Whether an agent still writes this segment.
-pub(crate) fn alive(segment: &SegmentReader, now_ns: i64) -> bool {
-    segment.is_alive(now_ns, HEARTBEAT_AGE_NS_MAX)
-}
-
-/// The streams of a segment at one version of its directory.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub segment: Arc<SegmentReader>,
-    /// Sorted by name, then labels.
-    streams: Vec<Arc<Known>>,
-    version: u64,
-}
-
-impl Part {
-    /// Reads the directory. Streams of the same segment that `before` has already are reused, so
-    /// that the identity of the [`Known`] shows whether a stream is still the same one.
-    pub fn read(segment: Arc<SegmentReader>, before: Option<&Self>) -> Self {
-        let directory = segment.directory();
-        let mut known: HashMap<(usize, u16), &Arc<Known>> = before
-            .filter(|b| Arc::ptr_eq(&b.segment, &segment))
-            .into_iter()
-            .flat_map(|b| {
-                b.streams
-                    .iter()
-                    .map(|k| ((k.entry.slot, k.entry.generation), k))
-            })
-            .collect();
-        let make = |entry: Entry| {
-            Arc::new(Known {
-                descriptor: Arc::new(entry.descriptor.clone()),
-                handle: segment.stream(&entry),
-                segment: Arc::clone(&segment),
-                entry,
-            })
-        };
-        let mut streams: Vec<Arc<Known>> = directory
-            .entries
-            .into_iter()
-            .map(
-                |entry| match known.remove(&(entry.slot, entry.generation)) {
-                    // A generation number repeats after 65,535 others, so the series must be equal
-                    // as well.
-                    Some(same) if same.entry.series == entry.series => Arc::clone(same),
-                    _ => make(entry),
-                },
-            )
-            .collect();
-        streams.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
+impl FollowedStream for Known {
+    fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
         Self {
-            version: directory.version,
-            streams,
-            segment,
+            descriptor: Arc::new(entry.descriptor.clone()),
+            handle: segment.stream(&entry),
+            segment: Arc::clone(segment),
+            entry,
         }
     }
 
-    /// This part as it is now: itself if nothing has changed, or a part of the new segment if the
-    /// agent has ended or been replaced.
-    pub fn now(self: &Arc<Self>, now_ns: i64) -> Result<Arc<Self>, StreamError> {
-        if !alive(&self.segment, now_ns) {
-            let mut segment = SegmentReader::clone(&self.segment);
-            if segment.reopen_if_replaced()? {
-                return Ok(Arc::new(Self::read(Arc::new(segment), None)));
-            }
-        }
-        if self.segment.directory_version() != self.version {
-            let segment = Arc::clone(&self.segment);
-            return Ok(Arc::new(Self::read(segment, Some(self))));
-        }
-        Ok(Arc::clone(self))
-    }
-}
-
-/// A scope of applications that this process may read.
-#[derive(Clone, Debug)]
-pub(crate) struct Scope {
-    name: Arc<str>,
-    part: Arc<Part>,
-}
-
-impl Scope {
-    /// The scopes of a run directory that can be opened now; those that are open already are
-    /// reused.
-    pub fn find(run_dir: &RunDir, before: &[Self], now_ns: i64) -> Vec<Self> {
-        let open = |(name, run_dir): (String, RunDir)| {
-            if let Some(held) = before.iter().find(|scope| *scope.name == *name) {
-                return held.now(now_ns);
-            }
-            let segment = SegmentReader::of(&run_dir).ok()?;
-            Some(Self {
-                name: name.into(),
-                part: Arc::new(Part::read(Arc::new(segment), None)),
-            })
-        };
-        run_dir.scopes().into_iter().filter_map(open).collect()
-    }
-
-    /// This scope as it is now; `None` if its new segment cannot be opened.
-    pub fn now(&self, now_ns: i64) -> Option<Self> {
-        Some(Self {
-            name: Arc::clone(&self.name),
-            part: self.part.now(now_ns).ok()?,
-        })
+    fn entry(&self) -> &Entry {
+        &self.entry
     }
 }
 
 /// All streams that this process may read: the node's own, and those of applications.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// The node's own segment.
-    pub node: Arc<Part>,
-    /// Sorted by name.
-    pub scopes: Vec<Scope>,
+    /// The node's own segment first.
+    segments: Vec<Arc<SegmentReader>>,
     /// Sorted by name, then labels; each series once.
     pub streams: Vec<Arc<Known>>,
-    /// Number of earlier views of the observer.
+    /// The number of changes until this view.
     pub serial: u64,
 }
 
 impl View {
-    /// Builds a view of these segments. Of a series that several segments have, the node's stream
-    /// counts, otherwise the one that was registered last: a publication that gets other readers
-    /// leaves a stream behind in its old scope.
-    pub fn of(node: Arc<Part>, scopes: Vec<Scope>, serial: u64) -> Self {
-        let mut streams = node.streams.clone();
-        if !scopes.is_empty() {
-            for scope in &scopes {
-                streams.extend(scope.part.streams.iter().cloned());
-            }
+    /// The streams of the segments that are followed. A series that several have is that of the
+    /// node, else that which was registered last: a publication that is given other readers leaves
+    /// its old scope behind.
+    pub fn of(follower: &SegmentFollower<Known>) -> Self {
+        let parts = follower.parts();
+        let mut streams = follower.own().streams.clone();
+        if let [own, scopes @ ..] = parts
+            && !scopes.is_empty()
+        {
+            streams.extend(scopes.iter().flat_map(|part| part.streams.iter().cloned()));
             let rank = |k: &Known| {
-                let is_of_node = Arc::ptr_eq(&k.segment, &node.segment);
+                let is_of_node = Arc::ptr_eq(&k.segment, &own.segment);
                 Reverse((is_of_node, k.entry.created_ns))
             };
             streams.sort_by(|a, b| {
@@ -235,29 +148,20 @@ impl View {
             streams.dedup_by(|a, b| a.series() == b.series());
         }
         Self {
-            node,
-            scopes,
+            segments: parts.iter().map(|p| Arc::clone(&p.segment)).collect(),
             streams,
-            serial,
+            serial: follower.changes(),
         }
-    }
-
-    /// Whether these are the segments of this view, at the same versions.
-    pub fn is_of(&self, node: &Arc<Part>, scopes: &[Scope]) -> bool {
-        Arc::ptr_eq(&self.node, node)
-            && self.scopes.len() == scopes.len()
-            && (self.scopes.iter().zip(scopes)).all(|(a, b)| Arc::ptr_eq(&a.part, &b.part))
     }
 
     /// The node's own segment.
     pub fn segment(&self) -> &Arc<SegmentReader> {
-        &self.node.segment
+        &self.segments[0]
     }
 
     /// All segments, the node's own first.
-    pub fn segments(&self) -> impl Iterator<Item = &Arc<SegmentReader>> {
-        let scopes = self.scopes.iter().map(|scope| &scope.part.segment);
-        std::iter::once(&self.node.segment).chain(scopes)
+    pub fn segments(&self) -> &[Arc<SegmentReader>] {
+        &self.segments
     }
 
     /// The streams that a selector matches; a literal name is found by binary search.

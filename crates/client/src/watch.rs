@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_model::{Descriptor, Sample, Selector};
-use barograph_stream::SegmentReader;
+use barograph_stream::{SegmentReader, Ticks};
 
 use crate::Observer;
 use crate::view::{Known, View};
@@ -85,11 +85,10 @@ impl Watch {
     pub fn next(&mut self, timeout: Duration) -> Option<Vec<Update>> {
         let mut left = timeout;
         loop {
-            // Read before the look, so that a sample that is written after it ends the sleep at
-            // once.
-            let mut ticks = self.ticks();
+            // Before the look, so that what is written after it ends the sleep at once.
+            let mut ticks = Ticks::of(&self.segments);
             if self.follow() {
-                ticks = self.ticks();
+                ticks = Ticks::of(&self.segments);
                 self.follow();
             }
             let updates = self.collect();
@@ -99,18 +98,12 @@ impl Watch {
             if left.is_zero() {
                 return None;
             }
-            let seen: Vec<_> = ticks.iter().map(|(s, tick)| (&**s, *tick)).collect();
-            left = left.saturating_sub(SegmentReader::wait_ticks(&seen, left.min(SLEEP_MAX)));
+            left = left.saturating_sub(ticks.wait(left.min(SLEEP_MAX)));
         }
     }
 
-    fn ticks(&self) -> Vec<(Arc<SegmentReader>, u32)> {
-        let tick = |segment: &Arc<SegmentReader>| (Arc::clone(segment), segment.tick());
-        self.segments.iter().map(tick).collect()
-    }
-
-    /// Adopts the streams as they are now; those that are still the same keep their cursor. Returns
-    /// whether anything has changed.
+    /// Takes over the streams as they are now; those that are still the same keep their place. Whether
+    /// there was anything to take over.
     fn follow(&mut self) -> bool {
         let view = self.observer.view();
         if self
@@ -146,6 +139,7 @@ impl Watch {
         }
         self.segments = view
             .segments()
+            .iter()
             .filter(|s| watched.iter().any(|w| Arc::ptr_eq(&w.known.segment, s)))
             .cloned()
             .collect();

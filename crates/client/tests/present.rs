@@ -74,7 +74,7 @@ fn age_and_staleness() {
     // Three intervals are over; the interval of the other stream is not known.
     check(1, 3 * NS_PER_S / 2 + 1, [true, false]);
     node.segment.heartbeat(START_NS + 2 * NS_PER_S);
-    check(4 * NS_PER_S, 11 * NS_PER_S / 2 + 1, [true, true]);
+    check(6 * NS_PER_S, 15 * NS_PER_S / 2 + 1, [true, true]);
     assert!(!observer.status().unwrap().alive);
 }
 

@@ -70,7 +70,7 @@ fn an_agent_that_was_killed_is_seen_by_its_heartbeat() {
     node.restart(&[VDA]);
     node.put(VDA, 2.0);
     assert_eq!(value(observer.latest(&selector(VDA)).pop()), Some(1.0));
-    node.clock.advance(4 * NS_PER_S);
+    node.clock.advance(6 * NS_PER_S);
     node.segment
         .heartbeat(barograph_model::Clock::now_ns(&*node.clock));
     assert_eq!(value(observer.latest(&selector(VDA)).pop()), Some(2.0));

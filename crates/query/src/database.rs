@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use barograph_model::{Clock, SqlFault, SqlFaultKind, SqlLimits};
-use barograph_stream::RunDir;
+use barograph_stream::{RunDir, Scopes};
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, Row, Statement};
 
@@ -19,7 +19,7 @@ use crate::functions::Form;
 use crate::guard::{Guard, SQL_BYTES_MAX};
 use crate::live::Live;
 use crate::rows::{Column, Field, Rows, Taker};
-use crate::source::{Scopes, Views, views_of};
+use crate::source::{Views, views_of};
 use crate::sqlite::{limit_heap, reserve};
 use crate::text;
 

@@ -75,8 +75,8 @@ mod texts;
 #[cfg(feature = "loadable")]
 pub mod loadable;
 
+pub use barograph_stream::Scopes;
 pub use error::QueryError;
-pub use source::Scopes;
 
 #[cfg(feature = "bundled")]
 pub use crate::{

@@ -12,23 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_archive::{ArchiveError, View};
 use barograph_model::{Clock, NS_PER_S};
-use barograph_stream::{RunDir, SegmentReader, SegmentState};
+use barograph_stream::{LOOK_NS, RunDir, Scopes, SegmentFollower, SegmentPart};
 
 use crate::QueryError;
 use crate::asof::Held;
 use crate::memory::Memory;
-use crate::snapshot::{Horizon, Part, Schema, Snapshot, TableId};
-use crate::source::{self, Scopes, Views};
+use crate::snapshot::{Horizon, Part, Snapshot, TableId};
+use crate::source::{self, Views};
 use crate::stream::Stream;
 use crate::watch::Watch;
 
 /// The streams of a table.
 type Streams = Arc<[Arc<Stream>]>;
 
-/// Age of a heartbeat after which the file system is asked whether the agent was replaced.
-const HEARTBEAT_STALE_NS: i64 = 3 * NS_PER_S;
-/// Time between two looks for the archive's directory, if the agent has not published it, and for
-/// scopes that have come or gone.
+/// Time between two looks for the archive's directory, if the agent has not published it.
 const ASK_AGAIN_NS: i64 = NS_PER_S;
 /// Default number of threads of one scan over much history, in a process that runs its own queries.
 pub(crate) const THREADS_DEFAULT: usize = 2;
@@ -47,10 +44,10 @@ pub(crate) struct Live {
 }
 
 struct Inner {
-    run_dir: Option<RunDir>,
-    scopes: Scopes,
-    /// Time of the last look for scopes.
-    looked_ns: Option<i64>,
+    /// None if an archive is read alone.
+    follower: Option<SegmentFollower<Stream>>,
+    /// The number of the follower's changes until the snapshot.
+    changes: u64,
     /// One place for each part of the snapshot, in the same order.
     places: Vec<Place>,
     snapshot: Arc<Snapshot>,
@@ -106,96 +103,78 @@ impl Place {
         }
         was_known
     }
+
+    /// The part of a segment as it is followed now, after the part of this place.
+    fn part_after(
+        mut self,
+        before: &Arc<Part>,
+        followed: &Arc<SegmentPart<Stream>>,
+    ) -> (Self, Arc<Part>) {
+        if before.followed().is_some_and(|f| Arc::ptr_eq(f, followed)) {
+            return (self, Arc::clone(before));
+        }
+        let is_same = |segment| Arc::ptr_eq(segment, &followed.segment);
+        let is_replaced = !before.segment().is_some_and(is_same);
+        let view = match is_replaced && self.forget_archive() {
+            true => None,
+            false => before.view.clone(),
+        };
+        (self, Arc::new(Part::of(followed, view)))
+    }
 }
 
 impl Inner {
-    /// Replaces the parts that have changed. For doubtful segments it checks whether their path now
-    /// leads to another segment.
-    fn renew(
-        &mut self,
-        doubtful: impl Fn(&SegmentReader) -> bool,
-        now_ns: i64,
-    ) -> Result<(), QueryError> {
-        let mut parts: Vec<Arc<Part>> = Vec::new();
-        let mut places = Vec::new();
-        let mut changed = false;
-        let known = std::mem::take(&mut self.places);
-        let mut fault = None;
-        for (part, mut place) in self.snapshot.parts.iter().zip(known) {
-            let mut segment = part.segment.clone();
-            let doubted = segment.as_mut().filter(|segment| doubtful(segment));
-            match doubted.map_or(Ok(false), SegmentReader::reopen_if_replaced) {
-                Ok(false) if part.is_current() => {
-                    parts.push(Arc::clone(part));
-                    places.push(place);
+    /// Begins to read these segments, or if there are none an archive alone, with the run directory
+    /// and the archive of `own`.
+    fn begin(&mut self, follower: Option<SegmentFollower<Stream>>, own: Place) {
+        self.follower = follower;
+        self.places = vec![own];
+        self.become_of(vec![Arc::default()], i64::MIN);
+        self.take_parts(i64::MIN);
+    }
+
+    /// Follows the segments, and takes what has changed into the snapshot.
+    fn follow(&mut self, now_ns: i64) -> Result<(), QueryError> {
+        let Some(follower) = &mut self.follower else {
+            return Ok(());
+        };
+        let followed = follower.follow(now_ns);
+        if follower.changes() != self.changes {
+            self.take_parts(now_ns);
+        }
+        Ok(followed?)
+    }
+
+    fn take_parts(&mut self, ended_ns: i64) {
+        let Some(follower) = &self.follower else {
+            return;
+        };
+        self.changes = follower.changes();
+        let known = self.places.drain(..).zip(&self.snapshot.parts);
+        let mut known: Vec<(Place, &Arc<Part>)> = known.collect();
+        let (mut parts, mut places) = (Vec::new(), Vec::new());
+        for followed in follower.parts() {
+            let is_it = |(place, _): &(Place, _)| place.run_dir.as_ref() == Some(&followed.run_dir);
+            let (place, part) = match known.iter().position(is_it) {
+                Some(at) => {
+                    let (place, before) = known.swap_remove(at);
+                    place.part_after(before, followed)
                 }
-                Ok(is_replaced) => {
-                    let mut part = Part::take(Arc::clone(&part.scope), segment, Some(part));
-                    if is_replaced {
-                        self.looked_ns = None;
-                        if place.forget_archive() {
-                            part = part.with_view(None);
-                        }
-                    }
-                    parts.push(Arc::new(part));
-                    places.push(place);
-                    changed = true;
+                None => {
+                    let place = Place::of(Some(&followed.run_dir), None);
+                    (place, Arc::new(Part::of(followed, None)))
                 }
-                // A scope that cannot be opened counts as absent.
-                Err(_) if !part.scope.is_empty() => changed = true,
-                Err(error) => {
-                    fault = Some(error);
-                    parts.push(Arc::clone(part));
-                    places.push(place);
-                }
-            }
+            };
+            parts.push(part);
+            places.push(place);
         }
         self.places = places;
-        if changed {
-            self.become_of(parts, now_ns);
-        }
-        fault.map_or(Ok(()), |error| Err(error.into()))
+        self.become_of(parts, ended_ns);
     }
 
     fn become_of(&mut self, parts: Vec<Arc<Part>>, ended_ns: i64) {
         let schema = Arc::clone(&self.snapshot.schema);
         self.snapshot = Arc::new(Snapshot::of(parts, schema, ended_ns));
-    }
-
-    /// Looks for scopes that have come or gone, at most once a second.
-    fn look_for_scopes(&mut self, now_ns: i64) {
-        let Some(run_dir) = &self.run_dir else { return };
-        if self.scopes == Scopes::None || !is_due(self.looked_ns, now_ns) {
-            return;
-        }
-        self.looked_ns = Some(now_ns);
-        let found = self.scopes.of(run_dir);
-        let known = self.snapshot.parts[1..].iter().map(|part| &*part.scope);
-        if known.eq(found.iter().map(|(scope, _)| scope.as_str())) {
-            return;
-        }
-        let mut known: Vec<Option<Place>> = self.places.drain(..).map(Some).collect();
-        let (mut parts, mut places) = (Vec::new(), Vec::new());
-        let own = std::iter::once((String::new(), None));
-        for (scope, run_dir) in own.chain(found.into_iter().map(|(s, r)| (s, Some(r)))) {
-            let at = |part: &Arc<Part>| *part.scope == *scope;
-            let before = self.snapshot.parts.iter().position(at);
-            if let Some((at, place)) = before.and_then(|at| Some((at, known[at].take()?))) {
-                parts.push(Arc::clone(&self.snapshot.parts[at]));
-                places.push(place);
-            } else if let Some(run_dir) = run_dir
-                && let Ok(segment) = SegmentReader::of(&run_dir)
-            {
-                parts.push(Arc::new(Part::take(scope.into(), Some(segment), None)));
-                places.push(Place::of(Some(&run_dir), None));
-            }
-        }
-        self.places = places;
-        let before = &self.snapshot.parts;
-        if parts.len() != before.len() || !parts.iter().zip(before).all(|(a, b)| Arc::ptr_eq(a, b))
-        {
-            self.become_of(parts, now_ns);
-        }
     }
 
     /// Takes the present views of archives into the snapshot.
@@ -252,17 +231,15 @@ impl Live {
         views: Option<Views>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        let segment = run_dir.map(SegmentReader::of);
-        let part = Part::take("".into(), segment.transpose()?, None);
-        let schema: Arc<Schema> = Arc::default();
+        let open = |run_dir| SegmentFollower::open(run_dir, scopes, LOOK_NS, clock.now_ns());
+        let follower = run_dir.map(open).transpose()?;
         let mut inner = Inner {
-            run_dir: run_dir.cloned(),
-            scopes,
-            looked_ns: None,
-            places: vec![Place::of(run_dir, views)],
-            snapshot: Arc::new(Snapshot::of(vec![Arc::new(part)], schema, i64::MIN)),
+            follower: None,
+            changes: 0,
+            places: Vec::new(),
+            snapshot: Arc::new(Snapshot::of(Vec::new(), Arc::default(), i64::MIN)),
         };
-        inner.look_for_scopes(clock.now_ns());
+        inner.begin(follower, Place::of(run_dir, views));
         let live = Self {
             clock,
             inner: Mutex::new(inner),
@@ -302,7 +279,7 @@ impl Live {
     }
 
     pub(crate) fn run_dir(&self) -> Option<RunDir> {
-        self.lock().run_dir.clone()
+        self.lock().places[0].run_dir.clone()
     }
 
     /// The archive's directory, if the agent keeps an archive.
@@ -334,9 +311,10 @@ impl Live {
 
     /// Switches to another run directory.
     #[cfg(feature = "loadable")]
-    pub(crate) fn move_to(&self, run_dir: RunDir) -> Result<(), QueryError> {
-        let segment = SegmentReader::of(&run_dir)?;
-        self.move_to_part(Some(segment), Place::of(Some(&run_dir), None));
+    pub(crate) fn move_to(&self, run_dir: &RunDir, scopes: Scopes) -> Result<(), QueryError> {
+        let follower = SegmentFollower::open(run_dir, scopes, LOOK_NS, self.now_ns())?;
+        let own = Place::of(Some(run_dir), None);
+        self.lock().begin(Some(follower), own);
         Ok(())
     }
 
@@ -348,33 +326,21 @@ impl Live {
             root: Some(root),
             ..Place::of(None, views)
         };
-        self.move_to_part(None, place);
+        self.lock().begin(None, place);
         self.past().map(drop)
-    }
-
-    #[cfg(feature = "loadable")]
-    fn move_to_part(&self, segment: Option<SegmentReader>, place: Place) {
-        let now_ns = self.now_ns();
-        let mut inner = self.lock();
-        let part = Part::take("".into(), segment, None);
-        inner.run_dir = place.run_dir.clone();
-        inner.looked_ns = None;
-        inner.places = vec![place];
-        inner.become_of(vec![Arc::new(part)], i64::MIN);
-        inner.look_for_scopes(now_ns);
     }
 
     /// The present snapshot. It notices an agent that has closed its segment or was replaced by
     /// another.
     pub(crate) fn current(&self) -> Result<Arc<Snapshot>, QueryError> {
-        let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
+        let inner = self.follow()?;
         Ok(Arc::clone(&inner.snapshot))
     }
 
     /// The present streams of a table, none if all have ended, and the time up to which the archive
     /// may have more.
     pub(crate) fn streams_of(&self, table: TableId) -> Result<(Streams, Horizon), QueryError> {
-        let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
+        let inner = self.follow()?;
         let members = inner.snapshot.members(table);
         let streams = members.map(|m| (Arc::clone(&m.streams), m.horizon));
         Ok(streams.unwrap_or((Arc::default(), Horizon::NEVER)))
@@ -387,7 +353,7 @@ impl Live {
             // With the extension, no database of ours attends before each statement.
             self.attend()?;
         }
-        let inner = self.follow(|segment| segment.state() == SegmentState::Closed)?;
+        let inner = self.follow()?;
         let Some(members) = inner.snapshot.members(table) else {
             return Ok((0, 0, 0));
         };
@@ -400,8 +366,8 @@ impl Live {
     /// directory, and that scopes have come or gone.
     pub(crate) fn attend(&self) -> Result<Arc<Snapshot>, QueryError> {
         let now_ns = self.now_ns();
-        let mut inner = self.follow(|segment| !segment.is_alive(now_ns, HEARTBEAT_STALE_NS))?;
-        inner.look_for_scopes(now_ns);
+        let mut inner = self.lock();
+        inner.follow(now_ns)?;
         if !inner.places.iter().any(|p| p.is_archive_due(now_ns)) {
             return Ok(Arc::clone(&inner.snapshot));
         }
@@ -428,7 +394,7 @@ impl Live {
             };
             seen.push(Seen { views, found });
         }
-        let mut inner = self.follow(|_| false)?;
+        let mut inner = self.follow()?;
         inner.know(&seen);
         match fault {
             Some(error) => Err(error.into()),
@@ -443,7 +409,7 @@ impl Live {
 
     /// Whether an archive is read alone, without an agent's run directory.
     pub(crate) fn is_archive_alone(&self) -> bool {
-        self.lock().run_dir.is_none()
+        self.lock().follower.is_none()
     }
 
     /// The known archives, and for each whether it belongs to the run directory itself or is read
@@ -459,18 +425,16 @@ impl Live {
         found
     }
 
-    fn follow(
-        &self,
-        doubtful: impl Fn(&SegmentReader) -> bool,
-    ) -> Result<MutexGuard<'_, Inner>, QueryError> {
+    /// Follows the segments if memory alone tells that something has changed.
+    fn follow(&self) -> Result<MutexGuard<'_, Inner>, QueryError> {
         let mut inner = self.lock();
-        let is_settled = |part: &Arc<Part>| match &part.segment {
-            Some(segment) => !doubtful(segment) && part.is_current(),
-            None => true,
-        };
-        if !inner.snapshot.parts.iter().all(is_settled) {
+        if !inner
+            .follower
+            .as_ref()
+            .is_none_or(SegmentFollower::is_settled)
+        {
             let now_ns = self.now_ns();
-            inner.renew(doubtful, now_ns)?;
+            inner.follow(now_ns)?;
         }
         Ok(inner)
     }

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_stream::{RunDir, SystemClock, environment};
+use barograph_stream::{RunDir, Scopes, SystemClock, environment};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OptionalExtension as _, Result};
 
@@ -26,7 +26,7 @@ use crate::QueryError;
 use crate::catalogue::Catalogue;
 use crate::error::usage;
 use crate::live::Live;
-use crate::source::{Scopes, views_of};
+use crate::source::views_of;
 use crate::sqlite::with_connection;
 
 pub use rusqlite;
@@ -54,7 +54,7 @@ pub fn register(connection: Connection) -> Result<bool> {
         let path = PathBuf::from(path);
         let moved = match is_archive(&path) {
             true => live.move_to_archive(path),
-            false => live.move_to(RunDir::new(path)),
+            false => live.move_to(&RunDir::new(path), Scopes::Readable),
         };
         moved.map_err(|e| usage(e.to_string()))?;
         with_connection(call, |connection| refresh(connection, live, catalogue))

@@ -10,13 +10,12 @@ use std::thread::{self, JoinHandle};
 use barograph_model::{
     ClientNumber, Clock, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink,
 };
-use barograph_stream::RunDir;
+use barograph_stream::{RunDir, Scopes};
 
 use crate::encode::Encoder;
 use crate::fair::Fair;
 use crate::fault::fault;
 use crate::guard::GUEST_TEXT_BYTES_MAX;
-use crate::source::Scopes;
 use crate::{Database, QueryError};
 
 /// The niceness of the query threads: the lowest priority.

@@ -13,7 +13,7 @@ use barograph_model::{
     Buckets, Clock, Columns, Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, SqlFault,
     SqlFaultKind,
 };
-use barograph_stream::RunDir;
+use barograph_stream::{RunDir, Scopes};
 
 use crate::QueryError;
 use crate::asof::{append, sorted};
@@ -21,7 +21,6 @@ use crate::fault::fault;
 use crate::live::Live;
 use crate::reading::{Known, Reading, Wanted, around, select};
 use crate::snapshot::Snapshot;
-use crate::source::Scopes;
 
 /// A reader of the past of a run directory's streams, usable from any thread.
 pub struct PastReader {

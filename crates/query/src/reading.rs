@@ -440,7 +440,7 @@ struct Rings {
 impl Rings {
     fn copy(part: &Arc<Part>, wanted: Wanted<'_>, span: Span, scratch: &mut Vec<Sample>) -> Self {
         let is_wanted = |s: &&Arc<Stream>| wanted(&s.node, &s.entry.descriptor);
-        let streams: Vec<Arc<Stream>> = part.streams.iter().filter(is_wanted).cloned().collect();
+        let streams: Vec<Arc<Stream>> = part.streams().iter().filter(is_wanted).cloned().collect();
         let reached = Reached::of(part.view.as_deref(), wanted);
         let copy =
             |stream: &Arc<Stream>| Copied::take(stream, reached.after(stream), span, scratch);

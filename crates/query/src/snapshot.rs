@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use barograph_archive::{Series, View};
 use barograph_model::SeriesId;
-use barograph_stream::{Entry, Incarnation, SegmentReader};
+use barograph_stream::{Entry, SegmentPart, SegmentReader};
 
 use crate::shape::Shape;
 use crate::stream::Stream;
@@ -72,85 +72,48 @@ pub(crate) struct Schema {
 }
 
 /// A segment and its archive at one moment: of the run directory itself, or of a scope.
+#[derive(Clone, Default)]
 pub(crate) struct Part {
     /// Name of the scope; empty for the run directory itself, and for an archive alone.
     pub(crate) scope: Arc<str>,
-    /// None if an archive is read alone.
-    pub(crate) segment: Option<SegmentReader>,
     pub(crate) node: Arc<str>,
-    pub(crate) streams: Arc<[Arc<Stream>]>,
     /// The archive's view from the last look.
     pub(crate) view: Option<Arc<View>>,
-    version: u64,
-    incarnation: Option<Incarnation>,
+    /// None if an archive is read alone.
+    followed: Option<Arc<SegmentPart<Stream>>>,
 }
 
 impl Part {
-    /// Reads the present directory of the segment; `before` is the part that this one replaces.
-    pub(crate) fn take(
-        scope: Arc<str>,
-        segment: Option<SegmentReader>,
-        before: Option<&Self>,
-    ) -> Self {
-        let directory = segment.as_ref().map(SegmentReader::directory);
-        let directory = directory.unwrap_or_default();
-        let incarnation = segment.as_ref().map(SegmentReader::incarnation);
-        let node: Arc<str> = segment
-            .as_ref()
-            .map_or_else(String::new, SegmentReader::node)
-            .into();
-        // A stream that lives on keeps the known order of its ring.
-        let known: HashMap<(usize, u16), &Arc<Stream>> = before
-            .filter(|b| b.incarnation == incarnation)
-            .map(|b| {
-                b.streams
-                    .iter()
-                    .map(|s| ((s.entry.slot, s.entry.generation), s))
-                    .collect()
-            })
-            .unwrap_or_default();
-        let mut streams = Vec::with_capacity(directory.entries.len());
-        for entry in directory.entries {
-            match (known.get(&(entry.slot, entry.generation)), &segment) {
-                (Some(stream), _) => streams.push(Arc::clone(stream)),
-                (None, Some(segment)) => {
-                    let reader = segment.stream(&entry);
-                    let node = Arc::clone(&node);
-                    streams.push(Arc::new(Stream::new(reader, entry, node, &scope)));
-                }
-                (None, None) => {}
-            }
-        }
-        streams.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+    /// Makes a part of a segment that is followed, and of its archive.
+    pub(crate) fn of(followed: &Arc<SegmentPart<Stream>>, view: Option<Arc<View>>) -> Self {
         Self {
-            scope,
-            segment,
-            node,
-            streams: streams.into(),
-            view: before.and_then(|b| b.view.clone()),
-            version: directory.version,
-            incarnation,
+            scope: Arc::clone(&followed.id.scope),
+            node: Arc::clone(&followed.id.node),
+            view,
+            followed: Some(Arc::clone(followed)),
         }
     }
 
     /// A copy of this part with another view of the archive.
     pub(crate) fn with_view(&self, view: Option<Arc<View>>) -> Self {
-        Self {
-            scope: Arc::clone(&self.scope),
-            segment: self.segment.clone(),
-            node: Arc::clone(&self.node),
-            streams: Arc::clone(&self.streams),
-            view,
-            version: self.version,
-            incarnation: self.incarnation,
-        }
+        let part = self.clone();
+        Self { view, ..part }
     }
 
-    /// Whether this part has the present version of its segment's directory.
-    pub(crate) fn is_current(&self) -> bool {
-        self.segment
-            .as_ref()
-            .is_none_or(|segment| segment.directory_version() == self.version)
+    /// The segment at one version of its directory; none if an archive is read alone.
+    pub(crate) fn followed(&self) -> Option<&Arc<SegmentPart<Stream>>> {
+        self.followed.as_ref()
+    }
+
+    /// The segment; none if an archive is read alone.
+    pub(crate) fn segment(&self) -> Option<&Arc<SegmentReader>> {
+        self.followed.as_ref().map(|followed| &followed.segment)
+    }
+
+    /// The streams, sorted by name and labels.
+    pub(crate) fn streams(&self) -> &[Arc<Stream>] {
+        let followed = self.followed.as_ref();
+        followed.map_or(&[][..], |followed| &followed.streams)
     }
 
     /// The archived series.
@@ -180,7 +143,7 @@ impl Snapshot {
     /// Makes a snapshot of these parts, after one with this schema. Streams that ended since the
     /// last look at the archives may have samples up to `ended_ns` there.
     pub(crate) fn of(parts: Vec<Arc<Part>>, schema: Arc<Schema>, ended_ns: i64) -> Self {
-        let streams = parts.iter().flat_map(|part| part.streams.iter().cloned());
+        let streams = parts.iter().flat_map(|part| part.streams().iter().cloned());
         let mut streams: Vec<Arc<Stream>> = streams.collect();
         if parts.len() > 1 {
             streams.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
@@ -207,7 +170,7 @@ impl Snapshot {
 
     /// The present interval between looks at a stream's resource, in ns; 0 if unknown.
     pub(crate) fn interval_ns(&self, entry: &Entry) -> i64 {
-        let segments = self.parts.iter().filter_map(|part| part.segment.as_ref());
+        let segments = self.parts.iter().filter_map(|part| part.segment());
         let mut known = segments.map(|segment| segment.interval_ns(entry)); // 0 for another segment's stream
         known.find(|interval_ns| *interval_ns != 0).unwrap_or(0)
     }
@@ -242,7 +205,7 @@ impl Snapshot {
             self.schema = Arc::new(grown);
         }
         let living = self.parts.iter().enumerate().flat_map(|(at, part)| {
-            let streams = part.streams.iter();
+            let streams = part.streams().iter();
             streams.map(move |s| (at, &*s.node, s.entry.series))
         });
         let living: HashSet<(usize, &str, SeriesId)> = living.collect();

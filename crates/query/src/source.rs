@@ -1,5 +1,4 @@
-//! Finds the scopes of a run directory and its archive, and keeps one handle on the archive for the
-//! whole process.
+//! Finds the archive of a run directory, and keeps one handle on it for the whole process.
 //!
 //! It stands alone because all connections share it: what one reader learns about an archive's
 //! files serves all others.
@@ -16,38 +15,6 @@ const AGENT_DOCUMENT: &str = "agent.json";
 
 /// A function that returns the archive's present view.
 pub type Views = Arc<dyn Fn() -> Result<Arc<View>, ArchiveError> + Send + Sync>;
-
-/// The scopes of applications that are read beside the node's own streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scopes {
-    /// All scopes that this process may open: for a process that runs its own queries.
-    Readable,
-    /// The scope that everyone may read: for a process that answers others.
-    Public,
-    /// No scopes.
-    None,
-}
-
-/// The scope that everyone may read.
-const PUBLIC: &str = "all";
-
-impl Scopes {
-    /// The existing scopes and their run directories, by name.
-    pub(crate) fn of(self, run_dir: &RunDir) -> Vec<(String, RunDir)> {
-        match self {
-            Self::Readable => run_dir.scopes(),
-            Self::Public => {
-                let scope = run_dir.scope(PUBLIC);
-                let is_there = scope.segment().exists();
-                is_there
-                    .then(|| (PUBLIC.to_owned(), scope))
-                    .into_iter()
-                    .collect()
-            }
-            Self::None => Vec::new(),
-        }
-    }
-}
 
 /// An archive that the agent of a run directory named.
 pub(crate) struct OfAgent {

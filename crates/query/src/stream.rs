@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Columns, Descriptor, NS_PER_S, Sample, SeriesId};
-use barograph_stream::{Entry, Latest, StreamReader};
+use barograph_stream::{Entry, FollowedStream, Latest, PartId, SegmentReader, StreamReader};
 
 /// How much later than a ring's oldest sample an older sample may be: as much as a clock is usually
 /// set back. A larger step, made by hand, is noticed only while the ring or the archive's last time
@@ -56,6 +56,17 @@ pub(crate) struct Head {
     pub(crate) sorted: bool,
 }
 
+impl FollowedStream for Stream {
+    fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
+        let reader = segment.stream(&entry);
+        Self::new(reader, entry, Arc::clone(&part.node), &part.scope)
+    }
+
+    fn entry(&self) -> &Entry {
+        &self.entry
+    }
+}
+
 impl Stream {
     pub(crate) fn new(reader: StreamReader, entry: Entry, node: Arc<str>, scope: &str) -> Self {
         let order = Mutex::new(Order {
@@ -75,7 +86,7 @@ impl Stream {
         }
     }
 
-    /// Streams are sorted by name and labels.
+    /// The key by which streams are sorted: name and labels.
     pub(crate) fn sort_key(&self) -> (&barograph_model::Name, &barograph_model::Labels) {
         (&self.entry.descriptor.name, &self.entry.descriptor.labels)
     }

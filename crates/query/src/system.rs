@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use barograph_archive::{PartInfo, PartKind};
-use barograph_model::NS_PER_S;
 use barograph_stream::SegmentState;
 use rusqlite::Result;
 
@@ -22,10 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
-/// Age of its heartbeat, in ns, after which an agent does not count as live.
-const SILENT_AFTER_NS: i64 = 5 * NS_PER_S;
-
-/// Documents in which a scope's agent describes publications, knobs and forecasts.
+/// Documents in which a scope's agent describes publications, calls, knobs and forecasts.
 const PUBLICATIONS: &str = "publications.json";
 const KNOBS: &str = "knobs.json";
 const FORECASTS: &str = "forecasts.json";
@@ -345,12 +341,12 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.attend().map_err(failed)?;
     let mut rows: Vec<Row> = Vec::new();
     let own = snapshot.own();
-    if let Some(segment) = &own.segment {
+    if let Some(segment) = own.segment() {
         let now_ns = live.now_ns();
         let age_ns = now_ns.saturating_sub(segment.heartbeat_ns());
         let state = match segment.state() {
             SegmentState::Closed => "closed",
-            SegmentState::Live if segment.is_alive(now_ns, SILENT_AFTER_NS) => "live",
+            SegmentState::Live if segment.is_alive(now_ns) => "live",
             SegmentState::Live => "silent",
         };
         rows.push(vec![
@@ -360,7 +356,7 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             age_ns.into(),
             (segment.pid() as i64).into(),
             segment.incarnation().to_string().into(),
-            (own.streams.len() as i64).into(),
+            (own.streams().len() as i64).into(),
             (segment.streams_max() as i64).into(),
         ]);
     }
@@ -368,7 +364,7 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     archived.sort();
     archived.dedup();
     for node in archived {
-        if own.segment.is_none() || *node != own.node {
+        if own.segment().is_none() || *node != own.node {
             let mut row: Row = vec![Arc::clone(node).into(), "archived".into()];
             row.resize(8, Cell::Null);
             rows.push(row);

@@ -17,6 +17,7 @@ use barograph_model::{
     ArchiveVerb, BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine,
     SqlRequest, StatementKind,
 };
+use barograph_stream::StreamError;
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch as signal};
@@ -177,6 +178,11 @@ impl App {
         })
     }
 
+    /// The view at present.
+    fn view(&self) -> Result<Arc<View>, StreamError> {
+        self.views.current(self.clock.now_ns())
+    }
+
     /// Makes a small answer from the current view, on a thread that may compute.
     pub async fn render(
         self: &Arc<Self>,
@@ -194,7 +200,7 @@ impl App {
         };
         let app = Arc::clone(self);
         deliver(delivery, move |mut pieces| {
-            let bytes = make(&app, &*app.views.current()?)?;
+            let bytes = make(&app, &*app.view()?)?;
             pieces.whole(&bytes)?;
             pieces.finish()
         })
@@ -217,9 +223,9 @@ pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Fault> {
 
 /// `GET /healthz`
 pub async fn healthz(State(app): Shared) -> Answer {
-    let view = app.views.current()?;
-    let segment = view.segment();
     let now_ns = app.clock.now_ns();
+    let view = app.views.current(now_ns)?;
+    let segment = view.segment();
     let mut body = serde_json::json!({
         "status": "ok", "node": segment.node(), "incarnation": segment.incarnation().to_string(),
     });
@@ -345,7 +351,7 @@ pub async fn watch(
     }
     let every = Duration::from_millis(every_ms.unsigned_abs());
     let streams_max = app.limits.watch_streams_max;
-    let watcher = Watcher::new(params.selectors()?, streams_max, &*app.views.current()?)?;
+    let watcher = Watcher::new(params.selectors()?, streams_max, &*app.view()?)?;
     let place = app.room(way).watchers.take(client, "watchers");
     let place = place.inspect_err(|_| {
         app.counters

@@ -4,21 +4,36 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_model::{Labels, NS_PER_S, Name, Selector, SeriesId, projections_among};
-use barograph_stream::{Entry, Incarnation, RunDir, SegmentReader, StreamError, StreamReader};
+use barograph_model::{Labels, Name, Selector, SeriesId, projections_among};
+use barograph_stream::{
+    Entry, FollowedStream, Incarnation, PartId, RunDir, Scopes, SegmentFollower, SegmentReader,
+    StreamError, StreamReader,
+};
 
-/// The scope of publications that everyone may read.
-const SCOPE: &str = "all";
-
-/// Age of the heartbeat, in ns, from which the agent's loop counts as stopped.
-pub const HEARTBEAT_AGE_NS_MAX: i64 = 5 * NS_PER_S;
+/// Time between two looks at the run directory, in ns: each request looks, since a client may ask
+/// for what it has just published.
+const LOOK_NS: i64 = 0;
 
 /// A stream of a segment with its open handle.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Stream {
-    pub entry: Arc<Entry>,
+    pub entry: Entry,
     pub handle: StreamReader,
     segment: Arc<SegmentReader>,
+}
+
+impl FollowedStream for Stream {
+    fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
+        Self {
+            handle: segment.stream(&entry),
+            segment: Arc::clone(segment),
+            entry,
+        }
+    }
+
+    fn entry(&self) -> &Entry {
+        &self.entry
+    }
 }
 
 /// Identity of a stream's life: incarnation of the segment, slot and generation. It is never
@@ -30,7 +45,7 @@ impl Stream {
     pub fn id(&self) -> StreamId {
         let Entry {
             slot, generation, ..
-        } = *self.entry;
+        } = self.entry;
         (self.segment.incarnation(), slot, generation)
     }
 
@@ -40,79 +55,40 @@ impl Stream {
     }
 }
 
-/// The streams of one segment at one version of its directory.
-#[derive(Debug)]
-struct Part {
-    segment: Arc<SegmentReader>,
-    version: u64,
-    streams: Vec<Stream>,
-}
-
-impl Part {
-    fn open(run_dir: &RunDir) -> Result<Arc<Self>, StreamError> {
-        let segment = SegmentReader::of(run_dir)?;
-        Ok(Self::read(Arc::new(segment)))
-    }
-
-    fn read(segment: Arc<SegmentReader>) -> Arc<Self> {
-        let directory = segment.directory();
-        let resolve = |entry: Entry| Stream {
-            handle: segment.stream(&entry),
-            segment: Arc::clone(&segment),
-            entry: Arc::new(entry),
-        };
-        Arc::new(Self {
-            version: directory.version,
-            streams: directory.entries.into_iter().map(resolve).collect(),
-            segment,
-        })
-    }
-
-    /// The present version of this part; the part itself if nothing has changed.
-    fn now(self: &Arc<Self>) -> Result<Arc<Self>, StreamError> {
-        let mut segment = SegmentReader::clone(&self.segment);
-        if segment.reopen_if_replaced()? {
-            return Ok(Self::read(Arc::new(segment)));
-        }
-        if self.segment.directory_version() != self.version {
-            return Ok(Self::read(Arc::clone(&self.segment)));
-        }
-        Ok(Arc::clone(self))
-    }
-}
-
 /// All streams at one version of their segments' directories.
 #[derive(Debug)]
 pub struct View {
-    node: Arc<Part>,
-    applications: Option<Arc<Part>>,
+    /// The node's own segment first.
+    segments: Vec<Arc<SegmentReader>>,
     /// Sorted by name, then labels; each series occurs once.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<Arc<Stream>>,
+    /// The number of the follower's changes until this view.
+    changes: u64,
 }
 
 impl View {
-    fn of(node: Arc<Part>, applications: Option<Arc<Part>>) -> Self {
-        let parts = std::iter::once(&node).chain(&applications);
-        let mut streams: Vec<Stream> = parts.flat_map(|p| p.streams.iter().cloned()).collect();
+    fn of(follower: &SegmentFollower<Stream>) -> Self {
+        let parts = follower.parts();
+        let streams = parts.iter().flat_map(|part| part.streams.iter().cloned());
+        let mut streams: Vec<Arc<Stream>> = streams.collect();
         // The node's own streams come first, and the sort is stable.
         streams.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         streams.dedup_by(|a, b| a.entry.series == b.entry.series);
         Self {
-            node,
-            applications,
+            segments: parts.iter().map(|p| Arc::clone(&p.segment)).collect(),
             streams,
+            changes: follower.changes(),
         }
     }
 
     /// The node's own segment.
     pub fn segment(&self) -> &SegmentReader {
-        &self.node.segment
+        &self.segments[0]
     }
 
     /// Most streams that fit into the segments.
     pub fn streams_max(&self) -> usize {
-        let parts = std::iter::once(&self.node).chain(&self.applications);
-        parts.map(|part| part.segment.streams_max()).sum()
+        self.segments.iter().map(|s| s.streams_max()).sum()
     }
 
     /// The indices of the streams that match any of the selectors, in order.
@@ -131,19 +107,20 @@ impl View {
     /// The stream that holds the projections of `stream`.
     pub fn projections_of(&self, stream: &Stream) -> Option<&Stream> {
         let of = &stream.entry.descriptor;
-        projections_among(&self.streams, |s| &s.entry.descriptor, of).first()
+        let found = projections_among(&self.streams, |s| &s.entry.descriptor, of);
+        found.first().map(|stream| &**stream)
     }
 
     /// Whether the agent's heartbeat is recent at `now_ns`.
     pub fn is_alive(&self, now_ns: i64) -> bool {
-        self.segment().is_alive(now_ns, HEARTBEAT_AGE_NS_MAX)
+        self.segment().is_alive(now_ns)
     }
 }
 
 fn sort_key(stream: &Stream) -> (&Name, &Labels, SeriesId) {
     let Entry {
         descriptor, series, ..
-    } = &*stream.entry;
+    } = &stream.entry;
     (&descriptor.name, &descriptor.labels, *series)
 }
 
@@ -151,17 +128,30 @@ fn sort_key(stream: &Stream) -> (&Name, &Labels, SeriesId) {
 #[derive(Debug)]
 pub struct Views {
     run_dir: RunDir,
-    applications: RunDir,
-    current: Mutex<Option<Arc<View>>>,
+    seen: Mutex<Option<Seen>>,
+}
+
+/// What is followed once there is a segment, and its view as of the last change.
+#[derive(Debug)]
+struct Seen {
+    follower: SegmentFollower<Stream>,
+    view: Arc<View>,
+}
+
+impl Seen {
+    fn open(run_dir: &RunDir, now_ns: i64) -> Result<Self, StreamError> {
+        let follower = SegmentFollower::open(run_dir, Scopes::Public, LOOK_NS, now_ns)?;
+        let view = Arc::new(View::of(&follower));
+        Ok(Self { follower, view })
+    }
 }
 
 impl Views {
     /// Makes views of the segments in a run directory.
     pub fn new(run_dir: RunDir) -> Self {
         Self {
-            applications: run_dir.scope(SCOPE),
             run_dir,
-            current: Mutex::new(None),
+            seen: Mutex::new(None),
         }
     }
 
@@ -170,30 +160,19 @@ impl Views {
         &self.run_dir
     }
 
-    /// The current view; if nothing has changed this costs a `stat` and a load for each segment.
-    pub fn current(&self) -> Result<Arc<View>, StreamError> {
-        // No code below leaves a value half written, so a poisoned lock holds a valid one.
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = current.as_ref();
-        let node = before.map_or_else(|| Part::open(&self.run_dir), |view| view.node.now())?;
-        // If there are no applications, or their segment cannot be read, only the node's streams
-        // count.
-        let applications = match before.and_then(|view| view.applications.as_ref()) {
-            Some(part) => part.now().ok(),
-            None => Part::open(&self.applications).ok(),
+    /// The view at `now_ns`; if nothing has changed this costs a `stat` and a load for each
+    /// segment.
+    pub fn current(&self, now_ns: i64) -> Result<Arc<View>, StreamError> {
+        // A view is replaced as a whole, so a poisoned lock holds a valid one.
+        let mut held = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = match &mut *held {
+            Some(seen) => seen,
+            none => none.insert(Seen::open(&self.run_dir, now_ns)?),
         };
-        let is_same = |a: &Arc<Part>, b: &Arc<Part>| Arc::ptr_eq(a, b);
-        if let Some(view) = before
-            && is_same(&view.node, &node)
-            && match (&view.applications, &applications) {
-                (Some(a), Some(b)) => is_same(a, b),
-                (a, b) => a.is_none() && b.is_none(),
-            }
-        {
-            return Ok(Arc::clone(view));
+        seen.follower.follow(now_ns)?;
+        if seen.follower.changes() != seen.view.changes {
+            seen.view = Arc::new(View::of(&seen.follower));
         }
-        let view = Arc::new(View::of(node, applications));
-        *current = Some(Arc::clone(&view));
-        Ok(view)
+        Ok(Arc::clone(&seen.view))
     }
 }

@@ -336,7 +336,8 @@ async fn turn(app: Arc<App>, mut watcher: Watcher) -> Result<(Watcher, Vec<u8>),
     blocking::wait(move || {
         let _place = place;
         let mut out = Vec::new();
-        watcher.turn(app.views.current().ok(), app.clock.now_ns(), &mut out);
+        let now_ns = app.clock.now_ns();
+        watcher.turn(app.views.current(now_ns).ok(), now_ns, &mut out);
         Ok((watcher, out))
     })
     .await

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use barograph_model::NS_PER_S;
+
 use crate::entry::{Bounds, Directory, Entry};
 use crate::handle::{StreamReader, sleep_on, sleep_on_any};
 use crate::layout::{
@@ -27,6 +29,13 @@ use crate::line;
 use crate::map::{Access, Map};
 use crate::run_dir::SEGMENT;
 use crate::{RunDir, StreamError};
+
+/// Age of the heartbeat, in ns, beyond which the agent counts as dead; so it does if its heartbeat
+/// is as far in the future. The agent's loop beats once a second, and on a busy machine it may be
+/// seconds late while it lives; all its values would be called stale meanwhile. So five beats have
+/// to be missed. Only an agent that was killed or hangs is noticed this late, since one that ends
+/// closes its segment.
+pub const HEARTBEAT_AGE_NS_MAX: i64 = 5 * NS_PER_S;
 
 /// The identity of one writer's life of a file: 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -185,12 +194,13 @@ impl SegmentReader {
         Ok(is_other)
     }
 
-    /// Whether the agent still writes: it has not closed the segment, and its heartbeat is at most
-    /// `age_ns_max` old. A heartbeat that is further than that in the future proves nothing either:
-    /// the clock was set back since.
-    pub fn is_alive(&self, now_ns: i64, age_ns_max: i64) -> bool {
+    /// Whether the agent still writes at `now_ns`, in ns since the epoch: it has not closed the
+    /// segment, and its heartbeat is at most [`HEARTBEAT_AGE_NS_MAX`] old. A heartbeat that is
+    /// further than that in the future proves nothing either: the clock was set back since.
+    #[inline]
+    pub fn is_alive(&self, now_ns: i64) -> bool {
         let away_ns = now_ns.saturating_sub(self.heartbeat_ns()).saturating_abs();
-        self.state() == SegmentState::Live && away_ns <= age_ns_max
+        self.state() == SegmentState::Live && away_ns <= HEARTBEAT_AGE_NS_MAX
     }
 
     /// The identity of the writer's life.

@@ -8,6 +8,7 @@ mod child;
 mod corrupt;
 mod crash;
 mod exercise;
+mod follow;
 mod full;
 mod hammer;
 mod ingest;

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use barograph_stream::calls::{CallsReader, CallsWriter};
-use barograph_stream::{Door, RunDir, Segment, SegmentConfig, SegmentReader, StreamError};
+use barograph_stream::{
+    Door, HEARTBEAT_AGE_NS_MAX, RunDir, Segment, SegmentConfig, SegmentReader, StreamError,
+};
 use rustix::process::Uid;
 
 /// The user who reads.
@@ -352,7 +354,7 @@ fn a_call_goes_to_the_agent_of_the_directory_and_to_nobody_else() {
 fn a_heartbeat_of_the_future_is_no_life() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("segment");
-    let (now, age) = (1_000_000, 300);
+    let (now, age) = (1_000_000, HEARTBEAT_AGE_NS_MAX);
     let segment = Segment::create(&path, SegmentConfig::new("n1"), now).unwrap();
     let reader = segment.reader().unwrap();
     for (heartbeat, alive) in [
@@ -366,11 +368,11 @@ fn a_heartbeat_of_the_future_is_no_life() {
         (i64::MIN, false),
     ] {
         segment.heartbeat(heartbeat);
-        assert_eq!(reader.is_alive(now, age), alive, "{heartbeat}");
+        assert_eq!(reader.is_alive(now), alive, "{heartbeat}");
     }
     segment.heartbeat(now);
     segment.close();
-    assert!(!reader.is_alive(now, age));
+    assert!(!reader.is_alive(now));
 }
 
 /// The role of the children of the next two tests: `BAROGRAPH_TEST_TRUST` selects it.

@@ -3,23 +3,24 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use barograph_model::{Clock, NS_PER_S, Sample, StreamKey};
+use barograph_model::{Clock, Sample, StreamKey};
 use barograph_rule::Rules;
-use barograph_stream::{RunDir, SegmentReader, StreamReader};
+use barograph_stream::{
+    Entry, LOOK_NS, RunDir, Scopes, SegmentFollower, SegmentPart, StreamReader, Ticks,
+};
 use tracing::debug;
 
 use super::backfill::{Ask, Found, Told};
 
-/// Scopes that have come or gone are looked for so often, in ns.
-const LOOK_NS: i64 = NS_PER_S;
-
 /// All segments.
 pub(super) struct Follow {
     run_dir: RunDir,
+    /// `None` until the node's own segment could be opened.
+    follower: Option<SegmentFollower<Entry>>,
+    /// The number of the follower's changes that the triggers were told.
+    changes: Option<u64>,
     parts: Vec<Part>,
-    next_look_ns: i64,
     /// Scope of each key.
     scopes: HashMap<StreamKey, Arc<str>>,
     free: Vec<u32>,
@@ -33,12 +34,7 @@ pub(super) struct Follow {
 
 /// One segment.
 struct Part {
-    scope: Arc<str>,
-    run_dir: RunDir,
-    node: Arc<str>,
-    segment: SegmentReader,
-    /// The directory's version when it was read; `None` before.
-    version: Option<u64>,
+    followed: Arc<SegmentPart<Entry>>,
     streams: HashMap<(usize, u16), Followed>,
 }
 
@@ -55,8 +51,9 @@ impl Follow {
     pub fn new(run_dir: &RunDir) -> Self {
         Self {
             run_dir: run_dir.clone(),
+            follower: None,
+            changes: None,
             parts: Vec::new(),
-            next_look_ns: i64::MIN,
             scopes: HashMap::new(),
             free: Vec::new(),
             next_key: 0,
@@ -66,18 +63,10 @@ impl Follow {
         }
     }
 
-    /// Segments with what their ticks are now, to sleep on after a look.
-    pub fn ticks(&self) -> Vec<(SegmentReader, u32)> {
-        let parts = self.parts.iter();
-        parts
-            .map(|p| (p.segment.clone(), p.segment.tick()))
-            .collect()
-    }
-
-    /// Sleeps until one of the ticks is another, at most so long.
-    pub fn wait(ticks: &[(SegmentReader, u32)], at_most: Duration) {
-        let seen: Vec<(&SegmentReader, u32)> = ticks.iter().map(|(s, t)| (s, *t)).collect();
-        SegmentReader::wait_ticks(&seen, at_most);
+    /// The present ticks of all segments, to sleep on after a look.
+    pub fn ticks(&self) -> Ticks {
+        let follower = self.follower.as_ref();
+        follower.map_or_else(Ticks::default, SegmentFollower::ticks)
     }
 
     /// The scope that a stream is of; empty for the node's own.
@@ -85,17 +74,9 @@ impl Follow {
         self.scopes.get(&key).map_or("", |scope| scope)
     }
 
-    /// Tells the rules all that is new.
-    pub fn feed(&mut self, rules: &mut Rules, monotonic_ns: i64) {
-        if monotonic_ns >= self.next_look_ns {
-            self.next_look_ns = monotonic_ns.saturating_add(LOOK_NS);
-            self.look(rules);
-        }
-        for at in 0..self.parts.len() {
-            if self.parts[at].version != Some(self.parts[at].segment.directory_version()) {
-                self.read_directory(at, rules);
-            }
-        }
+    /// Tells the rules all that is new at `now_ns`, in ns since the epoch.
+    pub fn feed(&mut self, rules: &mut Rules, now_ns: i64) {
+        self.follow(rules, now_ns);
         if self.version != Some(rules.version()) {
             self.version = Some(rules.version());
             self.choose(rules);
@@ -107,41 +88,41 @@ impl Follow {
         }
     }
 
-    /// Opens the segments that have come, and forgets those that have gone.
-    fn look(&mut self, rules: &mut Rules) {
-        let own = (String::new(), self.run_dir.clone());
-        let there: Vec<(String, RunDir)> =
-            std::iter::once(own).chain(self.run_dir.scopes()).collect();
-        let mut at = 0;
-        while at < self.parts.len() {
-            let part = &mut self.parts[at];
-            let is_there = there.iter().any(|(scope, _)| **scope == *part.scope);
-            let replaced = part.segment.reopen_if_replaced();
-            if is_there && matches!(replaced, Ok(false)) {
-                at += 1;
-                continue;
+    /// Takes over the segments and streams that have come, and forgets those that have gone.
+    fn follow(&mut self, rules: &mut Rules, now_ns: i64) {
+        let followed = match &mut self.follower {
+            Some(follower) => follower.follow(now_ns),
+            none => {
+                let opened =
+                    SegmentFollower::open(&self.run_dir, Scopes::Readable, LOOK_NS, now_ns);
+                opened.map(|follower| *none = Some(follower))
             }
-            // What it is now is opened below.
-            let part = self.parts.swap_remove(at);
-            for stream in part.streams.into_values() {
-                self.forget(stream.key, rules);
-            }
+        };
+        if let Err(error) = followed {
+            debug!(%error, "triggers do not see the node's segment");
         }
-        for (scope, run_dir) in there {
-            if self.parts.iter().any(|part| *part.scope == *scope) {
-                continue;
+        let Some(follower) = &self.follower else {
+            return;
+        };
+        if self.changes == Some(follower.changes()) {
+            return;
+        }
+        self.changes = Some(follower.changes());
+        let mut before = std::mem::take(&mut self.parts);
+        let parts = follower.parts().iter().map(|followed| {
+            let is_it = |p: &Part| Arc::ptr_eq(&p.followed.segment, &followed.segment);
+            let at = before.iter().position(is_it);
+            Part {
+                followed: Arc::clone(followed),
+                streams: at.map_or_else(HashMap::new, |at| before.swap_remove(at).streams),
             }
-            match SegmentReader::of(&run_dir) {
-                Ok(segment) => self.parts.push(Part {
-                    scope: scope.into(),
-                    run_dir,
-                    node: segment.node().into(),
-                    segment,
-                    version: None,
-                    streams: HashMap::new(),
-                }),
-                Err(error) => debug!(%error, scope, "rules do not see this segment"),
-            }
+        });
+        self.parts = parts.collect();
+        for stream in before.into_iter().flat_map(|p| p.streams.into_values()) {
+            self.forget(stream.key, triggers);
+        }
+        for at in 0..self.parts.len() {
+            self.read_directory(at, triggers);
         }
     }
 
@@ -155,9 +136,8 @@ impl Follow {
     /// Streams of one segment that have come or gone.
     fn read_directory(&mut self, at: usize, rules: &mut Rules) {
         let part = &mut self.parts[at];
-        let directory = part.segment.directory();
-        part.version = Some(directory.version);
-        let entries = directory.entries.iter();
+        let followed = Arc::clone(&part.followed);
+        let entries = followed.streams.iter();
         let there: HashMap<(usize, u16), _> =
             entries.map(|e| ((e.slot, e.generation), e)).collect();
         let gone = part.streams.keys().filter(|id| !there.contains_key(id));
@@ -176,10 +156,10 @@ impl Follow {
                 self.next_key - 1
             }));
             rules.stream_added(key, &entry.descriptor);
-            self.scopes.insert(key, part.scope.clone());
+            self.scopes.insert(key, followed.id.scope.clone());
             let stream = Followed {
                 key,
-                handle: part.segment.stream(entry),
+                handle: followed.segment.stream(entry),
                 is_read: false,
                 cursor: 0,
                 looked_ns: 0,
@@ -217,9 +197,9 @@ impl Follow {
                 if let (Some(length_ns), Some(descriptor)) = (length_ns, descriptor) {
                     asks.push(Ask {
                         key: stream.key,
-                        scope: part.scope.clone(),
-                        run_dir: part.run_dir.clone(),
-                        node: part.node.clone(),
+                        scope: part.followed.id.scope.clone(),
+                        run_dir: part.followed.run_dir.clone(),
+                        node: part.followed.id.node.clone(),
                         descriptor: descriptor.clone(),
                         length_ns: *length_ns,
                     });

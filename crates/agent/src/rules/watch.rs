@@ -54,14 +54,14 @@ impl<'a> Watch<'a> {
                 return;
             };
             self.call();
-            Follow::wait(&ticks, sleep);
+            ticks.wait(sleep);
         }
     }
 
     /// One look; how long nothing is to be done after it, or `None` at the end.
     fn round(&mut self) -> Option<Duration> {
         let clock = &self.shared.clock;
-        let monotonic_ns = clock.monotonic_ns();
+        let (monotonic_ns, now_ns) = (clock.monotonic_ns(), clock.now_ns());
         let mut state = self.shared.lock();
         if state.rules.is_empty() || state.is_over {
             // Whoever makes the next rule starts anew, with streams as they are then.
@@ -72,7 +72,7 @@ impl<'a> Watch<'a> {
             state.is_running = false;
             return None;
         }
-        self.follow.feed(&mut state.rules, monotonic_ns);
+        self.follow.feed(&mut state.rules, now_ns);
         // Windows are filled before a condition is computed for the first time.
         for _ in 0..FILLS_MAX {
             let asks = self.follow.take_asks(&state.rules);
@@ -82,7 +82,7 @@ impl<'a> Watch<'a> {
             drop(state);
             self.fill(&asks);
             state = self.shared.lock();
-            self.follow.feed(&mut state.rules, monotonic_ns);
+            self.follow.feed(&mut state.rules, now_ns);
         }
         let now_ns = clock.now_ns();
         let (fired, follow) = (&mut self.fired, &self.follow);
@@ -116,7 +116,7 @@ impl<'a> Watch<'a> {
         let is_over = || shared.lock().is_over;
         backfill.read(asks, &is_over, &mut |told| {
             let mut state = shared.lock();
-            follow.feed(&mut state.rules, shared.clock.monotonic_ns());
+            follow.feed(&mut state.rules, shared.clock.now_ns());
             follow.seed(&mut state.rules, asks, told, &*shared.clock);
         });
     }

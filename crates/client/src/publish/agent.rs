@@ -10,9 +10,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with,
 };
 
-use crate::view;
-
-/// Least time between two checks of a full ring whether the agent lives, in ns.
+/// How often a full ring asks anew whether the agent lives, in ns.
 const LOOK_INTERVAL_NS_MIN: i64 = 50_000_000;
 
 /// Outcome of a knock, the message that wakes the agent.
@@ -83,7 +81,7 @@ impl Agent {
         if seen.looked_ns.is_none_or(is_due) {
             seen.looked_ns = Some(now_ns);
             let wall_ns = clock.now_ns();
-            let lives = |segment: &SegmentReader| view::alive(segment, wall_ns);
+            let lives = |segment: &SegmentReader| segment.is_alive(wall_ns);
             if !seen.segment.as_ref().is_some_and(lives) {
                 // Another agent may have started since.
                 seen.segment = SegmentReader::of(&self.run_dir).ok();

@@ -34,7 +34,7 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     }
     for part in &snapshot.parts {
         let run_dir = run_dirs.iter().find(|(scope, _)| *scope == part.scope);
-        if let (Some(segment), Some((_, run_dir))) = (&part.segment, run_dir) {
+        if let (Some(segment), Some((_, run_dir))) = (part.segment(), run_dir) {
             let place = run_dir.segment().display().to_string();
             rows.push(row(
                 "streams refused for lack of room",
@@ -91,7 +91,7 @@ fn of_scope(scope: &str) -> String {
 const LOST_BY_NONE: &str = "agent.ingest.lost.count";
 
 fn lost_by_none(own: &Arc<Part>) -> Option<Row> {
-    let mut streams = own.streams.iter();
+    let mut streams = own.streams().iter();
     let stream = streams.find(|stream| stream.name() == LOST_BY_NONE)?;
     let (newest, _) = stream.latest()?;
     let what = "values of applications whose scope could not be opened";
@@ -117,7 +117,7 @@ const CAUSES: [(&str, &str); 4] = [
 ];
 
 fn losses_of(part: &Part) -> impl Iterator<Item = (&'static str, &Arc<Stream>)> {
-    let streams = part.streams.iter().filter(|stream| stream.name() == LOSS);
+    let streams = part.streams().iter().filter(|stream| stream.name() == LOSS);
     streams.filter_map(|stream| {
         let cause = stream.entry.descriptor.labels.get("cause")?;
         let (_, what) = CAUSES.iter().find(|(of, _)| *of == cause)?;

@@ -42,7 +42,7 @@ impl Rig {
     }
 
     fn view(&self) -> Arc<View> {
-        self.views.current().unwrap()
+        self.views.current(T0).unwrap()
     }
 
     /// Registers a stream of one device; a name that ends in `bytes` is a counter. Rings hold eight

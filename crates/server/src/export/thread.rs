@@ -92,7 +92,7 @@ fn serve(lines: &mut [Line], views: &Views, clock: &dyn Clock, state: &State) {
     let stopped = || state.phase() != Phase::Running;
     while !stopped() {
         // Without a segment there is nothing to send; it is looked for again at the next look.
-        if let Ok(view) = views.current() {
+        if let Ok(view) = views.current(clock.now_ns()) {
             for line in &mut *lines {
                 line.turn(&view, clock, &stopped);
             }
