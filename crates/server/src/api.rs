@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use barograph_model::{
     ArchiveVerb, BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine,
-    SqlRequest, StatementKind,
+    SqlRequest,
 };
 use barograph_stream::StreamError;
 use hyper::body::Body as _;

@@ -16,11 +16,7 @@ use crate::params::Params;
 use crate::rights::{Way, check_control};
 
 /// `POST /api/v1/statements`
-pub async fn any(
-    State(app): Shared,
-    Extension(way): Extension<Way>,
-    request: Request,
-) -> Answer {
+pub async fn any(State(app): Shared, Extension(way): Extension<Way>, request: Request) -> Answer {
     execute(app, way, request, None).await
 }
 
@@ -43,11 +39,7 @@ pub async fn policy(
 }
 
 /// `POST /api/v1/rules`, and under its older name `/api/v1/triggers`
-pub async fn rule(
-    State(app): Shared,
-    Extension(way): Extension<Way>,
-    request: Request,
-) -> Answer {
+pub async fn rule(State(app): Shared, Extension(way): Extension<Way>, request: Request) -> Answer {
     execute(app, way, request, Some(StatementKind::Rule)).await
 }
 
@@ -63,12 +55,7 @@ pub async fn reload(
 }
 
 /// Executes the statement of a request, which must be of this kind if one is given.
-async fn execute(
-    app: Arc<App>,
-    way: Way,
-    request: Request,
-    kind: Option<StatementKind>,
-) -> Answer {
+async fn execute(app: Arc<App>, way: Way, request: Request, kind: Option<StatementKind>) -> Answer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
     let sql = statement(request, &app).await?;

@@ -18,7 +18,7 @@ pub(super) struct Follow {
     run_dir: RunDir,
     /// `None` until the node's own segment could be opened.
     follower: Option<SegmentFollower<Entry>>,
-    /// The number of the follower's changes that the triggers were told.
+    /// The number of the follower's changes that the rules have seen.
     changes: Option<u64>,
     parts: Vec<Part>,
     /// Scope of each key.
@@ -99,7 +99,7 @@ impl Follow {
             }
         };
         if let Err(error) = followed {
-            debug!(%error, "triggers do not see the node's segment");
+            debug!(%error, "rules do not see the node's segment");
         }
         let Some(follower) = &self.follower else {
             return;
@@ -119,10 +119,10 @@ impl Follow {
         });
         self.parts = parts.collect();
         for stream in before.into_iter().flat_map(|p| p.streams.into_values()) {
-            self.forget(stream.key, triggers);
+            self.forget(stream.key, rules);
         }
         for at in 0..self.parts.len() {
-            self.read_directory(at, triggers);
+            self.read_directory(at, rules);
         }
     }
 
