@@ -31,10 +31,17 @@ const EXTENSIONS: &[&str] = &[
 /// Crates whose modules with children may still be files named `mod.rs`.
 const MOD_RS_LEFT: &[&str] = &["agent", "barograph", "client", "query", "server", "stream"];
 
+/// The keyword, with the space that separates it from what it marks.
+const UNSAFE: &str = "unsafe ";
+/// Beginnings of the code that the keyword marks.
+const MARKED_UNSAFE: &[&str] = &["{", "fn ", "impl", "extern "];
+
 /// The contents of `xtask/tidy.toml`.
 struct Rules {
     banned: Vec<(String, String)>,
     long: Vec<String>,
+    /// Files and folders that may have unsafe code.
+    unsafe_places: Vec<String>,
 }
 
 /// Reports every departure from the rules.
@@ -43,10 +50,22 @@ pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let mut faults = Vec::new();
     let mut files = Vec::new();
     walk(root(), &|path| has_extension(path, EXTENSIONS), &mut files)?;
+    let mut unsafe_files = Vec::new();
     for file in &files {
-        let name = name(file);
+        let (name, text) = (name(file), read(file)?);
         if name != RULES {
-            faults.extend(faults_of(&name, &read(file)?, &rules));
+            faults.extend(faults_of(&name, &text, &rules));
+        }
+        if has_unsafe(&name, &text) {
+            unsafe_files.push(name);
+        }
+    }
+    for place in &rules.unsafe_places {
+        if !unsafe_files
+            .iter()
+            .any(|name| Path::new(name).starts_with(place))
+        {
+            faults.push(format!("{RULES}: {place} has no unsafe code"));
         }
     }
     for long in &rules.long {
@@ -77,6 +96,12 @@ fn faults_of(name: &str, text: &str, rules: &Rules) -> Vec<String> {
             "{name}: {lines} lines: split it, or give the reason in {RULES}"
         ));
     }
+    let may_be_unsafe = |place: &String| Path::new(name).starts_with(place);
+    if has_unsafe(name, text) && !rules.unsafe_places.iter().any(may_be_unsafe) {
+        faults.push(format!(
+            "{name}: has unsafe code: only the places listed in {RULES} may have some"
+        ));
+    }
     for (index, line) in text.lines().enumerate() {
         for (word, why) in rules
             .banned
@@ -99,6 +124,16 @@ fn is_refused_mod_rs(name: &str) -> bool {
             .is_some_and(|it| it.starts_with("/src/"))
     });
     path.contains("/src/") && path.ends_with("/mod.rs") && !is_left
+}
+
+/// Whether a Rust file has unsafe code, outside comments.
+fn has_unsafe(name: &str, text: &str) -> bool {
+    let code = |line: &'_ str| line.split("//").next().unwrap_or_default().to_owned();
+    let marks = |rest: &str| MARKED_UNSAFE.iter().any(|start| rest.starts_with(start));
+    name.ends_with(".rs")
+        && text
+            .lines()
+            .any(|line| code(line).split(UNSAFE).skip(1).any(marks))
 }
 
 /// All Rust files under a folder, or the file itself.
@@ -165,13 +200,16 @@ fn rules(text: &str) -> anyhow::Result<Rules> {
             .map(|row| pair(row, name).with_context(|| format!("{RULES}: {key}")))
             .collect()
     };
-    let long = rows("long", "file")?
-        .into_iter()
-        .map(|(file, _)| file)
-        .collect();
+    let places = |key: &str, name: &str| -> anyhow::Result<Vec<String>> {
+        Ok(rows(key, name)?
+            .into_iter()
+            .map(|(place, _)| place)
+            .collect())
+    };
     Ok(Rules {
         banned: rows("banned", "word")?,
-        long,
+        long: places("long", "file")?,
+        unsafe_places: places("unsafe", "place")?,
     })
 }
 
@@ -196,10 +234,13 @@ mod tests {
     #[test]
     fn planted_faults_are_found() {
         let rules = rules(
-            "banned = [{ word = 'later!', reason = 'now' }]\n[[long]]\nfile = 'long.rs'\nreason = 'a table'\n",
+            "banned = [{ word = 'later!', reason = 'now' }]\nunsafe = [{ place = 'c/src', reason = 'C' }]\n[[long]]\nfile = 'long.rs'\nreason = 'a table'\n",
         )
         .expect("well formed");
         let long = format!("//! Long.\n{}", "\n".repeat(LINES_MAX));
+        let block = format!("//! A.\nlet a = {UNSAFE}{{ b() }};\n");
+        let function = format!("//! A.\npub {UNSAFE}fn a() {{}}\n");
+        let comment = format!("//! {UNSAFE}{{\n// {UNSAFE}fn\nlet a = \"{UNSAFE}shutdowns\";\n");
         let table: &[(&str, &str, &[&str])] = &[
             ("a.rs", "//! A.\n", &[]),
             ("a.rs", "use b;\n", &["a.rs: does not open"]),
@@ -216,6 +257,11 @@ mod tests {
             ),
             ("crates/a/tests/b/mod.rs", "//! B.\n", &[]),
             ("crates/query/src/b/mod.rs", "//! B.\n", &[]),
+            ("a.rs", &block, &["a.rs: has unsafe code"]),
+            ("c/src.rs", &function, &["c/src.rs: has unsafe code"]),
+            ("c/src/a.rs", &block, &[]),
+            ("a.rs", &comment, &[]),
+            ("a.md", &function, &[]),
         ];
         for (name, text, expect) in table {
             let faults = faults_of(name, text, &rules);

@@ -5,12 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use barograph_source::{BudgetConfig, PolicySpec, SourcesConfig};
-use barograph_stream::RunDir;
+use barograph_stream::{RunDir, SCOPES_DIR};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{AgentError, ApplicationsConfig, ArchiveConfig, ExportConfig, ForecastConfig};
-use barograph_intake::SCOPES_DIR;
 use barograph_model::ConfigError;
 use barograph_recorder::seconds;
 use barograph_statement::StatementHead;

@@ -31,7 +31,9 @@ use crate::saturation::Saturation;
 use crate::self_watch::{SelfState, SelfWatch};
 use crate::statements::Troubles;
 use barograph_intake::IngestCounts;
-use barograph_recorder::{Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish};
+use barograph_recorder::{
+    DOCUMENTS_NS, Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish,
+};
 
 /// Most events that wait for the loop.
 pub const EVENTS_MAX: usize = 64;
@@ -40,10 +42,7 @@ pub const EVENTS_MAX: usize = 64;
 const EVENTS_A_TURN_MAX: usize = 4;
 /// Interval in which the agent renews its heartbeat and updates the streams about itself.
 const BEAT_NS: i64 = NS_PER_S;
-/// Interval in which the documents are written again even without news, since their counters
-/// change.
-const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
-/// Longest time that the first round of sources may take. After it the agent is ready without the
+/// How long the first round of sources may take before the agent calls itself ready without the
 /// slow ones.
 const FIRST_ROUND_NS: i64 = NS_PER_S;
 

@@ -8,9 +8,6 @@ mod account;
 mod archive_watch;
 mod config;
 mod control;
-#[cfg(test)]
-#[path = "../../forecast/tests/it/counting.rs"]
-mod counting;
 mod documents;
 mod error;
 mod event_loop;

@@ -39,7 +39,7 @@ const INGEST: [(&str, Kind, &str); 3] = [
         "Processes whose values wait in their rings, for a place, or until their files can be opened",
     ),
     (
-        "agent.ingest.lost.count",
+        barograph_stream::ingest::LOST_STREAM,
         Kind::Counter,
         "Values of processes that have ended, and whose scope could not be opened",
     ),

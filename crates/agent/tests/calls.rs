@@ -13,17 +13,19 @@ use barograph_model::{Kind, SqlLimits, ValueType};
 use barograph_query::{Cell, Database, Scopes};
 use barograph_stream::calls::{Call, CallKind, CallPayload, CallsReader, Next};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
-use barograph_stream::{RunDir, SystemClock};
+use barograph_stream::{
+    CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT, RunDir, SystemClock,
+};
 use serde_json::{Value as Json, json};
 
 use crate::config;
 
-fn our_scope(dir: &Path) -> RunDir {
+pub fn our_scope(dir: &Path) -> RunDir {
     let uid = rustix::process::getuid().as_raw();
     RunDir::new(dir.join("run")).scope(&format!("u{uid}"))
 }
 
-fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     const LOOKS_MAX: usize = 1_500;
     for _ in 0..LOOKS_MAX {
         if let Some(found) = found() {
@@ -34,15 +36,15 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     panic!("{what}");
 }
 
-/// A process with a trigger and a knob, from the agent's point of view.
-struct Application {
+/// A process with a trigger and a knob, as far as the agent can tell.
+pub struct Application {
     producer: Producer,
     ring: ThreadRing,
     cursor: u64,
 }
 
 impl Application {
-    fn new(dir: &Path, rank: u32) -> Self {
+    pub fn new(dir: &Path, rank: u32) -> Self {
         let declarations = [
             Declaration::Process {
                 application: "solver".into(),
@@ -131,8 +133,8 @@ impl Application {
     }
 }
 
-/// Posts to `/api/v1/fire`; returns status and answer.
-fn fire(dir: &Path, socket: &str, body: &Json) -> (u16, Json) {
+/// Status and answer of `POST /api/v1/fire`.
+pub fn fire(dir: &Path, socket: &str, body: &Json) -> (u16, Json) {
     let mut stream = UnixStream::connect(dir.join("run").join(socket)).unwrap();
     let (head, body) = (
         "POST /api/v1/fire HTTP/1.1\r\nHost: localhost\r\nConnection: close",
@@ -238,7 +240,7 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
     let mut application = Application::new(dir.path(), 3);
     let scope = our_scope(dir.path());
     let knob = until("the knob", || {
-        row(&scope, "knobs.json", |row| row["value"] == json!(0.1))
+        row(&scope, KNOBS_DOCUMENT, |row| row["value"] == json!(0.1))
     });
     assert_eq!(
         (&knob["publication"], &knob["name"]),
@@ -252,7 +254,7 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
         (&knob["labels"]["rank"], &knob["labels"]["phase"]),
         (&json!("3"), &json!("solve"))
     );
-    let handler = until("the trigger", || row(&scope, "handlers.json", |_| true));
+    let handler = until("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
     assert_eq!(
         (&handler["name"], &handler["help"]),
         (&json!("checkpoint"), &json!("writes a checkpoint"))
@@ -276,7 +278,9 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
     application.answer(call.id, 0);
     // Two of its declarations are not valid.
     let refused = |row: &Json| row["refused"] == 2;
-    until("the refusals", || row(&scope, "publications.json", refused));
+    until("the refusals", || {
+        row(&scope, PUBLICATIONS_DOCUMENT, refused)
+    });
 }
 
 #[test]
@@ -286,7 +290,7 @@ fn a_knob_that_was_set_is_listed_as_it_was_set() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let mut application = Application::new(dir.path(), 3);
     let scope = our_scope(dir.path());
-    until("the knob", || row(&scope, "knobs.json", |_| true));
+    until("the knob", || row(&scope, KNOBS_DOCUMENT, |_| true));
     let run_dir = RunDir::new(dir.path().join("run"));
     for setting in 1..=SETTINGS {
         let value = f64::from(setting) / f64::from(SETTINGS);
@@ -298,8 +302,8 @@ fn a_knob_that_was_set_is_listed_as_it_was_set() {
             asked.join().unwrap()
         });
         assert_eq!((status, &answer["state"]), (200, &json!("acknowledged")));
-        // The listing is up to date without any waiting.
-        let knob = row(&scope, "knobs.json", |_| true).unwrap();
+        // Nothing is waited for.
+        let knob = row(&scope, KNOBS_DOCUMENT, |_| true).unwrap();
         assert_eq!(knob["value"], json!(value), "{setting}");
         let sql = "SELECT CAST(value AS TEXT) FROM knobs";
         let asked = text(&run_dir, Scopes::Readable, sql);
@@ -360,7 +364,7 @@ fn who_is_meant_by_the_labels_of_process_and_publication() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let _application = of_publications(dir.path());
     until("the process", || {
-        row(&our_scope(dir.path()), "handlers.json", |_| true)
+        row(&our_scope(dir.path()), HANDLERS_DOCUMENT, |_| true)
     });
     let lines = include_str!("../../stream/tests/meant.txt").lines();
     for line in lines.filter(|line| !line.starts_with('#')) {
@@ -387,7 +391,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     let (own, all) = (our_scope(dir.path()), run_dir.scope("all"));
     // Handlers are listed in the scope of their publication.
     let of_a = until("the trigger", || {
-        row(&all, "handlers.json", |row| row["name"] == "flush")
+        row(&all, HANDLERS_DOCUMENT, |row| row["name"] == "flush")
     });
     let labels = &of_a["labels"];
     assert_eq!(
@@ -395,9 +399,9 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
         (&json!("a"), &json!("4"))
     );
     let others = |row: &Json| row["publication"] != "a";
-    assert_eq!(row(&all, "handlers.json", others), None);
+    assert_eq!(row(&all, HANDLERS_DOCUMENT, others), None);
     until("those of the owner", || {
-        row(&own, "handlers.json", |r| r["publication"] == "b")
+        row(&own, HANDLERS_DOCUMENT, |r| r["publication"] == "b")
     });
     let fire = |body: Json| {
         let (status, answer) = fire(dir.path(), "control.sock", &body);
@@ -435,7 +439,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     check(Scopes::Public, acked, "1 5 6");
     check(Scopes::Readable, acked, "1 5 6 7");
     agent.stop();
-    std::fs::remove_file(all.path().join("calls.json")).unwrap();
+    std::fs::remove_file(all.path().join(CALLS_DOCUMENT)).unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
     check(Scopes::Public, rows, public);
 }
@@ -446,7 +450,7 @@ fn who_waits_is_told_and_the_end_of_a_process_ends_the_wait() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let mut application = Application::new(dir.path(), 0);
     let scope = our_scope(dir.path());
-    until("the trigger", || row(&scope, "handlers.json", |_| true));
+    until("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
     let path = dir.path().to_owned();
     let body = json!({"name": "checkpoint", "wait_s": 20});
     let waiter = {
@@ -476,7 +480,7 @@ fn a_call_outlives_the_agent() {
     let agent = Agent::start(config(dir.path())).unwrap();
     let mut application = Application::new(dir.path(), 0);
     let scope = our_scope(dir.path());
-    until("the trigger", || row(&scope, "handlers.json", |_| true));
+    until("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
     let (_, answer) = fire(dir.path(), "control.sock", &json!({"name": "checkpoint"}));
     assert_eq!(answer["matched"], 1);
     agent.stop();
@@ -485,7 +489,7 @@ fn a_call_outlives_the_agent() {
     application.answer(call.id, 0);
     let _agent = Agent::start(config(dir.path())).unwrap();
     until("the answer", || {
-        row(&scope, "calls.json", |row| {
+        row(&scope, CALLS_DOCUMENT, |row| {
             row["id"] == call.id && row["state"] == "acknowledged"
         })
     });

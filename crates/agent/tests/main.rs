@@ -4,6 +4,7 @@
 mod applications;
 mod bridges;
 mod calls;
+mod documents;
 mod guests;
 mod loss;
 mod policies;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::Target;
-use crate::order::{NICE, Order};
+use crate::order::Order;
 use crate::part::PartKey;
 
 /// Most jobs that wait at once.
@@ -161,8 +161,7 @@ pub(crate) fn run(
     stop: &AtomicBool,
 ) {
     let ended = Ended(Arc::clone(errands));
-    // If the priority cannot be lowered, copying only competes more with other work.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    barograph_stream::give_way();
     while let Some(job) = errands.wait() {
         let result = match job.what {
             _ if stop.load(Ordering::Relaxed) => return,

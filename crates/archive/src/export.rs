@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Descriptor, Sample, Span, Value, base64};
+use barograph_stream::SCOPES_DIR;
 
 use crate::compose::{self, Place};
 use crate::context::Context;
@@ -171,7 +172,7 @@ impl Export {
 /// relative to that of the node. No path of the node's archive begins so: those begin with a tier
 /// or with `nodes`.
 pub fn scope_path(scope: &str) -> PathBuf {
-    Path::new("applications").join(scope)
+    Path::new(SCOPES_DIR).join(scope)
 }
 
 /// A function that writes one sample.

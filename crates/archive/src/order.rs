@@ -4,9 +4,6 @@ use std::sync::mpsc::SyncSender;
 
 use crate::ArchiveError;
 
-/// Nice value of the threads of sealer and copier, the lowest priority.
-pub(crate) const NICE: i32 = 19;
-
 /// A message that wakes the sealer.
 #[derive(Debug)]
 pub(crate) enum Order {

@@ -88,16 +88,6 @@ pub(crate) type Folds = BTreeMap<usize, Fold>;
 
 pub(crate) fn folds(view: &View, ask: &Request<'_>) -> Result<Folds, ArchiveError> {
     let mut folds = Folds::new();
-    for chunk in view
-        .memory
-        .iter()
-        .filter(|c| ask.wanted.contains(&c.series))
-    {
-        let value_type = chunk.columns.values.value_type();
-        let fold = folds.entry(chunk.series);
-        let fold = fold.or_insert_with(|| Fold::new(value_type, ask.step_ns, ask.span));
-        add(fold, chunk.life, &chunk.columns, ask)?;
-    }
     for node in &view.nodes {
         let wanted = wanted_of(view, node, ask.wanted);
         if wanted.is_empty() {

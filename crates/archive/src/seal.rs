@@ -23,7 +23,7 @@ use crate::freed::Freed;
 use crate::log::LogPart;
 use crate::manifest::Manifest;
 use crate::neighbours::NeighbourPlace;
-use crate::order::{NICE, Order, Sealing};
+use crate::order::{Order, Sealing};
 use crate::part::{Made, PartKey};
 use crate::sweep::{LogFile, bad};
 use crate::unit::{Newest, Source};
@@ -61,8 +61,7 @@ pub(crate) struct SealStatus {
 
 /// The body of the sealer's thread: serves requests until the writer is gone.
 pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
-    // If the priority cannot be lowered, sealing only competes more with other work.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    barograph_stream::give_way();
     let mut more = true;
     loop {
         let wait = if more { Duration::ZERO } else { TURN };

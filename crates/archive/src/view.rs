@@ -154,7 +154,6 @@ impl Archive {
             if let Some(nodes) = nodes {
                 return Ok(View {
                     series: view.series.clone(),
-                    memory: Vec::new(),
                     nodes,
                     faults: view.faults.clone(),
                     handles: Arc::clone(&view.handles),
@@ -172,8 +171,6 @@ pub enum PartKind {
     Log,
     /// A Parquet file of this tier.
     Parquet(Tier),
-    /// Samples in memory, as tests have them.
-    Memory,
 }
 
 /// A description of a file of the archive, for people.
@@ -225,29 +222,15 @@ pub type Scan<'a> = Box<dyn Iterator<Item = Result<Chunk, ArchiveError>> + Send 
 /// An archive at one moment. A view holds its newest files open, so they can still be read after
 /// they are unlinked. Older files are opened when they are read; one that was merged by then is
 /// found in the merged file, and what retention deleted is gone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct View {
     series: Vec<Series>,
-    /// Chunks of a test, in order.
-    pub(crate) memory: Vec<Chunk>,
     pub(crate) nodes: Vec<Node>,
     faults: Vec<NodeFault>,
     pub(crate) handles: Arc<Handles>,
 }
 
 impl View {
-    /// Returns an archive in memory, for tests of readers; the chunks are in the order in which
-    /// they were archived.
-    pub fn in_memory(series: Vec<Series>, chunks: Vec<Chunk>) -> Self {
-        Self {
-            series,
-            memory: chunks,
-            nodes: Vec::new(),
-            faults: Vec::new(),
-            handles: Arc::default(),
-        }
-    }
-
     fn of(known: &KnownNodes) -> Self {
         let mut series = Vec::new();
         let is_well = |name: &String| known.faults.iter().all(|fault| *fault.node != **name);
@@ -269,7 +252,6 @@ impl View {
         }
         Self {
             series,
-            memory: Vec::new(),
             nodes,
             faults: known.faults.clone(),
             handles: Arc::clone(&known.handles),

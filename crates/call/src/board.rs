@@ -252,13 +252,15 @@ impl Board {
         }
     }
 
-    /// The documents of users whose calls have changed since the last call of this function.
-    pub fn documents(&self) -> Vec<(u32, Json)> {
+    /// The documents of users whose calls have changed since the last call of this function, of
+    /// those users for which `is_wanted` holds.
+    pub fn documents(&self, is_wanted: impl Fn(u32) -> bool) -> Vec<(u32, Json)> {
         let now_ns = self.shared.clock.now_ns();
         let mut state = self.shared.state();
         let mut documents = Vec::new();
         for (uid, user) in &mut state.users {
             if let Stand::Open(calls) = &mut user.stand
+                && is_wanted(*uid)
                 && std::mem::take(&mut calls.is_dirty)
             {
                 documents.push((*uid, calls.document(now_ns)));

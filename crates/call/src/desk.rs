@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use barograph_stream::calls::CALLS_FILE;
 use barograph_stream::user_name;
 use tracing::warn;
 
@@ -15,8 +16,6 @@ use crate::board::{Shared, Stand};
 use crate::row::CallEvent;
 use crate::user::{Entry, Replayed, UserCalls};
 
-/// Name of the calls file in a user's scope.
-const CALLS_FILE: &str = "calls";
 /// Name of the audit in a user's scope of the state directory.
 const AUDIT_FILE: &str = "calls.jsonl";
 /// Most lines that are written and synced at once.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use barograph_model::{Asker, ControlFault, ControlFaultKind, FIRE_WAIT_MAX};
+use barograph_model::{
+    Asker, CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, ControlFault,
+    ControlFaultKind, FIRE_WAIT_MAX,
+};
 use barograph_stream::calls::{Call, CallKind, CallPayload, Target};
 use barograph_stream::{Incarnation, user_name};
 use serde::Deserialize;
@@ -11,11 +14,6 @@ use serde_json::{Value as Json, json};
 use thiserror::Error;
 
 use crate::value::{payload_of, unhex};
-
-/// Time until a call expires, if the request does not name one.
-const EXPIRES_DEFAULT: Duration = Duration::from_secs(60);
-const EXPIRES_MIN: Duration = Duration::from_secs(1);
-const EXPIRES_MAX: Duration = Duration::from_secs(86_400);
 
 /// Most users that are named as left out of a call; others are only counted.
 const LEFT_OUT_MAX: usize = 16;
@@ -143,7 +141,7 @@ impl FireRequest {
             name: name.into(),
             target: Target::default(),
             payload: CallPayload::None,
-            expires: EXPIRES_DEFAULT,
+            expires: CALL_EXPIRES_DEFAULT,
             by: By {
                 via: via.into(),
                 ..By::default()
@@ -193,7 +191,7 @@ impl FireRequest {
                 labels: labels(body.target)?,
             },
             payload: payload_of(&body.payload, body.payload_type.as_deref()).map_err(refused)?,
-            expires: seconds("expires_s", body.expires_s, EXPIRES_DEFAULT)?,
+            expires: seconds("expires_s", body.expires_s, CALL_EXPIRES_DEFAULT)?,
             by: By {
                 uid: asker.uid,
                 pid: asker.pid,
@@ -216,13 +214,13 @@ impl FireRequest {
 
     /// Fails if the time to expiry is out of range.
     pub(super) fn check_time(&self) -> Result<(), FireError> {
-        if (EXPIRES_MIN..=EXPIRES_MAX).contains(&self.expires) {
+        if (CALL_EXPIRES_MIN..=CALL_EXPIRES_MAX).contains(&self.expires) {
             return Ok(());
         }
         Err(refused(format!(
             "expires_s is {} to {}",
-            EXPIRES_MIN.as_secs(),
-            EXPIRES_MAX.as_secs()
+            CALL_EXPIRES_MIN.as_secs(),
+            CALL_EXPIRES_MAX.as_secs()
         )))
     }
 }

@@ -1,11 +1,8 @@
 //! Payloads: from JSON, as text, in the audit; and the values that a knob admits.
 
-use barograph_model::{ValueType, hex};
+use barograph_model::{EXACT_MAX, ValueType, hex};
 use barograph_stream::calls::CallPayload;
 use serde_json::{Value as Json, json};
-
-/// Beyond this value a float does not distinguish all whole numbers.
-const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The values that a knob admits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +44,9 @@ impl Bounds {
             (ValueType::Bool, CallPayload::Bool(_)) => given.clone(),
             (ValueType::Bool, CallPayload::Int(v @ 0..=1)) => CallPayload::Bool(*v == 1),
             (ValueType::Int, CallPayload::Int(_)) => given.clone(),
-            (ValueType::Int, CallPayload::Float(v)) if v.fract() == 0.0 && v.abs() <= EXACT_MAX => {
+            (ValueType::Int, CallPayload::Float(v))
+                if v.fract() == 0.0 && v.abs() <= EXACT_MAX as f64 =>
+            {
                 CallPayload::Int(*v as i64)
             }
             (ValueType::Float, CallPayload::Float(v)) if v.is_finite() => given.clone(),

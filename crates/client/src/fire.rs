@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use barograph_model::base64;
+use barograph_model::{FIRE_PATH, FIRE_WAIT_MAX, base64};
 use barograph_stream::calls::CallPayload;
 use barograph_stream::{Door, Incarnation, RunDir};
 use serde_json::{Map, Value as Json, json};
@@ -17,9 +17,6 @@ use crate::http;
 
 /// Time that the agent may take to answer, in addition to the requested wait.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// Longest wait for acknowledgements that the agent accepts.
-const WAIT_MAX: Duration = Duration::from_secs(30);
-const PATH: &str = "/api/v1/fire";
 
 /// A call: a trigger to be fired, or a knob to be set.
 #[derive(Clone, Debug)]
@@ -102,7 +99,7 @@ impl Fire {
         body.insert("knob".into(), json!(self.is_knob));
         body.insert(
             "wait_s".into(),
-            json!(self.wait.min(WAIT_MAX).as_secs_f64()),
+            json!(self.wait.min(FIRE_WAIT_MAX).as_secs_f64()),
         );
         if let Some(expires) = self.expires {
             body.insert("expires_s".into(), json!(expires.as_secs_f64()));
@@ -169,9 +166,9 @@ pub enum FireError {
 /// Fires a trigger, or sets a knob, through the agent of a run directory.
 pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     let body = fire.body()?.to_string();
-    let wait = fire.wait.min(WAIT_MAX) + ANSWER_WAIT;
-    let ask = |door: Door| http::post(run_dir, door, PATH, &body, wait);
-    // A user who may control the agent may fire for everyone; others may for their own programs.
+    let wait = fire.wait.min(FIRE_WAIT_MAX) + ANSWER_WAIT;
+    let ask = |door: Door| http::post(run_dir, door, FIRE_PATH, &body, wait);
+    // Who may control the agent may fire for everyone; others may for their own programs.
     let answer = match ask(Door::Control) {
         Err(e) if is_unreachable(&e) => ask(Door::Read),
         other => other,

@@ -1,6 +1,6 @@
 //! The projection of a cascade: all of its forecasts as knots, between which readers draw lines.
 
-use barograph_model::{KNOTS_MAX, Projection};
+use barograph_model::{KNOT_PARTS, KNOTS_MAX, Projection};
 
 use crate::cascade::Cascade;
 use crate::forecaster::LEVELS;
@@ -16,8 +16,6 @@ const STEPS: [usize; 23] = [
 /// Most knots at the meeting of a line and a bound: as many as leave room for all others.
 const MEETINGS_MAX: usize = KNOTS_MAX - (1 + STEPS.len() + 2 * LEVELS.len());
 const NS_PER_S: f64 = 1e9;
-/// Doubles per knot.
-const PARTS: usize = 3;
 
 impl Cascade {
     /// Returns the projection after the newest look; empty before the first look. It allocates.
@@ -86,14 +84,14 @@ impl Cascade {
 /// known error to a bound. If the error is known as far as that, or the bound is met before, the
 /// compared knots stay.
 fn go_straight_on(floats: &mut Vec<f64>, after_s: f64, bound: f64) {
-    let (knots, _) = floats.as_chunks::<PARTS>();
+    let (knots, _) = floats.as_chunks::<KNOT_PARTS>();
     let known = knots.iter().take_while(|knot| knot[2].is_finite()).count();
     let Some([known_s, ..]) = known.checked_sub(1).map(|last| knots[last]) else {
         return;
     };
     let is_met = knots[..known].iter().any(|knot| knot[1] == bound);
     if !is_met && after_s > known_s && known < KNOTS_MAX {
-        floats.truncate(known * PARTS);
+        floats.truncate(known * KNOT_PARTS);
         floats.extend([after_s, bound, f64::INFINITY]);
     }
 }
@@ -138,9 +136,9 @@ impl Knots<'_> {
             Some((least, most)) => value.clamp(least, most),
             None => value,
         };
-        let count = self.floats.len() / PARTS;
+        let count = self.floats.len() / KNOT_PARTS;
         let is_later = match count.checked_sub(1) {
-            Some(last) => after_s > self.floats[last * PARTS],
+            Some(last) => after_s > self.floats[last * KNOT_PARTS],
             None => true,
         };
         let is_sound = after_s.is_finite() && value.is_finite() && half_width >= 0.0;
@@ -194,7 +192,7 @@ mod tests {
         let mut cascade = fed(Shape::Gauge, std::iter::repeat_n(7.0, 6_000));
         let (mut before, mut after) = (Vec::new(), Vec::new());
         cascade.project_into(&mut before);
-        let last_s = before[before.len() - PARTS];
+        let last_s = before[before.len() - KNOT_PARTS];
         assert!(
             last_s > 200.0,
             "{last_s}: coarser forecasters say something"

@@ -10,13 +10,12 @@ use std::collections::BTreeSet;
 use barograph_stream::Incarnation;
 use barograph_stream::calls::AckStatus;
 
+use crate::timing::after_rest;
 use barograph_call::Board;
 use barograph_recorder::Reader;
 
 /// Number of waiting answers from which the lists are written at once.
 const WAITING_MAX: usize = 1 << 16;
-/// After lists were written for answers, none is written for this many times as long as that took.
-const REST: i64 = 20;
 
 /// One process's answer to one call.
 pub struct Answer {
@@ -73,8 +72,7 @@ impl Answers {
         }
         self.waiting.drain(..).for_each(|answer| answer.tell(board));
         self.behind.clear();
-        let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
-        self.next_ns = ended_ns.saturating_add(took_ns.saturating_mul(REST));
+        self.next_ns = after_rest(begun_ns, ended_ns);
     }
 
     /// Passes on the answers of a process that has ended: no list will contain its values.

@@ -143,6 +143,8 @@ pub struct Bridge {
     next_sweep_ns: i64,
     /// The request that is partly taken.
     hand: Option<Hand>,
+    /// Requests whose scopes are being opened.
+    held: Vec<Hand>,
     has_more: bool,
 }
 
@@ -157,6 +159,7 @@ impl Bridge {
             changed: BTreeSet::new(),
             next_sweep_ns: i64::MIN,
             hand: None,
+            held: Vec::new(),
             has_more: false,
         }
     }
@@ -167,7 +170,8 @@ impl Bridge {
         let mut room = ROUND_POINTS_MAX;
         for _ in 0..WAITING_MAX {
             // Requests are taken one after the other, so that they keep their order.
-            let Some(mut hand) = self.hand.take().or_else(|| self.begin(round, rates)) else {
+            let hand = self.hand.take().or_else(|| self.next_held(round));
+            let Some(mut hand) = hand.or_else(|| self.begin(round, rates)) else {
                 break;
             };
             match self.go_on(&mut hand, &mut room, round) {
@@ -212,15 +216,33 @@ impl Bridge {
         })
     }
 
+    /// The oldest request that has waited for a scope and need not any more.
+    fn next_held(&mut self, round: &mut Round<'_, '_>) -> Option<Hand> {
+        let mut held = self.held.iter();
+        let at = held.position(|hand| !round.scopes.is_opening(hand.reader))?;
+        Some(self.held.remove(at))
+    }
+
     /// Begins with the next request that may be taken.
-    fn begin(&mut self, round: &Round<'_, '_>, rates: &mut Rates) -> Option<Hand> {
+    fn begin(&mut self, round: &mut Round<'_, '_>, rates: &mut Rates) -> Option<Hand> {
         for _ in 0..WAITING_MAX {
             let Job { request, reply } = self.jobs.try_recv().ok()?;
             // A request is taken as a whole if the user's rate allows anything; the excess is
             // counted against the time after it.
             if rates.allowed(request.uid, round.monotonic_ns) > 0 {
                 rates.used(request.uid, request.points.len() as u64);
-                return Some(Hand::of(request, reply, round.now_ns));
+                let hand = Hand::of(request, reply, round.now_ns);
+                // A request stays behind earlier ones of its user.
+                let is_behind = self.held.iter().any(|held| held.uid == hand.uid);
+                if !is_behind && !round.scopes.is_opening(hand.reader) {
+                    return Some(hand);
+                }
+                if self.held.len() < WAITING_MAX {
+                    self.held.push(hand);
+                } else {
+                    hand.refuse("too many writes wait for a scope: try again");
+                }
+                continue;
             }
             let message = "more values than [applications] rate_max: try again";
             let _ = reply.try_send(Err(IngestFault::Busy(message.into())));
@@ -351,6 +373,12 @@ impl Hand {
             wait: None,
             reply,
         }
+    }
+
+    /// Answers that the request has to be sent again.
+    fn refuse(self, message: &str) {
+        // The requester may have gone.
+        let _ = self.reply.try_send(Err(IngestFault::Busy(message.into())));
     }
 
     /// Answers a request that is taken as a whole; the requester then waits for the disk.

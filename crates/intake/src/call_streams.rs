@@ -16,6 +16,8 @@ use barograph_recorder::Reader;
 /// Most names of calls that have streams, separately in users' scopes and in that of all; further
 /// names have none.
 const STREAMS_MAX: u64 = 1_024;
+/// Most events that wait for scopes; the streams lack further ones.
+const HELD_MAX: usize = 4_096;
 
 /// The streams `app.call.fired.id{name, user}` and `app.call.acked.id{name, user}`. A call appears
 /// in the scope of those who may read about it: the scope of all, or that of the user whose
@@ -23,6 +25,8 @@ const STREAMS_MAX: u64 = 1_024;
 pub struct CallStreams {
     of_users: Written,
     of_all: Written,
+    /// Events whose scopes are being opened.
+    held: Vec<CallEvent>,
 }
 
 /// The streams of one kind of scope.
@@ -40,6 +44,7 @@ impl CallStreams {
         Self {
             of_users: Written::new(is_shared),
             of_all: Written::new(is_shared),
+            held: Vec::new(),
         }
     }
 
@@ -52,12 +57,14 @@ impl CallStreams {
                 "calls and answers are missing in the streams of calls"
             );
         }
-        for event in events {
+        for event in std::mem::take(&mut self.held).into_iter().chain(events) {
             let (written, reader) = match event.is_public {
                 true => (&mut self.of_all, Reader::All),
                 false => (&mut self.of_users, Reader::User(event.uid)),
             };
-            if let Some(scope) = scopes.of(reader) {
+            if scopes.is_opening(reader) && self.held.len() < HELD_MAX {
+                self.held.push(event);
+            } else if let Some(scope) = scopes.of(reader) {
                 written.append(event, scope);
             }
         }

@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use barograph_model::ConfigError;
 
-/// The directory of scopes in the state directory.
-pub const SCOPES_DIR: &str = "applications";
-
 /// What running programs publish: whose programs may, and within which bounds.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -181,7 +178,7 @@ impl ApplicationsConfig {
 pub struct IntakeConfig {
     /// The name of the node.
     pub node: String,
-    /// The agent's state directory; scopes keep theirs below [`SCOPES_DIR`] in it.
+    /// The agent's state directory; scopes keep theirs below [`barograph_stream::SCOPES_DIR`] in it.
     pub state_dir: PathBuf,
     /// What programs may publish.
     pub applications: ApplicationsConfig,

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::timing::after_rest;
 use barograph_stream::{Incarnation, StreamError};
 use rustix::fs::{Dir, OFlags};
 
@@ -23,8 +24,6 @@ const STEP_WORK_MAX: u32 = 4_096;
 /// Work of looking at a file; opening one counts as [`OPEN_WORK`].
 const LOOK_WORK: u32 = 4;
 const OPEN_WORK: u32 = 16;
-/// After a step there is none for this many times as long as it took.
-const REST: i64 = 20;
 /// Files of one user that a pass opens without success; further ones wait for the next pass.
 const FAILURES_OF_USER_MAX: u32 = 64;
 /// Number of files that are remembered as useless: in total, and of one user. If there are more,
@@ -174,8 +173,7 @@ impl Directory {
     /// Sets the rest after a step that took from `begun_ns` to `ended_ns` on the monotonic clock,
     /// including all work that came of it.
     pub fn rest(&mut self, begun_ns: i64, ended_ns: i64) {
-        let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
-        self.next_ns = ended_ns.saturating_add(took_ns.saturating_mul(REST));
+        self.next_ns = after_rest(begun_ns, ended_ns);
     }
 
     /// The file of a process, if it exists and is worth opening.

@@ -20,6 +20,9 @@ pub enum IntakeError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    /// The thread that opened a scope has panicked.
+    #[error("its opening has failed: see the log of the agent")]
+    Panicked,
     /// An error of the scope's segment or run directory.
     #[error(transparent)]
     Stream(#[from] StreamError),

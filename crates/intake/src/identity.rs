@@ -5,13 +5,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use barograph_model::{Descriptor, Kind, Labels, ModelError, Name, Unit, ValueType};
+use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
 
-/// The first word of all stream names of applications.
-const PREFIX: &str = "app";
 /// The publication of what the agent itself knows about a process.
 pub const PROCESS: &str = "process";
-/// The value that counts frames.
-pub const FRAME: &str = "frame";
 const INSTANCE: &str = "instance";
 const USER: &str = "user";
 const APPLICATION: &str = "application";
@@ -75,7 +72,7 @@ impl Instances {
         labels: &[&[(String, String)]],
     ) -> Result<Identity, ModelError> {
         // The name is checked first, so that a wrong one is refused before labels are made.
-        Name::new(format!("{PREFIX}.{name}.{FRAME}"))?;
+        Name::new(format!("{APPLICATIONS_PREFIX}.{name}.{FRAME_VALUE}"))?;
         let mut pairs: HashMap<&str, &str> = HashMap::new();
         if !application.is_empty() {
             pairs.insert(APPLICATION, application);
@@ -144,7 +141,7 @@ impl Identity {
         help: &str,
     ) -> Result<Descriptor, ModelError> {
         Ok(Descriptor {
-            name: Name::new(format!("{PREFIX}.{}.{value}", self.name))?,
+            name: Name::new(format!("{APPLICATIONS_PREFIX}.{}.{value}", self.name))?,
             labels: self.labels.clone(),
             value_type,
             unit: Unit::new(unit)?,
@@ -156,7 +153,7 @@ impl Identity {
     /// The descriptor of the stream of frames.
     pub fn frames(&self) -> Result<Descriptor, ModelError> {
         let help = "Committed frames, by their number.";
-        self.stream(FRAME, ValueType::Int, Kind::Counter, "frames", help)
+        self.stream(FRAME_VALUE, ValueType::Int, Kind::Counter, "frames", help)
     }
 }
 

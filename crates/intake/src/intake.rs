@@ -30,7 +30,7 @@ use super::rates::Rates;
 use super::roster::Roster;
 use super::scope::{Places, Scopes};
 use super::shares::Shares;
-use super::timing::Timing;
+use super::timing::{Timing, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_recorder::Reader;
@@ -40,8 +40,6 @@ const AWAKE_NS: i64 = 50_000_000;
 /// Time between two looks at every process, whether it knocks or not, and between two passes over
 /// the directory.
 const SCAN_NS: i64 = NS_PER_S;
-/// After work that others have to wait for, there is a rest of this many times as long as it took.
-const REST: i64 = 20;
 /// The rest after a round is at least `round_ms` divided by this.
 const REST_DIVISOR: i64 = 4;
 /// Work of one round, in records that are gone through: some milliseconds. The users with news
@@ -193,7 +191,9 @@ impl<'c> Intake<'c> {
         let until_ns = self.clock.monotonic_ns() + FINISH_NS_MAX;
         while self.clock.monotonic_ns() < until_ns {
             let round = self.round(true);
-            if !round.has_news && !round.has_more && !self.roster.iter().any(Process::is_waiting) {
+            let is_waiting =
+                self.scopes.are_opening() || self.roster.iter().any(Process::is_waiting);
+            if !round.has_news && !round.has_more && !is_waiting {
                 return;
             }
             if !round.has_more {
@@ -481,7 +481,9 @@ impl<'c> Intake<'c> {
         }
         self.call_streams.append(&self.board, &mut self.scopes);
         let directory = &self.directory;
-        self.scopes.attend(|process| directory.has(process));
+        if self.scopes.attend(|process| directory.has(process)) {
+            self.roster.wake_all();
+        }
         for (_, scope) in self.scopes.iter_mut() {
             scope.finish();
         }
@@ -553,12 +555,6 @@ impl<'c> Intake<'c> {
             self.next_sweep_ns = after_rest(begun_ns, self.clock.monotonic_ns());
         }
     }
-}
-
-/// Time from which work that took so long may be done again.
-fn after_rest(begun_ns: i64, ended_ns: i64) -> i64 {
-    let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
-    ended_ns.saturating_add(took_ns.saturating_mul(REST))
 }
 
 #[cfg(test)]

@@ -15,10 +15,9 @@ use barograph_model::{
 };
 use barograph_query::{PastReader, Scopes};
 use barograph_stream::RunDir;
+use barograph_stream::ingest::LOSS_STREAM;
 use tracing::warn;
 
-/// Name of the streams of losses.
-pub const LOSS: &str = "app.process.loss.count";
 /// Most pairs of publication and user in a scope that have their own counts; the losses of others
 /// are summed under `(others)`.
 pub const LOSS_OWNERS_MAX: usize = 64;
@@ -184,7 +183,7 @@ fn descriptor((cause, publication, user): &LossKey) -> Option<Descriptor> {
         ("user", user),
     ];
     Some(Descriptor {
-        name: Name::new(LOSS).ok()?,
+        name: Name::new(LOSS_STREAM).ok()?,
         labels: Labels::new(labels).ok()?,
         value_type: ValueType::Int,
         unit: Unit::new("count").ok()?,
@@ -200,7 +199,7 @@ fn past(
     clock: &Arc<dyn Clock>,
     until: &dyn Fn(&LossKey) -> i64,
 ) -> Result<Vec<(LossKey, u64)>, String> {
-    let wanted = |of: &str, d: &Descriptor| of == node && d.name.as_str() == LOSS;
+    let wanted = |of: &str, d: &Descriptor| of == node && d.name.as_str() == LOSS_STREAM;
     let cancel = AtomicBool::new(false);
     let reader = PastReader::open(run_dir, Scopes::None, Arc::clone(clock));
     let reader = reader.map_err(|error| error.to_string())?;

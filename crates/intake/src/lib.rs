@@ -41,7 +41,7 @@ use barograph_model::Clock;
 use barograph_stream::RunDir;
 use tracing::warn;
 
-pub use config::{ApplicationsConfig, IntakeConfig, SCOPES_DIR};
+pub use config::{ApplicationsConfig, IntakeConfig};
 pub use counts::IngestCounts;
 use door::Door;
 pub use error::IntakeError;

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use barograph_archive::Position;
 use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
-use barograph_stream::ingest::{CellsTold, IngestFile};
+use barograph_stream::ingest::{CellsTold, Declaration, IngestFile};
 use barograph_stream::{StreamError, user_name};
 use tracing::debug;
 
@@ -118,6 +118,8 @@ pub struct Process {
     labels: Vec<(String, String)>,
     publications: Vec<Publication>,
     targets: Vec<Target>,
+    /// Declarations that wait for a scope that is being opened.
+    undeclared: VecDeque<Declaration>,
     offers: Offers,
     cells: Cells,
     /// Its answers in this round.
@@ -212,6 +214,7 @@ impl Process {
             labels: Vec::new(),
             publications: Vec::new(),
             targets: Vec::new(),
+            undeclared: VecDeque::new(),
             offers: Offers::default(),
             answers: Vec::new(),
             about: None,
@@ -253,9 +256,14 @@ impl Process {
         records_max: u64,
     ) -> Result<Attended, StreamError> {
         self.settle(round);
-        self.learn_taken(round);
         self.file.look()?;
-        if !self.pay_rings(round) {
+        let awaits_scope =
+            self.may_wait(round.monotonic_ns) && round.scopes.is_opening(self.loss_reader());
+        self.learn_taken(round);
+        if awaits_scope {
+            self.cells.put_off(round.monotonic_ns);
+        }
+        if awaits_scope || !self.pay_rings(round) {
             // Its records wait in the rings.
             return Ok(Attended {
                 work: LOOK_WORK,
@@ -263,25 +271,35 @@ impl Process {
             });
         }
         let mut declared = Vec::new();
-        let read = self
-            .file
-            .some_declarations(DECLARATIONS_MAX as usize, &mut |declaration| {
-                declared.push(declaration);
-            });
+        let read = match self.undeclared.is_empty() {
+            true => self
+                .file
+                .some_declarations(DECLARATIONS_MAX as usize, &mut |declaration| {
+                    declared.push(declaration);
+                }),
+            // There may be more after those that wait.
+            false => Ok(true),
+        };
         let rings = self.file.positions().len() as u64;
         let declared_work = declared.len() as u64 * DECLARATION_WORK;
         // Cells are noted before other declarations are taken: it may be long before a process does
         // anything that is worth a stream.
         self.counts.refused += self.cells.note(declared);
         let has_counted = self.look_at_cells(round)? && records_max > 0;
-        let declared = self.cells.declared();
+        self.undeclared.extend(self.cells.declared());
         let mut attended = Attended {
-            has_news: !declared.is_empty(),
             work: LOOK_WORK + rings / RINGS_PER_WORK + declared_work,
             ..Attended::default()
         };
-        for declaration in declared {
+        while let Some(declaration) = self.undeclared.pop_front() {
+            if self.awaits_scope(&declaration, round) {
+                // Its records wait as well.
+                self.undeclared.push_front(declaration);
+                return read.map(|_| attended);
+            }
+            self.learn_taken(round);
             self.declare(declaration, round);
+            attended.has_news = true;
         }
         self.join(round);
         if read? {

@@ -1,6 +1,7 @@
 //! Scopes: a segment and an archive for each set of readers, laid out as a run directory.
 
 mod all;
+mod opening;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -9,25 +10,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use barograph_archive::{Journal, Mark, Position, Rank};
-use barograph_model::{Clock, Descriptor, NS_PER_S, Sample, SeriesId, Sink as _, StreamKey};
+use barograph_model::{Clock, Descriptor, Sample, SeriesId, Sink as _, StreamKey};
 use barograph_stream::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentLock, FORECASTS_DOCUMENT, Incarnation, RunDir, Segment,
+    ARCHIVE_DOCUMENT, AgentLock, FORECASTS_DOCUMENT, Incarnation, RunDir, SCOPES_DIR,
     SegmentConfig, StreamError,
 };
 use serde::Serialize;
-use serde_json::json;
 use tracing::{info, warn};
 
 use super::Shared;
 use super::ledger::{Cause, LOSS_STREAMS_MAX, Ledger, Told};
 use super::newest::Newest;
 use super::shares::Shares;
-use crate::{IntakeConfig, IntakeError, SCOPES_DIR};
+use crate::IntakeConfig;
 pub use all::Scopes;
 use barograph_recorder::{
-    ArchiveConfig, ForecastConfig, Forecasts, History, Reader, ScopeCopies, ScopeHistories,
-    Streams, make_dir, make_parent, name_archive, publish,
+    ArchiveConfig, DOCUMENTS_NS, ForecastConfig, Forecasts, History, Reader, ScopeCopies,
+    ScopeHistories, Streams, make_dir, make_parent, name_archive, publish,
 };
+use opening::OpenedScope;
 
 /// Samples in a ring of a scope.
 const DEPTH: u32 = 1_024;
@@ -44,9 +45,6 @@ const RING_BYTES_MAX: usize = 1 << 30;
 /// Most counters that have ended and are remembered. If there are more, any of them is forgotten,
 /// and a process that continues it counts as its first.
 const ENDED_MAX: usize = 1 << 16;
-
-/// Time between two writes of the documents of forecasts and of the archive.
-const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
 
 /// Where and how scopes are made.
 #[derive(Clone, Debug)]
@@ -152,70 +150,47 @@ pub struct Scope<'c> {
 }
 
 impl<'c> Scope<'c> {
-    fn open(
+    /// Makes a scope of what a thread has opened.
+    fn new(
+        opened: OpenedScope,
         places: &Places,
         reader: Reader,
         clock: &'c Arc<dyn Clock>,
         rings: Rc<RefCell<Shares<Box<str>>>>,
-    ) -> Result<Self, IntakeError> {
-        let name = reader.scope();
-        let above = places.run_dir.path().join("applications");
-        let io = |path: &std::path::Path| {
-            let path = path.to_owned();
-            move |source| IntakeError::Directory { path, source }
-        };
-        make_parent(&above).map_err(io(&above))?;
-        let run_dir = places.run_dir.scope(&name);
-        if !make_dir(run_dir.path(), reader).map_err(io(run_dir.path()))? {
-            tell_closed(&name);
-        }
-        let lock = run_dir.occupy()?;
-        let history = Arc::new(open_history(places, reader, clock));
-        let now_ns = clock.now_ns();
-        let segment = Segment::create(&run_dir.segment(), places.segment_config(), now_ns)?;
+    ) -> Self {
+        let history = opened.history;
         let journal = history.journal();
-        // Every update is kept, and none is repeated because it holds.
-        let streams = Streams::new(segment, &**clock, journal.clone(), i64::MAX);
+        let knows_past = opened.past.is_some();
+        let (newest, ledger) = opened.past.unwrap_or_default();
         let mut scope = Self {
-            streams,
+            // Every update is kept, and none is repeated because it holds.
+            streams: Streams::new(opened.segment, &**clock, journal.clone(), i64::MAX),
             forecasts: Forecasts::new(&places.forecast, Arc::clone(&places.shared.forecasts)),
             tells_forecasts: false,
             next_documents_ns: i64::MIN,
-            newest: Newest::default(),
-            ledger: Ledger::default(),
-            opened_ns: now_ns,
+            newest,
+            ledger,
+            opened_ns: opened.opened_ns,
             streams_max: places.streams_max,
             streams_used: 0,
             ended: BTreeSet::new(),
             rooms: 0,
-            marks: history.marks(),
-            knows_past: false,
+            marks: opened.marks,
+            knows_past,
             history,
             histories: places.shared.histories.clone(),
-            name,
+            name: opened.name,
             journal,
-            run_dir,
+            run_dir: opened.run_dir,
             shares: (!matches!(reader, Reader::User(_))).then(|| places.shares_of_streams()),
             rings,
             owners: HashMap::new(),
-            _lock: lock,
+            _lock: opened.lock,
         };
-        scope.publish(
-            AGENT_DOCUMENT,
-            &json!({
-                "node": places.node,
-                "version": env!("CARGO_PKG_VERSION"),
-                "pid": std::process::id(),
-                "scope": scope.name,
-                "started_ts": clock.now_ns(),
-                "http": null,
-                "archive": scope.history.readable_dir(),
-            }),
-        );
-        scope.remember(&places.node, clock);
+        scope.tell_due(scope.streams.now_ns());
         scope.histories.add(&scope.name, &scope.history);
         info!(scope = scope.name, "a scope of applications is open");
-        Ok(scope)
+        scope
     }
 
     /// Goes on with an archive whose start is under way or has failed; returns whether this call
@@ -246,7 +221,11 @@ impl<'c> Scope<'c> {
         self.newest = Newest::read(&self.run_dir, node, clock);
         self.ledger
             .add_past(&self.run_dir, node, clock, self.opened_ns);
-        let now_ns = self.streams.now_ns();
+        self.tell_due(self.streams.now_ns());
+    }
+
+    /// Appends the counts of losses that are due.
+    fn tell_due(&mut self, now_ns: i64) {
         for told in self.ledger.due(now_ns) {
             tell_loss(told, None, &mut self.streams);
         }
@@ -383,9 +362,7 @@ impl<'c> Scope<'c> {
     /// of archive and forecasts. Called once a second.
     pub fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
         self.streams.beat(now_ns);
-        for told in self.ledger.due(now_ns) {
-            tell_loss(told, None, &mut self.streams);
-        }
+        self.tell_due(now_ns);
         self.forecasts.beat(now_ns, &mut self.streams);
         if monotonic_ns < self.next_documents_ns {
             return;

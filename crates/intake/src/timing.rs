@@ -7,10 +7,16 @@
 //! The error is the distance from what this node's clock showed at the put, not from true time; the
 //! source `clock` measures that one (`clock.error.max.seconds`).
 
-use barograph_model::{Clock, NS_PER_S};
+use barograph_model::{Clock, DAY_S, NS_PER_S};
 use barograph_stream::ingest::{Pair, TimeSource};
 use rustix::time::{ClockId, clock_getres};
 
+/// Most that the time of a value may lie in the future.
+pub const AFTER_NS_MAX: i64 = NS_PER_S;
+/// Greatest age of a value, whatever its file or sender claims.
+pub const AGE_NS_MAX: i64 = 30 * DAY_S * NS_PER_S;
+/// After work that others have to wait for, there is a rest of this many times as long as it took.
+const REST: i64 = 20;
 /// Time between two pairs, while there are counter values to convert.
 const EVERY_NS: i64 = 1_000_000;
 /// The clock was set if it differs this much from what the last pairs predict; the pairs then begin
@@ -140,6 +146,12 @@ impl From<Pair> for Timing {
             resolution_ns: 1,
         }
     }
+}
+
+/// Time from which work that took from `begun_ns` to `ended_ns` may be done again.
+pub fn after_rest(begun_ns: i64, ended_ns: i64) -> i64 {
+    let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
+    ended_ns.saturating_add(took_ns.saturating_mul(REST))
 }
 
 #[cfg(test)]

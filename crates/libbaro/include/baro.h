@@ -182,12 +182,7 @@ void baro_commit(void);
  *       baro_poll(b);
  *   } */
 
-/* Types of payloads, in addition to those of values and BARO_NULL. */
-#define BARO_JSON 7
-#define BARO_FLOATS 8
-
-/* A call: one firing of a trigger; valid until its handler returns. Later versions add fields at
- * the end. */
+/* A trigger that was fired; good until its handler returns. Later versions add fields at the end. */
 typedef struct {
     uint64_t id;
     int64_t issued_ns;  /* ns since the epoch, like expires_ns */

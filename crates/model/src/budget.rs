@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The client that holds memory: a user's uid, [`CONTROL`] or [`UNKNOWN`].
 pub type ClientNumber = u64;
 
+/// Bytes of a piece of an answer: enough for the allocator to return its memory to the system at
+/// once.
+pub const PIECE_BYTES: usize = 256 << 10;
 /// The client number of everyone who may control the process. Guests leave an eighth of the memory
 /// to them.
 pub const CONTROL: ClientNumber = u64::MAX;

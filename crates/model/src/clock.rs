@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Nanoseconds in a second.
 pub const NS_PER_S: i64 = 1_000_000_000;
+/// Nanoseconds in a millisecond.
+pub const NS_PER_MS: i64 = 1_000_000;
 
 /// A source of time.
 pub trait Clock: Send + Sync {

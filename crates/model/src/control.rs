@@ -10,6 +10,14 @@ use thiserror::Error;
 
 /// Longest time that a request may wait for the answers to a call.
 pub const FIRE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// The HTTP path of requests for calls into programs.
+pub const FIRE_PATH: &str = "/api/v1/fire";
+/// Time until a call expires, if nothing else is asked for.
+pub const CALL_EXPIRES_DEFAULT: Duration = Duration::from_secs(60);
+/// Shortest time until a call expires.
+pub const CALL_EXPIRES_MIN: Duration = Duration::from_secs(1);
+/// Longest time until a call expires.
+pub const CALL_EXPIRES_MAX: Duration = Duration::from_secs(86_400);
 
 /// The sender of a request, as reported by the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -23,12 +23,13 @@ mod sql;
 mod time_text;
 
 pub use buckets::Buckets;
-pub use budget::{CONTROL, ClientNumber, MemoryBudget, MemoryClaim, UNKNOWN};
-pub use clock::{Clock, ManualClock, NS_PER_S};
+pub use budget::{CONTROL, ClientNumber, MemoryBudget, MemoryClaim, PIECE_BYTES, UNKNOWN};
+pub use clock::{Clock, ManualClock, NS_PER_MS, NS_PER_S};
 pub use columns::{Columns, Values};
 pub use config_error::ConfigError;
 pub use control::{
-    ArchiveVerb, Asker, ControlFault, ControlFaultKind, FIRE_WAIT_MAX, StatementKind,
+    ArchiveVerb, Asker, CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, ControlFault,
+    ControlFaultKind, FIRE_PATH, FIRE_WAIT_MAX, StatementKind,
 };
 pub use cut::{FAULT_BYTES_MAX, cut};
 pub use descriptor::{
@@ -40,15 +41,16 @@ pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, unbounded};
 pub use pattern::{Pattern, SELECTOR_BYTES_MAX, Selector};
 pub use projection::{
-    FORECAST_PREFIX, KNOTS_MAX, Knot, Projection, Reach, predicted_sample, projections_among,
+    FORECAST_PREFIX, KNOT_PARTS, KNOTS_MAX, Knot, Projection, Reach, predicted_sample,
+    projections_among,
 };
 pub use sample::{
-    Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64, floats_json, hex,
-    text_start,
+    EXACT_MAX, Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64,
+    floats_json, hex, text_start,
 };
 pub use sink::{Sink, StreamKey, Wanted};
 pub use sql::{
     BigIntegers, ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest,
     SqlSink,
 };
-pub use time_text::{duration_ns, instant_ns};
+pub use time_text::{DAY_S, days_since_epoch, duration_ns, instant_ns};

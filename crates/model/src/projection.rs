@@ -12,7 +12,7 @@ pub const FORECAST_PREFIX: &str = "forecast.";
 pub const KNOTS_MAX: usize = 64;
 
 /// Doubles per knot.
-const PARTS: usize = 3;
+pub const KNOT_PARTS: usize = 3;
 
 /// The expected value at one time after the newest look.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Knot {
 }
 
 impl Knot {
-    fn of(&[after_s, value, half_width]: &[f64; PARTS]) -> Self {
+    fn of(&[after_s, value, half_width]: &[f64; KNOT_PARTS]) -> Self {
         Self {
             after_s,
             value,
@@ -232,8 +232,8 @@ pub fn projections_among<'a, T>(
 }
 
 /// The knots of an array, if all of it is valid knots whose times ascend.
-fn whole(floats: &[f64]) -> Option<&[[f64; PARTS]]> {
-    let (knots, rest) = floats.as_chunks::<PARTS>();
+fn whole(floats: &[f64]) -> Option<&[[f64; KNOT_PARTS]]> {
+    let (knots, rest) = floats.as_chunks::<KNOT_PARTS>();
     let is_sound = knots.iter().all(|knot| Knot::of(knot).is_sound());
     let is_whole = rest.is_empty() && (1..=KNOTS_MAX).contains(&knots.len());
     (is_whole && is_sound && knots.is_sorted_by(|a, b| a[0] < b[0])).then_some(knots)
@@ -353,7 +353,7 @@ mod tests {
             vec![0.0, f64::NAN, 0.0],
             vec![0.0, 1.0, -1.0],
             vec![-1.0, 1.0, 1.0],
-            vec![0.0; PARTS * (KNOTS_MAX + 1)],
+            vec![0.0; KNOT_PARTS * (KNOTS_MAX + 1)],
         ] {
             assert_eq!(Projection::from_floats(&floats), None, "{floats:?}");
         }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// Integers up to this one, and down to its negative, are exact as floats.
+pub const EXACT_MAX: u64 = 1 << 53;
 /// The longest text of a stream that does not declare a greater maximum, in bytes of UTF-8; a
 /// longer text is cut at a character boundary.
 pub const TEXT_BYTES_MAX: usize = 126;

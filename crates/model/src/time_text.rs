@@ -16,7 +16,8 @@ const UNITS: &[(&str, i64)] = &[
     ("h", 3_600 * NS_PER_S),
     ("d", DAY_S * NS_PER_S),
 ];
-const DAY_S: i64 = 86_400;
+/// Seconds in a day.
+pub const DAY_S: i64 = 86_400;
 /// Longest text that is parsed, in bytes.
 const TEXT_BYTES_MAX: usize = 64;
 
@@ -138,7 +139,7 @@ fn days_of(year: i64, month: i64) -> i64 {
 
 /// Days from 1970-01-01 in the Gregorian calendar. The year begins in March here, so that the leap
 /// day is its last day.
-fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
+pub fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let months = (month + 9) % 12;
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

@@ -14,11 +14,10 @@ use arrow_array::{
 };
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
-use barograph_model::{SqlFault, SqlFaultKind, hex};
+use barograph_model::{EXACT_MAX, PIECE_BYTES, SqlFault, SqlFaultKind, hex};
 
-use crate::encode::PIECE_BYTES;
 use crate::fault::fault;
-use crate::rows::{Cell, Column, EXACT_MAX, Rows};
+use crate::rows::{Cell, Column, Rows};
 
 /// The time zone of timestamps.
 const UTC: &str = "UTC";

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use barograph_stream::RunDir;
+use barograph_stream::{DocumentColumns, RunDir, SCOPE_OF_ALL};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
@@ -13,14 +13,11 @@ use crate::listing::{Batches, Cell, Row};
 use crate::live::Live;
 use crate::system::one;
 
-/// The scope that everyone may read.
-const SCOPE_OF_ALL: &str = "all";
-
 /// The rows of a document in the run directory; nested values become JSON text.
 pub(crate) fn document(
     live: &Arc<Live>,
     name: &'static str,
-    columns: &'static [(&'static str, &'static str)],
+    columns: DocumentColumns,
 ) -> Result<Batches> {
     let Some(run_dir) = live.run_dir() else {
         return Ok(one(Vec::new()));
@@ -29,7 +26,7 @@ pub(crate) fn document(
     Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
 }
 
-fn cells(object: &Object, columns: &[(&'static str, &'static str)]) -> Row {
+fn cells(object: &Object, columns: DocumentColumns) -> Row {
     let cell = |(column, _): &(&str, &str)| json_cell(object.get(*column));
     columns.iter().map(cell).collect()
 }
@@ -38,7 +35,7 @@ fn cells(object: &Object, columns: &[(&'static str, &'static str)]) -> Row {
 pub(crate) fn per_scope(
     live: &Arc<Live>,
     name: &'static str,
-    columns: &'static [(&'static str, &'static str)],
+    columns: DocumentColumns,
 ) -> Result<Batches> {
     live.attend().map_err(failed)?;
     let mut rows = Vec::new();
@@ -58,7 +55,7 @@ pub(crate) fn per_scope(
 pub(crate) fn everywhere(
     live: &Arc<Live>,
     name: &'static str,
-    columns: &'static [(&'static str, &'static str)],
+    columns: DocumentColumns,
 ) -> Result<Batches> {
     live.attend().map_err(failed)?;
     let list = objects_everywhere(live, name)?;
@@ -81,7 +78,7 @@ pub(crate) fn objects_everywhere(live: &Arc<Live>, name: &'static str) -> Result
 pub(crate) fn calls(
     live: &Arc<Live>,
     name: &'static str,
-    columns: &'static [(&'static str, &'static str)],
+    columns: DocumentColumns,
 ) -> Result<Batches> {
     live.attend().map_err(failed)?;
     let mut all = Vec::new();
@@ -122,7 +119,7 @@ pub(crate) fn objects(run_dir: &RunDir, name: &'static str) -> Result<Vec<Object
 /// The reason why an insight has no streams, and so no table, if `table` is an insight's.
 #[cfg(feature = "bundled")]
 pub(crate) fn insight_without_streams(live: &Live, table: &str) -> Option<String> {
-    let insights = objects(&live.run_dir()?, "insights.json").ok()?;
+    let insights = objects(&live.run_dir()?, barograph_stream::INSIGHTS_DOCUMENT).ok()?;
     let text = |object: &Object, key: &str| Some(object.get(key)?.as_str()?.to_owned());
     let insight = insights.iter().find(|i| {
         i.get("table")

@@ -4,16 +4,13 @@
 //! written is held. Rows are written cell by cell, since a wide row is larger than many answers.
 //! Arrow types columns by all of their fields, so its rows are held until the last has come.
 
-use barograph_model::{BigIntegers, ResultFormat, SqlFault, SqlLimits, SqlSink};
+use barograph_model::{BigIntegers, PIECE_BYTES, ResultFormat, SqlFault, SqlLimits, SqlSink};
 
 use crate::database::RowView;
 use crate::rows::{
     Cell, Column, Rows, Taker, one_more, unique_names, within, write_json, write_table_end,
     write_table_head,
 };
-
-/// Bytes of a piece: large enough for the allocator to return its memory to the system at once.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 /// The encoder of one answer.
 pub(crate) struct Encoder {

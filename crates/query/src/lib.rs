@@ -35,7 +35,6 @@ mod live;
 mod memory;
 mod metric;
 mod plan;
-mod policies;
 mod reading;
 mod shape;
 mod snapshot;

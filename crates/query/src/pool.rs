@@ -18,8 +18,6 @@ use crate::fault::fault;
 use crate::guard::GUEST_TEXT_BYTES_MAX;
 use crate::{Database, QueryError};
 
-/// The niceness of the query threads: the lowest priority.
-const NICE: i32 = 19;
 /// Stack of a query thread: SQLite recurses over nested statements.
 const STACK_BYTES: usize = 4 << 20;
 /// Threads of one scan over much history: the other cores are left to the agent.
@@ -180,9 +178,7 @@ impl SqlEngine for QueryPool {
 }
 
 fn serve(mut database: Database, queue: &Queue) {
-    // On Linux this sets the priority of this thread, which threads started by it inherit. If it is
-    // not allowed, queries run at normal priority.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    barograph_stream::give_way();
     while let Some((client, job)) = queue.next() {
         let Job {
             request,

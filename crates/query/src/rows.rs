@@ -1,14 +1,13 @@
 //! An answer held by columns, and its JSON forms.
 
-use barograph_model::{BigIntegers, SqlFault, SqlFaultKind, SqlLimits, floats_json, hex};
+use barograph_model::{
+    BigIntegers, EXACT_MAX, SqlFault, SqlFaultKind, SqlLimits, floats_json, hex,
+};
 use rusqlite::types::ValueRef;
 use serde_json::{Map, Number, Value as Json};
 
 use crate::database::RowView;
 use crate::fault::fault;
-
-/// Largest integer that a float holds exactly.
-pub(crate) const EXACT_MAX: u64 = 1 << 53;
 
 /// A column of an answer: its name and declared type.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use barograph_archive::{PartInfo, PartKind};
-use barograph_stream::SegmentState;
+use barograph_stream::{
+    CALLS_COLUMNS, CALLS_DOCUMENT, FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS,
+    INSIGHTS_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT,
+    PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, RULES_COLUMNS, RULES_DOCUMENT, SOURCES_COLUMNS,
+    SOURCES_DOCUMENT, SegmentState,
+};
 use rusqlite::Result;
 
 use crate::documents::{document, everywhere, per_scope};
@@ -16,15 +21,9 @@ use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publicat
 use crate::latest;
 use crate::listing::{Arguments, Batches, Cell, Listing, Row};
 use crate::live::Live;
-use crate::policies::POLICIES;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
-
-/// Documents in which a scope's agent describes publications, calls, knobs and forecasts.
-const PUBLICATIONS: &str = "publications.json";
-const KNOBS: &str = "knobs.json";
-const FORECASTS: &str = "forecasts.json";
 
 /// All system tables.
 pub(crate) static SYSTEM: [Listing; 16] = [
@@ -132,122 +131,54 @@ pub(crate) static SYSTEM: [Listing; 16] = [
         name: "sources",
         kind: "system",
         help: "what each source of facts sees, and what is missing and why",
-        columns: &[
-            ("source", "TEXT"),
-            ("state", "TEXT"),
-            ("sees", "TEXT"),
-            ("streams", "INTEGER"),
-            ("missing", "TEXT"),
-            ("polls", "INTEGER"),
-            ("errors", "INTEGER"),
-            ("cost_ns_mean", "REAL"),
-            ("interval_ns", "INTEGER"),
-            ("last_error", "TEXT"),
-        ],
+        columns: SOURCES_COLUMNS,
         arguments: &[],
-        produce: |live, _| document(live, "sources.json", SYSTEM[6].columns),
+        produce: |live, _| document(live, SOURCES_DOCUMENT, SOURCES_COLUMNS),
     },
     Listing {
         name: "insights",
         kind: "system",
         help: "the insights: their SQL, their inputs and how they are",
-        columns: &[
-            ("name", "TEXT"),
-            ("table", "TEXT"),
-            ("sql", "TEXT"),
-            ("builtin", "BOOLEAN"),
-            ("unit", "TEXT"),
-            ("help", "TEXT"),
-            ("inputs", "TEXT"),
-            ("groups", "INTEGER"),
-            ("state", "TEXT"),
-            ("reason", "TEXT"),
-            ("remedy", "TEXT"),
-            ("evaluations", "INTEGER"),
-            ("cost_ns_mean", "REAL"),
-        ],
+        columns: INSIGHTS_COLUMNS,
         arguments: &[],
-        produce: |live, _| document(live, "insights.json", SYSTEM[7].columns),
+        produce: |live, _| document(live, INSIGHTS_DOCUMENT, INSIGHTS_COLUMNS),
     },
     Listing {
         name: "publications",
         kind: "system",
         help: "what applications publish now; counts of values are those of the process",
-        columns: &[
-            ("scope", "TEXT"),
-            ("name", "TEXT"),
-            ("labels", "TEXT"),
-            ("application", "TEXT"),
-            ("user", "TEXT"),
-            ("pid", "INTEGER"),
-            ("incarnation", "TEXT"),
-            ("started_ts", "INTEGER"),
-            ("values", "INTEGER"),
-            ("frame", "INTEGER"),
-            ("taken", "INTEGER"),
-            ("lost", "INTEGER"),
-            ("missed", "INTEGER"),
-            ("dropped", "INTEGER"),
-            ("damaged", "INTEGER"),
-            ("refused", "INTEGER"),
-            ("refusal", "TEXT"),
-            ("newest_ts", "INTEGER"),
-            ("left_out", "INTEGER"),
-        ],
+        columns: PUBLICATIONS_COLUMNS,
         arguments: &[],
-        produce: |live, _| per_scope(live, PUBLICATIONS, SYSTEM[8].columns),
+        produce: |live, _| per_scope(live, PUBLICATIONS_DOCUMENT, PUBLICATIONS_COLUMNS),
     },
     CALLS,
     Listing {
         name: "knobs",
         kind: "system",
         help: "values of running programs that may be set, with their bounds",
-        columns: &[
-            ("scope", "TEXT"),
-            ("publication", "TEXT"),
-            ("name", "TEXT"),
-            ("labels", "TEXT"),
-            ("type", "TEXT"),
-            ("min", ""),
-            ("max", ""),
-            ("unit", "TEXT"),
-            ("value", ""),
-            ("ts", "INTEGER"),
-            ("help", "TEXT"),
-            ("application", "TEXT"),
-            ("user", "TEXT"),
-            ("pid", "INTEGER"),
-            ("incarnation", "TEXT"),
-        ],
+        columns: KNOBS_COLUMNS,
         arguments: &[],
-        produce: |live, _| per_scope(live, KNOBS, SYSTEM[10].columns),
+        produce: |live, _| per_scope(live, KNOBS_DOCUMENT, KNOBS_COLUMNS),
     },
     RULES,
     Listing {
         name: "forecasts",
         kind: "system",
         help: "who predicts each stream that is forecast at each horizon, why, and how well of late",
-        columns: &[
-            ("name", "TEXT"),
-            ("labels", "TEXT"),
-            ("horizon_ns", "INTEGER"),
-            ("step_ns", "INTEGER"),
-            ("follows", "TEXT"),
-            ("reason", "TEXT"),
-            ("since_step", "INTEGER"),
-            ("steps", "INTEGER"),
-            ("switches", "INTEGER"),
-            ("compared", "INTEGER"),
-            ("confidence", "REAL"),
-            ("coverage", "REAL"),
-            ("error", "REAL"),
-            ("credit", "REAL"),
-            ("losses", "TEXT"),
-        ],
+        columns: FORECASTS_COLUMNS,
         arguments: &[],
-        produce: |live, _| everywhere(live, FORECASTS, SYSTEM[12].columns),
+        produce: |live, _| everywhere(live, FORECASTS_DOCUMENT, FORECASTS_COLUMNS),
     },
-    POLICIES,
+    // A row for each policy and stream; missing fields are NULL, as is the stream of a policy that
+    // matches none.
+    Listing {
+        name: "policies",
+        kind: "system",
+        help: "the policies: how wrong what is said between looks may be, when each stream is looked at, and what that saves",
+        columns: POLICIES_COLUMNS,
+        arguments: &[],
+        produce: |live, _| document(live, POLICIES_DOCUMENT, POLICIES_COLUMNS),
+    },
     CALLS_BEFORE,
     RULES_BEFORE,
 ];
@@ -379,7 +310,6 @@ fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let tier = match part.kind {
             PartKind::Log => "log",
             PartKind::Parquet(tier) => tier.as_str(),
-            PartKind::Memory => "memory",
         };
         vec![
             part.node.into(),

@@ -14,14 +14,11 @@ use arrow_array::{
 };
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Field as ArrowField, Schema};
-use barograph_model::{Buckets, Columns, Descriptor, SqlFault, SqlFaultKind, Values};
+use barograph_model::{Buckets, Columns, Descriptor, EXACT_MAX, SqlFault, SqlFaultKind, Values};
 
 use crate::fault::fault;
 use crate::rows::Field;
 use crate::stream::labels_json;
-
-/// Largest integer that a float holds exactly.
-const EXACT_MAX: u64 = 1 << 53;
 
 /// Columns of the same length, with their names.
 #[derive(Clone, Debug)]

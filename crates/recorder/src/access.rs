@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use barograph_stream::{AccessList, Grantee};
+use barograph_stream::{AccessList, Grantee, SCOPE_OF_ALL};
 
 /// The users that may read a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ impl Reader {
         match self {
             Self::User(uid) => format!("u{uid}"),
             Self::Group(gid) => format!("g{gid}"),
-            Self::All => "all".into(),
+            Self::All => SCOPE_OF_ALL.into(),
         }
     }
 }

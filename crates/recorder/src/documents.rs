@@ -5,11 +5,14 @@
 
 use std::path::Path;
 
-use barograph_model::Labels;
+use barograph_model::{Labels, NS_PER_S};
 use barograph_stream::{AGENT_DOCUMENT, RunDir};
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use tracing::warn;
+
+/// Time between two writes of documents in which only counters have changed.
+pub const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
 
 /// Writes a document that everyone who may read the run directory can read. The rows are serialized
 /// directly to bytes, since thousands of rows must not delay a sampler. A failure is logged.

@@ -13,17 +13,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_archive::{ArchiveError, Disk, Journal, Keeper, Layout, Mark, Status};
-use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind, NS_PER_S};
+use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
-use crate::ArchiveConfig;
-
-/// Time until the next start after one that failed; it doubles with each failure.
-const RETRY_NS_MIN: i64 = NS_PER_S / 2;
-/// Longest time between two starts. People make room on a full disk, and a start costs only some
-/// system calls.
-const RETRY_NS_MAX: i64 = 30 * NS_PER_S;
+use crate::{ArchiveConfig, Backoff};
 
 /// How often a command checks whether a first start under way has ended.
 const START_LOOKS: u32 = 100;
@@ -62,9 +56,8 @@ struct State {
     is_closed: bool,
     /// A start that is under way, on a thread of its own.
     attempt: Option<JoinHandle<Attempt>>,
-    /// Monotonic time of the next start, after one that failed.
-    next_ns: i64,
-    backoff_ns: i64,
+    /// The wait for the next start, after one that failed.
+    backoff: Backoff,
 }
 
 /// The result of a start.
@@ -194,7 +187,7 @@ impl History {
                 info!(dir = %starting.config.dir.display(), "history is written");
                 state.keeper = Some(Arc::new(keeper));
                 state.trouble.clear();
-                (state.is_readable, state.backoff_ns) = (true, 0);
+                (state.is_readable, state.backoff) = (true, Backoff::default());
             }
             Err(failure) => {
                 if state.trouble != failure.trouble {
@@ -206,10 +199,7 @@ impl History {
                 starting.journal.set_trouble(&failure.trouble);
                 state.trouble = failure.trouble;
                 state.is_readable = failure.is_readable;
-                let doubled_ns = state.backoff_ns.saturating_mul(2);
-                state.backoff_ns = doubled_ns.clamp(RETRY_NS_MIN, RETRY_NS_MAX);
-                let now_ns = starting.clock.monotonic_ns();
-                state.next_ns = now_ns.saturating_add(state.backoff_ns);
+                state.backoff.failed(starting.clock.monotonic_ns());
             }
         }
     }
@@ -231,7 +221,7 @@ impl History {
                 state.keeper.is_some()
             }
             None => {
-                let is_due = state.attempt.is_none() && monotonic_ns >= state.next_ns;
+                let is_due = state.attempt.is_none() && state.backoff.is_over(monotonic_ns);
                 drop(state);
                 if is_due {
                     self.begin(starting);

@@ -6,6 +6,7 @@
 
 mod access;
 mod archive_config;
+mod backoff;
 mod copies;
 mod documents;
 mod forecasts;
@@ -17,8 +18,9 @@ mod streams;
 
 pub use access::{Reader, make_dir, make_parent};
 pub use archive_config::ArchiveConfig;
+pub use backoff::Backoff;
 pub use copies::{ScopeCopies, ScopeTarget};
-pub use documents::{LabelsJson, name_archive, publish};
+pub use documents::{DOCUMENTS_NS, LabelsJson, name_archive, publish};
 pub use forecasts::{ForecastConfig, Forecasts, PROJECT_NS, Reached, Room};
 pub use histories::ScopeHistories;
 pub use history::{History, Prepare};

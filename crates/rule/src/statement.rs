@@ -1,8 +1,9 @@
 //! `CREATE RULE …` and `DROP RULE …`, from text to what the engine works with.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use barograph_model::{Labels, NS_PER_S, Name};
+use barograph_model::{CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, Labels, Name};
 use barograph_statement::{
     Compiled, Compiler, StatementAction, StatementError, StatementKind, StatementWords, ast,
     length_ns, statement_head,
@@ -15,12 +16,6 @@ use crate::subject::{Definition, Payload, Piece};
 pub const CALL_NAME_BYTES_MAX: usize = 127;
 /// Most members of a payload that is an object.
 pub const PAYLOAD_MEMBERS_MAX: usize = 32;
-/// How long a call waits for its program unless its rule says otherwise, in ns.
-pub const EXPIRES_NS_DEFAULT: i64 = 60 * NS_PER_S;
-/// Shortest time that a call waits for its program, in ns.
-pub const EXPIRES_NS_MIN: i64 = NS_PER_S;
-/// Longest time that a call waits for its program, in ns.
-pub const EXPIRES_NS_MAX: i64 = 86_400 * NS_PER_S;
 
 /// The words that end an expression.
 const CLAUSES: [&str; 6] = ["CALL", "FIRE", "PAYLOAD", "TO", "COOLDOWN", "EXPIRES"];
@@ -109,7 +104,7 @@ fn create(mut words: StatementWords, sql: &str) -> Result<Definition, StatementE
         payload: payload.unwrap_or(Payload::None),
         target: target.unwrap_or_default(),
         cooldown_ns: cooldown_ns.unwrap_or(0),
-        expires_ns: expires_ns.unwrap_or(EXPIRES_NS_DEFAULT),
+        expires_ns: expires_ns.unwrap_or(CALL_EXPIRES_DEFAULT.as_nanos() as i64),
     })
 }
 
@@ -164,7 +159,8 @@ fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, StatementEr
 
 fn expires(text: &str) -> Result<i64, StatementError> {
     let ns = length_ns(text)?;
-    if (EXPIRES_NS_MIN..=EXPIRES_NS_MAX).contains(&ns) {
+    let span = Duration::from_nanos(ns.max(0).unsigned_abs());
+    if (CALL_EXPIRES_MIN..=CALL_EXPIRES_MAX).contains(&span) {
         Ok(ns)
     } else {
         Err(StatementError::new(format!(

@@ -6,12 +6,10 @@
 
 use std::collections::VecDeque;
 
-use barograph_model::NS_PER_S;
+use barograph_model::{EXACT_MAX, NS_PER_S};
 
 use barograph_statement::{ArithmeticOp, SqlValue, UncertainValue, arith};
 
-/// Largest whole number that a float holds exactly, and all below it.
-const EXACT: f64 = 9_007_199_254_740_992.0;
 /// Fewest points that a window is thinned to.
 pub const WINDOW_POINTS_MIN: usize = 8;
 /// Points are kept so much longer than their window, in ns: the next sample may be older than the
@@ -345,7 +343,7 @@ fn between(from: i64, to: i64) -> f64 {
 
 /// A whole number where all that it was made of were.
 fn whole(v: f64, is_whole: bool) -> SqlValue {
-    if is_whole && v.fract() == 0.0 && v.abs() <= EXACT {
+    if is_whole && v.fract() == 0.0 && v.abs() <= EXACT_MAX as f64 {
         SqlValue::Int(v as i64)
     } else {
         SqlValue::real(v)

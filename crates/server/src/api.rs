@@ -17,7 +17,7 @@ use barograph_model::{
     ArchiveVerb, BigIntegers, Clock, MemoryBudget, MemoryClaim, Past, ResultFormat, SqlEngine,
     SqlRequest,
 };
-use barograph_stream::StreamError;
+use barograph_stream::{ARCHIVE_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT, StreamError};
 use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch as signal};
@@ -52,9 +52,6 @@ pub const ARCHIVE_TIME_MAX: Duration = Duration::from_secs(3600);
 
 pub const JSON: &str = "application/json";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
-const SOURCES: &str = "sources.json";
-const INSIGHTS: &str = "insights.json";
-const ARCHIVE: &str = "archive.json";
 
 /// State that all handlers share.
 pub struct App {
@@ -271,14 +268,17 @@ pub async fn status(State(app): Shared, asking: Asking, RawQuery(query): RawQuer
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, view| {
         let segment = view.segment();
-        let sources: Vec<SourceState> = serde_json::from_slice(&app.list_document(SOURCES)?)
-            .map_err(|e| Fault::internal(format!("{SOURCES} is not as it should be: {e}")))?;
-        let archive = app.views.run_dir().document(ARCHIVE)?;
+        let sources: Vec<SourceState> =
+            serde_json::from_slice(&app.list_document(SOURCES_DOCUMENT)?).map_err(|e| {
+                Fault::internal(format!("{SOURCES_DOCUMENT} is not as it should be: {e}"))
+            })?;
+        let archive = app.views.run_dir().document(ARCHIVE_DOCUMENT)?;
         let archive = archive
             .map(|text| serde_json::from_slice(&text))
             .transpose();
-        let archive = archive
-            .map_err(|e| Fault::internal(format!("{ARCHIVE} is not as it should be: {e}")))?;
+        let archive = archive.map_err(|e| {
+            Fault::internal(format!("{ARCHIVE_DOCUMENT} is not as it should be: {e}"))
+        })?;
         let sources: Vec<_> = sources.into_iter().filter(|s| s.state != "off").collect();
         let up = |s: &&SourceState| s.state == "ok" || s.state == "partial";
         to_json(&StatusJson {
@@ -369,14 +369,14 @@ pub async fn watch(
 /// `GET /api/v1/sources`
 pub async fn sources(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
-    app.render(asking, JSON, |app, _| app.list_document(SOURCES))
+    app.render(asking, JSON, |app, _| app.list_document(SOURCES_DOCUMENT))
         .await
 }
 
 /// `GET /api/v1/insights`
 pub async fn insights(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
-    app.render(asking, JSON, |app, _| app.list_document(INSIGHTS))
+    app.render(asking, JSON, |app, _| app.list_document(INSIGHTS_DOCUMENT))
         .await
 }
 

@@ -7,9 +7,6 @@ use tokio::sync::oneshot;
 
 use crate::fault::Fault;
 
-/// The niceness of threads that compute large answers: the lowest priority.
-const NICE: i32 = 19;
-
 /// Runs `work` on a thread that may wait; it runs to its end even if nobody waits for it any more.
 pub async fn wait<T: Send + 'static, E: From<Fault> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
@@ -26,9 +23,7 @@ pub async fn nicely<T: Send + 'static, E: From<Fault> + Send + 'static>(
     let (done, answer) = oneshot::channel();
     let thread = std::thread::Builder::new().name("baro-large".into());
     let started = thread.spawn(move || {
-        // On Linux this sets the priority of this thread alone. If it is not allowed, the work runs
-        // at normal priority.
-        let _ = rustix::process::setpriority_process(None, NICE);
+        barograph_stream::give_way();
         // The receiver may be gone.
         let _ = done.send(work());
     });
@@ -45,6 +40,7 @@ fn ended(lost: impl std::fmt::Display) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use barograph_stream::NICE;
     use rustix::process::getpriority_process;
 
     use super::*;

@@ -17,7 +17,7 @@ use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use barograph_model::{
-    ClientNumber, Clock, MemoryBudget, MemoryClaim, SqlFault, SqlFaultKind, SqlSink,
+    ClientNumber, Clock, MemoryBudget, MemoryClaim, PIECE_BYTES, SqlFault, SqlFaultKind, SqlSink,
 };
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::mpsc;
@@ -27,8 +27,6 @@ use crate::blocking;
 use crate::fault::Fault;
 use crate::share::Held;
 
-/// Bytes of a piece: large enough for the allocator to return its memory to the system at once.
-pub const PIECE_BYTES: usize = 256 << 10;
 /// Largest answer that is sent whole, in bytes.
 const WHOLE_BYTES_MAX: usize = 8 << 20;
 /// Most pieces that wait for a client; the memory that they may hold is the tighter bound.

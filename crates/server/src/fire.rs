@@ -15,8 +15,6 @@ use crate::rights::{PeerPid, Way, check_control};
 use crate::share::Client;
 use barograph_model::Asker;
 
-/// The path of the request.
-pub const PATH: &str = "/api/v1/fire";
 /// Most calls that run, or are waited for, at once in each room; more are refused as busy.
 pub const FIRES_MAX: usize = 32;
 /// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times as

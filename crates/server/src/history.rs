@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::{RawQuery, State};
 use barograph_model::{
-    Descriptor, NS_PER_S, PastRequest, PastSeries, Selector, Span, duration_ns, instant_ns,
+    DAY_S, Descriptor, NS_PER_S, PIECE_BYTES, PastRequest, PastSeries, Selector, Span, duration_ns,
+    instant_ns,
 };
 
 use crate::api::{Answer, App, Asking, JSON, Shared};
-use crate::deliver::{PIECE_BYTES, Pieces, deliver};
+use crate::deliver::{Pieces, deliver};
 use crate::fault::Fault;
 use crate::json::{BucketsJson, HistoryJson};
 use crate::params::Params;
@@ -23,7 +24,6 @@ pub const POINTS_MAX: i64 = 100_000;
 const LADDER_S: &[i64] = &[
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY_S,
 ];
-const DAY_S: i64 = 86_400;
 
 /// How detailed the answer is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

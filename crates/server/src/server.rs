@@ -12,7 +12,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
-use barograph_model::{ArchiveVerb, Clock, FIRE_WAIT_MAX, MemoryBudget, Past, SqlEngine, near};
+use barograph_model::{
+    ArchiveVerb, Clock, FIRE_PATH, FIRE_WAIT_MAX, MemoryBudget, Past, SqlEngine, near,
+};
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -295,7 +297,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
                 api::archive(app, way, request, ArchiveVerb::Compact).await
             }),
         ),
-        (fire::PATH, post(fire::fire)),
+        (FIRE_PATH, post(fire::fire)),
         ("/api/v1/sql", post(api::sql)),
         ("/api/v1/query", both(prometheus::query)),
         ("/api/v1/query_range", both(prometheus::query_range)),
@@ -342,7 +344,7 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         .unwrap_or(Way::Stranger);
     let time_max = match request.uri().path() {
         path if path.starts_with(api::ARCHIVE_PATH) => api::ARCHIVE_TIME_MAX,
-        fire::PATH => app.limits.request_time_max + FIRE_WAIT_MAX,
+        FIRE_PATH => app.limits.request_time_max + FIRE_WAIT_MAX,
         _ => app.limits.request_time_max,
     };
     let mut response = match check_asker(way, request.uri(), request.headers()) {

@@ -3,7 +3,7 @@
 //! so that configuration and statements are refused with the same messages.
 
 use barograph_forecast::interval::{Bound, INTERVAL_NS_MAX, INTERVAL_NS_MIN};
-use barograph_model::{Level, NAME_BYTES_MAX, Selector, duration_ns};
+use barograph_model::{Level, NAME_BYTES_MAX, NS_PER_MS, Selector, duration_ns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -13,7 +13,6 @@ pub const POLICY_STREAMS_MAX: usize = 64;
 /// Longest text of a pattern, an error or a trigger, in bytes.
 pub const POLICY_TEXT_BYTES_MAX: usize = 1024;
 
-const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_US: i64 = 1_000;
 
 /// The kind of an interval policy.
@@ -151,7 +150,7 @@ impl PolicySpec {
         if !(self.weight > 0.0 && self.weight <= 1e6) {
             return Err(self.fault("weight", "must be more than 0, at most 1000000"));
         }
-        let bounds_ms = INTERVAL_NS_MIN as u64 / NS_PER_MS..=INTERVAL_NS_MAX as u64 / NS_PER_MS;
+        let bounds_ms = (INTERVAL_NS_MIN / NS_PER_MS) as u64..=(INTERVAL_NS_MAX / NS_PER_MS) as u64;
         for (field, ms) in [
             ("interval_min_ms", self.interval_min_ms),
             ("interval_max_ms", self.interval_max_ms),
@@ -351,7 +350,7 @@ fn parse_bound(text: &str) -> Option<Bound> {
 }
 
 fn ns(ms: u64) -> i64 {
-    i64::try_from(ms.saturating_mul(NS_PER_MS)).unwrap_or(i64::MAX)
+    i64::try_from(ms.saturating_mul(NS_PER_MS.unsigned_abs())).unwrap_or(i64::MAX)
 }
 
 fn cut(text: &str) -> String {

@@ -3,11 +3,11 @@
 //! This module is separate because the crate that owns policies is another one. Numbers and
 //! patterns are passed on as they were written; their owner checks them and knows the defaults.
 
+use barograph_model::NS_PER_MS;
+
 use crate::{
     StatementAction, StatementError, StatementKind, StatementWords, length_ns, statement_head,
 };
-
-const NS_PER_MS: i64 = 1_000_000;
 
 /// Keywords of the clauses. Each clause may appear once, in any order.
 const CLAUSES: [&str; 8] = [

@@ -28,6 +28,7 @@ mod layout;
 mod line;
 mod map;
 mod place;
+mod priority;
 mod reader;
 mod run_dir;
 mod segment;
@@ -38,9 +39,11 @@ mod writer;
 pub use acl::{AccessList, Grantee};
 pub use clock::SystemClock;
 pub use documents::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, CALLS_DOCUMENT, FORECASTS_DOCUMENT, HANDLERS_DOCUMENT,
-    INSIGHTS_DOCUMENT, KNOBS_DOCUMENT, POLICIES_DOCUMENT, PUBLICATIONS_DOCUMENT, RULES_DOCUMENT,
-    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, CALLS_COLUMNS, CALLS_DOCUMENT, DocumentColumns,
+    FORECASTS_COLUMNS, FORECASTS_DOCUMENT, HANDLERS_DOCUMENT, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT,
+    KNOBS_COLUMNS, KNOBS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
+    PUBLICATIONS_DOCUMENT, RULES_COLUMNS, RULES_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT,
+    STATEMENTS_DOCUMENT,
 };
 pub use entry::{Directory, Entry, value_bytes_max};
 pub use environment::environment;
@@ -53,8 +56,9 @@ pub use layout::{
     STREAMS_DEFAULT, STREAMS_MAX, VALUE_BYTES_DEFAULT, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
 };
 pub use place::{DOCUMENT_BYTES_MAX, Place};
+pub use priority::{NICE, give_way};
 pub use reader::{HEARTBEAT_AGE_NS_MAX, Incarnation, SegmentReader, SegmentState};
-pub use run_dir::{AgentLock, Door, RunDir, SCOPES_MAX, is_scope};
+pub use run_dir::{AgentLock, Door, RunDir, SCOPE_OF_ALL, SCOPES_DIR, SCOPES_MAX, is_scope};
 pub use segment::{Segment, SegmentConfig};
 pub use user::user_name;
 pub use writer::StreamWriter;

@@ -24,8 +24,10 @@ const SHARED_MEMORY: &str = "/dev/shm";
 const SERVICES: &str = "/run";
 /// Name of the packaged service's run directory.
 const SERVICE: &str = "barograph";
-/// Name of the directory of scopes in a run directory.
-const SCOPES: &str = "applications";
+/// Name of the directory of scopes in a run directory and in a state directory.
+pub const SCOPES_DIR: &str = "applications";
+/// Name of the scope that everyone may read.
+pub const SCOPE_OF_ALL: &str = "all";
 
 /// A run directory: the paths of its files, and access to what an agent has put there. All reads go
 /// through [`RunDir::open`], which checks who owns the directory.
@@ -101,7 +103,7 @@ impl RunDir {
         // The run directory is two levels above, by construction.
         let root = self.path.ancestors().nth(2).unwrap_or(&self.path);
         let root = Place::open(root, self.trust)?;
-        root.below(SCOPES)?.below(scope)
+        root.below(SCOPES_DIR)?.below(scope)
     }
 
     fn has_segment(&self) -> bool {
@@ -179,7 +181,7 @@ impl RunDir {
     /// `g100`, `all`).
     pub fn scope(&self, scope: &str) -> Self {
         Self {
-            path: self.path.join(SCOPES).join(scope),
+            path: self.path.join(SCOPES_DIR).join(scope),
             trust: self.trust,
             scope: Some(scope.to_owned()),
         }
@@ -188,7 +190,7 @@ impl RunDir {
     /// The names of all scopes, including those that this process may not read: names are no
     /// secret.
     pub fn scope_names(&self) -> Vec<String> {
-        let above = self.open().and_then(|place| place.below(SCOPES));
+        let above = self.open().and_then(|place| place.below(SCOPES_DIR));
         let names = above.map(|above| above.names().unwrap_or_default());
         let names = names.unwrap_or_default().into_iter();
         names
@@ -199,7 +201,7 @@ impl RunDir {
 
     /// The scopes whose segments this process may read, by name. All others are left out.
     pub fn scopes(&self) -> Vec<(String, Self)> {
-        let Ok(above) = self.open().and_then(|place| place.below(SCOPES)) else {
+        let Ok(above) = self.open().and_then(|place| place.below(SCOPES_DIR)) else {
             return Vec::new();
         };
         let is_readable = |name: &String| {
@@ -331,7 +333,7 @@ fn this_user() -> u32 {
 pub fn is_scope(name: &str) -> bool {
     let is_number = |id: &str| id.parse::<u32>().is_ok_and(|n| n.to_string() == id);
     let id = name.strip_prefix('u').or_else(|| name.strip_prefix('g'));
-    name == "all" || id.is_some_and(is_number)
+    name == SCOPE_OF_ALL || id.is_some_and(is_number)
 }
 
 fn path_of_user(shared_memory: &Path, uid: u32) -> PathBuf {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_rule::Firing;
+use barograph_stream::SCOPE_OF_ALL;
 use barograph_stream::calls::{CallPayload, Target};
 use serde_json::Value as Json;
 use tracing::info;
@@ -46,7 +47,7 @@ impl Fire for ToPrograms {
 
 /// Whose programs may be told of a stream of this scope; `None`: everyone's.
 fn only_user(scope: &str) -> Result<Option<u32>, String> {
-    if scope.is_empty() || scope == "all" {
+    if scope.is_empty() || scope == SCOPE_OF_ALL {
         return Ok(None);
     }
     let uid = scope.strip_prefix('u').and_then(|uid| uid.parse().ok());

@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::schema::ZSTD_LEVEL;
 use barograph_model::{Descriptor, Kind, Labels, Name, Quality, SeriesId, Span, Unit, ValueType};
 
 use super::{About, FORMAT, GROUP_ROWS_MAX, NOWHEN, corrupt, io_error, schema, widen};
@@ -20,7 +21,6 @@ pub(super) const TAIL_BYTES: usize = 28;
 const MAGIC: &[u8; 8] = b"BAROINDX";
 /// Most bytes of an index before compression: about 200,000 series.
 const INDEX_BYTES_MAX: usize = 64 << 20;
-const ZSTD_LEVEL: i32 = 3;
 
 const EXACT: u8 = 1;
 const ERRORS: u8 = 2;

@@ -13,7 +13,7 @@ use super::{About, FORMAT, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, seal};
 use crate::Tier;
 
 /// Level 3 is within a few per cent of level 9 at a third of the time.
-const ZSTD_LEVEL: i32 = 3;
+pub(super) const ZSTD_LEVEL: i32 = 3;
 
 /// Positions of the columns of raw files.
 pub(super) mod raw {

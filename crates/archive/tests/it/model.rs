@@ -1,17 +1,18 @@
-//! Random histories of a writer compared with the same in memory: every row once, any span, any
-//! step.
+//! Random histories of a writer compared with the same samples in a log that is never sealed: every
+//! row once, any span, any step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use barograph_archive::{Archive, ArchiveError, Chunk, Disk, Entry, Keeper, Series, View};
+use barograph_archive::{Archive, ArchiveError, Chunk, Disk, Entry, Keeper, View};
 use barograph_model::{
     Buckets, Columns, NS_PER_S, Sample, Span, StreamKey, Value, ValueType, Values,
 };
 use proptest::prelude::*;
 
 use crate::support::{
-    SOON, TwoClocks, assert_sound, config, declare, dir_in_memory, everything_of,
+    Everything, SOON, TwoClocks, assert_sound, config, declare, dir_in_memory, everything_of,
+    told as as_text,
 };
 
 const TYPES: [ValueType; 7] = [
@@ -118,8 +119,40 @@ impl Model {
         entries
     }
 
-    fn view(&self, series: &[Series]) -> View {
-        View::in_memory(series.to_vec(), self.chunks.clone())
+    /// All samples within a span.
+    fn everything(&self, span: Span) -> Everything {
+        let mut all = Everything::new();
+        for chunk in &self.chunks {
+            let samples = (0..chunk.columns.len()).map(|row| {
+                let sample = chunk.columns.sample(row).unwrap();
+                (sample.ts, (chunk.columns.numbers[row], as_text(&sample)))
+            });
+            let within = samples.filter(|(ts, _)| span.holds(*ts));
+            let within: Vec<_> = within.map(|(_, sample)| sample).collect();
+            if !within.is_empty() {
+                all.insert((format!("durable.s{}", chunk.series), chunk.life), within);
+            }
+        }
+        all
+    }
+
+    /// An archive that has all samples in its log.
+    fn view(&self, root: &std::path::Path) -> Arc<View> {
+        for life in self.chunks.chunks(TYPES.len()) {
+            let keeper = start(root, self.now);
+            let entries = (0..).zip(life).flat_map(|(key, chunk)| {
+                let name = format!("durable.s{key}");
+                let declared = declare(key, &name, TYPES[chunk.series], chunk.life);
+                let numbers = chunk.columns.numbers.iter().enumerate();
+                let samples = numbers.map(move |(row, number)| {
+                    let sample = chunk.columns.sample(row).unwrap();
+                    Entry::Sample(StreamKey(key), *number, sample)
+                });
+                [declared].into_iter().chain(samples)
+            });
+            submit(&keeper, entries.collect());
+        }
+        Archive::open(root).view().unwrap()
     }
 }
 
@@ -179,15 +212,14 @@ fn means(buckets: &Buckets, loose: Loose) -> Vec<f64> {
     rows.map(|row| means[row]).collect()
 }
 
-fn compare(root: &std::path::Path, model: &Model, span: Span, step: i64) {
+fn compare(root: &std::path::Path, model: &Model, log: &View, span: Span, step: i64) {
     let view = Archive::open(root).view().unwrap();
-    let memory = model.view(view.series());
     assert!(view.series().len() == TYPES.len() || model.number == 0);
     let mut found = everything_of(&view, span);
     if model.backwards {
         found.values_mut().for_each(|samples| samples.sort());
     }
-    assert_eq!(found, everything_of(&memory, span));
+    assert_eq!(found, model.everything(span));
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = AtomicBool::new(false);
     let read = |view: &View| match view.buckets(&all, span, step, 2, &cancel) {
@@ -195,7 +227,7 @@ fn compare(root: &std::path::Path, model: &Model, span: Span, step: i64) {
         Err(ArchiveError::TooManyBuckets) => None,
         found => Some(found.unwrap()),
     };
-    let Some((got, expect)) = read(&view).zip(read(&memory)) else {
+    let Some((got, expect)) = read(&view).zip(read(log)) else {
         return;
     };
     assert_eq!(
@@ -260,11 +292,13 @@ fn history(ops: &[Op], spans: &[(i64, i64)], steps: &[i64]) {
             }
         }
     }
-    compare(dir.path(), &model, Span::ALL, HOUR_NS);
+    let reference = dir_in_memory();
+    let log = model.view(reference.path());
+    compare(dir.path(), &model, &log, Span::ALL, HOUR_NS);
     for ((from, length), step) in spans.iter().zip(steps) {
         let from = BEGIN + from;
         let to = from + length;
-        compare(dir.path(), &model, Span { from, to }, *step);
+        compare(dir.path(), &model, &log, Span { from, to }, *step);
     }
     drop(keeper);
     assert_sound(dir.path());
@@ -380,7 +414,9 @@ fn a_reader_follows_a_writer() {
         done.store(true, Ordering::SeqCst);
         assert!(reader.join().unwrap() > 0);
     });
-    compare(dir.path(), &model, Span::ALL, 60 * NS_PER_S);
+    let reference = dir_in_memory();
+    let log = model.view(reference.path());
+    compare(dir.path(), &model, &log, Span::ALL, 60 * NS_PER_S);
     let view = archive.view().unwrap();
     assert!(Arc::ptr_eq(&view, &archive.view().unwrap()));
 }

@@ -19,7 +19,7 @@ use crate::support::{
 
 #[test]
 fn an_empty_view_has_nothing() {
-    let view = View::in_memory(Vec::new(), Vec::new());
+    let view = View::default();
     assert!(view.series().is_empty() && view.stretches(Span::ALL).is_empty());
     let cancel = AtomicBool::new(false);
     assert_eq!(view.scan(&[], Span::ALL, &cancel).count(), 0);

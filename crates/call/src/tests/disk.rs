@@ -17,7 +17,7 @@ fn do_as_the_intake_does(world: &World) {
     world.board.answer(OURS, who(1), 1, AckStatus::Done);
     world.board.leave(OURS, who(2));
     world.board.beat();
-    world.board.documents();
+    world.board.documents(|_| true);
     world.board.public_document();
     world.board.events();
 }

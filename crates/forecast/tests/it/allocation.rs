@@ -2,8 +2,8 @@
 
 use barograph_forecast::{Cascade, Forecaster, ForecasterConfig, Shape};
 
-use crate::counting::allocations;
 use crate::families::FAMILIES;
+use barograph_testing::allocations;
 
 #[test]
 fn a_sample_and_what_is_asked_after_it_allocate_nothing() {

@@ -3,7 +3,6 @@
 
 mod allocation;
 mod cascade;
-mod counting;
 mod delphi;
 mod exercise;
 mod families;

@@ -10,12 +10,13 @@ use barograph_bridge::{
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Value, ValueType, text_start,
 };
+use barograph_stream::ingest::FRAME_VALUE;
 use barograph_stream::value_bytes_max;
 use serde_json::{Value as Json, json};
 
 use super::series::{Histogram, Series};
 use crate::counts::Counts;
-use crate::identity::{FRAME, Identity, Instances, PROCESS};
+use crate::identity::{Identity, Instances, PROCESS};
 use crate::ledger::Cause;
 use crate::process::{REFUSAL_BYTES_MAX, Round};
 use crate::scope::NoStream;
@@ -253,7 +254,7 @@ impl Bridged {
     ) -> Result<Descriptor, String> {
         let mut words = stream_words(name).ok_or("a value has no name")?;
         // The stream that counts frames has this name.
-        if words == FRAME {
+        if words == FRAME_VALUE {
             words.push('_');
         }
         let mut all: BTreeMap<String, String> = self

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use barograph_recorder::Reader;
 use barograph_stream::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT};
 
-use super::{Intake, after_rest};
+use super::Intake;
 use crate::process::Process;
 use crate::rows::fair_rows;
+use crate::timing::after_rest;
 
 impl Intake<'_> {
     pub(super) fn write_knobs(&mut self, readers: &BTreeSet<Reader>) {
@@ -44,13 +45,15 @@ impl Intake<'_> {
                 scope.publish(HANDLERS_DOCUMENT, &handlers);
             }
         }
-        for (uid, calls) in self.board.documents() {
+        let is_open = |uid| !self.scopes.awaits(Reader::User(uid));
+        for (uid, calls) in self.board.documents(is_open) {
             if let Some(scope) = self.scopes.of(Reader::User(uid)) {
                 scope.publish(CALLS_DOCUMENT, &calls);
             }
         }
         // This comes after the documents of users, which have more of the same calls.
-        if let Some(calls) = self.board.public_document()
+        if !self.scopes.awaits(Reader::All)
+            && let Some(calls) = self.board.public_document()
             && let Some(scope) = self.scopes.of(Reader::All)
         {
             scope.publish(CALLS_DOCUMENT, &calls);

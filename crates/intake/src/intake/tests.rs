@@ -11,9 +11,12 @@ use barograph_query::{PastReader, Scopes};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};
 
-use super::super::{Shared, bridge::bridge, ledger::LOSS};
+mod opening;
+
+use super::super::{Shared, bridge::bridge};
 use super::*;
 use crate::IntakeConfig;
+use opening::open;
 
 /// A user that is not the agent's.
 const EVE: u32 = 12_345;
@@ -147,31 +150,13 @@ fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&Process) -> u64) -> u64 {
     of_user.map(what).sum()
 }
 
+/// Makes a pass over the directory, and opens the scopes of the programs' users.
 fn scan(intake: &mut Intake<'_>) {
     while !intake.scan() {}
-}
-
-#[test]
-fn what_an_ended_program_put_is_counted_where_its_scope_cannot_be_opened_for_long() {
-    const PUT: u64 = 3;
-    let clock = Arc::new(ManualClock::at(SystemClock::new().now_ns()));
-    let limits = ApplicationsConfig::default();
-    with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
-        // A file in place of the scopes' directory, so that no scope can be made.
-        fs::write(run_dir.path().join("applications"), "").unwrap();
-        let program = programs(run_dir, 1).remove(0);
-        drop(put(&program, kind::INT, PUT));
-        drop(program);
-        scan(intake);
-        let lost = |intake: &Intake<'_>| intake.counts.lost.load(Ordering::Relaxed);
-        for (wait_s, expect) in [(0, 0), (60, 0), (200, 0), (60, PUT)] {
-            clock.advance(wait_s * NS_PER_S);
-            intake.round(true);
-            intake.round(true);
-            assert_eq!(lost(intake), expect, "{wait_s} s later");
-        }
-        assert!(taken_in(intake).is_empty(), "it is over");
-    });
+    let users: BTreeSet<u32> = intake.roster.iter().map(Process::uid).collect();
+    users
+        .into_iter()
+        .for_each(|uid| open(intake, Reader::User(uid)));
 }
 
 /// The archived values of a stream of a scope, in order.
@@ -208,7 +193,7 @@ fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_t
     let run_dir = RunDir::new(dir.path().join("run"));
     let scope = run_dir.scope(&format!("u{us}"));
     let losses = |wanted: i64| {
-        let told = archived(&scope, LOSS);
+        let told = archived(&scope, barograph_stream::ingest::LOSS_STREAM);
         assert_eq!(told.last(), Some(&Value::Int(wanted)), "{told:?}");
     };
     life(&|_, _| {});
@@ -474,6 +459,7 @@ fn memory_for_rings_is_shared_and_given_back() {
         let eves = programs_of(run_dir, EVE, 1);
         long(&eves[0], 60);
         scan(intake);
+        open(intake, Reader::All);
         while intake.round(false).has_more {}
         // A ring of such values takes a little more than 1 MiB, and Eve may have half of all.
         let refused = count(intake, EVE, |p| p.counts.refused);
@@ -563,6 +549,7 @@ fn a_document_has_rows_of_every_user_and_says_how_many_are_left_out() {
             publication(&eves[0], &format!("p{n}"), Readers::All);
         }
         scan(intake);
+        open(intake, Reader::All);
         while intake.round(false).has_more {}
         intake.write_documents();
         let bytes = run_dir

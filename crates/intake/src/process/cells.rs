@@ -4,6 +4,7 @@
 //!
 //! A process that never adds to its cells has no streams: its declarations are held until it does.
 
+use crate::timing::AGE_NS_MAX;
 use barograph_model::{NS_PER_S, Sample, Value, ValueType};
 use barograph_stream::StreamError;
 use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, Declaration, IngestFile};
@@ -17,6 +18,9 @@ use crate::age::AGE_NS_MAX;
 const LOOK_NS_MAX: i64 = NS_PER_S;
 /// Most bytes of declarations that are held; if a process has declared more, all are taken at once.
 const HELD_BYTES_MAX: u64 = 16 << 10;
+
+/// Time until the next look at a process that waits for a scope.
+const PUT_OFF_NS: i64 = NS_PER_S / 20;
 
 /// The cell of a value.
 struct Bound {
@@ -80,6 +84,11 @@ impl Cells {
 
     pub fn look_due_ns(&self) -> i64 {
         self.look_due_ns
+    }
+
+    /// Puts off the next look while a scope is being opened.
+    pub fn put_off(&mut self, monotonic_ns: i64) {
+        self.look_due_ns = monotonic_ns.saturating_add(PUT_OFF_NS);
     }
 
     /// Notes the cells among new declarations, and keeps all declarations for [`Cells::declared`].

@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 
 use barograph_model::{Descriptor, Kind, ModelError, NS_PER_S, StreamKey, ValueType, text_start};
-use barograph_stream::ingest::{Declaration, Readers};
+use barograph_stream::ingest::{Declaration, FRAME_VALUE, Readers};
 use barograph_stream::{StreamError, value_bytes_max};
 use tracing::debug;
 
 use super::{DECLARATIONS_MAX, Process, Publication, Round, Target};
-use crate::identity::{FRAME, Identity, PROCESS};
+use crate::identity::{Identity, PROCESS};
 use crate::scope::NoStream;
 use crate::who::group_of;
 use barograph_recorder::Reader;
@@ -250,14 +250,24 @@ impl Process {
         is_accepted
     }
 
-    fn declare_publication(
-        &mut self,
-        name: &str,
-        readers: Readers,
-        labels: &[(String, String)],
+    /// Whether a declaration has to wait for a scope that is being opened.
+    pub(super) fn awaits_scope(
+        &self,
+        declaration: &Declaration,
         round: &mut Round<'_, '_>,
     ) -> bool {
-        let reader = match readers {
+        let Declaration::Publication { readers, .. } = declaration else {
+            return false;
+        };
+        // Only a mark of an earlier life may name the group of a process that is gone.
+        let is_group_unknown = *readers == Readers::Group && self.taken.group().is_none();
+        self.may_wait(round.monotonic_ns)
+            && (is_group_unknown && round.scopes.are_groups_opening()
+                || round.scopes.is_opening(self.reader_for(*readers)))
+    }
+
+    fn reader_for(&self, readers: Readers) -> Reader {
+        match readers {
             Readers::Owner => self.owner,
             Readers::All => Reader::All,
             Readers::Group => {
@@ -265,7 +275,17 @@ impl Process {
                 let group = group.or_else(|| group_of(self.file.pid(), self.uid()));
                 group.map_or(self.owner, Reader::Group)
             }
-        };
+        }
+    }
+
+    fn declare_publication(
+        &mut self,
+        name: &str,
+        readers: Readers,
+        labels: &[(String, String)],
+        round: &mut Round<'_, '_>,
+    ) -> bool {
+        let reader = self.reader_for(readers);
         let full = self.publications.len() >= self.values_max;
         let taken = if full || name == PROCESS {
             Err("there are too many, or the name is the agent's own".to_owned())
@@ -476,7 +496,7 @@ impl Process {
         value: &DeclaredValue,
     ) -> Result<StreamKey, NotMade> {
         self.declare_value(publication, round, bytes_max, |identity| {
-            if value.name == FRAME {
+            if value.name == FRAME_VALUE {
                 return Err("frame is the name of the frames themselves".to_owned());
             }
             value.stream(identity).map_err(|e| e.to_string())

@@ -1,53 +1,44 @@
-//! The open scopes: each is opened when it is first needed, and tried again after a failure.
+//! The scopes: each is opened when it is first needed, and tried again after a failure.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use barograph_model::{Clock, NS_PER_S};
-use barograph_stream::{Incarnation, SCOPES_MAX};
+use barograph_model::Clock;
+use barograph_stream::{Incarnation, SCOPE_OF_ALL, SCOPES_MAX};
 use tracing::warn;
 
+use super::opening::{self, Opening};
 use super::{Places, Scope};
+use crate::IntakeError;
 use crate::shares::Shares;
 use crate::taken::Taken;
-use barograph_recorder::Reader;
+use barograph_recorder::{Backoff, Reader};
 
-/// Time until a scope is tried again after its first failure; it doubles with each failure.
-const RETRY_NS_MIN: i64 = NS_PER_S / 2;
-/// Longest time between two attempts.
-const RETRY_NS_MAX: i64 = 30 * NS_PER_S;
 /// Most scopes that are remembered as failed. If there are more, one is forgotten and tried again
 /// when it is next needed.
 const REFUSED_MAX: usize = 1_024;
 
-/// When a scope that could not be opened is tried again.
-#[derive(Clone, Copy, Default)]
-struct RefusedScope {
-    next_ns: i64,
-    backoff_ns: i64,
-}
-
-impl RefusedScope {
-    /// Notes one more failure.
-    fn again(&mut self, monotonic_ns: i64) {
-        let doubled_ns = self.backoff_ns.saturating_mul(2);
-        self.backoff_ns = doubled_ns.clamp(RETRY_NS_MIN, RETRY_NS_MAX);
-        self.next_ns = monotonic_ns.saturating_add(self.backoff_ns);
-    }
-}
+/// How often the start checks whether scopes of earlier lives are open.
+const REOPEN_LOOKS_MAX: u32 = 1_000;
+/// Time between two of these checks.
+const REOPEN_LOOK: Duration = Duration::from_millis(2);
 
 /// The open scopes.
 pub struct Scopes<'c> {
     places: Places,
     clock: &'c Arc<dyn Clock>,
     open: BTreeMap<Reader, Scope<'c>>,
+    opening: BTreeMap<Reader, Opening>,
+    /// Whether a scope was opened since the last [`Self::attend`].
+    has_opened: bool,
     /// Bytes of the rings of all scopes, by user.
     rings: Rc<RefCell<Shares<Box<str>>>>,
     /// Scopes that could not be opened the last time; a full disk or too many open files may pass.
-    refused: BTreeMap<Reader, RefusedScope>,
+    refused: BTreeMap<Reader, Backoff>,
     /// Number of times that marks of earlier lives of the agent were read.
     marks_read: u64,
 }
@@ -59,57 +50,114 @@ impl<'c> Scopes<'c> {
             places,
             clock,
             open: BTreeMap::new(),
+            opening: BTreeMap::new(),
+            has_opened: false,
             refused: BTreeMap::new(),
             marks_read: 0,
         }
     }
 
-    /// The scope of a reader, which is opened if it is not open.
+    /// The scope of a reader, if it is open. If it is not, its opening begins, unless it failed a
+    /// short time ago.
     pub fn of(&mut self, reader: Reader) -> Option<&mut Scope<'c>> {
-        if !self.open.contains_key(&reader) {
-            self.open(reader);
-        }
+        self.is_opening(reader);
         self.open.get_mut(&reader)
     }
 
-    /// Opens a scope, unless it failed a short time ago.
-    fn open(&mut self, reader: Reader) {
+    /// Whether a scope is being opened. If it is needed for the first time, or is to be tried
+    /// again, its opening begins.
+    pub fn is_opening(&mut self, reader: Reader) -> bool {
+        if self.open.contains_key(&reader) {
+            return false;
+        }
+        if !self.opening.contains_key(&reader) {
+            self.begin(reader);
+        } else if self.opening.get(&reader).is_some_and(Opening::is_finished) {
+            self.take(reader);
+        }
+        self.opening.contains_key(&reader)
+    }
+
+    /// Whether an opening of this scope is under way. Other than [`Self::is_opening`] this begins
+    /// none.
+    pub fn awaits(&self, reader: Reader) -> bool {
+        self.opening.contains_key(&reader)
+    }
+
+    /// Whether any scope is being opened.
+    pub fn are_opening(&self) -> bool {
+        !self.opening.is_empty()
+    }
+
+    /// Whether the scope of any group is being opened.
+    pub fn are_groups_opening(&self) -> bool {
+        let mut opening = self.opening.keys();
+        opening.any(|reader| matches!(reader, Reader::Group(_)))
+    }
+
+    /// Begins to open a scope, unless it failed a short time ago.
+    fn begin(&mut self, reader: Reader) {
         let monotonic_ns = self.clock.monotonic_ns();
         let before = self.refused.get(&reader);
-        if before.is_some_and(|refused| monotonic_ns < refused.next_ns) {
+        if before.is_some_and(|refused| !refused.is_over(monotonic_ns)) {
             return;
         }
-        let is_first = before.is_none();
-        let opened = has_place(self.open.keys(), reader).and_then(|()| {
-            Scope::open(&self.places, reader, self.clock, Rc::clone(&self.rings))
-                .map_err(|e| e.to_string())
+        let held = self.open.keys().chain(self.opening.keys());
+        let begun = has_place(held, reader).and_then(|()| {
+            opening::begin(&self.places, reader, self.clock).map_err(|e| e.to_string())
         });
-        match opened {
-            Ok(scope) => {
-                self.refused.remove(&reader);
-                self.marks_read += u64::from(!scope.marks.is_empty());
-                self.open.insert(reader, scope);
-            }
-            Err(error) => {
-                if is_first {
-                    let scope = reader.scope();
-                    warn!(
-                        scope,
-                        error, "a scope cannot be opened, and will be tried again"
-                    );
-                }
-                if is_first && self.refused.len() >= REFUSED_MAX {
-                    self.refused.pop_first();
-                }
-                self.refused.entry(reader).or_default().again(monotonic_ns);
-            }
+        match begun {
+            Ok(opening) => drop(self.opening.insert(reader, opening)),
+            Err(error) => self.refuse(reader, &error),
         }
     }
 
-    /// Goes on with archives whose start is under way or has failed. `is_there` returns whether the
-    /// file of a process exists.
-    pub fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) {
-        let mut is_new = false;
+    /// Takes the result of an opening that has ended.
+    fn take(&mut self, reader: Reader) {
+        let Some(opening) = self.opening.remove(&reader) else {
+            return;
+        };
+        let ended = opening.join();
+        let ended = ended.unwrap_or_else(|_| Err(IntakeError::Panicked));
+        match ended {
+            Ok(opened) => {
+                let rings = Rc::clone(&self.rings);
+                let scope = Scope::new(opened, &self.places, reader, self.clock, rings);
+                self.refused.remove(&reader);
+                self.marks_read += u64::from(!scope.marks.is_empty());
+                self.open.insert(reader, scope);
+                self.has_opened = true;
+            }
+            Err(error) => self.refuse(reader, &error.to_string()),
+        }
+    }
+
+    /// Notes that a scope could not be opened.
+    fn refuse(&mut self, reader: Reader, error: &str) {
+        if !self.refused.contains_key(&reader) {
+            let scope = reader.scope();
+            warn!(
+                scope,
+                error, "a scope cannot be opened, and will be tried again"
+            );
+            if self.refused.len() >= REFUSED_MAX {
+                self.refused.pop_first();
+            }
+        }
+        let monotonic_ns = self.clock.monotonic_ns();
+        self.refused.entry(reader).or_default().failed(monotonic_ns);
+    }
+
+    /// Takes scopes that have been opened, and goes on with archives whose start is under way or
+    /// has failed. `is_there` returns whether the file of a process exists. Returns whether a scope
+    /// was opened since the last call.
+    pub fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) -> bool {
+        let opening: Vec<Reader> = self.opening.keys().copied().collect();
+        for reader in opening {
+            self.is_opening(reader);
+        }
+        let has_opened = std::mem::take(&mut self.has_opened);
+        let mut is_new = has_opened;
         for scope in self.open.values_mut() {
             let has_come = scope.attend(&self.places.node, self.clock);
             self.marks_read += u64::from(has_come && !scope.marks.is_empty());
@@ -118,6 +166,7 @@ impl<'c> Scopes<'c> {
         if is_new {
             self.forget_all_but(is_there);
         }
+        has_opened
     }
 
     /// A number that changes whenever there may be room for a stream that found none.
@@ -165,14 +214,21 @@ impl<'c> Scopes<'c> {
     }
 
     /// Opens the scopes that existed in earlier lives of the agent, so that their past can be read.
+    /// Those that take long are waited for by their own programs alone.
     pub fn reopen(&mut self) {
         let Ok(names) = fs::read_dir(&self.places.state_dir) else {
             return;
         };
         for name in names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
             if let Some(reader) = parse(&name) {
-                self.of(reader);
+                self.is_opening(reader);
             }
+        }
+        for _ in 0..REOPEN_LOOKS_MAX {
+            if self.opening.values().all(Opening::is_finished) {
+                return;
+            }
+            std::thread::sleep(REOPEN_LOOK);
         }
     }
 }
@@ -180,11 +236,12 @@ impl<'c> Scopes<'c> {
 /// Fails if no further scope may be opened. Scopes of groups may take at most as many places as
 /// stay free for others, since one user may be in many groups and publish for each.
 fn has_place<'r>(
-    open: impl ExactSizeIterator<Item = &'r Reader>,
+    open: impl Iterator<Item = &'r Reader> + Clone,
     wanted: Reader,
 ) -> Result<(), String> {
-    let left = SCOPES_MAX.saturating_sub(open.len() + 1);
-    if open.len() >= SCOPES_MAX {
+    let count = open.clone().count();
+    let left = SCOPES_MAX.saturating_sub(count + 1);
+    if count >= SCOPES_MAX {
         return Err(format!("there are {SCOPES_MAX} scopes already"));
     }
     let is_group = |reader: &Reader| matches!(reader, Reader::Group(_));
@@ -198,7 +255,7 @@ fn has_place<'r>(
 }
 
 fn parse(name: &str) -> Option<Reader> {
-    if name == "all" {
+    if name == SCOPE_OF_ALL {
         return Some(Reader::All);
     }
     let (kind, id) = name.split_at_checked(1)?;

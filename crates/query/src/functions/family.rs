@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Labels, Quality, Sample, Span, Value};
+use barograph_stream::ingest::FRAME_VALUE;
 use rusqlite::Result;
 
 use super::{ROWS_AT_ONCE, buckets, frames, span, step};
@@ -154,7 +155,7 @@ impl Wide {
                     wide.labels.push((column, label.to_owned()));
                 }
             }
-            if form == Form::Frames && suffix == frames::FRAME {
+            if form == Form::Frames && suffix == FRAME_VALUE {
                 continue; // A column of its own.
             }
             let is_known = wide.metrics.iter().any(|(_, known)| known == table);

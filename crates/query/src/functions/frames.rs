@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Labels, Span, Value};
+use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
 use rusqlite::Result;
 
 use super::family::{Fill, Form, Merge, Seen, Wide, suffix};
@@ -23,28 +24,25 @@ use crate::plan::Order;
 use crate::reading::Reading;
 use crate::shape::Shape;
 
-/// First word of the names of applications' streams.
-const APPLICATIONS: &str = "app";
-/// The value that counts the frames of a publication.
-pub(super) const FRAME: &str = "frame";
 /// Index of the column of the frame's number.
 const FRAME_COLUMN: usize = 1;
 
 /// Prefix of the streams of a publication.
 pub(super) fn prefix_of(publication: &str) -> String {
-    format!("{APPLICATIONS}.{publication}")
+    format!("{APPLICATIONS_PREFIX}.{publication}")
 }
 
 /// The publications that have frames.
 pub(crate) fn publications<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<String> {
-    let name =
-        |shape: &'a Arc<Shape>| Some(committer(suffix(&shape.name, APPLICATIONS)?)?.to_owned());
+    let name = |shape: &'a Arc<Shape>| {
+        Some(committer(suffix(&shape.name, APPLICATIONS_PREFIX)?)?.to_owned())
+    };
     shapes.filter_map(name).collect()
 }
 
 /// The prefix of a stream that counts frames; `None` for any other stream.
 fn committer(name: &str) -> Option<&str> {
-    name.strip_suffix(FRAME)?.strip_suffix('.')
+    name.strip_suffix(FRAME_VALUE)?.strip_suffix('.')
 }
 
 /// Of shapes with a prefix, those of the publication and not those of one with a longer name.
@@ -143,7 +141,7 @@ enum Role {
 
 fn role(wide: &Wide, descriptor: &Descriptor) -> Option<Role> {
     match suffix(descriptor.name.as_str(), &wide.prefix)? {
-        FRAME => Some(Role::Frame),
+        FRAME_VALUE => Some(Role::Frame),
         _ => wide.column_of(descriptor).map(Role::Value),
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use barograph_archive::Losses;
-use barograph_stream::RunDir;
+use barograph_stream::ingest::{LOSS_STREAM, LOST_STREAM};
+use barograph_stream::{FORECASTS_DOCUMENT, PUBLICATIONS_DOCUMENT, RunDir};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
-use super::{FORECASTS, PUBLICATIONS, one};
+use super::one;
 use crate::documents::{Object, objects, objects_everywhere};
 use crate::error::failed;
 use crate::listing::{Arguments, Batches, Cell, Row};
@@ -55,15 +56,15 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let part = snapshot.parts.iter().find(|part| part.scope == scope);
         let told = part.map(|part| counted_losses(part, &place));
         rows.extend(told.into_iter().flatten());
-        let what = application_losses(&objects(&run_dir, PUBLICATIONS)?).into_iter();
+        let what = application_losses(&objects(&run_dir, PUBLICATIONS_DOCUMENT)?).into_iter();
         // The agent may have no counts that outlast the lives of processes.
         let is_counted = part.is_some_and(|part| losses_of(part).next().is_some());
         let what = what.filter(|_| !is_counted);
         rows.extend(what.map(|(what, count)| row(what, count, place.clone())));
     }
-    let forecasts = objects_everywhere(live, FORECASTS)?;
+    let forecasts = objects_everywhere(live, FORECASTS_DOCUMENT)?;
     let lost = forecast_losses(&forecasts).into_iter();
-    rows.extend(lost.map(|(what, count)| row(what, count, FORECASTS.into())));
+    rows.extend(lost.map(|(what, count)| row(what, count, FORECASTS_DOCUMENT.into())));
     Ok(one(rows))
 }
 
@@ -87,12 +88,9 @@ fn of_scope(scope: &str) -> String {
     format!(", scope {scope}")
 }
 
-/// The stream that counts losses of programs in no scope, since the agent began.
-const LOST_BY_NONE: &str = "agent.ingest.lost.count";
-
 fn lost_by_none(own: &Arc<Part>) -> Option<Row> {
     let mut streams = own.streams().iter();
-    let stream = streams.find(|stream| stream.name() == LOST_BY_NONE)?;
+    let stream = streams.find(|stream| stream.name() == LOST_STREAM)?;
     let (newest, _) = stream.latest()?;
     let what = "values of applications whose scope could not be opened";
     Some(vec![
@@ -102,10 +100,7 @@ fn lost_by_none(own: &Arc<Part>) -> Option<Row> {
     ])
 }
 
-/// The stream that counts losses of applications, since the scope's archive began.
-const LOSS: &str = "app.process.loss.count";
-
-/// Descriptions by the label `cause` of [`LOSS`].
+/// Descriptions by the label `cause` of [`LOSS_STREAM`].
 const CAUSES: [(&str, &str); 4] = [
     ("missed", "records of applications written over unread"),
     ("dropped", "values that applications gave up"),
@@ -117,7 +112,8 @@ const CAUSES: [(&str, &str); 4] = [
 ];
 
 fn losses_of(part: &Part) -> impl Iterator<Item = (&'static str, &Arc<Stream>)> {
-    let streams = part.streams().iter().filter(|stream| stream.name() == LOSS);
+    let streams = part.streams().iter();
+    let streams = streams.filter(|stream| stream.name() == LOSS_STREAM);
     streams.filter_map(|stream| {
         let cause = stream.entry.descriptor.labels.get("cause")?;
         let (_, what) = CAUSES.iter().find(|(of, _)| *of == cause)?;

@@ -1,8 +1,8 @@
 //! The tables of rules and of calls into programs, each under its name and under its older one.
 //!
-//! They are apart from the other system tables because of the length of that file.
+//! They are apart from the other system tables because each stands there twice.
 
-use barograph_stream::{CALLS_DOCUMENT, RULES_DOCUMENT};
+use barograph_stream::{CALLS_COLUMNS, CALLS_DOCUMENT, RULES_COLUMNS, RULES_DOCUMENT};
 
 use crate::documents::{calls, document};
 use crate::listing::Listing;
@@ -12,9 +12,9 @@ pub(super) const CALLS: Listing = Listing {
     name: "calls",
     kind: "system",
     help: "calls into running programs, the newest of each user: handlers called, knobs set",
-    columns: CALL_COLUMNS,
+    columns: CALLS_COLUMNS,
     arguments: &[],
-    produce: |live, _| calls(live, CALLS_DOCUMENT, CALL_COLUMNS),
+    produce: |live, _| calls(live, CALLS_DOCUMENT, CALLS_COLUMNS),
 };
 
 /// The table of calls under the name that it had in earlier versions.
@@ -29,9 +29,9 @@ pub(super) const RULES: Listing = Listing {
     name: "rules",
     kind: "system",
     help: "the rules made by CREATE RULE: their SQL, what they call and how they are",
-    columns: RULE_COLUMNS,
+    columns: RULES_COLUMNS,
     arguments: &[],
-    produce: |live, _| document(live, RULES_DOCUMENT, RULE_COLUMNS),
+    produce: |live, _| document(live, RULES_DOCUMENT, RULES_COLUMNS),
 };
 
 /// The table of rules under the name that it had in earlier versions.
@@ -40,51 +40,3 @@ pub(super) const RULES_BEFORE: Listing = Listing {
     help: "the older name of rules",
     ..RULES
 };
-
-const CALL_COLUMNS: &[(&str, &str)] = &[
-    ("scope", "TEXT"),
-    ("id", "INTEGER"),
-    ("ts", "INTEGER"),
-    ("name", "TEXT"),
-    ("kind", "TEXT"),
-    ("user", "TEXT"),
-    ("publications", "TEXT"),
-    ("target", "TEXT"),
-    ("incarnation", "TEXT"),
-    ("payload", "TEXT"),
-    ("payload_bytes", "INTEGER"),
-    ("at_frame", "INTEGER"),
-    ("by_user", "INTEGER"),
-    ("by_pid", "INTEGER"),
-    ("via", "TEXT"),
-    ("expires_ts", "INTEGER"),
-    ("matched", "INTEGER"),
-    ("acknowledged", "INTEGER"),
-    ("failed", "INTEGER"),
-    ("refused", "INTEGER"),
-    ("late", "INTEGER"),
-    ("expired", "INTEGER"),
-    ("gone", "INTEGER"),
-    ("state", "TEXT"),
-    ("last_ack_ts", "INTEGER"),
-];
-
-const RULE_COLUMNS: &[(&str, &str)] = &[
-    ("name", "TEXT"),
-    ("call", "TEXT"),
-    ("sql", "TEXT"),
-    ("help", "TEXT"),
-    ("state", "TEXT"),
-    ("reason", "TEXT"),
-    ("subjects", "INTEGER"),
-    ("holding", "INTEGER"),
-    ("beyond", "INTEGER"),
-    ("left_out", "INTEGER"),
-    ("fired", "INTEGER"),
-    ("suppressed", "INTEGER"),
-    ("failed", "INTEGER"),
-    ("missed", "INTEGER"),
-    ("evaluations", "INTEGER"),
-    ("made_ts", "INTEGER"),
-    ("last_fired_ts", "INTEGER"),
-];

@@ -4,8 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_archive::{ArchiveConfig, Declared, Disk, Entry, KeepConfig, Keeper, View};
-use barograph_model::{Kind, Past as _, PastRequest, Span, StreamKey, Value, ValueType};
+use barograph_archive::{
+    Archive, ArchiveConfig, Chunk, Declared, Disk, Entry, KeepConfig, Keeper, View,
+};
+use barograph_model::{
+    Descriptor, Kind, Past as _, PastRequest, Span, StreamKey, Value, ValueType,
+};
 use barograph_query::{Database, PastReader, Scopes};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -38,35 +42,46 @@ pub fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
     assert!(journal.wait_durable(position, Duration::from_secs(60)));
 }
 
-/// Writes a view's samples, life by life, and seals after each of these numbers of samples.
-pub fn write(root: &Path, view: &View, seals: &[usize]) -> Keeper {
+/// The samples that an archive is to have, by stream and life.
+#[derive(Default)]
+pub struct Past {
+    pub streams: Vec<Arc<Descriptor>>,
+    /// The indexes are those of the streams.
+    pub chunks: Vec<Chunk>,
+}
+
+impl Past {
+    /// A view of an archive that has the samples in its log.
+    pub fn view(&self, root: &Path) -> Arc<View> {
+        drop(write(root, self, &[]));
+        Archive::open(root).view().unwrap()
+    }
+}
+
+/// Writes samples, life by life, and seals after each of these numbers of samples.
+pub fn write(root: &Path, past: &Past, seals: &[usize]) -> Keeper {
     let keeper = keeper(root);
-    let never = std::sync::atomic::AtomicBool::new(false);
-    let all: Vec<usize> = (0..view.series().len()).collect();
-    let mut chunks: Vec<_> = view
-        .scan(&all, Span::ALL, &never)
-        .map(Result::unwrap)
-        .collect();
+    let mut chunks: Vec<_> = past.chunks.iter().collect();
     chunks.sort_by_key(|chunk| chunk.life);
     let mut written = 0;
-    for (key, chunk) in (0..).zip(&chunks) {
-        let descriptor = Arc::clone(&view.series()[chunk.series].descriptor);
+    for (key, chunk) in (0..).map(StreamKey).zip(chunks) {
         let declared = Declared {
-            descriptor,
+            descriptor: Arc::clone(&past.streams[chunk.series]),
             life: chunk.life,
             depth: 8,
         };
-        submit(&keeper, vec![Entry::Declare(StreamKey(key), declared)]);
+        let mut entries = vec![Entry::Declare(key, declared)];
         for row in 0..chunk.columns.len() {
             let sample = chunk.columns.sample(row).unwrap();
-            let number = chunk.columns.numbers[row];
-            submit(&keeper, vec![Entry::Sample(StreamKey(key), number, sample)]);
+            entries.push(Entry::Sample(key, chunk.columns.numbers[row], sample));
             written += 1;
             if seals.contains(&written) {
+                submit(&keeper, std::mem::take(&mut entries));
                 keeper.seal().unwrap();
             }
         }
-        submit(&keeper, vec![Entry::Retire(StreamKey(key))]);
+        entries.push(Entry::Retire(key));
+        submit(&keeper, entries);
     }
     if seals.len() == 2 {
         keeper.compact().unwrap();

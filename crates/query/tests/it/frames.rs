@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use barograph_archive::{Archived, Chunk, Series, View};
-use barograph_model::{Columns, ManualClock, Sample, Span, Value, ValueType};
+use barograph_archive::Chunk;
+use barograph_model::{Columns, ManualClock, Sample, Value, ValueType};
 use barograph_query::Database;
 use barograph_stream::RunDir;
 use proptest::prelude::*;
 
 use crate::answer;
 use crate::demo::{Demo, S, START_NS};
+use crate::files::Past;
 use crate::scopes::value;
 
 const DEPTH: u32 = 8;
@@ -67,8 +68,7 @@ fn all() -> impl Strategy<Value = Vec<Told>> {
 fn world(told: &[Told]) -> (tempfile::TempDir, Demo, Database) {
     let dir = tempfile::tempdir().unwrap();
     let mut demo = Demo::empty(dir.path());
-    let (mut series, mut chunks) = (Vec::new(), Vec::new());
-    // In the order of a view: by name, then by labels.
+    let mut past = Past::default();
     for name in 0..NAMES.len() {
         for (rank, label) in RANKS.iter().enumerate() {
             let one = &told[rank * NAMES.len() + name];
@@ -81,27 +81,15 @@ fn world(told: &[Told]) -> (tempfile::TempDir, Demo, Database) {
             for at in 0..one.archived() {
                 columns.push(at as u64 + 1, &one.sample(at));
             }
-            let (Some(&from), Some(&to)) = (columns.ts.first(), columns.ts.last()) else {
-                continue;
-            };
-            series.push(Series {
-                node: "Node-1".into(),
-                id: stream.series_id(),
-                descriptor: Arc::new(stream),
-                known: Span { from, to },
-                archived: Archived {
-                    life: START_NS,
-                    number: columns.len() as u64,
-                },
-            });
-            chunks.push(Chunk {
-                series: series.len() - 1,
+            past.chunks.push(Chunk {
+                series: past.streams.len(),
                 life: START_NS,
                 columns,
             });
+            past.streams.push(Arc::new(stream));
         }
     }
-    let view = Arc::new(View::in_memory(series, chunks));
+    let view = past.view(&dir.path().join("archive"));
     let views = Arc::new(move || Ok(Arc::clone(&view)));
     let clock = Arc::new(ManualClock::at(START_NS + 1_000 * S));
     let database = Database::over(Some(&RunDir::new(dir.path())), views, clock).unwrap();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use barograph_archive::{Archive, Archived, Chunk, Series, View};
+use barograph_archive::{Archive, Chunk, View};
 use barograph_model::{
     Columns, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, SqlFaultKind,
     Value, ValueType,
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use crate::demo::{Demo, S, START_NS, descriptor};
 
-use crate::answer;
+use crate::{answer, files};
 
 mod alone;
 
@@ -65,47 +65,23 @@ fn chunk(series: usize, life: i64, samples: &[(i64, i64)]) -> Chunk {
 }
 
 /// The archive's part of a past. Lives end before `START_NS`, when the present one begins.
-fn archive(told: &[Told]) -> View {
-    let mut told: Vec<&Told> = told.iter().collect();
-    told.sort_by_key(|one| one.device);
-    let (mut series, mut chunks) = (Vec::new(), Vec::new());
+fn archived(told: &[Told]) -> files::Past {
+    let mut past = files::Past::default();
     for one in told {
         let lives = (1..)
             .zip(one.before.iter().rev())
             .map(|(age, l)| (START_NS - age, &l[..]));
         let mut lives: Vec<(i64, &[(i64, i64)])> = lives.collect();
-        lives.reverse();
         if let Some(now) = &one.now {
             lives.push((START_NS, &now[..one.archived.min(now.len())]));
         }
         lives.retain(|(_, samples)| !samples.is_empty());
-        let Some(&(life, last)) = lives.last() else {
-            continue;
-        };
-        let times = || {
-            lives
-                .iter()
-                .flat_map(|(_, s)| s.iter().map(|(t, _)| START_NS + t * U))
-        };
-        let descriptor = Arc::new(walk(one.device));
-        for (life, samples) in &lives {
-            chunks.push(chunk(series.len(), *life, samples));
+        for (life, samples) in lives {
+            past.chunks.push(chunk(past.streams.len(), life, samples));
         }
-        series.push(Series {
-            node: "Node-1".into(),
-            id: descriptor.series_id(),
-            descriptor,
-            known: Span {
-                from: times().min().unwrap(),
-                to: times().max().unwrap(),
-            },
-            archived: Archived {
-                life,
-                number: last.len() as u64,
-            },
-        });
+        past.streams.push(Arc::new(walk(one.device)));
     }
-    View::in_memory(series, chunks)
+    past
 }
 
 fn clock() -> Arc<ManualClock> {
@@ -122,7 +98,8 @@ impl World {
                 demo.add_deep(&walk(one.device), DEPTH, samples);
             }
         }
-        Self::over(Some(demo), dir, Arc::new(archive(told)))
+        let view = archived(told).view(&dir.path().join("archive"));
+        Self::over(Some(demo), dir, view)
     }
 
     /// A world with an archive of files: sealed, merged, and not yet sealed.
@@ -136,7 +113,7 @@ impl World {
             }
         }
         let root = dir.path().join("archive");
-        let keeper = crate::files::write(&root, &archive(told), seals);
+        let keeper = files::write(&root, &archived(told), seals);
         drop(keeper); // Samples that were not sealed stay in the log.
         let archive = Archive::open(&root);
         Self::with(Some(demo), dir, Arc::new(move || archive.view()))
@@ -186,11 +163,8 @@ impl World {
             }
             demos.push(demo);
             let root = run_dir.path().join("archive");
-            drop(crate::files::write(
-                &root,
-                &archive(std::slice::from_ref(one)),
-                seals,
-            ));
+            let past = archived(std::slice::from_ref(one));
+            drop(files::write(&root, &past, seals));
             crate::scopes::name_archive(&run_dir, &root);
         }
         let database = Database::open(&own, Scopes::Readable, clock()).unwrap();

@@ -14,8 +14,6 @@ use crate::export::receiver::ExportConfig;
 use crate::export::status::ExportStatus;
 use crate::view::Views;
 
-/// The niceness of the exporting thread: the lowest priority.
-const NICE: i32 = 19;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest wait of a stop for a request that is under way.
@@ -54,9 +52,7 @@ impl Exports {
         let thread = std::thread::Builder::new()
             .name("baro-export".into())
             .spawn(move || {
-                // On Linux this sets the priority of this thread alone. If it is not allowed,
-                // exports run at normal priority.
-                let _ = rustix::process::setpriority_process(None, NICE);
+                barograph_stream::give_way();
                 serve(&mut lines, &Views::new(run_dir), &*clock, &ours);
                 ours.set(Phase::Ended);
             })

@@ -2,15 +2,13 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use barograph_model::{FAULT_BYTES_MAX, cut};
+use barograph_model::{FAULT_BYTES_MAX, NS_PER_MS, cut};
 use serde::ser::{SerializeSeq as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
 
 use super::promql::{Answer, FaultKind, Grid, LabelSet, PromFault};
 use crate::deliver::Pieces;
 use crate::fault::Fault;
-
-const NS_PER_MS: i64 = 1_000_000;
 
 impl IntoResponse for PromFault {
     fn into_response(self) -> Response {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::Method;
-use barograph_model::{MemoryClaim, NS_PER_S};
+use barograph_model::{DAY_S, MemoryClaim, NS_PER_MS, NS_PER_S, days_since_epoch};
 
 use super::promql::{Context, Grid, Matching, PromFault, Regexes, STEPS_MAX, matchers};
 use crate::api::{App, body_of};
@@ -15,7 +15,6 @@ use crate::params::{MATCHES_MAX, decode};
 use crate::rights::Way;
 use crate::share::Client;
 
-const NS_PER_MS: i64 = 1_000_000;
 /// Most seconds from the epoch that a time may have: nanoseconds in 64 bits end there.
 const SECONDS_MAX: f64 = 9.2e9;
 /// Most parameters of one request: each takes memory beside its text, and each lookup of a name
@@ -188,7 +187,6 @@ fn time_ns(text: &str) -> Option<i64> {
 
 /// Parses times like `2023-11-14T22:13:20.5Z` and `2023-11-14T23:13:20+01:00`.
 fn rfc3339_ns(text: &str) -> Option<i64> {
-    use super::promql::days_since_epoch;
     let (date, rest) = text.split_at_checked(10)?;
     let digits = |text: &str| match text.bytes().all(|b| b.is_ascii_digit()) {
         true => text.parse::<i64>().ok(),
@@ -228,7 +226,7 @@ fn rfc3339_ns(text: &str) -> Option<i64> {
         return None;
     }
     let days = days_since_epoch(year, month, day);
-    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_s;
+    let seconds = days * DAY_S + hour * 3_600 + minute * 60 + second - offset_s;
     let ns = seconds.checked_mul(NS_PER_S)?.checked_add(fraction)?;
     Some(ns.div_euclid(NS_PER_MS) * NS_PER_MS)
 }

@@ -39,7 +39,7 @@ use probed::Probed;
 /// Most block devices that are read, partitions included.
 const DEVICES_MAX: usize = 4096;
 /// Prefixes of the names of devices that exist in numbers before they are used.
-const STANDBY_PREFIXES: [&[u8]; 5] = [b"loop", b"ram", b"zram", b"nbd", b"rbd"];
+pub(crate) const STANDBY_PREFIXES: [&[u8]; 5] = [b"loop", b"ram", b"zram", b"nbd", b"rbd"];
 
 /// Settings of the source of disks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,7 +1,7 @@
 //! Checks that a steady poll allocates nothing.
 
-use crate::counting::allocations;
 use crate::support::{MACHINES, Reader, Tree, source_names};
+use barograph_testing::allocations;
 
 /// The container has no list of disks: each poll reads the directory there, which allocates.
 #[test]

@@ -8,8 +8,6 @@
 mod allocation;
 mod config;
 mod control_groups;
-#[path = "../../../forecast/tests/it/counting.rs"]
-mod counting;
 mod fuse;
 mod golden;
 mod health;

@@ -18,7 +18,7 @@ use crate::reader::{FileId, FilePlace};
 use crate::{Incarnation, RunDir, StreamError};
 
 /// Name of the calls file in a scope's directory.
-const CALLS: &str = "calls";
+pub const CALLS_FILE: &str = "calls";
 
 /// The result of one read of a calls file.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +46,7 @@ impl CallsReader {
     /// Maps the calls file of a scope, after the checks of the directory's owner, and checks that
     /// this program can read its format. [`StreamError::NoAgent`] if there is none.
     pub fn of(scope: &RunDir) -> Result<Self, StreamError> {
-        Self::at(FilePlace::new(scope.clone(), CALLS))
+        Self::at(FilePlace::new(scope.clone(), CALLS_FILE))
     }
 
     /// Maps the calls file at a path, in a directory that the user chose.

@@ -45,6 +45,14 @@ pub const CELLS_MAX: u64 = 192;
 pub const CELL_BYTES: usize = 8;
 /// Extension of a file's name; a file that is being created has another one.
 pub const EXTENSION: &str = "ingest";
+/// First word of the names of applications' streams.
+pub const APPLICATIONS_PREFIX: &str = "app";
+/// Name of the value that counts the frames of a publication.
+pub const FRAME_VALUE: &str = "frame";
+/// Name of the streams that count losses of applications, since the scope's archive began.
+pub const LOSS_STREAM: &str = "app.process.loss.count";
+/// Name of the stream that counts losses of programs in no scope, since the agent began.
+pub const LOST_STREAM: &str = "agent.ingest.lost.count";
 
 /// Offsets in the header.
 pub mod header {

@@ -21,8 +21,9 @@ mod ticks;
 pub use declaration::{CellUse, DECLARATION_BYTES_MAX, Declaration, Overflow, Readers};
 pub use file::{CellsTold, Drained, IngestFile, Payload, Record};
 pub use layout::{
-    BLOB_BYTES_MAX, CELLS_AT, CELLS_MAX, INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR,
-    RING_RECORDS_DEFAULT, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, kind,
+    APPLICATIONS_PREFIX, BLOB_BYTES_MAX, CELLS_AT, CELLS_MAX, FRAME_VALUE, INGEST_VERSION_MAJOR,
+    INGEST_VERSION_MINOR, LOSS_STREAM, LOST_STREAM, RING_RECORDS_DEFAULT, RING_RECORDS_MAX,
+    RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, kind,
 };
 pub use mark::ForkMark;
 pub use producer::{Producer, ProducerConfig};

@@ -1,7 +1,7 @@
 //! Tests of the projections of streams under policies: by plans, by sentinels, and their times.
 
 use super::*;
-use crate::counting::allocations;
+use barograph_testing::allocations;
 
 /// Free bytes after this many written bytes.
 const FREE: f64 = 1e10;

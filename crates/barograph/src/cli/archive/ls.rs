@@ -127,14 +127,13 @@ fn kind(part: &PartInfo) -> &'static str {
     match part.kind {
         PartKind::Log => "log",
         PartKind::Parquet(tier) => tier.as_str(),
-        PartKind::Memory => "memory",
     }
 }
 
 /// Sort key of a kind in listings: the log, then the tiers, finest first.
 fn rank(part: &PartInfo) -> u8 {
     match part.kind {
-        PartKind::Memory | PartKind::Log => 0,
+        PartKind::Log => 0,
         PartKind::Parquet(Tier::Raw) => 1,
         PartKind::Parquet(Tier::Second) => 2,
         PartKind::Parquet(Tier::Minute) => 3,
@@ -322,7 +321,7 @@ mod tests {
             [Shown {
                 scope: "u7".into(),
                 dir: "/a".into(),
-                view: Arc::new(View::in_memory(Vec::new(), Vec::new())),
+                view: Arc::new(View::default()),
                 parts: parts.to_vec(),
             }]
         };

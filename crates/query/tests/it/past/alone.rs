@@ -8,7 +8,7 @@ use barograph_archive::ArchiveError;
 use barograph_model::{Past as _, PastRequest, Span, SqlFault, SqlFaultKind, SqlLimits, Value};
 use barograph_query::{Database, Views};
 
-use super::{Told, U, World, archive, clock, lines, rows, seams, walk};
+use super::{Told, U, World, archived, clock, lines, rows, seams, walk};
 use crate::ask;
 use crate::demo::{Demo, START_NS};
 
@@ -21,8 +21,9 @@ fn an_archive_by_itself() {
             ..one
         })
         .collect();
-    let view = Arc::new(archive(&told));
-    let mut world = World::over(None, tempfile::tempdir().unwrap(), view);
+    let dir = tempfile::tempdir().unwrap();
+    let view = archived(&told).view(dir.path());
+    let mut world = World::over(None, dir, view);
     let select = "SELECT ts, value, device FROM random_walk_count";
     assert_eq!(world.sorted(select), lines(&rows(&told)));
     assert_eq!(

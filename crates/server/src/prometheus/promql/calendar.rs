@@ -1,7 +1,7 @@
 //! Dates in UTC, for `hour()` and similar functions; ten lines of arithmetic are not worth a
 //! dependency.
 
-const DAY_S: i64 = 86_400;
+use barograph_model::{DAY_S, days_since_epoch};
 
 /// A date and time in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +42,6 @@ impl Utc {
             _ => 31,
         }
     }
-}
-
-/// Days from the epoch to a date. Years are counted from March, so that the leap day is the last of
-/// its year.
-pub fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + of_year
-        - 719_468
 }
 
 fn civil(days: i64) -> (i64, i64, i64) {

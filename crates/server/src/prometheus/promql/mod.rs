@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Clock, Past};
 
-pub use calendar::days_since_epoch;
 pub use eval::Answer;
 pub use labels::{LabelSet, NAME};
 pub use plan::{QUERY_BYTES_MAX, Query, matchers};

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::SourceError;
+use crate::sources::disk::STANDBY_PREFIXES;
 use crate::util::diskstats::Counters;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{escape, lines, sole_number, sole_text, words};
@@ -16,8 +17,6 @@ const DEPTH_MAX: usize = 8;
 const SLAVES_MAX: usize = 512;
 /// Most names in the directory of one disk.
 const NAMES_MAX: usize = 512;
-/// Prefixes of the names of devices that exist in numbers before they are used.
-const STANDBY: [&[u8]; 5] = [b"loop", b"ram", b"zram", b"nbd", b"rbd"];
 /// Prefixes of names that determine the kind, where nothing in `/sys` does.
 const BY_NAME: [(&[u8], Kind); 11] = [
     (b"loop", Kind::Loop),
@@ -165,7 +164,11 @@ impl Topology {
         if number(&dir.join("size"), bytes) == Some(0) {
             return self.empty.push(label(&name));
         }
-        if STANDBY.iter().any(|prefix| name.starts_with(prefix)) && is_untouched(&dir, bytes) {
+        if STANDBY_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+            && is_untouched(&dir, bytes)
+        {
             return self.unused.push(label(&name));
         }
         let (inside, _) = names_in(&dir, NAMES_MAX).unwrap_or_default();

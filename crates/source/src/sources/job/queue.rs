@@ -9,6 +9,7 @@
 use crate::util::command::{Commands, Program, Refusal};
 use crate::util::faults::BadLines;
 use crate::util::parse::{cut, escape, lines, number};
+use barograph_model::{DAY_S, days_since_epoch};
 
 const SQUEUE: Program = Program {
     name: "squeue",
@@ -160,16 +161,8 @@ fn seconds(text: &[u8]) -> Option<u64> {
     if !calendar || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    // Years that begin in March, so that the leap day is the last.
-    let (year, month) = match month {
-        1 | 2 => (year - 1, month + 9),
-        _ => (year, month - 3),
-    };
-    let leap_days = year / 4 - year / 100 + year / 400;
-    let days = 365 * year + leap_days + (153 * month + 2) / 5 + day - 1;
-    /// Days from March of year 0 to 1970.
-    const EPOCH_DAYS: u64 = 719_468;
-    Some((days - EPOCH_DAYS) * 86_400 + hour * 3600 + minute * 60 + second)
+    let days = days_since_epoch(year as i64, month as i64, day as i64).unsigned_abs();
+    Some(days * DAY_S.unsigned_abs() + hour * 3600 + minute * 60 + second)
 }
 
 #[cfg(test)]

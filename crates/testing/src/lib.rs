@@ -1,4 +1,6 @@
-//! An allocator that counts, for the tests of this crate and of `source`.
+//! An allocator that counts, for tests that a steady state allocates nothing.
+//!
+//! The crate stands alone because the tests of several crates use it, and no product does.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -38,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Number of allocations by `of` on this thread.
+/// The number of allocations by `of` on this thread.
 pub fn allocations(mut of: impl FnMut()) -> u64 {
     let before = COUNT.with(Cell::get);
     of();

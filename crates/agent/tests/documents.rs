@@ -1,0 +1,62 @@
+//! The fields of the documents that SQL makes tables of.
+
+use barograph_agent::Agent;
+use barograph_source::PolicySpec;
+use barograph_stream::{
+    CALLS_COLUMNS, CALLS_DOCUMENT, DocumentColumns, FORECASTS_COLUMNS, FORECASTS_DOCUMENT,
+    INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT, POLICIES_COLUMNS,
+    POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, RULES_COLUMNS, RULES_DOCUMENT,
+    RunDir, SOURCES_COLUMNS, SOURCES_DOCUMENT,
+};
+use serde_json::{Value as Json, json};
+
+use crate::bridges::lines;
+use crate::calls::{Application, fire, our_scope, until};
+use crate::{config, post};
+
+/// Waits for `count` rows of a document, and checks that each row has the fields of the columns.
+fn check(run_dir: &RunDir, count: usize, document: &str, columns: DocumentColumns) {
+    let rows = until(document, || {
+        let bytes = run_dir.document(document).unwrap()?;
+        let rows: Vec<Json> = serde_json::from_slice(&bytes).unwrap();
+        (rows.len() >= count).then_some(rows)
+    });
+    // The name of a scope is that of its directory.
+    let fields = columns.iter().filter(|(name, _)| *name != "scope");
+    for (name, _) in fields {
+        for row in &rows {
+            assert!(row.get(name).is_some(), "{document}: {name}: {row}");
+        }
+    }
+}
+
+#[test]
+fn each_column_of_a_table_is_a_field_of_its_document() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.forecast.streams = vec!["memory.available.bytes".into()];
+    config.policy = vec![PolicySpec {
+        name: "total".into(),
+        streams: vec!["memory.total.bytes".into()],
+        error: Some("1 MiB".into()),
+        ..PolicySpec::default()
+    }];
+    let _agent = Agent::start(config).unwrap();
+    let made = "CREATE RULE big WHEN latest('memory.total.bytes') > 0 CALL 'x'";
+    assert!(post(dir.path(), "/api/v1/rules", made).starts_with("HTTP/1.1 200"));
+    let _application = Application::new(dir.path(), 0);
+    assert_eq!(lines(dir.path(), "bridged v=1").0, 204);
+    until("the call", || {
+        let (status, _) = fire(dir.path(), "control.sock", &json!({"name": "checkpoint"}));
+        (status == 200).then_some(())
+    });
+    let (node, scope) = (RunDir::new(dir.path().join("run")), our_scope(dir.path()));
+    check(&node, 1, SOURCES_DOCUMENT, SOURCES_COLUMNS);
+    check(&node, 1, INSIGHTS_DOCUMENT, INSIGHTS_COLUMNS);
+    check(&node, 1, FORECASTS_DOCUMENT, FORECASTS_COLUMNS);
+    check(&node, 1, POLICIES_DOCUMENT, POLICIES_COLUMNS);
+    check(&node, 1, RULES_DOCUMENT, RULES_COLUMNS);
+    check(&scope, 2, PUBLICATIONS_DOCUMENT, PUBLICATIONS_COLUMNS);
+    check(&scope, 1, KNOBS_DOCUMENT, KNOBS_COLUMNS);
+    check(&scope, 1, CALLS_DOCUMENT, CALLS_COLUMNS);
+}

@@ -1,0 +1,113 @@
+//! The opening of a scope, on a thread of its own.
+//!
+//! It is apart from the scope because it waits for a disk: for directories, for the start of an
+//! archive and for its past. Meanwhile the intake thread goes on with other users.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use barograph_archive::Mark;
+use barograph_model::Clock;
+use barograph_recorder::{History, Reader, make_dir, make_parent, publish};
+use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, Segment};
+use serde_json::json;
+
+use super::{Places, open_history, tell_closed};
+use crate::IntakeError;
+use crate::ledger::Ledger;
+use crate::newest::Newest;
+
+/// The parts of a scope that the thread makes.
+pub struct OpenedScope {
+    pub name: String,
+    pub run_dir: RunDir,
+    pub lock: AgentLock,
+    pub history: Arc<History>,
+    pub marks: Vec<Mark>,
+    pub segment: Segment,
+    pub opened_ns: i64,
+    /// What the archive has of earlier lives, if it can be read already.
+    pub past: Option<(Newest, Ledger)>,
+}
+
+/// A scope that is being opened.
+pub type Opening = JoinHandle<Result<OpenedScope, IntakeError>>;
+
+/// Starts the thread that opens a scope. The thread knocks when it ends, so that the intake thread
+/// takes the result.
+pub fn begin(
+    places: &Places,
+    reader: Reader,
+    clock: &Arc<dyn Clock>,
+) -> Result<Opening, IntakeError> {
+    let (places, clock) = (places.clone(), Arc::clone(clock));
+    let open = move || {
+        let opened = open(&places, reader, &clock);
+        knock(&places.run_dir.ingest_socket());
+        opened
+    };
+    let thread = std::thread::Builder::new().name(format!("scope-{}", reader.scope()));
+    thread.spawn(open).map_err(IntakeError::Thread)
+}
+
+fn knock(socket: &Path) {
+    // Losing the knock does no harm: the intake thread also looks by itself.
+    if let Ok(bell) = UnixDatagram::unbound()
+        && bell.set_nonblocking(true).is_ok()
+    {
+        let _ = bell.send_to(&[], socket);
+    }
+}
+
+fn open(
+    places: &Places,
+    reader: Reader,
+    clock: &Arc<dyn Clock>,
+) -> Result<OpenedScope, IntakeError> {
+    let name = reader.scope();
+    let above = places.run_dir.path().join(SCOPES_DIR);
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| IntakeError::Directory { path, source }
+    };
+    make_parent(&above).map_err(io(&above))?;
+    let run_dir = places.run_dir.scope(&name);
+    if !make_dir(run_dir.path(), reader).map_err(io(run_dir.path()))? {
+        tell_closed(&name);
+    }
+    let lock = run_dir.occupy()?;
+    let history = Arc::new(open_history(places, reader, clock));
+    let opened_ns = clock.now_ns();
+    let segment = Segment::create(&run_dir.segment(), places.segment_config(), opened_ns)?;
+    let archive = history.readable_dir();
+    publish(
+        &run_dir,
+        AGENT_DOCUMENT,
+        &json!({
+            "node": places.node,
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "scope": name,
+            "started_ts": opened_ns,
+            "http": null,
+            "archive": archive,
+        }),
+    );
+    let past = archive.map(|_| {
+        let mut ledger = Ledger::default();
+        ledger.add_past(&run_dir, &places.node, clock, opened_ns);
+        (Newest::read(&run_dir, &places.node, clock), ledger)
+    });
+    Ok(OpenedScope {
+        marks: history.marks(),
+        name,
+        run_dir,
+        lock,
+        history,
+        segment,
+        opened_ns,
+        past,
+    })
+}
