@@ -28,7 +28,7 @@ use crate::facts::Facts;
 use crate::outlook::{FREE, Outlook};
 use crate::policies::{Carrier, Policies, Policy, statement};
 use crate::saturation::Saturation;
-use crate::self_watch::{SelfState, SelfWatch};
+use crate::self_watch::{EVENT_KINDS, SelfState, SelfWatch};
 use crate::statements::Troubles;
 use barograph_intake::IngestCounts;
 use barograph_recorder::{
@@ -61,9 +61,6 @@ pub enum Event {
     /// The request to stop.
     Stop,
 }
-
-/// The kinds of events, in the order in which they are counted.
-pub const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "ground"];
 
 impl Event {
     /// The place of the event's kind in [`EVENT_KINDS`]; the stop is not counted.

@@ -10,10 +10,11 @@ use barograph_model::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::event_loop::EVENT_KINDS;
 use barograph_intake::IngestCounts;
 use barograph_recorder::Streams;
 
+/// The kinds of events of the sampling loop, in the order in which they are counted.
+pub const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "ground"];
 /// Streams about forecasts: names and help.
 const FORECASTS: [(&str, &str); 2] = [
     (
@@ -86,15 +87,7 @@ impl SelfWatch {
             }
             key
         };
-        let events = EVENT_KINDS.map(|kind| {
-            let help = "Events that the sampling loop has applied";
-            let name = "agent.events.count";
-            let labels = Labels::new([("event", kind)]).expect("a literal");
-            declare_as(&Descriptor {
-                labels,
-                ..descriptor(name, Int, "count", Counter, help)
-            })
-        });
+        let events = EVENT_KINDS.map(|kind| declare_as(&event_descriptor(kind)));
         let mut declare = |name: &str, value_type, unit: &str, kind, help: &str| {
             declare_as(&descriptor(name, value_type, unit, kind, help))
         };
@@ -208,5 +201,19 @@ fn descriptor(name: &str, value_type: ValueType, unit: &str, kind: Kind, help: &
         unit: Unit::new(unit).expect("a literal"),
         kind,
         help: help.into(),
+    }
+}
+
+/// The stream that counts the events of one kind.
+fn event_descriptor(kind: &str) -> Descriptor {
+    Descriptor {
+        labels: Labels::new([("event", kind)]).expect("a literal"),
+        ..descriptor(
+            "agent.events.count",
+            ValueType::Int,
+            "count",
+            Kind::Counter,
+            "Events that the sampling loop has applied",
+        )
     }
 }
