@@ -32,11 +32,6 @@ impl View {
             spans.extend(raw.map(|(_, part)| part.span));
             spans.extend(node.logs.iter().map(|log| log.span()));
         }
-        for chunk in &self.memory {
-            let times = chunk.columns.ts.iter();
-            let (from, to) = (times.clone().min(), times.max());
-            spans.extend(from.zip(to).map(|(&from, &to)| Span { from, to }));
-        }
         // A span without samples ends before it begins.
         spans.retain(|s| s.from <= s.to && s.meets(&span));
         spans.sort_by_key(|span| span.from);
@@ -74,39 +69,18 @@ impl View {
     /// the span, each once. Chunks of one series and life are in the order of their numbers, except
     /// where the clock was set back to an hour that had passed.
     pub fn scan<'a>(&'a self, wanted: &'a [usize], span: Span, cancel: &'a AtomicBool) -> Scan<'a> {
-        let files = Scanner::new(self, wanted, span, cancel);
-        self.with_memory(files, wanted, span, cancel)
-    }
-
-    /// Returns chunks of a test before those of the files.
-    fn with_memory<'a>(
-        &'a self,
-        files: Scanner<'a>,
-        wanted: &'a [usize],
-        span: Span,
-        cancel: &'a AtomicBool,
-    ) -> Scan<'a> {
-        let chunks = self.memory.iter().filter(|c| wanted.contains(&c.series));
-        let memory = chunks.filter_map(move |chunk| {
-            if cancel.load(Ordering::Relaxed) {
-                return Some(Err(ArchiveError::Cancelled));
-            }
-            let columns = within(&chunk.columns, span);
-            (!columns.is_empty()).then_some(Ok(Chunk { columns, ..*chunk }))
-        });
-        Box::new(memory.chain(files))
+        Box::new(Scanner::new(self, wanted, span, cancel))
     }
 
     /// As [`Self::scan`], but only samples that no Parquet file of [`Self::parts`] has: those in
-    /// the log (and, in tests, in memory).
+    /// the log.
     pub fn scan_log<'a>(
         &'a self,
         wanted: &'a [usize],
         span: Span,
         cancel: &'a AtomicBool,
     ) -> Scan<'a> {
-        let logs = Scanner::of_logs(self, wanted, span, cancel);
-        self.with_memory(logs, wanted, span, cancel)
+        Box::new(Scanner::of_logs(self, wanted, span, cancel))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The times that a sample of an application may have.
 
-use barograph_model::NS_PER_S;
+use barograph_model::{DAY_S, NS_PER_S};
 
 /// Most that its time may lie in the future, in ns.
 pub const AFTER_NS_MAX: i64 = NS_PER_S;
 /// Its greatest age, in ns.
-pub const AGE_NS_MAX: i64 = 30 * 86_400 * NS_PER_S;
+pub const AGE_NS_MAX: i64 = 30 * DAY_S * NS_PER_S;

@@ -7,14 +7,10 @@
 //! The error is the distance from what this node's clock showed at the put, not from true time; the
 //! source `clock` measures that one (`clock.error.max.seconds`).
 
-use barograph_model::{Clock, DAY_S, NS_PER_S};
+use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::ingest::{Pair, TimeSource};
 use rustix::time::{ClockId, clock_getres};
 
-/// Most that the time of a value may lie in the future.
-pub const AFTER_NS_MAX: i64 = NS_PER_S;
-/// Greatest age of a value, whatever its file or sender claims.
-pub const AGE_NS_MAX: i64 = 30 * DAY_S * NS_PER_S;
 /// After work that others have to wait for, there is a rest of this many times as long as it took.
 const REST: i64 = 20;
 /// Time between two pairs, while there are counter values to convert.

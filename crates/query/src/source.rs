@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
 use barograph_archive::{Archive, ArchiveError, View};
-use barograph_stream::{AGENT_DOCUMENT, RunDir, SCOPE_OF_ALL, gate};
+use barograph_stream::{AGENT_DOCUMENT, RunDir, gate};
 
 /// A function that returns the archive's present view.
 pub type Views = Arc<dyn Fn() -> Result<Arc<View>, ArchiveError> + Send + Sync>;

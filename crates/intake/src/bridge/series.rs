@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::timing::{AFTER_NS_MAX, AGE_NS_MAX};
 use barograph_bridge::{About, Distribution};
 use barograph_model::{Kind, StreamKey, Value};
 
@@ -198,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: i64 = 100 * 86_400 * barograph_model::NS_PER_S;
+    const NOW: i64 = 100 * 86_400 * NS_PER_S;
 
     fn series(kind: Kind, is_delta: bool) -> (Series, Arc<About>) {
         let about = Arc::new(About {

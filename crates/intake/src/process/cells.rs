@@ -4,7 +4,6 @@
 //!
 //! A process that never adds to its cells has no streams: its declarations are held until it does.
 
-use crate::timing::AGE_NS_MAX;
 use barograph_model::{NS_PER_S, Sample, Value, ValueType};
 use barograph_stream::StreamError;
 use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, Declaration, IngestFile};
