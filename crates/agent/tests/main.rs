@@ -172,6 +172,21 @@ fn insights_made_at_run_time_come_back() {
     agent.stop();
 }
 
+/// Checks which insights of one letter, or `kept`, there are, and how many times the memory each is.
+fn expect_times_memory(observer: &Observer, pairs: &[(&str, f64)]) {
+    let names = ["a.bytes", "b.bytes", "c.bytes", "d.bytes", "kept.bytes"];
+    let total = latest(observer, "memory.total.bytes")[0].sample.clone();
+    let total = total.unwrap().value.as_f64().unwrap();
+    let newest = |name: &str| latest(observer, name).first().cloned()?.sample;
+    let value = |name| Some((name, newest(name)?.value.as_f64()? / total));
+    let seen: Vec<(&str, f64)> = names.into_iter().filter_map(value).collect();
+    let near = |(seen, wanted): (&(&str, f64), &(&str, f64))| {
+        seen.0 == wanted.0 && (seen.1 - wanted.1).abs() < 1e-6
+    };
+    let same = seen.len() == pairs.len() && seen.iter().zip(pairs).all(near);
+    assert!(same, "{seen:?} is not {pairs:?}");
+}
+
 #[test]
 fn a_reload_brings_insights_and_policies_to_the_file_and_names_the_rest() {
     let dir = tempfile::tempdir().unwrap();
@@ -197,22 +212,7 @@ fn a_reload_brings_insights_and_policies_to_the_file_and_names_the_rest() {
     let at_run_time = control(dir.path(), &made("kept.bytes", 5));
     assert!(at_run_time.starts_with("HTTP/1.1 200"), "{at_run_time}");
     let observer = observer(dir.path());
-    let values = || -> Vec<(String, f64)> {
-        let names = ["a.bytes", "b.bytes", "c.bytes", "d.bytes", "kept.bytes"];
-        let total = latest(&observer, "memory.total.bytes")[0].sample.clone();
-        let total = total.unwrap().value.as_f64().unwrap();
-        let newest = |name: &str| latest(&observer, name).first().cloned()?.sample;
-        let value = |name: &str| Some((name.to_owned(), newest(name)?.value.as_f64()? / total));
-        names.into_iter().filter_map(value).collect()
-    };
-    let expect = |pairs: &[(&str, f64)]| {
-        let near = |(seen, wanted): (&(String, f64), &(&str, f64))| {
-            seen.0 == wanted.0 && (seen.1 - wanted.1).abs() < 1e-6
-        };
-        let seen = values();
-        let same = seen.len() == pairs.len() && seen.iter().zip(pairs).all(near);
-        assert!(same, "{seen:?} is not {pairs:?}");
-    };
+    let expect = |pairs: &[(&str, f64)]| expect_times_memory(&observer, pairs);
     expect(&[
         ("a.bytes", 2.0),
         ("b.bytes", 3.0),

@@ -440,12 +440,14 @@ mod tests {
 
     #[test]
     fn an_old_round_trip_does_not_stand_for_the_present_for_long() {
-        let mut config = PeerConfig::default();
-        config.methods = vec![PeerMethod::Icmp];
-        config.peers = vec![Peer {
-            name: "a".to_owned(),
-            address: "127.0.0.1".to_owned(),
-        }];
+        let config = PeerConfig {
+            methods: vec![PeerMethod::Icmp],
+            peers: vec![Peer {
+                name: "a".to_owned(),
+                address: "127.0.0.1".to_owned(),
+            }],
+            ..PeerConfig::default()
+        };
         let mut peers = Peers::new(Path::new("/"), &config);
         let mut batch = Batch::new();
         let mut check = |outcome: Outcome, facts: usize| {
@@ -473,9 +475,11 @@ mod tests {
             name: name.to_owned(),
             address: address.to_owned(),
         };
-        let mut config = PeerConfig::default();
-        config.methods = vec![PeerMethod::Tcp];
-        config.peers = vec![peer("hung", "hung.test:1"), peer("here", &address)];
+        let config = PeerConfig {
+            methods: vec![PeerMethod::Tcp],
+            peers: vec![peer("hung", "hung.test:1"), peer("here", &address)],
+            ..PeerConfig::default()
+        };
         let (release, held) = sync_channel::<()>(0);
         let held = std::sync::Mutex::new(held);
         let look_up: resolve::LookUp = Arc::new(move |_| {
