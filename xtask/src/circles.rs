@@ -14,7 +14,7 @@ const LEFT: &[(&str, usize)] = &[
     ("agent", 6),
     ("barograph", 1),
     ("client", 16),
-    ("query", 8),
+    ("query", 7),
     ("server", 5),
     ("stream", 7),
 ];
