@@ -148,6 +148,8 @@ impl LoopControl {
         let (read, in_force) = &self.config;
         let config = read().map_err(|error| Refusal::Statement(error.to_string()))?;
         let mut in_force = in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        // A statement between the two would be applied and then undone by the older list.
+        let _pause = self.statements.pause();
         let wanted = wanted(&config, &self.statements);
         let left_out = self.ask(|reply| Event::Reload(wanted, reply))??;
         let restart = in_force.differs_in(&config);

@@ -135,6 +135,8 @@ impl Troubles {
 /// The statements that users made at run time, by kind and name.
 pub struct StatementStore {
     files: Mutex<[StatementFile; StatementKind::ALL.len()]>,
+    /// Held while something changes what runs, so that a reload and a statement do not meet.
+    changing: Mutex<()>,
 }
 
 impl StatementStore {
@@ -148,6 +150,7 @@ impl StatementStore {
         files[rules as usize].is_ours &= is_renamed;
         Ok(Self {
             files: Mutex::new(files),
+            changing: Mutex::new(()),
         })
     }
 
@@ -164,6 +167,7 @@ impl StatementStore {
             StatementAction::Create { .. } => Some(sql),
             StatementAction::Drop { .. } => None,
         };
+        let _changing = self.pause();
         let mut files = self.lock();
         let file = &mut files[head.kind as usize];
         let was_kept = file.statements.contains_key(&head.name);
@@ -182,6 +186,11 @@ impl StatementStore {
         file.commit(change)?;
         info!(kind = ?head.kind, name = head.name, made = statement.is_some(), "changed");
         Ok(answer)
+    }
+
+    /// Keeps statements from being executed until the guard is dropped.
+    pub fn pause(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, [StatementFile; StatementKind::ALL.len()]> {
@@ -351,16 +360,21 @@ impl StatementFile {
         let Some(mut change) = change else {
             return Ok(());
         };
-        let renamed = fs::rename(&change.written, &self.path).and_then(|()| sync_dir(&self.path));
-        renamed.map_err(|error| {
-            let cannot = cannot("rename", &self.path, &error);
-            self.troubles.set(&self.path, cannot.clone());
-            Refusal::Internal(format!(
-                "it is done, and may not survive a restart: {cannot}"
-            ))
-        })?;
-        self.statements = std::mem::take(&mut change.statements);
-        Ok(())
+        let renamed = fs::rename(&change.written, &self.path);
+        if renamed.is_ok() {
+            // The file is this one now, even if its directory cannot be synced: the next change
+            // must not write it without this statement.
+            self.statements = std::mem::take(&mut change.statements);
+        }
+        renamed
+            .and_then(|()| sync_dir(&self.path))
+            .map_err(|error| {
+                let cannot = cannot("rename", &self.path, &error);
+                self.troubles.set(&self.path, cannot.clone());
+                Refusal::Internal(format!(
+                    "it is done, and may not survive a restart: {cannot}"
+                ))
+            })
     }
 
     fn write(&self, statements: &BTreeMap<String, String>) -> io::Result<PathBuf> {
