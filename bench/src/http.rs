@@ -3,21 +3,21 @@
 use std::io::{BufRead as _, BufReader, Read, Write};
 
 /// A connection over TCP or a unix socket.
-pub struct Connection<S>(BufReader<S>);
+pub(crate) struct Connection<S>(BufReader<S>);
 
 impl<S: Read + Write> Connection<S> {
     /// Returns a client over a connected stream.
-    pub fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         Self(BufReader::new(stream))
     }
 
     /// Sends a GET request; returns status and length of the answer.
-    pub fn get(&mut self, path: &str) -> Option<(u16, usize)> {
+    pub(crate) fn get(&mut self, path: &str) -> Option<(u16, usize)> {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
     /// As [`Connection::get`], with a body.
-    pub fn post(&mut self, path: &str, body: &str) -> Option<(u16, usize)> {
+    pub(crate) fn post(&mut self, path: &str, body: &str) -> Option<(u16, usize)> {
         let length = body.len();
         self.ask(&format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"

@@ -15,13 +15,13 @@ const BATCH: usize = 500;
     clippy::disallowed_methods,
     reason = "benchmarks measure the system's time"
 )]
-pub fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
 /// Keeps this thread on one processor, if there are two: on the same one, a reader and a writer
 /// never run at the same time.
-pub fn stay_on(processor: usize) {
+pub(crate) fn stay_on(processor: usize) {
     let mut set = CpuSet::new();
     set.set(processor);
     if std::thread::available_parallelism().is_ok_and(|n| n.get() >= 2) {
@@ -30,13 +30,13 @@ pub fn stay_on(processor: usize) {
 }
 
 /// Returns the processor time of this thread, in seconds.
-pub fn thread_cpu_s() -> f64 {
+pub(crate) fn thread_cpu_s() -> f64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
 /// Returns the median nanoseconds of one `operation`, over batches of [`BATCH`] for about `for_`.
-pub fn batch_ns(for_: Duration, mut operation: impl FnMut()) -> f64 {
+pub(crate) fn batch_ns(for_: Duration, mut operation: impl FnMut()) -> f64 {
     let started = now();
     let mut batches = Vec::new();
     while started.elapsed() < for_ || batches.len() < 100 {
@@ -51,7 +51,7 @@ pub fn batch_ns(for_: Duration, mut operation: impl FnMut()) -> f64 {
 
 /// Returns the median and the 99th percentile of single operations that take a microsecond or more,
 /// in ns.
-pub fn each_ns(count: usize, mut operation: impl FnMut()) -> Spread {
+pub(crate) fn each_ns(count: usize, mut operation: impl FnMut()) -> Spread {
     for _ in 0..count / 10 {
         operation();
     }
@@ -66,7 +66,7 @@ pub fn each_ns(count: usize, mut operation: impl FnMut()) -> Spread {
 }
 
 /// Returns the processor time of this thread for one operation in ns, over `count` of them.
-pub fn cpu_ns(count: usize, mut operation: impl FnMut()) -> f64 {
+pub(crate) fn cpu_ns(count: usize, mut operation: impl FnMut()) -> f64 {
     let begin = thread_cpu_s();
     for _ in 0..count {
         operation();
@@ -76,7 +76,7 @@ pub fn cpu_ns(count: usize, mut operation: impl FnMut()) -> f64 {
 
 /// The median and the 99th percentile of many measurements.
 #[derive(Clone, Copy, Debug)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// Half of the measurements are below.
     pub p50: f64,
     /// 99 of 100 measurements are below.
@@ -85,7 +85,7 @@ pub struct Spread {
 
 impl Spread {
     /// Returns the spread of measurements in any order.
-    pub fn of(times: &mut [f64]) -> Self {
+    pub(crate) fn of(times: &mut [f64]) -> Self {
         let p50 = median(times);
         Self {
             p50,
@@ -95,12 +95,12 @@ impl Spread {
 }
 
 /// Returns the middle one of the measurements, of which there must be at least one.
-pub fn median(times: &mut [f64]) -> f64 {
+pub(crate) fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
 }
 
 /// Keeps a value from being optimised away.
-pub fn keep<T>(value: T) {
+pub(crate) fn keep<T>(value: T) {
     black_box(value);
 }

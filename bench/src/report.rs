@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use serde_json::{Map, Value as Json, json};
 
 /// The reason why a case has no figure.
-pub type Fault = Box<dyn std::error::Error>;
+pub(crate) type Fault = Box<dyn std::error::Error>;
 
 /// The results, in the order of running.
-pub struct Report {
+pub(crate) struct Report {
     rows: Vec<Json>,
     /// Rows of earlier runs, for the cases that this one leaves out.
     kept: Vec<Json>,
@@ -18,7 +18,7 @@ pub struct Report {
 
 impl Report {
     /// Prints the conditions under which the run begins. A `whole` run forgets earlier ones.
-    pub fn begin(whole: bool) -> Self {
+    pub(crate) fn begin(whole: bool) -> Self {
         println!("{}, load {}", machine(), load());
         println!(
             "{:<15} {:<48} {:>11} {:<10} peers",
@@ -37,7 +37,14 @@ impl Report {
     }
 
     /// Adds one figure and those of the peers in the same run.
-    pub fn row(&mut self, id: &str, case: &str, ours: f64, unit: &str, peers: &[(&str, f64)]) {
+    pub(crate) fn row(
+        &mut self,
+        id: &str,
+        case: &str,
+        ours: f64,
+        unit: &str,
+        peers: &[(&str, f64)],
+    ) {
         let shown: Vec<String> = peers
             .iter()
             .map(|(name, v)| format!("{name} {}", beside(ours, *v, unit)))
@@ -57,18 +64,18 @@ impl Report {
     }
 
     /// Reports a case without a figure; the run continues, and ends in failure.
-    pub fn failed(&mut self, id: &str, fault: &Fault) {
+    pub(crate) fn failed(&mut self, id: &str, fault: &Fault) {
         println!("{id:<18} FAILED: {fault}");
         self.failures += 1;
     }
 
     /// Reports a peer that this machine does not have.
-    pub fn skipped(&mut self, peer: &str, why: &str) {
+    pub(crate) fn skipped(&mut self, peer: &str, why: &str) {
         println!("SKIPPED peer {peer}: {why}");
     }
 
     /// Writes `target/bench.json`.
-    pub fn finish(mut self) -> Result<(), Fault> {
+    pub(crate) fn finish(mut self) -> Result<(), Fault> {
         let same = |a: &Json, b: &Json| a["id"] == b["id"] && a["case"] == b["case"];
         let mut rows: Vec<Json> = Vec::new();
         for old in std::mem::take(&mut self.kept) {
@@ -90,12 +97,12 @@ fn path() -> PathBuf {
 }
 
 /// Reads the rows of earlier runs.
-pub fn rows() -> Result<Vec<Json>, Fault> {
+pub(crate) fn rows() -> Result<Vec<Json>, Fault> {
     Ok(serde_json::from_str(&fs::read_to_string(path())?)?)
 }
 
 /// Returns a description of processors and memory.
-pub fn machine() -> String {
+pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
         .lines()
@@ -131,7 +138,7 @@ fn load() -> f64 {
 }
 
 /// Formats a peer's figure, and the factor by which ours is better. Shares have no factor.
-pub fn beside(ours: f64, peer: f64, unit: &str) -> String {
+pub(crate) fn beside(ours: f64, peer: f64, unit: &str) -> String {
     let factor = if unit.ends_with("/s") {
         ours / peer
     } else {
@@ -144,7 +151,7 @@ pub fn beside(ours: f64, peer: f64, unit: &str) -> String {
 }
 
 /// Formats a number for people.
-pub fn short(v: f64) -> String {
+pub(crate) fn short(v: f64) -> String {
     match v.abs() {
         0.0 => "0".to_owned(),
         a if a >= 1e6 => format!("{:.2} M", v / 1e6),

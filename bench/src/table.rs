@@ -15,7 +15,7 @@ Times are wall times and medians unless the case says processor or p99.
 ";
 
 /// Prints the whole page as Markdown.
-pub fn print() -> Result<(), Fault> {
+pub(crate) fn print() -> Result<(), Fault> {
     let rows = rows()?;
     let loads: Vec<f64> = rows.iter().filter_map(|r| r["load"].as_f64()).collect();
     let low = loads.iter().copied().fold(f64::INFINITY, f64::min);

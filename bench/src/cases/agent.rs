@@ -15,7 +15,7 @@ use crate::peers::Server;
 use crate::report::Fault;
 
 /// Every source, by its name in the configuration.
-pub const SOURCES: [&str; 8] = [
+pub(super) const SOURCES: [&str; 8] = [
     "cgroup",
     "cpu",
     "disk",
@@ -29,7 +29,7 @@ pub const SOURCES: [&str; 8] = [
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// A running agent with a run directory of its own.
-pub struct Agent {
+pub(super) struct Agent {
     server: Server,
     /// The run directory.
     pub scratch: Scratch,
@@ -39,12 +39,12 @@ pub struct Agent {
 
 impl Agent {
     /// Starts an agent with this configuration file, and waits until it has settled.
-    pub fn start(name: &str, config: &str) -> Result<Self, Fault> {
+    pub(super) fn start(name: &str, config: &str) -> Result<Self, Fault> {
         Self::start_on(Scratch::new(name)?, config, None)
     }
 
     /// As [`Agent::start`], with a state directory on a real disk.
-    pub fn start_in(name: &str, config: &str, state_dir: &Path) -> Result<Self, Fault> {
+    pub(super) fn start_in(name: &str, config: &str, state_dir: &Path) -> Result<Self, Fault> {
         Self::start_on(Scratch::new(name)?, config, Some(state_dir))
     }
 
@@ -78,12 +78,12 @@ impl Agent {
     }
 
     /// Returns the id of the process.
-    pub fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.server.0.id()
     }
 
     /// Returns a reader of the agent's streams in this process.
-    pub fn observer(&self) -> Result<Observer, Fault> {
+    pub(super) fn observer(&self) -> Result<Observer, Fault> {
         Ok(Observer::open(
             RunDir::new(&self.scratch.0),
             Arc::new(SystemClock::new()),
@@ -92,7 +92,7 @@ impl Agent {
 }
 
 /// Returns a configuration that polls every source at this interval.
-pub fn every_ms(interval_ms: u32) -> String {
+pub(super) fn every_ms(interval_ms: u32) -> String {
     SOURCES
         .iter()
         .map(|s| format!("[sources.poll.{s}]\ninterval_ms = {interval_ms}\n"))
@@ -109,7 +109,7 @@ fn binary() -> Result<PathBuf, Fault> {
 
 /// The cost of a process and its children.
 #[derive(Clone, Copy)]
-pub struct Cost {
+pub(super) struct Cost {
     /// Share of one core, in per cent.
     pub cpu: f64,
     /// Resident memory, shared pages included, in MB.
@@ -117,7 +117,7 @@ pub struct Cost {
 }
 
 /// Runs `work`, and returns the cost of the process `pid` and those below it meanwhile.
-pub fn cost(pid: u32, mut work: impl FnMut()) -> Result<Cost, Fault> {
+pub(super) fn cost(pid: u32, mut work: impl FnMut()) -> Result<Cost, Fault> {
     let family = family(pid);
     let cpu_s = || family.iter().map(|&pid| cpu_s(pid)).sum::<f64>();
     let (before, begin) = (cpu_s(), now());

@@ -26,7 +26,7 @@ const READY: u64 = 50_000;
 const DRAINS: usize = 200;
 
 /// Measures puts of doubles with a time stamp, in frames of one and of a thousand.
-pub fn put(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn put(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("app-put")?;
     let clock = SystemClock::new();
     let producer = Producer::create(&scratch.0, ProducerConfig::default(), &clock)?;
@@ -102,7 +102,7 @@ fn socket_write(per_frame: usize) -> Result<f64, Fault> {
 }
 
 /// Measures the records per second that one thread of the agent reads, checks and passes on.
-pub fn drain(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn drain(report: &mut Report) -> Result<(), Fault> {
     let socket = socket_read()?;
     for (case, length) in [("doubles", None), ("texts of 100 bytes", Some(100))] {
         let scratch = Scratch::new("app-drain")?;

@@ -10,7 +10,7 @@ use crate::report::{Fault, Report};
 const SAMPLES: usize = 20_000_000;
 
 /// Measures raw appends, appends with a sample made, and looks that change nothing.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("append")?;
     let mut segment = segment(&scratch)?;
     let mut writer = segment.register(&descriptor(0), None, 0)?;

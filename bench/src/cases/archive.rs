@@ -36,7 +36,7 @@ const OBSERVED_FOR: Duration = Duration::from_secs(60);
 const RECORDING: &str = "BARO_BENCH_RUN_DIR";
 
 /// Measures the durable samples per second, with a group commit every 10 ms.
-pub fn append(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn append(report: &mut Report) -> Result<(), Fault> {
     let kept = Kept::new("append")?;
     let keeper = start(durable(&kept.0))?;
     let journal = keeper.journal();
@@ -79,7 +79,7 @@ pub fn append(report: &mut Report) -> Result<(), Fault> {
 }
 
 /// Measures a start after a SIGKILL with 1 GB of log.
-pub fn crashed(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn crashed(report: &mut Report) -> Result<(), Fault> {
     let kept = Kept::new("crashed")?;
     let mut writer = Command::new(std::env::current_exe()?)
         .arg("--role=log")
@@ -116,7 +116,7 @@ pub fn crashed(report: &mut Report) -> Result<(), Fault> {
 }
 
 /// The helper process that is killed: writes 1 GB of log, reports it, and waits.
-pub fn log(arguments: &[String]) -> Result<(), Fault> {
+pub(super) fn log(arguments: &[String]) -> Result<(), Fault> {
     let [root] = arguments else {
         return Err("log DIR".into());
     };
@@ -136,7 +136,7 @@ pub fn log(arguments: &[String]) -> Result<(), Fault> {
 }
 
 /// Measures the bytes of a stored sample of this machine's own streams, including Parquet's index.
-pub fn bytes(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn bytes(report: &mut Report) -> Result<(), Fault> {
     let kept = Kept::new("bytes")?;
     let (observer, agent) = match std::env::var_os(RECORDING) {
         Some(directory) => (

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Puts at a steady rate for some seconds while SQL queries the newest value and the disk is kept
 /// busy.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let disk = Kept::new("busy-disk")?;
     let agent = Agent::start_in("app-busy-disk", "", &disk.0.join("state"))?;
     let run_dir = RunDir::new(&agent.scratch.0);

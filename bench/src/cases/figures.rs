@@ -14,7 +14,7 @@ use crate::report::{Fault, Report};
 
 /// Measures Figure 4: the parts of a poll (hook and publish) and of an insight (input, compute,
 /// publish).
-pub fn anatomy(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn anatomy(report: &mut Report) -> Result<(), Fault> {
     poll(report)?;
     insight(report)
 }
@@ -103,7 +103,7 @@ fn insight(report: &mut Report) -> Result<(), Fault> {
 }
 
 /// Measures Figure 6a: samples per second of 1 to 40 publishers, each with a stream of its own.
-pub fn throughput(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn throughput(report: &mut Report) -> Result<(), Fault> {
     const EACH: usize = 2_000_000;
     for threads in [1, 2, 4, 8, 16, 32, 40] {
         let scratch = Scratch::new("throughput")?;

@@ -31,7 +31,7 @@ struct Case {
 }
 
 /// Runs each query on both; the answers must have the same number of rows.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let kept = Kept::new("history")?;
     let first = fill(&kept.0)?;
     let files = kept.0.join("raw/**/*.parquet");
@@ -237,7 +237,7 @@ fn memory(report: &mut Report, root: &Path, first: i64) -> Result<(), Fault> {
 }
 
 /// The helper process: runs the query, and prints its greatest memory.
-pub fn day(arguments: &[String]) -> Result<(), Fault> {
+pub(super) fn day(arguments: &[String]) -> Result<(), Fault> {
     let [root, sql] = arguments else {
         return Err("day DIR SQL".into());
     };

@@ -17,7 +17,7 @@ const GAP: Duration = Duration::from_micros(300);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Measures the figure.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     for degree in [1, 40, 80, 160, 320, 640] {
         let one = change(degree, 1, false)?;
         report.row(
@@ -129,7 +129,7 @@ impl Sink for Published {
 
 /// The helper process: puts a fact of the present time, computes its insights, wakes the readers,
 /// and sleeps.
-pub fn publisher(arguments: &[String]) -> Result<(), Fault> {
+pub(super) fn publisher(arguments: &[String]) -> Result<(), Fault> {
     let [directory, hops, base_ns] = arguments else {
         return Err("hops DIR HOPS BASE".into());
     };

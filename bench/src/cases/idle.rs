@@ -12,7 +12,7 @@ use crate::report::{Fault, Report};
 const SECONDS: u32 = 20;
 
 /// Measures all sources at their usual intervals, without SQL.
-pub fn idle(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn idle(report: &mut Report) -> Result<(), Fault> {
     let agent = Agent::start("idle", "")?;
     let ours = cost(agent.pid(), || each_second(|| {}))?;
     drop(agent);
@@ -55,7 +55,7 @@ fn each_second(mut work: impl FnMut()) {
 }
 
 /// Measures one source that is polled a thousand times per second.
-pub fn one_khz(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn one_khz(report: &mut Report) -> Result<(), Fault> {
     let config = |source: &str| match source {
         "disk" => "[sources.poll.disk]\ninterval_ms = 1\n".to_owned(),
         other => format!("[sources.poll.{other}]\nenabled = false\n"),

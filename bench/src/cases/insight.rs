@@ -11,7 +11,7 @@ use crate::report::{Fault, Report};
 
 /// A sink that stores nothing, and counts its samples.
 #[derive(Default)]
-pub struct Nowhere {
+pub(super) struct Nowhere {
     streams: u32,
     /// Number of samples so far.
     pub puts: u64,
@@ -31,7 +31,7 @@ impl Sink for Nowhere {
 }
 
 /// Adds a chain of insights over the sum of one metric.
-pub fn chain(graph: &mut Graph, hops: usize) -> Result<(), Fault> {
+pub(super) fn chain(graph: &mut Graph, hops: usize) -> Result<(), Fault> {
     for hop in 1..=hops {
         let from = match hop {
             1 => "bench_value_count".to_owned(),
@@ -46,7 +46,7 @@ pub fn chain(graph: &mut Graph, hops: usize) -> Result<(), Fault> {
 }
 
 /// Returns a graph that may be as deep as the figures need.
-pub fn empty() -> Graph {
+pub(super) fn empty() -> Graph {
     Graph::new(Limits {
         depth_max: 128,
         ..Limits::default()
@@ -55,7 +55,7 @@ pub fn empty() -> Graph {
 
 /// Returns a graph with `inputs` streams of one metric and a chain of `hops` insights over their
 /// sum.
-pub fn graph(inputs: u32, hops: usize, sink: &mut Nowhere) -> Result<Graph, Fault> {
+pub(super) fn graph(inputs: u32, hops: usize, sink: &mut Nowhere) -> Result<Graph, Fault> {
     let mut graph = empty();
     for i in 0..inputs {
         graph.stream_added(StreamKey(i), &named("bench.value.count", i as usize));
@@ -67,7 +67,7 @@ pub fn graph(inputs: u32, hops: usize, sink: &mut Nowhere) -> Result<Graph, Faul
 }
 
 /// The cost of a change, from its input to the last output.
-pub struct Change {
+pub(super) struct Change {
     /// Median time in ns.
     pub wall_ns: f64,
     /// Mean processor time in ns.
@@ -75,7 +75,7 @@ pub struct Change {
 }
 
 /// Measures a change of one of `inputs` streams (or of `all`), which `hops` insights follow.
-pub fn change(inputs: u32, hops: usize, all: bool) -> Result<Change, Fault> {
+pub(super) fn change(inputs: u32, hops: usize, all: bool) -> Result<Change, Fault> {
     let mut sink = Nowhere::default();
     let mut graph = graph(inputs, hops, &mut sink)?;
     let (before, mut ts) = (sink.puts, 1);
@@ -105,7 +105,7 @@ pub fn change(inputs: u32, hops: usize, all: bool) -> Result<Change, Fault> {
 }
 
 /// Measures the rows of the targets, in processor time.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let rows = [
         ("one hop, one input changes", change(1, 1, false)?),
         ("32 hops, one input changes", change(1, 32, false)?),

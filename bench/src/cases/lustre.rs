@@ -22,7 +22,7 @@ const OTHERS: [&str; 13] = [
 ];
 
 /// Measures a server with several targets, each of which lists all jobs.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("lustre")?;
     let mut config = SourcesConfig::default();
     config.sys_root.clone_from(&scratch.0);

@@ -31,7 +31,7 @@ const FIXTURES: &str = concat!(
 );
 
 /// Measures each source on the machine where it has the most facts.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let mut best: BTreeMap<&'static str, (usize, f64, String, PathBuf)> = BTreeMap::new();
     let scratch = Scratch::new("machines")?;
     let mut machines: Vec<_> = std::fs::read_dir(FIXTURES)?.collect::<Result<_, _>>()?;
@@ -63,7 +63,7 @@ pub fn run(report: &mut Report) -> Result<(), Fault> {
 }
 
 /// Measures the sources that read disks, on 4,096 of them.
-pub fn devices(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn devices(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("devices")?;
     many_disks(&scratch.0)?;
     for mut source in sources(&scratch.0) {

@@ -34,10 +34,10 @@ use barograph_stream::{Segment, SegmentConfig};
 use crate::report::{Fault, Report};
 
 /// A case: the prefix of its rows, and the function that runs it.
-pub type Case = (&'static str, fn(&mut Report) -> Result<(), Fault>);
+pub(crate) type Case = (&'static str, fn(&mut Report) -> Result<(), Fault>);
 
 /// All cases, in the order of running.
-pub const ALL: &[Case] = &[
+pub(crate) const ALL: &[Case] = &[
     ("read.latest", read::run),
     ("read.latest", proof::system_calls),
     ("read.latest", proof::python),
@@ -72,7 +72,7 @@ pub const ALL: &[Case] = &[
 ];
 
 /// Runs the helper process of a case.
-pub fn role(role: &str, arguments: &[String]) -> ExitCode {
+pub(crate) fn role(role: &str, arguments: &[String]) -> ExitCode {
     let done = match role {
         "writer" => read::writer(arguments),
         "waker" => woken::waker(arguments),
@@ -93,11 +93,11 @@ pub fn role(role: &str, arguments: &[String]) -> ExitCode {
 }
 
 /// A directory of this run, in memory, which is deleted on drop.
-pub struct Scratch(pub PathBuf);
+pub(crate) struct Scratch(pub PathBuf);
 
 impl Scratch {
     /// Creates a directory with this name in its path.
-    pub fn new(name: &str) -> Result<Self, Fault> {
+    pub(crate) fn new(name: &str) -> Result<Self, Fault> {
         let path = PathBuf::from(format!(
             "/dev/shm/barograph-bench-{}-{name}",
             std::process::id()
@@ -114,11 +114,11 @@ impl Drop for Scratch {
 }
 
 /// A directory of this run on a real disk, below the build's own, which is deleted on drop.
-pub struct Kept(pub PathBuf);
+pub(crate) struct Kept(pub PathBuf);
 
 impl Kept {
     /// Creates a directory with this name in its path.
-    pub fn new(name: &str) -> Result<Self, Fault> {
+    pub(crate) fn new(name: &str) -> Result<Self, Fault> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join("../target/bench-files")
             .join(format!("{}-{name}", std::process::id()));
@@ -134,7 +134,7 @@ impl Drop for Kept {
 }
 
 /// Creates a segment in a scratch directory.
-pub fn segment(scratch: &Scratch) -> Result<Segment, Fault> {
+pub(crate) fn segment(scratch: &Scratch) -> Result<Segment, Fault> {
     Ok(Segment::create(
         &scratch.0.join("segment"),
         SegmentConfig::new("bench"),
@@ -143,12 +143,12 @@ pub fn segment(scratch: &Scratch) -> Result<Segment, Fault> {
 }
 
 /// Returns the descriptor of a float gauge called `bench.value.count` with label `i`.
-pub fn descriptor(i: usize) -> Descriptor {
+pub(crate) fn descriptor(i: usize) -> Descriptor {
     named("bench.value.count", i)
 }
 
 /// Returns the descriptor of a float gauge of this name with label `i`.
-pub fn named(name: &str, i: usize) -> Descriptor {
+pub(crate) fn named(name: &str, i: usize) -> Descriptor {
     Descriptor {
         name: Name::new(name).expect("a literal"),
         labels: Labels::new([("i", i.to_string())]).expect("a short label"),

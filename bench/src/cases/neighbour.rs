@@ -123,7 +123,7 @@ impl Drop for Stranger {
 }
 
 /// Measures commits alone, then beside the other user.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let config = "[archive]\nenabled = false\n[applications]\nusers = \"all\"\n";
     let agent = Agent::start("app-neighbour", config)?;
     let run_dir = RunDir::new(&agent.scratch.0);
@@ -169,7 +169,7 @@ fn measure(report: &mut Report, program: &mut Program, case: &str) -> Result<(),
 
 /// The other user: junk files, directory entries that are not files, floods of declarations, of
 /// records and of wakes.
-pub fn stranger(arguments: &[String]) -> Result<(), Fault> {
+pub(super) fn stranger(arguments: &[String]) -> Result<(), Fault> {
     let [place] = arguments else {
         return Err("it takes a run directory".into());
     };

@@ -17,7 +17,7 @@ const INTERVALS_MS: [u32; 2] = [1000, 100];
 
 /// Measures the job alone and beside the agent, in turn, so that a slow minute of the disk affects
 /// all cases; the fastest run of each counts, since other users of the disk only add time.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let directory = Directory::new()?;
     let mut alone = Vec::new();
     let mut times = [const { Vec::new() }; 2];

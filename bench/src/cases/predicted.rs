@@ -19,7 +19,7 @@ const KNOTS: usize = 31;
 
 /// Measures reads of the newest value, of the newest value with its age, and of the predicted
 /// value; and the prediction of a stream that has no forecast.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("predicted")?;
     let mut segment = segment(&scratch)?;
     let clock = SystemClock::new();

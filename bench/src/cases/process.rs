@@ -39,7 +39,7 @@ impl Drop for Crowd {
 }
 
 /// Measures scans with default settings, and scans that check every open file for io_uring rings.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let crowd = Crowd::gather()?;
     let clock = SystemClock::new();
     let processes = || procfs::process::all_processes();

@@ -13,7 +13,7 @@ const PYTHON: &str = include_str!("latest.py");
 
 /// Counts the system calls of a process that reads a million times, minus those of one that never
 /// reads.
-pub fn system_calls(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn system_calls(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("calls")?;
     let mut writer = start(&scratch, "idle")?;
     let counted = || -> Result<Option<(u64, u64)>, Fault> {
@@ -70,7 +70,7 @@ fn calls(scratch: &Scratch, reads: u64) -> Result<Option<u64>, Fault> {
 }
 
 /// The helper process: opens the segment, reads so many times, and ends.
-pub fn reader(arguments: &[String]) -> Result<(), Fault> {
+pub(super) fn reader(arguments: &[String]) -> Result<(), Fault> {
     let [directory, reads] = arguments else {
         return Err("reader DIR READS".into());
     };
@@ -83,7 +83,7 @@ pub fn reader(arguments: &[String]) -> Result<(), Fault> {
 }
 
 /// Measures the Python package, if it is built.
-pub fn python(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn python(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("python")?;
     let mut writer = start(&scratch, "idle")?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

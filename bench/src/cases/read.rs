@@ -18,7 +18,7 @@ const STREAMS: usize = 4096;
 
 /// Measures reads with an idle writer, with a writer at full speed, and after the writer was
 /// killed.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let redis = peers::redis::latest_us(report);
     let exporter = peers::node_exporter::scrape_us(report);
     let pcp = peers::pcp::fetch_us(report);
@@ -124,7 +124,7 @@ fn random(handles: &[StreamReader]) -> f64 {
 }
 
 /// Returns a handle for every stream in the writer's segment.
-pub fn handles(scratch: &Scratch) -> Result<Vec<StreamReader>, Fault> {
+pub(super) fn handles(scratch: &Scratch) -> Result<Vec<StreamReader>, Fault> {
     let reader = SegmentReader::open(&scratch.0.join("segment"))?;
     Ok(reader
         .directory()
@@ -135,7 +135,7 @@ pub fn handles(scratch: &Scratch) -> Result<Vec<StreamReader>, Fault> {
 }
 
 /// Starts the writer process: `how` is idle or busy.
-pub fn start(scratch: &Scratch, how: &str) -> Result<Child, Fault> {
+pub(super) fn start(scratch: &Scratch, how: &str) -> Result<Child, Fault> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--role=writer", how])
         .arg(&scratch.0)
@@ -150,7 +150,7 @@ pub fn start(scratch: &Scratch, how: &str) -> Result<Child, Fault> {
 }
 
 /// The helper process: writes until it is killed.
-pub fn writer(arguments: &[String]) -> Result<(), Fault> {
+pub(super) fn writer(arguments: &[String]) -> Result<(), Fault> {
     let [how, directory] = arguments else {
         return Err("writer HOW DIR".into());
     };

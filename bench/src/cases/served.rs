@@ -19,7 +19,7 @@ const ONE: &str = "/api/v1/latest?match=memory.available.bytes";
 const REQUESTS: usize = 3_000;
 
 /// Measures `GET /api/v1/latest` over kept connections.
-pub fn http(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn http(report: &mut Report) -> Result<(), Fault> {
     let exporter = peers::node_exporter::scrape_us(report);
     let peers: Vec<(&str, f64)> = exporter
         .map(|us| ("node_exporter diskstats", us))
@@ -82,7 +82,7 @@ const HOSTILE: [&str; 8] = [
 
 /// Measures how late sources are polled, without clients and under eight clients with the worst
 /// queries.
-pub fn hostile(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn hostile(report: &mut Report) -> Result<(), Fault> {
     let agent = Agent::start("hostile", "")?;
     let observer = agent.observer()?;
     let calm = skew(&observer)?;

@@ -15,7 +15,7 @@ use crate::report::{Fault, Report};
 const ROUNDS: usize = 2_000;
 
 /// Measures all sources that read on the loop's thread.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let clock = SystemClock::new();
     let config = SourcesConfig::default();
     for mut source in all_sources(&config) {

@@ -14,7 +14,7 @@ use crate::report::{Fault, Report};
 const ROUNDS: usize = 20_000;
 
 /// Measures the query from text and prepared, beside SQLite's own tables in memory.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("sql")?;
     let mut segment = segment(&scratch)?;
     let mut writers = (0..8)

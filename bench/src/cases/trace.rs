@@ -11,7 +11,7 @@ const REQUESTS: u64 = 10_000;
 const ROUNDS: usize = 50;
 
 /// Measures text in the form that `trace_pipe` has on a current kernel.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let text = text();
     let events = 2.0 * REQUESTS as f64;
     let ours = cpu_ns(ROUNDS, || {

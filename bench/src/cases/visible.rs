@@ -16,10 +16,10 @@ use crate::measure::{Spread, keep, now};
 use crate::report::{Fault, Report};
 
 /// Values per second that are put: the target's rate.
-pub const OFFERED: u64 = 1_000_000;
+pub(super) const OFFERED: u64 = 1_000_000;
 const SECONDS: u64 = 10;
 /// Number of values of one frame.
-pub const PER_FRAME: u64 = 10;
+pub(super) const PER_FRAME: u64 = 10;
 /// Interval at which the reader looks.
 const LOOK: Duration = Duration::from_millis(1);
 /// Time before which looks are not counted: tables appear, scopes are opened.
@@ -28,7 +28,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Puts at a steady rate for some seconds while SQL in this process queries the newest value.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let agent = Agent::start("app-visible", "")?;
     let run_dir = RunDir::new(&agent.scratch.0);
     let publisher = Publisher::open(PublishConfig {
@@ -100,7 +100,7 @@ fn tell(report: &mut Report, ages: &mut [f64], put: u64, taken: &Taken, missing:
 }
 
 /// Puts the present time, in as many frames as are due; returns how many values in all.
-pub fn offer(sent: ValueHandle, mut frame: impl FnMut(u64)) -> u64 {
+pub(super) fn offer(sent: ValueHandle, mut frame: impl FnMut(u64)) -> u64 {
     let clock = SystemClock::new();
     let (begin, mut put, mut frames) = (now(), 0, 0);
     while put < OFFERED * SECONDS {
@@ -118,7 +118,7 @@ pub fn offer(sent: ValueHandle, mut frame: impl FnMut(u64)) -> u64 {
 }
 
 /// Opens SQL once the value is a table.
-pub fn appeared(run_dir: &RunDir) -> Result<Database, Fault> {
+pub(super) fn appeared(run_dir: &RunDir) -> Result<Database, Fault> {
     let begin = now();
     loop {
         let clock = Arc::new(SystemClock::new());
@@ -140,7 +140,7 @@ pub fn appeared(run_dir: &RunDir) -> Result<Database, Fault> {
 }
 
 /// Returns the age of the newest value at each look, in ns.
-pub fn ages(database: &mut Database, over: &AtomicBool) -> Result<Vec<f64>, Fault> {
+pub(super) fn ages(database: &mut Database, over: &AtomicBool) -> Result<Vec<f64>, Fault> {
     let (limits, cancel) = (SqlLimits::default(), AtomicBool::new(false));
     let clock = SystemClock::new();
     let mut prepared = database.prepare("SELECT value FROM app_visible_sent WHERE newest")?;
@@ -201,7 +201,7 @@ fn held(pid: u32, over: &AtomicBool) -> Result<Vec<f64>, String> {
 }
 
 /// Returns the memory of a process without shared pages, in MB.
-pub fn resident_mb(pid: u32) -> Result<f64, Fault> {
+pub(super) fn resident_mb(pid: u32) -> Result<f64, Fault> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
         .lines()

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Measures waking through the segment beside a bare futex between two threads: in turn, in one
 /// run.
-pub fn run(report: &mut Report) -> Result<(), Fault> {
+pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let (mut bare, mut threads, mut processes) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..REPEATS {
         bare.extend(bare_futex());
@@ -133,7 +133,7 @@ fn appear(scratch: &Scratch) -> Result<StreamReader, Fault> {
 }
 
 /// The helper process: appends the present time, wakes the readers, sleeps.
-pub fn waker(arguments: &[String]) -> Result<(), Fault> {
+pub(super) fn waker(arguments: &[String]) -> Result<(), Fault> {
     let [directory] = arguments else {
         return Err("waker DIR".into());
     };

@@ -2,16 +2,16 @@
 //! installed is skipped with a message (`scripts/peers.sh` installs those that the system
 //! packages).
 
-pub mod node_exporter;
-pub mod pcp;
-pub mod redis;
+pub(crate) mod node_exporter;
+pub(crate) mod pcp;
+pub(crate) mod redis;
 
 use std::process::{Child, Command};
 
 use crate::report::Report;
 
 /// A peer's server process; it is killed when this value is dropped.
-pub struct Server(pub Child);
+pub(crate) struct Server(pub Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -22,7 +22,7 @@ impl Drop for Server {
 
 /// Returns the program's path if it is in one of the system's directories; otherwise reports that
 /// the peer is skipped.
-pub fn installed(report: &mut Report, peer: &str, program: &str) -> Option<String> {
+pub(crate) fn installed(report: &mut Report, peer: &str, program: &str) -> Option<String> {
     for directory in [
         "/usr/bin",
         "/usr/sbin",
@@ -43,7 +43,7 @@ pub fn installed(report: &mut Report, peer: &str, program: &str) -> Option<Strin
 }
 
 /// Starts a program without any output.
-pub fn start(command: &mut Command) -> Option<Server> {
+pub(crate) fn start(command: &mut Command) -> Option<Server> {
     use std::process::Stdio;
     command
         .stdin(Stdio::null())

@@ -10,7 +10,7 @@ use crate::measure::{each_ns, keep};
 use crate::report::Report;
 
 /// A running node_exporter.
-pub struct Exporter {
+pub(crate) struct Exporter {
     port: u16,
     /// The server process.
     pub server: Server,
@@ -18,7 +18,7 @@ pub struct Exporter {
 
 impl Exporter {
     /// Starts an exporter on a free port of loopback.
-    pub fn start(report: &mut Report) -> Option<Self> {
+    pub(crate) fn start(report: &mut Report) -> Option<Self> {
         let program = installed(report, "node_exporter", "prometheus-node-exporter")?;
         let port = TcpListener::bind("127.0.0.1:0")
             .ok()?
@@ -39,7 +39,7 @@ impl Exporter {
     }
 
     /// Makes one scrape; returns the bytes of the answer.
-    pub fn scrape(&self, query: &str) -> Option<usize> {
+    pub(crate) fn scrape(&self, query: &str) -> Option<usize> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         let request =
             format!("GET /metrics{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -50,7 +50,7 @@ impl Exporter {
 }
 
 /// Returns the median microseconds of a scrape of the disk statistics.
-pub fn scrape_us(report: &mut Report) -> Option<f64> {
+pub(crate) fn scrape_us(report: &mut Report) -> Option<f64> {
     let exporter = Exporter::start(report)?;
     let spread = each_ns(200, || keep(exporter.scrape("?collect[]=diskstats")));
     Some(spread.p50 / 1e3)

@@ -17,7 +17,7 @@ const ROUNDS: &str = "5000";
 const FETCH: &str = include_str!("pcp_fetch.py");
 
 /// A running pmcd with the agents of its default configuration.
-pub struct Pcp {
+pub(crate) struct Pcp {
     scratch: Scratch,
     /// The server process; its agents are its children.
     pub server: Server,
@@ -25,7 +25,7 @@ pub struct Pcp {
 
 impl Pcp {
     /// Starts a pmcd.
-    pub fn start(report: &mut Report) -> Option<Self> {
+    pub(crate) fn start(report: &mut Report) -> Option<Self> {
         let program = installed(report, "pcp", "pmcd")?;
         let scratch = Scratch::new("pcp").ok()?;
         // pmcd becomes the user pcp if root starts it.
@@ -57,7 +57,7 @@ impl Pcp {
     }
 
     /// Fetches once from a process of its own; returns whether that gave values.
-    pub fn fetch(&self) -> bool {
+    pub(crate) fn fetch(&self) -> bool {
         let asked = Command::new("pminfo")
             .arg("-h")
             .arg(format!("unix:{}", self.socket().display()))
@@ -72,7 +72,7 @@ impl Pcp {
 }
 
 /// Returns the median microseconds of one fetch over a kept connection.
-pub fn fetch_us(report: &mut Report) -> Option<f64> {
+pub(crate) fn fetch_us(report: &mut Report) -> Option<f64> {
     let pcp = Pcp::start(report)?;
     let asked = Command::new("/usr/bin/python3")
         .args([

@@ -87,7 +87,7 @@ impl Redis {
 }
 
 /// Returns the median microseconds of reading the newest entry of a stream.
-pub fn latest_us(report: &mut Report) -> Option<f64> {
+pub(crate) fn latest_us(report: &mut Report) -> Option<f64> {
     let mut redis = Redis::start(report)?;
     redis.send(&[&["XADD", "fact", "*", "value", "3.14"]])?;
     redis.reply()?;
@@ -99,7 +99,7 @@ pub fn latest_us(report: &mut Report) -> Option<f64> {
 }
 
 /// Returns the entries per second that one pipelining client appends.
-pub fn appends_per_s(report: &mut Report) -> Option<f64> {
+pub(crate) fn appends_per_s(report: &mut Report) -> Option<f64> {
     let mut redis = Redis::start(report)?;
     let one: &[&str] = &[
         "XADD",

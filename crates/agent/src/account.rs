@@ -16,7 +16,7 @@ const INPUTS_MAX: usize = 3;
 
 /// The state of an insight, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Account {
+pub(crate) struct Account {
     /// `live`, `waiting` (its sources were not read often enough yet), `unavailable` or `failed`.
     pub state: &'static str,
     /// Reason why it is not live; empty if it is live.
@@ -26,7 +26,7 @@ pub struct Account {
 }
 
 /// Combines the graph's report of an insight with the sources' reports of its inputs.
-pub fn account(report: &InsightReport, sources: &[SourceReport]) -> Account {
+pub(crate) fn account(report: &InsightReport, sources: &[SourceReport]) -> Account {
     match report.state {
         InsightState::Live => Account {
             state: "live",

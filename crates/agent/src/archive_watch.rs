@@ -26,7 +26,7 @@ const REASONS: [(&str, &str); 3] = [
 type Counted = (Option<StreamKey>, fn(&Status) -> u64);
 
 /// The archive's streams. An agent without an archive has none.
-pub struct ArchiveWatch {
+pub(crate) struct ArchiveWatch {
     numbers: Vec<Counted>,
     oldest: Option<StreamKey>,
     trouble: Option<StreamKey>,
@@ -34,7 +34,7 @@ pub struct ArchiveWatch {
 
 impl ArchiveWatch {
     /// Declares the streams. All are looked at every `interval_ns`.
-    pub fn new(sink: &mut dyn Sink, interval_ns: i64) -> Self {
+    pub(crate) fn new(sink: &mut dyn Sink, interval_ns: i64) -> Self {
         use Kind::{Counter, Gauge, State};
         let mut declare = |name: &str, labels: Labels, value_type, unit: &str, kind, help: &str| {
             let descriptor = Descriptor {
@@ -89,7 +89,7 @@ impl ArchiveWatch {
     }
 
     /// Appends the values of a status to all streams.
-    pub fn look(&self, now_ns: i64, status: &Status, sink: &mut dyn Sink) {
+    pub(crate) fn look(&self, now_ns: i64, status: &Status, sink: &mut dyn Sink) {
         let mut put = |key: Option<StreamKey>, value: Value| {
             if let Some(key) = key {
                 sink.put(key, &Sample::measured(now_ns, value));

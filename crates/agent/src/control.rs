@@ -81,13 +81,13 @@ impl From<Refusal> for ControlFault {
 }
 
 /// The loop's answer to a statement.
-pub type Answer = Result<Json, Refusal>;
+pub(crate) type Answer = Result<Json, Refusal>;
 
 /// Reads the configuration again, in the same way as at the start.
-pub type ReadConfig = Arc<dyn Fn() -> Result<Config, AgentError> + Send + Sync>;
+pub(crate) type ReadConfig = Arc<dyn Fn() -> Result<Config, AgentError> + Send + Sync>;
 
 /// The path from the server's threads to the loop, the archives and the applications.
-pub struct LoopControl {
+pub(crate) struct LoopControl {
     /// Sender of the loop's channel.
     pub events: SyncSender<Event>,
     /// The statements that users made at run time.
@@ -144,7 +144,7 @@ impl LoopControl {
 
     /// Reads the configuration again, and makes insights and policies match it. Returns the
     /// insights that could not be changed, and the keys that take effect only after a restart.
-    pub fn reload(&self) -> Answer {
+    pub(crate) fn reload(&self) -> Answer {
         let (read, in_force) = &self.config;
         let config = read().map_err(|error| Refusal::Statement(error.to_string()))?;
         let mut in_force = in_force.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +161,7 @@ impl LoopControl {
 }
 
 /// Returns the insights and policies that a configuration and the kept statements ask for.
-pub fn wanted(config: &Config, statements: &StatementStore) -> Wanted {
+pub(crate) fn wanted(config: &Config, statements: &StatementStore) -> Wanted {
     let mut insights = config.insights_by_name();
     insights.extend(statements.of(StatementKind::Insight));
     let policies = statements.of(StatementKind::Policy);

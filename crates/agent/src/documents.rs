@@ -45,7 +45,7 @@ impl<'a> InsightRow<'a> {
 }
 
 /// The whole of `insights.json`.
-pub struct Insights<'a> {
+pub(crate) struct Insights<'a> {
     /// The insights.
     pub graph: &'a Graph,
     /// Reports of the sources, which explain why an insight lacks inputs.
@@ -60,14 +60,14 @@ impl Serialize for Insights<'_> {
 }
 
 /// Returns the row of one insight, or null if no insight has this name (it was just dropped).
-pub fn insight(graph: &Graph, name: &str, sources: &[SourceReport]) -> Json {
+pub(crate) fn insight(graph: &Graph, name: &str, sources: &[SourceReport]) -> Json {
     let reports = graph.reports();
     let report = reports.iter().find(|report| report.name == name);
     json!(report.map(|report| InsightRow::new(report, sources)))
 }
 
 /// Returns one row of a test: its labels, and `value`.
-pub fn test_row(row: &TestRow) -> Json {
+pub(crate) fn test_row(row: &TestRow) -> Json {
     let mut object: serde_json::Map<String, Json> = row
         .labels
         .iter()

@@ -36,7 +36,7 @@ use barograph_recorder::{
 };
 
 /// Most events that wait for the loop.
-pub const EVENTS_MAX: usize = 64;
+pub(crate) const EVENTS_MAX: usize = 64;
 /// Most events that are applied before the loop checks again for due work. Sampling comes first; a
 /// client that sends many events waits.
 const EVENTS_A_TURN_MAX: usize = 4;
@@ -47,7 +47,7 @@ const BEAT_NS: i64 = NS_PER_S;
 const FIRST_ROUND_NS: i64 = NS_PER_S;
 
 /// Everything that can happen to the loop, apart from the passing of time.
-pub enum Event {
+pub(crate) enum Event {
     /// A slow source has a batch ready, or a pressure trigger of the kernel has fired.
     Wake,
     /// A statement on an insight or a policy, with the sender for the answer.
@@ -77,7 +77,7 @@ impl Event {
 
 /// The insights and policies that the configuration and the kept statements ask for.
 #[derive(Default)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Statements that make insights, by name.
     pub insights: BTreeMap<String, String>,
     /// The policies.
@@ -85,7 +85,7 @@ pub struct Wanted {
 }
 
 /// The parts that a loop is made of.
-pub struct Parts {
+pub(crate) struct Parts {
     /// The run directory, for the documents.
     pub run_dir: RunDir,
     /// The sources.
@@ -111,7 +111,7 @@ pub struct Parts {
 }
 
 /// The loop, with everything that it owns.
-pub struct EventLoop<'c> {
+pub(crate) struct EventLoop<'c> {
     clock: &'c dyn Clock,
     run_dir: RunDir,
     poller: Poller,
@@ -138,7 +138,7 @@ pub struct EventLoop<'c> {
 
 impl<'c> EventLoop<'c> {
     /// Puts the parts together. No source has been read yet.
-    pub fn new(clock: &'c dyn Clock, parts: Parts) -> Self {
+    pub(crate) fn new(clock: &'c dyn Clock, parts: Parts) -> Self {
         let Parts {
             run_dir,
             poller,
@@ -185,13 +185,13 @@ impl<'c> EventLoop<'c> {
     }
 
     /// Adds streams about the exports, if there are any.
-    pub fn with_exports(mut self, status: Option<ExportStatus>) -> Self {
+    pub(crate) fn with_exports(mut self, status: Option<ExportStatus>) -> Self {
         self.exports = status.map(|s| ExportWatch::new(s, &mut self.streams, BEAT_NS));
         self
     }
 
     /// Does the work that is due. Returns the time of the next, in ns of the monotonic clock.
-    pub fn step(&mut self) -> i64 {
+    pub(crate) fn step(&mut self) -> i64 {
         if std::mem::take(&mut self.is_woken) || self.is_due() {
             self.tick();
         }
@@ -199,7 +199,7 @@ impl<'c> EventLoop<'c> {
     }
 
     /// Applies one event. Work that becomes due by it is done by the next [`EventLoop::step`].
-    pub fn apply(&mut self, event: Event) {
+    pub(crate) fn apply(&mut self, event: Event) {
         if let Some(kind) = event.kind() {
             self.event_counts[kind] += 1;
         }
@@ -228,7 +228,7 @@ impl<'c> EventLoop<'c> {
     }
 
     /// Stops the sources, and closes the segment.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         info!("stopping: sources first");
         self.poller.stop();
         self.streams.settle_all();
@@ -237,7 +237,7 @@ impl<'c> EventLoop<'c> {
     }
 
     /// Returns whether every source has been read.
-    pub fn all_polled(&self) -> bool {
+    pub(crate) fn all_polled(&self) -> bool {
         self.poller.reports().iter().all(|report| report.polls > 0)
     }
 
@@ -422,7 +422,7 @@ impl<'c> EventLoop<'c> {
 
 /// Runs the loop until [`Event::Stop`], then stops it in order. `ready` is called once: when every
 /// source has been read or [`FIRST_ROUND_NS`] has passed.
-pub fn run(mut event_loop: EventLoop<'_>, events: &Receiver<Event>, ready: impl FnOnce()) {
+pub(crate) fn run(mut event_loop: EventLoop<'_>, events: &Receiver<Event>, ready: impl FnOnce()) {
     let clock = event_loop.clock;
     let mut ready = Some(ready);
     let ready_by_ns = clock.monotonic_ns() + FIRST_ROUND_NS;

@@ -11,7 +11,7 @@ use crate::outlook::Outlook;
 use crate::policies::Policies;
 
 /// The sink of the sources: the streams, and the parts that follow them.
-pub struct Facts<'a, 'c> {
+pub(crate) struct Facts<'a, 'c> {
     /// The streams, to which samples are appended.
     pub streams: &'a mut Streams<'c>,
     /// The insights, which are computed from samples.

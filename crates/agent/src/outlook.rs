@@ -27,7 +27,7 @@ const PRESSURE_RATIO: f64 = 0.25;
 /// A file system that fills later than this is not mentioned.
 const SOON_NS: i64 = 24 * 3_600 * NS_PER_S;
 /// Free bytes of file systems for an ordinary user: at 0 it is full.
-pub const FREE: &str = "filesystem.available.bytes";
+pub(crate) const FREE: &str = "filesystem.available.bytes";
 /// Share of available memory below which memory is mentioned as short.
 const MEMORY_RATIO: f64 = 0.05;
 
@@ -69,7 +69,7 @@ struct State {
 
 /// The values of the few streams that the sentence is made of.
 #[derive(Debug, Default)]
-pub struct Outlook {
+pub(crate) struct Outlook {
     roles: HashMap<StreamKey, (Role, String)>,
     states: BTreeMap<(Role, String), State>,
     /// The time at which each filling file system will be full, and whether that is calibrated, by
@@ -84,7 +84,7 @@ pub struct Outlook {
 
 impl Outlook {
     /// Takes note of a new stream, if the sentence uses it.
-    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+    pub(crate) fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         if let Some(role) = Role::of(descriptor) {
             self.roles.insert(key, role);
         }
@@ -92,7 +92,7 @@ impl Outlook {
     }
 
     /// Forgets a retired stream.
-    pub fn stream_removed(&mut self, key: StreamKey) {
+    pub(crate) fn stream_removed(&mut self, key: StreamKey) {
         if let Some(role) = self.roles.remove(&key) {
             self.states.remove(&role);
         }
@@ -100,7 +100,7 @@ impl Outlook {
     }
 
     /// Takes a changed value of a stream.
-    pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
+    pub(crate) fn sample(&mut self, key: StreamKey, sample: &Sample) {
         self.who.sample(key, sample);
         let (Some(role), Some(value)) = (self.roles.get(&key), sample.value.as_f64()) else {
             return;
@@ -119,7 +119,7 @@ impl Outlook {
 
     /// Replaces the times at which file systems are expected to be full, from the forecasts of the
     /// streams of [`FREE`].
-    pub fn filling<'a>(&mut self, all: impl Iterator<Item = (&'a Labels, Reached)>) {
+    pub(crate) fn filling<'a>(&mut self, all: impl Iterator<Item = (&'a Labels, Reached)>) {
         self.filling.clear();
         for (labels, reached) in all {
             let is_calibrated = reached.expected_s <= reached.known_s;
@@ -138,21 +138,21 @@ impl Outlook {
     }
 
     /// Sets the problem of the archive; empty if there is none.
-    pub fn archive(&mut self, trouble: &str) {
+    pub(crate) fn archive(&mut self, trouble: &str) {
         if self.archive_trouble != trouble {
             trouble.clone_into(&mut self.archive_trouble);
         }
     }
 
     /// Sets the problem with the files of statements; empty if there is none.
-    pub fn statements(&mut self, trouble: String) {
+    pub(crate) fn statements(&mut self, trouble: String) {
         self.statements_trouble = trouble;
     }
 
     /// Returns the sentence, gravest part first, at most [`TEXT_BYTES_MAX`] bytes; `calm` if there
     /// is nothing to report. Values are rounded so that the sentence changes only when a reader
     /// would care.
-    pub fn sentence(&self, now_ns: i64) -> String {
+    pub(crate) fn sentence(&self, now_ns: i64) -> String {
         let mut parts = Vec::new();
         self.hung(now_ns, &mut parts);
         self.tell_saturated(now_ns, &mut parts);
@@ -170,7 +170,7 @@ impl Outlook {
     }
 
     /// Returns the sentence about who moves the bytes of the disks, for the stream `node.who.text`.
-    pub fn who(&self, now_ns: i64) -> String {
+    pub(crate) fn who(&self, now_ns: i64) -> String {
         self.who.sentence(now_ns)
     }
 
@@ -198,7 +198,7 @@ impl Outlook {
 
     /// Returns every disk that is followed, and the ns for which it has been saturated; 0 if it is
     /// not. The sentence, the page and `baro top` all use this one rule for the word.
-    pub fn saturated(&self, now_ns: i64) -> impl Iterator<Item = (&str, i64)> {
+    pub(crate) fn saturated(&self, now_ns: i64) -> impl Iterator<Item = (&str, i64)> {
         self.of(Role::DiskBusy).map(move |(device, state)| {
             let busy_ns = state.bad_since.map_or(0, |since| now_ns - since);
             (device, if busy_ns >= SATURATED_NS { busy_ns } else { 0 })

@@ -9,7 +9,7 @@ use barograph_model::{
 
 /// The streams, one for each disk that the outlook follows.
 #[derive(Debug)]
-pub struct Saturation {
+pub(crate) struct Saturation {
     interval_ns: i64,
     streams: HashMap<String, Followed>,
     /// Number of the newest look; a disk with an older number is gone.
@@ -25,7 +25,7 @@ struct Followed {
 
 impl Saturation {
     /// Returns a set without disks. All streams are looked at every `interval_ns`.
-    pub fn new(interval_ns: i64) -> Self {
+    pub(crate) fn new(interval_ns: i64) -> Self {
         Self {
             interval_ns,
             streams: HashMap::new(),
@@ -34,7 +34,7 @@ impl Saturation {
     }
 
     /// Takes the outlook's disks, with the ns for which each has been saturated, and appends them.
-    pub fn look<'a>(
+    pub(crate) fn look<'a>(
         &mut self,
         now_ns: i64,
         disks: impl Iterator<Item = (&'a str, i64)>,

@@ -14,7 +14,7 @@ use barograph_intake::IngestCounts;
 use barograph_recorder::Streams;
 
 /// The kinds of events of the sampling loop, in the order in which they are counted.
-pub const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "ground"];
+pub(crate) const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "ground"];
 /// Streams about forecasts: names and help.
 const FORECASTS: [(&str, &str); 2] = [
     (
@@ -47,7 +47,7 @@ const INGEST: [(&str, Kind, &str); 3] = [
 ];
 
 /// The part of the agent's state that neither the system nor the segment has.
-pub struct SelfState<'a> {
+pub(crate) struct SelfState<'a> {
     /// The outlook of the node.
     pub outlook: &'a str,
     /// The sentence about who moves the bytes of the disks.
@@ -59,7 +59,7 @@ pub struct SelfState<'a> {
 }
 
 /// The agent's own streams.
-pub struct SelfWatch {
+pub(crate) struct SelfWatch {
     statm: Option<File>,
     cpu: Option<StreamKey>,
     memory: Option<StreamKey>,
@@ -77,7 +77,7 @@ pub struct SelfWatch {
 impl SelfWatch {
     /// Declares the streams. All are looked at every `interval_ns`. `ingest` is counted by the
     /// intake.
-    pub fn new(sink: &mut Streams<'_>, interval_ns: i64, ingest: Arc<IngestCounts>) -> Self {
+    pub(crate) fn new(sink: &mut Streams<'_>, interval_ns: i64, ingest: Arc<IngestCounts>) -> Self {
         use Kind::{Counter, Gauge, State};
         use ValueType::{Float, Int, Text};
         let mut declare_as = |descriptor: &Descriptor| {
@@ -144,7 +144,7 @@ impl SelfWatch {
     }
 
     /// Appends the current values to all streams.
-    pub fn look(&mut self, now_ns: i64, state: &SelfState<'_>, sink: &mut Streams<'_>) {
+    pub(crate) fn look(&mut self, now_ns: i64, state: &SelfState<'_>, sink: &mut Streams<'_>) {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
         let segment = sink.segment();

@@ -35,7 +35,7 @@ const PROBE_BYTES: usize = 4 << 10;
 /// The problems with the files of statements, by file. [`StatementStore`] sets them; the loop
 /// publishes them.
 #[derive(Clone, Debug, Default)]
-pub struct Troubles {
+pub(crate) struct Troubles {
     by_file: Arc<Mutex<BTreeMap<PathBuf, Trouble>>>,
     /// Whether a thread is trying again at the moment.
     is_trying: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ impl Troubles {
     /// Tries again to write files that could not be written, so that a problem that has passed is
     /// not reported for ever. The work is on a separate thread, since the caller must not wait for
     /// a disk; only one such thread runs at a time.
-    pub fn attend(&self) {
+    pub(crate) fn attend(&self) {
         let is_troubled = self.lock().values().any(|trouble| !trouble.now.is_empty());
         if !is_troubled || self.is_trying.swap(true, Ordering::AcqRel) {
             return;
@@ -85,7 +85,7 @@ impl Troubles {
     }
 
     /// Returns all problems as one sentence; empty if there are none.
-    pub fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         let all = self.lock();
         let texts = all
             .values()
@@ -98,7 +98,7 @@ impl Troubles {
     }
 
     /// Returns the contents of `statements.json`.
-    pub fn document(&self) -> Json {
+    pub(crate) fn document(&self) -> Json {
         let all = self.lock();
         let rows = all.iter().map(|(path, trouble)| {
             json!({
@@ -133,7 +133,7 @@ impl Troubles {
 }
 
 /// The statements that users made at run time, by kind and name.
-pub struct StatementStore {
+pub(crate) struct StatementStore {
     files: Mutex<[StatementFile; StatementKind::ALL.len()]>,
     /// Held while something changes what runs, so that a reload and a statement do not meet.
     changing: Mutex<()>,
@@ -142,7 +142,7 @@ pub struct StatementStore {
 impl StatementStore {
     /// Reads the statements that an earlier agent kept in `state_dir`. Only a directory that this
     /// user may never write is an error; all other problems go to `troubles`.
-    pub fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
+    pub(crate) fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
         let is_renamed = rename_rules(state_dir, troubles);
         let open = |kind| StatementFile::open(&state_dir.join(file_of(kind)), troubles);
         let [insights, policies, rules] = StatementKind::ALL;
@@ -155,13 +155,17 @@ impl StatementStore {
     }
 
     /// Returns the statements of one kind, by name.
-    pub fn of(&self, kind: StatementKind) -> BTreeMap<String, String> {
+    pub(crate) fn of(&self, kind: StatementKind) -> BTreeMap<String, String> {
         self.lock()[kind as usize].statements.clone()
     }
 
     /// Executes a statement: `apply` does the work, and its answer is returned. One statement at a
     /// time.
-    pub fn execute(&self, sql: &str, apply: impl FnOnce(&StatementHead) -> Answer) -> Answer {
+    pub(crate) fn execute(
+        &self,
+        sql: &str,
+        apply: impl FnOnce(&StatementHead) -> Answer,
+    ) -> Answer {
         let head = StatementHead::read(sql)?;
         let statement = match head.action {
             StatementAction::Create { .. } => Some(sql),
@@ -189,7 +193,7 @@ impl StatementStore {
     }
 
     /// Keeps statements from being executed until the guard is dropped.
-    pub fn pause(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn pause(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -135,7 +135,7 @@ struct Lately {
 
 /// The rates of disks and of their possible originators.
 #[derive(Debug, Default)]
-pub struct Who {
+pub(crate) struct Who {
     roles: HashMap<StreamKey, (Subject, Measure)>,
     flows: BTreeMap<Subject, Flow>,
     /// Command names of processes, by process number.
@@ -145,7 +145,7 @@ pub struct Who {
 
 impl Who {
     /// Takes note of a new stream, if the sentence uses it.
-    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+    pub(crate) fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         let Some((subject, measure)) = Measure::of(descriptor) else {
             return;
         };
@@ -159,7 +159,7 @@ impl Who {
     }
 
     /// Forgets a retired stream.
-    pub fn stream_removed(&mut self, key: StreamKey) {
+    pub(crate) fn stream_removed(&mut self, key: StreamKey) {
         if let Some((subject, _)) = self.roles.remove(&key) {
             self.flows.remove(&subject);
             let is_process = matches!(subject.kind, Kind::Process | Kind::Issuer);
@@ -183,7 +183,7 @@ impl Who {
     }
 
     /// Takes a changed value of a stream.
-    pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
+    pub(crate) fn sample(&mut self, key: StreamKey, sample: &Sample) {
         let Some((subject, measure)) = self.roles.get(&key) else {
             return;
         };
@@ -211,7 +211,7 @@ impl Who {
     }
 
     /// Returns a sentence of at most [`TEXT_BYTES_MAX`] bytes, best evidence first.
-    pub fn sentence(&self, now_ns: i64) -> String {
+    pub(crate) fn sentence(&self, now_ns: i64) -> String {
         let moved: f64 = self.of(Kind::Disk).map(|(_, flow)| flow.sum()).sum();
         let best = self.best(None, moved);
         if best.named.is_empty() && moved < MOVES {
@@ -267,7 +267,7 @@ impl Who {
     /// Returns the words for the originator of a saturated disk's requests, as a suffix of the
     /// sentence about the disk. They are empty if the disk moves nothing, since then no recent
     /// request keeps it busy.
-    pub fn behind(&self, device: &str, now_ns: i64) -> String {
+    pub(crate) fn behind(&self, device: &str, now_ns: i64) -> String {
         let moving = |flow: &Flow| flow.sum() >= MOVES;
         let disks: Vec<_> = self
             .of(Kind::Disk)

@@ -13,11 +13,11 @@ use barograph_stream::{RunDir, SystemClock};
 
 use crate::config;
 
-pub fn run_dir(dir: &Path) -> RunDir {
+pub(crate) fn run_dir(dir: &Path) -> RunDir {
     RunDir::new(dir.join("run"))
 }
 
-pub fn our_scope(dir: &Path) -> RunDir {
+pub(crate) fn our_scope(dir: &Path) -> RunDir {
     let uid = rustix::process::getuid().as_raw();
     run_dir(dir).scope(&format!("u{uid}"))
 }
@@ -83,7 +83,7 @@ impl Application {
 }
 
 /// Returns the first number of the answer; `None` if there is no answer yet, or no number.
-pub fn number(scope: &RunDir, sql: &str) -> Option<i64> {
+pub(crate) fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     match rows.ok()?.get(0, 0)? {
@@ -92,7 +92,7 @@ pub fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     }
 }
 
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     const LOOKS_MAX: usize = 1_500;
     for _ in 0..LOOKS_MAX {
         if holds() {

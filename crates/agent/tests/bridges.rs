@@ -29,7 +29,7 @@ fn post(dir: &Path, path: &str, content_type: &str, body: &str) -> (u16, String)
     (status, body.to_owned())
 }
 
-pub fn lines(dir: &Path, lines: &str) -> (u16, String) {
+pub(crate) fn lines(dir: &Path, lines: &str) -> (u16, String) {
     post(dir, "/api/v2/write?precision=ns", "text/plain", lines)
 }
 
@@ -54,7 +54,7 @@ fn number_of_all(dir: &Path, sql: &str) -> Option<i64> {
     }
 }
 
-pub fn now_ns() -> i64 {
+pub(crate) fn now_ns() -> i64 {
     use barograph_model::Clock as _;
     barograph_stream::SystemClock::new().now_ns()
 }

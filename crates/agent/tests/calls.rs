@@ -20,12 +20,12 @@ use serde_json::{Value as Json, json};
 
 use crate::config;
 
-pub fn our_scope(dir: &Path) -> RunDir {
+pub(crate) fn our_scope(dir: &Path) -> RunDir {
     let uid = rustix::process::getuid().as_raw();
     RunDir::new(dir.join("run")).scope(&format!("u{uid}"))
 }
 
-pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     const LOOKS_MAX: usize = 1_500;
     for _ in 0..LOOKS_MAX {
         if let Some(found) = found() {
@@ -37,14 +37,14 @@ pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A process with a trigger and a knob, as far as the agent can tell.
-pub struct Application {
+pub(crate) struct Application {
     producer: Producer,
     ring: ThreadRing,
     cursor: u64,
 }
 
 impl Application {
-    pub fn new(dir: &Path, rank: u32) -> Self {
+    pub(crate) fn new(dir: &Path, rank: u32) -> Self {
         let declarations = [
             Declaration::Process {
                 application: "solver".into(),
@@ -134,7 +134,7 @@ impl Application {
 }
 
 /// Status and answer of `POST /api/v1/fire`.
-pub fn fire(dir: &Path, socket: &str, body: &Json) -> (u16, Json) {
+pub(crate) fn fire(dir: &Path, socket: &str, body: &Json) -> (u16, Json) {
     let mut stream = UnixStream::connect(dir.join("run").join(socket)).unwrap();
     let (head, body) = (
         "POST /api/v1/fire HTTP/1.1\r\nHost: localhost\r\nConnection: close",

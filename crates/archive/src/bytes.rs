@@ -29,36 +29,36 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 pub(crate) struct Cut<'a>(&'a [u8]);
 
 impl<'a> Cut<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Number of bytes left.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
     }
 
-    pub fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    pub fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    pub fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         let mut v = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -74,18 +74,18 @@ impl<'a> Cut<'a> {
         None
     }
 
-    pub fn i64(&mut self) -> Option<i64> {
+    pub(crate) fn i64(&mut self) -> Option<i64> {
         let v = self.u64()?;
         Some((v >> 1) as i64 ^ -((v & 1) as i64))
     }
 
     /// Reads a count of things of at least `each_min` bytes each; `None` if fewer bytes are left.
-    pub fn count(&mut self, each_min: usize) -> Option<usize> {
+    pub(crate) fn count(&mut self, each_min: usize) -> Option<usize> {
         let count = usize::try_from(self.u64()?).ok()?;
         (count.checked_mul(each_min)? <= self.0.len()).then_some(count)
     }
 
-    pub fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
         let length = usize::try_from(self.u64()?).ok()?;
         std::str::from_utf8(self.take(length)?).ok()
     }

@@ -73,7 +73,7 @@ pub(crate) struct Flusher {
 
 impl Flusher {
     /// Runs until the writer is to stop; then the waiting batch is written, or counted as lost.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         let _ended = Ended(Arc::clone(&self.shared));
         let mut batch = Batch::default();
         let mut backoff = Duration::ZERO;

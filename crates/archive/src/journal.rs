@@ -230,7 +230,7 @@ fn has(had: &HashMap<(Incarnation, u32), u64>, mark: &Mark) -> bool {
 }
 
 impl Shared {
-    pub fn new(config: &ArchiveConfig) -> Self {
+    pub(crate) fn new(config: &ArchiveConfig) -> Self {
         Self {
             state: Mutex::default(),
             wake: Condvar::new(),
@@ -243,18 +243,18 @@ impl Shared {
 
     /// Locks the state. A thread that panicked while it held the lock left at worst a sample
     /// uncounted.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the writer at once.
-    pub fn call_now(&self) {
+    pub(crate) fn call_now(&self) {
         self.lock().call = Call::Now;
         self.wake.notify_one();
     }
 
     /// Makes the writer finish.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.lock().stop = true;
         self.wake.notify_one();
     }
@@ -425,7 +425,7 @@ impl State {
     /// Starts the writing, by a writer that found these marks and losses in its log. Entries that
     /// were submitted before and that an earlier run of the agent already wrote to the log are not
     /// written again.
-    pub fn begin(&mut self, marks: &[Mark], losses: &Losses) {
+    pub(crate) fn begin(&mut self, marks: &[Mark], losses: &Losses) {
         (self.stop, self.ended) = (false, false);
         self.call = Call::Now;
         self.pending.losses.add(losses);
@@ -454,7 +454,7 @@ impl State {
     }
 
     /// Swaps the pending batch for the empty one.
-    pub fn take(&mut self, empty: &mut Batch) {
+    pub(crate) fn take(&mut self, empty: &mut Batch) {
         std::mem::swap(&mut self.pending, empty);
         empty.end = self.accepted;
         self.batch += 1;

@@ -14,7 +14,7 @@ const HEADER_BYTES: usize = 128;
 const FRAME_BYTES: usize = 32;
 
 /// Writes a segment with a stream of every type, samples, losses and an end.
-pub fn specimen(dir: &Path) -> PathBuf {
+pub(crate) fn specimen(dir: &Path) -> PathBuf {
     let config = ArchiveConfig::new(dir, "n1");
     let clock = Arc::new(ManualClock::at(0));
     let keeper = Keeper::start(config, Arc::new(Disk), clock).expect("the directory takes files");
@@ -61,7 +61,7 @@ fn entries() -> Vec<Entry> {
 
 /// Overwrites parts of a segment; each edit is an offset (three bytes), a length (one byte) and
 /// that many bytes. Then makes the checksums hold again as far as frames are recognised.
-pub fn overlay(mut file: Vec<u8>, mut edits: &[u8]) -> Vec<u8> {
+pub(crate) fn overlay(mut file: Vec<u8>, mut edits: &[u8]) -> Vec<u8> {
     while let [a, b, c, length, rest @ ..] = edits {
         let at = u32::from_le_bytes([*a, *b, *c, 0]) as usize % file.len();
         let (new, others) = rest.split_at(usize::from(*length).min(rest.len()));
@@ -87,7 +87,7 @@ pub fn overlay(mut file: Vec<u8>, mut edits: &[u8]) -> Vec<u8> {
 
 /// Opens, reads and follows a segment. Samples keep to the rules, whatever the bytes are. Returns
 /// how many samples there were.
-pub fn read_everything(path: &Path) -> u64 {
+pub(crate) fn read_everything(path: &Path) -> u64 {
     let Ok(mut part) = LogPart::open(path) else {
         return 0;
     };

@@ -16,7 +16,7 @@ const DIGITS_AT: usize = 13;
 const BODY_AT: usize = 23;
 
 /// Makes an archive with a sealed hour, and a log segment.
-pub fn specimen(root: &Path) {
+pub(super) fn specimen(root: &Path) {
     let config = ArchiveConfig {
         free_bytes_min: 0,
         ..ArchiveConfig::new(root, "n1")
@@ -45,7 +45,7 @@ pub fn specimen(root: &Path) {
 }
 
 /// Returns the manifest with some bytes changed, and a checksum that holds.
-pub fn forge(whole: &[u8], changes: &[(u16, u8)]) -> Vec<u8> {
+pub(super) fn forge(whole: &[u8], changes: &[(u16, u8)]) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     let length = bytes.len() - BODY_AT;
     for (at, byte) in changes {
@@ -57,7 +57,7 @@ pub fn forge(whole: &[u8], changes: &[(u16, u8)]) -> Vec<u8> {
 }
 
 /// Reads a whole archive: the result is an error or samples, and no panic.
-pub fn read_everything(root: &Path) {
+pub(super) fn read_everything(root: &Path) {
     let Ok(view) = Archive::open(root).view() else {
         return;
     };

@@ -7,7 +7,7 @@ use barograph_archive::aggregate::{Ask, Budget, aggregate};
 use barograph_archive::parquet::ParquetPart;
 use barograph_model::{NS_PER_S, Span};
 
-pub fn read_everything(path: &Path) {
+pub(super) fn read_everything(path: &Path) {
     let Ok(part) = ParquetPart::open(path) else {
         return;
     };

@@ -10,7 +10,7 @@ const RAW_COLUMNS: [usize; 4] = [0, 11, 13, 13];
 const TIER_COLUMNS: usize = 13;
 
 /// Writes bytes at offsets (modulo the length) of the unpacked index and of the column chunks.
-pub fn forge(whole: &[u8], index: &[(u16, u8)], pages: &[(u16, u8)]) -> Vec<u8> {
+pub(super) fn forge(whole: &[u8], index: &[(u16, u8)], pages: &[(u16, u8)]) -> Vec<u8> {
     let word = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
     let footer_at = whole.len() - 8 - word(whole.len() - 8);
     let tail_at = footer_at - TAIL_BYTES;
@@ -35,7 +35,7 @@ pub fn forge(whole: &[u8], index: &[(u16, u8)], pages: &[(u16, u8)]) -> Vec<u8> 
 /// Returns the raw file of numbers and texts in version 1 of the index: without the columns of
 /// bytes and arrays, and without the bytes of each series. (The footer still has those columns; our
 /// reader does not read it.)
-pub fn older(whole: &[u8]) -> Vec<u8> {
+pub(super) fn older(whole: &[u8]) -> Vec<u8> {
     let word = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
     let footer_at = whole.len() - 8 - word(whole.len() - 8);
     let tail_at = footer_at - TAIL_BYTES;
@@ -91,13 +91,13 @@ pub fn older(whole: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the offset of the footer.
-pub fn footer_at(whole: &[u8]) -> usize {
+pub(super) fn footer_at(whole: &[u8]) -> usize {
     let length = whole[whole.len() - 8..].first_chunk().unwrap();
     whole.len() - 8 - u32::from_le_bytes(*length) as usize
 }
 
 /// Makes the checksum of a footer hold; one without its key stays as it is.
-pub fn reseal(footer: &mut [u8]) {
+pub(super) fn reseal(footer: &mut [u8]) {
     let key = b"barograph.footer\x18\x08";
     let Some(at) = footer.windows(key.len()).rposition(|bytes| bytes == key) else {
         return;

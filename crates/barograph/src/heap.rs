@@ -30,7 +30,7 @@ const UNUSED_BYTES: u64 = 2 << 20;
 const UNUSED_LOOKS: u32 = 10;
 
 /// Settles how the allocator keeps memory. To be called first of all, while there is one thread.
-pub fn settle() {
+pub(crate) fn settle() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers and changes settings of the allocator under its own lock.
     unsafe {
@@ -42,7 +42,7 @@ pub fn settle() {
 
 /// Gives free memory back when much has come since it last did.
 #[derive(Debug, Default)]
-pub struct Heap {
+pub(crate) struct Heap {
     resident_bytes: u64,
     /// Resident and unused after memory was last given back: stacks, and free pieces smaller than a page.
     unused_bytes: u64,
@@ -51,7 +51,7 @@ pub struct Heap {
 
 impl Heap {
     /// Looks at what is resident, and gives back if that has grown, or much of it is unused.
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let Some(now) = resident_bytes() else { return };
         self.looks = (self.looks + 1) % UNUSED_LOOKS;
         let has_grown = now >= self.resident_bytes.saturating_add(GROWN_BYTES);

@@ -3,7 +3,7 @@
 /// The quantiles that are computed, and the suffixes of their series' names.
 pub const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 /// Most buckets of one distribution.
-pub const BUCKETS_MAX: usize = 512;
+pub(crate) const BUCKETS_MAX: usize = 512;
 
 /// A distribution of values, in the form of OTLP's explicit histograms.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@
 //! a hundred in memory, so the size of a body tells little about the memory that parsing takes.
 
 /// Most messages, or JSON objects, of one request.
-pub const ELEMENTS_MAX: usize = 1 << 17;
+pub(crate) const ELEMENTS_MAX: usize = 1 << 17;
 
 /// The type of a message: the numbers of those fields that are messages, with their types.
 struct Shape {
@@ -37,14 +37,14 @@ const REQUEST: Shape = Shape {
 
 /// Whether an `ExportMetricsServiceRequest` is within the bound. A malformed one counts as within
 /// it: parsing it fails.
-pub fn protobuf_is_bounded(body: &[u8]) -> bool {
+pub(crate) fn protobuf_is_bounded(body: &[u8]) -> bool {
     let mut left = ELEMENTS_MAX;
     count(body, &REQUEST, &mut left);
     left > 0
 }
 
 /// Whether a JSON text has at most [`ELEMENTS_MAX`] objects.
-pub fn json_is_bounded(body: &[u8]) -> bool {
+pub(crate) fn json_is_bounded(body: &[u8]) -> bool {
     body.iter().filter(|byte| **byte == b'{').count() <= ELEMENTS_MAX
 }
 

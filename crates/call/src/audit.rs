@@ -20,10 +20,10 @@ const MODE: u32 = 0o600;
 
 /// One user's audit, if it is open. The holder of a desk waits for a disk and may take the lock of
 /// the state meanwhile; a holder of that lock never waits for a desk.
-pub type Desk = Arc<Mutex<Option<Audit>>>;
+pub(crate) type Desk = Arc<Mutex<Option<Audit>>>;
 
 /// The open audit of one user.
-pub struct Audit {
+pub(crate) struct Audit {
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -34,7 +34,7 @@ pub struct Audit {
 impl Audit {
     /// Opens the file, and calls `each` with all lines, oldest first: those of the file before,
     /// then of this one. Lines that cannot be read are skipped, and their number is logged.
-    pub fn open(path: &Path, each: &mut dyn FnMut(&Json)) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, each: &mut dyn FnMut(&Json)) -> io::Result<Self> {
         let mut damaged = 0;
         for path in [older(path), path.to_owned()] {
             damaged += read(&path, each)?;
@@ -58,12 +58,15 @@ impl Audit {
     }
 
     /// Whether another file must be begun.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.bytes.saturating_sub(self.carried) >= BYTES_MAX
     }
 
     /// Begins another file, with lines that must not be lost.
-    pub fn turn_over<'a>(&mut self, carried: impl Iterator<Item = Json> + 'a) -> io::Result<()> {
+    pub(crate) fn turn_over<'a>(
+        &mut self,
+        carried: impl Iterator<Item = Json> + 'a,
+    ) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let _ = fs::remove_file(&new);
         let mut file = BufWriter::new(append_to(&new)?);
@@ -90,7 +93,7 @@ impl Audit {
 
     /// Appends lines; if `must_last`, they are on disk when this returns. After a failure nothing
     /// is appended, as far as the file can be cut again.
-    pub fn append(
+    pub(crate) fn append(
         &mut self,
         lines: impl IntoIterator<Item = Json>,
         must_last: bool,
@@ -116,7 +119,7 @@ impl Audit {
 }
 
 /// A line that records the last id, so that no id is given twice.
-pub fn position(id: u64) -> Json {
+pub(crate) fn position(id: u64) -> Json {
     json!({ "event": "position", "id": id })
 }
 

@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 1_024;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Locks a desk. Ignoring poison is sound: a panic under the lock leaves no half-written state.
-pub fn hold(desk: &Desk) -> MutexGuard<'_, Option<Audit>> {
+pub(crate) fn hold(desk: &Desk) -> MutexGuard<'_, Option<Audit>> {
     desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

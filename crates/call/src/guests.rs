@@ -15,19 +15,19 @@ const GUEST_CALLS_MAX: f64 = 1_000.0;
 const GUESTS_MAX: usize = 1_024;
 /// Most simultaneous waits of one user who may not control: each wait holds one of the server's
 /// places.
-pub const GUEST_WAITS_MAX: usize = 4;
+pub(crate) const GUEST_WAITS_MAX: usize = 4;
 
 /// The number of calls that each user who may not control has left, as token buckets that fill at a
 /// steady rate.
 #[derive(Default)]
-pub struct Guests {
+pub(crate) struct Guests {
     left: HashMap<u32, (f64, i64)>,
     waits: HashMap<u32, usize>,
 }
 
 impl Guests {
     /// Counts one call of a user; fails if the bucket is empty.
-    pub fn take(&mut self, uid: u32, now_ns: i64) -> Result<(), FireError> {
+    pub(crate) fn take(&mut self, uid: u32, now_ns: i64) -> Result<(), FireError> {
         if self.left.len() >= GUESTS_MAX {
             let is_full =
                 |left: f64, since_ns: i64| filled(left, since_ns, now_ns) >= GUEST_CALLS_MAX;
@@ -47,7 +47,7 @@ impl Guests {
 
     /// Counts the beginning of a user's wait; fails, before the call is made, if there are too
     /// many.
-    pub fn begin_wait(&mut self, uid: u32) -> Result<(), FireError> {
+    pub(crate) fn begin_wait(&mut self, uid: u32) -> Result<(), FireError> {
         let waits = self.waits.entry(uid).or_default();
         if *waits >= GUEST_WAITS_MAX {
             return Err(FireError::Busy(format!(
@@ -60,7 +60,7 @@ impl Guests {
     }
 
     /// Counts the end of a user's wait.
-    pub fn end_wait(&mut self, uid: u32) {
+    pub(crate) fn end_wait(&mut self, uid: u32) {
         if let Some(waits) = self.waits.get_mut(&uid) {
             *waits -= 1;
             if *waits == 0 {

@@ -11,7 +11,7 @@ use crate::request::FireRequest;
 use crate::value::Bounds;
 
 /// Most names of publications that are kept of a call.
-pub const PUBLICATIONS_MAX: usize = 16;
+pub(crate) const PUBLICATIONS_MAX: usize = 16;
 /// Most names in a hint.
 const HINT_MAX: usize = 8;
 /// Most names of one user among which a hint is searched; others are never proposed.
@@ -50,7 +50,7 @@ pub struct Offer {
 
 /// One user's processes that match a call.
 #[derive(Clone, Debug)]
-pub struct Meant {
+pub(crate) struct Meant {
     pub who: Vec<Incarnation>,
     /// Publications to which the trigger or knob belongs.
     pub publications: BTreeSet<String>,
@@ -71,7 +71,7 @@ impl Default for Meant {
 
 impl Meant {
     /// Adds a matching offer.
-    pub fn add(&mut self, offer: &Offer) {
+    pub(crate) fn add(&mut self, offer: &Offer) {
         self.is_public &= offer.is_public;
         if self.publications.len() < PUBLICATIONS_MAX {
             self.publications.extend(offer.publication.clone());
@@ -81,18 +81,18 @@ impl Meant {
 
 /// The processes of one user that can be called.
 #[derive(Default)]
-pub struct Members {
+pub(crate) struct Members {
     all: HashMap<Incarnation, Member>,
     /// The processes by name, for triggers and for knobs.
     names: [BTreeMap<String, HashSet<Incarnation>>; 2],
 }
 
 /// The matching processes of one user, and the payload in the type of their knob.
-pub type MeantBy = (Meant, CallPayload);
+pub(crate) type MeantBy = (Meant, CallPayload);
 
 impl Members {
     /// Adds a process, or replaces its offers.
-    pub fn join(&mut self, member: Member) {
+    pub(crate) fn join(&mut self, member: Member) {
         let who = member.incarnation;
         self.leave(who);
         for offer in &member.offers {
@@ -103,7 +103,7 @@ impl Members {
     }
 
     /// Removes a process.
-    pub fn leave(&mut self, who: Incarnation) {
+    pub(crate) fn leave(&mut self, who: Incarnation) {
         let Some(member) = self.all.remove(&who) else {
             return;
         };
@@ -118,14 +118,14 @@ impl Members {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     /// The matching processes and the payload to write, for a knob in its type. `None` if no
     /// process matches; an error is the reason why a knob cannot be set, and the number of matching
     /// processes.
-    pub fn meant(&self, request: &FireRequest) -> Option<Result<MeantBy, (u64, String)>> {
+    pub(crate) fn meant(&self, request: &FireRequest) -> Option<Result<MeantBy, (u64, String)>> {
         let named = self.names[index(request.kind)].get(&request.name)?;
         let mut meant = Meant::default();
         let mut payload: Option<CallPayload> = None;
@@ -198,7 +198,10 @@ fn admit(request: &FireRequest, offer: &Offer) -> Result<Option<CallPayload>, St
 }
 
 /// Why none of these users' processes matches.
-pub fn why_nobody<'m>(asked: impl Iterator<Item = &'m Members>, request: &FireRequest) -> String {
+pub(crate) fn why_nobody<'m>(
+    asked: impl Iterator<Item = &'m Members>,
+    request: &FireRequest,
+) -> String {
     let asked: Vec<&Members> = asked.collect();
     let name = &request.name;
     let what = match request.kind {

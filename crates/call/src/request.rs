@@ -90,7 +90,7 @@ pub struct Fired {
 
 /// A user for whose processes a call was not made, although it was made for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     uid: u32,
     processes: u64,
     is_refusal: bool,
@@ -99,7 +99,7 @@ pub struct LeftOut {
 
 impl LeftOut {
     /// Leaves out `processes` of a user, for the reason in `error`.
-    pub fn of(uid: u32, processes: u64, error: &FireError) -> Self {
+    pub(crate) fn of(uid: u32, processes: u64, error: &FireError) -> Self {
         Self {
             uid,
             processes,

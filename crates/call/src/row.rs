@@ -32,7 +32,7 @@ pub struct CallEvent {
 
 /// A call and its answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CallRow {
+pub(crate) struct CallRow {
     /// The call as in the file.
     pub call: Call,
     pub by: By,
@@ -51,7 +51,7 @@ pub struct CallRow {
 
 impl CallRow {
     /// A call to these processes.
-    pub fn new(call: Call, by: By, meant: Meant) -> Self {
+    pub(crate) fn new(call: Call, by: By, meant: Meant) -> Self {
         let counts = Outcome {
             matched: meant.who.len() as u64,
             ..Outcome::default()
@@ -70,7 +70,7 @@ impl CallRow {
     }
 
     /// The present state of the call.
-    pub fn outcome(&self, now_ns: i64) -> Outcome {
+    pub(crate) fn outcome(&self, now_ns: i64) -> Outcome {
         let open = self.waiting.len() as u64 + self.unanswered;
         let mut outcome = self.counts;
         if self.is_over || self.call.is_expired(now_ns) {
@@ -82,12 +82,12 @@ impl CallRow {
     }
 
     /// Whether its slot must not be reused.
-    pub fn is_pending(&self, now_ns: i64) -> bool {
+    pub(crate) fn is_pending(&self, now_ns: i64) -> bool {
         !self.outcome(now_ns).is_settled()
     }
 
     /// Takes an answer; false if the process has already answered or does not match.
-    pub fn answer(&mut self, from: Incarnation, status: AckStatus, now_ns: i64) -> bool {
+    pub(crate) fn answer(&mut self, from: Incarnation, status: AckStatus, now_ns: i64) -> bool {
         if !self.take(from) {
             return false;
         }
@@ -105,7 +105,7 @@ impl CallRow {
 
     /// Notes the end of a process; false if no answer was expected from it. If the call had expired
     /// before, it counts as expired.
-    pub fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
+    pub(crate) fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
         if !self.take(who) {
             return false;
         }
@@ -123,30 +123,30 @@ impl CallRow {
     }
 
     /// Notes that the call has expired; returns true once, if a process has not answered.
-    pub fn expire(&mut self, now_ns: i64) -> bool {
+    pub(crate) fn expire(&mut self, now_ns: i64) -> bool {
         let is_new = !self.is_over && self.call.is_expired(now_ns);
         self.is_over |= is_new;
         is_new && !self.waiting.is_empty()
     }
 
     /// Whether the call is known to have expired.
-    pub fn outcome_is_over(&self) -> bool {
+    pub(crate) fn outcome_is_over(&self) -> bool {
         self.is_over
     }
 
     /// Whether its slot was reused.
-    pub fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.is_over && self.waiting.is_empty()
     }
 
     /// Notes that its slot is reused, after which no process can answer.
-    pub fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.unanswered += std::mem::take(&mut self.waiting).len() as u64;
         self.is_over = true;
     }
 
     /// The event that the call was made.
-    pub fn to_event(&self, uid: u32) -> CallEvent {
+    pub(crate) fn to_event(&self, uid: u32) -> CallEvent {
         CallEvent {
             uid,
             is_public: self.is_public,
@@ -158,7 +158,7 @@ impl CallRow {
     }
 
     /// The call's line in the audit.
-    pub fn to_audit(&self) -> Json {
+    pub(crate) fn to_audit(&self) -> Json {
         let Call {
             id,
             issued_ns,
@@ -196,7 +196,7 @@ impl CallRow {
     }
 
     /// Parses a line of the audit; `None` if it is not that of a call.
-    pub fn from_audit(line: &Json) -> Option<Self> {
+    pub(crate) fn from_audit(line: &Json) -> Option<Self> {
         let number = |key: &str| line[key].as_i64();
         let payload = from_audit(&line["payload"])?;
         let meant = match &line["incarnation"] {
@@ -256,7 +256,7 @@ impl CallRow {
     }
 
     /// The row in documents and the SQL table, for the user whose programs are called.
-    pub fn to_document(&self, user: &str, now_ns: i64) -> Json {
+    pub(crate) fn to_document(&self, user: &str, now_ns: i64) -> Json {
         let mut row = self.to_public_document(user, now_ns);
         row["payload"] = self.shown_payload().into();
         row["by_user"] = json!(self.by.uid);
@@ -267,7 +267,7 @@ impl CallRow {
 
     /// The row in documents for everyone: without the caller, and without a trigger's payload. The
     /// value of a knob is in its stream anyway.
-    pub fn to_public_document(&self, user: &str, now_ns: i64) -> Json {
+    pub(crate) fn to_public_document(&self, user: &str, now_ns: i64) -> Json {
         let outcome = self.outcome(now_ns);
         let target: BTreeMap<_, _> = self.call.target.labels.iter().cloned().collect();
         let is_knob = self.call.kind == CallKind::Knob;
@@ -301,7 +301,7 @@ impl CallRow {
     }
 
     /// A call for the slot of one that is not known any more.
-    pub fn placeholder(id: u64) -> Call {
+    pub(crate) fn placeholder(id: u64) -> Call {
         Call {
             id,
             issued_ns: 0,
@@ -317,7 +317,7 @@ impl CallRow {
 }
 
 /// Parses an incarnation in hexadecimal.
-pub fn incarnation(text: &Json) -> Option<Incarnation> {
+pub(crate) fn incarnation(text: &Json) -> Option<Incarnation> {
     let bytes = unhex(text.as_str()?)?;
     bytes.try_into().ok().map(Incarnation)
 }

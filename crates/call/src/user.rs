@@ -14,10 +14,10 @@ use crate::request::FireError;
 use crate::row::{CallRow, incarnation};
 
 /// Most calls that are remembered and shown.
-pub const ROWS_MAX: usize = 1_024;
+pub(crate) const ROWS_MAX: usize = 1_024;
 /// Most answers and ends that wait to be written to the audit of one user; of more, the audit has
 /// only the number.
-pub const NOTES_MAX: usize = 32_768;
+pub(crate) const NOTES_MAX: usize = 32_768;
 
 /// Greatest id in an audit; a line with a greater one is damaged.
 const ID_MAX: u64 = 1 << 62;
@@ -25,11 +25,11 @@ const ID_MAX: u64 = 1 << 62;
 const _: () = assert!(ROWS_MAX as u64 >= SLOTS, "what is in a slot is known");
 
 /// The result of a call on its way to disk: its id once it is in its slot, or the error.
-pub type Ticket = Arc<OnceLock<Result<u64, FireError>>>;
+pub(crate) type Ticket = Arc<OnceLock<Result<u64, FireError>>>;
 
 /// A line for the audit.
 #[derive(Clone, Debug)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// A call, with the id that it will have.
     Called(Box<CallRow>),
     /// An answer of a process.
@@ -42,7 +42,7 @@ pub enum Entry {
 
 impl Entry {
     /// The JSON of this line.
-    pub fn to_json(&self) -> Json {
+    pub(crate) fn to_json(&self) -> Json {
         match self {
             Self::Called(row) => row.to_audit(),
             Self::Answered(id, who, status, ts) => json!({
@@ -64,7 +64,7 @@ enum Pending {
 }
 
 /// One user's calls.
-pub struct UserCalls {
+pub(crate) struct UserCalls {
     /// The user's name.
     name: String,
     writer: CallsWriter,
@@ -84,7 +84,7 @@ pub struct UserCalls {
 
 /// The calls of earlier agents, read from an audit.
 #[derive(Default)]
-pub struct Replayed {
+pub(crate) struct Replayed {
     rows: VecDeque<CallRow>,
     /// The greatest id so far.
     last: u64,
@@ -92,7 +92,7 @@ pub struct Replayed {
 
 impl Replayed {
     /// Takes in a line of the audit.
-    pub fn take(&mut self, line: &Json) {
+    pub(crate) fn take(&mut self, line: &Json) {
         let id = line["id"].as_u64().filter(|id| (1..=ID_MAX).contains(id));
         let Some(id) = id else { return };
         self.last = self.last.max(id);
@@ -135,7 +135,7 @@ impl Replayed {
 impl UserCalls {
     /// Continues from an earlier agent's audit and file. Calls that were on disk but not in a slot
     /// are written again, as are calls that wait for answers if their file is gone.
-    pub fn open(
+    pub(crate) fn open(
         name: String,
         calls: &Path,
         replayed: Replayed,
@@ -181,12 +181,12 @@ impl UserCalls {
     }
 
     /// Id of the last call that is in a slot.
-    pub fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.writer.written()
     }
 
     /// Fails if there is no room for one more call, beside those on their way.
-    pub fn check_room(&self, now_ns: i64) -> Result<(), FireError> {
+    pub(crate) fn check_room(&self, now_ns: i64) -> Result<(), FireError> {
         let on_their_way = self.calls_pending + self.in_flight.len() as u64;
         let next = self.writer.written() + on_their_way + 1;
         let in_the_way = next.checked_sub(SLOTS);
@@ -207,7 +207,7 @@ impl UserCalls {
     }
 
     /// Reserves a call. It is made once it is on disk; the ticket then has the result.
-    pub fn reserve(&mut self, row: CallRow) -> Ticket {
+    pub(crate) fn reserve(&mut self, row: CallRow) -> Ticket {
         let ticket = Ticket::default();
         self.calls_pending += 1;
         let call = Pending::Call(Box::new(row), Arc::clone(&ticket));
@@ -216,13 +216,13 @@ impl UserCalls {
     }
 
     /// Whether lines wait for the audit.
-    pub fn has_entries(&self) -> bool {
+    pub(crate) fn has_entries(&self) -> bool {
         !self.pending.is_empty()
     }
 
     /// Takes at most `count_max` entries to write next. The calls among them get their ids and wait
     /// for [`Self::publish`]; there is one batch at a time.
-    pub fn take_entries(&mut self, count_max: usize) -> Vec<Entry> {
+    pub(crate) fn take_entries(&mut self, count_max: usize) -> Vec<Entry> {
         if !self.in_flight.is_empty() {
             let why = "nothing was fired: writing the audit was given up";
             self.publish(Err(why.into()));
@@ -250,7 +250,7 @@ impl UserCalls {
     }
 
     /// Puts entries that could not be written back to the front; their calls were given up.
-    pub fn put_back(&mut self, entries: Vec<Entry>) {
+    pub(crate) fn put_back(&mut self, entries: Vec<Entry>) {
         for entry in entries.into_iter().rev() {
             match entry {
                 Entry::Called(_) => {}
@@ -265,7 +265,7 @@ impl UserCalls {
 
     /// Ends a batch: makes its calls if it is on disk, otherwise gives them up. Returns the calls
     /// that were made.
-    pub fn publish(&mut self, done: Result<(), String>) -> Vec<&CallRow> {
+    pub(crate) fn publish(&mut self, done: Result<(), String>) -> Vec<&CallRow> {
         let mut made = 0;
         for (row, ticket) in std::mem::take(&mut self.in_flight) {
             let written = match &done {
@@ -293,13 +293,13 @@ impl UserCalls {
     }
 
     /// Ids of the calls that must be carried over to another file of the audit.
-    pub fn unsettled(&self) -> Vec<u64> {
+    pub(crate) fn unsettled(&self) -> Vec<u64> {
         let pending = self.rows.iter().filter(|row| row.is_pending(row_time(row)));
         pending.map(|row| row.call.id).collect()
     }
 
     /// Takes an answer to a call; returns the call if the answer is new.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         from: Incarnation,
         id: u64,
@@ -316,7 +316,7 @@ impl UserCalls {
     }
 
     /// Notes the end of a process; returns whether calls waited for it.
-    pub fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
+    pub(crate) fn leave(&mut self, who: Incarnation, now_ns: i64) -> bool {
         let mut left = Vec::new();
         let in_flight = self.in_flight.iter_mut().map(|(row, _)| row);
         for row in self.rows.iter_mut().chain(in_flight) {
@@ -338,7 +338,7 @@ impl UserCalls {
     }
 
     /// Notes calls that have expired; returns whether there were any.
-    pub fn expire(&mut self, now_ns: i64) -> bool {
+    pub(crate) fn expire(&mut self, now_ns: i64) -> bool {
         let mut any = false;
         for row in self.rows.iter_mut().filter(|row| !row.outcome_is_over()) {
             if row.expire(now_ns) {
@@ -351,19 +351,19 @@ impl UserCalls {
     }
 
     /// A remembered call.
-    pub fn row(&self, id: u64) -> Option<&CallRow> {
+    pub(crate) fn row(&self, id: u64) -> Option<&CallRow> {
         self.index(id).map(|at| &self.rows[at])
     }
 
     /// All remembered calls as a document, newest first.
-    pub fn document(&self, now_ns: i64) -> Json {
+    pub(crate) fn document(&self, now_ns: i64) -> Json {
         let rows = self.rows.iter().rev();
         let rows = rows.map(|row| row.to_document(&self.name, now_ns));
         rows.collect()
     }
 
     /// The calls that everyone may read, each with the user's name.
-    pub fn public(&self) -> impl Iterator<Item = (&str, &CallRow)> {
+    pub(crate) fn public(&self) -> impl Iterator<Item = (&str, &CallRow)> {
         let rows = self.rows.iter().filter(|row| row.is_public);
         rows.map(|row| (&*self.name, row))
     }

@@ -70,7 +70,7 @@ impl Bounds {
 }
 
 /// The payload in the named type; without a name, in the type of the JSON value.
-pub fn payload_of(value: &Json, type_name: Option<&str>) -> Result<CallPayload, String> {
+pub(crate) fn payload_of(value: &Json, type_name: Option<&str>) -> Result<CallPayload, String> {
     let wrong = |what: &str| format!("the payload {value} is no {what}");
     let Some(type_name) = type_name else {
         return Ok(match value {
@@ -107,7 +107,7 @@ pub fn payload_of(value: &Json, type_name: Option<&str>) -> Result<CallPayload, 
 }
 
 /// The payload as text for people and the SQL table.
-pub fn text(payload: &CallPayload) -> String {
+pub(crate) fn text(payload: &CallPayload) -> String {
     match payload {
         CallPayload::None => String::new(),
         CallPayload::Int(v) => v.to_string(),
@@ -120,7 +120,7 @@ pub fn text(payload: &CallPayload) -> String {
 }
 
 /// The payload for the audit: exact, and texts are readable.
-pub fn to_audit(payload: &CallPayload) -> Json {
+pub(crate) fn to_audit(payload: &CallPayload) -> Json {
     match payload {
         CallPayload::Text(text) => json!({ "type": payload.type_number(), "text": text }),
         CallPayload::Json(text) => json!({ "type": payload.type_number(), "text": text }),
@@ -129,7 +129,7 @@ pub fn to_audit(payload: &CallPayload) -> Json {
 }
 
 /// Parses a payload of the audit.
-pub fn from_audit(audited: &Json) -> Option<CallPayload> {
+pub(crate) fn from_audit(audited: &Json) -> Option<CallPayload> {
     let type_number = u8::try_from(audited["type"].as_u64()?).ok()?;
     let bytes = match audited["text"].as_str() {
         Some(text) => text.as_bytes().to_vec(),
@@ -139,7 +139,7 @@ pub fn from_audit(audited: &Json) -> Option<CallPayload> {
 }
 
 /// Decodes hexadecimal digits; `None` if there are other characters.
-pub fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|d| d as u8);
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     rest.is_empty().then_some(())?;

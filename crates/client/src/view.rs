@@ -27,23 +27,23 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    pub fn series(&self) -> SeriesId {
+    pub(crate) fn series(&self) -> SeriesId {
         self.entry.series
     }
 
-    pub fn interval_ns(&self) -> i64 {
+    pub(crate) fn interval_ns(&self) -> i64 {
         self.segment.interval_ns(&self.entry)
     }
 
     /// Whether an agent still writes the stream's segment.
     #[inline]
-    pub fn is_alive(&self, now_ns: i64) -> bool {
+    pub(crate) fn is_alive(&self, now_ns: i64) -> bool {
         self.segment.is_alive(now_ns)
     }
 
     /// The newest sample and how old it is, with the number of samples so far; `None` when the
     /// stream has ended.
-    pub fn latest(&self, now_ns: i64, alive: bool) -> Option<(LatestValue, u64)> {
+    pub(crate) fn latest(&self, now_ns: i64, alive: bool) -> Option<(LatestValue, u64)> {
         let (sample, looked_ns, count) = match self.handle.latest() {
             Latest::Sample {
                 sample,
@@ -77,7 +77,7 @@ impl Known {
     }
 
     /// The newest sample, and the time of the last look at its resource.
-    pub fn newest(&self) -> Option<(Sample, i64)> {
+    pub(crate) fn newest(&self) -> Option<(Sample, i64)> {
         match self.handle.latest() {
             Latest::Sample {
                 sample, looked_ns, ..
@@ -87,7 +87,7 @@ impl Known {
     }
 
     /// Descriptor and state of the stream; `None` if it has ended.
-    pub fn info(&self) -> Option<StreamInfo> {
+    pub(crate) fn info(&self) -> Option<StreamInfo> {
         Some(StreamInfo {
             descriptor: Arc::clone(&self.descriptor),
             series: self.entry.series,
@@ -130,7 +130,7 @@ impl View {
     /// The streams of the segments that are followed. A series that several have is that of the
     /// node, else that which was registered last: a publication that is given other readers leaves
     /// its old scope behind.
-    pub fn of(follower: &SegmentFollower<Known>) -> Self {
+    pub(crate) fn of(follower: &SegmentFollower<Known>) -> Self {
         let parts = follower.parts();
         let mut streams = follower.own().streams.clone();
         if let [own, scopes @ ..] = parts
@@ -155,17 +155,20 @@ impl View {
     }
 
     /// The node's own segment.
-    pub fn segment(&self) -> &Arc<SegmentReader> {
+    pub(crate) fn segment(&self) -> &Arc<SegmentReader> {
         &self.segments[0]
     }
 
     /// All segments, the node's own first.
-    pub fn segments(&self) -> &[Arc<SegmentReader>] {
+    pub(crate) fn segments(&self) -> &[Arc<SegmentReader>] {
         &self.segments
     }
 
     /// The streams that a selector matches; a literal name is found by binary search.
-    pub fn matching<'a>(&'a self, selector: &'a Selector) -> impl Iterator<Item = &'a Arc<Known>> {
+    pub(crate) fn matching<'a>(
+        &'a self,
+        selector: &'a Selector,
+    ) -> impl Iterator<Item = &'a Arc<Known>> {
         let of_name = if selector.name.is_literal() {
             let name = selector.name.as_str();
             let from = self
@@ -182,7 +185,7 @@ impl View {
     }
 
     /// The stream of this series.
-    pub fn find(&self, series: SeriesId) -> Option<&Arc<Known>> {
+    pub(crate) fn find(&self, series: SeriesId) -> Option<&Arc<Known>> {
         self.streams.iter().find(|k| k.series() == series)
     }
 }

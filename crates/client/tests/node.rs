@@ -10,20 +10,20 @@ use barograph_model::{
 };
 use barograph_stream::{Segment, SegmentConfig, StreamWriter};
 
-pub const START_NS: i64 = 1_000 * NS_PER_S;
+pub(crate) const START_NS: i64 = 1_000 * NS_PER_S;
 
-pub struct Node {
+pub(crate) struct Node {
     pub dir: tempfile::TempDir,
     pub clock: Arc<ManualClock>,
     pub segment: Segment,
     writers: HashMap<String, StreamWriter>,
 }
 
-pub fn selector(text: &str) -> Selector {
+pub(crate) fn selector(text: &str) -> Selector {
     Selector::parse(text).unwrap()
 }
 
-pub fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
+pub(crate) fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
     let wanted = selector(text);
     Descriptor {
         name: Name::new(wanted.name.as_str()).unwrap(),
@@ -37,7 +37,7 @@ pub fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
 
 impl Node {
     /// A node with these float streams.
-    pub fn with(streams: &[&str]) -> Self {
+    pub(crate) fn with(streams: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(START_NS));
         let segment = make_segment(&dir);
@@ -51,7 +51,7 @@ impl Node {
         node
     }
 
-    pub fn add(&mut self, stream: &str, value_type: ValueType) {
+    pub(crate) fn add(&mut self, stream: &str, value_type: ValueType) {
         let writer = self
             .segment
             .register(&descriptor(stream, value_type), Some(16), START_NS)
@@ -59,17 +59,17 @@ impl Node {
         self.writers.insert(stream.into(), writer);
     }
 
-    pub fn retire(&mut self, stream: &str) {
+    pub(crate) fn retire(&mut self, stream: &str) {
         self.segment.retire(self.writers.remove(stream).unwrap());
     }
 
-    pub fn expect_interval(&self, stream: &str, interval_ns: i64) {
+    pub(crate) fn expect_interval(&self, stream: &str, interval_ns: i64) {
         self.segment
             .expect_interval(&self.writers[stream], interval_ns);
     }
 
     /// Puts a value at the present time.
-    pub fn put(&mut self, stream: &str, value: impl Into<Value>) {
+    pub(crate) fn put(&mut self, stream: &str, value: impl Into<Value>) {
         let writer = self.writers.get_mut(stream).unwrap();
         writer
             .look(&Sample::measured(self.clock.now_ns(), value))
@@ -79,7 +79,7 @@ impl Node {
 
     /// Writes a forecast of a stream, issued now: seconds after now, value and half width of each
     /// knot.
-    pub fn forecast(&mut self, stream: &str, knots: &[f64]) {
+    pub(crate) fn forecast(&mut self, stream: &str, knots: &[f64]) {
         let said = format!("forecast.{stream}");
         if !self.writers.contains_key(&said) {
             self.add(&said, ValueType::Floats);
@@ -88,18 +88,18 @@ impl Node {
     }
 
     /// Lets another agent take over, with other streams.
-    pub fn restart(&mut self, streams: &[&str]) {
+    pub(crate) fn restart(&mut self, streams: &[&str]) {
         self.segment = make_segment(&self.dir);
         self.segment.heartbeat(self.clock.now_ns());
         self.writers.clear();
         streams.iter().for_each(|s| self.add(s, ValueType::Float));
     }
 
-    pub fn observer(&self) -> Observer {
+    pub(crate) fn observer(&self) -> Observer {
         Observer::open(self.run_dir(), self.clock.clone()).unwrap()
     }
 
-    pub fn run_dir(&self) -> RunDir {
+    pub(crate) fn run_dir(&self) -> RunDir {
         RunDir::new(self.dir.path())
     }
 }

@@ -54,7 +54,7 @@ pub(crate) type Answer = Result<Vec<u8>, String>;
 
 impl Subject {
     /// Waits for other requests for the same, and locks the file.
-    pub fn hold(dir: &Path, name: &str, deadline: Deadline) -> Result<Self, String> {
+    pub(crate) fn hold(dir: &Path, name: &str, deadline: Deadline) -> Result<Self, String> {
         check(dir)?;
         let file = open(&dir.join(name))?;
         while !try_lock(&file)? {
@@ -67,7 +67,7 @@ impl Subject {
     }
 
     /// The kept answer, if it is younger than `fresh`.
-    pub fn kept(&self, fresh: Duration) -> Option<Answer> {
+    pub(crate) fn kept(&self, fresh: Duration) -> Option<Answer> {
         let mut bytes = Vec::new();
         let bytes_max = OUTPUT_BYTES_MAX as u64 + 64;
         (&self.0).take(bytes_max).read_to_end(&mut bytes).ok()?;
@@ -84,7 +84,7 @@ impl Subject {
     }
 
     /// Keeps an answer for later requesters. If it cannot be kept, they run the program again.
-    pub fn keep(&self, answer: &Answer) {
+    pub(crate) fn keep(&self, answer: &Answer) {
         let mut text = format!("{}\n", since_boot().as_nanos()).into_bytes();
         match answer {
             Ok(output) => {

@@ -29,7 +29,7 @@ pub(crate) struct Aggregate {
 }
 
 impl Aggregate {
-    pub fn may_be_real(&self, column: &dyn Fn(&Expr) -> bool) -> bool {
+    pub(crate) fn may_be_real(&self, column: &dyn Fn(&Expr) -> bool) -> bool {
         match self.kind {
             Kind::Rows | Kind::Count => false,
             Kind::Total | Kind::Avg => true,
@@ -56,7 +56,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn add(&mut self, kind: Kind, known: &UncertainValue) {
+    pub(crate) fn add(&mut self, kind: Kind, known: &UncertainValue) {
         if known.val.is_null() {
             return;
         }
@@ -90,7 +90,7 @@ impl State {
         }
     }
 
-    pub fn remove(&mut self, kind: Kind, known: &UncertainValue) {
+    pub(crate) fn remove(&mut self, kind: Kind, known: &UncertainValue) {
         if known.val.is_null() {
             return;
         }
@@ -113,7 +113,7 @@ impl State {
     }
 
     /// Computes the aggregate's value; `rows` returns the group's values again, in order.
-    pub fn finish<'a, I>(
+    pub(crate) fn finish<'a, I>(
         &mut self,
         kind: Kind,
         rows: impl Fn() -> I,

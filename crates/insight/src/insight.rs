@@ -91,7 +91,7 @@ pub(crate) struct Parts {
 }
 
 impl Insight {
-    pub fn new(id: u32, parts: Parts) -> Self {
+    pub(crate) fn new(id: u32, parts: Parts) -> Self {
         let Parts {
             name,
             sql,
@@ -124,7 +124,7 @@ impl Insight {
     }
 
     /// Marks a row whose sample is new. Allocates nothing.
-    pub fn mark(&mut self, branch: u32, row: u32) {
+    pub(crate) fn mark(&mut self, branch: u32, row: u32) {
         self.dirty = true;
         if let Some(rows) = self.rows.get_mut(branch as usize) {
             rows.mark(row);
@@ -132,7 +132,7 @@ impl Insight {
     }
 
     /// Brings rows, groups and outputs up to date.
-    pub fn run(&mut self, run: &mut Run<'_>) {
+    pub(crate) fn run(&mut self, run: &mut Run<'_>) {
         self.evaluations += 1;
         self.dirty = false;
         if std::mem::take(&mut self.stale) {
@@ -158,7 +158,7 @@ impl Insight {
 
     /// Passes the looks at its inputs on to its outputs: a value is as old as the stalest input
     /// that it was computed from, and has the longest of their intervals.
-    pub fn confirm(&mut self, store: &mut Store, sink: &mut dyn Sink) {
+    pub(crate) fn confirm(&mut self, store: &mut Store, sink: &mut dyn Sink) {
         for output in &self.outputs {
             let Some(stream) = output.stream.filter(|s| s.ts.is_some()) else {
                 continue;
@@ -181,7 +181,7 @@ impl Insight {
     }
 
     /// Removes the insight from the readers of its inputs.
-    pub fn unhook(&self, store: &mut Store) {
+    pub(crate) fn unhook(&self, store: &mut Store) {
         for table in self.plan.tables() {
             for at in 0..store.tables[table as usize].slots.len() {
                 let slot = store.tables[table as usize].slots[at];
@@ -193,7 +193,7 @@ impl Insight {
     }
 
     /// Ends its outputs; returns the streams that must be retired.
-    pub fn end_outputs(&mut self, store: &mut Store) -> Vec<StreamKey> {
+    pub(crate) fn end_outputs(&mut self, store: &mut Store) -> Vec<StreamKey> {
         let outputs = std::mem::take(&mut self.outputs);
         outputs.iter().for_each(|o| {
             store.remove_slot(o.slot);
@@ -448,7 +448,7 @@ impl Insight {
     }
 
     /// Returns the number of outputs that have a value.
-    pub fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         self.outputs
             .iter()
             .filter(|o| o.stream.is_some_and(|s| s.ts.is_some()))
@@ -456,7 +456,7 @@ impl Insight {
     }
 
     /// Returns the reason why the insight, or one of its outputs, fails.
-    pub fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         if !self.reason.is_empty() {
             return Some(self.reason.clone());
         }

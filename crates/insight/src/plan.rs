@@ -63,7 +63,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub fn new(query: &Query, store: &Store, node: &Arc<str>) -> Result<Self, InsightError> {
+    pub(crate) fn new(query: &Query, store: &Store, node: &Arc<str>) -> Result<Self, InsightError> {
         let selects = selects(query)?;
         let mut plan = Self {
             branches: Vec::with_capacity(selects.len()),
@@ -78,7 +78,7 @@ impl Plan {
     }
 
     /// Returns the tables that are read, each once.
-    pub fn tables(&self) -> Vec<u32> {
+    pub(crate) fn tables(&self) -> Vec<u32> {
         let all = self
             .branches
             .iter()
@@ -90,7 +90,7 @@ impl Plan {
     }
 
     /// Returns the labels of a table that the plan reads.
-    pub fn labels_read(&self, table: u32) -> Vec<Arc<str>> {
+    pub(crate) fn labels_read(&self, table: u32) -> Vec<Arc<str>> {
         let mut labels = Vec::new();
         for branch in &self.branches {
             let mut note = |column: &ColumnRef| {
@@ -121,7 +121,7 @@ impl Plan {
     }
 
     /// Names of the output labels.
-    pub fn columns(&self) -> Vec<String> {
+    pub(crate) fn columns(&self) -> Vec<String> {
         let first = self.branches.first();
         first.map_or_else(Vec::new, |b| {
             b.labels.iter().map(|(n, _)| n.clone()).collect()
@@ -129,7 +129,7 @@ impl Plan {
     }
 
     /// Returns whether an output may be a real, judging by the present streams.
-    pub fn may_be_real(&self, store: &Store) -> bool {
+    pub(crate) fn may_be_real(&self, store: &Store) -> bool {
         self.branches.iter().any(|branch| {
             let column = |e: &Expr| match e {
                 Expr::Column(ColumnRef {

@@ -80,7 +80,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Joins and groups the present streams; all values are still to be computed.
-    pub fn build(branch: &Branch, store: &Store, limits: &Limits) -> Result<Self, String> {
+    pub(crate) fn build(branch: &Branch, store: &Store, limits: &Limits) -> Result<Self, String> {
         let width = branch.from.len();
         let mut inputs = join(branch, store, limits.rows_max)?;
         retain_rows(&mut inputs, width, |row| {
@@ -155,7 +155,7 @@ impl Rows {
     }
 
     /// Returns number and slots of each row.
-    pub fn inputs(&self) -> impl Iterator<Item = (u32, &[u32])> {
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (u32, &[u32])> {
         self.inputs
             .chunks_exact(self.width)
             .enumerate()
@@ -165,7 +165,7 @@ impl Rows {
     /// Returns the time of the last look at the stalest of a group's inputs, and the longest of
     /// their intervals. Inputs that never had a sample are ignored, since they have no part in the
     /// value. `None` if there are no inputs.
-    pub fn looks(&self, slots: &[Slot], cell: u32) -> Option<(i64, i64)> {
+    pub(crate) fn looks(&self, slots: &[Slot], cell: u32) -> Option<(i64, i64)> {
         let rows = self.cells[cell as usize].rows.iter();
         let inputs = rows.flat_map(|&row| &self.inputs[row as usize * self.width..][..self.width]);
         let known = inputs
@@ -177,7 +177,12 @@ impl Rows {
     }
 
     /// Returns the output labels of a group.
-    pub fn labels(&self, branch: &Branch, slots: &[Slot], cell: u32) -> Vec<(String, Arc<str>)> {
+    pub(crate) fn labels(
+        &self,
+        branch: &Branch,
+        slots: &[Slot],
+        cell: u32,
+    ) -> Vec<(String, Arc<str>)> {
         let inputs = self.first_row(cell);
         let row = SlotRow {
             slots,
@@ -202,7 +207,7 @@ impl Rows {
     }
 
     /// Notes that this row has a new sample. Allocates nothing.
-    pub fn mark(&mut self, row: u32) {
+    pub(crate) fn mark(&mut self, row: u32) {
         let state = &mut self.rows[row as usize];
         if !state.dirty {
             state.dirty = true;
@@ -212,7 +217,7 @@ impl Rows {
 
     /// Brings rows and groups up to date as long as `go_on` returns true, and calls `changed` with
     /// the output of each group that was computed. Returns whether it came to the end.
-    pub fn refresh(
+    pub(crate) fn refresh(
         &mut self,
         branch: &Branch,
         slots: &[Slot],

@@ -102,7 +102,7 @@ impl ExprEnvironment for SelectScope<'_> {
 }
 
 impl<'a> SelectScope<'a> {
-    pub fn new(store: &'a Store, node: &'a Arc<str>, from: &'a [From]) -> Self {
+    pub(crate) fn new(store: &'a Store, node: &'a Arc<str>, from: &'a [From]) -> Self {
         Self {
             store,
             node,
@@ -148,7 +148,7 @@ impl<'a> SelectScope<'a> {
 
     /// Returns a label column. The labels of a table without streams are not known, so any label is
     /// accepted; it is NULL for a stream without it.
-    pub fn label(&self, from: usize, column: &Ident) -> Result<Arc<str>, StatementError> {
+    pub(crate) fn label(&self, from: usize, column: &Ident) -> Result<Arc<str>, StatementError> {
         let table_id = self.from[from].table;
         let table = &self.store.tables[table_id as usize];
         let labels = self.store.label_names(table_id);
@@ -165,7 +165,7 @@ impl<'a> SelectScope<'a> {
     }
 
     /// Returns the label of this name in the leftmost table that has it, for USING.
-    pub fn label_of_left(&self, column: &Ident) -> Result<ColumnRef, StatementError> {
+    pub(crate) fn label_of_left(&self, column: &Ident) -> Result<ColumnRef, StatementError> {
         let key = self.from.iter().flat_map(|f| &f.using);
         let key = key.filter(|(name, _)| name.eq_ignore_ascii_case(&column.value));
         if let Some((_, left)) = key.into_iter().next() {

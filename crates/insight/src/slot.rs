@@ -58,7 +58,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// Returns the value of a label; NULL if the stream does not have it. Case is ignored, as in
     /// SQL's column names.
-    pub fn label(&self, name: &str) -> SqlValue {
+    pub(crate) fn label(&self, name: &str) -> SqlValue {
         let found = self
             .labels
             .iter()
@@ -99,7 +99,7 @@ pub(crate) struct Store {
 impl Store {
     /// Returns a copy of these tables with their streams. Of all other tables it contains only what
     /// a plan needs of a table that it does not read, such as the name.
-    pub fn copy_of(&self, tables: &[String]) -> Self {
+    pub(crate) fn copy_of(&self, tables: &[String]) -> Self {
         let mut copy = Self::default();
         for (name, &id) in &self.by_name {
             let table = &self.tables[id as usize];
@@ -132,16 +132,16 @@ impl Store {
     }
 
     /// Returns the table with this underscore form.
-    pub fn table(&self, name: &str) -> Option<u32> {
+    pub(crate) fn table(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
 
     /// Returns the names of all tables, in no particular order.
-    pub fn table_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn table_names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 
-    pub fn table_or_new(&mut self, dotted: &Name) -> u32 {
+    pub(crate) fn table_or_new(&mut self, dotted: &Name) -> u32 {
         let name = dotted.table();
         if let Some(id) = self.table(&name) {
             return id;
@@ -167,7 +167,7 @@ impl Store {
     }
 
     /// Removes a table that nothing refers to any more.
-    pub fn drop_table_if_unused(&mut self, id: u32) {
+    pub(crate) fn drop_table_if_unused(&mut self, id: u32) {
         let table = &self.tables[id as usize];
         let unused = table.slots.is_empty() && table.readers.is_empty();
         if unused && !table.known && table.made_by.is_none() {
@@ -177,7 +177,7 @@ impl Store {
         }
     }
 
-    pub fn add_slot(&mut self, table: u32, labels: &Labels, value_type: ValueType) -> u32 {
+    pub(crate) fn add_slot(&mut self, table: u32, labels: &Labels, value_type: ValueType) -> u32 {
         let slot = Slot {
             table,
             labels: labels
@@ -207,7 +207,7 @@ impl Store {
 
     /// Removes a stream from its table. Its number is reused, so its readers must be built anew
     /// before they run.
-    pub fn remove_slot(&mut self, id: u32) -> u32 {
+    pub(crate) fn remove_slot(&mut self, id: u32) -> u32 {
         let slot = &mut self.slots[id as usize];
         slot.newest = None;
         slot.readers.clear();
@@ -219,7 +219,7 @@ impl Store {
     }
 
     /// Returns the sorted label names of a table's streams, or of the insight that writes it.
-    pub fn label_names(&self, table: u32) -> Vec<String> {
+    pub(crate) fn label_names(&self, table: u32) -> Vec<String> {
         let table = &self.tables[table as usize];
         let of_slots = table
             .slots
@@ -236,7 +236,7 @@ impl Store {
 
     /// Returns whether a table may contain reals, that is, whether one of its streams has that
     /// type.
-    pub fn may_be_real(&self, table: u32) -> bool {
+    pub(crate) fn may_be_real(&self, table: u32) -> bool {
         self.tables[table as usize]
             .slots
             .iter()

@@ -3,6 +3,6 @@
 use barograph_model::{DAY_S, NS_PER_S};
 
 /// Most that its time may lie in the future, in ns.
-pub const AFTER_NS_MAX: i64 = NS_PER_S;
+pub(crate) const AFTER_NS_MAX: i64 = NS_PER_S;
 /// Its greatest age, in ns.
-pub const AGE_NS_MAX: i64 = 30 * DAY_S * NS_PER_S;
+pub(crate) const AGE_NS_MAX: i64 = 30 * DAY_S * NS_PER_S;

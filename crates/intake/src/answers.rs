@@ -18,7 +18,7 @@ use barograph_recorder::Reader;
 const WAITING_MAX: usize = 1 << 16;
 
 /// One process's answer to one call.
-pub struct Answer {
+pub(crate) struct Answer {
     pub uid: u32,
     pub from: Incarnation,
     pub id: u64,
@@ -33,7 +33,7 @@ impl Answer {
 
 /// The answers that wait for lists to be written.
 #[derive(Default)]
-pub struct Answers {
+pub(crate) struct Answers {
     waiting: Vec<Answer>,
     /// Readers whose lists lack the values that these answers are about.
     behind: BTreeSet<Reader>,
@@ -44,7 +44,7 @@ pub struct Answers {
 impl Answers {
     /// Takes the answers of a process. They wait until the lists of the readers in `behind` are
     /// written; if there are none, they are passed on at once.
-    pub fn take(&mut self, answers: Vec<Answer>, behind: BTreeSet<Reader>, board: &Board) {
+    pub(crate) fn take(&mut self, answers: Vec<Answer>, behind: BTreeSet<Reader>, board: &Board) {
         if behind.is_empty() {
             answers.iter().for_each(|answer| answer.tell(board));
             return;
@@ -54,19 +54,19 @@ impl Answers {
     }
 
     /// Whether no answer waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// The readers whose lists have to be written now, before [`Self::tell`].
-    pub fn due(&self, monotonic_ns: i64) -> Option<BTreeSet<Reader>> {
+    pub(crate) fn due(&self, monotonic_ns: i64) -> Option<BTreeSet<Reader>> {
         let is_due = monotonic_ns >= self.next_ns || self.waiting.len() >= WAITING_MAX;
         (is_due && !self.is_empty()).then(|| self.behind.clone())
     }
 
     /// Passes on all waiting answers, after the lists were written from `begun_ns` to `ended_ns` on
     /// the monotonic clock.
-    pub fn tell(&mut self, begun_ns: i64, ended_ns: i64, board: &Board) {
+    pub(crate) fn tell(&mut self, begun_ns: i64, ended_ns: i64, board: &Board) {
         if self.is_empty() {
             return;
         }
@@ -76,7 +76,7 @@ impl Answers {
     }
 
     /// Passes on the answers of a process that has ended: no list will contain its values.
-    pub fn tell_of(&mut self, process: Incarnation, board: &Board) {
+    pub(crate) fn tell_of(&mut self, process: Incarnation, board: &Board) {
         self.waiting.retain(|answer| {
             let is_of_it = answer.from == process;
             if is_of_it {

@@ -62,7 +62,7 @@ struct Accepted {
 
 /// The server's side of the bridge.
 #[derive(Debug)]
-pub struct BridgeDoor {
+pub(crate) struct BridgeDoor {
     jobs: SyncSender<Job>,
     bell: UnixDatagram,
     knock: PathBuf,
@@ -71,7 +71,7 @@ pub struct BridgeDoor {
 
 /// Makes both sides of the bridge. `knock` is the socket that wakes the intake thread; `series_max`
 /// bounds the series of one user.
-pub fn bridge(
+pub(crate) fn bridge(
     knock: PathBuf,
     is_open_to_all: bool,
     series_max: usize,
@@ -131,7 +131,7 @@ struct User {
 }
 
 /// The intake thread's side of the bridge.
-pub struct Bridge {
+pub(crate) struct Bridge {
     jobs: Receiver<Job>,
     series_max: usize,
     users: HashMap<u32, User>,
@@ -166,7 +166,11 @@ impl Bridge {
 
     /// Takes waiting requests, up to as many points as fit in one round. Returns the readers whose
     /// publications have changed.
-    pub fn attend(&mut self, round: &mut Round<'_, '_>, rates: &mut Rates) -> BTreeSet<Reader> {
+    pub(crate) fn attend(
+        &mut self,
+        round: &mut Round<'_, '_>,
+        rates: &mut Rates,
+    ) -> BTreeSet<Reader> {
         let mut room = ROUND_POINTS_MAX;
         for _ in 0..WAITING_MAX {
             // Requests are taken one after the other, so that they keep their order.
@@ -196,13 +200,13 @@ impl Bridge {
     }
 
     /// Whether the last round stopped at its bound, so that there may be more to take.
-    pub fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.has_more
     }
 
     /// The rows of bridged publications for these readers. Each user has an equal part of the
     /// document.
-    pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let of_user_max = ROWS_MAX / self.users.len().max(1);
         self.users.values().flat_map(move |user| {
             let sources = user.sources.values();

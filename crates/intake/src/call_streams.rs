@@ -22,7 +22,7 @@ const HELD_MAX: usize = 4_096;
 /// The streams `app.call.fired.id{name, user}` and `app.call.acked.id{name, user}`. A call appears
 /// in the scope of those who may read about it: the scope of all, or that of the user whose
 /// processes are called. It appears in only one of them, since that user reads both.
-pub struct CallStreams {
+pub(crate) struct CallStreams {
     of_users: Written,
     of_all: Written,
     /// Events whose scopes are being opened.
@@ -40,7 +40,7 @@ struct Written {
 
 impl CallStreams {
     /// Makes the streams. `is_shared` is whether several users share their number.
-    pub fn new(is_shared: bool) -> Self {
+    pub(crate) fn new(is_shared: bool) -> Self {
         Self {
             of_users: Written::new(is_shared),
             of_all: Written::new(is_shared),
@@ -49,7 +49,7 @@ impl CallStreams {
     }
 
     /// Appends the board's new events.
-    pub fn append(&mut self, board: &Board, scopes: &mut Scopes<'_>) {
+    pub(crate) fn append(&mut self, board: &Board, scopes: &mut Scopes<'_>) {
         let (events, lost) = board.events();
         if lost > 0 {
             warn!(

@@ -13,7 +13,7 @@ const CLOSING_MAX: usize = 8_192;
 
 /// The closing thread; dropping it waits until all files are closed. A process's place is free
 /// again when its file is closed.
-pub struct Closer {
+pub(crate) struct Closer {
     to: Option<SyncSender<Box<IngestFile>>>,
     closed: Receiver<u32>,
     /// Users of the files that were closed on the calling thread.
@@ -22,7 +22,7 @@ pub struct Closer {
 }
 
 impl Closer {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (to, files) = sync_channel::<Box<IngestFile>>(CLOSING_MAX);
         let (tell, closed) = sync_channel(CLOSING_MAX);
         let close_all = move || {
@@ -47,7 +47,7 @@ impl Closer {
         }
     }
 
-    pub fn close(&mut self, file: IngestFile) {
+    pub(crate) fn close(&mut self, file: IngestFile) {
         let (uid, _) = file.owner();
         let left = match &self.to {
             Some(to) => to.try_send(Box::new(file)).err(),
@@ -60,7 +60,7 @@ impl Closer {
     }
 
     /// The users of the files that were closed since the last call.
-    pub fn closed(&mut self) -> impl Iterator<Item = u32> {
+    pub(crate) fn closed(&mut self) -> impl Iterator<Item = u32> {
         self.closed_here.drain(..).chain(self.closed.try_iter())
     }
 }

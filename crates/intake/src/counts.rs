@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Counts of a process's records, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Values taken in.
     pub values: u64,
     /// Frames taken in.
@@ -26,7 +26,7 @@ pub struct Counts {
 
 impl Counts {
     /// Number of values that were put and are not recorded.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         let lost = self.missed.saturating_add(self.dropped);
         lost.saturating_add(self.damaged)
     }

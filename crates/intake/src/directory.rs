@@ -38,7 +38,7 @@ type Place = (u64, u64);
 
 /// The file of a process: its incarnation from its name, and its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     pub incarnation: Incarnation,
     pub uid: u32,
     place: Place,
@@ -57,7 +57,7 @@ struct Refused {
 
 /// The result of one step.
 #[derive(Debug, Default)]
-pub struct Step {
+pub(crate) struct Step {
     /// Files that are not known yet.
     pub found: Vec<Found>,
     /// Number of removed files that were never finished.
@@ -68,7 +68,7 @@ pub struct Step {
 
 /// The ingest directory and the state of its search.
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
     /// Kept open from pass to pass, so that waiting processes are counted even if the agent has no
     /// file descriptors left.
@@ -87,7 +87,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    pub fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self {
             path,
             entries: None,
@@ -102,17 +102,17 @@ impl Directory {
         }
     }
 
-    pub fn file(&self, incarnation: Incarnation) -> PathBuf {
+    pub(crate) fn file(&self, incarnation: Incarnation) -> PathBuf {
         self.path.join(format!("{incarnation}{INGEST}"))
     }
 
     /// Whether the file of a process exists; a symbolic link does not count.
-    pub fn has(&self, incarnation: Incarnation) -> bool {
+    pub(crate) fn has(&self, incarnation: Incarnation) -> bool {
         fs::symlink_metadata(self.file(incarnation)).is_ok_and(|found| found.is_file())
     }
 
     /// Makes the next step the first of a pass.
-    pub fn begin_anew(&mut self) {
+    pub(crate) fn begin_anew(&mut self) {
         self.is_in_pass = false;
     }
 
@@ -133,12 +133,12 @@ impl Directory {
     }
 
     /// Monotonic time from which the next step may be made.
-    pub fn next_ns(&self) -> i64 {
+    pub(crate) fn next_ns(&self) -> i64 {
         self.next_ns
     }
 
     /// Makes a step: reads on, or begins a new pass. Files that `is_known` accepts are skipped.
-    pub fn step(&mut self, now_ns: i64, is_known: impl Fn(Incarnation) -> bool) -> Step {
+    pub(crate) fn step(&mut self, now_ns: i64, is_known: impl Fn(Incarnation) -> bool) -> Step {
         let mut step = Step::default();
         if !self.is_in_pass {
             self.begin_pass();
@@ -172,12 +172,12 @@ impl Directory {
 
     /// Sets the rest after a step that took from `begun_ns` to `ended_ns` on the monotonic clock,
     /// including all work that came of it.
-    pub fn rest(&mut self, begun_ns: i64, ended_ns: i64) {
+    pub(crate) fn rest(&mut self, begun_ns: i64, ended_ns: i64) {
         self.next_ns = after_rest(begun_ns, ended_ns);
     }
 
     /// The file of a process, if it exists and is worth opening.
-    pub fn look_at(&mut self, incarnation: Incarnation) -> Option<Found> {
+    pub(crate) fn look_at(&mut self, incarnation: Incarnation) -> Option<Found> {
         self.spend(LOOK_WORK);
         let metadata = fs::symlink_metadata(self.file(incarnation)).ok()?;
         // An empty file is being made.
@@ -201,14 +201,14 @@ impl Directory {
     }
 
     /// Whether one more file of this user may be opened in this pass.
-    pub fn may_open(&self, found: &Found) -> bool {
+    pub(crate) fn may_open(&self, found: &Found) -> bool {
         let failures = self.failures.get(&found.uid).copied().unwrap_or(0);
         failures < FAILURES_OF_USER_MAX
     }
 
     /// Notes that a file could not be taken in. It is not opened again before it is changed, since
     /// its content does not change by itself; if the error is passing, the next pass tries again.
-    pub fn failed(&mut self, found: &Found, error: &StreamError) {
+    pub(crate) fn failed(&mut self, found: &Found, error: &StreamError) {
         self.opened_in_vain(found);
         if !error.is_passing() {
             self.refuse(*found);
@@ -216,12 +216,12 @@ impl Directory {
     }
 
     /// Counts a file that was opened and not taken in against its user's number for this pass.
-    pub fn opened_in_vain(&mut self, found: &Found) {
+    pub(crate) fn opened_in_vain(&mut self, found: &Found) {
         *self.failures.entry(found.uid).or_default() += 1;
     }
 
     /// Remembers a file as useless until it is changed.
-    pub fn refuse(&mut self, found: Found) {
+    pub(crate) fn refuse(&mut self, found: Found) {
         self.forget(found.place);
         if self.refused_of.take(found.uid, 1) {
             let refused = Refused {
@@ -234,7 +234,7 @@ impl Directory {
     }
 
     /// Remembers a file as useless that was taken in before.
-    pub fn give_up(&mut self, incarnation: Incarnation) {
+    pub(crate) fn give_up(&mut self, incarnation: Incarnation) {
         if let Some(found) = self.look_at(incarnation) {
             self.refuse(found);
         }
@@ -266,7 +266,7 @@ impl Directory {
 
     /// Number of files that are remembered.
     #[cfg(test)]
-    pub fn remembered(&self) -> usize {
+    pub(crate) fn remembered(&self) -> usize {
         self.refused.len()
     }
 }
@@ -308,7 +308,7 @@ fn parse(name: &str) -> Option<(Incarnation, bool)> {
 }
 
 /// Whether a path has the name that [`Directory::file`] gives this incarnation.
-pub fn is_named(path: &Path, incarnation: Incarnation) -> bool {
+pub(crate) fn is_named(path: &Path, incarnation: Incarnation) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(parse) == Some((incarnation, true))
 }

@@ -27,7 +27,7 @@ const DESCRIPTORS_PARTS: u64 = 2;
 const DOOR_TO_ALL: u32 = 0o1733;
 
 /// The socket, and the length of its queue.
-pub struct Door {
+pub(crate) struct Door {
     socket: UnixDatagram,
     /// Number of knocks at once that may have filled the queue, so that others were lost.
     burst: usize,
@@ -35,7 +35,7 @@ pub struct Door {
 
 /// The knocks that were read.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub(crate) struct Heard {
     pub knocks: Vec<Incarnation>,
     /// Whether so many were read that others may have been lost.
     pub is_burst: bool,
@@ -43,7 +43,7 @@ pub struct Heard {
 
 impl Door {
     /// Opens the directory and the socket to the users that may publish.
-    pub fn open(run_dir: &RunDir, to_all: bool) -> Result<Self, IntakeError> {
+    pub(crate) fn open(run_dir: &RunDir, to_all: bool) -> Result<Self, IntakeError> {
         let dir = run_dir.ingest_dir();
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -74,7 +74,7 @@ impl Door {
     }
 
     /// Waits until somebody knocks, for at most `wait_ns`.
-    pub fn wait(&self, wait_ns: i64) {
+    pub(crate) fn wait(&self, wait_ns: i64) {
         let timeout = Timespec {
             tv_sec: wait_ns / NS_PER_S,
             tv_nsec: wait_ns % NS_PER_S,
@@ -85,7 +85,7 @@ impl Door {
     }
 
     /// Reads the knocks since the last call.
-    pub fn hear(&self) -> Heard {
+    pub(crate) fn hear(&self) -> Heard {
         let mut heard = Heard::default();
         let mut knock = [0; INCARNATION_BYTES + 1];
         let mut count = 0;
@@ -110,7 +110,7 @@ fn queue_max() -> usize {
     said.unwrap_or(QUEUE_DEFAULT).max(1)
 }
 /// Most ingest files that may be open, by the agent's limit of open files.
-pub fn descriptors_for_processes() -> u64 {
+pub(crate) fn descriptors_for_processes() -> u64 {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit / DESCRIPTORS_PARTS).max(1)
 }

@@ -8,14 +8,14 @@ use barograph_model::{Descriptor, Kind, Labels, ModelError, Name, Unit, ValueTyp
 use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
 
 /// The publication of what the agent itself knows about a process.
-pub const PROCESS: &str = "process";
+pub(crate) const PROCESS: &str = "process";
 const INSTANCE: &str = "instance";
 const USER: &str = "user";
 const APPLICATION: &str = "application";
 
 /// The names and labels of all living publications, with the instance numbers that are taken.
 #[derive(Debug, Default)]
-pub struct Instances(HashMap<(String, Labels), Numbers>);
+pub(crate) struct Instances(HashMap<(String, Labels), Numbers>);
 
 /// Numbers from 1, of which the smallest free one is given. Finding it needs no search: a process
 /// may have thousands of publications of one name.
@@ -53,7 +53,7 @@ impl Numbers {
 /// Name and labels of a publication's streams. It must be given to [`Instances::give_back`] when
 /// the publication ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     name: String,
     /// The labels without the instance.
     plain: Labels,
@@ -64,7 +64,7 @@ pub struct Identity {
 impl Instances {
     /// Names a publication; `labels` are first the process's and then its own, which win. Fails if
     /// a name or label is invalid.
-    pub fn take(
+    pub(crate) fn take(
         &mut self,
         name: &str,
         user: &str,
@@ -109,7 +109,7 @@ impl Instances {
     }
 
     /// Frees the instance number of a publication that has ended.
-    pub fn give_back(&mut self, identity: &Identity) {
+    pub(crate) fn give_back(&mut self, identity: &Identity) {
         let key = (identity.name.clone(), identity.plain.clone());
         if let Some(numbers) = self.0.get_mut(&key) {
             numbers.give_back(identity.instance);
@@ -122,17 +122,17 @@ impl Instances {
 
 impl Identity {
     /// The publication's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The publication's labels, with the instance if it is not the first.
-    pub fn labels(&self) -> &Labels {
+    pub(crate) fn labels(&self) -> &Labels {
         &self.labels
     }
 
     /// The descriptor of a value's stream.
-    pub fn stream(
+    pub(crate) fn stream(
         &self,
         value: &str,
         value_type: ValueType,
@@ -151,7 +151,7 @@ impl Identity {
     }
 
     /// The descriptor of the stream of frames.
-    pub fn frames(&self) -> Result<Descriptor, ModelError> {
+    pub(crate) fn frames(&self) -> Result<Descriptor, ModelError> {
         let help = "Committed frames, by their number.";
         self.stream(FRAME_VALUE, ValueType::Int, Kind::Counter, "frames", help)
     }

@@ -58,7 +58,7 @@ const LAST_STEPS_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The state of the intake thread.
-pub struct Intake<'c> {
+pub(crate) struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
     limits: ApplicationsConfig,
     door: Door,
@@ -122,7 +122,7 @@ macro_rules! round {
 }
 
 impl<'c> Intake<'c> {
-    pub fn new(
+    pub(crate) fn new(
         clock: &'c Arc<dyn Clock>,
         places: Places,
         limits: ApplicationsConfig,
@@ -169,7 +169,7 @@ impl<'c> Intake<'c> {
     }
 
     /// Takes in until `stop` is set; then takes in everything that is committed by then.
-    pub fn run(mut self, stop: &AtomicBool) {
+    pub(crate) fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.beat();
             let begun_ns = self.clock.monotonic_ns();

@@ -20,12 +20,12 @@ use tracing::warn;
 
 /// Most pairs of publication and user in a scope that have their own counts; the losses of others
 /// are summed under `(others)`.
-pub const LOSS_OWNERS_MAX: usize = 64;
+pub(crate) const LOSS_OWNERS_MAX: usize = 64;
 /// Label of publication and user for all losses beyond [`LOSS_OWNERS_MAX`].
 const OTHERS: &str = "(others)";
 /// Most streams of losses in a scope: one per cause for each pair and for the others. They do not
 /// count towards the scope's bound of streams.
-pub const LOSS_STREAMS_MAX: u32 = (LOSS_OWNERS_MAX as u32 + 1) * Cause::ALL.len() as u32;
+pub(crate) const LOSS_STREAMS_MAX: u32 = (LOSS_OWNERS_MAX as u32 + 1) * Cause::ALL.len() as u32;
 /// A count is appended again after this time, so that it stays in the archive at least as long as
 /// the samples that it is about.
 const REPEAT_NS: i64 = 3_600 * NS_PER_S;
@@ -34,7 +34,7 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Why a value is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// It was overwritten in the ring before it was read.
     Missed,
     /// The program dropped it: its ring was full, or its thread had none.
@@ -74,14 +74,14 @@ struct LossRow {
 
 /// The losses of a scope.
 #[derive(Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     rows: BTreeMap<LossKey, LossRow>,
     /// Pairs of publication and user that have their own counts.
     owners: BTreeSet<(Box<str>, Box<str>)>,
 }
 
 /// A count to append; with the descriptor of its stream if the stream has to be declared first.
-pub struct Told<'l> {
+pub(crate) struct Told<'l> {
     pub stream: &'l mut Option<StreamKey>,
     pub descriptor: Option<Descriptor>,
     pub sample: Sample,
@@ -89,7 +89,7 @@ pub struct Told<'l> {
 
 impl Ledger {
     /// Counts lost values; returns the count to append.
-    pub fn lose(
+    pub(crate) fn lose(
         &mut self,
         cause: Cause,
         publication: &str,
@@ -104,7 +104,7 @@ impl Ledger {
     }
 
     /// Counts that have to be appended again, for example those of an archive that was just opened.
-    pub fn due(&mut self, now_ns: i64) -> impl Iterator<Item = Told<'_>> {
+    pub(crate) fn due(&mut self, now_ns: i64) -> impl Iterator<Item = Told<'_>> {
         let due = self.rows.iter_mut();
         let due = due.filter(move |(_, row)| now_ns.abs_diff(row.told_ns) >= REPEAT_NS as u64);
         due.map(move |(key, row)| row.tell(key, now_ns))
@@ -113,7 +113,7 @@ impl Ledger {
     /// Adds the counts of earlier lives of the agent from the archive, which may have been opened
     /// only now. It can already contain counts of this life, which began at `since_ns`; these are
     /// not added to themselves.
-    pub fn add_past(
+    pub(crate) fn add_past(
         &mut self,
         run_dir: &RunDir,
         node: &str,

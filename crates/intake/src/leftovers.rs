@@ -13,7 +13,7 @@ const AGE_NS_MIN: i64 = 60 * NS_PER_S;
 /// Removes an unfinished file that is old and whose writer is gone; returns whether it did.
 /// Programs that make unnamed files leave none; those on file systems without unnamed files, and
 /// older programs, do.
-pub fn remove(path: &Path, now_ns: i64) -> bool {
+pub(crate) fn remove(path: &Path, now_ns: i64) -> bool {
     // The lock is held during the removal.
     let abandoned = abandoned(path, now_ns);
     abandoned.is_some() && fs::remove_file(path).is_ok()

@@ -21,11 +21,11 @@ const SERIES_MAX: usize = 1 << 17;
 
 /// The time of the newest sample of each series.
 #[derive(Debug, Default)]
-pub struct Newest(HashMap<SeriesId, i64>);
+pub(crate) struct Newest(HashMap<SeriesId, i64>);
 
 impl Newest {
     /// Reads the times from the archive. If that fails, nothing is known and a warning is logged.
-    pub fn read(run_dir: &RunDir, node: &str, clock: &Arc<dyn Clock>) -> Self {
+    pub(crate) fn read(run_dir: &RunDir, node: &str, clock: &Arc<dyn Clock>) -> Self {
         // Older points are refused anyway.
         let now_ns = clock.now_ns();
         let from = now_ns.saturating_sub(AGE_NS_MAX);
@@ -59,17 +59,17 @@ impl Newest {
     }
 
     /// Removes and returns the time of a series' newest sample.
-    pub fn take(&mut self, descriptor: &Descriptor) -> Option<i64> {
+    pub(crate) fn take(&mut self, descriptor: &Descriptor) -> Option<i64> {
         self.0.remove(&descriptor.series_id())
     }
 
     /// Whether the series is known.
-    pub fn has(&self, descriptor: &Descriptor) -> bool {
+    pub(crate) fn has(&self, descriptor: &Descriptor) -> bool {
         self.0.contains_key(&descriptor.series_id())
     }
 
     /// Keeps the time of a series' newest sample again.
-    pub fn give(&mut self, descriptor: &Descriptor, newest_ns: i64) {
+    pub(crate) fn give(&mut self, descriptor: &Descriptor, newest_ns: i64) {
         self.0.insert(descriptor.series_id(), newest_ns);
         if self.0.len() > SERIES_MAX {
             self.cut();

@@ -15,7 +15,7 @@ const TRIGGERS_MAX: usize = 256;
 const OF_PROCESS: u32 = u32::MAX;
 
 /// A trigger that the process handles.
-pub struct Trigger {
+pub(crate) struct Trigger {
     /// Index of its publication; `None` if it belongs to the process.
     pub publication: Option<usize>,
     pub name: String,
@@ -23,7 +23,7 @@ pub struct Trigger {
 }
 
 /// A knob of the process.
-pub struct Knob {
+pub(crate) struct Knob {
     pub publication: usize,
     /// The publication's name, a dot, and the value's name.
     pub name: String,
@@ -38,7 +38,7 @@ pub struct Knob {
 }
 
 /// The facts about a value that a knob needs.
-pub struct KnobValue<'a> {
+pub(crate) struct KnobValue<'a> {
     pub publication: usize,
     pub publication_name: &'a str,
     pub name: &'a str,
@@ -49,7 +49,7 @@ pub struct KnobValue<'a> {
 
 /// All triggers and knobs of a process.
 #[derive(Default)]
-pub struct Offers {
+pub(crate) struct Offers {
     triggers: Vec<Trigger>,
     knobs: Vec<Knob>,
     /// Index of a knob by that of its value.
@@ -61,7 +61,7 @@ pub struct Offers {
 impl Offers {
     /// Declares a trigger of one of `publications` publications, or of none. Fails if it is
     /// invalid, or if there are too many.
-    pub fn declare_trigger(
+    pub(crate) fn declare_trigger(
         &mut self,
         publication: u32,
         publications: usize,
@@ -94,7 +94,7 @@ impl Offers {
 
     /// Declares that a value is a knob. Fails if its name is too long, if it is one already, or if
     /// its bounds are invalid.
-    pub fn declare_knob(
+    pub(crate) fn declare_knob(
         &mut self,
         index: u32,
         value: &KnobValue<'_>,
@@ -133,16 +133,16 @@ impl Offers {
     }
 
     /// Marks all offers as new after the process was given another name.
-    pub fn rename(&mut self) {
+    pub(crate) fn rename(&mut self) {
         self.is_new = !self.is_empty();
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.triggers.is_empty() && self.knobs.is_empty()
     }
 
     /// Notes a put value, if it is a knob's.
-    pub fn note(&mut self, value: u32, ts: i64, put: &Value) {
+    pub(crate) fn note(&mut self, value: u32, ts: i64, put: &Value) {
         if let Some(at) = self.by_value.get(&value) {
             self.knobs[*at].newest = Some((ts, put.clone()));
             self.knobs[*at].is_unlisted = true;
@@ -150,30 +150,32 @@ impl Offers {
     }
 
     /// The publications of knobs that were put since they were listed.
-    pub fn unlisted(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn unlisted(&self) -> impl Iterator<Item = usize> {
         let unlisted = self.knobs.iter().filter(|knob| knob.is_unlisted);
         unlisted.map(|knob| knob.publication)
     }
 
     /// The publication of each knob.
-    pub fn knob_publications(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn knob_publications(&self) -> impl Iterator<Item = usize> {
         self.knobs.iter().map(|knob| knob.publication)
     }
 
     /// The publication of each trigger; `None` if it belongs to the process.
-    pub fn trigger_publications(&self) -> impl Iterator<Item = Option<usize>> {
+    pub(crate) fn trigger_publications(&self) -> impl Iterator<Item = Option<usize>> {
         self.triggers.iter().map(|trigger| trigger.publication)
     }
 
     /// Notes that the knobs of these publications are listed with their newest values.
-    pub fn listed(&mut self, is_listed: impl Fn(usize) -> bool) {
+    pub(crate) fn listed(&mut self, is_listed: impl Fn(usize) -> bool) {
         for knob in &mut self.knobs {
             knob.is_unlisted &= !is_listed(knob.publication);
         }
     }
 
     /// Kind, name, publication, and a knob's bounds of everything that can be called.
-    pub fn iter(&self) -> impl Iterator<Item = (CallKind, &str, Option<usize>, Option<Bounds>)> {
+    pub(crate) fn iter(
+        &self,
+    ) -> impl Iterator<Item = (CallKind, &str, Option<usize>, Option<Bounds>)> {
         let triggers = self.triggers.iter();
         let triggers = triggers.map(|t| (CallKind::Trigger, &*t.name, t.publication, None));
         let knobs = self.knobs.iter();
@@ -190,7 +192,7 @@ impl Offers {
 
     /// One row per knob; `of` returns readers, name and labels of a publication, or `None` if it
     /// was refused.
-    pub fn knob_rows<'a>(
+    pub(crate) fn knob_rows<'a>(
         &'a self,
         of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
     ) -> impl Iterator<Item = (Reader, Json)> + 'a {
@@ -226,7 +228,7 @@ impl Offers {
 
     /// One row per trigger: a process's for its `owner`, a publication's for the publication's
     /// readers.
-    pub fn trigger_rows<'a>(
+    pub(crate) fn trigger_rows<'a>(
         &'a self,
         owner: Reader,
         of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,

@@ -29,12 +29,12 @@ use about::About;
 use barograph_call::Board;
 use barograph_recorder::Reader;
 use cells::Cells;
-pub use declared::REFUSAL_BYTES_MAX;
-pub use takes::Takes;
+pub(crate) use declared::REFUSAL_BYTES_MAX;
+pub(crate) use takes::Takes;
 
 /// Work of a look, in records that could be gone through in its time; rings and declarations add to
 /// it.
-pub const LOOK_WORK: u64 = 32;
+pub(crate) const LOOK_WORK: u64 = 32;
 const RINGS_PER_WORK: u64 = 8;
 /// Work of one declaration, in records.
 const DECLARATION_WORK: u64 = 128;
@@ -43,7 +43,7 @@ const DECLARATION_WORK: u64 = 128;
 const DECLARATIONS_MAX: u64 = 256;
 /// Bytes of memory kept for a process, beside its declarations, and for each of its rings,
 /// including positions that wait for the disk.
-pub const PROCESS_BYTES: u64 = 4 << 10;
+pub(crate) const PROCESS_BYTES: u64 = 4 << 10;
 const RING_BYTES: u64 = 640;
 /// Minor version of the ingest format since which writers read their refusals.
 const REFUSALS_SINCE: u32 = 2;
@@ -110,7 +110,7 @@ impl Waiting {
 }
 
 /// A process that publishes, living or not.
-pub struct Process {
+pub(crate) struct Process {
     file: IngestFile,
     user: String,
     owner: Reader,
@@ -164,7 +164,7 @@ pub struct Process {
 }
 
 /// The parts of the intake that a round works with.
-pub struct Round<'r, 'c> {
+pub(crate) struct Round<'r, 'c> {
     pub board: &'r Board,
     pub scopes: &'r mut Scopes<'c>,
     pub instances: &'r mut Instances,
@@ -186,7 +186,7 @@ impl Round<'_, '_> {
 
 /// The result of a look.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Attended {
+pub(crate) struct Attended {
     pub has_news: bool,
     /// Whether there is more that could be taken now.
     pub has_more: bool,
@@ -198,7 +198,7 @@ pub struct Attended {
 
 impl Process {
     /// Makes a process; the caller has counted [`PROCESS_BYTES`] against its user.
-    pub fn new(file: IngestFile, values_max: usize, monotonic_ns: i64) -> Self {
+    pub(crate) fn new(file: IngestFile, values_max: usize, monotonic_ns: i64) -> Self {
         let (uid, _) = file.owner();
         Self {
             user: user_name(uid),
@@ -235,22 +235,22 @@ impl Process {
         }
     }
 
-    pub fn file(&self) -> &IngestFile {
+    pub(crate) fn file(&self) -> &IngestFile {
         &self.file
     }
 
     /// Time since its last news.
-    pub fn quiet_ns(&self, monotonic_ns: i64) -> i64 {
+    pub(crate) fn quiet_ns(&self, monotonic_ns: i64) -> i64 {
         monotonic_ns.saturating_sub(self.news_ns)
     }
 
     /// The user id of its file's owner.
-    pub fn uid(&self) -> u32 {
+    pub(crate) fn uid(&self) -> u32 {
         self.file.owner().0
     }
 
     /// Takes in what is new, at most about `records_max` records.
-    pub fn attend(
+    pub(crate) fn attend(
         &mut self,
         round: &mut Round<'_, '_>,
         records_max: u64,
@@ -474,7 +474,7 @@ impl Process {
 
     /// Whether nothing more will come, and all that came is safe. For a process that has not closed
     /// its file this needs a look at /proc, which is made only if it is quiet.
-    pub fn is_over(&self, is_quiet: bool) -> bool {
+    pub(crate) fn is_over(&self, is_quiet: bool) -> bool {
         let is_done = self.file.is_drained() && self.waiting.is_empty();
         if self.file.has_cells() {
             return is_done && self.cells.is_final();
@@ -483,7 +483,7 @@ impl Process {
     }
 
     /// Ends the process and returns its file.
-    pub fn end(mut self, round: &mut Round<'_, '_>) -> IngestFile {
+    pub(crate) fn end(mut self, round: &mut Round<'_, '_>) -> IngestFile {
         self.retire(round);
         round.board.leave(self.uid(), self.file.incarnation());
         round.memory.give_back(&self.uid(), self.kept_bytes);
@@ -528,17 +528,17 @@ impl Process {
     }
 
     /// Tells the process to knock, or not to.
-    pub fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
+    pub(crate) fn set_asleep(&self, asleep: bool) -> Result<(), StreamError> {
         self.file.set_asleep(asleep)
     }
 
     /// Whether it has cells but no rings: such a process does not knock.
-    pub fn has_cells_alone(&self) -> bool {
+    pub(crate) fn has_cells_alone(&self) -> bool {
         self.file.has_cells() && self.file.positions().len() == 0
     }
 
     /// Whether a batch waits for the disk.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 }

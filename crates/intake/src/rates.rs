@@ -7,18 +7,18 @@ use barograph_model::NS_PER_S;
 /// The number of records that each user may still use, as token buckets that fill at a steady rate
 /// and hold one second's worth. Every record counts: values, frames, answers, pieces, and malformed
 /// ones.
-pub struct Rates {
+pub(crate) struct Rates {
     rate_max: f64,
     left: HashMap<u32, (f64, i64)>,
 }
 
 impl Rates {
-    pub fn new(rate_max: f64) -> Self {
+    pub(crate) fn new(rate_max: f64) -> Self {
         let left = HashMap::new();
         Self { rate_max, left }
     }
 
-    pub fn allowed(&mut self, uid: u32, now_ns: i64) -> u64 {
+    pub(crate) fn allowed(&mut self, uid: u32, now_ns: i64) -> u64 {
         let (left, since_ns) = self.left.entry(uid).or_insert((self.rate_max, now_ns));
         let seconds = now_ns.saturating_sub(*since_ns).max(0) as f64 / NS_PER_S as f64;
         *left = (*left + seconds * self.rate_max).min(self.rate_max);
@@ -26,14 +26,14 @@ impl Rates {
         left.max(0.0) as u64
     }
 
-    pub fn used(&mut self, uid: u32, records: u64) {
+    pub(crate) fn used(&mut self, uid: u32, records: u64) {
         if let Some((left, _)) = self.left.get_mut(&uid) {
             *left -= records as f64;
         }
     }
 
     /// Forgets users whose buckets are full by now, as a new user's is.
-    pub fn forget_idle(&mut self, now_ns: i64) {
+    pub(crate) fn forget_idle(&mut self, now_ns: i64) {
         let rate_max = self.rate_max;
         self.left.retain(|_, (left, since_ns)| {
             let seconds = now_ns.saturating_sub(*since_ns).max(0) as f64 / NS_PER_S as f64;

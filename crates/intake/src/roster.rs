@@ -9,7 +9,7 @@ use super::process::Process;
 
 /// All processes that are taken in.
 #[derive(Default)]
-pub struct Roster {
+pub(crate) struct Roster {
     /// The processes by number, in the order in which they came.
     all: BTreeMap<u64, Box<Process>>,
     by_incarnation: HashMap<Incarnation, u64>,
@@ -22,7 +22,7 @@ pub struct Roster {
 
 impl Roster {
     /// Adds a process and wakes it.
-    pub fn add(&mut self, mut process: Process) {
+    pub(crate) fn add(&mut self, mut process: Process) {
         let number = self.next;
         self.next += 1;
         process.is_awake = true;
@@ -35,29 +35,29 @@ impl Roster {
         self.all.insert(number, Box::new(process));
     }
 
-    pub fn has(&self, incarnation: Incarnation) -> bool {
+    pub(crate) fn has(&self, incarnation: Incarnation) -> bool {
         self.by_incarnation.contains_key(&incarnation)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Process> + Clone {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Process> + Clone {
         self.all.values().map(|process| &**process)
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         self.all.values_mut().map(|process| &mut **process)
     }
 
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    pub fn is_anyone_awake(&self) -> bool {
+    pub(crate) fn is_anyone_awake(&self) -> bool {
         !self.awake.is_empty()
     }
 
     /// Wakes a process; returns whether it is known.
-    pub fn wake(&mut self, incarnation: Incarnation) -> bool {
+    pub(crate) fn wake(&mut self, incarnation: Incarnation) -> bool {
         let number = self.by_incarnation.get(&incarnation).copied();
         if let Some(number) = number {
             self.wake_number(number);
@@ -65,7 +65,7 @@ impl Roster {
         number.is_some()
     }
 
-    pub fn wake_all(&mut self) {
+    pub(crate) fn wake_all(&mut self) {
         self.sweep = None;
         for (number, process) in &mut self.all {
             if !process.is_awake {
@@ -77,7 +77,7 @@ impl Roster {
     }
 
     /// Wakes processes whose cells are due to be read.
-    pub fn wake_due(&mut self, monotonic_ns: i64) {
+    pub(crate) fn wake_due(&mut self, monotonic_ns: i64) {
         for (number, process) in &mut self.all {
             let due_ns = process.look_due_ns();
             if !process.is_awake && due_ns.is_some_and(|due_ns| monotonic_ns >= due_ns) {
@@ -89,23 +89,23 @@ impl Roster {
     }
 
     /// Monotonic time at which the next cells are due.
-    pub fn next_look_ns(&self) -> i64 {
+    pub(crate) fn next_look_ns(&self) -> i64 {
         let asleep = self.all.values().filter(|process| !process.is_awake);
         let due = asleep.filter_map(|process| process.look_due_ns());
         due.min().unwrap_or(i64::MAX)
     }
 
     /// Begins to check all sleeping processes for news, after knocks may have been lost.
-    pub fn begin_sweep(&mut self) {
+    pub(crate) fn begin_sweep(&mut self) {
         self.sweep = Some(0);
     }
 
-    pub fn is_sweeping(&self) -> bool {
+    pub(crate) fn is_sweeping(&self) -> bool {
         self.sweep.is_some()
     }
 
     /// Checks the next `count_max` sleeping processes, and wakes those that have news.
-    pub fn sweep(&mut self, count_max: usize) {
+    pub(crate) fn sweep(&mut self, count_max: usize) {
         let Some(from) = self.sweep else {
             return;
         };
@@ -134,19 +134,19 @@ impl Roster {
     }
 
     /// The users that have awake processes, and the number of these.
-    pub fn awake(&self) -> Vec<(u32, usize)> {
+    pub(crate) fn awake(&self) -> Vec<(u32, usize)> {
         let users = self.awake.iter();
         users.map(|(uid, queue)| (*uid, queue.len())).collect()
     }
 
     /// Takes the user's process whose turn it is, until it is put back or let go.
-    pub fn take_turn(&mut self, uid: u32) -> Option<(u64, Box<Process>)> {
+    pub(crate) fn take_turn(&mut self, uid: u32) -> Option<(u64, Box<Process>)> {
         let number = self.awake.get_mut(&uid)?.pop_front()?;
         Some((number, self.all.remove(&number)?))
     }
 
     /// Puts a process back after its turn.
-    pub fn put_back(&mut self, number: u64, process: Box<Process>) {
+    pub(crate) fn put_back(&mut self, number: u64, process: Box<Process>) {
         let uid = process.uid();
         if process.is_awake {
             self.awake.entry(uid).or_default().push_back(number);
@@ -156,7 +156,7 @@ impl Roster {
     }
 
     /// Removes a process that is over and was taken for its turn.
-    pub fn let_go(&mut self, process: &Process) {
+    pub(crate) fn let_go(&mut self, process: &Process) {
         self.by_incarnation.remove(&process.file().incarnation());
         self.drop_empty(process.uid());
     }

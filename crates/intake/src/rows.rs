@@ -23,7 +23,7 @@ struct Part {
 
 /// The rows of processes. `count` returns how many rows a process has, without making them. Each
 /// row has in `left_out` the number of rows of its user that found no room.
-pub fn fair_rows<'p, R: Iterator<Item = Json>>(
+pub(crate) fn fair_rows<'p, R: Iterator<Item = Json>>(
     processes: impl Iterator<Item = &'p Process> + Clone,
     count: impl Fn(&'p Process) -> usize,
     rows: impl Fn(&'p Process) -> R,

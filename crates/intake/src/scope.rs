@@ -23,7 +23,7 @@ use super::ledger::{Cause, LOSS_STREAMS_MAX, Ledger, Told};
 use super::newest::Newest;
 use super::shares::Shares;
 use crate::IntakeConfig;
-pub use all::Scopes;
+pub(crate) use all::Scopes;
 use barograph_recorder::{
     ArchiveConfig, DOCUMENTS_NS, ForecastConfig, Forecasts, History, Reader, ScopeCopies,
     ScopeHistories, Streams, make_dir, make_parent, name_archive, publish,
@@ -48,7 +48,7 @@ const ENDED_MAX: usize = 1 << 16;
 
 /// Where and how scopes are made.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub(crate) struct Places {
     pub run_dir: RunDir,
     node: String,
     state_dir: PathBuf,
@@ -63,7 +63,7 @@ pub struct Places {
 }
 
 impl Places {
-    pub fn new(config: &IntakeConfig, run_dir: RunDir, shared: Shared) -> Self {
+    pub(crate) fn new(config: &IntakeConfig, run_dir: RunDir, shared: Shared) -> Self {
         Self {
             run_dir,
             node: config.node.clone(),
@@ -107,13 +107,13 @@ impl Places {
     }
 
     /// The directory of the scopes' state directories.
-    pub fn state_dir(&self) -> &Path {
+    pub(crate) fn state_dir(&self) -> &Path {
         &self.state_dir
     }
 }
 
 /// A segment and its archive, for one set of readers.
-pub struct Scope<'c> {
+pub(crate) struct Scope<'c> {
     streams: Streams<'c>,
     forecasts: Forecasts,
     /// Whether the last document of forecasts had rows.
@@ -206,7 +206,7 @@ impl<'c> Scope<'c> {
     }
 
     /// Why appended samples are kept only in the rings now, although there should be an archive.
-    pub fn trouble(&self) -> Option<String> {
+    pub(crate) fn trouble(&self) -> Option<String> {
         self.history.trouble()
     }
 
@@ -232,7 +232,7 @@ impl<'c> Scope<'c> {
     }
 
     /// Declares a stream for a user; `value_bytes_max` applies to types that are no numbers.
-    pub fn declare(
+    pub(crate) fn declare(
         &mut self,
         descriptor: &Descriptor,
         value_bytes_max: u32,
@@ -272,12 +272,12 @@ impl<'c> Scope<'c> {
     }
 
     /// Whether a process that has ended had this series, in this life of the agent or before.
-    pub fn was_there(&self, descriptor: &Descriptor) -> bool {
+    pub(crate) fn was_there(&self, descriptor: &Descriptor) -> bool {
         self.ended.contains(&descriptor.series_id()) || self.newest.has(descriptor)
     }
 
     /// Retires a counter of a process: the next process with its series begins anew.
-    pub fn retire_counter(&mut self, key: StreamKey, series: SeriesId) {
+    pub(crate) fn retire_counter(&mut self, key: StreamKey, series: SeriesId) {
         self.retire(key);
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_first();
@@ -285,7 +285,7 @@ impl<'c> Scope<'c> {
         self.ended.insert(series);
     }
 
-    pub fn retire(&mut self, key: StreamKey) {
+    pub(crate) fn retire(&mut self, key: StreamKey) {
         if let Some((user, bytes)) = self.owners.remove(&key) {
             self.rings.borrow_mut().give_back(&user, bytes);
             if let Some(shares) = &mut self.shares {
@@ -299,7 +299,7 @@ impl<'c> Scope<'c> {
     }
 
     /// Counts lost values, with the mark up to which the ring was read for them.
-    pub fn lose(
+    pub(crate) fn lose(
         &mut self,
         cause: Cause,
         publication: &str,
@@ -314,19 +314,19 @@ impl<'c> Scope<'c> {
 
     /// Appends a sample, even if the value has not changed, with the mark up to which the ring was
     /// read for it.
-    pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
+    pub(crate) fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
         self.streams.append(key, sample, mark);
         self.forecasts.looked(key, sample);
     }
 
     /// Removes and returns the time of a series' newest archived sample: from then on the owner of
     /// the series knows it.
-    pub fn take_newest(&mut self, descriptor: &Descriptor) -> Option<i64> {
+    pub(crate) fn take_newest(&mut self, descriptor: &Descriptor) -> Option<i64> {
         self.newest.take(descriptor)
     }
 
     /// Keeps the time of a series' newest sample after its owner has ended.
-    pub fn give_newest(&mut self, descriptor: &Descriptor, newest_ns: i64) {
+    pub(crate) fn give_newest(&mut self, descriptor: &Descriptor, newest_ns: i64) {
         self.newest.give(descriptor, newest_ns);
     }
 
@@ -338,20 +338,20 @@ impl<'c> Scope<'c> {
 
     /// Publishes projections, hands the archive what was appended, and wakes readers. Returns the
     /// journal position to wait for.
-    pub fn finish(&mut self) -> Option<Position> {
+    pub(crate) fn finish(&mut self) -> Option<Position> {
         let now_ns = self.streams.now_ns();
         self.forecasts.project(now_ns, &mut self.streams);
         self.streams.finish()
     }
 
     /// The journal, if there is an archive.
-    pub fn journal(&self) -> Option<Journal> {
+    pub(crate) fn journal(&self) -> Option<Journal> {
         self.journal.clone()
     }
 
     /// Whether everything up to a position is as safe as possible: on disk, or counted as lost
     /// there; without an archive, in the rings.
-    pub fn is_safe(&self, position: Position) -> bool {
+    pub(crate) fn is_safe(&self, position: Position) -> bool {
         match &self.journal {
             Some(journal) => journal.is_settled(position),
             None => true,
@@ -360,7 +360,7 @@ impl<'c> Scope<'c> {
 
     /// Writes the heartbeat, coverages and repeated counts of losses, and every 5 s the documents
     /// of archive and forecasts. Called once a second.
-    pub fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
+    pub(crate) fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
         self.streams.beat(now_ns);
         self.tell_due(now_ns);
         self.forecasts.beat(now_ns, &mut self.streams);
@@ -377,7 +377,7 @@ impl<'c> Scope<'c> {
         self.tells_forecasts = is_needed;
     }
 
-    pub fn publish(&self, name: &str, document: &impl Serialize) {
+    pub(crate) fn publish(&self, name: &str, document: &impl Serialize) {
         publish(&self.run_dir, name, document);
     }
 }
@@ -430,7 +430,7 @@ fn tell_loss(told: Told<'_>, mark: Option<Mark>, streams: &mut Streams<'_>) {
 
 /// Why a stream is not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoStream {
+pub(crate) enum NoStream {
     /// The scope has as many streams as it may.
     #[error("the scope has no room: it has as many streams as [applications] streams_max")]
     Full,
@@ -455,7 +455,7 @@ pub enum NoStream {
 
 impl NoStream {
     /// Whether the stream can perhaps be made later.
-    pub fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         *self != Self::Twice
     }
 }

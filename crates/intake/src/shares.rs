@@ -11,7 +11,7 @@ use std::hash::Hash;
 
 /// An amount that several users share.
 #[derive(Debug)]
-pub struct Shares<U> {
+pub(crate) struct Shares<U> {
     total_max: u64,
     of_user_max: u64,
     /// Whether there may be other users; otherwise one user may take all.
@@ -22,7 +22,7 @@ pub struct Shares<U> {
 
 impl<U: Hash + Eq> Shares<U> {
     /// Shares of `total_max`, of which one user may hold at most `of_user_max`.
-    pub fn new(total_max: u64, of_user_max: u64, is_shared: bool) -> Self {
+    pub(crate) fn new(total_max: u64, of_user_max: u64, is_shared: bool) -> Self {
         Self {
             total_max,
             of_user_max,
@@ -33,7 +33,7 @@ impl<U: Hash + Eq> Shares<U> {
     }
 
     /// Whether this user may take `amount` more.
-    pub fn has_room(&self, user: &U, amount: u64) -> bool {
+    pub(crate) fn has_room(&self, user: &U, amount: u64) -> bool {
         let held = self.by_user.get(user).copied().unwrap_or(0);
         let Some(left) = self
             .total_max
@@ -46,7 +46,7 @@ impl<U: Hash + Eq> Shares<U> {
     }
 
     /// Takes `amount` for a user, if there is room; returns whether there was.
-    pub fn take(&mut self, user: U, amount: u64) -> bool {
+    pub(crate) fn take(&mut self, user: U, amount: u64) -> bool {
         let has_room = self.has_room(&user, amount);
         if has_room {
             self.taken += amount;
@@ -56,7 +56,7 @@ impl<U: Hash + Eq> Shares<U> {
     }
 
     /// Gives back an amount that was taken.
-    pub fn give_back(&mut self, user: &U, amount: u64) {
+    pub(crate) fn give_back(&mut self, user: &U, amount: u64) {
         let Some(held) = self.by_user.get_mut(user) else {
             return;
         };
@@ -70,7 +70,7 @@ impl<U: Hash + Eq> Shares<U> {
 
     /// The amount that all users hold.
     #[cfg(test)]
-    pub fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 }

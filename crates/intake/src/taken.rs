@@ -15,13 +15,13 @@ use barograph_recorder::Reader;
 
 /// Ring number of the marks of values that a program dropped itself: no ring has this number, and
 /// the position is a count.
-pub const DROPPED_RING: u32 = u32::MAX;
+pub(crate) const DROPPED_RING: u32 = u32::MAX;
 /// Ring number of the marks of frames that were made of cells: the position is their number.
-pub const FRAMES_RING: u32 = u32::MAX - 1;
+pub(crate) const FRAMES_RING: u32 = u32::MAX - 1;
 
 /// How far each ring was read, for each scope.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub(crate) struct Taken {
     of: BTreeMap<(u32, Reader), u64>,
     /// Number of values dropped by the program that were counted in each scope.
     dropped: BTreeMap<Reader, u64>,
@@ -31,7 +31,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    pub fn add(&mut self, reader: Reader, mark: &Mark) {
+    pub(crate) fn add(&mut self, reader: Reader, mark: &Mark) {
         let position = match mark.ring {
             DROPPED_RING => self.dropped.entry(reader).or_default(),
             FRAMES_RING => &mut self.frames,
@@ -44,35 +44,35 @@ impl Taken {
     }
 
     /// Whether nothing of the process was taken in before.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.of.is_empty() && self.dropped.is_empty() && self.frames == 0
     }
 
     /// Number of frames of its cells that some scope has; the next frame gets a number that none
     /// has.
-    pub fn frames(&self) -> u64 {
+    pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
     /// Number of values dropped by the program that a scope has counted.
-    pub fn dropped(&self, reader: Reader) -> u64 {
+    pub(crate) fn dropped(&self, reader: Reader) -> u64 {
         self.dropped.get(&reader).copied().unwrap_or(0)
     }
 
     /// The group of its publications: nothing else knows it once the process is gone.
-    pub fn group(&self) -> Option<u32> {
+    pub(crate) fn group(&self) -> Option<u32> {
         self.group
     }
 
     /// Whether a scope has the record that ends before position `next`.
     #[inline]
-    pub fn has(&self, reader: Reader, ring: u32, next: u64) -> bool {
+    pub(crate) fn has(&self, reader: Reader, ring: u32, next: u64) -> bool {
         !self.of.is_empty() && self.of.get(&(ring, reader)).is_some_and(|to| next <= *to)
     }
 
     /// Skips the records that all scopes of a process have, which are on disk, and sets the tails
     /// after them. All declarations in the file must have been taken before this call.
-    pub fn skip(&mut self, file: &mut IngestFile, readers: impl Iterator<Item = Reader>) {
+    pub(crate) fn skip(&mut self, file: &mut IngestFile, readers: impl Iterator<Item = Reader>) {
         if self.of.is_empty() {
             return;
         }

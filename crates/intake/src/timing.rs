@@ -30,7 +30,7 @@ const RATE_ERROR_FINE: f64 = 1e-6;
 
 /// Converts counter values to times.
 #[derive(Debug)]
-pub struct Timing {
+pub(crate) struct Timing {
     first: Pair,
     last: Pair,
     /// Nanoseconds per count.
@@ -45,7 +45,7 @@ pub struct Timing {
 
 impl Timing {
     /// Begins with two pairs some milliseconds apart.
-    pub fn new(clock: &dyn Clock) -> Self {
+    pub(crate) fn new(clock: &dyn Clock) -> Self {
         const TRIES: usize = 5;
         let resolution = clock_getres(ClockId::Realtime);
         let mut timing = Self::from(Pair::take(clock));
@@ -60,7 +60,7 @@ impl Timing {
     }
 
     /// Takes a pair if one is due.
-    pub fn attend(&mut self, clock: &dyn Clock) {
+    pub(crate) fn attend(&mut self, clock: &dyn Clock) {
         let age_ns = clock.now_ns().saturating_sub(self.last.ns);
         if !(0..EVERY_NS).contains(&age_ns) {
             self.take(Pair::take(clock));
@@ -104,7 +104,7 @@ impl Timing {
     }
 
     /// The time of a record, in ns since the epoch.
-    pub fn ns_of(&self, source: TimeSource, time: u64) -> i64 {
+    pub(crate) fn ns_of(&self, source: TimeSource, time: u64) -> i64 {
         match source {
             TimeSource::Realtime => time as i64,
             TimeSource::Counter => self.last.ns_of(time, self.rate),
@@ -115,7 +115,7 @@ impl Timing {
     /// nanoseconds: half of the time that reading the last pair took, the drift that the clock may
     /// have had between the pair and the record, and the clock's resolution. If the program read
     /// the clock itself, only the resolution.
-    pub fn error_ns(&self, source: TimeSource, time: u64) -> i64 {
+    pub(crate) fn error_ns(&self, source: TimeSource, time: u64) -> i64 {
         let counted = match source {
             TimeSource::Realtime => 0,
             TimeSource::Counter => self.counted_error_ns(time).ceil() as i64,
@@ -145,7 +145,7 @@ impl From<Pair> for Timing {
 }
 
 /// Time from which work that took from `begun_ns` to `ended_ns` may be done again.
-pub fn after_rest(begun_ns: i64, ended_ns: i64) -> i64 {
+pub(crate) fn after_rest(begun_ns: i64, ended_ns: i64) -> i64 {
     let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
     ended_ns.saturating_add(took_ns.saturating_mul(REST))
 }

@@ -13,7 +13,11 @@ use serde::de::IgnoredAny;
 /// half an array, or is longer than `bytes_max`. A text may be longer, since its stream cuts it;
 /// half of any other value would mean something else.
 #[inline]
-pub fn value_of(payload: Payload<'_>, value_type: ValueType, bytes_max: u32) -> Option<Value> {
+pub(crate) fn value_of(
+    payload: Payload<'_>,
+    value_type: ValueType,
+    bytes_max: u32,
+) -> Option<Value> {
     let value = match (payload, value_type) {
         (Payload::Int(v), ValueType::Int) => Value::Int(v),
         (Payload::Float(v), ValueType::Float) => Value::Float(v),

@@ -3,7 +3,7 @@
 use std::fs;
 
 /// The group of a process, if it really belongs to that user.
-pub fn group_of(pid: u32, uid: u32) -> Option<u32> {
+pub(crate) fn group_of(pid: u32, uid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

@@ -24,7 +24,7 @@ pub const ROWS_MAX: usize = 4_000_000;
 /// Most columns in one trace.
 pub const COLUMNS_MAX: usize = 512;
 /// Longest interval between two moments: a leap year.
-pub const INTERVAL_NS_MAX: i64 = 366 * 86_400 * 1_000_000_000;
+pub(crate) const INTERVAL_NS_MAX: i64 = 366 * 86_400 * 1_000_000_000;
 /// Most values in one trace: rows times columns.
 const VALUES_MAX: usize = 32_000_000;
 

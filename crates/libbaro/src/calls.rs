@@ -11,7 +11,7 @@ use crate::put;
 
 /// The C struct `baro_call_t`.
 #[repr(C)]
-pub struct BaroCall {
+pub(crate) struct BaroCall {
     id: u64,
     issued_ns: i64,
     expires_ns: i64,
@@ -30,9 +30,9 @@ union Content {
 }
 
 /// The C function type `baro_handler_t`.
-pub type BaroHandler = extern "C" fn(*const BaroCall, *mut c_void) -> c_int;
+pub(crate) type BaroHandler = extern "C" fn(*const BaroCall, *mut c_void) -> c_int;
 /// A function that frees the data of a handler.
-pub type Release = extern "C" fn(*mut c_void);
+pub(crate) type Release = extern "C" fn(*mut c_void);
 
 /// The data of a handler, freed with it.
 struct Data {
@@ -64,7 +64,7 @@ impl Drop for Data {
 /// `name` and `help` are null or C strings. `handler` may be called
 /// with `data` from any thread that polls, and `release` from any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_on_owned(
+pub(crate) unsafe extern "C" fn baro_on_owned(
     baro: *const Publisher,
     name: *const c_char,
     help: *const c_char,
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn baro_on_owned(
 /// # Safety
 /// As for [`baro_on_owned`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_on(
+pub(crate) unsafe extern "C" fn baro_on(
     baro: *const Publisher,
     name: *const c_char,
     help: *const c_char,
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn baro_on(
 /// # Safety
 /// As for [`baro_on_owned`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_publication_on(
+pub(crate) unsafe extern "C" fn baro_publication_on(
     baro: *const Publisher,
     publication: u64,
     name: *const c_char,
@@ -191,7 +191,7 @@ fn run(handler: BaroHandler, call: &Call, data: &Data) -> Result<(), String> {
 /// # Safety
 /// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const Cursor) -> c_int {
+pub(crate) unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const Cursor) -> c_int {
     if tried(|| (here.is_null() && !raw::is_poll_due()) || raw::is_resting()) {
         return 0;
     }
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const Cursor) -> c_
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_listen(baro: *const Publisher) -> c_int {
+pub(crate) extern "C" fn baro_listen(baro: *const Publisher) -> c_int {
     guarded(
         |code| code,
         || {
@@ -255,7 +255,7 @@ unsafe fn knob(
 /// # Safety
 /// `name`, `unit` and `help` are null or C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_knob_f64(
+pub(crate) unsafe extern "C" fn baro_knob_f64(
     publication: u64,
     name: *const c_char,
     initial: f64,
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn baro_knob_f64(
 /// # Safety
 /// `name`, `unit` and `help` are null or C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_knob_i64(
+pub(crate) unsafe extern "C" fn baro_knob_i64(
     publication: u64,
     name: *const c_char,
     initial: i64,
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn baro_knob_i64(
 /// # Safety
 /// `name` and `help` are null or C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_knob_bool(
+pub(crate) unsafe extern "C" fn baro_knob_bool(
     publication: u64,
     name: *const c_char,
     initial: c_int,
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn baro_knob_bool(
 /// # Safety
 /// `knob` is null or a knob of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_knob_read_f64(knob: *const Cell) -> f64 {
+pub(crate) unsafe extern "C" fn baro_knob_read_f64(knob: *const Cell) -> f64 {
     // SAFETY: the caller upholds the requirements of this function; knobs are never freed.
     match unsafe { knob.as_ref() }.map(Cell::value) {
         Some(KnobValue::Float(v)) => v,
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn baro_knob_read_f64(knob: *const Cell) -> f64 {
 /// # Safety
 /// `knob` is null or a knob of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_knob_read_i64(knob: *const Cell) -> i64 {
+pub(crate) unsafe extern "C" fn baro_knob_read_i64(knob: *const Cell) -> i64 {
     // SAFETY: the caller upholds the requirements of this function; knobs are never freed.
     match unsafe { knob.as_ref() }.map(Cell::value) {
         Some(KnobValue::Float(v)) => v as i64,

@@ -16,7 +16,7 @@ const PAYLOAD_BYTES_MAX: usize = 1 << 16;
 /// The C struct `baro_fired_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct BaroFired {
+pub(crate) struct BaroFired {
     matched: u64,
     acknowledged: u64,
     failed: u64,
@@ -53,7 +53,7 @@ struct Asked {
 /// `run_dir`, `name` and `target` are null or C strings; `payload` is null, or valid for reads of
 /// its type and `bytes`; `fired` is null or valid for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_fire(
+pub(crate) unsafe extern "C" fn baro_fire(
     run_dir: *const c_char,
     name: *const c_char,
     target: *const c_char,
@@ -93,7 +93,7 @@ macro_rules! setters {
         /// # Safety
         /// `run_dir`, `name` and `target` are null or C strings; `fired` is null or writable.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
+        pub(crate) unsafe extern "C" fn $name(
             run_dir: *const c_char,
             name: *const c_char,
             target: *const c_char,
@@ -113,7 +113,7 @@ macro_rules! setters {
         /// # Safety
         /// `run_dir`, `name` and `target` are null or C strings; `fired` is null or writable.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name_at(
+        pub(crate) unsafe extern "C" fn $name_at(
             run_dir: *const c_char,
             name: *const c_char,
             target: *const c_char,

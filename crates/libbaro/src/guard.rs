@@ -49,7 +49,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub fn new(code: c_int, text: impl ToString) -> Self {
+    pub(crate) fn new(code: c_int, text: impl ToString) -> Self {
         let text = text.to_string();
         Self { code, text }
     }
@@ -137,7 +137,7 @@ pub(crate) fn remember(text: &str) {
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_error() -> *const c_char {
+pub(crate) extern "C" fn baro_error() -> *const c_char {
     ERRORS.with(|errors| {
         let texts = errors.texts.get().cast::<[u8; ERROR_BYTES_MAX]>();
         // SAFETY: `newest` is the index of one of the texts.

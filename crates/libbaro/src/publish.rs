@@ -18,7 +18,7 @@ use crate::put;
 /// The C struct `baro_config_t`: fields that a caller's older header does not have are 0.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-pub struct Config {
+pub(crate) struct Config {
     size: usize,
     run_dir: usize,
     overflow: u32,
@@ -49,7 +49,7 @@ impl Thing for Publisher {
 /// # Safety
 /// `application` is null or a C string; `config` is null or begins with its size.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_open(
+pub(crate) unsafe extern "C" fn baro_open(
     application: *const c_char,
     config: *const Config,
 ) -> *mut Publisher {
@@ -112,7 +112,7 @@ unsafe fn config_of(application: &str, config: *const Config) -> Result<PublishC
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_close(baro: *mut Publisher) {
+pub(crate) extern "C" fn baro_close(baro: *mut Publisher) {
     let close = || {
         // Not in a child that shares our memory: the publisher is the parent's.
         raw::enter()?;
@@ -123,25 +123,25 @@ pub extern "C" fn baro_close(baro: *mut Publisher) {
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_is_enabled(baro: *const Publisher) -> c_int {
+pub(crate) extern "C" fn baro_is_enabled(baro: *const Publisher) -> c_int {
     guarded(|_| 0, || Ok(thing(baro)?.is_enabled().into()))
 }
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_lost(baro: *const Publisher) -> u64 {
+pub(crate) extern "C" fn baro_lost(baro: *const Publisher) -> u64 {
     guarded(|_| 0, || Ok(thing(baro)?.lost()))
 }
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_refused_count(baro: *const Publisher) -> u64 {
+pub(crate) extern "C" fn baro_refused_count(baro: *const Publisher) -> u64 {
     guarded(|_| 0, || Ok(thing(baro)?.refused()))
 }
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_refused(value: u64) -> c_int {
+pub(crate) extern "C" fn baro_refused(value: u64) -> c_int {
     guarded(|_| 0, || Ok(raw::is_refused(value).into()))
 }
 
@@ -150,7 +150,7 @@ pub extern "C" fn baro_refused(value: u64) -> c_int {
 /// # Safety
 /// `name` and `value` are null or C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_label(
+pub(crate) unsafe extern "C" fn baro_label(
     baro: *mut Publisher,
     name: *const c_char,
     value: *const c_char,
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn baro_label(
 /// # Safety
 /// `name` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_publication(
+pub(crate) unsafe extern "C" fn baro_publication(
     baro: *mut Publisher,
     name: *const c_char,
     readers: c_int,
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn baro_publication(
 /// # Safety
 /// `name`, `unit` and `help` are null or C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_value(
+pub(crate) unsafe extern "C" fn baro_value(
     publication: u64,
     name: *const c_char,
     value_type: c_int,
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn baro_value(
 /// # Safety
 /// `name`, `unit` and `help` are null or C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_value_sized(
+pub(crate) unsafe extern "C" fn baro_value_sized(
     publication: u64,
     name: *const c_char,
     value_type: c_int,

@@ -69,7 +69,7 @@ pub(crate) unsafe fn tell_place(here: *mut *const *const Cursor) {
 /// # Safety
 /// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_put_slowly(
+pub(crate) unsafe extern "C" fn baro_put_slowly(
     value: u64,
     kind: u64,
     word: u64,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn baro_put_slowly(
 /// # Safety
 /// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_frame_slowly(
+pub(crate) unsafe extern "C" fn baro_frame_slowly(
     publication: u64,
     number: u64,
     here: *mut *const *const Cursor,
@@ -161,7 +161,7 @@ pub(crate) fn note_calls() {
 /// # Safety
 /// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_apply_slowly(here: *mut *const *const Cursor) {
+pub(crate) unsafe extern "C" fn baro_apply_slowly(here: *mut *const *const Cursor) {
     guarded(
         |_| (),
         || {
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn baro_apply_slowly(here: *mut *const *const Cursor) {
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_wake_agent() {
+pub(crate) extern "C" fn baro_wake_agent() {
     guarded(
         |_| (),
         || {
@@ -188,7 +188,7 @@ pub extern "C" fn baro_wake_agent() {
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_commit() {
+pub(crate) extern "C" fn baro_commit() {
     guarded(
         |_| (),
         || {
@@ -223,7 +223,7 @@ unsafe fn put_from(handle: u64, kind: u8, bytes: *const u8, count: usize) -> c_i
 /// # Safety
 /// `value` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_put_text(handle: u64, value: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn baro_put_text(handle: u64, value: *const c_char) -> c_int {
     if handle == 0 {
         return OK;
     }
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn baro_put_text(handle: u64, value: *const c_char) -> c_i
 /// # Safety
 /// `value` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_put_json(handle: u64, value: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn baro_put_json(handle: u64, value: *const c_char) -> c_int {
     if handle == 0 {
         return OK;
     }
@@ -263,7 +263,11 @@ pub unsafe extern "C" fn baro_put_json(handle: u64, value: *const c_char) -> c_i
 /// # Safety
 /// `bytes` is null, or valid for reads of `count` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_put_bytes(handle: u64, bytes: *const u8, count: usize) -> c_int {
+pub(crate) unsafe extern "C" fn baro_put_bytes(
+    handle: u64,
+    bytes: *const u8,
+    count: usize,
+) -> c_int {
     if handle == 0 {
         return OK;
     }
@@ -276,7 +280,11 @@ pub unsafe extern "C" fn baro_put_bytes(handle: u64, bytes: *const u8, count: us
 /// # Safety
 /// `values` is null, or valid for reads of `count` floats.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_put_floats(handle: u64, values: *const f64, count: usize) -> c_int {
+pub(crate) unsafe extern "C" fn baro_put_floats(
+    handle: u64,
+    values: *const f64,
+    count: usize,
+) -> c_int {
     if handle == 0 {
         return OK;
     }

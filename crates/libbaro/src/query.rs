@@ -17,7 +17,7 @@ const TEXT: c_int = 4;
 const BYTES: c_int = 6;
 
 /// The C type `baro_table_t`: its texts end with a zero byte, unlike those of `Rows`.
-pub struct Table {
+pub(crate) struct Table {
     names: Vec<CString>,
     /// The cells, column by column.
     columns: Vec<Vec<Cell>>,
@@ -42,7 +42,7 @@ enum Cell {
 /// The C struct `baro_cell_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct CellOut {
+pub(crate) struct CellOut {
     kind: c_int,
     bytes: usize,
     content: Content,
@@ -106,7 +106,7 @@ impl From<&Cell> for CellOut {
 /// # Safety
 /// `sql` is null or a C string; `table` is null or valid for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_query(
+pub(crate) unsafe extern "C" fn baro_query(
     node: *const Observer,
     sql: *const c_char,
     table: *mut *mut Table,
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn baro_query(
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_table_free(table: *mut Table) {
+pub(crate) extern "C" fn baro_table_free(table: *mut Table) {
     guarded(|_| (), || take_back(table));
 }
 
@@ -151,19 +151,19 @@ where
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_table_rows(table: *const Table) -> usize {
+pub(crate) extern "C" fn baro_table_rows(table: *const Table) -> usize {
     of(table, 0, |table| Some(table.rows))
 }
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_table_columns(table: *const Table) -> usize {
+pub(crate) extern "C" fn baro_table_columns(table: *const Table) -> usize {
     of(table, 0, |table| Some(table.columns.len()))
 }
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_table_name(table: *const Table, column: usize) -> *const c_char {
+pub(crate) extern "C" fn baro_table_name(table: *const Table, column: usize) -> *const c_char {
     of(table, ptr::null(), |table| {
         table.names.get(column).map(|name| name.as_ptr())
     })
@@ -171,7 +171,11 @@ pub extern "C" fn baro_table_name(table: *const Table, column: usize) -> *const 
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_table_cell(table: *const Table, row: usize, column: usize) -> CellOut {
+pub(crate) extern "C" fn baro_table_cell(
+    table: *const Table,
+    row: usize,
+    column: usize,
+) -> CellOut {
     of(table, CellOut::from(&Cell::Null), |table| {
         table.columns.get(column)?.get(row).map(CellOut::from)
     })

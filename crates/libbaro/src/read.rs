@@ -40,7 +40,7 @@ impl From<ClientError> for Failure {
 /// # Safety
 /// `run_dir` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_node_open(run_dir: *const c_char) -> *mut Observer {
+pub(crate) unsafe extern "C" fn baro_node_open(run_dir: *const c_char) -> *mut Observer {
     guarded(
         |_| std::ptr::null_mut(),
         || {
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn baro_node_open(run_dir: *const c_char) -> *mut Observer
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_node_close(node: *mut Observer) {
+pub(crate) extern "C" fn baro_node_close(node: *mut Observer) {
     guarded(|_| (), || take_back(node));
 }
 
@@ -75,7 +75,7 @@ unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<Stream,
 /// # Safety
 /// `selector` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_stream_open(
+pub(crate) unsafe extern "C" fn baro_stream_open(
     node: *const Observer,
     selector: *const c_char,
 ) -> *mut Stream {
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn baro_stream_open(
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_stream_close(stream: *mut Stream) {
+pub(crate) extern "C" fn baro_stream_close(stream: *mut Stream) {
     guarded(|_| (), || take_back(stream));
 }
 
@@ -97,7 +97,7 @@ pub extern "C" fn baro_stream_close(stream: *mut Stream) {
 /// # Safety
 /// The places are null or valid for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_stream_latest_f64(
+pub(crate) unsafe extern "C" fn baro_stream_latest_f64(
     stream: *mut Stream,
     ts: *mut i64,
     value: *mut f64,
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn baro_stream_latest_f64(
 /// # Safety
 /// `selector` is null or a C string; the other pointers are null or valid for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_latest(
+pub(crate) unsafe extern "C" fn baro_latest(
     node: *const Observer,
     selector: *const c_char,
     ts: *mut i64,
@@ -188,7 +188,7 @@ impl Places {
 /// # Safety
 /// `selector` is null or a C string; the other pointers are null or valid for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_latest_expected(
+pub(crate) unsafe extern "C" fn baro_latest_expected(
     node: *const Observer,
     selector: *const c_char,
     ts: *mut i64,
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn baro_latest_expected(
 /// # Safety
 /// The places are null or valid for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_stream_latest_expected(
+pub(crate) unsafe extern "C" fn baro_stream_latest_expected(
     stream: *mut Stream,
     ts: *mut i64,
     value: *mut f64,
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn baro_stream_latest_expected(
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_wait(stream: *mut Stream, timeout_ns: i64) -> c_int {
+pub(crate) extern "C" fn baro_wait(stream: *mut Stream, timeout_ns: i64) -> c_int {
     guarded(
         |code| code,
         || {

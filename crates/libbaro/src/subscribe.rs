@@ -12,7 +12,7 @@ use crate::guard::{E_ARGUMENT, Failure, NOTHING, OK, guarded, set, text};
 use crate::handles::{Thing, give, take_back, thing, thing_mut};
 
 /// The C type `baro_subscription_t`.
-pub struct Subscription {
+pub(crate) struct Subscription {
     watch: Watch,
     /// Updates that have been read and are not returned yet.
     waiting: vec::IntoIter<Update>,
@@ -51,7 +51,7 @@ impl From<Arc<Descriptor>> for Stream {
 
 /// The C struct `baro_update_t`.
 #[repr(C)]
-pub struct UpdateOut {
+pub(crate) struct UpdateOut {
     name: *const c_char,
     labels: *const c_char,
     ts: i64,
@@ -161,7 +161,7 @@ fn content(value: &Value, ended: &mut Vec<u8>) -> (usize, Content) {
 /// # Safety
 /// `pattern` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_subscribe(
+pub(crate) unsafe extern "C" fn baro_subscribe(
     node: *const Observer,
     pattern: *const c_char,
 ) -> *mut Subscription {
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn baro_subscribe(
 /// # Safety
 /// `update` is null or valid for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn baro_subscription_next(
+pub(crate) unsafe extern "C" fn baro_subscription_next(
     subscription: *mut Subscription,
     timeout_ns: i64,
     update: *mut *const UpdateOut,
@@ -205,6 +205,6 @@ pub unsafe extern "C" fn baro_subscription_next(
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn baro_subscription_close(subscription: *mut Subscription) {
+pub(crate) extern "C" fn baro_subscription_close(subscription: *mut Subscription) {
     guarded(|_| (), || take_back(subscription));
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 /// A language and its compiler.
 #[derive(Clone, Copy, Debug)]
-pub enum Language {
+pub(crate) enum Language {
     C,
     Cpp,
     Fortran,
@@ -40,12 +40,12 @@ impl Language {
 }
 
 /// The folder of this crate.
-pub fn here() -> &'static Path {
+pub(crate) fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A folder to build in, with the library under the names that linkers and loaders look for.
-pub fn workshop() -> tempfile::TempDir {
+pub(crate) fn workshop() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let built = built("libbaro.so");
     for name in ["libbaro.so", "libbaro.so.1"] {
@@ -55,7 +55,7 @@ pub fn workshop() -> tempfile::TempDir {
 }
 
 /// Path of a file that cargo has built beside this test.
-pub fn built(name: &str) -> PathBuf {
+pub(crate) fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.with_file_name(name);
     assert!(path.exists(), "{} was not built", path.display());
@@ -63,7 +63,7 @@ pub fn built(name: &str) -> PathBuf {
 }
 
 /// Builds a program; `None`, with a message, if there is no compiler for it.
-pub fn program(
+pub(crate) fn program(
     workshop: &Path,
     language: Language,
     sources: &[PathBuf],
@@ -97,14 +97,14 @@ pub fn program(
 }
 
 /// A command whose environment contains only the run directory.
-pub fn command(program: &Path, run_dir: &Path) -> Command {
+pub(crate) fn command(program: &Path, run_dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("BAROGRAPH_RUN_DIR", run_dir);
     command
 }
 
 /// Checks that a program has succeeded.
-pub fn must(output: &Output) {
+pub(crate) fn must(output: &Output) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
 }

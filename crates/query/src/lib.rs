@@ -76,6 +76,7 @@ pub mod loadable;
 
 pub use barograph_stream::Scopes;
 pub use error::QueryError;
+pub use source::Views;
 
 #[cfg(feature = "bundled")]
 pub use crate::{
@@ -85,6 +86,5 @@ pub use crate::{
     pool::{PoolConfig, QueryPool},
     reader::{Newest, PastReader},
     rows::{Cell, Column, Field, Rows},
-    source::Views,
     table::Table,
 };

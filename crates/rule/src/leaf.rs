@@ -12,7 +12,7 @@ use barograph_statement::{
 };
 
 /// Most different functions of streams in one rule.
-pub const RULE_FUNCTIONS_MAX: usize = 16;
+pub(crate) const RULE_FUNCTIONS_MAX: usize = 16;
 /// What there is, for messages.
 pub(crate) const FUNCTIONS: &str = "latest, age, absent, rate, delta, avg_over, min_over, max_over, \
      count_over, ago, label";
@@ -58,7 +58,7 @@ impl Of {
     }
 
     /// Whether it needs points of the past.
-    pub fn is_windowed(self) -> bool {
+    pub(crate) fn is_windowed(self) -> bool {
         self.is_timed() && self != Self::Absent
     }
 }
@@ -91,7 +91,7 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    pub fn wakes(&self) -> Wakes {
+    pub(crate) fn wakes(&self) -> Wakes {
         match self.of {
             Of::Latest | Of::Count | Of::Ago | Of::Label => Wakes::Sample,
             _ => Wakes::Look,
@@ -134,7 +134,7 @@ impl ExprEnvironment for &mut Leaves {
 
 impl Leaves {
     /// The number of the leaf that a call is; `None` when it is no function of streams.
-    pub fn call(
+    pub(crate) fn call(
         &mut self,
         name: &str,
         args: &[&ast::Expr],
@@ -188,7 +188,7 @@ impl Leaves {
     }
 
     /// Notes which leaves read the subjects themselves, and when ages become what they are compared with.
-    pub fn settle(&mut self, condition: &Expr) {
+    pub(crate) fn settle(&mut self, condition: &Expr) {
         let first = self.all.iter().find(|l| l.of != Of::Label);
         let first = first.map(|l| l.selector.clone());
         for (at, leaf) in self.all.iter_mut().enumerate() {

@@ -1,24 +1,24 @@
 //! The bounds of the rules of a node, each with its name and default.
 
 /// Most rules. One more is refused.
-pub const RULES_MAX: usize = 256;
+pub(crate) const RULES_MAX: usize = 256;
 /// Most subjects (streams that its first function matches) of one rule; those beyond are counted.
-pub const RULE_SUBJECTS_MAX: usize = 1_024;
+pub(crate) const RULE_SUBJECTS_MAX: usize = 1_024;
 /// Most subjects of all rules together.
-pub const RULE_SUBJECTS_ALL_MAX: usize = 65_536;
+pub(crate) const RULE_SUBJECTS_ALL_MAX: usize = 65_536;
 /// Most streams that one function of a subject chooses from; those beyond are counted.
-pub const RULE_CANDIDATES_MAX: usize = 64;
+pub(crate) const RULE_CANDIDATES_MAX: usize = 64;
 /// Most pairs of a subject and a stream that it reads, of all rules together.
-pub const RULE_BINDINGS_ALL_MAX: usize = 1 << 20;
+pub(crate) const RULE_BINDINGS_ALL_MAX: usize = 1 << 20;
 /// Most points of one window; with more, neighbours are made one: a window's edge is then known to a
 /// hundredth of its length.
-pub const RULE_POINTS_MAX: usize = 512;
+pub(crate) const RULE_POINTS_MAX: usize = 512;
 /// Most points of all windows together: beyond it every window is thinned as it grows.
-pub const RULE_POINTS_ALL_MAX: usize = 1 << 19;
+pub(crate) const RULE_POINTS_ALL_MAX: usize = 1 << 19;
 /// Most windows (of one length over one stream); a function beyond is NULL.
-pub const RULE_WINDOWS_MAX: usize = 1 << 16;
+pub(crate) const RULE_WINDOWS_MAX: usize = 1 << 16;
 /// Highest key of a stream that rules follow.
-pub const RULE_STREAMS_MAX: usize = 1 << 18;
+pub(crate) const RULE_STREAMS_MAX: usize = 1 << 18;
 
 /// What the rules of a node may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

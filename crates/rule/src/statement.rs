@@ -13,9 +13,9 @@ use crate::leaf::{Leaves, Of};
 use crate::subject::{Definition, Payload, Piece};
 
 /// Longest name of a handler, in bytes.
-pub const CALL_NAME_BYTES_MAX: usize = 127;
+pub(crate) const CALL_NAME_BYTES_MAX: usize = 127;
 /// Most members of a payload that is an object.
-pub const PAYLOAD_MEMBERS_MAX: usize = 32;
+pub(crate) const PAYLOAD_MEMBERS_MAX: usize = 32;
 
 /// The words that end an expression.
 const CLAUSES: [&str; 6] = ["CALL", "FIRE", "PAYLOAD", "TO", "COOLDOWN", "EXPIRES"];

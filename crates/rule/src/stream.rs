@@ -40,15 +40,15 @@ pub(crate) struct Newest {
 }
 
 impl Stream {
-    pub fn is_counter(&self) -> bool {
+    pub(crate) fn is_counter(&self) -> bool {
         self.descriptor.kind == Kind::Counter
     }
 
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.descriptor.value_type != ValueType::Float
     }
 
-    pub fn window(&self, length_ns: i64) -> Option<&Window> {
+    pub(crate) fn window(&self, length_ns: i64) -> Option<&Window> {
         let mut all = self.windows.iter().map(|(w, _)| w);
         all.find(|w| w.length_ns == length_ns)
     }
@@ -68,7 +68,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub fn new(limits: RuleLimits) -> Self {
+    pub(crate) fn new(limits: RuleLimits) -> Self {
         Self {
             all: Vec::new(),
             limits,
@@ -79,21 +79,21 @@ impl Streams {
         }
     }
 
-    pub fn get(&self, key: StreamKey) -> Option<&Stream> {
+    pub(crate) fn get(&self, key: StreamKey) -> Option<&Stream> {
         self.all.get(key.0 as usize)?.as_deref()
     }
 
-    pub fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
+    pub(crate) fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
         self.all.get_mut(key.0 as usize)?.as_deref_mut()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (StreamKey, &Stream)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamKey, &Stream)> {
         let known = self.all.iter().enumerate();
         known.filter_map(|(at, s)| Some((StreamKey(at as u32), s.as_deref()?)))
     }
 
     /// Whether there was room.
-    pub fn add(&mut self, key: StreamKey, descriptor: &Descriptor) -> bool {
+    pub(crate) fn add(&mut self, key: StreamKey, descriptor: &Descriptor) -> bool {
         let at = key.0 as usize;
         if at >= self.limits.streams_max {
             return false;
@@ -110,7 +110,7 @@ impl Streams {
         true
     }
 
-    pub fn remove(&mut self, key: StreamKey) -> Option<Box<Stream>> {
+    pub(crate) fn remove(&mut self, key: StreamKey) -> Option<Box<Stream>> {
         let stream = self.all.get_mut(key.0 as usize)?.take()?;
         self.windows -= stream.windows.len();
         self.points -= stream.windows.iter().map(|(w, _)| w.len()).sum::<usize>();
@@ -118,7 +118,7 @@ impl Streams {
     }
 
     /// A new sample; whom it concerns is in the stream's readers.
-    pub fn sample(&mut self, key: StreamKey, sample: &Sample, horizon_ns: i64) {
+    pub(crate) fn sample(&mut self, key: StreamKey, sample: &Sample, horizon_ns: i64) {
         let (points_max, points) = (self.points_max(), self.points);
         let Some(stream) = self.get_mut(key) else {
             return;
@@ -147,7 +147,13 @@ impl Streams {
 
     /// Samples from before the oldest that is known here, oldest first, and before those, what is known
     /// of older ones.
-    pub fn seed(&mut self, key: StreamKey, older: &[Summary], past: &[Sample], horizon_ns: i64) {
+    pub(crate) fn seed(
+        &mut self,
+        key: StreamKey,
+        older: &[Summary],
+        past: &[Sample],
+        horizon_ns: i64,
+    ) {
         let (points_max, points) = (self.points_max(), self.points);
         let Some(stream) = self.get_mut(key) else {
             return;
@@ -182,7 +188,7 @@ impl Streams {
     }
 
     /// Has the stream keep a window of this length, for one leaf more.
-    pub fn keep(&mut self, key: StreamKey, length_ns: i64) {
+    pub(crate) fn keep(&mut self, key: StreamKey, length_ns: i64) {
         let room = self.windows < self.limits.windows_max;
         let points_max = self.points_max();
         let Some(stream) = self.all.get_mut(key.0 as usize).and_then(|s| s.as_mut()) else {
@@ -219,7 +225,7 @@ impl Streams {
     }
 
     /// One leaf less uses the window.
-    pub fn release(&mut self, key: StreamKey, length_ns: i64) {
+    pub(crate) fn release(&mut self, key: StreamKey, length_ns: i64) {
         let Some(stream) = self.all.get_mut(key.0 as usize).and_then(|s| s.as_mut()) else {
             return;
         };
@@ -236,7 +242,7 @@ impl Streams {
     }
 
     /// Streams whose past is wanted, each with how much of it, in ns; each is told once.
-    pub fn take_young(&mut self) -> Vec<(StreamKey, i64)> {
+    pub(crate) fn take_young(&mut self) -> Vec<(StreamKey, i64)> {
         let mut young = std::mem::take(&mut self.young);
         // The longest window's is enough for all.
         young.sort_by_key(|&(key, ns)| (key, std::cmp::Reverse(ns)));
@@ -246,7 +252,7 @@ impl Streams {
     }
 
     /// The clock was set back: nothing is of a time that has not been.
-    pub fn set_back(&mut self, now_ns: i64) {
+    pub(crate) fn set_back(&mut self, now_ns: i64) {
         let mut points = 0;
         for stream in self.all.iter_mut().flatten() {
             if let Some(newest) = &mut stream.newest {
@@ -270,7 +276,7 @@ impl Streams {
     }
 
     /// How many points and windows there are.
-    pub fn held(&self) -> (usize, usize) {
+    pub(crate) fn held(&self) -> (usize, usize) {
         (self.points, self.windows)
     }
 }

@@ -14,11 +14,11 @@ use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, Uncer
 
 /// How often a condition is computed anew while it uses an age otherwise than in comparisons with
 /// numbers, in ns.
-pub const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
+pub(crate) const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
 /// Longest account of why a rule fired, in bytes; what is longer is cut.
-pub const EXPLANATION_BYTES_MAX: usize = 1_024;
+pub(crate) const EXPLANATION_BYTES_MAX: usize = 1_024;
 /// Longest text in a payload that a label or a stream gives, in bytes of JSON all together.
-pub const PAYLOAD_BYTES_MAX: usize = 3_072;
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// What a fired call carries.
 #[derive(Debug)]
@@ -55,13 +55,13 @@ pub(crate) struct Definition {
 
 impl Definition {
     /// The leaf whose streams are the subjects.
-    pub fn first(&self) -> usize {
+    pub(crate) fn first(&self) -> usize {
         let first = self.leaves.iter().position(|l| l.of != Of::Label);
         first.unwrap_or(0)
     }
 
     /// Whether the condition may be true of what is not there.
-    pub fn tells_absence(&self) -> bool {
+    pub(crate) fn tells_absence(&self) -> bool {
         let condition = &self.leaves[..self.condition_leaves];
         condition.iter().any(|l| l.of == Of::Absent)
     }
@@ -90,7 +90,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub fn new(
+    pub(crate) fn new(
         key: Option<StreamKey>,
         descriptor: Option<Arc<Descriptor>>,
         labels: Labels,
@@ -114,7 +114,7 @@ impl Subject {
     }
 
     /// Whether the labels that both have are the same.
-    pub fn agrees(&self, labels: &Labels) -> bool {
+    pub(crate) fn agrees(&self, labels: &Labels) -> bool {
         self.labels
             .iter()
             .all(|(name, value)| labels.get(name).is_none_or(|other| other == value))
@@ -122,7 +122,7 @@ impl Subject {
 
     /// Whether the condition is true now, and when time alone may change that. `values` become those of
     /// the leaves of the condition.
-    pub fn look(
+    pub(crate) fn look(
         &self,
         definition: &Definition,
         streams: &Streams,
@@ -188,7 +188,7 @@ impl Subject {
     }
 
     /// All that a firing says.
-    pub fn payload(
+    pub(crate) fn payload(
         &self,
         definition: &Definition,
         streams: &Streams,
@@ -218,7 +218,7 @@ impl Subject {
     }
 
     /// Whom the call is for; `Err` names a label that the subject has not got, or what is too long.
-    pub fn target(&self, definition: &Definition) -> Result<Vec<(String, String)>, String> {
+    pub(crate) fn target(&self, definition: &Definition) -> Result<Vec<(String, String)>, String> {
         let mut target = Vec::with_capacity(definition.target.len());
         for (name, pieces) in &definition.target {
             let mut value = String::new();
@@ -238,7 +238,7 @@ impl Subject {
     }
 
     /// The subject as people write it.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match &self.descriptor {
             Some(descriptor) => descriptor.to_string(),
             None => "no stream".into(),
@@ -246,7 +246,7 @@ impl Subject {
     }
 
     /// What made the condition true.
-    pub fn explanation(&self, definition: &Definition, values: &[UncertainValue]) -> String {
+    pub(crate) fn explanation(&self, definition: &Definition, values: &[UncertainValue]) -> String {
         let mut text = self.name() + ": ";
         for (at, (leaf, known)) in definition.leaves.iter().zip(values).enumerate() {
             if at > 0 {

@@ -11,10 +11,10 @@ use barograph_model::{EXACT_MAX, NS_PER_S};
 use barograph_statement::{ArithmeticOp, SqlValue, UncertainValue, arith};
 
 /// Fewest points that a window is thinned to.
-pub const WINDOW_POINTS_MIN: usize = 8;
+pub(crate) const WINDOW_POINTS_MIN: usize = 8;
 /// Points are kept so much longer than their window, in ns: the next sample may be older than the
 /// newest by so much and still be counted right.
-pub const WINDOW_DISORDER_NS_MAX: i64 = NS_PER_S;
+pub(crate) const WINDOW_DISORDER_NS_MAX: i64 = NS_PER_S;
 
 /// One sample, or several that follow each other and were made one to save room.
 #[derive(Clone, Debug)]
@@ -73,19 +73,19 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub fn new(length_ns: i64) -> Self {
+    pub(crate) fn new(length_ns: i64) -> Self {
         Self {
             length_ns,
             points: VecDeque::new(),
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.points.len()
     }
 
     /// Takes in the next sample. What was later than it is of a clock that was wrong, and forgotten.
-    pub fn push(&mut self, sight: &Sight, points_max: usize) {
+    pub(crate) fn push(&mut self, sight: &Sight, points_max: usize) {
         let mut sight = sight.clone();
         if let Some(held_ns) = self.forget_after(sight.ts) {
             sight.held_ns = held_ns;
@@ -106,7 +106,7 @@ impl Window {
 
     /// Puts samples before the oldest point; those that are not older are left out, so that none is
     /// there twice.
-    pub fn prepend(&mut self, past: impl Iterator<Item = Sight>, points_max: usize) {
+    pub(crate) fn prepend(&mut self, past: impl Iterator<Item = Sight>, points_max: usize) {
         let mut known = std::mem::take(&mut self.points);
         // What was made one begins with its first sample, or after that of `since`.
         let oldest = |p: &Point| if p.count == 1 { p.ts } else { p.since };
@@ -140,7 +140,7 @@ impl Window {
     }
 
     /// Forgets the points later than this; gives until when the one before them was known to hold.
-    pub fn forget_after(&mut self, ts: i64) -> Option<i64> {
+    pub(crate) fn forget_after(&mut self, ts: i64) -> Option<i64> {
         let mut held_ns = None;
         while self.points.back().is_some_and(|p| p.ts > ts) {
             held_ns = self.points.pop_back().map(|p| p.from);
@@ -149,7 +149,7 @@ impl Window {
     }
 
     /// Makes neighbours one, so that half of the points remain at most, evenly over the time.
-    pub fn thin(&mut self) {
+    pub(crate) fn thin(&mut self) {
         let (Some(first), Some(last)) = (self.points.front(), self.points.back()) else {
             return;
         };
@@ -168,7 +168,7 @@ impl Window {
 
     /// How fast the value moved in the window that ends at `end_ns`, per second: the mean over the time
     /// of what SQL's `rate()` gives from sample to sample.
-    pub fn rate(&self, end_ns: i64) -> SqlValue {
+    pub(crate) fn rate(&self, end_ns: i64) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let (mut change, mut known_ns) = (0.0, 0.0);
         for point in self.after(start_ns) {
@@ -196,7 +196,7 @@ impl Window {
 
     /// How far the value moved in the window: of a counter all that it grew, of others the newest less
     /// the one that held at the window's start.
-    pub fn delta(&self, end_ns: i64, is_counter: bool, is_whole: bool) -> SqlValue {
+    pub(crate) fn delta(&self, end_ns: i64, is_counter: bool, is_whole: bool) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let Some(last) = self.points.back() else {
             return SqlValue::Null;
@@ -220,7 +220,7 @@ impl Window {
     }
 
     /// The mean over the time of the window that ends at `end_ns`: each value holds until the next.
-    pub fn avg(&self, end_ns: i64) -> SqlValue {
+    pub(crate) fn avg(&self, end_ns: i64) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let (mut area, mut time_ns) = (0.0, 0.0);
         for point in self.after(start_ns).filter(|p| p.area_ns > 0) {
@@ -247,14 +247,14 @@ impl Window {
     }
 
     /// The least value that held in the window.
-    pub fn min(&self, end_ns: i64, is_whole: bool) -> SqlValue {
+    pub(crate) fn min(&self, end_ns: i64, is_whole: bool) -> SqlValue {
         let lows = self.after(end_ns.saturating_sub(self.length_ns));
         let low = lows.map(|p| p.low).fold(f64::INFINITY, f64::min);
         self.extreme(end_ns, low, f64::min, is_whole)
     }
 
     /// The greatest value that held in the window.
-    pub fn max(&self, end_ns: i64, is_whole: bool) -> SqlValue {
+    pub(crate) fn max(&self, end_ns: i64, is_whole: bool) -> SqlValue {
         let highs = self.after(end_ns.saturating_sub(self.length_ns));
         let high = highs.map(|p| p.high).fold(f64::NEG_INFINITY, f64::max);
         self.extreme(end_ns, high, f64::max, is_whole)
@@ -279,21 +279,21 @@ impl Window {
     }
 
     /// How many samples there were in the window that ends now.
-    pub fn count(&self, now_ns: i64) -> SqlValue {
+    pub(crate) fn count(&self, now_ns: i64) -> SqlValue {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         let count: u64 = self.after(start_ns).map(|p| p.count).sum();
         SqlValue::Int(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
     /// The value that held at the start of the window that ends now.
-    pub fn ago(&self, now_ns: i64) -> SqlValue {
+    pub(crate) fn ago(&self, now_ns: i64) -> SqlValue {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         self.held_at(start_ns)
             .map_or(SqlValue::Null, |p| p.val.clone())
     }
 
     /// When the next point leaves the window that ends now.
-    pub fn leaves_ns(&self, now_ns: i64) -> Option<i64> {
+    pub(crate) fn leaves_ns(&self, now_ns: i64) -> Option<i64> {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         let next = self.after(start_ns).last()?;
         Some(next.ts.saturating_add(self.length_ns))

@@ -39,22 +39,22 @@ use crate::watch::{
 use crate::{Control, Limits, NodeInfo};
 
 /// Most answers about the present that are made at once; more wait.
-pub const SMALL_ANSWERS_MAX: usize = 4;
+pub(crate) const SMALL_ANSWERS_MAX: usize = 4;
 /// Most control statements that run at once in each room; more are refused as busy.
-pub const STATEMENTS_MAX: usize = 2;
+pub(crate) const STATEMENTS_MAX: usize = 2;
 /// Most tests of insights that run at once in each room; more are refused as busy.
-pub const TESTS_MAX: usize = 4;
+pub(crate) const TESTS_MAX: usize = 4;
 
 /// Path prefix of the requests that work on the archive.
-pub const ARCHIVE_PATH: &str = "/api/v1/archive/";
+pub(crate) const ARCHIVE_PATH: &str = "/api/v1/archive/";
 /// Longest time that a request below [`ARCHIVE_PATH`] may take.
-pub const ARCHIVE_TIME_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const ARCHIVE_TIME_MAX: Duration = Duration::from_secs(3600);
 
-pub const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 
 /// State that all handlers share.
-pub struct App {
+pub(crate) struct App {
     pub views: Views,
     pub clock: Arc<dyn Clock>,
     pub sql: Arc<dyn SqlEngine>,
@@ -77,7 +77,7 @@ pub struct App {
 
 /// Bounds on requests that run at once. There are two rooms, so that guests cannot use up the
 /// places of control.
-pub struct Room {
+pub(crate) struct Room {
     pub small: Arc<Places>,
     pub large: Arc<Places>,
     pub statements: Arc<Places>,
@@ -90,7 +90,7 @@ pub struct Room {
 impl Room {
     /// Makes the places that `limits` allow. One client gets a quarter to three quarters of each
     /// kind, and all places for statements.
-    pub fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         let of = |places: usize, of_one: usize| Arc::new(Places::new(places, of_one));
         let large = limits.large_answers_max;
         Self {
@@ -107,7 +107,7 @@ impl Room {
 
 /// How a request came in, and from which client.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking(pub Way, pub Client);
+pub(crate) struct Asking(pub Way, pub Client);
 
 impl<S: Send + Sync> FromRequestParts<S> for Asking {
     type Rejection = Infallible;
@@ -123,19 +123,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Asking {
 }
 
 /// The state that handlers share, as axum passes it to them.
-pub type Shared = State<Arc<App>>;
+pub(crate) type Shared = State<Arc<App>>;
 /// The result of a handler.
-pub type Answer = Result<Response, Fault>;
+pub(crate) type Answer = Result<Response, Fault>;
 
 impl App {
     /// Returns when the server is stopped or dropped.
-    pub async fn stopped(&self) {
+    pub(crate) async fn stopped(&self) {
         // The guard that `wait_for` returns must not live across an await of the caller.
         let _ = self.stop.clone().wait_for(|stop| *stop).await;
     }
 
     /// The room that requests of this way use.
-    pub fn room(&self, way: Way) -> &Room {
+    pub(crate) fn room(&self, way: Way) -> &Room {
         match way {
             Way::ControlSocket => &self.rooms[1],
             _ => &self.rooms[0],
@@ -152,7 +152,7 @@ impl App {
 
     /// Prepares the delivery of an answer of SQL or history, or fails as busy. A page asks for
     /// several of them at once, so a request beyond the bound waits for a place, for a short time.
-    pub async fn large(
+    pub(crate) async fn large(
         &self,
         (way, client): (Way, Client),
         content_type: &'static str,
@@ -181,7 +181,7 @@ impl App {
     }
 
     /// Makes a small answer from the current view, on a thread that may compute.
-    pub async fn render(
+    pub(crate) async fn render(
         self: &Arc<Self>,
         Asking(way, client): Asking,
         content_type: &'static str,
@@ -205,7 +205,7 @@ impl App {
     }
 
     /// Reads a document that is a JSON list; the list is empty if the agent has not written it yet.
-    pub fn list_document(&self, name: &str) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn list_document(&self, name: &str) -> Result<Vec<u8>, Fault> {
         Ok(self
             .views
             .run_dir()
@@ -214,12 +214,12 @@ impl App {
     }
 }
 
-pub fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Fault> {
+pub(crate) fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Fault> {
     serde_json::to_vec(value).map_err(|e| Fault::internal(format!("cannot write JSON: {e}")))
 }
 
 /// `GET /healthz`
-pub async fn healthz(State(app): Shared) -> Answer {
+pub(crate) async fn healthz(State(app): Shared) -> Answer {
     let now_ns = app.clock.now_ns();
     let view = app.views.current(now_ns)?;
     let segment = view.segment();
@@ -264,7 +264,11 @@ struct SourceState {
 }
 
 /// `GET /api/v1/status`
-pub async fn status(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn status(
+    State(app): Shared,
+    asking: Asking,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, view| {
         let segment = view.segment();
@@ -302,7 +306,11 @@ pub async fn status(State(app): Shared, asking: Asking, RawQuery(query): RawQuer
 }
 
 /// `GET /api/v1/streams?match=P`
-pub async fn streams(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn streams(
+    State(app): Shared,
+    asking: Asking,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let selectors = Params::parse(query.as_deref(), &["match"])?.selectors()?;
     app.render(asking, JSON, move |_, view| {
         let meant = view.select(&selectors).into_iter();
@@ -315,7 +323,11 @@ pub async fn streams(State(app): Shared, asking: Asking, RawQuery(query): RawQue
 }
 
 /// `GET /api/v1/latest?match=P&allow_predicted=true`
-pub async fn latest(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn latest(
+    State(app): Shared,
+    asking: Asking,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let params = Params::parse(query.as_deref(), &["match", "allow_predicted"])?;
     let allow_predicted = params.flag("allow_predicted")?;
     let selectors = params.selectors()?;
@@ -335,7 +347,7 @@ pub async fn latest(State(app): Shared, asking: Asking, RawQuery(query): RawQuer
 }
 
 /// `GET /api/v1/watch?match=P&every_ms=1000`
-pub async fn watch(
+pub(crate) async fn watch(
     State(app): Shared,
     Asking(way, client): Asking,
     RawQuery(query): RawQuery,
@@ -367,21 +379,29 @@ pub async fn watch(
 }
 
 /// `GET /api/v1/sources`
-pub async fn sources(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn sources(
+    State(app): Shared,
+    asking: Asking,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(SOURCES_DOCUMENT))
         .await
 }
 
 /// `GET /api/v1/insights`
-pub async fn insights(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn insights(
+    State(app): Shared,
+    asking: Asking,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(INSIGHTS_DOCUMENT))
         .await
 }
 
 /// `POST /api/v1/archive/seal` and `/compact`: need the right to control.
-pub async fn archive(
+pub(crate) async fn archive(
     State(app): Shared,
     Extension(way): Extension<Way>,
     request: Request,
@@ -398,7 +418,7 @@ pub async fn archive(
 }
 
 /// Takes a place for a statement; the clients with the right to control share all of these places.
-pub fn statements(app: &App, way: Way) -> Result<Held, Fault> {
+pub(crate) fn statements(app: &App, way: Way) -> Result<Held, Fault> {
     let places = &app.room(way).statements;
     places.take(Client(None), "control statements")
 }
@@ -406,7 +426,7 @@ pub fn statements(app: &App, way: Way) -> Result<Held, Fault> {
 /// `POST /api/v1/insights/test`: changes nothing, but runs any computation that it is sent. Over
 /// TCP, where web pages and forwarded ports come from, it needs the right to control; on the
 /// sockets each user has a share of the tests.
-pub async fn test_insight(
+pub(crate) async fn test_insight(
     State(app): Shared,
     Asking(way, client): Asking,
     request: Request,
@@ -441,7 +461,11 @@ pub async fn test_insight(
 const BIG_INTEGERS: &str = "big_integers";
 
 /// `POST /api/v1/sql?format=rows|table|arrow`
-pub async fn sql(State(app): Shared, Asking(way, client): Asking, request: Request) -> Answer {
+pub(crate) async fn sql(
+    State(app): Shared,
+    Asking(way, client): Asking,
+    request: Request,
+) -> Answer {
     let params = Params::parse(request.uri().query(), &["format", BIG_INTEGERS])?;
     let (format, content_type) = match params.one("format")?.unwrap_or("rows") {
         "rows" => (ResultFormat::JsonRows, JSON),
@@ -492,7 +516,7 @@ struct StatementJson {
 }
 
 /// The statement in a body: plain text, or `{"sql": …}`.
-pub async fn statement(request: Request, app: &App) -> Result<String, Fault> {
+pub(crate) async fn statement(request: Request, app: &App) -> Result<String, Fault> {
     let is_json = says_json(request.headers());
     let (body, _claim) = body_of(request, app).await?;
     let text = std::str::from_utf8(&body).map_err(|_| Fault::usage("the body is not UTF-8"))?;
@@ -513,7 +537,7 @@ pub async fn statement(request: Request, app: &App) -> Result<String, Fault> {
 }
 
 /// Reads a whole body up to the allowed length, with the claim on its memory.
-pub async fn body_of(request: Request, app: &App) -> Result<(Bytes, MemoryClaim), Fault> {
+pub(crate) async fn body_of(request: Request, app: &App) -> Result<(Bytes, MemoryClaim), Fault> {
     let limits = &app.limits;
     let too_large = || {
         Fault::limit(format!(
@@ -537,7 +561,7 @@ pub async fn body_of(request: Request, app: &App) -> Result<(Bytes, MemoryClaim)
 
 /// Claims memory for a body before it is read: its announced length, or `bytes_max` if it announces
 /// none, times `times`.
-pub fn claim_for_body(
+pub(crate) fn claim_for_body(
     app: &App,
     request: &Request,
     (times, bytes_max): (usize, usize),

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::fault::Fault;
 
 /// Runs `work` on a thread that may wait; it runs to its end even if nobody waits for it any more.
-pub async fn wait<T: Send + 'static, E: From<Fault> + Send + 'static>(
+pub(crate) async fn wait<T: Send + 'static, E: From<Fault> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
     let task = tokio::task::spawn_blocking(work);
@@ -17,7 +17,7 @@ pub async fn wait<T: Send + 'static, E: From<Fault> + Send + 'static>(
 
 /// Runs `work` on a new thread at a low priority, which threads started by it inherit. The caller
 /// holds a place, and there are few places.
-pub async fn nicely<T: Send + 'static, E: From<Fault> + Send + 'static>(
+pub(crate) async fn nicely<T: Send + 'static, E: From<Fault> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
     let (done, answer) = oneshot::channel();

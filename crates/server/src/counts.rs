@@ -17,7 +17,7 @@ pub struct Counts {
 
 /// The counters behind [`Counts`], shared by all connections.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     pub watchers: AtomicU64,
     pub refused_connections: AtomicU64,
     pub refused_watchers: AtomicU64,
@@ -26,7 +26,7 @@ pub struct Counters {
 
 impl Counters {
     /// Reads the present counts.
-    pub fn now(&self) -> Counts {
+    pub(crate) fn now(&self) -> Counts {
         Counts {
             watchers: self.watchers.load(Ordering::Relaxed),
             refused_connections: self.refused_connections.load(Ordering::Relaxed),

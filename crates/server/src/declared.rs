@@ -9,14 +9,18 @@ use crate::api::{Answer, Asking, JSON, Shared};
 use crate::params::Params;
 
 /// `GET /api/v1/rules`, and under its older name `/api/v1/triggers`
-pub async fn rules(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn rules(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(RULES_DOCUMENT))
         .await
 }
 
 /// `GET /api/v1/policies`
-pub async fn policies(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn policies(
+    State(app): Shared,
+    asking: Asking,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(POLICIES_DOCUMENT))
         .await

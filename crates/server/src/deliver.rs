@@ -59,7 +59,7 @@ impl AsRef<[u8]> for Claimed {
 }
 
 /// Joins bytes with the claim on their memory.
-pub fn claimed(bytes: Vec<u8>, claim: MemoryClaim) -> Bytes {
+pub(crate) fn claimed(bytes: Vec<u8>, claim: MemoryClaim) -> Bytes {
     Bytes::from_owner(Claimed {
         bytes,
         _claim: claim,
@@ -68,7 +68,7 @@ pub fn claimed(bytes: Vec<u8>, claim: MemoryClaim) -> Bytes {
 
 /// The client for which an answer is made, and its bounds.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// The budget on which its memory is claimed.
     pub memory: Arc<MemoryBudget>,
     /// The client that the memory is counted for.
@@ -78,7 +78,7 @@ pub struct Asked {
 }
 
 /// The sink of an answer while it is made.
-pub struct Pieces {
+pub(crate) struct Pieces {
     asked: Asked,
     clock: Arc<dyn Clock>,
     /// Until when a piece waits for memory, by the monotonic clock.
@@ -92,16 +92,16 @@ pub struct Pieces {
 }
 
 /// A claim on memory that is shared by all threads that read for one answer.
-pub struct SharedClaim(Mutex<MemoryClaim>);
+pub(crate) struct SharedClaim(Mutex<MemoryClaim>);
 
 impl SharedClaim {
     /// Raises the claim to `bytes` if it is smaller; false if there is not enough memory.
-    pub fn reach(&self, bytes: usize) -> bool {
+    pub(crate) fn reach(&self, bytes: usize) -> bool {
         self.claim().reach(bytes)
     }
 
     /// Gives `bytes` of the claim back.
-    pub fn give(&self, bytes: usize) {
+    pub(crate) fn give(&self, bytes: usize) {
         self.claim().give(bytes);
     }
 
@@ -113,12 +113,12 @@ impl SharedClaim {
 
 impl Pieces {
     /// A new claim on the client's memory, for data that is read to make the answer.
-    pub fn claim(&self) -> MemoryClaim {
+    pub(crate) fn claim(&self) -> MemoryClaim {
         self.asked.memory.claim(self.asked.client)
     }
 
     /// A new claim that several threads share.
-    pub fn shared_claim(&self) -> SharedClaim {
+    pub(crate) fn shared_claim(&self) -> SharedClaim {
         SharedClaim(Mutex::new(self.claim()))
     }
 
@@ -154,30 +154,30 @@ impl Pieces {
 
     /// Writes bytes that exist already, in pieces, so that the memory of sent pieces is given back
     /// early.
-    pub fn whole(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn whole(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.flush_piece()?;
         let mut pieces = bytes.chunks(PIECE_BYTES);
         pieces.try_for_each(|piece| self.send(piece.to_vec()))
     }
 
-    pub fn text(&mut self, text: &str) -> Result<(), Fault> {
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Fault> {
         let written = io::Write::write_all(self, text.as_bytes());
         written.map_err(|error| self.fault_of(&error))
     }
 
-    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), Fault> {
+    pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<(), Fault> {
         let written = serde_json::to_writer(&mut *self, value);
         written.map_err(|error| self.fault_of(&error))
     }
 
     /// The reason why a write into these pieces failed.
-    pub fn fault_of(&mut self, error: &dyn std::fmt::Display) -> Fault {
+    pub(crate) fn fault_of(&mut self, error: &dyn std::fmt::Display) -> Fault {
         let own = self.fault.take();
         own.unwrap_or_else(|| Fault::internal(format!("cannot write the answer: {error}")))
     }
 
     /// Sends the rest, and the mark of the end.
-    pub fn finish(mut self) -> Result<(), Fault> {
+    pub(crate) fn finish(mut self) -> Result<(), Fault> {
         self.flush_piece()?;
         self.tell(Message::End)
     }
@@ -229,7 +229,7 @@ fn sql_fault(fault: Fault) -> SqlFault {
 
 /// One answer: who asked for it, its type, and how long the thread that makes it may wait for its
 /// reader.
-pub struct Delivery {
+pub(crate) struct Delivery {
     pub asked: Asked,
     pub clock: Arc<dyn Clock>,
     pub content_type: &'static str,
@@ -242,7 +242,7 @@ pub struct Delivery {
 
 /// Sets its flag when the request is dropped: nobody waits for the answer any more.
 #[derive(Debug)]
-pub struct CancelOnDrop(pub Arc<AtomicBool>);
+pub(crate) struct CancelOnDrop(pub Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -252,7 +252,7 @@ impl Drop for CancelOnDrop {
 
 /// Makes an answer with `make` and returns it when it is whole, or when it is too large to be held.
 /// `make` must call [`Pieces::finish`] at the end.
-pub async fn deliver<E: From<Fault> + Send + 'static>(
+pub(crate) async fn deliver<E: From<Fault> + Send + 'static>(
     delivery: Delivery,
     make: impl FnOnce(Pieces) -> Result<(), E> + Send + 'static,
 ) -> Result<Response, E> {

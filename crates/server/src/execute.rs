@@ -16,12 +16,16 @@ use crate::params::Params;
 use crate::rights::{Way, check_control};
 
 /// `POST /api/v1/statements`
-pub async fn any(State(app): Shared, Extension(way): Extension<Way>, request: Request) -> Answer {
+pub(crate) async fn any(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
     execute(app, way, request, None).await
 }
 
 /// `POST /api/v1/insights`
-pub async fn insight(
+pub(crate) async fn insight(
     State(app): Shared,
     Extension(way): Extension<Way>,
     request: Request,
@@ -30,7 +34,7 @@ pub async fn insight(
 }
 
 /// `POST /api/v1/policies`
-pub async fn policy(
+pub(crate) async fn policy(
     State(app): Shared,
     Extension(way): Extension<Way>,
     request: Request,
@@ -39,12 +43,16 @@ pub async fn policy(
 }
 
 /// `POST /api/v1/rules`, and under its older name `/api/v1/triggers`
-pub async fn rule(State(app): Shared, Extension(way): Extension<Way>, request: Request) -> Answer {
+pub(crate) async fn rule(
+    State(app): Shared,
+    Extension(way): Extension<Way>,
+    request: Request,
+) -> Answer {
     execute(app, way, request, Some(StatementKind::Rule)).await
 }
 
 /// `POST /api/v1/reload`
-pub async fn reload(
+pub(crate) async fn reload(
     State(app): Shared,
     Extension(way): Extension<Way>,
     request: Request,

@@ -16,13 +16,13 @@ use crate::share::Client;
 use barograph_model::Asker;
 
 /// Most calls that run, or are waited for, at once in each room; more are refused as busy.
-pub const FIRES_MAX: usize = 32;
+pub(crate) const FIRES_MAX: usize = 32;
 /// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times as
 /// much.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// `POST /api/v1/fire`
-pub async fn fire(
+pub(crate) async fn fire(
     State(app): Shared,
     Extension(way): Extension<Way>,
     Extension(client): Extension<Client>,

@@ -18,7 +18,7 @@ use crate::json::{BucketsJson, HistoryJson};
 use crate::params::Params;
 
 /// Largest value of `points`.
-pub const POINTS_MAX: i64 = 100_000;
+pub(crate) const POINTS_MAX: i64 = 100_000;
 
 /// Steps that `points` chooses from, in seconds; longer steps are whole days.
 const LADDER_S: &[i64] = &[
@@ -48,7 +48,7 @@ struct Question {
 }
 
 /// `GET /api/v1/history?match=P&start=&stop=[&step=|&points=]`: start <= ts < stop.
-pub async fn history(
+pub(crate) async fn history(
     State(app): Shared,
     Asking(way, client): Asking,
     RawQuery(query): RawQuery,

@@ -12,7 +12,7 @@ use crate::view::{Stream, View};
 
 /// Labels as a JSON object.
 #[derive(Debug, Clone, Copy)]
-pub struct LabelsJson<'a>(pub &'a Labels);
+pub(crate) struct LabelsJson<'a>(pub &'a Labels);
 
 impl Serialize for LabelsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -26,7 +26,7 @@ impl Serialize for LabelsJson<'_> {
 
 /// A value as number, bool, string (bytes as base64, JSON as its text), list of numbers, or null.
 #[derive(Debug, Clone)]
-pub struct ValueJson(pub Value);
+pub(crate) struct ValueJson(pub Value);
 
 impl Serialize for ValueJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -43,7 +43,7 @@ impl Serialize for ValueJson {
 
 /// The descriptor of a stream, with its number of samples.
 #[derive(Debug, Serialize)]
-pub struct StreamJson<'a> {
+pub(crate) struct StreamJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
     name: &'a str,
@@ -61,7 +61,7 @@ pub struct StreamJson<'a> {
 
 impl<'a> StreamJson<'a> {
     /// Describes one stream; `index` is its number in a watcher's messages.
-    pub fn of(stream: &'a Stream, index: Option<usize>) -> Self {
+    pub(crate) fn of(stream: &'a Stream, index: Option<usize>) -> Self {
         let d = &stream.entry.descriptor;
         Self {
             index,
@@ -81,7 +81,7 @@ impl<'a> StreamJson<'a> {
 
 /// The newest sample of a stream.
 #[derive(Debug, Serialize)]
-pub struct LatestJson<'a> {
+pub(crate) struct LatestJson<'a> {
     name: &'a str,
     labels: LabelsJson<'a>,
     ts: i64,
@@ -95,14 +95,14 @@ pub struct LatestJson<'a> {
 
 impl<'a> LatestJson<'a> {
     /// The newest sample, or `None` if the stream has no sample or has ended.
-    pub fn of(stream: &'a Stream, now_ns: i64) -> Option<Self> {
+    pub(crate) fn of(stream: &'a Stream, now_ns: i64) -> Option<Self> {
         let (sample, looked_ns) = newest(stream)?;
         Some(Self::of_sample(stream, sample, looked_ns, now_ns))
     }
 
     /// Like [`LatestJson::of`], but with the value that is predicted for now if the stream has a
     /// forecast.
-    pub fn of_predicted(view: &'a View, stream: &'a Stream, now_ns: i64) -> Option<Self> {
+    pub(crate) fn of_predicted(view: &'a View, stream: &'a Stream, now_ns: i64) -> Option<Self> {
         let (measured, looked_ns) = newest(stream)?;
         let said = || {
             let (said, looked_ns) = newest(view.projections_of(stream)?)?;
@@ -185,7 +185,7 @@ impl<'a> SeriesJson<'a> {
 
 /// The samples of a series in columns, oldest first.
 #[derive(Debug, Serialize)]
-pub struct HistoryJson<'a> {
+pub(crate) struct HistoryJson<'a> {
     #[serde(flatten)]
     series: SeriesJson<'a>,
     ts: &'a [i64],
@@ -195,7 +195,7 @@ pub struct HistoryJson<'a> {
 
 impl<'a> HistoryJson<'a> {
     /// Makes the JSON form of the samples of a series.
-    pub fn of(series: &'a PastSeries, columns: &'a Columns) -> Self {
+    pub(crate) fn of(series: &'a PastSeries, columns: &'a Columns) -> Self {
         Self {
             series: SeriesJson::of(series),
             ts: &columns.ts,
@@ -207,7 +207,7 @@ impl<'a> HistoryJson<'a> {
 
 /// The buckets of a series in columns, oldest first.
 #[derive(Debug, Serialize)]
-pub struct BucketsJson<'a> {
+pub(crate) struct BucketsJson<'a> {
     #[serde(flatten)]
     series: SeriesJson<'a>,
     step_ns: i64,
@@ -223,7 +223,7 @@ pub struct BucketsJson<'a> {
 
 impl<'a> BucketsJson<'a> {
     /// Makes the JSON form of the buckets of a series, each `step_ns` long.
-    pub fn of(series: &'a PastSeries, step_ns: i64, buckets: &'a Buckets) -> Self {
+    pub(crate) fn of(series: &'a PastSeries, step_ns: i64, buckets: &'a Buckets) -> Self {
         Self {
             series: SeriesJson::of(series),
             step_ns,
@@ -240,11 +240,11 @@ impl<'a> BucketsJson<'a> {
 }
 
 /// One sample of a tick: `[index, ts, value, quality, error]`.
-pub type TickSample = (usize, i64, ValueJson, &'static str, f32);
+pub(crate) type TickSample = (usize, i64, ValueJson, &'static str, f32);
 
 /// The `tick` event of a watch.
 #[derive(Debug, Default, Serialize)]
-pub struct TickJson {
+pub(crate) struct TickJson {
     /// Time of the tick by the agent's clock.
     pub ts: i64,
     /// New samples, oldest first within each stream.

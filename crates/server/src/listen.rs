@@ -43,7 +43,7 @@ const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 
 /// The open listeners.
 #[derive(Debug)]
-pub struct Listeners {
+pub(crate) struct Listeners {
     pub tcp: Option<TcpListener>,
     pub read: UnixListener,
     pub control: UnixListener,
@@ -51,7 +51,7 @@ pub struct Listeners {
 
 impl Listeners {
     /// Opens all listeners. Must be called within the runtime's context.
-    pub fn open(http: Option<SocketAddr>, run_dir: &RunDir) -> Result<Self, ServerError> {
+    pub(crate) fn open(http: Option<SocketAddr>, run_dir: &RunDir) -> Result<Self, ServerError> {
         let tcp = http.map(open_tcp).transpose()?;
         let read = open_socket(&run_dir.read_socket(), READ_SOCKET_MODE)?;
         let control = open_socket(&run_dir.control_socket(), CONTROL_SOCKET_MODE)?;
@@ -92,24 +92,24 @@ fn open_socket(path: &Path, mode: u32) -> Result<UnixListener, ServerError> {
 }
 
 /// The user id of the client.
-pub fn user_over_unix(socket: &UnixStream) -> Option<u32> {
+pub(crate) fn user_over_unix(socket: &UnixStream) -> Option<u32> {
     socket.peer_cred().ok().map(|peer| peer.uid())
 }
 
 /// The process id of the client, if the kernel knows it.
-pub fn pid_over_unix(socket: &UnixStream) -> PeerPid {
+pub(crate) fn pid_over_unix(socket: &UnixStream) -> PeerPid {
     let pid = socket.peer_cred().ok().and_then(|peer| peer.pid());
     PeerPid(pid.and_then(|pid| u32::try_from(pid).ok()))
 }
 
 /// The user id of the client, if the kernel knows it.
-pub fn user_over_tcp(socket: &TcpStream) -> Option<u32> {
+pub(crate) fn user_over_tcp(socket: &TcpStream) -> Option<u32> {
     peer::user(socket.peer_addr().ok()?, socket.local_addr().ok()?)
 }
 
 /// Accepts connections until the server stops. `look` is called once for each new connection and
 /// returns its way and its client.
-pub async fn accept<L: Listener>(
+pub(crate) async fn accept<L: Listener>(
     mut listener: L,
     app: Arc<App>,
     router: Router,
@@ -177,7 +177,7 @@ where
 }
 
 /// Waits until all connections have ended, at most `time_max`; returns whether they have.
-pub async fn drained(room: &Places, all: usize, time_max: Duration) -> bool {
+pub(crate) async fn drained(room: &Places, all: usize, time_max: Duration) -> bool {
     let drained = tokio::time::timeout(time_max, room.all(all)).await;
     drained.unwrap_or(false)
 }

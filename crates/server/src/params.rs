@@ -5,17 +5,17 @@ use barograph_model::Selector;
 use crate::fault::Fault;
 
 /// Most `match` parameters of one request.
-pub const MATCHES_MAX: usize = 64;
+pub(crate) const MATCHES_MAX: usize = 64;
 /// Longest `match` parameter, in bytes.
-pub const MATCH_BYTES_MAX: usize = 512;
+pub(crate) const MATCH_BYTES_MAX: usize = 512;
 
 /// The decoded parameters of one request.
 #[derive(Debug, Default)]
-pub struct Params(Vec<(String, String)>);
+pub(crate) struct Params(Vec<(String, String)>);
 
 impl Params {
     /// Decodes a query string that may only have parameters named in `known`.
-    pub fn parse(query: Option<&str>, known: &[&str]) -> Result<Self, Fault> {
+    pub(crate) fn parse(query: Option<&str>, known: &[&str]) -> Result<Self, Fault> {
         let mut pairs = Vec::new();
         for part in query
             .unwrap_or_default()
@@ -40,7 +40,7 @@ impl Params {
     }
 
     /// The selectors of all `match` parameters; without any, one that matches all streams.
-    pub fn selectors(&self) -> Result<Vec<Selector>, Fault> {
+    pub(crate) fn selectors(&self) -> Result<Vec<Selector>, Fault> {
         let matches: Vec<&str> = self.all("match").collect();
         if matches.len() > MATCHES_MAX {
             return Err(Fault::limit(format!(
@@ -64,7 +64,7 @@ impl Params {
     }
 
     /// The only value of `name`, if it is given.
-    pub fn one<'a>(&'a self, name: &'a str) -> Result<Option<&'a str>, Fault> {
+    pub(crate) fn one<'a>(&'a self, name: &'a str) -> Result<Option<&'a str>, Fault> {
         let mut all = self.all(name);
         match (all.next(), all.next()) {
             (_, Some(_)) => Err(Fault::usage(format!("{name} is given twice"))),
@@ -73,7 +73,7 @@ impl Params {
     }
 
     /// The only value of `name` as an integer, if it is given.
-    pub fn integer(&self, name: &str, what: &str) -> Result<Option<i64>, Fault> {
+    pub(crate) fn integer(&self, name: &str, what: &str) -> Result<Option<i64>, Fault> {
         let parse = |text: &str| {
             text.parse()
                 .map_err(|_| Fault::usage(format!("{name}={text} is not an integer: {what}")))
@@ -82,7 +82,7 @@ impl Params {
     }
 
     /// The only value of `name` as a flag; false when it is not given.
-    pub fn flag(&self, name: &str) -> Result<bool, Fault> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Fault> {
         match self.one(name)? {
             None | Some("false" | "0") => Ok(false),
             Some("true" | "1") => Ok(true),
@@ -99,7 +99,7 @@ impl Params {
 }
 
 /// Decodes percent-encoding (`%41`) and `+`.
-pub fn decode(text: &str) -> Result<String, Fault> {
+pub(crate) fn decode(text: &str) -> Result<String, Fault> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {

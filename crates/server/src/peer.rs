@@ -37,7 +37,7 @@ const ANSWER: usize = HEAD + 72;
 /// The user whose socket has the address `peer` and is connected to `ours`; none if it is unknown.
 /// A socket that its program has closed belongs to nobody: the kernel then has no user for it and
 /// returns 0.
-pub fn user(peer: SocketAddr, ours: SocketAddr) -> Option<u32> {
+pub(crate) fn user(peer: SocketAddr, ours: SocketAddr) -> Option<u32> {
     ask(peer, ours).ok().flatten()
 }
 

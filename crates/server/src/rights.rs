@@ -17,7 +17,7 @@ const TOKEN_MODE: u32 = 0o600;
 
 /// The way on which a request came in, which decides its rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// Loopback TCP: may read, and may control with the token.
     Tcp,
     /// `read.sock`: may read.
@@ -30,11 +30,11 @@ pub enum Way {
 
 /// The process at the other end of a unix socket; none over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerPid(pub Option<u32>);
+pub(crate) struct PeerPid(pub Option<u32>);
 
 impl Way {
     /// The way of a client of `control.sock`.
-    pub fn of_control_peer(peer_uid: Option<u32>, our_uid: u32) -> Self {
+    pub(crate) fn of_control_peer(peer_uid: Option<u32>, our_uid: u32) -> Self {
         match peer_uid {
             Some(uid) if uid == our_uid || uid == 0 => Self::ControlSocket,
             _ => Self::Stranger,
@@ -44,11 +44,11 @@ impl Way {
 
 /// The secret that a client on TCP sends in order to control; a new one is made at each start.
 #[derive(Clone)]
-pub struct Token(String);
+pub(crate) struct Token(String);
 
 impl Token {
     /// Makes a token and writes it to the run directory.
-    pub fn publish(run_dir: &RunDir) -> Result<Self, ServerError> {
+    pub(crate) fn publish(run_dir: &RunDir) -> Result<Self, ServerError> {
         let mut bytes = [0u8; TOKEN_BYTES];
         File::open("/dev/urandom")
             .and_then(|mut file| file.read_exact(&mut bytes))
@@ -75,7 +75,7 @@ impl Token {
 }
 
 /// Refuses a client that may not ask at all.
-pub fn check_asker(way: Way, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
+pub(crate) fn check_asker(way: Way, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
     match way {
         Way::Stranger => Err(Fault::refused(
             "control.sock serves the agent's user and root: use read.sock to read",
@@ -89,7 +89,7 @@ pub fn check_asker(way: Way, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault
 }
 
 /// Refuses a client that may not control.
-pub fn check_control(way: Way, token: &Token, headers: &HeaderMap) -> Result<(), Fault> {
+pub(crate) fn check_control(way: Way, token: &Token, headers: &HeaderMap) -> Result<(), Fault> {
     match way {
         Way::ControlSocket => Ok(()),
         Way::ReadSocket => Err(Fault::unauthorized(

@@ -14,12 +14,12 @@ use crate::rights::Way;
 
 /// The client whose requests count together: one user, or all whose user is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Client(pub Option<u32>);
+pub(crate) struct Client(pub Option<u32>);
 
 impl Client {
     /// The number under which memory and query threads count this client: clients of the control
     /// socket count as control, whatever their user.
-    pub fn number(self, way: Way) -> ClientNumber {
+    pub(crate) fn number(self, way: Way) -> ClientNumber {
         match way {
             Way::ControlSocket => CONTROL,
             _ => self.0.map_or(UNKNOWN, u64::from),
@@ -29,7 +29,7 @@ impl Client {
 
 /// A set of places that are taken and given back; each client gets a limited share of them.
 #[derive(Debug)]
-pub struct Places {
+pub(crate) struct Places {
     places: Arc<Semaphore>,
     held: Mutex<HashMap<Client, usize>>,
     /// Semaphores of clients that wait for a place, one share each.
@@ -39,7 +39,7 @@ pub struct Places {
 
 impl Places {
     /// Makes `places` places, of which one client gets at most `of_one_max`.
-    pub fn new(places: usize, of_one_max: usize) -> Self {
+    pub(crate) fn new(places: usize, of_one_max: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(places)),
             held: Mutex::default(),
@@ -49,7 +49,7 @@ impl Places {
     }
 
     /// Takes a place now, or fails with 503. `what` names the kind in the message.
-    pub fn take(self: &Arc<Self>, client: Client, what: &str) -> Result<Held, Fault> {
+    pub(crate) fn take(self: &Arc<Self>, client: Client, what: &str) -> Result<Held, Fault> {
         let mut held = self.held();
         let count = held.get(&client).copied().unwrap_or(0);
         if count >= self.of_one_max {
@@ -70,7 +70,7 @@ impl Places {
 
     /// Waits for a place, first within the client's own share, so that a client that waits for many
     /// places does not block others.
-    pub async fn wait(self: &Arc<Self>, client: Client) -> Result<Held, Fault> {
+    pub(crate) async fn wait(self: &Arc<Self>, client: Client) -> Result<Held, Fault> {
         let stopping = |_| Fault::busy("the server is stopping");
         let share = {
             let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ impl Places {
     }
 
     /// Waits until all places have been given back.
-    pub async fn all(&self, places: usize) -> bool {
+    pub(crate) async fn all(&self, places: usize) -> bool {
         let places = u32::try_from(places).unwrap_or(u32::MAX);
         self.places.acquire_many(places).await.is_ok()
     }
@@ -105,7 +105,7 @@ impl Places {
 
 /// A place, given back when it is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub(crate) struct Held {
     from: Arc<Places>,
     client: Client,
     _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 /// The content security policy: the page may load only its own files.
-pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
+pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
      style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'";
 
@@ -30,7 +30,7 @@ impl Site {
 
 /// One file with its content type and entity tag.
 #[derive(Clone, Debug)]
-pub struct Asset {
+pub(crate) struct Asset {
     bytes: &'static [u8],
     content_type: &'static str,
     etag: HeaderValue,
@@ -38,7 +38,7 @@ pub struct Asset {
 
 impl Asset {
     /// Makes an asset; its tag is a hash of its bytes.
-    pub fn new(bytes: &'static [u8], content_type: &'static str) -> Self {
+    pub(crate) fn new(bytes: &'static [u8], content_type: &'static str) -> Self {
         let tag = format!("\"{:016x}-{}\"", fnv1a(bytes), bytes.len());
         let etag = HeaderValue::from_str(&tag).expect("hex is a header value");
         Self {
@@ -49,7 +49,7 @@ impl Asset {
     }
 
     /// Answers with the file, or with 304 if the client has it.
-    pub fn answer(&self, headers: &HeaderMap) -> Response {
+    pub(crate) fn answer(&self, headers: &HeaderMap) -> Response {
         let common = [
             (header::ETAG, self.etag.clone()),
             (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),

@@ -16,7 +16,7 @@ const TAKEN_BYTES_MIN: usize = 64 << 10;
 
 /// A connection that checks how fast its client reads.
 #[derive(Debug)]
-pub struct Stalling<T> {
+pub(crate) struct Stalling<T> {
     inner: T,
     time_max: Duration,
     /// Deadline that starts with the first write that had to wait.
@@ -27,7 +27,7 @@ pub struct Stalling<T> {
 
 impl<T> Stalling<T> {
     /// Wraps `inner`; it fails if writes wait and too little is taken within `time_max`.
-    pub fn new(inner: T, time_max: Duration) -> Self {
+    pub(crate) fn new(inner: T, time_max: Duration) -> Self {
         Self {
             inner,
             time_max,

@@ -16,7 +16,7 @@ const LOOK_NS: i64 = 0;
 
 /// A stream of a segment with its open handle.
 #[derive(Debug)]
-pub struct Stream {
+pub(crate) struct Stream {
     pub entry: Entry,
     pub handle: StreamReader,
     segment: Arc<SegmentReader>,
@@ -38,11 +38,11 @@ impl FollowedStream for Stream {
 
 /// Identity of a stream's life: incarnation of the segment, slot and generation. It is never
 /// reused.
-pub type StreamId = (Incarnation, usize, u16);
+pub(crate) type StreamId = (Incarnation, usize, u16);
 
 impl Stream {
     /// The stream's identity, which stays the same while the stream lives.
-    pub fn id(&self) -> StreamId {
+    pub(crate) fn id(&self) -> StreamId {
         let Entry {
             slot, generation, ..
         } = self.entry;
@@ -50,14 +50,14 @@ impl Stream {
     }
 
     /// The present interval between looks at its resource, in ns; 0 if unknown.
-    pub fn interval_ns(&self) -> i64 {
+    pub(crate) fn interval_ns(&self) -> i64 {
         self.segment.interval_ns(&self.entry)
     }
 }
 
 /// All streams at one version of their segments' directories.
 #[derive(Debug)]
-pub struct View {
+pub(crate) struct View {
     /// The node's own segment first.
     segments: Vec<Arc<SegmentReader>>,
     /// Sorted by name, then labels; each series occurs once.
@@ -82,17 +82,17 @@ impl View {
     }
 
     /// The node's own segment.
-    pub fn segment(&self) -> &SegmentReader {
+    pub(crate) fn segment(&self) -> &SegmentReader {
         &self.segments[0]
     }
 
     /// Most streams that fit into the segments.
-    pub fn streams_max(&self) -> usize {
+    pub(crate) fn streams_max(&self) -> usize {
         self.segments.iter().map(|s| s.streams_max()).sum()
     }
 
     /// The indices of the streams that match any of the selectors, in order.
-    pub fn select(&self, selectors: &[Selector]) -> Vec<usize> {
+    pub(crate) fn select(&self, selectors: &[Selector]) -> Vec<usize> {
         let meant = |stream: &Stream| {
             let d = &stream.entry.descriptor;
             selectors
@@ -105,14 +105,14 @@ impl View {
     }
 
     /// The stream that holds the projections of `stream`.
-    pub fn projections_of(&self, stream: &Stream) -> Option<&Stream> {
+    pub(crate) fn projections_of(&self, stream: &Stream) -> Option<&Stream> {
         let of = &stream.entry.descriptor;
         let found = projections_among(&self.streams, |s| &s.entry.descriptor, of);
         found.first().map(|stream| &**stream)
     }
 
     /// Whether the agent's heartbeat is recent at `now_ns`.
-    pub fn is_alive(&self, now_ns: i64) -> bool {
+    pub(crate) fn is_alive(&self, now_ns: i64) -> bool {
         self.segment().is_alive(now_ns)
     }
 }
@@ -126,7 +126,7 @@ fn sort_key(stream: &Stream) -> (&Name, &Labels, SeriesId) {
 
 /// The holder of the current view.
 #[derive(Debug)]
-pub struct Views {
+pub(crate) struct Views {
     run_dir: RunDir,
     seen: Mutex<Option<Seen>>,
 }
@@ -148,7 +148,7 @@ impl Seen {
 
 impl Views {
     /// Makes views of the segments in a run directory.
-    pub fn new(run_dir: RunDir) -> Self {
+    pub(crate) fn new(run_dir: RunDir) -> Self {
         Self {
             run_dir,
             seen: Mutex::new(None),
@@ -156,13 +156,13 @@ impl Views {
     }
 
     /// The run directory that holds the segments.
-    pub fn run_dir(&self) -> &RunDir {
+    pub(crate) fn run_dir(&self) -> &RunDir {
         &self.run_dir
     }
 
     /// The view at `now_ns`; if nothing has changed this costs a `stat` and a load for each
     /// segment.
-    pub fn current(&self, now_ns: i64) -> Result<Arc<View>, StreamError> {
+    pub(crate) fn current(&self, now_ns: i64) -> Result<Arc<View>, StreamError> {
         // A view is replaced as a whole, so a poisoned lock holds a valid one.
         let mut held = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = match &mut *held {

@@ -30,13 +30,13 @@ use crate::share::Held;
 use crate::view::{StreamId, View};
 
 /// Shortest period, in ms.
-pub const EVERY_MS_MIN: i64 = 50;
+pub(crate) const EVERY_MS_MIN: i64 = 50;
 /// Longest period, in ms.
-pub const EVERY_MS_MAX: i64 = 60_000;
+pub(crate) const EVERY_MS_MAX: i64 = 60_000;
 /// Default period, in ms.
-pub const EVERY_MS_DEFAULT: i64 = 1_000;
+pub(crate) const EVERY_MS_DEFAULT: i64 = 1_000;
 /// Most messages that wait for a slow client.
-pub const QUEUED_MAX: usize = 2;
+pub(crate) const QUEUED_MAX: usize = 2;
 /// Most samples of one stream in one tick: the newest are sent, the others are counted as lost.
 const TICK_SAMPLES_MAX: u64 = 256;
 /// Most samples of one tick. The next tick begins with the streams that did not fit; samples that
@@ -60,7 +60,7 @@ struct Watched {
 
 /// The streams that one client follows, and the state of what was sent to it.
 #[derive(Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     selectors: Vec<Selector>,
     streams_max: usize,
     view: Option<Arc<View>>,
@@ -77,7 +77,11 @@ pub struct Watcher {
 impl Watcher {
     /// Makes a watcher of the streams that match the selectors. More than `streams_max` streams are
     /// refused here; those that appear later are counted as left out.
-    pub fn new(selectors: Vec<Selector>, streams_max: usize, view: &View) -> Result<Self, Fault> {
+    pub(crate) fn new(
+        selectors: Vec<Selector>,
+        streams_max: usize,
+        view: &View,
+    ) -> Result<Self, Fault> {
         let meant = view.select(&selectors).len();
         if meant > streams_max {
             return Err(Fault::limit(format!(
@@ -99,7 +103,7 @@ impl Watcher {
 
     /// Writes what is new since the last turn: `streams` if the list has changed, then `tick`, or
     /// `stale` once if the agent no longer writes. `view` is `None` if the segment cannot be read.
-    pub fn turn(&mut self, view: Option<Arc<View>>, now_ns: i64, out: &mut Vec<u8>) {
+    pub(crate) fn turn(&mut self, view: Option<Arc<View>>, now_ns: i64, out: &mut Vec<u8>) {
         if let Some(view) = &view
             && !self
                 .view
@@ -244,14 +248,14 @@ fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl Seri
 
 /// A response body of messages from a channel; each message owns the claim on its memory.
 #[derive(Debug)]
-pub struct MessageBody {
+pub(crate) struct MessageBody {
     messages: mpsc::Receiver<Bytes>,
     _place: Held,
 }
 
 impl MessageBody {
     /// Makes a body of the messages of a channel; it holds `place` until it is dropped.
-    pub fn new(messages: mpsc::Receiver<Bytes>, place: Held) -> Self {
+    pub(crate) fn new(messages: mpsc::Receiver<Bytes>, place: Held) -> Self {
         Self {
             messages,
             _place: place,
@@ -275,7 +279,7 @@ impl Body for MessageBody {
 
 /// Runs a watcher's turns until its client or the server ends. Its messages are made on threads
 /// that may compute, like small answers, and hold memory like answers.
-pub async fn serve(
+pub(crate) async fn serve(
     app: Arc<App>,
     watcher: Watcher,
     (every, claims): (Duration, impl Fn() -> MemoryClaim + Send),

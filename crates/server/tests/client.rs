@@ -11,23 +11,23 @@ use serde_json::Value;
 /// Longest wait of a test: after it the test counts as hung.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-pub trait Socket: Read + Write + Send {}
+pub(crate) trait Socket: Read + Write + Send {}
 impl<T: Read + Write + Send> Socket for T {}
 
-pub fn tcp(address: SocketAddr) -> Box<dyn Socket> {
+pub(crate) fn tcp(address: SocketAddr) -> Box<dyn Socket> {
     let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(WAIT_MAX)).unwrap();
     Box::new(socket)
 }
 
-pub fn unix(path: &Path) -> Box<dyn Socket> {
+pub(crate) fn unix(path: &Path) -> Box<dyn Socket> {
     let socket = UnixStream::connect(path).unwrap();
     socket.set_read_timeout(Some(WAIT_MAX)).unwrap();
     Box::new(socket)
 }
 
 /// The text of a request with a valid Host and `connection: close`.
-pub fn request(line: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(line: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     let mut text = format!("{line} HTTP/1.1\r\nconnection: close\r\n");
     if !headers
         .iter()
@@ -46,14 +46,14 @@ pub fn request(line: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
 }
 
 #[derive(Debug)]
-pub struct Response {
+pub(crate) struct Response {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
 
 impl Response {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|l| l.split_once(": "));
         lines
             .filter(|(n, _)| n.eq_ignore_ascii_case(name))
@@ -61,17 +61,17 @@ impl Response {
             .next()
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }
 
     /// Checks status and kind of an error, and that its message contains `part`.
     #[track_caller]
-    pub fn expect_fault(&self, status: u16, kind: &str, part: &str) {
+    pub(crate) fn expect_fault(&self, status: u16, kind: &str, part: &str) {
         let error = &self.json()["error"];
         let message = error["message"].as_str().unwrap_or_default();
         assert_eq!(
@@ -86,7 +86,7 @@ impl Response {
 }
 
 /// Sends `bytes` and reads one answer to its end.
-pub fn send(mut socket: Box<dyn Socket>, bytes: &[u8]) -> Response {
+pub(crate) fn send(mut socket: Box<dyn Socket>, bytes: &[u8]) -> Response {
     // A server that answers early may not read the rest.
     let _ = socket.write_all(bytes);
     let mut reader = BufReader::new(socket);
@@ -97,7 +97,7 @@ pub fn send(mut socket: Box<dyn Socket>, bytes: &[u8]) -> Response {
     Response { status, head, body }
 }
 
-pub fn read_head(reader: &mut BufReader<Box<dyn Socket>>) -> (u16, String) {
+pub(crate) fn read_head(reader: &mut BufReader<Box<dyn Socket>>) -> (u16, String) {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         assert_ne!(
@@ -112,17 +112,17 @@ pub fn read_head(reader: &mut BufReader<Box<dyn Socket>>) -> (u16, String) {
 
 /// A server-sent event.
 #[derive(Debug, Default, PartialEq)]
-pub struct Event {
+pub(crate) struct Event {
     pub name: String,
     pub id: String,
     pub data: Value,
 }
 
 /// The events of a watch.
-pub struct Events(BufReader<Box<dyn Socket>>);
+pub(crate) struct Events(BufReader<Box<dyn Socket>>);
 
 impl Events {
-    pub fn open(mut socket: Box<dyn Socket>, path: &str) -> Self {
+    pub(crate) fn open(mut socket: Box<dyn Socket>, path: &str) -> Self {
         socket
             .write_all(&request(&format!("GET {path}"), &[], b""))
             .unwrap();
@@ -138,7 +138,7 @@ impl Events {
     }
 
     /// The next event; `None` if the server has ended the stream.
-    pub fn next(&mut self) -> Option<Event> {
+    pub(crate) fn next(&mut self) -> Option<Event> {
         let mut event = Event::default();
         loop {
             let line = self.line()?;
@@ -156,7 +156,7 @@ impl Events {
     }
 
     /// The next event with this name; other events are skipped.
-    pub fn next_named(&mut self, name: &str) -> Event {
+    pub(crate) fn next_named(&mut self, name: &str) -> Event {
         loop {
             let event = self.next().expect("the stream goes on");
             if event.name == name {
@@ -167,7 +167,7 @@ impl Events {
     }
 
     /// The next comment; events are skipped.
-    pub fn next_comment(&mut self) -> String {
+    pub(crate) fn next_comment(&mut self) -> String {
         loop {
             let line = self.line().expect("the stream goes on");
             if let Some(comment) = line.strip_prefix(": ") {

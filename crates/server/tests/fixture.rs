@@ -20,13 +20,13 @@ use crate::memory::MemoryPast;
 use crate::ring_past::RingPast;
 
 /// Start time of every test's clock.
-pub const T0: i64 = 1_700_000_000_000_000_000;
-pub const S: i64 = 1_000_000_000;
+pub(crate) const T0: i64 = 1_700_000_000_000_000_000;
+pub(crate) const S: i64 = 1_000_000_000;
 
 /// A fake SQL engine that answers with the statement; the statement `wait` runs until it is
 /// cancelled.
 #[derive(Default)]
-pub struct FakeSql {
+pub(crate) struct FakeSql {
     pub asked: Mutex<Vec<SqlRequest>>,
     pub running: AtomicUsize,
     pub cancelled: AtomicUsize,
@@ -35,7 +35,7 @@ pub struct FakeSql {
 }
 
 /// Pieces of 256 KiB of a large answer: 64 MiB.
-pub const LARGE_PIECES: usize = 256;
+pub(crate) const LARGE_PIECES: usize = 256;
 
 impl SqlEngine for FakeSql {
     fn query_into(
@@ -82,7 +82,7 @@ impl SqlEngine for FakeSql {
 }
 
 /// Waits until another thread has done something.
-pub fn until(done: impl Fn() -> bool) {
+pub(crate) fn until(done: impl Fn() -> bool) {
     for _ in 0..30_000 {
         if done() {
             return;
@@ -149,7 +149,7 @@ impl Control for FakeControl {
     }
 }
 
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub server: Option<Server>,
     pub segment: Segment,
     pub clock: Arc<ManualClock>,
@@ -159,25 +159,25 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
 
     /// Starts a server with this past.
-    pub fn with_past(past: MemoryPast) -> Self {
+    pub(crate) fn with_past(past: MemoryPast) -> Self {
         Self::made(|_| {}, Some(Arc::new(past)))
     }
 
-    pub fn with(change: impl FnOnce(&mut Limits)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Self {
         Self::made(change, None)
     }
 
-    pub fn made(change: impl FnOnce(&mut Limits), past: Option<Arc<dyn Past>>) -> Self {
+    pub(crate) fn made(change: impl FnOnce(&mut Limits), past: Option<Arc<dyn Past>>) -> Self {
         Self::made_of(change, past, None)
     }
 
     /// Starts a server with this intake.
-    pub fn with_ingest(change: impl FnOnce(&mut Limits), ingest: Ingesting) -> Self {
+    pub(crate) fn with_ingest(change: impl FnOnce(&mut Limits), ingest: Ingesting) -> Self {
         Self::made_of(change, None, Some(ingest))
     }
 
@@ -214,52 +214,58 @@ impl Fixture {
         }
     }
 
-    pub fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &Server {
         self.server.as_ref().expect("it was not stopped")
     }
 
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.server.take().expect("it was not stopped").stop();
     }
 
-    pub fn ask(&self, line: &str, headers: &[&str], body: &[u8]) -> Response {
+    pub(crate) fn ask(&self, line: &str, headers: &[&str], body: &[u8]) -> Response {
         self.ask_raw(&request(line, headers, body))
     }
 
-    pub fn ask_raw(&self, bytes: &[u8]) -> Response {
+    pub(crate) fn ask_raw(&self, bytes: &[u8]) -> Response {
         send(tcp(self.server().http_addr().unwrap()), bytes)
     }
 
-    pub fn ask_unix(&self, socket: PathBuf, line: &str, headers: &[&str], body: &[u8]) -> Response {
+    pub(crate) fn ask_unix(
+        &self,
+        socket: PathBuf,
+        line: &str,
+        headers: &[&str],
+        body: &[u8],
+    ) -> Response {
         send(unix(&socket), &request(line, headers, body))
     }
 
     /// The JSON of a request that succeeds.
     #[track_caller]
-    pub fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         let response = self.ask(&format!("GET {path}"), &[], b"");
         assert_eq!(response.status, 200, "{path}: {}", response.text());
         assert_eq!(response.header("content-type"), Some("application/json"));
         response.json()
     }
 
-    pub fn watch(&self, query: &str) -> Events {
+    pub(crate) fn watch(&self, query: &str) -> Events {
         Events::open(
             unix(&self.run_dir.read_socket()),
             &format!("/api/v1/watch?{query}"),
         )
     }
 
-    pub fn register(&mut self, descriptor: &Descriptor) -> StreamWriter {
+    pub(crate) fn register(&mut self, descriptor: &Descriptor) -> StreamWriter {
         self.segment.register(descriptor, None, T0).unwrap()
     }
 
-    pub fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         std::fs::read_to_string(self.run_dir.control_token()).unwrap()
     }
 }
 
-pub fn start(
+pub(crate) fn start(
     config: ServerConfig,
     run_dir: &RunDir,
     clock: &Arc<ManualClock>,
@@ -291,12 +297,12 @@ fn start_over(
     )
 }
 
-pub fn segment(run_dir: &RunDir) -> Segment {
+pub(crate) fn segment(run_dir: &RunDir) -> Segment {
     Segment::create(&run_dir.segment(), SegmentConfig::new("n1"), T0).unwrap()
 }
 
 /// A descriptor of `name{device=…}`; a name that ends in `bytes` is a counter of bytes.
-pub fn descriptor(name: &str, device: &str, value_type: ValueType) -> Descriptor {
+pub(crate) fn descriptor(name: &str, device: &str, value_type: ValueType) -> Descriptor {
     let counter = name.ends_with("bytes");
     Descriptor {
         name: Name::new(name).unwrap(),

@@ -11,11 +11,11 @@ use barograph_model::{
 
 /// Series with all their samples.
 #[derive(Clone, Default)]
-pub struct MemoryPast(pub Vec<(PastSeries, Columns)>);
+pub(crate) struct MemoryPast(pub Vec<(PastSeries, Columns)>);
 
 impl MemoryPast {
     /// Adds a series with its samples, its interval, and the time of its last look.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         descriptor: &Descriptor,
         samples: impl IntoIterator<Item = (i64, Value)>,
@@ -41,13 +41,13 @@ impl MemoryPast {
     }
 
     /// Ends the series that was added last, at its newest sample.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         let (series, _) = self.0.last_mut().unwrap();
         (series.interval_ns, series.is_living) = (0, false);
     }
 
     /// Marks a sample of the series that was added last as a last look, with a gap after it.
-    pub fn last_look(&mut self, row: usize) {
+    pub(crate) fn last_look(&mut self, row: usize) {
         let (_, columns) = self.0.last_mut().unwrap();
         columns.quality[row] = Quality::Ended;
     }

@@ -264,7 +264,7 @@ fn is_there(program: &str) -> bool {
     asked.is_ok_and(|a| a.status.success())
 }
 
-pub const QUERIES: &[&str] = &[
+pub(crate) const QUERIES: &[&str] = &[
     "barograph_t_requests_total",
     "barograph_t_requests_total{job=\"web\"}",
     "barograph_t_requests_total{job!=\"web\"}",

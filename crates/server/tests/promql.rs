@@ -9,16 +9,21 @@ use crate::fixture::{S, T0, descriptor};
 use crate::memory::MemoryPast;
 
 /// Seconds from `T0`, and values.
-pub type Samples<'a> = &'a [(i64, f64)];
+pub(crate) type Samples<'a> = &'a [(i64, f64)];
 
 /// One series `t.count{device="a"}`, a gauge, or `t.bytes`, a counter.
-pub fn past_of(name: &str, samples: Samples<'_>, interval_s: i64, looked_s: i64) -> MemoryPast {
+pub(crate) fn past_of(
+    name: &str,
+    samples: Samples<'_>,
+    interval_s: i64,
+    looked_s: i64,
+) -> MemoryPast {
     let mut past = MemoryPast::default();
     add(&mut past, name, "a", samples, (interval_s, looked_s));
     past
 }
 
-pub fn add(
+pub(crate) fn add(
     past: &mut MemoryPast,
     name: &str,
     device: &str,
@@ -30,7 +35,7 @@ pub fn add(
     past.add(&descriptor, samples, interval_s * S, T0 + looked_s * S);
 }
 
-pub fn ask_within(
+pub(crate) fn ask_within(
     past: &MemoryPast,
     query: &str,
     grid: Grid,
@@ -50,7 +55,7 @@ pub fn ask_within(
     Query::parse(query)?.answer(&context, grid)
 }
 
-pub fn ask(past: &MemoryPast, query: &str, at_s: i64) -> Result<Answer, PromFault> {
+pub(crate) fn ask(past: &MemoryPast, query: &str, at_s: i64) -> Result<Answer, PromFault> {
     ask_within(past, query, Grid::instant(T0 + at_s * S), |_| {})
 }
 

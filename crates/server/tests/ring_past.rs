@@ -13,13 +13,13 @@ use barograph_stream::{RunDir, SegmentReader, StreamError};
 
 /// A past of the newest samples of every living stream.
 #[derive(Debug)]
-pub struct RingPast {
+pub(crate) struct RingPast {
     run_dir: RunDir,
 }
 
 impl RingPast {
     /// Makes a past of the rings in this run directory.
-    pub fn new(run_dir: RunDir) -> Self {
+    pub(crate) fn new(run_dir: RunDir) -> Self {
         Self { run_dir }
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// The places of ended rings in the ring area.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Places since the last call of [`Self::take`]: start and end of each.
     young: BTreeMap<usize, usize>,
     /// Places since the call before that one.
@@ -20,19 +20,19 @@ pub struct Ended {
 
 impl Ended {
     /// Adds the ring of a stream that has ended.
-    pub fn add(&mut self, at: usize, bytes: usize) {
+    pub(crate) fn add(&mut self, at: usize, bytes: usize) {
         self.young.insert(at, at + bytes);
     }
 
     /// Removes a place that is in use again.
-    pub fn keep(&mut self, used: Range<usize>) {
+    pub(crate) fn keep(&mut self, used: Range<usize>) {
         cut(&mut self.young, &used);
         cut(&mut self.old, &used);
     }
 
     /// Returns the whole pages of rings that ended before the last call. Rings may share a page: it
     /// goes with the last of them, so `free_around` a place must cover the whole page.
-    pub fn take(
+    pub(crate) fn take(
         &mut self,
         page: usize,
         free_around: impl Fn(&Range<usize>) -> Range<usize>,

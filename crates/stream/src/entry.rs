@@ -57,7 +57,7 @@ pub(crate) enum ValueSlots {
 impl ValueSlots {
     /// The slots of a stream of this type whose values have at most `bytes_max` bytes (`None`: the
     /// default).
-    pub fn of(value_type: ValueType, bytes_max: Option<u32>) -> Self {
+    pub(crate) fn of(value_type: ValueType, bytes_max: Option<u32>) -> Self {
         let most = VALUE_BYTES_MAX as u32;
         match (value_type, bytes_max) {
             (ValueType::Int | ValueType::Float | ValueType::Bool, _) => Self::None,
@@ -75,7 +75,7 @@ impl ValueSlots {
     }
 
     /// Bytes of each slot.
-    pub fn slot_bytes(self) -> u32 {
+    pub(crate) fn slot_bytes(self) -> u32 {
         match self {
             Self::None => 0,
             Self::Short => TEXT_SLOT_BYTES as u32,
@@ -84,7 +84,7 @@ impl ValueSlots {
     }
 
     /// Bytes of the longest value.
-    pub fn value_bytes_max(self) -> u32 {
+    pub(crate) fn value_bytes_max(self) -> u32 {
         match self {
             Self::None => 0,
             Self::Short => TEXT_BYTES_MAX as u32,
@@ -93,7 +93,7 @@ impl ValueSlots {
     }
 
     /// The fields of a descriptor: the type code and the size of the slots.
-    pub fn encode(self, value_type: ValueType) -> (u8, u32) {
+    pub(crate) fn encode(self, value_type: ValueType) -> (u8, u32) {
         match (self, value_type) {
             (Self::Long(bytes), ValueType::Text) => (layout::LONG_STRING, bytes),
             (Self::Long(bytes), _) => (value_type as u8, bytes),

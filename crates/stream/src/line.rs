@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A 64-bit word that two processes share.
-pub trait Word {
+pub(crate) trait Word {
     /// Atomic load.
     fn get(&self, order: Ordering) -> u64;
     /// Atomic store.
@@ -39,36 +39,36 @@ impl Word for AtomicU64 {
 }
 
 /// Words of a line.
-pub const LINE_WORDS: usize = 8;
+pub(crate) const LINE_WORDS: usize = 8;
 /// Index of the word with the generation and the number of samples.
-pub const SEQUENCE: usize = 0;
+pub(crate) const SEQUENCE: usize = 0;
 /// Index of the word with the time of the last look.
-pub const LOOKED: usize = 1;
+pub(crate) const LOOKED: usize = 1;
 const CELLS: usize = 2;
 /// Words of a cell: ts, value, meta.
-pub const CELL_WORDS: usize = 3;
+pub(crate) const CELL_WORDS: usize = 3;
 
 const GENERATION_SHIFT: u32 = 48;
 /// Most samples in one generation of a slot.
-pub const COUNT_MAX: u64 = (1 << GENERATION_SHIFT) - 1;
+pub(crate) const COUNT_MAX: u64 = (1 << GENERATION_SHIFT) - 1;
 /// The generation of a handle that matches no slot: generations in memory have 16 bits.
-pub const GENERATION_NEVER: u32 = u32::MAX;
+pub(crate) const GENERATION_NEVER: u32 = u32::MAX;
 
 /// The words of one sample, as they are in memory.
-pub type RawCell = [u64; CELL_WORDS];
+pub(crate) type RawCell = [u64; CELL_WORDS];
 
 /// Packs a generation and a number of samples into one word.
-pub fn sequence(generation: u16, count: u64) -> u64 {
+pub(crate) fn sequence(generation: u16, count: u64) -> u64 {
     (u64::from(generation) << GENERATION_SHIFT) | count
 }
 
 /// Splits a sequence into its generation and its number of samples.
-pub fn split(sequence: u64) -> (u32, u64) {
+pub(crate) fn split(sequence: u64) -> (u32, u64) {
     ((sequence >> GENERATION_SHIFT) as u32, sequence & COUNT_MAX)
 }
 
 /// Empties a line and gives it a new generation.
-pub fn reset<W: Word>(line: &[W], generation: u16) {
+pub(crate) fn reset<W: Word>(line: &[W], generation: u16) {
     // Readers see three steps in this order: the old generation ends, its cells are cleared, the
     // new generation begins. Without the fence, a reader of the old generation could take a cleared
     // cell for its sample.
@@ -82,7 +82,13 @@ pub fn reset<W: Word>(line: &[W], generation: u16) {
 
 /// Writes sample `count + 1` into the ring cell and into the line, then publishes it.
 #[inline(always)]
-pub fn append<W: Word>(line: &[W], ring_cell: &[W], generation: u16, count: u64, cell: RawCell) {
+pub(crate) fn append<W: Word>(
+    line: &[W],
+    ring_cell: &[W],
+    generation: u16,
+    count: u64,
+    cell: RawCell,
+) {
     // Orders the stores below after the previous publication: a reader that sees any of them also
     // sees that the sequence has moved on (pairs with the acquire fence in `read` and `in_ring`).
     W::barrier(Ordering::Release);
@@ -97,7 +103,7 @@ pub fn append<W: Word>(line: &[W], ring_cell: &[W], generation: u16, count: u64,
 
 /// The newest sample, as it is in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Newest {
+pub(crate) struct Newest {
     /// The three words of the sample.
     pub cell: RawCell,
     /// The number of the sample, which is the number of samples so far.
@@ -108,7 +114,7 @@ pub struct Newest {
 
 /// The result of one attempt to read the newest sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attempt {
+pub(crate) enum Attempt {
     /// A whole sample.
     Sample(Newest),
     /// The stream has no sample yet.
@@ -121,7 +127,7 @@ pub enum Attempt {
 
 /// Tries once to read the newest sample of `generation`.
 #[inline(always)]
-pub fn read<W: Word>(line: &[W], generation: u32) -> Attempt {
+pub(crate) fn read<W: Word>(line: &[W], generation: u32) -> Attempt {
     let before = line[SEQUENCE].get(Ordering::Acquire);
     let (found, count) = split(before);
     if found != generation {
@@ -148,7 +154,7 @@ pub fn read<W: Word>(line: &[W], generation: u32) -> Attempt {
 
 /// Copies the words of one cell.
 #[inline(always)]
-pub fn copy<W: Word>(words: &[W]) -> RawCell {
+pub(crate) fn copy<W: Word>(words: &[W]) -> RawCell {
     [
         words[0].get(Ordering::Relaxed),
         words[1].get(Ordering::Relaxed),
@@ -159,21 +165,21 @@ pub fn copy<W: Word>(words: &[W]) -> RawCell {
 /// The number of the oldest sample whose ring cell cannot have been touched by a writer that has
 /// published `count`: that writer may be writing sample `count + 1`, over sample `count + 1 -
 /// depth`.
-pub fn oldest_whole(count: u64, depth: u64) -> u64 {
+pub(crate) fn oldest_whole(count: u64, depth: u64) -> u64 {
     (count + 2).saturating_sub(depth).max(1)
 }
 
 /// Called after ring cells were copied: returns the number of the oldest sample that is surely
 /// whole, or `None` if the slot now belongs to another stream.
 #[inline]
-pub fn whole_since<W: Word>(line: &[W], generation: u32, depth: u64) -> Option<u64> {
+pub(crate) fn whole_since<W: Word>(line: &[W], generation: u32, depth: u64) -> Option<u64> {
     W::barrier(Ordering::Acquire);
     let (found, count) = split(line[SEQUENCE].get(Ordering::Relaxed));
     (found == generation).then(|| oldest_whole(count, depth))
 }
 
 /// Replaces all words but the first, which identifies the owner, and then the first.
-pub fn rewrite<W: Word>(words: &[W], new: &[u64], first: u64) {
+pub(crate) fn rewrite<W: Word>(words: &[W], new: &[u64], first: u64) {
     // As in `append`: a reader that sees a new word below also sees that the old owner's first word
     // has changed.
     W::barrier(Ordering::Release);
@@ -184,7 +190,7 @@ pub fn rewrite<W: Word>(words: &[W], new: &[u64], first: u64) {
 }
 
 /// Copies words that belong together; `None` if they were replaced meanwhile.
-pub fn snapshot<W: Word>(words: &[W], out: &mut [u64]) -> Option<()> {
+pub(crate) fn snapshot<W: Word>(words: &[W], out: &mut [u64]) -> Option<()> {
     snapshot_of(words, out, |words, out| {
         for (value, word) in out.iter_mut().zip(words) {
             *value = word.get(Ordering::Relaxed);
@@ -194,7 +200,7 @@ pub fn snapshot<W: Word>(words: &[W], out: &mut [u64]) -> Option<()> {
 
 /// Like [`snapshot`], for those of the words that `copy` copies; `copy` may see words that are
 /// being replaced.
-pub fn snapshot_of<W: Word, O: AsMut<[u64]> + ?Sized>(
+pub(crate) fn snapshot_of<W: Word, O: AsMut<[u64]> + ?Sized>(
     words: &[W],
     out: &mut O,
     copy: impl FnOnce(&[W], &mut O),

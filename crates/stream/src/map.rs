@@ -15,7 +15,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 /// The access rights of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub(crate) enum Access {
     /// Read-only; the kernel enforces it.
     Read,
     /// Read and write.
@@ -24,7 +24,7 @@ pub enum Access {
 
 /// A whole file, mapped shared.
 #[derive(Debug)]
-pub struct Map {
+pub(crate) struct Map {
     start: NonNull<u8>,
     bytes: usize,
     access: Access,
@@ -37,7 +37,7 @@ unsafe impl Sync for Map {}
 
 impl Map {
     /// Maps the first `bytes` bytes (a multiple of 8) of `file`.
-    pub fn new(file: &File, bytes: usize, access: Access) -> io::Result<Self> {
+    pub(crate) fn new(file: &File, bytes: usize, access: Access) -> io::Result<Self> {
         if bytes == 0 || !bytes.is_multiple_of(8) || isize::try_from(bytes).is_err() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -65,19 +65,19 @@ impl Map {
     }
 
     /// Length of the mapping, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Address of the first byte.
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.start.as_ptr() as usize
     }
 
     /// Has the system find memory now for `bytes` bytes at offset `at`. Returns an error where a
     /// store into them would be a fault; EINVAL where the kernel cannot do this (before Linux
     /// 5.14).
-    pub fn populate(&self, at: usize, bytes: usize) -> io::Result<()> {
+    pub(crate) fn populate(&self, at: usize, bytes: usize) -> io::Result<()> {
         let page = rustix::param::page_size();
         let first = at / page * page;
         let end = (at + bytes).next_multiple_of(page).min(self.bytes);
@@ -96,7 +96,7 @@ impl Map {
 
     /// Keeps the mapping, and the lock of its file, from child processes and from core dumps. A
     /// child must not touch the mapping, nor unmap what has been mapped in its place.
-    pub fn keep_from_children(&self) {
+    pub(crate) fn keep_from_children(&self) {
         for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
             // SAFETY: the advice covers the whole mapping, which stays as it is in this process; in
             // a child, its user finds out before any access (see `ingest::cursors`). A kernel that
@@ -106,13 +106,13 @@ impl Map {
     }
 
     /// Replaces the file by anonymous memory: no other process sees what is stored from now on.
-    pub fn replace(&self) {
+    pub(crate) fn replace(&self) {
         let _ = replace(self.address(), self.bytes);
     }
 
     /// The `count` words from byte offset `at`, or `None` if they are not all inside.
     #[inline(always)]
-    pub fn words(&self, at: usize, count: usize) -> Option<&[AtomicU64]> {
+    pub(crate) fn words(&self, at: usize, count: usize) -> Option<&[AtomicU64]> {
         let end = count.checked_mul(8)?.checked_add(at)?;
         if end > self.bytes || !at.is_multiple_of(8) {
             return None;
@@ -126,7 +126,7 @@ impl Map {
 
     /// One word at an offset that is known to be inside (header fields).
     #[inline(always)]
-    pub fn word(&self, at: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         &self
             .words(at, 1)
             .expect("header offsets are inside: checked at open")[0]
@@ -134,7 +134,7 @@ impl Map {
 
     /// The 32-bit word at `at`, for futexes. A word that is accessed in this way is never accessed
     /// as 64 bits: racing accesses of two widths have no defined meaning in the memory model.
-    pub fn half_word(&self, at: usize) -> &AtomicU32 {
+    pub(crate) fn half_word(&self, at: usize) -> &AtomicU32 {
         assert!(
             at + 4 <= self.bytes && at.is_multiple_of(4),
             "the futex word lies in the header"
@@ -144,13 +144,13 @@ impl Map {
     }
 
     /// Stores one word; the mapping must be writable.
-    pub fn set(&self, at: usize, value: u64, order: Ordering) {
+    pub(crate) fn set(&self, at: usize, value: u64, order: Ordering) {
         assert_eq!(self.access, Access::Write, "only the writer stores");
         self.word(at).store(value, order);
     }
 
     /// Copies bytes out of the mapping, word by word; `None` if they are not all inside.
-    pub fn copy_out(&self, at: usize, out: &mut [u8]) -> Option<()> {
+    pub(crate) fn copy_out(&self, at: usize, out: &mut [u8]) -> Option<()> {
         let words = self.words(at, out.len().div_ceil(8))?;
         for (chunk, word) in out.chunks_mut(8).zip(words) {
             let bytes = word.load(Ordering::Relaxed).to_le_bytes();
@@ -160,13 +160,13 @@ impl Map {
     }
 
     /// Copies words out of the mapping; none if they are not all inside.
-    pub fn words_out(&self, at: usize, count: usize) -> impl Iterator<Item = u64> {
+    pub(crate) fn words_out(&self, at: usize, count: usize) -> impl Iterator<Item = u64> {
         let words = self.words(at, count).unwrap_or_default();
         words.iter().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Copies words into the mapping, which must be writable.
-    pub fn words_in(&self, at: usize, from: impl ExactSizeIterator<Item = u64>) {
+    pub(crate) fn words_in(&self, at: usize, from: impl ExactSizeIterator<Item = u64>) {
         assert_eq!(self.access, Access::Write, "only the writer stores");
         let words = self
             .words(at, from.len())
@@ -177,7 +177,7 @@ impl Map {
     }
 
     /// Copies bytes into the mapping, word by word; the last word is filled up with zeros.
-    pub fn copy_in(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn copy_in(&self, at: usize, bytes: &[u8]) {
         assert_eq!(self.access, Access::Write, "only the writer stores");
         let words = self
             .words(at, bytes.len().div_ceil(8))
@@ -191,7 +191,7 @@ impl Map {
 }
 
 /// Repeats a system call until no signal interrupts it.
-pub fn uninterrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub(crate) fn uninterrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     // The timer of a profiler may interrupt the call again and again.
     const TRIES_MAX: usize = 100;
     let mut tries = std::iter::repeat_with(call).take(TRIES_MAX);
@@ -200,7 +200,7 @@ pub fn uninterrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
 }
 
 /// Maps anonymous memory over a mapping of ours. A signal handler may call it.
-pub fn replace(start: usize, bytes: usize) -> Result<(), Errno> {
+pub(crate) fn replace(start: usize, bytes: usize) -> Result<(), Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // Shared and not reserved memory counts towards no limit of this process.
     let flags = MapFlags::FIXED | MapFlags::SHARED | MapFlags::NORESERVE;

@@ -83,13 +83,13 @@ pub(crate) struct FilePlace {
 }
 
 impl FilePlace {
-    pub fn new(run_dir: RunDir, name: impl Into<OsString>) -> Self {
+    pub(crate) fn new(run_dir: RunDir, name: impl Into<OsString>) -> Self {
         let name = name.into();
         Self { run_dir, name }
     }
 
     /// Creates a place from a path; the user chose its directory.
-    pub fn of_path(path: &Path) -> Self {
+    pub(crate) fn of_path(path: &Path) -> Self {
         let above = path.parent().unwrap_or(path);
         let above = match above.as_os_str().is_empty() {
             true => Path::new("."),
@@ -98,13 +98,13 @@ impl FilePlace {
         Self::new(RunDir::new(above), path.file_name().unwrap_or_default())
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.run_dir.path().join(&self.name)
     }
 
     /// Opens the file that is there now and returns its identity. [`StreamError::NoAgent`] if there
     /// is none.
-    pub fn open(&self) -> Result<(File, Metadata, FileId), StreamError> {
+    pub(crate) fn open(&self) -> Result<(File, Metadata, FileId), StreamError> {
         let file = self.run_dir.open()?.file(&self.name)?;
         let file = file.ok_or_else(|| StreamError::NoAgent {
             path: self.run_dir.path().into(),
@@ -120,7 +120,7 @@ impl FilePlace {
 
     /// Whether another file seems to have the name now, judged by a look at the path. A file that
     /// was removed without a successor does no harm.
-    pub fn is_doubtful(&self, file: FileId) -> bool {
+    pub(crate) fn is_doubtful(&self, file: FileId) -> bool {
         std::fs::metadata(self.path()).is_ok_and(|m| (m.dev(), m.ino()) != file)
     }
 }

@@ -7,7 +7,7 @@ use crate::layout::CELL_BYTES;
 
 /// The size of a ring in the ring area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RingShape {
+pub(crate) struct RingShape {
     /// Number of samples.
     pub depth: u32,
     /// Bytes of each of the value slots that follow the cells; 0 if there are none.
@@ -16,19 +16,19 @@ pub struct RingShape {
 
 impl RingShape {
     /// Bytes of the cells.
-    pub fn cells_bytes(self) -> usize {
+    pub(crate) fn cells_bytes(self) -> usize {
         (self.depth as usize * CELL_BYTES).next_multiple_of(64)
     }
 
     /// Bytes of cells and slots.
-    pub fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         self.cells_bytes() + self.depth as usize * self.slot_bytes as usize
     }
 }
 
 /// A slot with its ring, as it is given to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub(crate) struct Grant {
     /// Index of the descriptor and of the line.
     pub slot: u32,
     /// Generation to write under: the slot's previous one plus one.
@@ -41,7 +41,7 @@ pub struct Grant {
 /// slot repeats as late as possible. Freed rings are merged with free memory beside them, so that
 /// rings of any other shape find room there.
 #[derive(Debug)]
-pub struct Slots {
+pub(crate) struct Slots {
     max: u32,
     used: u32,
     free_slots: VecDeque<(u32, u16)>,
@@ -50,7 +50,7 @@ pub struct Slots {
 
 impl Slots {
     /// Creates room for `max` streams in a ring area of `ring_bytes_max` bytes.
-    pub fn new(max: u32, ring_bytes_max: usize) -> Self {
+    pub(crate) fn new(max: u32, ring_bytes_max: usize) -> Self {
         Self {
             max,
             used: 0,
@@ -60,12 +60,12 @@ impl Slots {
     }
 
     /// Number of slots that have ever been used: readers look at no others.
-    pub fn used(&self) -> u32 {
+    pub(crate) fn used(&self) -> u32 {
         self.used
     }
 
     /// Takes a slot and a ring; `None` if there is no room.
-    pub fn take(&mut self, shape: RingShape) -> Option<Grant> {
+    pub(crate) fn take(&mut self, shape: RingShape) -> Option<Grant> {
         if self.free_slots.is_empty() && self.used == self.max {
             return None;
         }
@@ -82,19 +82,19 @@ impl Slots {
     }
 
     /// Gives a slot and its ring back; the slot's next generation is `next_generation`.
-    pub fn give(&mut self, grant: Grant, shape: RingShape, next_generation: u16) {
+    pub(crate) fn give(&mut self, grant: Grant, shape: RingShape, next_generation: u16) {
         self.free_slots.push_back((grant.slot, next_generation));
         self.free_rings.give(grant.ring_at, shape.bytes());
     }
 
     /// The free piece of the ring area that contains this place, which must be free.
-    pub fn free_around(&self, place: &Range<usize>) -> Range<usize> {
+    pub(crate) fn free_around(&self, place: &Range<usize>) -> Range<usize> {
         let before = self.free_rings.by_place.range(..=place.start).next_back();
         before.map_or(0..0, |(at, bytes)| *at..at + bytes)
     }
 
     /// Takes back a grant whose ring could not be reserved: nothing was written to it.
-    pub fn undo(&mut self, grant: Grant, shape: RingShape) {
+    pub(crate) fn undo(&mut self, grant: Grant, shape: RingShape) {
         self.free_slots.push_front((grant.slot, grant.generation));
         self.free_rings.give(grant.ring_at, shape.bytes());
     }

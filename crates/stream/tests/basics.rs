@@ -5,7 +5,7 @@ use std::time::Duration;
 use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
 use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, StreamError, Waited};
 
-pub fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
+pub(crate) fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
     Descriptor {
         name: Name::new(name).unwrap(),
         labels: Labels::new([("device", "vda")]).unwrap(),

@@ -52,7 +52,7 @@ fn write_word(path: &Path, at: u64, value: u64) {
 }
 
 /// The child's part: fires until it is killed.
-pub fn fire_at_full_speed(path: &Path) {
+pub(crate) fn fire_at_full_speed(path: &Path) {
     let mut writer = CallsWriter::open_or_create(path, 1).unwrap();
     println!("ready");
     loop {

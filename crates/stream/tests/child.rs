@@ -16,10 +16,10 @@ const PATH: &str = "BAROGRAPH_TEST_PATH";
 /// The line that a child prints when it has done the part for which its parent waits.
 const READY: &str = "ready";
 /// Depth of an agent's rings: small, so that readers are lapped.
-pub const DEPTH: u32 = 64;
+pub(crate) const DEPTH: u32 = 64;
 
 /// Returns the command that becomes a child.
-pub fn command(role: &str, path: &Path) -> Command {
+pub(crate) fn command(role: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["child::plays_its_role", "--exact", "--nocapture"])
@@ -30,7 +30,7 @@ pub fn command(role: &str, path: &Path) -> Command {
 }
 
 /// Starts a child and waits until it is ready.
-pub fn start(role: &str, path: &Path) -> Child {
+pub(crate) fn start(role: &str, path: &Path) -> Child {
     let mut child = command(role, path).spawn().unwrap();
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     let ready = lines.map_while(Result::ok).any(|l| l.ends_with(READY));

@@ -7,7 +7,7 @@ use barograph_stream::{Latest, SegmentReader};
 
 /// Opens the file and reads everything in it. It must not panic, hang or fault, whatever the file
 /// holds. Returns the number of samples found, or `None` if the file is refused.
-pub fn read_everything(path: &Path) -> Option<usize> {
+pub(crate) fn read_everything(path: &Path) -> Option<usize> {
     let mut reader = SegmentReader::open(path).ok()?;
     let _ = (reader.node(), reader.pid(), reader.state());
     let _ = (

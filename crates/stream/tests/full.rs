@@ -50,7 +50,7 @@ fn a_full_file_system_is_an_error_and_the_rest_goes_on() {
 const SETTLED: &str = "settled in what there is";
 
 /// Runs in a child, in a file system of [`ROOM`].
-pub fn settle(path: &Path) {
+pub(crate) fn settle(path: &Path) {
     let run_dir = RunDir::new(path.join("run"));
     let _lock = run_dir.occupy().unwrap();
     rings_get_memory_as_they_are_used(path);

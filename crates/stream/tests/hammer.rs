@@ -32,7 +32,7 @@ fn readers_in_other_processes_see_whole_samples_only() {
 
 /// Runs `body` while a thread appends to a segment at `path` as fast as it can, to streams of every
 /// type, with the smallest possible rings and with larger ones.
-pub fn with_writer(path: &Path, body: impl FnOnce()) {
+pub(crate) fn with_writer(path: &Path, body: impl FnOnce()) {
     let mut segment = Segment::create(path, SegmentConfig::new("n1"), 1).unwrap();
     let mut writers = Vec::new();
     for value_type in TYPES {
@@ -79,7 +79,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// The readers' side: a child process.
-pub fn read_for_a_while(path: &Path) {
+pub(crate) fn read_for_a_while(path: &Path) {
     let reader = SegmentReader::open(path).unwrap();
     let directory = reader.directory();
     assert_eq!(directory.entries.len(), TYPES.len() * 3 + 1);

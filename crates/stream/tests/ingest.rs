@@ -17,12 +17,12 @@ use crate::pattern::{mix, rounds};
 
 const HEADER_BYTES: u64 = 4_096;
 /// Offsets in a ring's head.
-pub const RESERVED: u64 = 8;
-pub const TAIL: u64 = 128;
+pub(crate) const RESERVED: u64 = 8;
+pub(crate) const TAIL: u64 = 128;
 
 /// A copy of a record, for tests.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Owned {
+pub(crate) struct Owned {
     pub ring: u32,
     pub series: u32,
     pub time: u64,
@@ -32,7 +32,7 @@ pub struct Owned {
 }
 
 /// Both sides of a file.
-pub struct Both {
+pub(crate) struct Both {
     pub dir: TempDir,
     pub producer: Option<Producer>,
     pub file: IngestFile,
@@ -40,7 +40,7 @@ pub struct Both {
 }
 
 impl Both {
-    pub fn new(rings_max: u32, ring_records: u64, overflow: Overflow) -> Self {
+    pub(crate) fn new(rings_max: u32, ring_records: u64, overflow: Overflow) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = SystemClock::new();
         let config = ProducerConfig {
@@ -58,42 +58,42 @@ impl Both {
         }
     }
 
-    pub fn small() -> Self {
+    pub(crate) fn small() -> Self {
         Self::new(4, RECORDS, Overflow::DropOldest)
     }
 
-    pub fn producer(&self) -> &Producer {
+    pub(crate) fn producer(&self) -> &Producer {
         self.producer.as_ref().unwrap()
     }
 
-    pub fn thread(&self) -> ThreadRing {
+    pub(crate) fn thread(&self) -> ThreadRing {
         self.producer().thread(&self.clock).unwrap()
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    pub fn read(&mut self) -> (Vec<Owned>, Drained) {
+    pub(crate) fn read(&mut self) -> (Vec<Owned>, Drained) {
         self.file.look().unwrap();
         drain(&mut self.file, u64::MAX)
     }
 
     /// Moves an unused ring to a position, as if that number of records had been put.
-    pub fn move_to(&self, ring: u64, position: u64) {
+    pub(crate) fn move_to(&self, ring: u64, position: u64) {
         for word in [0, RESERVED, TAIL] {
             self.set(ring, word, position);
         }
     }
 
-    pub fn set(&self, ring: u64, word: u64, value: u64) {
+    pub(crate) fn set(&self, ring: u64, word: u64, value: u64) {
         let file = OpenOptions::new().write(true).open(self.path()).unwrap();
         let at = HEADER_BYTES + ring * 256 + word;
         file.write_all_at(&value.to_le_bytes(), at).unwrap();
     }
 
     /// The word at this offset of a ring's head.
-    pub fn get(&self, ring: u64, word: u64) -> u64 {
+    pub(crate) fn get(&self, ring: u64, word: u64) -> u64 {
         let file = OpenOptions::new().read(true).open(self.path()).unwrap();
         let mut bytes = [0; 8];
         let at = HEADER_BYTES + ring * 256 + word;
@@ -102,7 +102,7 @@ impl Both {
     }
 }
 
-pub fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
+pub(crate) fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
     let mut found = Vec::new();
     let mut positions: Vec<u64> = file.positions().collect();
     let drained = file
@@ -138,18 +138,18 @@ pub fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
     (found, drained)
 }
 
-pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|i| mix(seed ^ i) as u8).collect()
 }
 
 /// Puts numbers, each with itself as the time.
-pub fn put_numbers(ring: &mut ThreadRing, numbers: std::ops::Range<u64>) {
+pub(crate) fn put_numbers(ring: &mut ThreadRing, numbers: std::ops::Range<u64>) {
     for n in numbers {
         assert!(ring.put(kind::INT, 7, n, mix(n)));
     }
 }
 
-pub fn check_numbers(found: &[Owned], numbers: std::ops::Range<u64>) {
+pub(crate) fn check_numbers(found: &[Owned], numbers: std::ops::Range<u64>) {
     assert_eq!(found.len() as u64, numbers.end - numbers.start);
     for (found, n) in found.iter().zip(numbers) {
         assert_eq!((found.kind, found.series), (kind::INT, 7));

@@ -10,7 +10,7 @@ const RECORDS: u64 = 10_000;
 
 /// The result of reading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// Number of declarations.
     pub declarations: u64,
     /// Number of values and frames.
@@ -23,7 +23,7 @@ pub struct Found {
 
 /// Opens the file and reads everything in it. It must not panic, hang or fault, whatever the file
 /// holds. Returns what it found, or `None` if the file is refused.
-pub fn read_everything(path: &Path) -> Option<Found> {
+pub(crate) fn read_everything(path: &Path) -> Option<Found> {
     let mut file = IngestFile::open(path).ok()?;
     let _ = (file.path(), file.incarnation(), file.owner(), file.pid());
     let _ = (file.created_ns(), file.time_source());

@@ -79,7 +79,7 @@ fn producer(path: &Path) -> Producer {
 
 /// The writers' side: a child process. It does not end before the parent kills it, unless `puts`
 /// are reached.
-pub fn write(path: &Path, puts: u64) {
+pub(crate) fn write(path: &Path, puts: u64) {
     let producer = producer(path);
     println!("ready");
     std::thread::scope(|scope| {
@@ -100,7 +100,7 @@ pub fn write(path: &Path, puts: u64) {
 }
 
 /// Runs in a child, with the number of puts that the tests expect.
-pub fn write_all(path: &Path) {
+pub(crate) fn write_all(path: &Path) {
     write(path, puts());
 }
 

@@ -8,12 +8,12 @@ use barograph_stream::SystemClock;
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, kind};
 
 /// Records of each ring.
-pub const RECORDS: u64 = 256;
+pub(crate) const RECORDS: u64 = 256;
 /// Number of values and frames in the file.
-pub const PUTS: u64 = 2 * 23;
+pub(crate) const PUTS: u64 = 2 * 23;
 
 /// Declares a publication with values of every type.
-pub fn declare(producer: &Producer) {
+pub(crate) fn declare(producer: &Producer) {
     let labels = |name: &str| vec![(name.to_owned(), "3 é \"x\"".to_owned())];
     let value = |name: &str, value_type| Declaration::Value {
         publication: 0,
@@ -48,7 +48,7 @@ pub fn declare(producer: &Producer) {
 }
 
 /// Creates the complete file in `dir`; its writer is gone.
-pub fn small(dir: &Path) -> PathBuf {
+pub(crate) fn small(dir: &Path) -> PathBuf {
     let clock = SystemClock::new();
     let config = ProducerConfig {
         rings_max: 2,

@@ -5,7 +5,7 @@ use barograph_model::{
 };
 
 /// All types of values that a segment holds.
-pub const TYPES: [ValueType; 7] = [
+pub(crate) const TYPES: [ValueType; 7] = [
     ValueType::Int,
     ValueType::Float,
     ValueType::Bool,
@@ -16,7 +16,7 @@ pub const TYPES: [ValueType; 7] = [
 ];
 
 /// Returns well mixed bits of `n` (SplitMix64).
-pub fn mix(n: u64) -> u64 {
+pub(crate) fn mix(n: u64) -> u64 {
     let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -24,7 +24,7 @@ pub fn mix(n: u64) -> u64 {
 }
 
 /// Returns sample number `n` of a stream of this type.
-pub fn sample(value_type: ValueType, n: u64) -> Sample {
+pub(crate) fn sample(value_type: ValueType, n: u64) -> Sample {
     let bits = mix(n);
     let value = match value_type {
         ValueType::Int => Value::Int(bits as i64),
@@ -63,7 +63,7 @@ pub fn sample(value_type: ValueType, n: u64) -> Sample {
 }
 
 /// Panics if a part of a sample does not belong to its time.
-pub fn check(found: &Sample) {
+pub(crate) fn check(found: &Sample) {
     let n = u64::try_from(found.ts).expect("times are numbers of samples");
     assert_eq!(
         *found,
@@ -73,7 +73,7 @@ pub fn check(found: &Sample) {
 }
 
 /// Returns a descriptor of this name and type.
-pub fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
+pub(crate) fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
     Descriptor {
         name: Name::new(name).unwrap(),
         labels: Labels::none(),
@@ -85,7 +85,7 @@ pub fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
 }
 
 /// Number of repetitions of a test: more by night.
-pub fn rounds(by_day: u64, by_night: u64) -> u64 {
+pub(crate) fn rounds(by_day: u64, by_night: u64) -> u64 {
     match std::env::var_os("BAROGRAPH_NIGHTLY") {
         Some(_) => by_night,
         None => by_day,

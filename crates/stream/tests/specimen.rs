@@ -7,10 +7,10 @@ use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, Value
 use barograph_stream::{Segment, SegmentConfig};
 
 /// Slots of the small segment.
-pub const SLOTS: u32 = 9;
+pub(crate) const SLOTS: u32 = 9;
 
 /// Creates the complete segment in `dir`; its writer is gone.
-pub fn small(dir: &Path) -> PathBuf {
+pub(crate) fn small(dir: &Path) -> PathBuf {
     let path = dir.join("segment");
     let config = SegmentConfig {
         streams_max: SLOTS,

@@ -15,7 +15,7 @@ use barograph_recorder::LabelsJson;
 impl Policies {
     /// Returns the rows of the document: one for each policy and stream. A policy without streams
     /// has one row too, with the reason.
-    pub fn document(&self) -> impl Serialize + '_ {
+    pub(crate) fn document(&self) -> impl Serialize + '_ {
         Document(self)
     }
 
@@ -231,7 +231,7 @@ struct Meant<'a> {
 
 impl Policy {
     /// Returns the definition of the policy and its origin as JSON.
-    pub fn document(&self) -> Json {
+    pub(crate) fn document(&self) -> Json {
         json!(Meant {
             spec: &self.spec,
             origin: Origin::of(self),

@@ -12,7 +12,7 @@ mod engine;
 mod pressure;
 mod roster;
 mod sentinel;
-pub mod statement;
+pub(crate) mod statement;
 #[cfg(test)]
 mod tests;
 
@@ -27,8 +27,8 @@ use self::engine::{Governed, Speech};
 use self::pressure::Pressure;
 pub(crate) use self::pressure::Wake;
 #[cfg(test)]
-pub use self::roster::POLICIES_MADE_MAX;
-pub use self::roster::{Carry, Change, Policy, Roster, check};
+pub(crate) use self::roster::POLICIES_MADE_MAX;
+pub(crate) use self::roster::{Carry, Change, Policy, Roster, check};
 use self::sentinel::Moved;
 use crate::Config;
 use barograph_recorder::{Forecasts, Streams};
@@ -47,7 +47,7 @@ struct Slot {
 }
 
 /// All policies, and all streams under them.
-pub struct Policies {
+pub(crate) struct Policies {
     roster: Roster,
     /// Limits of the intervals of sources, by name.
     caps: BTreeMap<&'static str, Caps>,
@@ -61,7 +61,7 @@ pub struct Policies {
 }
 
 /// The policies, with the parts that a change of them changes too.
-pub struct Carrier<'a, 'c> {
+pub(crate) struct Carrier<'a, 'c> {
     /// The policies in force.
     pub policies: &'a mut Policies,
     /// The forecasters. An error-bounded policy gives its streams a forecaster.
@@ -87,7 +87,7 @@ impl Carry for Carrier<'_, '_> {
 
 impl Carrier<'_, '_> {
     /// Replaces all policies by these.
-    pub fn become_these(&mut self, wanted: Vec<Policy>) {
+    pub(crate) fn become_these(&mut self, wanted: Vec<Policy>) {
         if self.policies.roster.become_these(wanted) {
             self.policies.match_again(self.forecasts, self.streams);
         }
@@ -97,7 +97,7 @@ impl Carrier<'_, '_> {
 impl Policies {
     /// Returns a set without policies, for the sources of a configuration. `wake` makes the loop
     /// run at once.
-    pub fn new(config: &Config, wake: Wake) -> Self {
+    pub(crate) fn new(config: &Config, wake: Wake) -> Self {
         let caps = barograph_source::catalogue().map(|source| {
             let poll = config.sources.poll_of(source.name);
             (source.name, poll.caps())
@@ -137,7 +137,7 @@ impl Policies {
     }
 
     /// Takes a new stream of a source.
-    pub fn stream_added(
+    pub(crate) fn stream_added(
         &mut self,
         key: StreamKey,
         descriptor: &Descriptor,
@@ -162,7 +162,7 @@ impl Policies {
     }
 
     /// Forgets a retired stream.
-    pub fn stream_removed(&mut self, key: StreamKey) {
+    pub(crate) fn stream_removed(&mut self, key: StreamKey) {
         let index = key.0 as usize;
         if let Some(known) = self.known.get_mut(index) {
             *known = None;
@@ -183,7 +183,7 @@ impl Policies {
     }
 
     /// Takes the interval at which the stream's source is read now.
-    pub fn interval(&mut self, key: StreamKey, interval_ns: i64) {
+    pub(crate) fn interval(&mut self, key: StreamKey, interval_ns: i64) {
         let Some(governed) = self.governed_mut(key) else {
             return;
         };
@@ -195,7 +195,7 @@ impl Policies {
 
     /// Records a look at a stream, whether its value has changed or not, and passes it to the
     /// stream's forecaster.
-    pub fn looked(&mut self, key: StreamKey, sample: &Sample, forecasts: &mut Forecasts) {
+    pub(crate) fn looked(&mut self, key: StreamKey, sample: &Sample, forecasts: &mut Forecasts) {
         let Some(Some(slot)) = self.slots.get_mut(key.0 as usize) else {
             forecasts.looked(key, sample);
             return;
@@ -240,7 +240,7 @@ impl Policies {
     /// Publishes the projections of the streams that were looked at, also of those under policies,
     /// at the end of a round. Returns true if some have to wait: then call it again
     /// [`barograph_recorder::PROJECT_NS`] later.
-    pub fn project(
+    pub(crate) fn project(
         &mut self,
         now_ns: i64,
         forecasts: &mut Forecasts,
@@ -255,7 +255,7 @@ impl Policies {
     }
 
     /// Calls for looks at streams whose pressure triggers have fired since the last call.
-    pub fn hear(&mut self) {
+    pub(crate) fn hear(&mut self) {
         for trigger in self.pressure.fired() {
             let governed = self.slots.iter_mut().flatten();
             let governed = governed.filter_map(|slot| slot.governed.as_mut());
@@ -266,14 +266,14 @@ impl Policies {
     }
 
     /// Returns when a look at the stream is wanted, if a policy decides about it.
-    pub fn wanted(&self, key: StreamKey) -> Option<Wanted> {
+    pub(crate) fn wanted(&self, key: StreamKey) -> Option<Wanted> {
         let slot = self.slots.get(key.0 as usize)?.as_ref()?;
         slot.governed.as_ref()?.wanted()
     }
 
     /// Returns a number that changes whenever a result of [`Self::wanted`] changes without a look
     /// at its stream. It is 0 as long as there was never a policy.
-    pub fn wishes(&self) -> u64 {
+    pub(crate) fn wishes(&self) -> u64 {
         self.wishes
     }
 

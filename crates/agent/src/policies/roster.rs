@@ -11,12 +11,12 @@ use barograph_source::{PolicyFault, PolicySpec, PressureTrigger};
 use tracing::warn;
 
 /// Most policies at once.
-pub const POLICIES_MAX: usize = 512;
+pub(super) const POLICIES_MAX: usize = 512;
 /// Most policies that are made by statement. One more is refused.
-pub const POLICIES_MADE_MAX: usize = 256;
+pub(crate) const POLICIES_MADE_MAX: usize = 256;
 
 /// One policy, ready to match streams.
-pub struct Policy {
+pub(crate) struct Policy {
     /// The policy as it was written.
     pub spec: PolicySpec,
     selectors: Vec<Selector>,
@@ -29,7 +29,7 @@ pub struct Policy {
 
 /// The statement that made a policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Made {
+pub(crate) struct Made {
     /// Text of the statement.
     pub sql: String,
     /// Purpose of the policy, from its HELP clause.
@@ -38,7 +38,7 @@ pub struct Made {
 
 impl Policy {
     /// Returns a policy after checking it, or the reason why it cannot be followed.
-    pub fn new(spec: PolicySpec, made: Option<Made>) -> Result<Self, PolicyFault> {
+    pub(crate) fn new(spec: PolicySpec, made: Option<Made>) -> Result<Self, PolicyFault> {
         spec.check()?;
         Ok(Self {
             selectors: spec.selectors()?,
@@ -51,7 +51,7 @@ impl Policy {
     }
 
     /// Returns the policy's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.spec.name
     }
 
@@ -76,7 +76,7 @@ impl Policy {
 }
 
 /// A change of the policies in force.
-pub enum Change {
+pub(crate) enum Change {
     /// This policy takes effect, in place of one with the same name.
     Declare(Arc<Policy>),
     /// The policy of this name is removed.
@@ -84,7 +84,7 @@ pub enum Change {
 }
 
 /// The owner of the policies in force, which executes changes.
-pub trait Carry {
+pub(crate) trait Carry {
     /// Returns the policies in force.
     fn roster(&self) -> &Roster;
 
@@ -100,18 +100,18 @@ pub(super) struct Standing {
 
 /// The policies that exist, in the order of their precedence.
 #[derive(Default)]
-pub struct Roster(Vec<Standing>);
+pub(crate) struct Roster(Vec<Standing>);
 
 impl Roster {
     /// Returns the policy of this name.
-    pub fn get(&self, name: &str) -> Option<&Policy> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Policy> {
         let at = self.position(name)?;
         Some(&self.0[at].policy)
     }
 
     /// Checks that a policy of this name may be made by statement now, or returns the reason why
     /// not.
-    pub fn admit(&self, name: &str, or_replace: bool) -> Result<(), String> {
+    pub(crate) fn admit(&self, name: &str, or_replace: bool) -> Result<(), String> {
         match self.get(name) {
             Some(Policy { made: None, .. }) => Err(of_the_configuration(name)),
             Some(_) if !or_replace => Err(format!(
@@ -130,7 +130,7 @@ impl Roster {
 
     /// Checks that the policy of this name may be dropped by statement, or returns the reason why
     /// not.
-    pub fn droppable(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn droppable(&self, name: &str) -> Result<(), String> {
         match self.get(name) {
             Some(Policy { made: None, .. }) => Err(of_the_configuration(name)),
             Some(_) => Ok(()),
@@ -139,7 +139,7 @@ impl Roster {
     }
 
     /// Returns an error text: no policy has this name, but some have similar names.
-    pub fn no_policy(&self, name: &str) -> String {
+    pub(crate) fn no_policy(&self, name: &str) -> String {
         let hint = match near(name, self.0.iter().map(|s| s.policy.name())) {
             near if near.is_empty() => "see the table policies for what there is".into(),
             near => format!("did you mean {}?", near.join(" or ")),
@@ -150,7 +150,7 @@ impl Roster {
     /// Replaces all policies by these, and returns whether anything changed. An equal policy stays
     /// the same object, which streams refer to. Of several with one name the first is kept;
     /// policies beyond the bounds are left out with a warning.
-    pub fn become_these(&mut self, wanted: Vec<Policy>) -> bool {
+    pub(crate) fn become_these(&mut self, wanted: Vec<Policy>) -> bool {
         let before = std::mem::take(&mut self.0);
         for policy in wanted {
             if let Err(error) = self.admit(policy.name(), false) {
@@ -167,14 +167,14 @@ impl Roster {
     }
 
     /// Adds a policy that was made by statement, in place of one with the same name.
-    pub fn make(&mut self, policy: Arc<Policy>) -> Result<(), String> {
+    pub(crate) fn make(&mut self, policy: Arc<Policy>) -> Result<(), String> {
         self.admit(policy.name(), true)?;
         self.insert(policy);
         Ok(())
     }
 
     /// Removes a policy that was made by statement.
-    pub fn remove(&mut self, name: &str) -> Result<(), String> {
+    pub(crate) fn remove(&mut self, name: &str) -> Result<(), String> {
         self.droppable(name)?;
         self.0.retain(|s| s.policy.name() != name);
         Ok(())
@@ -226,7 +226,7 @@ fn of_the_configuration(name: &str) -> String {
 }
 
 /// Checks the policies of the configuration.
-pub fn check(policies: &[PolicySpec]) -> Result<(), ConfigError> {
+pub(crate) fn check(policies: &[PolicySpec]) -> Result<(), ConfigError> {
     let refuse = |value: String, reason: String| {
         let key = "policy";
         Err(ConfigError { key, value, reason })

@@ -16,7 +16,7 @@ use crate::control::Refusal;
 
 /// The result of a statement.
 #[derive(Debug, PartialEq)]
-pub struct PolicyDone {
+pub(crate) struct PolicyDone {
     /// Name of the policy.
     pub name: String,
     /// Whether the policy was made; otherwise it was dropped.
@@ -26,7 +26,7 @@ pub struct PolicyDone {
 }
 
 /// Executes a statement.
-pub fn execute(sql: &str, policies: &mut dyn Carry) -> Result<PolicyDone, Refusal> {
+pub(crate) fn execute(sql: &str, policies: &mut dyn Carry) -> Result<PolicyDone, Refusal> {
     match PolicyStatement::parse(sql)? {
         PolicyStatement::Create { or_replace, policy } => {
             let policy = policy_of(*policy, sql)?;
@@ -61,7 +61,7 @@ pub fn execute(sql: &str, policies: &mut dyn Carry) -> Result<PolicyDone, Refusa
 
 /// Returns the policies of a checked configuration and of kept statements. A statement that is not
 /// valid is left out with a warning, and stays in its file.
-pub fn wanted(configured: &[PolicySpec], kept: &BTreeMap<String, String>) -> Vec<Policy> {
+pub(crate) fn wanted(configured: &[PolicySpec], kept: &BTreeMap<String, String>) -> Vec<Policy> {
     let mut wanted = Vec::with_capacity(configured.len() + kept.len());
     for spec in configured {
         match Policy::new(spec.clone(), None) {

@@ -74,7 +74,7 @@ impl Found {
     }
 
     /// The time of the oldest that was found.
-    pub fn oldest_ns(&self) -> Option<i64> {
+    pub(super) fn oldest_ns(&self) -> Option<i64> {
         let older = self.older.first().map(|s| s.ts);
         older.or_else(|| self.samples.first().map(|s| s.ts))
     }
@@ -94,7 +94,7 @@ pub(super) struct Backfill {
 }
 
 impl Backfill {
-    pub fn new(clock: &Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
         Self {
             clock: Arc::clone(clock),
             readers: Readers::default(),
@@ -104,7 +104,12 @@ impl Backfill {
 
     /// Hands over what was found of each stream that was asked for, part by part; of what was not read
     /// it says so. Waits, but not for long, and not once it `is_over`.
-    pub fn read(&mut self, asks: &[Ask], is_over: &dyn Fn() -> bool, take: &mut dyn FnMut(Told)) {
+    pub(super) fn read(
+        &mut self,
+        asks: &[Ask],
+        is_over: &dyn Fn() -> bool,
+        take: &mut dyn FnMut(Told),
+    ) {
         let mut left: HashSet<StreamKey> = asks.iter().map(|ask| ask.key).collect();
         let is_free = self.straggler.as_ref().is_none_or(JoinHandle::is_finished);
         if is_free {

@@ -13,13 +13,13 @@ use super::Fire;
 use barograph_call::{Board, FireError, FireRequest};
 
 /// Calls programs by the board. Values that only some may read are told to their programs alone.
-pub struct ToPrograms {
+pub(crate) struct ToPrograms {
     board: Option<Arc<Board>>,
 }
 
 impl ToPrograms {
     /// Without a board (no applications) every call fails, and says so.
-    pub fn new(board: Option<Arc<Board>>) -> Self {
+    pub(crate) fn new(board: Option<Arc<Board>>) -> Self {
         Self { board }
     }
 }

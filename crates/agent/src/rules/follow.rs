@@ -48,7 +48,7 @@ struct Followed {
 }
 
 impl Follow {
-    pub fn new(run_dir: &RunDir) -> Self {
+    pub(super) fn new(run_dir: &RunDir) -> Self {
         Self {
             run_dir: run_dir.clone(),
             follower: None,
@@ -64,18 +64,18 @@ impl Follow {
     }
 
     /// The present ticks of all segments, to sleep on after a look.
-    pub fn ticks(&self) -> Ticks {
+    pub(super) fn ticks(&self) -> Ticks {
         let follower = self.follower.as_ref();
         follower.map_or_else(Ticks::default, SegmentFollower::ticks)
     }
 
     /// The scope that a stream is of; empty for the node's own.
-    pub fn scope_of(&self, key: StreamKey) -> &str {
+    pub(super) fn scope_of(&self, key: StreamKey) -> &str {
         self.scopes.get(&key).map_or("", |scope| scope)
     }
 
     /// Tells the rules all that is new at `now_ns`, in ns since the epoch.
-    pub fn feed(&mut self, rules: &mut Rules, now_ns: i64) {
+    pub(super) fn feed(&mut self, rules: &mut Rules, now_ns: i64) {
         self.follow(rules, now_ns);
         if self.version != Some(rules.version()) {
             self.version = Some(rules.version());
@@ -184,7 +184,7 @@ impl Follow {
     }
 
     /// The streams whose past is wanted since this was asked last.
-    pub fn take_asks(&mut self, rules: &Rules) -> Vec<Ask> {
+    pub(super) fn take_asks(&mut self, rules: &Rules) -> Vec<Ask> {
         if self.wanted.is_empty() {
             return Vec::new();
         }
@@ -211,7 +211,7 @@ impl Follow {
 
     /// Gives windows what was found of their past. What is new was told before ([`Self::feed`]): so
     /// nothing that was found comes by itself later, and nothing is there twice.
-    pub fn seed(&mut self, rules: &mut Rules, asks: &[Ask], told: Told, clock: &dyn Clock) {
+    pub(super) fn seed(&mut self, rules: &mut Rules, asks: &[Ask], told: Told, clock: &dyn Clock) {
         let now_ns = clock.now_ns();
         let asked: HashMap<StreamKey, &Ask> = asks.iter().map(|a| (a.key, a)).collect();
         let told: HashMap<StreamKey, Found> = told.into_iter().collect();

@@ -22,11 +22,11 @@ use tracing::warn;
 
 use crate::AgentError;
 use crate::control::{Answer, Refusal};
-pub use calling::ToPrograms;
+pub(crate) use calling::ToPrograms;
 use watch::Watch;
 
 /// Makes the call of a rule that has fired.
-pub trait Fire: Send + Sync {
+pub(crate) trait Fire: Send + Sync {
     /// Hands the call over. `scope` is that of the subject's stream (`u1000`, `all`), empty for the
     /// node's own. May take as long as a call is synced to disk; gives why there is no call.
     fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String>;
@@ -34,7 +34,7 @@ pub trait Fire: Send + Sync {
 
 /// The rules of a node. Cheap to clone.
 #[derive(Clone)]
-pub struct DeclaredRules {
+pub(crate) struct DeclaredRules {
     shared: Arc<Shared>,
 }
 
@@ -74,7 +74,7 @@ impl Shared {
 impl DeclaredRules {
     /// Takes up the rules of these statements, by name. One that does not hold is left out with a
     /// warning.
-    pub fn start(
+    pub(crate) fn start(
         kept: &BTreeMap<String, String>,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
@@ -109,7 +109,7 @@ impl DeclaredRules {
     }
 
     /// Executes a statement, and returns the rule as it is, or was.
-    pub fn execute(&self, sql: &str) -> Answer {
+    pub(crate) fn execute(&self, sql: &str) -> Answer {
         let mut state = self.shared.lock();
         if state.is_over {
             return Err(Refusal::Internal("the agent is stopping".into()));
@@ -137,7 +137,7 @@ impl DeclaredRules {
     }
 
     /// Ends the thread, and waits for it.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut state = self.shared.lock();
         state.is_over = true;
         let thread = state.thread.take();

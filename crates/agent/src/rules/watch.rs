@@ -34,7 +34,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub fn new(shared: &'a Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &'a Arc<Shared>) -> Self {
         Self {
             shared,
             follow: Follow::new(&shared.run_dir),
@@ -46,7 +46,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Until there is no rule, or the agent stops.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         loop {
             // Before the look, so that what comes during it is not slept over.
             let ticks = self.follow.ticks();

@@ -47,7 +47,7 @@ pub(super) trait Number: Clone + std::fmt::Debug {
 
 impl<T: Number> Cell<T> {
     /// Returns a bucket in which an earlier value held for `ns` ns; `None` for NaN.
-    pub fn held(start: i64, ns: u64, value: &T) -> Option<Self> {
+    pub(super) fn held(start: i64, ns: u64, value: &T) -> Option<Self> {
         let known = value.known()?;
         Some(Self {
             start,
@@ -63,13 +63,13 @@ impl<T: Number> Cell<T> {
     }
 
     /// Returns the mean of the samples.
-    pub fn sample_mean(&self) -> f64 {
+    pub(super) fn sample_mean(&self) -> f64 {
         T::mean(self.sum, self.known)
     }
 
     /// Returns the mean over the time in which values held, or that of the samples if this time is
     /// 0.
-    pub fn mean(&self) -> f64 {
+    pub(super) fn mean(&self) -> f64 {
         if self.held_ns == 0 {
             return self.sample_mean();
         }
@@ -77,7 +77,7 @@ impl<T: Number> Cell<T> {
     }
 
     /// Merges a bucket of later samples.
-    pub fn merge(&mut self, later: Self) {
+    pub(super) fn merge(&mut self, later: Self) {
         // Counts of tiers are not trusted.
         self.count = self.count.saturating_add(later.count);
         self.known = self.known.saturating_add(later.known);

@@ -67,7 +67,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Whether there is nothing to write.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
             && self.declares.is_empty()
             && self.retires.is_empty()
@@ -76,20 +76,20 @@ impl Batch {
     }
 
     /// Returns the bytes that wait.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let origins = self.origins.len() * ORIGIN_BYTES;
         self.records.len() * RECORD_BYTES + self.texts.len() + origins
     }
 
     /// Returns the bytes that a sample will take, with or without a mark.
-    pub fn cost(sample: &Sample, from: Option<Mark>) -> usize {
+    pub(crate) fn cost(sample: &Sample, from: Option<Mark>) -> usize {
         let origin = from.map_or(0, |_| ORIGIN_BYTES);
         origin + RECORD_BYTES + sample.value.bytes().min(VALUE_BYTES_MAX)
     }
 
     /// Adds a sample. A text that is too long for any stream is cut; other values are never that
     /// long.
-    pub fn push(&mut self, stream: u32, number: u64, sample: &Sample) {
+    pub(crate) fn push(&mut self, stream: u32, number: u64, sample: &Sample) {
         let bits = match &sample.value {
             Value::Int(v) => *v as u64,
             Value::Float(v) => v.to_bits(),
@@ -119,7 +119,7 @@ impl Batch {
     }
 
     /// Sets how far a ring was read with the sample that was added last.
-    pub fn mark(&mut self, from: Mark) {
+    pub(crate) fn mark(&mut self, from: Mark) {
         let ring = (from.incarnation, from.ring);
         // Records come in runs of one ring.
         let last = self.origins.last().map(|origin| origin.ring);
@@ -138,7 +138,7 @@ impl Batch {
     }
 
     /// Removes the records that were read from a ring and for whose marks `is_had` is true.
-    pub fn drop_records(&mut self, is_had: impl Fn(&Mark) -> bool) {
+    pub(crate) fn drop_records(&mut self, is_had: impl Fn(&Mark) -> bool) {
         let rings = &self.rings;
         let mark = |origin: &Origin| {
             let (incarnation, ring) = rings[origin.ring as usize];
@@ -174,7 +174,7 @@ impl Batch {
 
     /// Writes into `marks` how far each ring was read with the records from `from` to `to`: one
     /// mark for a ring, so not more than there are records.
-    pub fn marks(&self, from: usize, to: usize, marks: &mut Vec<Mark>) {
+    pub(crate) fn marks(&self, from: usize, to: usize, marks: &mut Vec<Mark>) {
         let before = |at| self.origins.partition_point(|o| (o.record as usize) < at);
         let origins = &self.origins[before(from)..before(to)];
         marks.clear();
@@ -196,14 +196,14 @@ impl Batch {
     }
 
     /// Returns the bytes of a record that is not a number.
-    pub fn text(&self, record: &Record) -> &[u8] {
+    pub(crate) fn text(&self, record: &Record) -> &[u8] {
         Text::from_bits(record.bits)
             .of(&self.texts)
             .expect("the text was put there with the record")
     }
 
     /// Empties the batch. Buffers that are much too large shrink step by step.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         let records = self.records.len();
         let texts = self.texts.len();
         self.records.clear();

@@ -68,7 +68,7 @@ pub(crate) struct Block {
 
 impl Contents {
     /// Returns the contents of a segment that has only its header.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             end: HEADER_BYTES as u64,
             closed: false,
@@ -83,7 +83,7 @@ impl Contents {
     }
 
     /// Takes in the frame at offset `at`, which has `bytes` bytes in all.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         at: u64,
         frame: Frame,

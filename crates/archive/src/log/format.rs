@@ -90,7 +90,7 @@ pub(crate) enum HeaderFault {
 }
 
 impl Header {
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -109,7 +109,7 @@ impl Header {
         bytes
     }
 
-    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderFault> {
+    pub(super) fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderFault> {
         if bytes[..8] != MAGIC {
             return Err(HeaderFault::Corrupt("it is not a log segment"));
         }
@@ -144,15 +144,15 @@ impl Header {
 /// Kinds of frames. Readers skip kinds that they do not know.
 pub(crate) mod kind {
     /// Declarations of streams: index, identity, life, last number so far.
-    pub const DECLARE: u8 = 1;
+    pub(crate) const DECLARE: u8 = 1;
     /// Samples, their texts, and marks.
-    pub const SAMPLES: u8 = 2;
+    pub(crate) const SAMPLES: u8 = 2;
     /// Losses since the previous frame of this kind.
-    pub const LOSSES: u8 = 3;
+    pub(crate) const LOSSES: u8 = 3;
     /// The end: the segment was closed in order and nothing follows.
-    pub const END: u8 = 4;
+    pub(crate) const END: u8 = 4;
     /// Marks of rings, repeated from earlier segments.
-    pub const MARKS: u8 = 5;
+    pub(crate) const MARKS: u8 = 5;
 }
 
 /// The header of a frame.
@@ -181,14 +181,14 @@ pub(crate) enum Parsed<'a> {
 impl Frame {
     /// Begins a frame at the end of `out` and returns its offset; append the payload, then call
     /// [`Self::finish`].
-    pub fn begin(out: &mut Vec<u8>) -> usize {
+    pub(super) fn begin(out: &mut Vec<u8>) -> usize {
         let at = out.len();
         out.resize(at + FRAME_BYTES, 0);
         at
     }
 
     /// Completes the frame that was begun at `at`.
-    pub fn finish(self, out: &mut Vec<u8>, at: usize) {
+    pub(super) fn finish(self, out: &mut Vec<u8>, at: usize) {
         let length = out.len() - at - FRAME_BYTES;
         pad(out);
         let header = &mut out[at..at + FRAME_BYTES];
@@ -203,7 +203,7 @@ impl Frame {
     }
 
     /// Parses the frame at the beginning of `bytes`.
-    pub fn parse(bytes: &[u8]) -> Parsed<'_> {
+    pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
         if bytes.len() < FRAME_BYTES {
             return Parsed::Short(FRAME_BYTES);
         }
@@ -246,7 +246,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub fn new(stream: u32, number: u64, quality: Quality) -> Self {
+    pub(crate) fn new(stream: u32, number: u64, quality: Quality) -> Self {
         Self {
             stream,
             error: 0.0,
@@ -256,18 +256,18 @@ impl Record {
         }
     }
 
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.meta & NUMBER_MAX
     }
 
-    pub fn quality(&self) -> Option<Quality> {
+    pub(crate) fn quality(&self) -> Option<Quality> {
         u8::try_from(self.meta >> QUALITY_SHIFT)
             .ok()
             .and_then(Quality::from_u8)
     }
 
     #[inline]
-    pub fn write(&self, to: &mut [u8; RECORD_BYTES]) {
+    pub(crate) fn write(&self, to: &mut [u8; RECORD_BYTES]) {
         to[..4].copy_from_slice(&self.stream.to_le_bytes());
         to[4..8].copy_from_slice(&self.error.to_le_bytes());
         to[8..16].copy_from_slice(&self.ts.to_le_bytes());
@@ -276,7 +276,7 @@ impl Record {
     }
 
     #[inline]
-    pub fn read(from: &[u8; RECORD_BYTES]) -> Self {
+    pub(crate) fn read(from: &[u8; RECORD_BYTES]) -> Self {
         Self {
             stream: u32_at(from, 0),
             error: f32::from_bits(u32_at(from, 4)),
@@ -295,7 +295,7 @@ pub(crate) struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    pub fn of(frame: Frame, payload: &'a [u8]) -> Option<Self> {
+    pub(super) fn of(frame: Frame, payload: &'a [u8]) -> Option<Self> {
         let count = usize::try_from(frame.count).ok()?;
         (count <= FRAME_RECORDS_MAX).then_some(())?;
         let (records, rest) = payload.split_at_checked(count * RECORD_BYTES)?;
@@ -325,11 +325,11 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    pub fn bits(self) -> u64 {
+    pub(super) fn bits(self) -> u64 {
         u64::from(self.at) | u64::from(self.length) << 32
     }
 
-    pub fn from_bits(bits: u64) -> Self {
+    pub(super) fn from_bits(bits: u64) -> Self {
         Self {
             at: bits as u32,
             length: (bits >> 32) as u32,
@@ -337,7 +337,7 @@ impl Text {
     }
 
     /// Returns the bytes; `None` if they reach beyond `texts`.
-    pub fn of(self, texts: &[u8]) -> Option<&[u8]> {
+    pub(super) fn of(self, texts: &[u8]) -> Option<&[u8]> {
         texts
             .get(self.at as usize..)?
             .get(..usize::try_from(self.length).ok()?)
@@ -359,7 +359,7 @@ pub(crate) struct Declaration {
 
 impl Declaration {
     /// Appends the declaration to the payload of a frame.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let of = &self.descriptor;
         let help = cut(&of.help, HELP_BYTES_MAX);
         let labels: usize = of.labels.iter().map(|(n, v)| n.len() + v.len() + 2).sum();
@@ -384,7 +384,7 @@ impl Declaration {
     }
 
     /// Parses the declaration at the beginning of `bytes`; returns it and the bytes that follow.
-    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (fixed, rest) = bytes.split_at_checked(DECLARE_BYTES)?;
         let mut left = rest;
         let mut text = |length: usize| {

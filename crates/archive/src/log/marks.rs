@@ -62,12 +62,12 @@ struct Place {
 }
 
 impl Marks {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
     /// Takes a mark of a batch. A mark only moves forward.
-    pub fn take(&mut self, mark: Mark, batch: u64) {
+    pub(crate) fn take(&mut self, mark: Mark, batch: u64) {
         let key = (mark.incarnation.0, mark.ring);
         let place = self.of.entry(key).or_insert(Place {
             position: 0,
@@ -102,7 +102,7 @@ impl Marks {
     }
 
     /// Restores the marks as they were before this batch.
-    pub fn undo(&mut self, batch: u64) {
+    pub(crate) fn undo(&mut self, batch: u64) {
         self.of.retain(|_, place| match place.moved {
             (moved, before) if moved == batch => {
                 place.position = before.unwrap_or(0);
@@ -113,7 +113,7 @@ impl Marks {
     }
 
     /// Drops the marks of a process whose file is gone.
-    pub fn forget(&mut self, incarnation: Incarnation) {
+    pub(crate) fn forget(&mut self, incarnation: Incarnation) {
         let rings = (incarnation.0, 0)..=(incarnation.0, u32::MAX);
         let rings: Vec<_> = self.of.range(rings).map(|(key, _)| *key).collect();
         for key in rings {
@@ -122,7 +122,7 @@ impl Marks {
     }
 
     /// Returns all marks.
-    pub fn iter(&self) -> impl Iterator<Item = Mark> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Mark> {
         self.of.iter().map(|(&(incarnation, ring), place)| Mark {
             incarnation: Incarnation(incarnation),
             ring,

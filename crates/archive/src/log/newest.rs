@@ -25,7 +25,7 @@ pub(crate) struct Newest {
 
 impl Newest {
     /// Reads the record of a node; `None` if there is none, as beside segments of earlier versions.
-    pub fn read(layout: &Layout) -> Result<Option<Self>, ArchiveError> {
+    pub(crate) fn read(layout: &Layout) -> Result<Option<Self>, ArchiveError> {
         let path = layout.newest();
         let file = match open::regular(&path) {
             Err(error) if error.is_gone() => return Ok(None),
@@ -41,14 +41,18 @@ impl Newest {
     }
 
     /// Replaces the record. It is not synced.
-    pub fn write(self, layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
+    pub(crate) fn write(self, layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
         let path = layout.newest();
         let written = storage.overwrite(&path, &self.encode());
         written.map_err(ArchiveError::io("write", path))
     }
 
     /// As [`Self::write`], and synced: for a record that must be on disk before what follows.
-    pub fn write_synced(self, layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
+    pub(crate) fn write_synced(
+        self,
+        layout: &Layout,
+        storage: &dyn Storage,
+    ) -> Result<(), ArchiveError> {
         self.write(layout, storage)?;
         let path = layout.newest();
         // Truncating to the present length syncs the file.

@@ -99,7 +99,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Returns the segment for the record and for the header of the next one.
-    pub fn newest(&self) -> Newest {
+    pub(crate) fn newest(&self) -> Newest {
         Newest {
             sequence: self.sequence,
             bytes: self.bytes,
@@ -117,7 +117,7 @@ struct Cut {
 impl LogWriter {
     /// Returns a writer whose first segment will be `next`; `kept` are the segments that wait for
     /// the sealer, and `marks` their marks.
-    pub fn new(
+    pub(crate) fn new(
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
         layout: Layout,
@@ -146,7 +146,7 @@ impl LogWriter {
 
     /// Writes the rest of the batch, and syncs it if it has durable samples. After a failure, call
     /// it again with the same batch.
-    pub fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+    pub(crate) fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
         let committed = self.try_commit(batch);
         if committed.is_err() && self.open.as_ref().is_some_and(|open| open.broken) {
             self.give_up(batch);
@@ -181,7 +181,7 @@ impl LogWriter {
     }
 
     /// Whether the open segment is so large or so old that it should be sealed.
-    pub fn is_due(&self, bytes_max: u64, ns_max: i64) -> bool {
+    pub(crate) fn is_due(&self, bytes_max: u64, ns_max: i64) -> bool {
         self.open.as_ref().is_some_and(|open| {
             let age_ns = self.clock.monotonic_ns().saturating_sub(open.opened_ns);
             let is_full = open.kept.bytes >= bytes_max || open.declared - open.living >= BEGUN_MAX;
@@ -191,7 +191,7 @@ impl LogWriter {
 
     /// Closes the open segment, between two batches. One without samples stays open: there is
     /// nothing to seal.
-    pub fn roll(&mut self) {
+    pub(crate) fn roll(&mut self) {
         let Some(mut open) = self.open.take_if(|open| open.kept.rows > 0) else {
             return;
         };
@@ -228,7 +228,7 @@ impl LogWriter {
 
     /// Begins the next segment now if marks must be repeated in it, so that the previous one can be
     /// sealed even if no sample comes.
-    pub fn carry(&mut self) -> Result<(), ArchiveError> {
+    pub(crate) fn carry(&mut self) -> Result<(), ArchiveError> {
         if !self.has_only_marks() {
             return Ok(());
         }
@@ -246,7 +246,7 @@ impl LogWriter {
 
     /// Returns the last segment that is not written any more and whose marks are not needed; 0 if
     /// there is none.
-    pub fn closed(&self) -> u64 {
+    pub(crate) fn closed(&self) -> u64 {
         let held = usize::from(self.has_only_marks());
         let closed = self.kept.iter().rev().nth(held);
         closed.map_or(0, |kept| kept.sequence)
@@ -254,7 +254,7 @@ impl LogWriter {
 
     /// Returns the segments that are not sealed, with the open one; those up to `sealed` are
     /// sealed.
-    pub fn unsealed(&mut self, sealed: u64) -> impl Iterator<Item = &Kept> {
+    pub(crate) fn unsealed(&mut self, sealed: u64) -> impl Iterator<Item = &Kept> {
         while self
             .kept
             .pop_front_if(|kept| kept.sequence <= sealed)

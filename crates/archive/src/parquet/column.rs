@@ -80,7 +80,7 @@ impl Chunks<'_> {
         Ok(ColumnReaderImpl::new(column, Box::new(pages)))
     }
 
-    pub fn bad(&self, place: usize, reason: &str) -> ArchiveError {
+    pub(super) fn bad(&self, place: usize, reason: &str) -> ArchiveError {
         let column = schema::schema(self.index.about.tier).column(place);
         let chunk = self.index.groups[self.group].chunks.get(place);
         let at = chunk.map_or(0, |chunk| chunk.offset);
@@ -90,7 +90,7 @@ impl Chunks<'_> {
 }
 
 impl<T: DataType> Column<T> {
-    pub fn new(place: usize) -> Self {
+    pub(super) fn new(place: usize) -> Self {
         Self {
             place,
             reader: None,
@@ -100,7 +100,7 @@ impl<T: DataType> Column<T> {
     }
 
     /// Appends the values of a piece in which every row has one.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         chunks: &Chunks<'_>,
         piece: &Piece,
@@ -150,14 +150,14 @@ impl<T: DataType> Column<T> {
 }
 
 impl NumberColumn {
-    pub fn new(values: usize, exact: usize) -> Self {
+    pub(super) fn new(values: usize, exact: usize) -> Self {
         Self {
             values: Column::new(values),
             exact: Column::new(exact),
         }
     }
 
-    pub fn read<'n>(
+    pub(super) fn read<'n>(
         &mut self,
         chunks: &Chunks<'_>,
         piece: &Piece,
@@ -188,7 +188,7 @@ impl NumberColumn {
 
 impl Numbers<'_> {
     /// Converts the numbers to values of this type.
-    pub fn values(&self, value_type: ValueType) -> Values {
+    pub(crate) fn values(&self, value_type: ValueType) -> Values {
         match (self, value_type) {
             (Self::Doubles(v), ValueType::Int) => {
                 Values::Int(v.iter().map(|v| *v as i64).collect())
@@ -207,14 +207,14 @@ impl Numbers<'_> {
 }
 
 impl TextColumn {
-    pub fn new(place: usize) -> Self {
+    pub(super) fn new(place: usize) -> Self {
         Self {
             column: Column::new(place),
             bytes: Vec::new(),
         }
     }
 
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         chunks: &Chunks<'_>,
         piece: &Piece,
@@ -225,7 +225,7 @@ impl TextColumn {
         })
     }
 
-    pub fn read_bytes(
+    pub(super) fn read_bytes(
         &mut self,
         chunks: &Chunks<'_>,
         piece: &Piece,
@@ -233,7 +233,7 @@ impl TextColumn {
         self.read_as(chunks, piece, |bytes| Ok(Arc::from(bytes)))
     }
 
-    pub fn read_floats(
+    pub(super) fn read_floats(
         &mut self,
         chunks: &Chunks<'_>,
         piece: &Piece,

@@ -30,7 +30,7 @@ pub(super) struct Bounds {
 
 impl Bounds {
     /// Adds rows of one series, whose name and labels are the first of these words.
-    pub fn widen(bounds: &mut Option<Self>, times: &[i64], words: &Words) {
+    pub(super) fn widen(bounds: &mut Option<Self>, times: &[i64], words: &Words) {
         let (name, labels) = (text(&words[0]), text(&words[1]));
         let bounds = bounds.get_or_insert_with(|| Self {
             ts: NOWHEN,

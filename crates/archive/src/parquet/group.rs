@@ -41,7 +41,7 @@ pub(crate) struct TierGroup<'a> {
 }
 
 impl<'a> SampleGroup<'a> {
-    pub fn new(part: &'a ParquetPart, index: &'a Index, group: usize) -> Self {
+    pub(crate) fn new(part: &'a ParquetPart, index: &'a Index, group: usize) -> Self {
         Self {
             chunks: Chunks { part, index, group },
             ts: Column::new(raw::TS),
@@ -56,12 +56,12 @@ impl<'a> SampleGroup<'a> {
     }
 
     /// Appends the times of a piece.
-    pub fn times(&mut self, piece: &Piece, out: &mut Vec<i64>) -> Result<(), ArchiveError> {
+    pub(crate) fn times(&mut self, piece: &Piece, out: &mut Vec<i64>) -> Result<(), ArchiveError> {
         self.ts.read(&self.chunks, piece, out)
     }
 
     /// Reads the values of a piece of a series of numbers.
-    pub fn numbers<'n>(
+    pub(crate) fn numbers<'n>(
         &mut self,
         piece: &Piece,
         numbered: &'n mut Numbered,
@@ -70,7 +70,11 @@ impl<'a> SampleGroup<'a> {
     }
 
     /// Reads the values of a piece of a series of other values.
-    pub fn long(&mut self, piece: &Piece, value_type: ValueType) -> Result<Values, ArchiveError> {
+    pub(crate) fn long(
+        &mut self,
+        piece: &Piece,
+        value_type: ValueType,
+    ) -> Result<Values, ArchiveError> {
         Ok(match value_type {
             ValueType::Bytes => Values::Bytes(self.bytes.read_bytes(&self.chunks, piece)?),
             ValueType::Floats => Values::Floats(self.floats.read_floats(&self.chunks, piece)?),
@@ -80,7 +84,7 @@ impl<'a> SampleGroup<'a> {
     }
 
     /// Reads all columns of a piece of samples.
-    pub fn columns(
+    pub(crate) fn columns(
         &mut self,
         piece: &Piece,
         numbered: &mut Numbered,
@@ -135,7 +139,7 @@ impl<'a> SampleGroup<'a> {
     }
 
     /// Returns the qualities of a piece that may have a last look; an empty vector if it has none.
-    pub fn last_looks(
+    pub(crate) fn last_looks(
         &mut self,
         piece: &Piece,
         series: &IndexSeries,
@@ -164,7 +168,7 @@ impl<'a> SampleGroup<'a> {
 }
 
 impl<'a> TierGroup<'a> {
-    pub fn new(part: &'a ParquetPart, index: &'a Index, group: usize) -> Self {
+    pub(crate) fn new(part: &'a ParquetPart, index: &'a Index, group: usize) -> Self {
         Self {
             chunks: Chunks { part, index, group },
             ts: Column::new(tier::TS),
@@ -182,7 +186,7 @@ impl<'a> TierGroup<'a> {
     }
 
     /// Reads a piece of buckets.
-    pub fn buckets(&mut self, piece: &Piece) -> Result<Buckets, ArchiveError> {
+    pub(crate) fn buckets(&mut self, piece: &Piece) -> Result<Buckets, ArchiveError> {
         let series = &self.chunks.index.series[piece.series];
         let value_type = series.descriptor.value_type;
         let rows = piece.rows.len();

@@ -275,12 +275,16 @@ impl Index {
 
 impl Tail {
     /// Returns the version of the index.
-    pub fn version(&self) -> u32 {
+    pub(super) fn version(&self) -> u32 {
         self.version
     }
 
     /// Decodes the last [`TAIL_BYTES`] bytes before the footer; `at` is their offset.
-    pub fn decode(path: &Path, tail: &[u8; TAIL_BYTES], at: u64) -> Result<Self, ArchiveError> {
+    pub(super) fn decode(
+        path: &Path,
+        tail: &[u8; TAIL_BYTES],
+        at: u64,
+    ) -> Result<Self, ArchiveError> {
         if &tail[20..] != MAGIC {
             let reason =
                 "it has no index of barograph: another program wrote it, or it is cut short";

@@ -52,7 +52,7 @@ const DICTIONARY: i64 = 2;
 
 impl Pages {
     /// Returns a reader of the pages of a chunk of so many rows.
-    pub fn new(bytes: Bytes, rows: u32) -> std::io::Result<Self> {
+    pub(super) fn new(bytes: Bytes, rows: u32) -> std::io::Result<Self> {
         Ok(Self {
             bytes,
             rows_left: rows,
@@ -62,7 +62,7 @@ impl Pages {
     }
 
     /// Returns the summary of the chunk, from the headers of its pages.
-    pub fn written(mut self) -> Result<Written> {
+    pub(super) fn written(mut self) -> Result<Written> {
         let mut written = Written::default();
         while let Some(header) = self.peek()? {
             let bytes = header.bytes as i64;

@@ -27,7 +27,7 @@ pub(super) struct NumberColumn {
 impl NumberColumn {
     /// Appends numbers, the first of them for row `row`; values that are not numbers add nothing.
     /// Returns whether doubles hold all of them exactly.
-    pub fn extend(&mut self, row: usize, values: &Values, range: Range<usize>) -> bool {
+    pub(super) fn extend(&mut self, row: usize, values: &Values, range: Range<usize>) -> bool {
         let before = self.exact.len();
         match values {
             Values::Int(v) => {
@@ -46,14 +46,14 @@ impl NumberColumn {
         self.exact.len() == before
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.values.clear();
         self.exact.clear();
     }
 
     /// Returns the rounded integers as a column: the values, and for each row 1 if it has one, else
     /// 0.
-    pub fn exact_column(&self, rows: usize) -> (Vec<i64>, Vec<i16>) {
+    pub(super) fn exact_column(&self, rows: usize) -> (Vec<i64>, Vec<i16>) {
         let mut there = vec![0; rows];
         for (row, _) in &self.exact {
             there[*row as usize] = 1;
@@ -72,7 +72,7 @@ pub(super) struct TextColumn {
 }
 
 impl TextColumn {
-    pub fn extend<'v>(&mut self, values: impl Iterator<Item = Cow<'v, [u8]>>) {
+    pub(super) fn extend<'v>(&mut self, values: impl Iterator<Item = Cow<'v, [u8]>>) {
         for value in values {
             match self.values.last() {
                 Some(last) if last.data() == &*value => {
@@ -89,11 +89,11 @@ impl TextColumn {
         }
     }
 
-    pub fn extend_texts(&mut self, texts: &[Arc<str>]) {
+    pub(super) fn extend_texts(&mut self, texts: &[Arc<str>]) {
         self.extend(texts.iter().map(|text| Cow::Borrowed(text.as_bytes())));
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.values.clear();
         self.bytes = 0;
     }
@@ -112,7 +112,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    pub fn of(value_type: ValueType) -> Self {
+    pub(super) fn of(value_type: ValueType) -> Self {
         match value_type {
             ValueType::Int | ValueType::Float | ValueType::Bool => Self::Number,
             ValueType::Text | ValueType::Json => Self::Text,

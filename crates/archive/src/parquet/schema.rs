@@ -17,41 +17,41 @@ pub(super) const ZSTD_LEVEL: i32 = 3;
 
 /// Positions of the columns of raw files.
 pub(super) mod raw {
-    pub const TS: usize = 0;
-    pub const NAME: usize = 1;
-    pub const LABELS: usize = 2;
-    pub const VALUE: usize = 3;
-    pub const EXACT: usize = 4;
-    pub const TEXT: usize = 5;
-    pub const UNIT: usize = 6;
-    pub const QUALITY: usize = 7;
-    pub const ERROR: usize = 8;
-    pub const LIFE: usize = 9;
-    pub const NUMBER: usize = 10;
+    pub(crate) const TS: usize = 0;
+    pub(crate) const NAME: usize = 1;
+    pub(crate) const LABELS: usize = 2;
+    pub(crate) const VALUE: usize = 3;
+    pub(crate) const EXACT: usize = 4;
+    pub(crate) const TEXT: usize = 5;
+    pub(crate) const UNIT: usize = 6;
+    pub(crate) const QUALITY: usize = 7;
+    pub(crate) const ERROR: usize = 8;
+    pub(crate) const LIFE: usize = 9;
+    pub(crate) const NUMBER: usize = 10;
     /// Since version 2 of the index.
-    pub const BYTES: usize = 11;
-    pub const FLOATS: usize = 12;
+    pub(crate) const BYTES: usize = 11;
+    pub(crate) const FLOATS: usize = 12;
 }
 
 /// Positions of the columns of tiers.
 pub(super) mod tier {
-    pub const TS: usize = 0;
-    pub const NAME: usize = 1;
-    pub const LABELS: usize = 2;
-    pub const UNIT: usize = 3;
-    pub const COUNT: usize = 4;
-    pub const MIN: usize = 5;
-    pub const MAX: usize = 6;
+    pub(crate) const TS: usize = 0;
+    pub(crate) const NAME: usize = 1;
+    pub(crate) const LABELS: usize = 2;
+    pub(crate) const UNIT: usize = 3;
+    pub(crate) const COUNT: usize = 4;
+    pub(crate) const MIN: usize = 5;
+    pub(crate) const MAX: usize = 6;
     /// `mean` in version 1.
-    pub const SAMPLE_MEAN: usize = 7;
-    pub const LAST: usize = 8;
-    pub const MIN_EXACT: usize = 9;
-    pub const MAX_EXACT: usize = 10;
-    pub const LAST_EXACT: usize = 11;
-    pub const LAST_TEXT: usize = 12;
+    pub(crate) const SAMPLE_MEAN: usize = 7;
+    pub(crate) const LAST: usize = 8;
+    pub(crate) const MIN_EXACT: usize = 9;
+    pub(crate) const MAX_EXACT: usize = 10;
+    pub(crate) const LAST_EXACT: usize = 11;
+    pub(crate) const LAST_TEXT: usize = 12;
     /// Since version 2 of the index.
-    pub const HELD: usize = 13;
-    pub const TIME_MEAN: usize = 14;
+    pub(crate) const HELD: usize = 13;
+    pub(crate) const TIME_MEAN: usize = 14;
 }
 
 const RAW: &str = "message samples {

@@ -41,7 +41,11 @@ pub(super) struct SeriesWriter<R> {
 }
 
 impl<R: Rows> SeriesWriter<R> {
-    pub fn create(out: Box<dyn OutFile>, path: &Path, about: About) -> Result<Self, ArchiveError> {
+    pub(super) fn create(
+        out: Box<dyn OutFile>,
+        path: &Path,
+        about: About,
+    ) -> Result<Self, ArchiveError> {
         Ok(Self {
             path: path.to_owned(),
             sink: FileSink::create(path, out, about)?,
@@ -53,7 +57,7 @@ impl<R: Rows> SeriesWriter<R> {
 
     /// Begins a series unless it is the last one, and returns its entry in the index. If its name
     /// differs from that of the last one, the waiting rows may become a row group.
-    pub fn series(
+    pub(super) fn series(
         &mut self,
         id: SeriesId,
         descriptor: &Arc<Descriptor>,
@@ -74,7 +78,7 @@ impl<R: Rows> SeriesWriter<R> {
     /// Takes `count` rows of the series; `bytes_of` returns the bytes of the text, bytes or array
     /// of a row. `extend` appends a range of rows to the waiting ones, and returns whether doubles
     /// hold their values exactly.
-    pub fn write(
+    pub(super) fn write(
         &mut self,
         descriptor: &Descriptor,
         count: usize,
@@ -108,7 +112,7 @@ impl<R: Rows> SeriesWriter<R> {
     }
 
     /// Writes the last row group, the index and the footer, and syncs the file.
-    pub fn finish(mut self) -> Result<Summary, ArchiveError> {
+    pub(super) fn finish(mut self) -> Result<Summary, ArchiveError> {
         self.flush()?;
         self.sink.finish()
     }

@@ -45,7 +45,11 @@ pub(super) enum Column<'a> {
 }
 
 impl FileSink {
-    pub fn create(path: &Path, out: Box<dyn OutFile>, about: About) -> Result<Self, ArchiveError> {
+    pub(super) fn create(
+        path: &Path,
+        out: Box<dyn OutFile>,
+        about: About,
+    ) -> Result<Self, ArchiveError> {
         let properties = schema::properties(&about);
         let root = schema::root(about.tier);
         let writer = SerializedFileWriter::new(Vec::new(), root, properties)
@@ -61,7 +65,11 @@ impl FileSink {
     }
 
     /// Writes a row group; the columns are in the order of the schema.
-    pub fn group(&mut self, rows: usize, columns: Vec<Column<'_>>) -> Result<(), ArchiveError> {
+    pub(super) fn group(
+        &mut self,
+        rows: usize,
+        columns: Vec<Column<'_>>,
+    ) -> Result<(), ArchiveError> {
         let group = encode(&mut self.writer, columns);
         group.map_err(|e| encoding_error(&self.path, &e))?;
         let newest = self.writer.flushed_row_groups().last();
@@ -108,7 +116,7 @@ impl FileSink {
     }
 
     /// Ends the file and syncs it.
-    pub fn finish(mut self) -> Result<Summary, ArchiveError> {
+    pub(super) fn finish(mut self) -> Result<Summary, ArchiveError> {
         let span = self.index.span();
         let rows = self.index.rows();
         let tail = self.index.encode(&self.path)?;

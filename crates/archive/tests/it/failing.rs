@@ -16,7 +16,7 @@ use crate::support::{
 
 /// A kind of failure of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The n-th operation fails, the others do not.
     Once,
     /// All operations from the n-th on fail.
@@ -32,7 +32,7 @@ pub enum Failure {
 /// A disk with injected failures. A write that fails has written half. A sync that fails has lost
 /// its data, and the next one succeeds, as with the kernel.
 #[derive(Debug)]
-pub struct Failing {
+pub(crate) struct Failing {
     count: Arc<AtomicU64>,
     at: u64,
     failure: Failure,
@@ -59,7 +59,7 @@ struct FailingFile {
 
 impl Failing {
     /// Returns a disk whose operation number `at`, from 0, fails.
-    pub fn new(at: u64, failure: Failure) -> Self {
+    pub(crate) fn new(at: u64, failure: Failure) -> Self {
         Self {
             count: Arc::default(),
             at,
@@ -70,7 +70,7 @@ impl Failing {
 
     /// Returns a disk where only operations on log segments are counted and fail. One thread does
     /// these, so that their numbers do not depend on the order of threads.
-    pub fn of_log(at: u64, failure: Failure) -> Self {
+    pub(crate) fn of_log(at: u64, failure: Failure) -> Self {
         Self {
             only_log: true,
             ..Self::new(at, failure)
@@ -78,7 +78,7 @@ impl Failing {
     }
 
     /// Returns the number of operations so far.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 

@@ -169,7 +169,7 @@ fn the_oldest_go_first_when_it_is_too_much() {
 
 /// A disk that has a fixed number of bytes free, whatever is unlinked.
 #[derive(Debug)]
-pub struct Full {
+pub(crate) struct Full {
     free: AtomicU64,
     /// Whether it has room for Parquet files; if not, the next one leaves it with no free bytes.
     parquet: AtomicBool,
@@ -188,12 +188,12 @@ impl Default for Full {
 
 impl Full {
     /// Sets the number of free bytes.
-    pub fn set_free(&self, bytes: u64) {
+    pub(crate) fn set_free(&self, bytes: u64) {
         self.free.store(bytes, Ordering::SeqCst);
     }
 
     /// Returns a disk with room for log segments only: nothing is sealed.
-    pub fn without_parquet() -> Self {
+    pub(crate) fn without_parquet() -> Self {
         Self {
             parquet: AtomicBool::new(false),
             ..Self::default()

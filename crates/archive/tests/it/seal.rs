@@ -21,7 +21,12 @@ const HOUR_NS: i64 = 3_600 * NS_PER_S;
 const BEGIN: i64 = 1_700_000_000 / 3_600 * HOUR_NS;
 
 /// Appends samples of three streams, one each `step_ns`, and waits until they are on disk.
-pub fn append(keeper: &Keeper, life: i64, numbers: std::ops::RangeInclusive<u64>, step_ns: i64) {
+pub(crate) fn append(
+    keeper: &Keeper,
+    life: i64,
+    numbers: std::ops::RangeInclusive<u64>,
+    step_ns: i64,
+) {
     let mut entries = vec![
         declare(0, "durable.int", ValueType::Int, life),
         declare(1, "durable.float", ValueType::Float, life),

@@ -16,9 +16,9 @@ use barograph_model::{
 };
 
 /// Longest wait for something that should happen soon; nothing is measured by it.
-pub const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-pub fn descriptor(name: &str, value_type: ValueType) -> Arc<Descriptor> {
+pub(crate) fn descriptor(name: &str, value_type: ValueType) -> Arc<Descriptor> {
     Arc::new(Descriptor {
         name: Name::new(name).unwrap(),
         labels: Labels::new([("device", "vda"), ("mount", "/é,{}\"")]).unwrap(),
@@ -29,7 +29,7 @@ pub fn descriptor(name: &str, value_type: ValueType) -> Arc<Descriptor> {
     })
 }
 
-pub fn declare(key: u32, name: &str, value_type: ValueType, life: i64) -> Entry {
+pub(crate) fn declare(key: u32, name: &str, value_type: ValueType, life: i64) -> Entry {
     let declared = Declared {
         descriptor: descriptor(name, value_type),
         life,
@@ -38,12 +38,12 @@ pub fn declare(key: u32, name: &str, value_type: ValueType, life: i64) -> Entry 
     Entry::Declare(StreamKey(key), declared)
 }
 
-pub fn sample(key: u32, number: u64, ts: i64, value: impl Into<Value>) -> Entry {
+pub(crate) fn sample(key: u32, number: u64, ts: i64, value: impl Into<Value>) -> Entry {
     Entry::Sample(StreamKey(key), number, Sample::measured(ts, value))
 }
 
 /// Returns a configuration in which every stream whose name begins with `durable` is durable.
-pub fn config(root: &Path) -> ArchiveConfig {
+pub(crate) fn config(root: &Path) -> ArchiveConfig {
     ArchiveConfig {
         durable: vec![Selector::parse("durable*").unwrap()],
         leave_out: vec![Selector::parse("unwanted.*").unwrap()],
@@ -63,7 +63,7 @@ pub fn config(root: &Path) -> ArchiveConfig {
 
 /// Wall and monotonic time that are moved independently.
 #[derive(Default)]
-pub struct TwoClocks {
+pub(crate) struct TwoClocks {
     pub wall: AtomicI64,
     pub monotonic: AtomicI64,
 }
@@ -78,25 +78,28 @@ impl Clock for TwoClocks {
     }
 }
 
-pub fn start(config: ArchiveConfig) -> Result<Keeper, ArchiveError> {
+pub(crate) fn start(config: ArchiveConfig) -> Result<Keeper, ArchiveError> {
     start_on(config, Arc::new(Disk))
 }
 
-pub fn start_on(config: ArchiveConfig, storage: Arc<dyn Storage>) -> Result<Keeper, ArchiveError> {
+pub(crate) fn start_on(
+    config: ArchiveConfig,
+    storage: Arc<dyn Storage>,
+) -> Result<Keeper, ArchiveError> {
     let clock = Arc::new(barograph_stream::SystemClock::new());
     Keeper::start(config, storage, clock)
 }
 
 /// Returns a directory in memory, if the system has one: for tests with thousands of syncs that
 /// need no real disk.
-pub fn dir_in_memory() -> tempfile::TempDir {
+pub(crate) fn dir_in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()
 }
 
 /// Returns the log segments of the node, oldest first.
-pub fn segments(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn segments(root: &Path) -> Vec<PathBuf> {
     let mut paths = Disk.list(&Layout::new(root, "n1").log_dir()).unwrap();
     paths.retain(|path| path.extension().is_some_and(|e| e == "log"));
     paths
@@ -104,10 +107,10 @@ pub fn segments(root: &Path) -> Vec<PathBuf> {
 
 /// The archived samples by stream name and life: number, and the rest as text so that NaN equals
 /// itself.
-pub type Everything = BTreeMap<(String, i64), Vec<(u64, String)>>;
+pub(crate) type Everything = BTreeMap<(String, i64), Vec<(u64, String)>>;
 
 /// Returns a sample as text for comparison.
-pub fn told(sample: &Sample) -> String {
+pub(crate) fn told(sample: &Sample) -> String {
     let value = match &sample.value {
         Value::Float(v) => format!("{:#x}", v.to_bits()),
         value => format!("{value:?}"),
@@ -121,12 +124,12 @@ pub fn told(sample: &Sample) -> String {
 }
 
 /// Returns all samples of an archive, through a view.
-pub fn everything(root: &Path) -> Everything {
+pub(crate) fn everything(root: &Path) -> Everything {
     everything_of(&Archive::open(root).view().unwrap(), Span::ALL)
 }
 
 /// Returns all samples of a view within a span.
-pub fn everything_of(view: &View, span: Span) -> Everything {
+pub(crate) fn everything_of(view: &View, span: Span) -> Everything {
     let all: Vec<usize> = (0..view.series().len()).collect();
     let mut found = Everything::new();
     for chunk in view.scan(&all, span, &AtomicBool::new(false)) {
@@ -141,7 +144,7 @@ pub fn everything_of(view: &View, span: Span) -> Everything {
     found
 }
 
-pub fn add(part: &LogPart, found: &mut Everything) {
+pub(crate) fn add(part: &LogPart, found: &mut Everything) {
     for (series, columns) in read(part, Span::ALL) {
         let of = &part.series()[series];
         let name = of.descriptor.name.as_str().to_owned();
@@ -154,7 +157,7 @@ pub fn add(part: &LogPart, found: &mut Everything) {
 }
 
 /// Returns all chunks of a segment.
-pub fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
+pub(crate) fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
     let mut chunks = Vec::new();
     let all = |_: &barograph_archive::LogSeries| true;
     part.read(
@@ -171,14 +174,14 @@ pub fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
 }
 
 /// Exports a whole archive; returns how many samples.
-pub fn export_all(root: &Path, to: ExportTo<'_>) -> u64 {
+pub(crate) fn export_all(root: &Path, to: ExportTo<'_>) -> u64 {
     let mut of = Export::new(Span::ALL);
     of.add(&Archive::open(root), None, &|_| true).unwrap();
     of.write(to, &mut |_| {}).unwrap()
 }
 
 /// Returns the losses that the archive records.
-pub fn losses(root: &Path) -> Losses {
+pub(crate) fn losses(root: &Path) -> Losses {
     let mut losses = Losses::default();
     for (_, of_node) in Archive::open(root).view().unwrap().losses() {
         losses.add(&of_node);
@@ -187,7 +190,7 @@ pub fn losses(root: &Path) -> Losses {
 }
 
 /// Returns the Parquet files below a directory, sorted.
-pub fn parquet_files(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn parquet_files(root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![root.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -204,14 +207,14 @@ pub fn parquet_files(root: &Path) -> Vec<PathBuf> {
 }
 
 /// Asserts that verification finds nothing wrong, and that no other files are left.
-pub fn assert_sound(root: &Path) {
+pub(crate) fn assert_sound(root: &Path) {
     let verified = barograph_archive::verify(root, &mut |_, _| {}).unwrap();
     assert_eq!(verified.findings, []);
     assert_eq!(verified.twice, 0, "{verified:?}");
 }
 
 /// Asserts that each life's numbers ascend: no sample is there twice.
-pub fn assert_once(found: &Everything) {
+pub(crate) fn assert_once(found: &Everything) {
     for (series, samples) in found {
         for pair in samples.windows(2) {
             assert!(pair[0].0 < pair[1].0, "{series:?}: {pair:?}");
@@ -220,7 +223,7 @@ pub fn assert_once(found: &Everything) {
 }
 
 /// Returns samples of every kind that is hard to store.
-pub fn awkward() -> Vec<Sample> {
+pub(crate) fn awkward() -> Vec<Sample> {
     let floats = [f64::NAN, -f64::NAN, f64::INFINITY, -0.0, f64::MIN_POSITIVE];
     let mut samples: Vec<Sample> = floats
         .into_iter()

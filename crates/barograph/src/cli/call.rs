@@ -17,7 +17,7 @@ const CALLS_SHOWN_MAX: usize = 20;
 
 /// Arguments of `baro call`.
 #[derive(Args)]
-pub struct Call {
+pub(super) struct Call {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -35,7 +35,7 @@ enum Verb {
 
 /// A call of handlers.
 #[derive(Args)]
-pub struct Fire {
+pub(super) struct Fire {
     /// The name of the handlers
     name: String,
     /// What the handler is given
@@ -73,7 +73,7 @@ enum PayloadType {
 
 impl Call {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Fire(fire) => fire.run(),
             Verb::List { target } => list(&target, "handlers"),
@@ -83,7 +83,7 @@ impl Call {
 
 impl Fire {
     /// Has the agent make the call, and prints what came of it.
-    pub fn run(&self) -> anyhow::Result<()> {
+    pub(super) fn run(&self) -> anyhow::Result<()> {
         let mut body = Map::new();
         body.insert("name".into(), json!(self.name));
         let given = match (&self.payload, &self.payload_json) {
@@ -121,7 +121,7 @@ fn payload(text: &str, payload_type: PayloadType) -> anyhow::Result<(Json, &'sta
 }
 
 /// Lists handlers and calls. `key` is the name of the list of handlers in JSON.
-pub fn list(target: &Target, key: &str) -> anyhow::Result<()> {
+pub(super) fn list(target: &Target, key: &str) -> anyhow::Result<()> {
     let handlers = rows(target, HANDLERS_DOCUMENT).context("cannot list handlers")?;
     let calls = rows(target, CALLS_DOCUMENT).context("cannot list calls")?;
     let calls = once(calls);
@@ -188,7 +188,7 @@ fn once(mut calls: Vec<Json>) -> Vec<Json> {
 
 /// Whom a call is for, and how long it holds.
 #[derive(Args)]
-pub struct Meant {
+pub(super) struct Meant {
     /// Labels that a process must have, all of them: rank=0, application=lulesh, pid=71, user=eve
     #[arg(long = "target", value_name = "LABEL=VALUE")]
     labels: Vec<String>,
@@ -206,7 +206,7 @@ pub struct Meant {
 
 impl Meant {
     /// Sends the call to the agent, and prints its outcome. `body` has its name and payload.
-    pub fn call(&self, target: &Target, mut body: Map<String, Json>) -> anyhow::Result<()> {
+    pub(super) fn call(&self, target: &Target, mut body: Map<String, Json>) -> anyhow::Result<()> {
         let labels = self.labels()?;
         let wait = self.wait.as_deref().map_or(Ok(Duration::ZERO), duration)?;
         body.insert("target".into(), labels.into());
@@ -237,7 +237,7 @@ impl Meant {
     }
 
     /// The labels that a process must have.
-    pub fn labels(&self) -> anyhow::Result<Map<String, Json>> {
+    pub(super) fn labels(&self) -> anyhow::Result<Map<String, Json>> {
         let mut labels = Map::new();
         for label in &self.labels {
             let Some((name, value)) = label.split_once('=') else {
@@ -281,7 +281,7 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
 }
 
 /// The rows of a document in all scopes that this user may read.
-pub fn rows(target: &Target, document: &str) -> anyhow::Result<Vec<Json>> {
+pub(super) fn rows(target: &Target, document: &str) -> anyhow::Result<Vec<Json>> {
     let mut rows = Vec::new();
     for (scope, run_dir) in target.run_dir().scopes() {
         let Some(bytes) = run_dir.document(document)? else {
@@ -298,7 +298,7 @@ pub fn rows(target: &Target, document: &str) -> anyhow::Result<Vec<Json>> {
 }
 
 /// A field as text for people; a missing one is empty.
-pub fn cell(row: &Json, key: &str) -> String {
+pub(super) fn cell(row: &Json, key: &str) -> String {
     match &row[key] {
         Json::Null => String::new(),
         Json::String(text) => output::plain(text).into_owned(),

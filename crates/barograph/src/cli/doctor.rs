@@ -16,7 +16,7 @@ const BEYOND_MAX: usize = 5;
 
 /// Arguments of `baro doctor`.
 #[derive(Args)]
-pub struct Doctor {
+pub(super) struct Doctor {
     /// Check the sources now, in this process, instead of reading the agent's report
     #[arg(long)]
     probe: bool,
@@ -29,7 +29,7 @@ pub struct Doctor {
 
 impl Doctor {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let (sources, insights) = self.look()?;
         if self.target.json {
             return output::print_json(&Json::from(sources));
@@ -199,12 +199,12 @@ fn state_of_insights(insights: &[Json]) -> String {
 }
 
 /// Whether the source is switched off by the configuration.
-pub fn is_off(report: &Json) -> bool {
+pub(super) fn is_off(report: &Json) -> bool {
     report["state"] == "off"
 }
 
 /// One line per source that is read.
-pub fn table(reports: &[Json]) -> anyhow::Result<String> {
+pub(super) fn table(reports: &[Json]) -> anyhow::Result<String> {
     let rows: Vec<Vec<String>> = reports
         .iter()
         .filter(|report| !is_off(report))

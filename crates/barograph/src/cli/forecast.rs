@@ -12,7 +12,7 @@ use barograph_model::{Labels, Selector, duration_ns};
 use clap::{Args, Subcommand};
 use serde_json::Value as Json;
 
-pub use gather::read_trace;
+pub(super) use gather::read_trace;
 
 use super::call::cell;
 use super::forecast_reach::Reach;
@@ -20,7 +20,7 @@ use super::{Target, Usage, format, output, selector};
 
 /// Arguments of `baro forecast`.
 #[derive(Args)]
-pub struct Forecast {
+pub(super) struct Forecast {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -62,7 +62,7 @@ struct Explain {
 
 /// Selection of streams.
 #[derive(Args)]
-pub struct Which {
+pub(super) struct Which {
     /// Name or glob: filesystem.available.bytes
     #[arg(default_value = "*")]
     pub name: String,
@@ -75,7 +75,7 @@ pub struct Which {
 
 impl Forecast {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Show(show) => show.run(),
             Verb::Reach(reach) => reach.run(),
@@ -152,7 +152,7 @@ impl Explain {
 }
 
 /// The agent's rows on all forecasts, including those of applications; `None` without an agent.
-pub fn rows(run_dir: &RunDir) -> anyhow::Result<Option<Vec<Json>>> {
+pub(super) fn rows(run_dir: &RunDir) -> anyhow::Result<Option<Vec<Json>>> {
     let read = |run_dir: &RunDir| -> anyhow::Result<Option<Vec<Json>>> {
         let bytes = run_dir.document(FORECASTS_DOCUMENT)?;
         let rows = bytes.map(|bytes| serde_json::from_slice(&bytes));
@@ -169,7 +169,7 @@ pub fn rows(run_dir: &RunDir) -> anyhow::Result<Option<Vec<Json>>> {
 }
 
 impl Which {
-    pub fn selector(&self) -> anyhow::Result<Selector> {
+    pub(super) fn selector(&self) -> anyhow::Result<Selector> {
         selector(&self.name, &self.labels)
     }
 }
@@ -180,7 +180,7 @@ fn is_meant(selector: &Selector, row: &Json) -> bool {
 }
 
 /// Converts a JSON object to labels.
-pub fn labels_of(object: &Json) -> Labels {
+pub(super) fn labels_of(object: &Json) -> Labels {
     let pairs = object.as_object().into_iter().flatten();
     let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
     Labels::new(pairs).unwrap_or_default()

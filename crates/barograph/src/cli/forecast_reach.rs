@@ -10,7 +10,7 @@ use super::{Usage, format, output};
 
 /// Arguments of `baro forecast reach`.
 #[derive(Args)]
-pub struct Reach {
+pub(super) struct Reach {
     #[command(flatten)]
     which: Which,
     /// Level to be reached: 10GiB, 0.5, or 90% (of a capacity: how full it is) [default: 0 of what
@@ -21,7 +21,7 @@ pub struct Reach {
 
 impl Reach {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let level = match &self.level {
             Some(level) => {
                 Level::parse(level).map_err(|e| Usage(e.to_string()))?;

@@ -5,7 +5,7 @@ use barograph_model::Value;
 use super::output::plain;
 
 /// A value with its unit.
-pub fn value(value: &Value, unit: &str) -> String {
+pub(super) fn value(value: &Value, unit: &str) -> String {
     match (value, unit) {
         (Value::Text(text) | Value::Json(text), _) => plain(text).into_owned(),
         // For people only the size is shown; the content is for programs.
@@ -17,7 +17,7 @@ pub fn value(value: &Value, unit: &str) -> String {
 }
 
 /// A number with its unit.
-pub fn number(v: f64, unit: &str) -> String {
+pub(super) fn number(v: f64, unit: &str) -> String {
     if !v.is_finite() {
         return "-".into();
     }
@@ -38,7 +38,7 @@ pub fn number(v: f64, unit: &str) -> String {
 }
 
 /// An age or span in nanoseconds.
-pub fn age(ns: i64) -> String {
+pub(super) fn age(ns: i64) -> String {
     let s = ns.max(0) as f64 / 1e9;
     match s {
         s if s < 1.0 => seconds_below_one(s),
@@ -50,7 +50,7 @@ pub fn age(ns: i64) -> String {
 }
 
 /// A length of time in nanoseconds, in two units at most.
-pub fn span(ns: i64) -> String {
+pub(super) fn span(ns: i64) -> String {
     let s = (ns.max(0) as f64 / 1e9).round() as i64;
     let two = |whole: i64, unit: &str, rest: i64, smaller: &str| match rest {
         0 => format!("{whole} {unit}"),
@@ -68,7 +68,7 @@ pub fn span(ns: i64) -> String {
 }
 
 /// The error of a predicted value, with its unit.
-pub fn error(half_width: f32, unit: &str) -> String {
+pub(super) fn error(half_width: f32, unit: &str) -> String {
     match f64::from(half_width) {
         known if known.is_finite() => number(known, unit),
         _ => "not known yet".into(),

@@ -19,13 +19,13 @@ enum Page {
 
 /// Arguments of `baro generate`.
 #[derive(Args)]
-pub struct Generate {
+pub(super) struct Generate {
     page: Page,
 }
 
 impl Generate {
     /// Prints the page.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         output::print_own(&match self.page {
             Page::Cli => cli_markdown(),
             Page::Config => barograph_agent::config_markdown(),

@@ -10,13 +10,13 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
 
 /// Longest wait for the answer to a statement.
-pub const ANSWER_WAIT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Largest answer that is accepted.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Posts JSON to `path` on a socket of the agent; an error answer becomes an error with its
 /// message.
-pub fn post(
+pub(super) fn post(
     run_dir: &RunDir,
     door: Door,
     path: &str,

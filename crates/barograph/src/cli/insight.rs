@@ -15,7 +15,7 @@ const STATEMENTS: &str = "/api/v1/insights";
 
 /// Arguments of `baro insight`.
 #[derive(Args)]
-pub struct Insight {
+pub(super) struct Insight {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -58,7 +58,7 @@ enum Verb {
 
 impl Insight {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Create {
                 statement,

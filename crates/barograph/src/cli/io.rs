@@ -19,7 +19,7 @@ const VARIABLE: &str = "BAROGRAPH_IO_LIBRARY";
 
 /// Arguments of `baro io`.
 #[derive(Args)]
-pub struct Io {
+pub(super) struct Io {
     /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, or else this user's agent's, or
     /// else the node's]
     #[arg(long, value_name = "DIR")]
@@ -37,7 +37,7 @@ pub struct Io {
 
 impl Io {
     /// Replaces this process by the command; returns only if that fails.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let library = library()?;
         let [program, arguments @ ..] = &self.command[..] else {
             anyhow::bail!("no command");

@@ -10,7 +10,7 @@ use super::{Target, Usage, output};
 
 /// Arguments of `baro knob`.
 #[derive(Args)]
-pub struct Knob {
+pub(super) struct Knob {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -46,7 +46,7 @@ struct Set {
 
 impl Knob {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::List { target } => list(&target),
             Verb::Set(set) => set.run(),

@@ -19,7 +19,7 @@ use super::{Usage, output};
 
 /// Arguments of `baro lab`.
 #[derive(Args)]
-pub struct Lab {
+pub(super) struct Lab {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -98,7 +98,7 @@ struct Make {
 
 impl Lab {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Replay(replay) => replay.run(),
             Verb::Make(make) => make.run(),

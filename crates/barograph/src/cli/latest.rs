@@ -8,7 +8,7 @@ use super::{Target, format, output, selector};
 
 /// Arguments of `baro latest`.
 #[derive(Args)]
-pub struct Latest {
+pub(super) struct Latest {
     /// Name or glob: disk.busy.ratio, filesystem.*
     name: String,
     /// Labels that must match: device=vda
@@ -24,7 +24,7 @@ pub struct Latest {
 
 impl Latest {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let observer = self.target.observer()?;
         let selector = selector(&self.name, &self.labels)?;
         let values = match self.predicted {

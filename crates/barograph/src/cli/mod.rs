@@ -47,7 +47,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
     propagate_version = true,
     disable_help_subcommand = true
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -120,7 +120,7 @@ enum Command {
 
 /// The agent that a command reads.
 #[derive(Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// Run directory of the agent [default: $BAROGRAPH_RUN_DIR, or else this user's agent's, or
     /// else the node's]
     #[arg(long, value_name = "DIR")]
@@ -170,7 +170,7 @@ fn selector(name: &str, labels: &[String]) -> anyhow::Result<Selector> {
 }
 
 /// Parses, runs, and turns the outcome into an exit code.
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,

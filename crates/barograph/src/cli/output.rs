@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal as _, Write};
 use serde_json::Value as Json;
 
 /// Whether the error is that the reader of our output has gone away, which is no failure of ours.
-pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
@@ -43,28 +43,28 @@ fn harmless(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 /// A text of somebody else on one line, without letters that a terminal obeys: those are shown as
 /// `\u{1b}`.
-pub fn plain(text: &str) -> Cow<'_, str> {
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
     harmless(text, |_| false)
 }
 
 /// Prints lines for people.
-pub fn print(text: &str) -> anyhow::Result<()> {
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
     write(harmless(text, |letter| letter == '\n').as_bytes())
 }
 
 /// Prints text of this program's own, such as a script for a shell, byte by byte.
-pub fn print_own(text: &str) -> anyhow::Result<()> {
+pub(super) fn print_own(text: &str) -> anyhow::Result<()> {
     write(text.as_bytes())
 }
 
 /// Prints lines for people about the progress, on standard error. Errors in writing are ignored.
-pub fn tell(text: &str) {
+pub(super) fn tell(text: &str) {
     let mut err = io::stderr().lock();
     let _ = err.write_all(harmless(text, |letter| letter == '\n').as_bytes());
 }
 
 /// Prints a progress line if standard error is a terminal; `again` overwrites the line before.
-pub fn progress(text: &str, again: bool) {
+pub(super) fn progress(text: &str, again: bool) {
     if !io::stderr().is_terminal() {
         return;
     }
@@ -79,13 +79,13 @@ fn write(bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Prints one JSON value on a line of its own.
-pub fn print_json(json: &Json) -> anyhow::Result<()> {
+pub(super) fn print_json(json: &Json) -> anyhow::Result<()> {
     print_json_text(&json.to_string())
 }
 
 /// Prints JSON text. Only its strings can contain letters that a terminal obeys; they are written
 /// as JSON escapes, which mean the same.
-pub fn print_json_text(json: &str) -> anyhow::Result<()> {
+pub(super) fn print_json_text(json: &str) -> anyhow::Result<()> {
     write(format!("{}\n", json_escaped(json)).as_bytes())
 }
 
@@ -111,7 +111,7 @@ fn json_escaped(json: &str) -> Cow<'_, str> {
 
 /// The output for forms that programs read (CSV, lines of JSON): unchanged to a file or a pipe,
 /// without letters that a terminal obeys to a terminal.
-pub fn for_programs() -> Box<dyn Write> {
+pub(super) fn for_programs() -> Box<dyn Write> {
     let out = io::stdout();
     match out.is_terminal() {
         true => Box::new(Harmless {
@@ -123,7 +123,7 @@ pub fn for_programs() -> Box<dyn Write> {
 }
 
 /// Whether standard output is a terminal.
-pub fn is_terminal() -> bool {
+pub(super) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
@@ -154,12 +154,16 @@ impl<W: Write> Write for Harmless<W> {
 }
 
 /// Prints rows under headings; columns named in `right` are numbers and are aligned to the right.
-pub fn print_table(headings: &[&str], right: &[usize], rows: &[Vec<String>]) -> anyhow::Result<()> {
+pub(super) fn print_table(
+    headings: &[&str],
+    right: &[usize],
+    rows: &[Vec<String>],
+) -> anyhow::Result<()> {
     print(&table(headings, right, rows))
 }
 
 /// Formats rows under headings; a row is one line whatever its cells contain.
-pub fn table(headings: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
+pub(super) fn table(headings: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     let one_line = |row: &Vec<String>| row.iter().map(|cell| plain(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(one_line).collect();
     let headings: Vec<Cow<'_, str>> = headings.iter().map(|heading| plain(heading)).collect();

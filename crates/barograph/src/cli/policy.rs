@@ -16,7 +16,7 @@ const STATEMENTS: &str = "/api/v1/policies";
 
 /// Arguments of `baro policy`.
 #[derive(Args)]
-pub struct Policy {
+pub(super) struct Policy {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -62,7 +62,7 @@ enum Verb {
 
 impl Policy {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Create { statement, target } => {
                 let made = carry_out(&target, STATEMENTS, &statement)?;

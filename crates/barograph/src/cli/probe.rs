@@ -17,7 +17,7 @@ const ZEROS_RATIO_MAX: f64 = 0.5;
 
 /// Arguments of `baro probe`.
 #[derive(Args)]
-pub struct Probe {
+pub(super) struct Probe {
     /// The block device: a path such as /dev/nvme0n1, or its name below /dev
     device: String,
     /// Most seconds to read for, 0.1 to 60
@@ -50,7 +50,7 @@ pub struct Probe {
 
 impl Probe {
     /// Measures the device, keeps the result and prints it.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         if !(0.1..=60.0).contains(&self.seconds) {
             let text = format!("--seconds {} is not between 0.1 and 60", self.seconds);
             return Err(Usage(text).into());

@@ -9,7 +9,7 @@ use super::{Target, http, output};
 
 /// Arguments of `baro reload`.
 #[derive(Args)]
-pub struct Reload {
+pub(super) struct Reload {
     #[command(flatten)]
     target: Target,
 }
@@ -17,7 +17,7 @@ pub struct Reload {
 impl Reload {
     /// Runs the command. It fails if the agent cannot read the file, or if an insight of it could
     /// not be made.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let answer = http::post(
             &self.target.run_dir(),
             Door::Control,

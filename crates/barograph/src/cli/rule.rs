@@ -15,7 +15,7 @@ const STATEMENTS: &str = "/api/v1/rules";
 
 /// Arguments of `baro rule`.
 #[derive(Args)]
-pub struct Rule {
+pub(super) struct Rule {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -42,7 +42,7 @@ enum Verb {
 
 /// A rule that is to be made.
 #[derive(Args)]
-pub struct MakeRule {
+pub(super) struct MakeRule {
     /// The statement
     #[arg(allow_hyphen_values = true, value_parser = statement::text)]
     statement: String,
@@ -52,7 +52,7 @@ pub struct MakeRule {
 
 /// A rule that is to be dropped.
 #[derive(Args)]
-pub struct DropRule {
+pub(super) struct DropRule {
     /// Name or statement
     #[arg(allow_hyphen_values = true, value_parser = statement::text)]
     name: String,
@@ -62,7 +62,7 @@ pub struct DropRule {
 
 impl Rule {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Create(make) => make.run(),
             Verb::Drop(drop) => drop.run(),
@@ -74,7 +74,7 @@ impl Rule {
 
 impl MakeRule {
     /// Has the agent make the rule.
-    pub fn run(&self) -> anyhow::Result<()> {
+    pub(super) fn run(&self) -> anyhow::Result<()> {
         let made = carry_out(&self.target, STATEMENTS, &self.statement)?;
         let name = made["name"].as_str().unwrap_or_default();
         done(&self.target, &made, &format!("created {name}"))
@@ -83,7 +83,7 @@ impl MakeRule {
 
 impl DropRule {
     /// Has the agent drop the rule.
-    pub fn run(&self) -> anyhow::Result<()> {
+    pub(super) fn run(&self) -> anyhow::Result<()> {
         let dropped = carry_out(&self.target, STATEMENTS, &drop_of("RULE", &self.name))?;
         let words = format!("dropped {}", self.name.trim());
         done(&self.target, &dropped, &words)
@@ -98,7 +98,7 @@ fn rules(target: &Target) -> anyhow::Result<Vec<Json>> {
 }
 
 /// Lists the rules.
-pub fn list(target: &Target) -> anyhow::Result<()> {
+pub(super) fn list(target: &Target) -> anyhow::Result<()> {
     let rules = rules(target)?;
     if target.json {
         return output::print_json(&Json::from(rules));

@@ -32,7 +32,7 @@ enum Integers {
 
 /// Arguments of `baro sql`.
 #[derive(Args)]
-pub struct Sql {
+pub(super) struct Sql {
     /// The statement; `-` reads it from standard input
     #[arg(allow_hyphen_values = true, value_parser = statement::text)]
     statement: String,
@@ -54,7 +54,7 @@ pub struct Sql {
 
 impl Sql {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let mut statement = self.statement;
         if statement == "-" {
             statement.clear();

@@ -8,7 +8,7 @@ use super::{Target, http, output};
 /// Parses an argument that is a statement. It may begin with a comment (`-- why`), which the
 /// command line would take for an option. An argument without a space is a misspelt option; a lone
 /// `-` stands for standard input where that is supported.
-pub fn text(argument: &str) -> Result<String, String> {
+pub(super) fn text(argument: &str) -> Result<String, String> {
     let is_option = argument.starts_with('-') && argument != "-";
     if is_option && !argument.contains(char::is_whitespace) {
         return Err("it is no option of this command, nor a statement: see --help".into());
@@ -17,7 +17,7 @@ pub fn text(argument: &str) -> Result<String, String> {
 }
 
 /// Sends a statement to the agent, which needs the control right.
-pub fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow::Result<Json> {
+pub(super) fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow::Result<Json> {
     let body = json!({ "sql": statement });
     http::post(
         &target.run_dir(),
@@ -30,7 +30,7 @@ pub fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow::Result
 
 /// The statement that drops an object by its name; `name` may be such a statement already: `DROP
 /// INSIGHT name`.
-pub fn drop_of(what: &str, name: &str) -> String {
+pub(super) fn drop_of(what: &str, name: &str) -> String {
     let lines = name.lines().map(str::trim_start);
     let mut told = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
     let first = told.next().and_then(|line| line.split_whitespace().next());
@@ -41,7 +41,7 @@ pub fn drop_of(what: &str, name: &str) -> String {
 }
 
 /// Prints the result: the agent's answer as JSON, or words.
-pub fn done(target: &Target, answer: &Json, words: &str) -> anyhow::Result<()> {
+pub(super) fn done(target: &Target, answer: &Json, words: &str) -> anyhow::Result<()> {
     if target.json {
         output::print_json(answer)
     } else {

@@ -8,14 +8,14 @@ use super::{Target, archive, format, output};
 
 /// Arguments of `baro status`.
 #[derive(Args)]
-pub struct Status {
+pub(super) struct Status {
     #[command(flatten)]
     target: Target,
 }
 
 impl Status {
     /// Runs the command; a dead agent is a failure (exit code 1), reported after the status.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let observer = self.target.observer()?;
         let status = observer.status()?;
         let run_dir = self.target.run_dir();
@@ -65,7 +65,7 @@ impl Status {
 }
 
 /// The HTTP address in the agent's document, if it has one.
-pub fn http_address(run_dir: &barograph_client::RunDir) -> Option<String> {
+pub(super) fn http_address(run_dir: &barograph_client::RunDir) -> Option<String> {
     let bytes = run_dir.document(barograph_agent::AGENT_DOCUMENT).ok()??;
     let document: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
     Some(document.get("http")?.as_str()?.to_owned())

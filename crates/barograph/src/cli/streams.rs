@@ -6,7 +6,7 @@ use super::{Target, output, selector};
 
 /// Arguments of `baro streams`.
 #[derive(Args)]
-pub struct Streams {
+pub(super) struct Streams {
     /// Glob over names, optionally with labels: disk.*, filesystem.free.bytes{tier=ssd}
     #[arg(default_value = "*")]
     pattern: String,
@@ -16,7 +16,7 @@ pub struct Streams {
 
 impl Streams {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let observer = self.target.observer()?;
         let selector = selector(&self.pattern, &[])?;
         let streams = observer.streams(&selector);

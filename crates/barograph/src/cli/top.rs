@@ -21,7 +21,7 @@ const PLAIN_LINES: u16 = 40;
 
 /// Arguments of `baro top`.
 #[derive(Args)]
-pub struct Top {
+pub(super) struct Top {
     /// Milliseconds between frames
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     every: u64,
@@ -34,7 +34,7 @@ pub struct Top {
 
 impl Top {
     /// Runs the screen until q, Esc or Ctrl-C.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let observer = self.target.observer()?;
         if self.target.json {
             return output::print_json(&Board::read(&observer).to_json());

@@ -7,7 +7,7 @@ use super::{Target, call, rule};
 
 /// Arguments of `baro trigger`.
 #[derive(Args)]
-pub struct Trigger {
+pub(super) struct Trigger {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -34,7 +34,7 @@ enum Verb {
 
 impl Trigger {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Fire(fire) => fire.run(),
             Verb::List { target } => call::list(&target, "triggers"),

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `baro up`.
 #[derive(Args, Clone)]
-pub struct Up {
+pub(super) struct Up {
     /// Configuration file (see docs/reference/configuration.md)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -63,7 +63,7 @@ enum BlockTrace {
 
 impl Up {
     /// Runs the agent until a signal ends it.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         tracing_subscriber::fmt()
             .with_env_filter(
                 EnvFilter::try_from_env("BAROGRAPH_LOG").unwrap_or_else(|_| EnvFilter::new("warn")),

@@ -11,7 +11,7 @@ const SLICE: Duration = Duration::from_millis(500);
 
 /// Arguments of `baro watch`.
 #[derive(Args)]
-pub struct Watch {
+pub(super) struct Watch {
     /// Name or glob: disk.busy.ratio, filesystem.*
     name: String,
     /// Labels that must match: device=vda
@@ -26,7 +26,7 @@ pub struct Watch {
 
 impl Watch {
     /// Runs the command until its count is reached or its output closed.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let observer = self.target.observer()?;
         let selector = selector(&self.name, &self.labels)?;
         if observer.streams(&selector).is_empty() && selector.name.is_literal() {

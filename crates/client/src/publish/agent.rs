@@ -41,7 +41,7 @@ struct Seen {
 }
 
 impl Agent {
-    pub fn of(run_dir: &RunDir) -> Self {
+    pub(super) fn of(run_dir: &RunDir) -> Self {
         Self {
             run_dir: run_dir.clone(),
             door: run_dir.ingest_socket(),
@@ -51,7 +51,7 @@ impl Agent {
 
     /// Knocks through a socket that is opened for this purpose: a socket that is kept open could
     /// have become the program's own descriptor meanwhile.
-    pub fn knock(&self, incarnation: &[u8; 16]) -> Knock {
+    pub(super) fn knock(&self, incarnation: &[u8; 16]) -> Knock {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let send = || {
             let door = SocketAddrUnix::new(&self.door)?;
@@ -74,7 +74,7 @@ impl Agent {
     }
 
     /// Whether the agent lives, as of the last check.
-    pub fn is_alive(&self, clock: &dyn Clock) -> bool {
+    pub(super) fn is_alive(&self, clock: &dyn Clock) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now_ns = clock.monotonic_ns();
         let is_due = |looked| now_ns - looked >= LOOK_INTERVAL_NS_MIN;

@@ -32,7 +32,7 @@ unsafe impl Sync for Held {}
 static HELD: Held = Held(UnsafeCell::new(None));
 
 /// Registers the fork handlers at the first call.
-pub fn watch() {
+pub(crate) fn watch() {
     // Not a `Once`: a child that is forked while another thread is in it would wait for that thread
     // for ever.
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);

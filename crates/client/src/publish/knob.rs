@@ -101,7 +101,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub fn value_type(&self) -> ValueType {
+    pub(super) fn value_type(&self) -> ValueType {
         match self.initial {
             KnobValue::Float(_) => ValueType::Float,
             KnobValue::Int(_) => ValueType::Int,
@@ -109,7 +109,7 @@ impl Wanted {
         }
     }
 
-    pub fn bounds(&self) -> (f64, f64) {
+    pub(super) fn bounds(&self) -> (f64, f64) {
         (self.min, self.max)
     }
 }

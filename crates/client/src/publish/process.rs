@@ -35,7 +35,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Makes the file and repeats all declarations in it.
-    pub fn make(
+    pub(super) fn make(
         run_dir: &RunDir,
         config: &PublishConfig,
         generation: u32,
@@ -58,7 +58,7 @@ impl Process {
     }
 
     /// Wakes the agent if it asks for it, after a commit. Returns false if there is no agent.
-    pub fn tell_agent(&self) -> bool {
+    pub(super) fn tell_agent(&self) -> bool {
         if !self.producer.is_agent_asleep() || !self.producer.is_ours() {
             return true;
         }
@@ -78,13 +78,13 @@ impl Process {
     }
 
     /// The time stamp of a record that is created now.
-    pub fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         let source: TimeSource = self.producer.time_source();
         source.now(&self.clock)
     }
 
     /// Waits until a full ring has room again, as long as an agent lives that can make room.
-    pub fn wait_for_room(&self, ring: &mut ThreadRing, records: u64) -> bool {
+    pub(super) fn wait_for_room(&self, ring: &mut ThreadRing, records: u64) -> bool {
         let started_ns = self.clock.monotonic_ns();
         let mut nap = NAP_MIN;
         loop {

@@ -251,7 +251,7 @@ impl State {
         }
     }
 
-    pub fn process(&mut self, generation: u32) -> Result<Arc<Process>, PublishError> {
+    pub(super) fn process(&mut self, generation: u32) -> Result<Arc<Process>, PublishError> {
         if generation != self.generation {
             return Err(PublishError::Closed);
         }
@@ -295,7 +295,7 @@ impl State {
     }
 
     /// Lets go of the file in a child, right after the fork: it is the parent's.
-    pub fn disown(&mut self) {
+    pub(super) fn disown(&mut self) {
         if let Life::Open(process) = std::mem::replace(&mut self.life, Life::Closed) {
             process.producer.abandon();
             // The parent's threads, which do not exist here, hold references to it that are never
@@ -308,7 +308,7 @@ impl State {
 
     /// Declares a publication, or finds it. `application` and `labels` are the publisher's: those
     /// of the first publisher are the whole process's, others apply to their own publications.
-    pub fn publication(
+    pub(super) fn publication(
         &mut self,
         generation: u32,
         application: &str,
@@ -353,7 +353,7 @@ impl State {
     }
 
     /// Name of a publication.
-    pub fn publication_name(
+    pub(super) fn publication_name(
         &self,
         generation: u32,
         publication: u32,
@@ -364,7 +364,7 @@ impl State {
     }
 
     /// Declares a value, or finds it: the same name with another meaning is refused.
-    pub fn value(
+    pub(super) fn value(
         &mut self,
         generation: u32,
         declaration: Declaration,
@@ -418,12 +418,12 @@ impl State {
     }
 
     /// Whether exactly one publisher of this generation is open.
-    pub fn is_last(&self, generation: u32) -> bool {
+    pub(super) fn is_last(&self, generation: u32) -> bool {
         generation == self.generation && self.opens == 1
     }
 
     /// Declares a trigger, of a publication or of the process.
-    pub fn trigger(
+    pub(super) fn trigger(
         &mut self,
         generation: u32,
         application: &str,
@@ -447,7 +447,7 @@ impl State {
     }
 
     /// Declares a knob.
-    pub fn knob(
+    pub(super) fn knob(
         &mut self,
         generation: u32,
         name: &str,
@@ -459,7 +459,7 @@ impl State {
     }
 
     /// The process's application and labels, as they were declared.
-    pub fn process_labels(&self) -> (String, Pairs) {
+    pub(super) fn process_labels(&self) -> (String, Pairs) {
         match self.declared.first() {
             Some(Declaration::Process {
                 application,
@@ -470,7 +470,7 @@ impl State {
     }
 
     /// The labels of a publication, in addition to those of the process.
-    pub fn labels_of(&self, publication: u32) -> Pairs {
+    pub(super) fn labels_of(&self, publication: u32) -> Pairs {
         let publication = self.publications.get(publication as usize);
         publication.map_or_else(Pairs::new, |p| p.labels.clone())
     }

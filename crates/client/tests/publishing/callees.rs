@@ -13,7 +13,7 @@ use super::roles::{config, end, fork, open, publication, wait};
 /// Sleep between two polls.
 const NAP: Duration = Duration::from_millis(1);
 
-pub fn play(role: &str) {
+pub(super) fn play(role: &str) {
     match role {
         "handles" => handles(),
         "polls_from_threads" => polls_from_threads(),

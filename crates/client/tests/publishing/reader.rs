@@ -8,7 +8,7 @@ use barograph_stream::ingest::{Declaration, IngestFile, Payload};
 
 /// A put, with names.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Put {
+pub(super) struct Put {
     pub ring: u32,
     pub name: String,
     pub time: u64,
@@ -16,7 +16,7 @@ pub struct Put {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content {
+pub(super) enum Content {
     Int(i64),
     Float(f64),
     Bool(bool),
@@ -28,7 +28,7 @@ pub enum Content {
 }
 
 /// A file, followed as an agent follows it.
-pub struct Follower {
+pub(super) struct Follower {
     pub file: IngestFile,
     pub declared: Vec<Declaration>,
     /// Answers to calls: id and status.
@@ -38,7 +38,7 @@ pub struct Follower {
 }
 
 /// All files of a run directory, in the order in which they were made.
-pub fn files(run_dir: &Path) -> Vec<Follower> {
+pub(super) fn files(run_dir: &Path) -> Vec<Follower> {
     let ingest = RunDir::new(run_dir).ingest_dir();
     let Ok(found) = std::fs::read_dir(ingest) else {
         return Vec::new();
@@ -50,20 +50,20 @@ pub fn files(run_dir: &Path) -> Vec<Follower> {
 }
 
 /// The only file of a run directory.
-pub fn only(run_dir: &Path) -> Follower {
+pub(super) fn only(run_dir: &Path) -> Follower {
     let mut files = files(run_dir);
     assert_eq!(files.len(), 1);
     files.remove(0)
 }
 
 /// The only file of a run directory, if it is complete yet.
-pub fn ready(run_dir: &Path) -> Option<Follower> {
+pub(super) fn ready(run_dir: &Path) -> Option<Follower> {
     let mut found = std::fs::read_dir(RunDir::new(run_dir).ingest_dir()).ok()?;
     Follower::try_open(&found.next()?.ok()?.path())
 }
 
 impl Follower {
-    pub fn open(path: &Path) -> Self {
+    pub(super) fn open(path: &Path) -> Self {
         Self::try_open(path).unwrap()
     }
 
@@ -80,7 +80,7 @@ impl Follower {
     }
 
     /// Reads all new puts.
-    pub fn read(&mut self) -> Vec<Put> {
+    pub(super) fn read(&mut self) -> Vec<Put> {
         self.file.look().unwrap();
         let declared = &mut self.declared;
         self.file.declarations(&mut |d| declared.push(d)).unwrap();
@@ -119,7 +119,7 @@ impl Follower {
     }
 
     /// Reads all new puts and tells the writer that they have been read.
-    pub fn take(&mut self) -> Vec<Put> {
+    pub(super) fn take(&mut self) -> Vec<Put> {
         let puts = self.read();
         let positions: Vec<u64> = self.file.positions().collect();
         for (ring, position) in (0..).zip(positions) {
@@ -129,7 +129,7 @@ impl Follower {
     }
 
     /// Application and labels of the process.
-    pub fn process(&self) -> (String, BTreeMap<String, String>) {
+    pub(super) fn process(&self) -> (String, BTreeMap<String, String>) {
         let mut processes = self.declared.iter().filter_map(|d| match d {
             Declaration::Process {
                 application,
@@ -169,7 +169,7 @@ fn names(declared: &[Declaration]) -> BTreeMap<(bool, u32), String> {
 }
 
 /// The floats of a value, in order.
-pub fn floats(puts: &[Put], name: &str) -> Vec<f64> {
+pub(super) fn floats(puts: &[Put], name: &str) -> Vec<f64> {
     let of_name = puts.iter().filter(|put| put.name == name);
     of_name
         .filter_map(|put| match put.value {
@@ -180,7 +180,7 @@ pub fn floats(puts: &[Put], name: &str) -> Vec<f64> {
 }
 
 /// The frames of a publication, in order.
-pub fn frames(puts: &[Put], name: &str) -> Vec<u64> {
+pub(super) fn frames(puts: &[Put], name: &str) -> Vec<u64> {
     let of_name = puts.iter().filter(|put| put.name == name);
     of_name
         .filter_map(|put| match put.value {

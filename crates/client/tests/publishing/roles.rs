@@ -16,7 +16,7 @@ use barograph_model::{Kind, ValueType};
 const ROLE: &str = "BAROGRAPH_TEST_PUBLISHER";
 
 /// The command that plays an application in a run directory.
-pub fn command(role: &str, run_dir: &Path) -> Command {
+pub(super) fn command(role: &str, run_dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([
@@ -31,11 +31,11 @@ pub fn command(role: &str, run_dir: &Path) -> Command {
 }
 
 /// Runs an application to its end.
-pub fn run(role: &str, run_dir: &Path) -> Output {
+pub(super) fn run(role: &str, run_dir: &Path) -> Output {
     finish(&mut command(role, run_dir))
 }
 
-pub fn finish(command: &mut Command) -> Output {
+pub(super) fn finish(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
@@ -69,14 +69,14 @@ fn plays_its_role() {
     }
 }
 
-pub fn config() -> PublishConfig {
+pub(super) fn config() -> PublishConfig {
     PublishConfig {
         ring_records: 1 << 12,
         ..PublishConfig::of("tested")
     }
 }
 
-pub fn open(config: PublishConfig) -> Publisher {
+pub(super) fn open(config: PublishConfig) -> Publisher {
     let publisher = Publisher::open(config);
     assert!(publisher.error().is_none(), "{:?}", publisher.error());
     publisher
@@ -87,7 +87,7 @@ fn float(publication: &Publication, name: &str) -> ValueHandle {
     declared.unwrap()
 }
 
-pub fn publication(publisher: &Publisher, name: &str) -> Publication {
+pub(super) fn publication(publisher: &Publisher, name: &str) -> Publication {
     let declared = publisher.publication(name, PublicationConfig::default());
     declared.unwrap()
 }
@@ -227,7 +227,7 @@ fn generations() {
     assert_eq!(publisher.lost(), 0);
 }
 
-pub fn fork() -> i32 {
+pub(super) fn fork() -> i32 {
     // SAFETY: the child only publishes and ends, without locks that other threads of the parent may
     // hold.
     let child = unsafe { libc::fork() };
@@ -236,12 +236,12 @@ pub fn fork() -> i32 {
 }
 
 /// Ends a child without the parent's test harness.
-pub fn end() -> ! {
+pub(super) fn end() -> ! {
     // SAFETY: `_exit` only ends the process.
     unsafe { libc::_exit(0) }
 }
 
-pub fn wait(child: i32) {
+pub(super) fn wait(child: i32) {
     let mut status = 0;
     // SAFETY: `status` is a local variable.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };

@@ -4,7 +4,7 @@
 use crate::Random;
 
 /// Length of each of the ten segments of a set of the authors.
-pub const SEGMENT_LEN: usize = 100;
+pub(super) const SEGMENT_LEN: usize = 100;
 
 /// The features in the authors' code. Their paper names eight (3.4.2); 50 parameters leave room for
 /// six.
@@ -109,7 +109,7 @@ impl Feature {
 }
 
 /// The 1000 values on which the stack is trained.
-pub fn stack_set() -> Vec<f64> {
+pub(super) fn stack_set() -> Vec<f64> {
     use Feature::{Concave, Convex, Sine, TrendDown, TrendUp};
     [
         (Sine, (11.0, 5.0)),

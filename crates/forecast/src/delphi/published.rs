@@ -10,17 +10,17 @@ use crate::Predictor;
 use committed::WEIGHTS;
 
 /// Number of values that a neuron sees.
-pub const WINDOW: usize = 5;
+pub(super) const WINDOW: usize = 5;
 /// Number of parameters of all neurons.
 pub const PARAMETERS: usize = 50;
 /// Number of parameters of the seventh neuron and the sum; the others are frozen when these are
 /// trained.
 pub const PARAMETERS_TRAINABLE: usize = 14;
 /// The farthest step that is computed; steps beyond it get the same prediction.
-pub const STEPS_MAX: u32 = 4096;
+pub(super) const STEPS_MAX: u32 = 4096;
 
 /// Five weights, of the oldest to the newest value, and the bias.
-pub type Neuron = [f64; WINDOW + 1];
+pub(super) type Neuron = [f64; WINDOW + 1];
 
 /// All 50 parameters.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,7 @@ const RATE: f64 = 1e-3;
 /// Most rounds over a set.
 pub const EPOCHS_MAX: u32 = 100;
 /// Number of rounds without a smaller error after which training ends.
-pub const PATIENCE: u32 = 10;
+pub(super) const PATIENCE: u32 = 10;
 
 /// The result of a training.
 #[derive(Clone, Debug)]

@@ -9,17 +9,17 @@ use thiserror::Error;
 use committed::WEIGHTS;
 
 /// Number of values before the newest that a feature sees.
-pub const WINDOW: usize = 16;
+pub(super) const WINDOW: usize = 16;
 /// Number of horizons with their own weights.
-pub const HEADS: usize = 4;
+pub(super) const HEADS: usize = 4;
 /// The horizons, in steps.
 pub const HORIZONS: [u32; HEADS] = [1, 4, 16, 64];
 /// Features that are filters: concave, convex, sine, level, trend up, trend down, spike; and one
 /// that is trained on all series.
-pub const FILTERS: usize = 8;
+pub(super) const FILTERS: usize = 8;
 /// All features: the filters, the periodic step (which has a period instead of weights), and
 /// persistence.
-pub const EXPERTS: usize = FILTERS + 2;
+pub(super) const EXPERTS: usize = FILTERS + 2;
 pub(super) const REST: usize = 7;
 pub(super) const PERIODIC: usize = 8;
 pub(super) const PERSISTENCE: usize = 9;

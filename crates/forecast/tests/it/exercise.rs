@@ -8,7 +8,7 @@ use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
 
 /// Overwrites parts of a valid text (each given as a place of two bytes, a length of one byte, and
 /// that many bytes), and corrects its checksum.
-pub fn overlay(mut edits: &[u8]) -> Vec<u8> {
+pub(crate) fn overlay(mut edits: &[u8]) -> Vec<u8> {
     let mut text = Weights::built_in().to_text().into_bytes();
     let checksum = text.len() - "checksum 0123456789abcdef\n".len();
     text.truncate(checksum);
@@ -27,7 +27,7 @@ pub fn overlay(mut edits: &[u8]) -> Vec<u8> {
 }
 
 /// Reads bytes: they are refused with a reason, or are weights that can be stored and used.
-pub fn read(bytes: &[u8]) {
+pub(crate) fn read(bytes: &[u8]) {
     let weights = match Weights::from_bytes(bytes) {
         Ok(weights) => weights,
         Err(error) => return assert!(!error.to_string().is_empty()),

@@ -1,7 +1,7 @@
 //! Families of synthetic streams, generated from a seed.
 
 /// A small generator of pseudorandom numbers (splitmix64).
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -13,18 +13,18 @@ impl Random {
     }
 
     /// A uniform number in (0, 1).
-    pub fn uniform(&mut self) -> f64 {
+    pub(crate) fn uniform(&mut self) -> f64 {
         ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
     /// A normal number with variance 1.
-    pub fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.uniform().ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
     /// A number of Student's t distribution with 3 degrees of freedom: heavy tails, variance 3.
-    pub fn student3(&mut self) -> f64 {
+    pub(crate) fn student3(&mut self) -> f64 {
         let chi2: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
         self.normal() / (chi2 / 3.0).sqrt()
     }
@@ -32,14 +32,14 @@ impl Random {
 
 /// The distribution of a family's errors, which decides what its intervals can do.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Errors {
+pub(crate) enum Errors {
     /// No error occurs twice: the requested coverage is possible.
     Continuous,
     /// Many errors are equal, mostly 0: an interval covers all of those or none.
     Alike,
 }
 
-pub struct Family {
+pub(crate) struct Family {
     pub name: &'static str,
     pub errors: Errors,
     /// Whether something in it can be predicted.
@@ -48,7 +48,7 @@ pub struct Family {
 }
 
 impl Family {
-    pub fn values(&self, seed: u64, count: usize) -> Vec<f64> {
+    pub(crate) fn values(&self, seed: u64, count: usize) -> Vec<f64> {
         let mut state = State {
             random: Random(seed),
             at: 0,
@@ -102,7 +102,7 @@ fn add(sum: &mut f64, more: f64) -> f64 {
 
 use Errors::{Alike, Continuous};
 
-pub const FAMILIES: &[Family] = &[
+pub(crate) const FAMILIES: &[Family] = &[
     family("white noise", Continuous, true, |s| s.random.normal()),
     family("random walk", Continuous, false, |s| {
         add(&mut s.a, s.random.normal())

@@ -4,7 +4,7 @@ use barograph_forecast::Predictor;
 
 /// Continues the line through the last two values.
 #[derive(Default)]
-pub struct Linear {
+pub(crate) struct Linear {
     last: f64,
     slope: f64,
     known: u8,
@@ -36,7 +36,7 @@ impl Predictor for Linear {
 
 /// Predicts the mean of recent values.
 #[derive(Default)]
-pub struct Mean {
+pub(crate) struct Mean {
     mean: f64,
     count: f64,
 }
@@ -61,7 +61,7 @@ impl Predictor for Mean {
 }
 
 /// Predicts the numbers of a list, whatever it observes: any prediction at all.
-pub struct Liar {
+pub(crate) struct Liar {
     pub lies: Vec<f64>,
     pub at: usize,
 }
@@ -85,6 +85,6 @@ impl Predictor for Liar {
     }
 }
 
-pub fn all() -> Vec<Box<dyn Predictor + Send>> {
+pub(crate) fn all() -> Vec<Box<dyn Predictor + Send>> {
     vec![Box::new(Linear::default()), Box::new(Mean::default())]
 }

@@ -6,7 +6,7 @@ use barograph_statement::Executed;
 
 use crate::rig::Rig;
 
-pub fn disks() -> Rig {
+pub(crate) fn disks() -> Rig {
     let mut rig = Rig::default();
     rig.stream("disk.read.bytes{device=vda,tier=ssd}", 10);
     rig.stream("disk.read.bytes{device=vdb,tier=ssd}", 20);

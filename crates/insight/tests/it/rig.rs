@@ -8,7 +8,7 @@ use barograph_model::{
 };
 
 #[derive(Default)]
-pub struct Streams {
+pub(crate) struct Streams {
     pub live: BTreeMap<u32, (Descriptor, Option<Sample>)>,
     next: u32,
     /// Most streams that may be declared at once; `None`: any number.
@@ -74,7 +74,7 @@ impl Sink for Streams {
     }
 }
 
-pub struct Rig {
+pub(crate) struct Rig {
     pub graph: Graph,
     pub out: Streams,
     pub now: i64,
@@ -93,7 +93,7 @@ impl Default for Rig {
 }
 
 impl Rig {
-    pub fn with(limits: Limits) -> Self {
+    pub(crate) fn with(limits: Limits) -> Self {
         let out = Streams::default();
         Self {
             graph: Graph::new(limits),
@@ -104,11 +104,11 @@ impl Rig {
         }
     }
 
-    pub fn create(&mut self, sql: &str) -> Result<String, InsightError> {
+    pub(crate) fn create(&mut self, sql: &str) -> Result<String, InsightError> {
         self.graph.create(sql, false)
     }
 
-    pub fn add(&mut self, text: &str, value_type: ValueType) -> StreamKey {
+    pub(crate) fn add(&mut self, text: &str, value_type: ValueType) -> StreamKey {
         let key = StreamKey(self.next_key);
         self.next_key += 1;
         self.graph.stream_added(key, &descriptor(text, value_type));
@@ -116,7 +116,7 @@ impl Rig {
     }
 
     /// Adds `name{label=value,…}` with its newest value.
-    pub fn stream(&mut self, text: &str, value: impl Into<Value>) -> StreamKey {
+    pub(crate) fn stream(&mut self, text: &str, value: impl Into<Value>) -> StreamKey {
         let value = value.into();
         let key = self.add(text, value.value_type());
         self.given.push((text.to_owned(), value.clone()));
@@ -124,13 +124,13 @@ impl Rig {
         key
     }
 
-    pub fn set(&mut self, key: StreamKey, value: impl Into<Value>) {
+    pub(crate) fn set(&mut self, key: StreamKey, value: impl Into<Value>) {
         self.now += 1;
         self.graph
             .sample(key, &Sample::measured(self.now, value.into()));
     }
 
-    pub fn set_known(&mut self, key: StreamKey, value: f64, quality: Quality, error: f32) {
+    pub(crate) fn set_known(&mut self, key: StreamKey, value: f64, quality: Quality, error: f32) {
         self.now += 1;
         let sample = Sample {
             ts: self.now,
@@ -141,14 +141,14 @@ impl Rig {
         self.graph.sample(key, &sample);
     }
 
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         self.now += 1;
         self.graph.evaluate(self.now, &mut self.out);
     }
 
     /// Evaluates, and returns all outputs as `name{labels}=value`, sorted; `-` stands for no
     /// sample.
-    pub fn outputs(&mut self) -> Vec<String> {
+    pub(crate) fn outputs(&mut self) -> Vec<String> {
         self.run();
         let mut all: Vec<String> = self
             .out
@@ -163,7 +163,7 @@ impl Rig {
         all
     }
 
-    pub fn newest(&self, text: &str) -> Sample {
+    pub(crate) fn newest(&self, text: &str) -> Sample {
         let found = self.out.live.values().find(|(d, _)| d.to_string() == text);
         let (_, sample) = found.unwrap_or_else(|| panic!("no stream {text}"));
         sample
@@ -171,7 +171,7 @@ impl Rig {
             .unwrap_or_else(|| panic!("{text} has no sample"))
     }
 
-    pub fn report(&self, name: &str) -> InsightReport {
+    pub(crate) fn report(&self, name: &str) -> InsightReport {
         self.graph
             .reports()
             .into_iter()
@@ -180,7 +180,7 @@ impl Rig {
     }
 }
 
-pub fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
+pub(crate) fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
     let (name, labels) = text
         .trim_end_matches('}')
         .split_once('{')

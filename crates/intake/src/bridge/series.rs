@@ -13,7 +13,7 @@ use crate::age::{AFTER_NS_MAX, AGE_NS_MAX};
 /// The order of a series' points: time and value of the newest one that was taken. The value is
 /// unknown if an earlier life of the agent took it.
 #[derive(Debug)]
-pub struct Order<T>(Option<(i64, Option<T>)>);
+pub(super) struct Order<T>(Option<(i64, Option<T>)>);
 
 impl<T> Default for Order<T> {
     fn default() -> Self {
@@ -24,7 +24,7 @@ impl<T> Default for Order<T> {
 impl<T: PartialEq> Order<T> {
     /// Checks the time of a point. A point without a time gets the present time, or a later one if
     /// that is not after the newest point.
-    pub fn time(&self, ts: Option<i64>, now_ns: i64) -> Result<i64, String> {
+    pub(super) fn time(&self, ts: Option<i64>, now_ns: i64) -> Result<i64, String> {
         let Some(ts) = ts else {
             let after = self.0.as_ref().map_or(i64::MIN, |(newest, _)| newest + 1);
             return Ok(now_ns.max(after));
@@ -40,7 +40,7 @@ impl<T: PartialEq> Order<T> {
 
     /// Whether a point is new; one that was sent again is not, which is no error. Fails if it is
     /// older than the newest point, or differs from it at the same time.
-    pub fn is_news(&self, ts: i64, sent: &T) -> Result<bool, String> {
+    pub(super) fn is_news(&self, ts: i64, sent: &T) -> Result<bool, String> {
         match &self.0 {
             Some((newest, _)) if ts < *newest => {
                 Err("it is older than the newest of its series".into())
@@ -55,23 +55,23 @@ impl<T: PartialEq> Order<T> {
         }
     }
 
-    pub fn take(&mut self, ts: i64, sent: T) {
+    pub(super) fn take(&mut self, ts: i64, sent: T) {
         self.0 = Some((ts, Some(sent)));
     }
 
-    pub fn newest(&self) -> Option<&T> {
+    pub(super) fn newest(&self) -> Option<&T> {
         self.0.as_ref().and_then(|(_, sent)| sent.as_ref())
     }
 
     /// The time of the newest point.
-    pub fn newest_ns(&self) -> Option<i64> {
+    pub(super) fn newest_ns(&self) -> Option<i64> {
         self.0.as_ref().map(|(newest, _)| *newest)
     }
 }
 
 /// A series that has a stream.
 #[derive(Debug)]
-pub struct Series {
+pub(super) struct Series {
     /// The key of its stream.
     pub key: StreamKey,
     about: Arc<About>,
@@ -83,7 +83,7 @@ pub struct Series {
 }
 
 impl Series {
-    pub fn new(key: StreamKey, about: Arc<About>, monotonic_ns: i64) -> Self {
+    pub(super) fn new(key: StreamKey, about: Arc<About>, monotonic_ns: i64) -> Self {
         Self {
             key,
             about,
@@ -94,18 +94,18 @@ impl Series {
     }
 
     /// Continues after the archive's newest sample of the series.
-    pub fn after(mut self, newest_ns: Option<i64>) -> Self {
+    pub(super) fn after(mut self, newest_ns: Option<i64>) -> Self {
         self.order = Order(newest_ns.map(|ns| (ns, None)));
         self
     }
 
     /// The time of the newest point.
-    pub fn newest_ns(&self) -> Option<i64> {
+    pub(super) fn newest_ns(&self) -> Option<i64> {
         self.order.newest_ns()
     }
 
     /// Checks a point and returns the time and value to append; none if it was taken already.
-    pub fn next(
+    pub(super) fn next(
         &mut self,
         about: &About,
         ts: Option<i64>,
@@ -156,14 +156,14 @@ impl Series {
 
 /// A histogram: the buckets of its newest point.
 #[derive(Debug)]
-pub struct Histogram {
+pub(super) struct Histogram {
     order: Order<Distribution>,
     /// Monotonic time of the last write.
     pub used_ns: i64,
 }
 
 impl Histogram {
-    pub fn new(monotonic_ns: i64) -> Self {
+    pub(super) fn new(monotonic_ns: i64) -> Self {
         Self {
             order: Order::default(),
             used_ns: monotonic_ns,
@@ -172,7 +172,7 @@ impl Histogram {
 
     /// Checks a point and returns the time and the counts since the point before; none if they are
     /// not known yet, or the point was taken already.
-    pub fn next(
+    pub(super) fn next(
         &mut self,
         ts: Option<i64>,
         sent: Distribution,

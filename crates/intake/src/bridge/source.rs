@@ -23,20 +23,20 @@ use crate::scope::NoStream;
 use barograph_recorder::Reader;
 
 /// Names and labels that have a stream already, so that no two series share one.
-pub type Taken = HashSet<(Reader, Name, Labels)>;
+pub(super) type Taken = HashSet<(Reader, Name, Labels)>;
 
 /// A series as it was sent: name and labels.
 type SeriesKey = (Arc<str>, Tags);
 
 /// The limits within which a request may make series.
-pub struct Allowance<'a> {
+pub(super) struct Allowance<'a> {
     pub taken: &'a mut Taken,
     /// Series that the user may still make.
     pub series: &'a mut usize,
 }
 
 /// A bridged source.
-pub struct Bridged {
+pub(super) struct Bridged {
     /// Identifies the source where a process has its incarnation.
     id: String,
     application: String,
@@ -56,7 +56,7 @@ pub struct Bridged {
 }
 
 /// The user and the readers of a source.
-pub struct Whose<'a> {
+pub(super) struct Whose<'a> {
     pub user: &'a str,
     pub reader: Reader,
     pub owner: Reader,
@@ -64,7 +64,7 @@ pub struct Whose<'a> {
 
 impl Bridged {
     /// Names a source; fails if its name or labels cannot be made valid.
-    pub fn new(
+    pub(super) fn new(
         id: String,
         source: &Source,
         whose: &Whose<'_>,
@@ -104,12 +104,12 @@ impl Bridged {
         })
     }
 
-    pub fn reader(&self) -> Reader {
+    pub(super) fn reader(&self) -> Reader {
         self.reader
     }
 
     /// Takes a point, or returns the reason for refusing it; a refusal is counted.
-    pub fn take(
+    pub(super) fn take(
         &mut self,
         point: Point,
         round: &mut Round<'_, '_>,
@@ -133,7 +133,7 @@ impl Bridged {
     }
 
     /// Counts refused values, of this request or from parsing it.
-    pub fn refuse(&mut self, count: u64, reason: &str) {
+    pub(super) fn refuse(&mut self, count: u64, reason: &str) {
         self.counts.damaged += count;
         text_start(reason, REFUSAL_BYTES_MAX).clone_into(&mut self.last_refusal);
     }
@@ -280,7 +280,7 @@ impl Bridged {
 
     /// Counts new losses in the scope's ledger and in the source's stream of losses, which is made
     /// with the first loss.
-    pub fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
+    pub(super) fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
         let lost = self.counts.lost();
         if lost == self.lost_told {
             return;
@@ -339,7 +339,7 @@ impl Bridged {
     }
 
     /// Retires series that nobody has written to for `idle_ns`; returns their number.
-    pub fn retire_idle(
+    pub(super) fn retire_idle(
         &mut self,
         idle_ns: i64,
         round: &mut Round<'_, '_>,
@@ -367,13 +367,13 @@ impl Bridged {
     }
 
     /// Whether the source is idle and has no series.
-    pub fn is_over(&self, idle_ns: i64, monotonic_ns: i64) -> bool {
+    pub(super) fn is_over(&self, idle_ns: i64, monotonic_ns: i64) -> bool {
         let is_idle = monotonic_ns.saturating_sub(self.used_ns) >= idle_ns;
         is_idle && self.series.is_empty() && self.histograms.is_empty()
     }
 
     /// Retires the stream of losses, and frees the names of the source.
-    pub fn end(self, round: &mut Round<'_, '_>) {
+    pub(super) fn end(self, round: &mut Round<'_, '_>) {
         round.instances.give_back(&self.identity);
         if let Some((identity, key)) = &self.lost {
             round.instances.give_back(identity);
@@ -384,7 +384,7 @@ impl Bridged {
     }
 
     /// The source's row among the publications, like that of a process without frames.
-    pub fn row(&self) -> Json {
+    pub(super) fn row(&self) -> Json {
         json!({
             "name": self.identity.name(),
             "labels": self.identity.labels().iter().collect::<BTreeMap<_, _>>(),

@@ -9,7 +9,7 @@ use crate::scope::Scopes;
 use barograph_recorder::Reader;
 
 /// The streams about a process.
-pub struct About {
+pub(super) struct About {
     pub identity: Identity,
     pub received: Option<StreamKey>,
     pub stored: Option<StreamKey>,
@@ -59,7 +59,7 @@ impl About {
     }
 
     /// The streams that were declared.
-    pub fn keys(&self) -> impl Iterator<Item = StreamKey> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = StreamKey> {
         let all = [self.received, self.stored, self.clock_error, self.lost];
         all.into_iter().flatten()
     }

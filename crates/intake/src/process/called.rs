@@ -100,7 +100,7 @@ impl Process {
     }
 
     /// Passes on its answers since the last call.
-    pub fn answer(&mut self, answers: &mut Answers, board: &Board) {
+    pub(crate) fn answer(&mut self, answers: &mut Answers, board: &Board) {
         if self.answers.is_empty() {
             return;
         }
@@ -111,7 +111,7 @@ impl Process {
     }
 
     /// Notes that the lists of these readers have the newest values of its knobs.
-    pub fn listed(&mut self, readers: &BTreeSet<Reader>) {
+    pub(crate) fn listed(&mut self, readers: &BTreeSet<Reader>) {
         let publications = &self.publications;
         let is_listed = |at: usize| {
             publications

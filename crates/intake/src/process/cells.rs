@@ -31,7 +31,7 @@ struct Bound {
 
 /// The state of a process's cells.
 #[derive(Default)]
-pub struct Cells {
+pub(super) struct Cells {
     bound: Vec<Bound>,
     clocks: Vec<usize>,
     /// Declarations of a process that has counted nothing yet.
@@ -52,7 +52,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    pub fn new(file: &IngestFile) -> Self {
+    pub(super) fn new(file: &IngestFile) -> Self {
         Self {
             is_begun: !file.has_cells(),
             ..Self::default()
@@ -60,17 +60,17 @@ impl Cells {
     }
 
     /// How far the cells were read; the process learns it once that is safe.
-    pub fn told(&self) -> CellsTold {
+    pub(super) fn told(&self) -> CellsTold {
         self.told
     }
 
     /// Whether the process was gone before the last look, and all of that look is in frames.
-    pub fn is_final(&self) -> bool {
+    pub(super) fn is_final(&self) -> bool {
         self.is_gone && !self.has_changed()
     }
 
     /// Whether the process was gone before the last look.
-    pub fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         self.is_gone
     }
 
@@ -81,18 +81,18 @@ impl Cells {
         may_have && self.words != self.told_words
     }
 
-    pub fn look_due_ns(&self) -> i64 {
+    pub(super) fn look_due_ns(&self) -> i64 {
         self.look_due_ns
     }
 
     /// Puts off the next look while a scope is being opened.
-    pub fn put_off(&mut self, monotonic_ns: i64) {
+    pub(super) fn put_off(&mut self, monotonic_ns: i64) {
         self.look_due_ns = monotonic_ns.saturating_add(PUT_OFF_NS);
     }
 
     /// Notes the cells among new declarations, and keeps all declarations for [`Cells::declared`].
     /// Returns the number of cells beyond the greatest number.
-    pub fn note(&mut self, declared: Vec<Declaration>) -> u64 {
+    pub(super) fn note(&mut self, declared: Vec<Declaration>) -> u64 {
         let mut refused = 0;
         for declaration in &declared {
             let Declaration::Cell {
@@ -122,7 +122,7 @@ impl Cells {
     }
 
     /// Returns the declarations to take now; none as long as the process has counted nothing.
-    pub fn declared(&mut self) -> Vec<Declaration> {
+    pub(super) fn declared(&mut self) -> Vec<Declaration> {
         if self.is_begun {
             std::mem::take(&mut self.held)
         } else {
@@ -278,7 +278,7 @@ impl Process {
     }
 
     /// Monotonic time of the next look at its cells; none if it has no cells.
-    pub fn look_due_ns(&self) -> Option<i64> {
+    pub(crate) fn look_due_ns(&self) -> Option<i64> {
         self.file.has_cells().then(|| self.cells.look_due_ns())
     }
 }

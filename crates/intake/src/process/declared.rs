@@ -21,7 +21,7 @@ use barograph_recorder::Reader;
 const DECLARED_BYTES: u64 = 1 << 10;
 const REFUSED_BYTES: u64 = 192;
 /// Most bytes that are kept of the reason for a refusal.
-pub const REFUSAL_BYTES_MAX: usize = 256;
+pub(crate) const REFUSAL_BYTES_MAX: usize = 256;
 /// Shortest time between two attempts at declarations that wait for room.
 const RETRY_NS: i64 = NS_PER_S / 2;
 /// A value that `Scopes::rooms` never has, so that the next attempt is made in any case.

@@ -12,7 +12,7 @@ use super::{Publication, Target};
 const BEFORE_NS_MAX: i64 = NS_PER_S;
 
 /// The times of the records of one look; times outside of the range of a put are moved to its ends.
-pub struct Times<'t> {
+pub(super) struct Times<'t> {
     timing: &'t Timing,
     source: TimeSource,
     oldest: i64,
@@ -22,7 +22,7 @@ pub struct Times<'t> {
 }
 
 impl<'t> Times<'t> {
-    pub fn new(file: &IngestFile, timing: &'t Timing, now_ns: i64) -> Self {
+    pub(super) fn new(file: &IngestFile, timing: &'t Timing, now_ns: i64) -> Self {
         // Puts go on while they are read, and clocks differ a little.
         let latest = now_ns.saturating_add(AFTER_NS_MAX);
         let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX);
@@ -37,7 +37,7 @@ impl<'t> Times<'t> {
 
     /// The time of a record. A time that is out of range is moved, and does not count for the
     /// error.
-    pub fn of(&mut self, time: u64) -> i64 {
+    pub(super) fn of(&mut self, time: u64) -> i64 {
         let ts = self.timing.ns_of(self.source, time);
         if (self.oldest..=self.latest).contains(&ts) {
             let error_ns = self.timing.error_ns(self.source, time);
@@ -49,7 +49,7 @@ impl<'t> Times<'t> {
 
 /// Makes the times of a ring's records ascend, whatever the clocks did; a record after a frame is
 /// later than it.
-pub fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) -> i64 {
+pub(super) fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) -> i64 {
     if reached.len() <= ring {
         reached.resize(ring + 1, i64::MIN);
     }
@@ -59,7 +59,7 @@ pub fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: bool) ->
 }
 
 /// The destination of a record.
-pub enum Place {
+pub(super) enum Place {
     /// Publication, stream and value.
     At(usize, StreamKey, Value),
     /// The record belongs to a declaration that was refused.
@@ -70,7 +70,11 @@ pub enum Place {
 
 /// The destination of a record.
 #[inline]
-pub fn place(record: &Record<'_>, publications: &[Publication], targets: &[Target]) -> Place {
+pub(super) fn place(
+    record: &Record<'_>,
+    publications: &[Publication],
+    targets: &[Target],
+) -> Place {
     let at = record.series as usize;
     let (publication, key, value) = if let Payload::Frame(number) = record.payload {
         let Some(publication) = publications.get(at) else {

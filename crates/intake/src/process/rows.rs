@@ -10,7 +10,7 @@ use barograph_recorder::Reader;
 
 impl Process {
     /// One row for each of its publications for these readers.
-    pub fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
         of_reader.filter_map(|publication| {
             let identity = publication.identity.as_ref()?;
@@ -38,20 +38,20 @@ impl Process {
     }
 
     /// Number of rows of [`Self::rows`].
-    pub fn row_count(&self, reader: Reader) -> usize {
+    pub(crate) fn row_count(&self, reader: Reader) -> usize {
         let publications = self.publications.iter();
         let of_reader = publications.filter(|p| p.reader == reader && p.identity.is_some());
         of_reader.count()
     }
 
     /// Number of rows of [`Self::knob_rows`].
-    pub fn knob_count(&self, reader: Reader) -> usize {
+    pub(crate) fn knob_count(&self, reader: Reader) -> usize {
         let of = self.offers.knob_publications();
         of.filter(|at| self.reader_of(*at) == Some(reader)).count()
     }
 
     /// Number of rows of [`Self::trigger_rows`].
-    pub fn trigger_count(&self, reader: Reader) -> usize {
+    pub(crate) fn trigger_count(&self, reader: Reader) -> usize {
         let of = self.offers.trigger_publications();
         let readers = of.map(|at| at.and_then(|at| self.reader_of(at)));
         readers
@@ -65,14 +65,14 @@ impl Process {
     }
 
     /// One row for each of its knobs for these readers.
-    pub fn knob_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn knob_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let rows = self.offers.knob_rows(|at| self.known(at));
         let rows = rows.filter(move |(of, _)| *of == reader);
         rows.map(|(_, row)| self.with_process(row))
     }
 
     /// One row for each trigger that it handles for these readers.
-    pub fn trigger_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn trigger_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
         let rows = self.offers.trigger_rows(self.owner, |at| self.known(at));
         let rows = rows.filter(move |(of, _)| *of == reader);
         rows.map(|(_, row)| self.with_process(row))
@@ -94,7 +94,7 @@ impl Process {
     }
 
     /// The readers whose documents have rows of this process.
-    pub fn readers(&self) -> impl Iterator<Item = Reader> {
+    pub(crate) fn readers(&self) -> impl Iterator<Item = Reader> {
         let owner = (!self.offers.is_empty()).then_some(self.owner);
         self.readers.iter().copied().chain(owner)
     }

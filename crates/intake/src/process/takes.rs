@@ -25,7 +25,7 @@ const KEPT_TAKES: usize = 1 << 14;
 
 /// The takes of one look; the buffer is used by all looks, one after the other.
 #[derive(Default)]
-pub struct Takes(Vec<Take>);
+pub(crate) struct Takes(Vec<Take>);
 
 impl Takes {
     fn lend(&mut self) -> Vec<Take> {

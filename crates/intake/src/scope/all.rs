@@ -28,7 +28,7 @@ const REOPEN_LOOKS_MAX: u32 = 1_000;
 const REOPEN_LOOK: Duration = Duration::from_millis(2);
 
 /// The open scopes.
-pub struct Scopes<'c> {
+pub(crate) struct Scopes<'c> {
     places: Places,
     clock: &'c Arc<dyn Clock>,
     open: BTreeMap<Reader, Scope<'c>>,
@@ -44,7 +44,7 @@ pub struct Scopes<'c> {
 }
 
 impl<'c> Scopes<'c> {
-    pub fn new(places: Places, clock: &'c Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(places: Places, clock: &'c Arc<dyn Clock>) -> Self {
         Self {
             rings: Rc::new(RefCell::new(places.shares_of_rings())),
             places,
@@ -59,14 +59,14 @@ impl<'c> Scopes<'c> {
 
     /// The scope of a reader, if it is open. If it is not, its opening begins, unless it failed a
     /// short time ago.
-    pub fn of(&mut self, reader: Reader) -> Option<&mut Scope<'c>> {
+    pub(crate) fn of(&mut self, reader: Reader) -> Option<&mut Scope<'c>> {
         self.is_opening(reader);
         self.open.get_mut(&reader)
     }
 
     /// Whether a scope is being opened. If it is needed for the first time, or is to be tried
     /// again, its opening begins.
-    pub fn is_opening(&mut self, reader: Reader) -> bool {
+    pub(crate) fn is_opening(&mut self, reader: Reader) -> bool {
         if self.open.contains_key(&reader) {
             return false;
         }
@@ -80,17 +80,17 @@ impl<'c> Scopes<'c> {
 
     /// Whether an opening of this scope is under way. Other than [`Self::is_opening`] this begins
     /// none.
-    pub fn awaits(&self, reader: Reader) -> bool {
+    pub(crate) fn awaits(&self, reader: Reader) -> bool {
         self.opening.contains_key(&reader)
     }
 
     /// Whether any scope is being opened.
-    pub fn are_opening(&self) -> bool {
+    pub(crate) fn are_opening(&self) -> bool {
         !self.opening.is_empty()
     }
 
     /// Whether the scope of any group is being opened.
-    pub fn are_groups_opening(&self) -> bool {
+    pub(crate) fn are_groups_opening(&self) -> bool {
         let mut opening = self.opening.keys();
         opening.any(|reader| matches!(reader, Reader::Group(_)))
     }
@@ -151,7 +151,7 @@ impl<'c> Scopes<'c> {
     /// Takes scopes that have been opened, and goes on with archives whose start is under way or
     /// has failed. `is_there` returns whether the file of a process exists. Returns whether a scope
     /// was opened since the last call.
-    pub fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) -> bool {
+    pub(crate) fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) -> bool {
         let opening: Vec<Reader> = self.opening.keys().copied().collect();
         for reader in opening {
             self.is_opening(reader);
@@ -170,22 +170,22 @@ impl<'c> Scopes<'c> {
     }
 
     /// A number that changes whenever there may be room for a stream that found none.
-    pub fn rooms(&self) -> u64 {
+    pub(crate) fn rooms(&self) -> u64 {
         let retired = self.open.values().map(|scope| scope.rooms);
         retired.sum::<u64>() + self.open.len() as u64
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Reader, &mut Scope<'c>)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Reader, &mut Scope<'c>)> {
         self.open.iter_mut().map(|(reader, scope)| (*reader, scope))
     }
 
     /// A number that changes whenever [`Self::tell_taken`] may have something new.
-    pub fn marks_read(&self) -> u64 {
+    pub(crate) fn marks_read(&self) -> u64 {
         self.marks_read
     }
 
     /// Adds what earlier lives of the agent took in from a process.
-    pub fn tell_taken(&self, incarnation: Incarnation, taken: &mut Taken) {
+    pub(crate) fn tell_taken(&self, incarnation: Incarnation, taken: &mut Taken) {
         for (reader, scope) in &self.open {
             let marks = scope.marks.iter();
             for mark in marks.filter(|mark| mark.incarnation == incarnation) {
@@ -195,14 +195,14 @@ impl<'c> Scopes<'c> {
     }
 
     /// Forgets the marks of a process whose file is gone.
-    pub fn forget(&mut self, incarnation: Incarnation) {
+    pub(crate) fn forget(&mut self, incarnation: Incarnation) {
         for scope in self.open.values_mut() {
             scope.forget(incarnation);
         }
     }
 
     /// Forgets the marks of all processes whose files are gone.
-    pub fn forget_all_but(&mut self, is_there: impl Fn(Incarnation) -> bool) {
+    pub(crate) fn forget_all_but(&mut self, is_there: impl Fn(Incarnation) -> bool) {
         for scope in self.open.values_mut() {
             let processes = scope.marks.iter().map(|mark| mark.incarnation);
             let gone: HashSet<Incarnation> = processes.filter(|p| !is_there(*p)).collect();
@@ -215,7 +215,7 @@ impl<'c> Scopes<'c> {
 
     /// Opens the scopes that existed in earlier lives of the agent, so that their past can be read.
     /// Those that take long are waited for by their own programs alone.
-    pub fn reopen(&mut self) {
+    pub(crate) fn reopen(&mut self) {
         let Ok(names) = fs::read_dir(&self.places.state_dir) else {
             return;
         };

@@ -20,7 +20,7 @@ use crate::ledger::Ledger;
 use crate::newest::Newest;
 
 /// The parts of a scope that the thread makes.
-pub struct OpenedScope {
+pub(super) struct OpenedScope {
     pub name: String,
     pub run_dir: RunDir,
     pub lock: AgentLock,
@@ -33,11 +33,11 @@ pub struct OpenedScope {
 }
 
 /// A scope that is being opened.
-pub type Opening = JoinHandle<Result<OpenedScope, IntakeError>>;
+pub(super) type Opening = JoinHandle<Result<OpenedScope, IntakeError>>;
 
 /// Starts the thread that opens a scope. The thread knocks when it ends, so that the intake thread
 /// takes the result.
-pub fn begin(
+pub(super) fn begin(
     places: &Places,
     reader: Reader,
     clock: &Arc<dyn Clock>,

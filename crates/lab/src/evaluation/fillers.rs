@@ -13,7 +13,7 @@ const EVERY: [i64; 2] = [5, 10];
 /// The part of each case, and the error of one way divided by that of holding.
 type Ratios = Vec<(usize, f64)>;
 
-pub fn sections(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> {
+pub(super) fn sections(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> {
     let mut rows = Vec::new();
     for ticks in EVERY {
         let ways = ratios(all, ticks);

@@ -42,7 +42,7 @@ const DRAWN: [&str; 4] = [
 /// The fixed intervals of the paper's figures, and 1 s.
 const FIXED: [&str; 4] = ["fixed 1", "fixed 2", "fixed 5", "fixed 10"];
 
-pub fn sections(
+pub(super) fn sections(
     evaluation: &mut Evaluation,
     all: &[Case],
     now_ns: &mut dyn FnMut() -> u64,

@@ -72,7 +72,7 @@ const SHOWN: [&str; 6] = [
     ONE,
 ];
 
-pub fn sections(
+pub(super) fn sections(
     evaluation: &mut Evaluation,
     inputs: &Inputs,
     now_ns: &mut dyn FnMut() -> u64,

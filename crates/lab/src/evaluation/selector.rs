@@ -55,7 +55,7 @@ fn after(text: &str, name: &str) -> Vec<f64> {
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
-pub fn sections(evaluation: &mut Evaluation, text: &str) -> Vec<Vec<String>> {
+pub(super) fn sections(evaluation: &mut Evaluation, text: &str) -> Vec<Vec<String>> {
     evaluation.text("selector.table", text);
     let lines: Vec<Line> = text.lines().filter_map(parse).collect();
     if lines.is_empty() {

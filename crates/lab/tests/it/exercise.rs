@@ -10,7 +10,7 @@ use barograph_lab::suite::{self, Case};
 const REPLAYED_MAX: usize = 64;
 
 /// A valid trace of each format.
-pub const SPECIMENS: [&[u8]; 4] = [
+pub(crate) const SPECIMENS: [&[u8]; 4] = [
     b"# trace disk\n# interval_ns 1000000000\ntime_ns,read[B],load[1]\n0,5,0.25\n1000000000,,3\n2000000000,7,1e9\n",
     b"time,v\n2026-11-22T11:25:16Z,1\n2026-11-22T11:25:18.5Z,2\n2026-11-22T11:25:19Z,0\n",
     b"# hostname;interval;timestamp;DEV;tps;rkB/s\nn;1;2026-11-22 11:25:16 UTC;vda;1.5;8\n\
@@ -21,7 +21,7 @@ pub const SPECIMENS: [&[u8]; 4] = [
 
 /// Overwrites parts of a file; an edit is a position and a length (one byte each) and that many
 /// bytes.
-pub fn overlay(good: &[u8], mut edits: &[u8]) -> Vec<u8> {
+pub(crate) fn overlay(good: &[u8], mut edits: &[u8]) -> Vec<u8> {
     let mut file = good.to_vec();
     while let [at, length, rest @ ..] = edits {
         let at = usize::from(*at) * 2 % file.len();
@@ -39,7 +39,7 @@ pub fn overlay(good: &[u8], mut edits: &[u8]) -> Vec<u8> {
 }
 
 /// Checks that bytes are refused with a reason, or are a consistent trace.
-pub fn read(bytes: &[u8]) {
+pub(crate) fn read(bytes: &[u8]) {
     let trace = match Trace::parse("t", bytes) {
         Ok(trace) => trace,
         Err(error) => return assert!(!error.to_string().is_empty()),

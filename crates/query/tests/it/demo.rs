@@ -7,12 +7,17 @@ use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, Value
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 
 /// Time of the first samples, ns since the epoch.
-pub const START_NS: i64 = 1_700_000_000_000_000_000;
+pub(crate) const START_NS: i64 = 1_700_000_000_000_000_000;
 /// One second, in ns.
-pub const S: i64 = 1_000_000_000;
+pub(crate) const S: i64 = 1_000_000_000;
 
 /// A descriptor with these properties.
-pub fn descriptor(name: &str, labels: &[(&str, &str)], of: ValueType, kind: Kind) -> Descriptor {
+pub(crate) fn descriptor(
+    name: &str,
+    labels: &[(&str, &str)],
+    of: ValueType,
+    kind: Kind,
+) -> Descriptor {
     let unit = name.rsplit('.').next().unwrap();
     Descriptor {
         name: Name::new(name).unwrap(),
@@ -25,19 +30,19 @@ pub fn descriptor(name: &str, labels: &[(&str, &str)], of: ValueType, kind: Kind
 }
 
 /// A segment and the writers of its streams.
-pub struct Demo {
+pub(crate) struct Demo {
     pub segment: Segment,
     pub writers: Vec<StreamWriter>,
 }
 
 impl Demo {
     /// Makes an empty segment of node `Node-1` in `dir`.
-    pub fn empty(dir: &Path) -> Self {
+    pub(crate) fn empty(dir: &Path) -> Self {
         Self::with_room(dir, 64)
     }
 
     /// Like [`Self::empty`], with room for this many streams.
-    pub fn with_room(dir: &Path, streams_max: u32) -> Self {
+    pub(crate) fn with_room(dir: &Path, streams_max: u32) -> Self {
         let mut config = SegmentConfig::new("Node-1");
         config.streams_max = streams_max;
         config.ring_bytes_max = 16 << 20;
@@ -50,7 +55,7 @@ impl Demo {
     }
 
     /// Registers a stream and appends samples one second apart, or at their own times.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         descriptor: &Descriptor,
         samples: impl IntoIterator<Item = (i64, Value)>,
@@ -59,7 +64,7 @@ impl Demo {
     }
 
     /// Like [`Self::add`], with a ring of this depth.
-    pub fn add_deep(
+    pub(crate) fn add_deep(
         &mut self,
         descriptor: &Descriptor,
         depth: u32,
@@ -78,7 +83,7 @@ impl Demo {
     }
 
     /// Makes the streams that the tests know.
-    pub fn known(dir: &Path) -> Self {
+    pub(crate) fn known(dir: &Path) -> Self {
         let mut demo = Self::empty(dir);
         let ints = |values: &[i64]| {
             (0..)

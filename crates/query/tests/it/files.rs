@@ -19,7 +19,7 @@ use crate::demo::{Demo, S, START_NS, descriptor};
 const CENTURY_NS: i64 = 100 * 365 * 86_400 * S;
 
 /// The keeper of node `Node-1`'s archive: all streams are durable, no file is too old.
-pub fn keeper(root: &Path) -> Keeper {
+pub(crate) fn keeper(root: &Path) -> Keeper {
     let config = ArchiveConfig {
         durable: vec![barograph_model::Selector::parse("*").unwrap()],
         commit_ns: 1_000_000,
@@ -36,7 +36,7 @@ pub fn keeper(root: &Path) -> Keeper {
 }
 
 /// Submits entries, and waits until they are in the log.
-pub fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
+pub(crate) fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
     let journal = keeper.journal();
     let position = journal.submit(&mut entries);
     assert!(journal.wait_durable(position, Duration::from_secs(60)));
@@ -44,7 +44,7 @@ pub fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
 
 /// The samples that an archive is to have, by stream and life.
 #[derive(Default)]
-pub struct Past {
+pub(crate) struct Past {
     pub streams: Vec<Arc<Descriptor>>,
     /// The indexes are those of the streams.
     pub chunks: Vec<Chunk>,
@@ -52,14 +52,14 @@ pub struct Past {
 
 impl Past {
     /// A view of an archive that has the samples in its log.
-    pub fn view(&self, root: &Path) -> Arc<View> {
+    pub(crate) fn view(&self, root: &Path) -> Arc<View> {
         drop(write(root, self, &[]));
         Archive::open(root).view().unwrap()
     }
 }
 
 /// Writes samples, life by life, and seals after each of these numbers of samples.
-pub fn write(root: &Path, past: &Past, seals: &[usize]) -> Keeper {
+pub(crate) fn write(root: &Path, past: &Past, seals: &[usize]) -> Keeper {
     let keeper = keeper(root);
     let mut chunks: Vec<_> = past.chunks.iter().collect();
     chunks.sort_by_key(|chunk| chunk.life);

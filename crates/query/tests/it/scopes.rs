@@ -17,20 +17,20 @@ use crate::demo::{Demo, S, START_NS, descriptor};
 use crate::{answer, files};
 
 /// The descriptor of an application's value.
-pub fn value(name: &str, rank: &str, of: ValueType) -> Descriptor {
+pub(crate) fn value(name: &str, rank: &str, of: ValueType) -> Descriptor {
     let labels = [("rank", rank), ("user", "eve")];
     descriptor(&format!("app.{name}"), &labels, of, Kind::Gauge)
 }
 
 /// Makes an empty segment of a scope.
-pub fn scope(dir: &Path, name: &str) -> Demo {
+pub(crate) fn scope(dir: &Path, name: &str) -> Demo {
     let run_dir = RunDir::new(dir).scope(name);
     std::fs::create_dir_all(run_dir.path()).unwrap();
     Demo::empty(run_dir.path())
 }
 
 /// Writes the document that names the archive of a run directory.
-pub fn name_archive(run_dir: &RunDir, root: &Path) {
+pub(crate) fn name_archive(run_dir: &RunDir, root: &Path) {
     let document = format!("{{\"archive\": {:?}}}", root.to_str().unwrap());
     run_dir
         .publish("agent.json", document.as_bytes(), 0o644)
@@ -38,7 +38,7 @@ pub fn name_archive(run_dir: &RunDir, root: &Path) {
 }
 
 /// Publications of two users: two ranks of one, and one for everyone.
-pub fn published(dir: &Path) -> Vec<Demo> {
+pub(crate) fn published(dir: &Path) -> Vec<Demo> {
     let mut own = scope(dir, "u1000");
     for (rank, start) in [("0", 0), ("1", 100)] {
         let puts = |at: &[(i64, i64)]| {

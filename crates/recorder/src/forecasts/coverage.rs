@@ -21,14 +21,14 @@ const DEPTH: u32 = 64;
 
 /// The time of the last publication of coverages, and the number of their streams.
 #[derive(Debug, Default)]
-pub struct Coverages {
+pub(super) struct Coverages {
     told_ns: Option<i64>,
     streams: usize,
 }
 
 impl Coverages {
     /// Whether coverages are due; if so, notes `now_ns` as the time of the last publication.
-    pub fn are_due(&mut self, now_ns: i64) -> bool {
+    pub(super) fn are_due(&mut self, now_ns: i64) -> bool {
         let due = |told_ns: i64| now_ns.abs_diff(told_ns) >= TELL_NS.unsigned_abs();
         let are_due = self.told_ns.is_none_or(due);
         if are_due {
@@ -38,7 +38,7 @@ impl Coverages {
     }
 
     /// Publishes the coverage of each horizon for which enough forecasts were compared.
-    pub fn tell(&mut self, followed: &mut Followed, now_ns: i64, streams: &mut Streams<'_>) {
+    pub(super) fn tell(&mut self, followed: &mut Followed, now_ns: i64, streams: &mut Streams<'_>) {
         let Some(cascade) = &followed.cascade else {
             return;
         };
@@ -65,7 +65,7 @@ impl Coverages {
     }
 
     /// Retires the coverage streams of a stream that is gone.
-    pub fn stream_removed(&mut self, gone: &Followed, streams: &mut Streams<'_>) {
+    pub(super) fn stream_removed(&mut self, gone: &Followed, streams: &mut Streams<'_>) {
         for key in gone.coverage.values().copied().flatten() {
             streams.retire(key);
             self.streams = self.streams.saturating_sub(1);

@@ -11,14 +11,14 @@ const STEP_NS: RangeInclusive<i64> = 1_000_000..=60_000_000_000;
 
 /// The first puts of a stream, kept until the step is known; then they are observed.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub(super) struct Pace {
     puts: Vec<Sample>,
 }
 
 impl Pace {
     /// Keeps one more put. Once there are enough, returns the step, which is the median of the
     /// gaps, and all puts so far.
-    pub fn put(&mut self, sample: &Sample) -> Option<(i64, Vec<Sample>)> {
+    pub(super) fn put(&mut self, sample: &Sample) -> Option<(i64, Vec<Sample>)> {
         self.puts.push(sample.clone());
         if self.puts.len() < PUTS {
             return None;

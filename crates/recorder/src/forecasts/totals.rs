@@ -10,13 +10,13 @@ const TOTAL: &str = "total";
 
 /// The streams that hold totals, by key.
 #[derive(Debug, Default)]
-pub struct Totals {
+pub(super) struct Totals {
     by_key: Vec<Option<Box<Total>>>,
 }
 
 /// A stream that holds a total.
 #[derive(Debug)]
-pub struct Total {
+pub(super) struct Total {
     name: Name,
     labels: Labels,
     value: Option<f64>,
@@ -24,7 +24,7 @@ pub struct Total {
 
 /// The name of the total of a stream with this name: `filesystem.total.bytes` for
 /// `filesystem.available.bytes`.
-pub fn total_of(name: &Name) -> Option<Name> {
+pub(super) fn total_of(name: &Name) -> Option<Name> {
     let (front, unit) = name.as_str().rsplit_once('.')?;
     let (front, part) = front.rsplit_once('.')?;
     if !PARTS.contains(&part) {
@@ -41,7 +41,7 @@ fn is_total(name: &Name) -> bool {
 
 impl Totals {
     /// Adds a stream if it holds a total.
-    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+    pub(super) fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         self.stream_removed(key);
         if !is_total(&descriptor.name) {
             return;
@@ -58,12 +58,12 @@ impl Totals {
     }
 
     /// Removes a stream; returns it if it held a total.
-    pub fn stream_removed(&mut self, key: StreamKey) -> Option<Box<Total>> {
+    pub(super) fn stream_removed(&mut self, key: StreamKey) -> Option<Box<Total>> {
         self.by_key.get_mut(key.0 as usize)?.take()
     }
 
     /// Notes a look at a stream; returns the total if it has changed.
-    pub fn looked(&mut self, key: StreamKey, sample: &Sample) -> Option<&Total> {
+    pub(super) fn looked(&mut self, key: StreamKey, sample: &Sample) -> Option<&Total> {
         let total = self.by_key.get_mut(key.0 as usize)?.as_mut()?;
         let value = match sample.value {
             Value::Int(value) => value as f64,
@@ -76,7 +76,7 @@ impl Totals {
     }
 
     /// The shape of a part of the named total: bounded by it if it is known.
-    pub fn shape(&self, total: &Name, labels: &Labels) -> Shape {
+    pub(super) fn shape(&self, total: &Name, labels: &Labels) -> Shape {
         let mut known = self.by_key.iter().flatten();
         let total = known.find(|known| known.is(total, labels));
         total.map_or(Shape::Gauge, |total| total.shape())
@@ -85,12 +85,12 @@ impl Totals {
 
 impl Total {
     /// Whether the total has this name and these labels.
-    pub fn is(&self, name: &Name, labels: &Labels) -> bool {
+    pub(super) fn is(&self, name: &Name, labels: &Labels) -> bool {
         self.name == *name && self.labels == *labels
     }
 
     /// The shape of the parts of this total.
-    pub fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         let known = self.value.filter(|total| *total >= 0.0);
         known.map_or(Shape::Gauge, |max| Shape::Bounded { min: 0.0, max })
     }

@@ -6,9 +6,9 @@ use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, V
 use barograph_rule::{Firing, RuleLimits, RuleReport, Rules};
 use barograph_statement::{Executed, StatementError};
 
-pub const S: i64 = 1_000_000_000;
+pub(crate) const S: i64 = 1_000_000_000;
 
-pub struct RuleRig {
+pub(crate) struct RuleRig {
     pub rules: Rules,
     pub now: i64,
     pub keys: BTreeMap<String, StreamKey>,
@@ -24,7 +24,7 @@ impl Default for RuleRig {
 
 /// A stream that is called so: a counter when its name ends with `bytes`, whole when with `bytes` or
 /// `count`.
-pub fn described(text: &str) -> Descriptor {
+pub(crate) fn described(text: &str) -> Descriptor {
     let name = text.split('{').next().unwrap();
     let is_whole = name.ends_with("bytes") || name.ends_with("count");
     let value_type = match is_whole {
@@ -40,7 +40,7 @@ pub fn described(text: &str) -> Descriptor {
 }
 
 impl RuleRig {
-    pub fn with(limits: RuleLimits) -> Self {
+    pub(crate) fn with(limits: RuleLimits) -> Self {
         Self {
             rules: Rules::new(limits),
             now: 1_000 * S,
@@ -50,15 +50,15 @@ impl RuleRig {
         }
     }
 
-    pub fn execute(&mut self, sql: &str) -> Result<Executed, StatementError> {
+    pub(crate) fn execute(&mut self, sql: &str) -> Result<Executed, StatementError> {
         self.rules.execute(sql, self.now)
     }
 
-    pub fn create(&mut self, sql: &str) {
+    pub(crate) fn create(&mut self, sql: &str) {
         self.execute(&format!("CREATE RULE {sql}")).unwrap();
     }
 
-    pub fn add(&mut self, text: &str) -> StreamKey {
+    pub(crate) fn add(&mut self, text: &str) -> StreamKey {
         let key = StreamKey(self.next_key);
         self.next_key += 1;
         self.rules.stream_added(key, &described(text));
@@ -66,13 +66,13 @@ impl RuleRig {
         key
     }
 
-    pub fn remove(&mut self, text: &str) {
+    pub(crate) fn remove(&mut self, text: &str) {
         let key = self.keys.remove(text).unwrap();
         self.rules.stream_removed(key);
     }
 
     /// A sample of now, of a stream that is made if needed.
-    pub fn set(&mut self, text: &str, value: impl Into<Value>) {
+    pub(crate) fn set(&mut self, text: &str, value: impl Into<Value>) {
         let key = match self.keys.get(text) {
             Some(key) => *key,
             None => self.add(text),
@@ -81,12 +81,12 @@ impl RuleRig {
             .sample(key, &Sample::measured(self.now, value.into()));
     }
 
-    pub fn look(&mut self, text: &str) {
+    pub(crate) fn look(&mut self, text: &str) {
         self.rules.looked(self.keys[text], self.now);
     }
 
     /// Evaluates now; gives what fired, as `rule{subject}`.
-    pub fn run(&mut self) -> Vec<String> {
+    pub(crate) fn run(&mut self) -> Vec<String> {
         let mut fired = Vec::new();
         self.rules.evaluate(self.now, &mut |f| fired.push(f));
         let mut names: Vec<String> = fired
@@ -99,7 +99,7 @@ impl RuleRig {
     }
 
     /// Goes on by so many seconds, evaluating at each deadline.
-    pub fn pass(&mut self, seconds: f64) -> Vec<String> {
+    pub(crate) fn pass(&mut self, seconds: f64) -> Vec<String> {
         let until = self.now + (seconds * 1e9) as i64;
         let mut fired = Vec::new();
         while let Some(at) = self.rules.next_deadline_ns()
@@ -113,17 +113,17 @@ impl RuleRig {
         fired
     }
 
-    pub fn report(&self, name: &str) -> RuleReport {
+    pub(crate) fn report(&self, name: &str) -> RuleReport {
         let mut reports = self.rules.reports().into_iter();
         reports.find(|r| r.name == name).unwrap()
     }
 
-    pub fn evaluations(&self) -> u64 {
+    pub(crate) fn evaluations(&self) -> u64 {
         self.rules.reports().iter().map(|r| r.evaluations).sum()
     }
 }
 
-pub fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
+pub(crate) fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
     let (name, labels) = text
         .trim_end_matches('}')
         .split_once('{')

@@ -10,14 +10,14 @@ use crate::fault::Fault;
 
 /// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packing {
+pub(super) enum Packing {
     Plain,
     Gzip,
 }
 
 impl Packing {
     /// Reads the `content-encoding` header.
-    pub fn of(headers: &HeaderMap) -> Result<Self, Fault> {
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Fault> {
         let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
             return Ok(Self::Plain);
         };
@@ -33,7 +33,7 @@ impl Packing {
 }
 
 /// The error for a body that is too large, packed or unpacked.
-pub fn too_large(bytes_max: usize) -> Fault {
+pub(super) fn too_large(bytes_max: usize) -> Fault {
     Fault::limit(format!(
         "the body is larger than {bytes_max} bytes: send smaller batches"
     ))
@@ -41,7 +41,7 @@ pub fn too_large(bytes_max: usize) -> Fault {
 }
 
 /// Unpacks a body.
-pub fn unpacked(body: Bytes, packing: Packing, bytes_max: usize) -> Result<Bytes, Fault> {
+pub(super) fn unpacked(body: Bytes, packing: Packing, bytes_max: usize) -> Result<Bytes, Fault> {
     if packing == Packing::Plain {
         return Ok(body);
     }

@@ -28,7 +28,7 @@ use crate::rights::Way;
 use crate::share::Client;
 
 /// Most writes that are parsed and applied at once in each room; more are refused as busy.
-pub const INGESTS_MAX: usize = 8;
+pub(crate) const INGESTS_MAX: usize = 8;
 
 /// Bytes of memory that a write takes per byte of its body: the body, the unpacked body, and the
 /// parsed points.
@@ -54,7 +54,7 @@ const PASSED_OVER: [&str; 8] = [
 const RETRY_AFTER: &str = "1";
 
 /// `POST /write` and `POST /api/v2/write`
-pub async fn line_protocol(
+pub(crate) async fn line_protocol(
     State(app): Shared,
     Extension(way): Extension<Way>,
     Extension(client): Extension<Client>,
@@ -116,7 +116,7 @@ fn line_fault(fault: &Fault) -> Response {
 }
 
 /// `POST /v1/metrics`
-pub async fn otlp_metrics(
+pub(crate) async fn otlp_metrics(
     State(app): Shared,
     Extension(way): Extension<Way>,
     Extension(client): Extension<Client>,

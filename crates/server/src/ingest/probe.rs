@@ -20,7 +20,7 @@ use crate::share::Client;
 const VERSION: &str = concat!("1.8.10+barograph.", env!("CARGO_PKG_VERSION"));
 
 /// `GET /ping`: an answer without a body, even if writes are not allowed.
-pub async fn ping() -> Response {
+pub(crate) async fn ping() -> Response {
     let headers = [
         ("x-influxdb-version", VERSION),
         ("x-influxdb-build", "barograph"),
@@ -29,7 +29,7 @@ pub async fn ping() -> Response {
 }
 
 /// `GET /health`: whether the client may write, or why not.
-pub async fn health(
+pub(crate) async fn health(
     State(app): Shared,
     Extension(way): Extension<Way>,
     Extension(client): Extension<Client>,

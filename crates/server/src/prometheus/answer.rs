@@ -43,7 +43,7 @@ impl From<Fault> for PromFault {
 }
 
 /// Writes `{"status":"success","data":…}`.
-pub fn success(into: &mut Pieces, data: &impl Serialize) -> Result<(), PromFault> {
+pub(super) fn success(into: &mut Pieces, data: &impl Serialize) -> Result<(), PromFault> {
     #[derive(Serialize)]
     struct Success<'a, T> {
         status: &'static str,
@@ -54,7 +54,7 @@ pub fn success(into: &mut Pieces, data: &impl Serialize) -> Result<(), PromFault
 }
 
 /// The data of an answer: `{"resultType":…,"result":…}`
-pub struct DataJson<'a> {
+pub(super) struct DataJson<'a> {
     pub answer: &'a Answer,
     pub grid: Grid,
     /// Whether the answer is of a range: all instants, not one.
@@ -134,7 +134,7 @@ struct SeriesJson<'a> {
 }
 
 /// Labels as a JSON object.
-pub struct LabelsJson<'a>(pub &'a LabelSet);
+pub(super) struct LabelsJson<'a>(pub &'a LabelSet);
 
 impl Serialize for LabelsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -32,7 +32,7 @@ type Shared = State<Arc<App>>;
 type Answer = Result<Response, PromFault>;
 
 /// `GET /metrics`
-pub async fn metrics(
+pub(crate) async fn metrics(
     State(app): Shared,
     asker: Asking,
     headers: HeaderMap,
@@ -47,7 +47,7 @@ pub async fn metrics(
 }
 
 /// `GET|POST /api/v1/query?query=&time=&timeout=`
-pub async fn query(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn query(State(app): Shared, request: Request) -> Answer {
     let form = Form::of(request, &app).await?;
     let query = form.query()?.to_owned();
     let at = form.time("time")?.unwrap_or_else(|| now(&app));
@@ -55,7 +55,7 @@ pub async fn query(State(app): Shared, request: Request) -> Answer {
 }
 
 /// `GET|POST /api/v1/query_range?query=&start=&end=&step=&timeout=`
-pub async fn query_range(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn query_range(State(app): Shared, request: Request) -> Answer {
     let form = Form::of(request, &app).await?;
     let grid = form.grid()?;
     let query = form.query()?.to_owned();
@@ -81,7 +81,7 @@ async fn answer(app: Arc<App>, form: &Form, query: String, grid: Grid, of_range:
 }
 
 /// `GET|POST /api/v1/series?match[]=`
-pub async fn series(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn series(State(app): Shared, request: Request) -> Answer {
     let form = Form::of(request, &app).await?;
     if !form.has_matches() {
         return Err(PromFault::bad("no match[] parameter provided"));
@@ -95,7 +95,7 @@ pub async fn series(State(app): Shared, request: Request) -> Answer {
 }
 
 /// `GET|POST /api/v1/labels`
-pub async fn labels(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn labels(State(app): Shared, request: Request) -> Answer {
     let form = Form::of(request, &app).await?;
     about(app, form, |found, limit, into| {
         let names = found.iter().flat_map(|(labels, _)| labels.iter());
@@ -106,7 +106,7 @@ pub async fn labels(State(app): Shared, request: Request) -> Answer {
 }
 
 /// `GET /api/v1/label/<name>/values`
-pub async fn label_values(
+pub(crate) async fn label_values(
     State(app): Shared,
     Path(name): Path<String>,
     request: Request,
@@ -128,7 +128,7 @@ struct MetadataJson {
 }
 
 /// `GET /api/v1/metadata?metric=&limit=`
-pub async fn metadata(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn metadata(State(app): Shared, request: Request) -> Answer {
     let form = Form::of(request, &app).await?;
     let metric = form.get("metric").map(str::to_owned);
     about(app, form, move |found, limit, into| {
@@ -157,7 +157,7 @@ pub async fn metadata(State(app): Shared, request: Request) -> Answer {
 }
 
 /// `GET /api/v1/status/buildinfo`
-pub async fn buildinfo(State(app): Shared) -> Answer {
+pub(crate) async fn buildinfo(State(app): Shared) -> Answer {
     let about = serde_json::json!({
         "status": "success",
         "data": {

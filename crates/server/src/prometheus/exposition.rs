@@ -20,7 +20,7 @@ const OLD_NS_MIN: i64 = 10 * NS_PER_S;
 
 /// Format of the exposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// Prometheus' text format 0.0.4.
     Text,
     /// OpenMetrics 1.0.
@@ -30,7 +30,7 @@ pub enum Format {
 impl Format {
     /// The format that an `Accept` header asks for: OpenMetrics if it is preferred, else the text
     /// format.
-    pub fn of(accept: Option<&str>) -> Self {
+    pub(crate) fn of(accept: Option<&str>) -> Self {
         let (mut text, mut open) = (0.0, 0.0);
         for part in accept.unwrap_or_default().split(',') {
             let mut words = part.split(';').map(str::trim);
@@ -57,7 +57,7 @@ impl Format {
     }
 
     /// The content type of the answer.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -92,7 +92,7 @@ struct Family {
 }
 
 /// The exposition of a view at `now_ns`.
-pub fn exposition(view: &View, now_ns: i64, counts: Counts, format: Format) -> String {
+pub(crate) fn exposition(view: &View, now_ns: i64, counts: Counts, format: Format) -> String {
     let node = view.segment().node();
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let (mut old, mut conflicting) = (0u64, 0u64);
@@ -145,7 +145,7 @@ pub fn exposition(view: &View, now_ns: i64, counts: Counts, format: Format) -> S
 }
 
 /// Whether a stream with this time of the last look is too old to be shown as current.
-pub fn is_old(stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
+pub(crate) fn is_old(stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
     let old_after_ns = stream
         .interval_ns()
         .saturating_mul(OLD_INTERVALS)

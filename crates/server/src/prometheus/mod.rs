@@ -4,8 +4,8 @@
 //! Prometheus.
 
 mod answer;
-pub mod api;
-pub mod exposition;
-pub mod names;
+pub(crate) mod api;
+pub(crate) mod exposition;
+pub(crate) mod names;
 pub mod promql;
 mod request;

@@ -11,7 +11,7 @@ use super::promql::{LabelSet, NAME};
 
 /// The type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub(crate) enum Type {
     /// A value that only grows.
     Counter,
     /// A value that goes up and down.
@@ -23,7 +23,7 @@ pub enum Type {
 impl Type {
     /// The name of the type; `unsaid` is the name for no type, which is `untyped` in the text
     /// format and `unknown` in the API.
-    pub fn as_str(self, unsaid: &'static str) -> &'static str {
+    pub(crate) fn as_str(self, unsaid: &'static str) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
@@ -34,7 +34,7 @@ impl Type {
 
 /// The name, type and labels of a stream in Prometheus.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Exposed {
+pub(crate) struct Exposed {
     /// The metric's name.
     pub name: String,
     pub kind: Type,
@@ -47,41 +47,41 @@ pub struct Exposed {
 
 impl Exposed {
     /// The value of a label, if the stream has it.
-    pub fn label(&self, name: &str) -> Option<&str> {
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
         let found = self.labels.iter().find(|(n, _)| n == name);
         found.map(|(_, value)| value.as_str())
     }
 
     /// Names and values of the labels, in the order of the exposition.
-    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.labels.iter().map(|(n, v)| (n.as_str(), v.as_str()))
     }
 
     /// All labels, including the metric's name.
-    pub fn labels(&self) -> LabelSet {
+    pub(crate) fn labels(&self) -> LabelSet {
         let name = std::iter::once((NAME, self.name.as_str()));
         name.chain(self.pairs()).collect()
     }
 
     /// Converts a value of the stream to the unit of this name.
-    pub fn scaled(&self, value: f64) -> f64 {
+    pub(crate) fn scaled(&self, value: f64) -> f64 {
         value / f64::from(self.divide_by)
     }
 
     /// Whether values are the same as in the stream.
-    pub fn is_as_measured(&self) -> bool {
+    pub(crate) fn is_as_measured(&self) -> bool {
         self.divide_by == 1
     }
 }
 
 /// Whether Prometheus can hold values of this type: numbers, and texts in a label.
-pub fn has_place(value_type: ValueType) -> bool {
+pub(crate) fn has_place(value_type: ValueType) -> bool {
     value_type.is_number() || value_type == ValueType::Text
 }
 
 /// The names of a stream in queries: the one in the exposition first, then our own, if that is
 /// another.
-pub fn both(node: &str, descriptor: &Descriptor) -> Vec<Exposed> {
+pub(crate) fn both(node: &str, descriptor: &Descriptor) -> Vec<Exposed> {
     if !has_place(descriptor.value_type) {
         return Vec::new();
     }
@@ -90,7 +90,7 @@ pub fn both(node: &str, descriptor: &Descriptor) -> Vec<Exposed> {
 }
 
 /// The name of a stream in the exposition.
-pub fn exposed(node: &str, descriptor: &Descriptor) -> Exposed {
+pub(crate) fn exposed(node: &str, descriptor: &Descriptor) -> Exposed {
     shared(node, descriptor).unwrap_or_else(|| own(node, descriptor))
 }
 

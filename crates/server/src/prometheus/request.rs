@@ -23,7 +23,7 @@ const PARAMETERS_MAX: usize = 1_024;
 
 /// The parameters of one request.
 #[derive(Clone, Debug)]
-pub struct Form {
+pub(super) struct Form {
     values: Vec<(String, String)>,
     /// The client that sent the request.
     pub client: Client,
@@ -35,7 +35,7 @@ pub struct Form {
 
 impl Form {
     /// Reads the parameters of the query string, and of the body of a POST.
-    pub async fn of(request: Request, app: &App) -> Result<Self, PromFault> {
+    pub(super) async fn of(request: Request, app: &App) -> Result<Self, PromFault> {
         let client = request.extensions().get::<Client>().copied();
         let way = request.extensions().get::<Way>().copied();
         let mut form = Self {
@@ -76,19 +76,19 @@ impl Form {
     }
 
     /// The first non-empty value of this name.
-    pub fn get(&self, name: &str) -> Option<&str> {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.values.iter().find(|(n, v)| n == name && !v.is_empty());
         found.map(|(_, value)| value.as_str())
     }
 
     /// The parameter `query`, which is required.
-    pub fn query(&self) -> Result<&str, PromFault> {
+    pub(super) fn query(&self) -> Result<&str, PromFault> {
         self.get("query")
             .ok_or_else(|| PromFault::bad("invalid parameter \"query\": it is missing"))
     }
 
     /// The time in a parameter, in ns since the epoch.
-    pub fn time(&self, name: &str) -> Result<Option<i64>, PromFault> {
+    pub(super) fn time(&self, name: &str) -> Result<Option<i64>, PromFault> {
         let parse = |text: &str| {
             time_ns(text).ok_or_else(|| {
                 PromFault::bad(format!(
@@ -100,7 +100,7 @@ impl Form {
     }
 
     /// The duration in a parameter, in ns.
-    pub fn duration(&self, name: &str) -> Result<Option<i64>, PromFault> {
+    pub(super) fn duration(&self, name: &str) -> Result<Option<i64>, PromFault> {
         let parse = |text: &str| {
             duration_ns(text).ok_or_else(|| {
                 PromFault::bad(format!(
@@ -112,7 +112,7 @@ impl Form {
     }
 
     /// The parameter `limit`; none if it is missing or 0.
-    pub fn limit(&self) -> Result<Option<usize>, PromFault> {
+    pub(super) fn limit(&self) -> Result<Option<usize>, PromFault> {
         let Some(text) = self.get("limit") else {
             return Ok(None);
         };
@@ -125,12 +125,12 @@ impl Form {
     }
 
     /// Whether there is a parameter `match[]`.
-    pub fn has_matches(&self) -> bool {
+    pub(super) fn has_matches(&self) -> bool {
         self.values.iter().any(|(n, _)| n == "match[]")
     }
 
     /// The selectors of `match[]`.
-    pub fn matches(&self, context: &Context<'_>) -> Result<Vec<Matching>, PromFault> {
+    pub(super) fn matches(&self, context: &Context<'_>) -> Result<Vec<Matching>, PromFault> {
         let texts = self.values.iter().filter(|(n, _)| n == "match[]");
         if texts.clone().count() > MATCHES_MAX {
             return Err(PromFault::bad(format!(
@@ -146,7 +146,7 @@ impl Form {
     }
 
     /// The instants from `start` to `end`, `step` apart.
-    pub fn grid(&self) -> Result<Grid, PromFault> {
+    pub(super) fn grid(&self) -> Result<Grid, PromFault> {
         let needed = |name: &str, value: Option<i64>| {
             value
                 .ok_or_else(|| PromFault::bad(format!("invalid parameter {name:?}: it is missing")))

@@ -10,7 +10,7 @@ use crate::support::{Reader, Tree, source};
 
 const SCOPE: &str = "sys/fs/cgroup/system.slice/slurmstepd.scope";
 /// The directory of notes.
-pub const NOTES: &str = "run/barograph-jobs";
+pub(crate) const NOTES: &str = "run/barograph-jobs";
 
 /// The output of squeue, with each field padded to its width.
 fn queue(jobs: &[[&str; 11]]) -> String {
@@ -32,12 +32,12 @@ fn with(tree: &Tree, job: JobConfig) -> Reader {
 }
 
 /// A value as text.
-pub fn text(reader: &Reader, stream: &str) -> Option<String> {
+pub(crate) fn text(reader: &Reader, stream: &str) -> Option<String> {
     reader.get(stream).map(|sample| sample.value.to_string())
 }
 
 /// The missing data in a report that mention `part`.
-pub fn missing(source: &dyn Source, part: &str) -> Vec<Missing> {
+pub(crate) fn missing(source: &dyn Source, part: &str) -> Vec<Missing> {
     let mut missing = source.report().missing;
     missing.retain(|m| m.what.contains(part) || m.why.contains(part));
     missing

@@ -80,7 +80,7 @@ fn a_hung_mount_is_reported_the_others_are_served_and_it_comes_back() {
     a_hung_mount_among_others();
 }
 
-pub fn a_hung_mount_among_others() {
+pub(crate) fn a_hung_mount_among_others() {
     let mounts = [line(1, "a"), line(2, "hung"), line(3, "b")].concat();
     let (_tree, mut reader, gate) = reader(&mounts, 1000);
     for _ in 0..4 {

@@ -17,7 +17,7 @@ use barograph_source::{
 use crate::support::{Map, Tree};
 
 /// How long a test waits for another thread before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 fn descriptor(source: &'static str, fact: &str) -> Descriptor {
     Descriptor {
@@ -31,7 +31,7 @@ fn descriptor(source: &'static str, fact: &str) -> Descriptor {
 }
 
 /// A source that gives `value` after running `during`, and fails if the value is negative.
-pub struct Fake {
+pub(crate) struct Fake {
     name: &'static str,
     facts: Option<(FactId, FactId)>,
     pub value: Arc<AtomicI64>,
@@ -42,7 +42,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    pub fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         let value = Arc::new(AtomicI64::new(1));
         let during = Box::new(|| {});
         Self {
@@ -56,7 +56,7 @@ impl Fake {
         }
     }
 
-    pub fn boxed(self) -> Box<dyn Source> {
+    pub(crate) fn boxed(self) -> Box<dyn Source> {
         Box::new(self)
     }
 }
@@ -104,13 +104,13 @@ impl Source for Fake {
     }
 }
 
-pub fn fixed(seconds: i64) -> IntervalPolicy {
+pub(crate) fn fixed(seconds: i64) -> IntervalPolicy {
     IntervalPolicy::Fixed {
         interval_ns: seconds * NS_PER_S,
     }
 }
 
-pub struct Bench {
+pub(crate) struct Bench {
     pub clock: Arc<ManualClock>,
     pub poller: Poller,
     pub map: Map,
@@ -118,11 +118,14 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new(sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
+    pub(crate) fn new(sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
         Self::at(Arc::new(ManualClock::at(1000 * NS_PER_S)), sources)
     }
 
-    pub fn at(clock: Arc<ManualClock>, sources: Vec<(Box<dyn Source>, IntervalPolicy)>) -> Self {
+    pub(crate) fn at(
+        clock: Arc<ManualClock>,
+        sources: Vec<(Box<dyn Source>, IntervalPolicy)>,
+    ) -> Self {
         let (wake, woken) = sync_channel(64);
         let wake = Arc::new(move || wake.send(()).unwrap_or_default());
         let poller = Poller::with_sources(sources, clock.clone(), wake);
@@ -134,23 +137,23 @@ impl Bench {
         }
     }
 
-    pub fn run(&mut self) -> usize {
+    pub(crate) fn run(&mut self) -> usize {
         self.poller.run_due(&mut self.map)
     }
 
     /// Advances the clock to the next deadline and runs.
-    pub fn step(&mut self) -> usize {
+    pub(crate) fn step(&mut self) -> usize {
         let wait_ns = self.poller.next_deadline_ns() - self.clock.monotonic_ns();
         self.clock.advance(wait_ns.max(0));
         self.run()
     }
 
-    pub fn own(&self, fact: &str, source: &str) -> Option<f64> {
+    pub(crate) fn own(&self, fact: &str, source: &str) -> Option<f64> {
         self.map
             .newest(&format!("source.{fact}{{source={source}}}"))
     }
 
-    pub fn report(&self, source: &str) -> SourceReport {
+    pub(crate) fn report(&self, source: &str) -> SourceReport {
         self.poller
             .reports()
             .into_iter()
@@ -159,8 +162,8 @@ impl Bench {
     }
 }
 
-pub const A: &str = "fake.count{fact=changing,source=a}";
-pub const B: &str = "fake.count{fact=changing,source=b}";
+pub(crate) const A: &str = "fake.count{fact=changing,source=a}";
+pub(crate) const B: &str = "fake.count{fact=changing,source=b}";
 
 #[test]
 fn each_source_has_its_own_rhythm() {
@@ -343,7 +346,7 @@ fn streams_that_the_sink_refuses_are_reported() {
 }
 
 /// A slow source whose reads wait for a signal and report their start.
-pub fn gated(name: &'static str) -> (Fake, Receiver<()>, SyncSender<()>) {
+pub(crate) fn gated(name: &'static str) -> (Fake, Receiver<()>, SyncSender<()>) {
     let (begun_tx, begun) = sync_channel(64);
     let (go, go_rx) = sync_channel::<()>(64);
     let go_rx = Mutex::new(go_rx);

@@ -14,10 +14,10 @@ use barograph_source::{
 use rustix::io::Errno;
 
 /// Wall time of the first poll of a test.
-pub const START_NS: i64 = 1_700_000_000 * NS_PER_S;
+pub(crate) const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 
 /// The machines under `tests/fixtures`.
-pub const MACHINES: [&str; 8] = [
+pub(crate) const MACHINES: [&str; 8] = [
     "nvme-v2",
     "hdd-v1",
     "container",
@@ -29,13 +29,13 @@ pub const MACHINES: [&str; 8] = [
 ];
 
 /// A copy of a machine's tree.
-pub struct Tree {
+pub(crate) struct Tree {
     dir: tempfile::TempDir,
     fixture: PathBuf,
 }
 
 impl Tree {
-    pub fn of(machine: &str) -> Self {
+    pub(crate) fn of(machine: &str) -> Self {
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/fixtures")
             .join(machine);
@@ -48,26 +48,26 @@ impl Tree {
     }
 
     /// Changes the files to those one second later.
-    pub fn advance(&self) {
+    pub(crate) fn advance(&self) {
         copy(&self.fixture.join("later"), self.path());
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    pub fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
         let path = self.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();
     }
 
-    pub fn read(&self, path: &str) -> Vec<u8> {
+    pub(crate) fn read(&self, path: &str) -> Vec<u8> {
         std::fs::read(self.path().join(path)).unwrap()
     }
 
     /// The configuration with every source enabled, including those that are off by default.
-    pub fn config(&self) -> SourcesConfig {
+    pub(crate) fn config(&self) -> SourcesConfig {
         let on = |name: String| {
             let enabled = Some(true);
             (
@@ -90,12 +90,12 @@ impl Tree {
     }
 
     /// Creates one source; file systems give made-up numbers.
-    pub fn source(&self, name: &str) -> Box<dyn Source> {
+    pub(crate) fn source(&self, name: &str) -> Box<dyn Source> {
         source(&self.config(), name)
     }
 }
 
-pub fn source(config: &SourcesConfig, name: &str) -> Box<dyn Source> {
+pub(crate) fn source(config: &SourcesConfig, name: &str) -> Box<dyn Source> {
     if name == "filesystem" {
         return Box::new(Filesystems::with_stat(
             &config.sys_root,
@@ -110,7 +110,7 @@ pub fn source(config: &SourcesConfig, name: &str) -> Box<dyn Source> {
         .expect("a source of this name")
 }
 
-pub fn source_names() -> Vec<String> {
+pub(crate) fn source_names() -> Vec<String> {
     barograph_source::source_names()
         .map(str::to_owned)
         .collect()
@@ -155,7 +155,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Polls a source repeatedly, and keeps the descriptors of its facts.
-pub struct Reader {
+pub(crate) struct Reader {
     pub source: Box<dyn Source>,
     pub batch: Batch,
     pub names: BTreeMap<FactId, Descriptor>,
@@ -163,7 +163,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub fn new(source: Box<dyn Source>) -> Self {
+    pub(crate) fn new(source: Box<dyn Source>) -> Self {
         Self {
             source,
             batch: Batch::new(),
@@ -173,11 +173,11 @@ impl Reader {
     }
 
     /// Polls one second after the last poll.
-    pub fn read(&mut self) -> Result<(), SourceError> {
+    pub(crate) fn read(&mut self) -> Result<(), SourceError> {
         self.read_after(NS_PER_S)
     }
 
-    pub fn read_after(&mut self, step_ns: i64) -> Result<(), SourceError> {
+    pub(crate) fn read_after(&mut self, step_ns: i64) -> Result<(), SourceError> {
         let at_ns = self.reads * step_ns;
         self.reads += 1;
         self.batch.begin(at_ns);
@@ -207,7 +207,7 @@ impl Reader {
     }
 
     /// The newest sample of a fact, by its descriptor as text: `disk.read.bytes{device=vda}`.
-    pub fn get(&self, stream: &str) -> Option<&Sample> {
+    pub(crate) fn get(&self, stream: &str) -> Option<&Sample> {
         let id = self.names.iter().find(|(_, d)| d.to_string() == stream)?.0;
         self.batch
             .samples()
@@ -216,12 +216,12 @@ impl Reader {
             .map(|(_, sample)| sample)
     }
 
-    pub fn number(&self, stream: &str) -> Option<f64> {
+    pub(crate) fn number(&self, stream: &str) -> Option<f64> {
         self.get(stream)?.value.as_f64()
     }
 
     /// The live facts whose names contain `part`.
-    pub fn streams(&self, part: &str) -> Vec<String> {
+    pub(crate) fn streams(&self, part: &str) -> Vec<String> {
         let mut streams: Vec<_> = self
             .names
             .values()
@@ -233,7 +233,7 @@ impl Reader {
     }
 
     /// All samples, the report and the fault of the newest poll.
-    pub fn render(&self, result: Result<(), SourceError>, root: &Path) -> String {
+    pub(crate) fn render(&self, result: Result<(), SourceError>, root: &Path) -> String {
         let mut lines: Vec<_> = self
             .batch
             .samples()
@@ -263,7 +263,7 @@ impl Reader {
 
 /// A sink that keeps everything.
 #[derive(Default)]
-pub struct Map {
+pub(crate) struct Map {
     pub streams: BTreeMap<u32, (Descriptor, Vec<Sample>)>,
     pub intervals: BTreeMap<u32, i64>,
     pub retired: usize,
@@ -276,16 +276,16 @@ pub struct Map {
 }
 
 impl Map {
-    pub fn samples(&self, stream: &str) -> &[Sample] {
+    pub(crate) fn samples(&self, stream: &str) -> &[Sample] {
         let found = self.streams.values().find(|(d, _)| d.to_string() == stream);
         found.map_or(&[], |(_, samples)| samples)
     }
 
-    pub fn newest(&self, stream: &str) -> Option<f64> {
+    pub(crate) fn newest(&self, stream: &str) -> Option<f64> {
         self.samples(stream).last()?.value.as_f64()
     }
 
-    pub fn interval(&self, stream: &str) -> Option<i64> {
+    pub(crate) fn interval(&self, stream: &str) -> Option<i64> {
         let key = self
             .streams
             .iter()

@@ -307,7 +307,7 @@ mod tests {
 
     use super::*;
 
-    pub fn example(payload: CallPayload) -> Call {
+    pub(super) fn example(payload: CallPayload) -> Call {
         Call {
             id: 7,
             issued_ns: -1,

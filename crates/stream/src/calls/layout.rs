@@ -1,22 +1,22 @@
 //! Offsets and limits of a calls file, as in `docs/reference/calls-format.md`.
 
 /// The first eight bytes of the file.
-pub const MAGIC: [u8; 8] = *b"BAROCAL\0";
+pub(super) const MAGIC: [u8; 8] = *b"BAROCAL\0";
 /// Major version of the format: files of another major version are refused.
 pub const CALLS_VERSION_MAJOR: u32 = 1;
 /// Minor version of the format: it grows with additions that older readers may ignore.
 pub const CALLS_VERSION_MINOR: u32 = 1;
-pub const BYTE_ORDER: u32 = 0x0102_0304;
+pub(super) const BYTE_ORDER: u32 = 0x0102_0304;
 
-pub const HEADER_BYTES: usize = 4_096;
+pub(super) const HEADER_BYTES: usize = 4_096;
 /// Calls that a file holds at a time.
 pub const SLOTS: u64 = 256;
 /// Most slots that a reader accepts.
-pub const SLOTS_MAX: u64 = 4_096;
+pub(super) const SLOTS_MAX: u64 = 4_096;
 /// Bytes of one slot.
-pub const SLOT_BYTES: usize = 4_096;
+pub(super) const SLOT_BYTES: usize = 4_096;
 /// Words of a slot that are in use.
-pub const SLOT_WORDS: usize = (slot::AT_FRAME + 8) / 8;
+pub(super) const SLOT_WORDS: usize = (slot::AT_FRAME + 8) / 8;
 
 /// Longest name of a call, in bytes.
 pub const NAME_BYTES_MAX: usize = 127;
@@ -26,70 +26,70 @@ pub const TARGET_BYTES_MAX: usize = 512;
 pub const PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// Offsets in the header.
-pub mod header {
-    pub const MAGIC: usize = 0;
+pub(super) mod header {
+    pub(crate) const MAGIC: usize = 0;
     /// u32 major version, u32 minor version.
-    pub const VERSION: usize = 8;
+    pub(crate) const VERSION: usize = 8;
     /// u32 byte order mark, u32 bytes of the header.
-    pub const ORDER: usize = 16;
-    pub const FILE_BYTES: usize = 24;
-    pub const INCARNATION: usize = 32;
-    pub const CREATED: usize = 48;
-    pub const STATE: usize = 56;
-    pub const SLOTS: usize = 64;
-    pub const SLOT_BYTES: usize = 72;
+    pub(crate) const ORDER: usize = 16;
+    pub(crate) const FILE_BYTES: usize = 24;
+    pub(crate) const INCARNATION: usize = 32;
+    pub(crate) const CREATED: usize = 48;
+    pub(crate) const STATE: usize = 56;
+    pub(crate) const SLOTS: usize = 64;
+    pub(crate) const SLOT_BYTES: usize = 72;
     /// Position of the first call that this file ever had.
-    pub const FIRST: usize = 80;
+    pub(crate) const FIRST: usize = 80;
     /// Number of calls ever written, which is the position of the next one. Always read and stored
     /// as 64 bits.
-    pub const WRITTEN: usize = 256;
+    pub(crate) const WRITTEN: usize = 256;
     /// The futex word, since 1.1: the lower 32 bits of [`WRITTEN`], stored after it. Always read
     /// and stored as 32 bits: accesses of two widths to the same bytes have no defined meaning in
     /// the memory models of Rust and C.
-    pub const MOVED: usize = 264;
+    pub(crate) const MOVED: usize = 264;
 }
 
 /// Values of the header's state.
-pub mod state {
-    pub const LIVE: u64 = 1;
-    pub const CLOSED: u64 = 2;
+pub(super) mod state {
+    pub(crate) const LIVE: u64 = 1;
+    pub(crate) const CLOSED: u64 = 2;
 }
 
 /// Offsets in a slot.
-pub mod slot {
+pub(super) mod slot {
     /// Twice the position, plus 1 while the slot is being written, plus 2 when it is complete.
-    pub const SEQUENCE: usize = 0;
-    pub const ID: usize = 8;
-    pub const ISSUED: usize = 16;
-    pub const EXPIRES: usize = 24;
+    pub(crate) const SEQUENCE: usize = 0;
+    pub(crate) const ID: usize = 8;
+    pub(crate) const ISSUED: usize = 16;
+    pub(crate) const EXPIRES: usize = 24;
     /// u8 kind, u8 payload type, u16 bytes of the name, of the target's labels, of the payload.
-    pub const LENGTHS: usize = 32;
-    pub const VERSION: usize = 40;
-    pub const TARGET_INCARNATION: usize = 48;
-    pub const NAME: usize = 64;
-    pub const TARGET: usize = 192;
-    pub const PAYLOAD: usize = 704;
+    pub(crate) const LENGTHS: usize = 32;
+    pub(crate) const VERSION: usize = 40;
+    pub(crate) const TARGET_INCARNATION: usize = 48;
+    pub(crate) const NAME: usize = 64;
+    pub(crate) const TARGET: usize = 192;
+    pub(crate) const PAYLOAD: usize = 704;
     /// Number of the frame at which a knob is set, since 1.1. It lies behind the longest payload.
-    pub const AT_FRAME: usize = 3_776;
+    pub(crate) const AT_FRAME: usize = 3_776;
 }
 
 /// Bytes of a file with this number of slots.
-pub const fn file_bytes(slots: u64) -> usize {
+pub(super) const fn file_bytes(slots: u64) -> usize {
     HEADER_BYTES + slots as usize * SLOT_BYTES
 }
 
 /// Offset of the slot of a position; `slots` is a power of two.
-pub const fn slot_at(position: u64, slots: u64) -> usize {
+pub(super) const fn slot_at(position: u64, slots: u64) -> usize {
     HEADER_BYTES + (position & (slots - 1)) as usize * SLOT_BYTES
 }
 
 /// Sequence of a slot that is being written.
-pub const fn begun(position: u64) -> u64 {
+pub(super) const fn begun(position: u64) -> u64 {
     position.wrapping_mul(2).wrapping_add(1)
 }
 
 /// Sequence of a slot that is complete.
-pub const fn whole(position: u64) -> u64 {
+pub(super) const fn whole(position: u64) -> u64 {
     position.wrapping_mul(2).wrapping_add(2)
 }
 

@@ -52,7 +52,7 @@ unsafe impl Send for Cursors {}
 unsafe impl Sync for Cursors {}
 
 impl Cursors {
-    pub fn new(count: u32) -> io::Result<Self> {
+    pub(super) fn new(count: u32) -> io::Result<Self> {
         let count = count as usize;
         let bytes = (count + 1) * STRIDE_BYTES;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -78,11 +78,11 @@ impl Cursors {
 
     /// Whether the kernel wipes them in every child; otherwise fork handlers must call
     /// [`Self::wipe`].
-    pub fn is_wiped_on_fork(&self) -> bool {
+    pub(super) fn is_wiped_on_fork(&self) -> bool {
         self.is_wiped_on_fork
     }
 
-    pub fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         match self.mark_word().load(Ordering::Acquire) {
             ALIVE => Mark::Alive,
             RETIRED => Mark::Retired,
@@ -91,7 +91,7 @@ impl Cursors {
     }
 
     /// Returns the cursor of a ring.
-    pub fn of(&self, ring: u32) -> NonNull<Cursor> {
+    pub(super) fn of(&self, ring: u32) -> NonNull<Cursor> {
         let ring = ring as usize;
         assert!(ring < self.count, "a ring of the file");
         // SAFETY: inside the mapping, by the line before.
@@ -99,25 +99,25 @@ impl Cursors {
     }
 
     /// Sets the number of cursors that are in use, from the first on.
-    pub fn set_used(&self, rings: u32) {
+    pub(super) fn set_used(&self, rings: u32) {
         self.used_word().store(rings.into(), Ordering::Release);
     }
 
     /// Sends every further put to the slow path, which finds that the file is given up.
-    pub fn retire(&self) {
+    pub(super) fn retire(&self) {
         // SAFETY: `start` is the address of mapped cursors.
         unsafe { retire(self.address()) };
     }
 
     /// Wipes the cursors as the kernel does in a child.
-    pub fn wipe(&self) {
+    pub(super) fn wipe(&self) {
         self.mark_word().store(0, Ordering::Release);
         // SAFETY: as in `retire`; the calling thread is the only one of the child.
         unsafe { close(self.address()) };
     }
 
     /// Address of the cursors, for [`retire`].
-    pub fn address(&self) -> usize {
+    pub(super) fn address(&self) -> usize {
         self.start.as_ptr() as usize
     }
 

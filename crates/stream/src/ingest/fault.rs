@@ -51,7 +51,7 @@ pub(super) struct Region(usize);
 
 impl Region {
     /// Watches a range of addresses whose cursors are at `cursors`; `None` if the table is full.
-    pub fn watch(addresses: Range<usize>, cursors: usize) -> Option<Self> {
+    pub(super) fn watch(addresses: Range<usize>, cursors: usize) -> Option<Self> {
         install();
         let take = |entry: &Entry| {
             let taken =
@@ -69,7 +69,7 @@ impl Region {
     }
 
     /// Stops watching.
-    pub fn free(&self) {
+    pub(super) fn free(&self) {
         REGIONS[self.0].start.store(0, Ordering::Release);
     }
 }

@@ -1,20 +1,20 @@
 //! Offsets and limits of an ingest file, as in `docs/reference/ingest-format.md`.
 
 /// The first eight bytes of the file.
-pub const MAGIC: [u8; 8] = *b"BAROING\0";
+pub(super) const MAGIC: [u8; 8] = *b"BAROING\0";
 /// Major version of the format: files of another major version are refused.
 pub const INGEST_VERSION_MAJOR: u32 = 1;
 /// Minor version of the format: it grows with additions that older readers may ignore.
 pub const INGEST_VERSION_MINOR: u32 = 2;
-pub const BYTE_ORDER: u32 = 0x0102_0304;
+pub(super) const BYTE_ORDER: u32 = 0x0102_0304;
 
-pub const HEADER_BYTES: usize = 4_096;
+pub(super) const HEADER_BYTES: usize = 4_096;
 /// Bytes of a ring's head: the producer's words, and from [`head::TAIL`] on the agent's.
-pub const HEAD_BYTES: usize = 256;
+pub(super) const HEAD_BYTES: usize = 256;
 /// Bytes of a record: sequence, kind and series; time; payload.
-pub const RECORD_BYTES: usize = 24;
+pub(super) const RECORD_BYTES: usize = 24;
 /// Bytes of a text, byte string or array in each record after the first.
-pub const PIECE_BYTES: usize = 16;
+pub(super) const PIECE_BYTES: usize = 16;
 
 /// Fewest threads of one process that can put at the same time, unless configured; the default is
 /// twice the number of processors if that is more. Rings that were never used take no memory.
@@ -22,7 +22,7 @@ pub const RINGS_DEFAULT_MIN: u32 = 256;
 /// Most rings of a file.
 pub const RINGS_MAX: u32 = 1_024;
 /// Records of a ring that get memory when its first thread comes; later their number doubles.
-pub const RING_RECORDS_FIRST: u64 = 1 << 10;
+pub(super) const RING_RECORDS_FIRST: u64 = 1 << 10;
 /// Records of a ring by default: 1.5 MiB.
 pub const RING_RECORDS_DEFAULT: u64 = 1 << 16;
 /// Fewest records of a ring.
@@ -32,19 +32,19 @@ pub const RING_RECORDS_MAX: u64 = 1 << 26;
 /// Longest text, byte string or array of one value, in bytes.
 pub const BLOB_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the area for declarations.
-pub const DECLARATIONS_BYTES: usize = 1 << 20;
+pub(super) const DECLARATIONS_BYTES: usize = 1 << 20;
 /// A ring's writer reserves this part of the ring at a time (an eighth of the records).
-pub const RESERVED_PARTS: u64 = 8;
+pub(super) const RESERVED_PARTS: u64 = 8;
 /// Largest position at which a ring is used: a larger one cannot come from counting records.
-pub const POSITION_MAX: u64 = 1 << 62;
+pub(super) const POSITION_MAX: u64 = 1 << 62;
 /// Offset of the cells: they are in the header, so that a program that writes nothing else needs
 /// one page.
 pub const CELLS_AT: usize = 512;
 /// Most cells of a file.
 pub const CELLS_MAX: u64 = 192;
-pub const CELL_BYTES: usize = 8;
+pub(super) const CELL_BYTES: usize = 8;
 /// Extension of a file's name; a file that is being created has another one.
-pub const EXTENSION: &str = "ingest";
+pub(super) const EXTENSION: &str = "ingest";
 /// First word of the names of applications' streams.
 pub const APPLICATIONS_PREFIX: &str = "app";
 /// Name of the value that counts the frames of a publication.
@@ -55,60 +55,60 @@ pub const LOSS_STREAM: &str = "app.process.loss.count";
 pub const LOST_STREAM: &str = "agent.ingest.lost.count";
 
 /// Offsets in the header.
-pub mod header {
-    pub const MAGIC: usize = 0;
+pub(super) mod header {
+    pub(crate) const MAGIC: usize = 0;
     /// u32 major version, u32 minor version.
-    pub const VERSION: usize = 8;
+    pub(crate) const VERSION: usize = 8;
     /// u32 byte order mark, u32 bytes of the header.
-    pub const ORDER: usize = 16;
-    pub const FILE_BYTES: usize = 24;
-    pub const INCARNATION: usize = 32;
-    pub const CREATED: usize = 48;
-    pub const PID: usize = 56;
+    pub(crate) const ORDER: usize = 16;
+    pub(crate) const FILE_BYTES: usize = 24;
+    pub(crate) const INCARNATION: usize = 32;
+    pub(crate) const CREATED: usize = 48;
+    pub(crate) const PID: usize = 56;
     /// Time when the process began, in clock ticks since boot (`/proc/<pid>/stat`, field 22).
-    pub const START_TICKS: usize = 64;
-    pub const STATE: usize = 72;
-    pub const TIME_SOURCE: usize = 80;
+    pub(crate) const START_TICKS: usize = 64;
+    pub(crate) const STATE: usize = 72;
+    pub(crate) const TIME_SOURCE: usize = 80;
     /// Bytes of declarations that are complete.
-    pub const DECLARED: usize = 88;
-    pub const DECLARATIONS_AT: usize = 96;
-    pub const DECLARATIONS_BYTES: usize = 104;
-    pub const HEADS_AT: usize = 112;
-    pub const RINGS_MAX: usize = 120;
-    pub const RINGS_USED: usize = 128;
-    pub const RINGS_AT: usize = 136;
-    pub const RING_RECORDS: usize = 144;
-    pub const OVERFLOW: usize = 152;
+    pub(crate) const DECLARED: usize = 88;
+    pub(crate) const DECLARATIONS_AT: usize = 96;
+    pub(crate) const DECLARATIONS_BYTES: usize = 104;
+    pub(crate) const HEADS_AT: usize = 112;
+    pub(crate) const RINGS_MAX: usize = 120;
+    pub(crate) const RINGS_USED: usize = 128;
+    pub(crate) const RINGS_AT: usize = 136;
+    pub(crate) const RING_RECORDS: usize = 144;
+    pub(crate) const OVERFLOW: usize = 152;
     /// Number of values that were put by threads without a ring.
-    pub const HOMELESS: usize = 160;
+    pub(crate) const HOMELESS: usize = 160;
     /// Number of declarations that did not fit.
-    pub const UNDECLARED: usize = 168;
+    pub(crate) const UNDECLARED: usize = 168;
     /// Number of cells.
-    pub const CELLS: usize = 176;
+    pub(crate) const CELLS: usize = 176;
     /// Shortest time between two frames of cells, in ns.
-    pub const CELLS_INTERVAL: usize = 184;
+    pub(crate) const CELLS_INTERVAL: usize = 184;
     /// The agent's word: not 0 while it wants to be woken for new records.
-    pub const ASLEEP: usize = 2_048;
+    pub(crate) const ASLEEP: usize = 2_048;
     /// The agent's word: number of frames that it has made of cells. After it, their clocks as of
     /// the last frame.
-    pub const CELL_FRAMES: usize = 2_056;
-    pub const CELL_CLOCK: usize = 2_064;
+    pub(crate) const CELL_FRAMES: usize = 2_056;
+    pub(crate) const CELL_CLOCK: usize = 2_064;
     /// The agent's word: number of declarations that it refuses now.
-    pub const REFUSED: usize = 2_072;
+    pub(crate) const REFUSED: usize = 2_072;
     /// The agent's words: one bit per value, set while the agent refuses that value; up to the end
     /// of the header.
-    pub const REFUSED_BITS: usize = 2_080;
+    pub(crate) const REFUSED_BITS: usize = 2_080;
 }
 
 /// The bit map of refused values in the header.
-pub mod refused_bits {
+pub(super) mod refused_bits {
     use super::{HEADER_BYTES, header};
 
     /// Number of values that have a bit.
-    pub const VALUES: u32 = ((HEADER_BYTES - header::REFUSED_BITS) * 8) as u32;
+    pub(crate) const VALUES: u32 = ((HEADER_BYTES - header::REFUSED_BITS) * 8) as u32;
 
     /// Offset of a value's word in the header, and its bit in the word; `None` beyond the map.
-    pub const fn place(value: u32) -> Option<(usize, u64)> {
+    pub(crate) const fn place(value: u32) -> Option<(usize, u64)> {
         if value >= VALUES {
             return None;
         }
@@ -120,35 +120,35 @@ pub mod refused_bits {
 const _: () = assert!(CELLS_AT + CELLS_MAX as usize * CELL_BYTES <= header::ASLEEP);
 
 /// Values of the header's state.
-pub mod state {
-    pub const OPEN: u64 = 1;
-    pub const CLOSED: u64 = 2;
+pub(super) mod state {
+    pub(crate) const OPEN: u64 = 1;
+    pub(crate) const CLOSED: u64 = 2;
 }
 
 /// Offsets in a ring's head.
-pub mod head {
+pub(super) mod head {
     /// Position up to which records are complete.
-    pub const COMMITTED: usize = 0;
+    pub(crate) const COMMITTED: usize = 0;
     /// Position up to which records may be being written.
-    pub const RESERVED: usize = 8;
+    pub(crate) const RESERVED: usize = 8;
     /// 0: never used, 1: in use by a thread, 2: its thread has ended.
-    pub const STATE: usize = 16;
-    pub const THREAD: usize = 24;
+    pub(crate) const STATE: usize = 16;
+    pub(crate) const THREAD: usize = 24;
     /// Number of values that were dropped because the ring was full.
-    pub const DROPPED: usize = 32;
+    pub(crate) const DROPPED: usize = 32;
     /// A pair of clocks: the counter, then ns since the epoch.
-    pub const PAIR_TICKS: usize = 40;
-    pub const PAIR_NS: usize = 48;
+    pub(crate) const PAIR_TICKS: usize = 40;
+    pub(crate) const PAIR_NS: usize = 48;
     /// Exclusive-or of the two words before: the pair is valid only if this matches.
-    pub const PAIR_CHECK: usize = 56;
+    pub(crate) const PAIR_CHECK: usize = 56;
     /// The agent's word: all records before this position have been taken.
-    pub const TAIL: usize = 128;
+    pub(crate) const TAIL: usize = 128;
 }
 
 /// Values of a ring's state.
-pub mod ring_state {
-    pub const IN_USE: u64 = 1;
-    pub const ENDED: u64 = 2;
+pub(super) mod ring_state {
+    pub(crate) const IN_USE: u64 = 1;
+    pub(crate) const ENDED: u64 = 2;
 }
 
 /// Kinds of records.
@@ -177,29 +177,29 @@ pub mod kind {
 }
 
 /// The first word of a record without its sequence: the kind, and the series or publication.
-pub const fn what(kind: u8, series: u32) -> u64 {
+pub(super) const fn what(kind: u8, series: u32) -> u64 {
     ((kind as u64) << 24) | (series & SERIES_MAX) as u64
 }
 
 /// Largest index of a value or publication.
-pub const SERIES_MAX: u32 = (1 << 24) - 1;
+pub(super) const SERIES_MAX: u32 = (1 << 24) - 1;
 
 /// Bytes of a file of this shape.
-pub const fn file_bytes(rings: u32, ring_records: u64) -> usize {
+pub(super) const fn file_bytes(rings: u32, ring_records: u64) -> usize {
     rings_at(rings) + rings as usize * ring_bytes(ring_records)
 }
 
 /// Offset of the first ring.
-pub const fn rings_at(rings: u32) -> usize {
+pub(super) const fn rings_at(rings: u32) -> usize {
     (declarations_at(rings) + DECLARATIONS_BYTES).next_multiple_of(HEADER_BYTES)
 }
 
 /// Offset of the declarations. The heads are right after the header, so that one read covers both.
-pub const fn declarations_at(rings: u32) -> usize {
+pub(super) const fn declarations_at(rings: u32) -> usize {
     (HEADER_BYTES + rings as usize * HEAD_BYTES).next_multiple_of(HEADER_BYTES)
 }
 
 /// Bytes from one ring to the next.
-pub const fn ring_bytes(ring_records: u64) -> usize {
+pub(super) const fn ring_bytes(ring_records: u64) -> usize {
     (ring_records as usize * RECORD_BYTES).next_multiple_of(HEADER_BYTES)
 }

@@ -100,7 +100,7 @@ pub(super) struct Unnamed {
 impl Unnamed {
     /// Creates a file of the right length that only this user and the directory's owner (who runs
     /// the agent) can open, and locks it.
-    pub fn make(
+    pub(super) fn make(
         directory: &Path,
         incarnation: Incarnation,
         shape: &ProducerConfig,
@@ -164,7 +164,7 @@ impl Unnamed {
     }
 
     /// Gives the file its name, which must not exist yet.
-    pub fn name(mut self, path: &Path) -> io::Result<()> {
+    pub(super) fn name(mut self, path: &Path) -> io::Result<()> {
         match &self.temporary {
             None => {
                 let at = format!("{OWN_FILES}/{}", self.file.as_raw_fd());

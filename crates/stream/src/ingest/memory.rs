@@ -38,7 +38,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Maps a file that this process has created and that will be at `path`. The descriptor is not
     /// needed afterwards.
-    pub fn new(file: &File, path: PathBuf, bytes: usize, rings: u32) -> io::Result<Self> {
+    pub(super) fn new(file: &File, path: PathBuf, bytes: usize, rings: u32) -> io::Result<Self> {
         let map = Map::new(file, bytes, Access::Write)?;
         let cursors = Cursors::new(rings)?;
         if cursors.is_wiped_on_fork() {
@@ -56,32 +56,32 @@ impl Memory {
         })
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    pub fn cursors(&self) -> &Cursors {
+    pub(super) fn cursors(&self) -> &Cursors {
         &self.cursors
     }
 
     /// Whether the mapping exists: false in a forked child.
     #[inline]
-    pub fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         self.cursors.mark() != Mark::Wiped
     }
 
     /// Whether this process created the mapping: a forked child does not have it, and a child that
     /// shares our memory, as after `vfork`, must leave it alone.
-    pub fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         self.is_here() && self.pid == std::process::id()
     }
 
-    pub fn is_retired(&self) -> bool {
+    pub(super) fn is_retired(&self) -> bool {
         self.cursors.mark() == Mark::Retired
     }
 
     /// Gives up the mapping in a child, right after a fork.
-    pub fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         if let Some(region) = &self.region {
             region.free();
         }
@@ -92,12 +92,12 @@ impl Memory {
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether the path still names this file.
-    pub fn is_in_place(&self) -> bool {
+    pub(super) fn is_in_place(&self) -> bool {
         let identity = |m: fs::Metadata| (m.dev(), m.ino());
         fs::symlink_metadata(&self.path).is_ok_and(|m| identity(m) == self.identity)
     }
@@ -105,7 +105,7 @@ impl Memory {
     /// Has the file system allocate the bytes, so that a full file system is an error here, and not
     /// a fault at a store. Opens the path for that where the kernel has no other way (before Linux
     /// 5.14).
-    pub fn reserve(&self, at: usize, bytes: usize) -> io::Result<()> {
+    pub(super) fn reserve(&self, at: usize, bytes: usize) -> io::Result<()> {
         match self.map.populate(at, bytes) {
             Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 self.reserve_by_path(at, bytes)

@@ -28,7 +28,7 @@ enum Form {
 
 /// Arguments of `baro archive export`.
 #[derive(Args)]
-pub struct Export {
+pub(super) struct Export {
     /// Streams, as a pattern like disk.*{device=vda}; may be repeated [default: all]
     #[arg(long = "match", value_name = "PATTERN")]
     patterns: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Export {
 
 impl Export {
     /// Runs the command. If nothing matches, it fails before anything is written.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let span = self.span(SystemClock::new().now_ns())?;
         let to_stdout = self.out == Path::new("-");
         if to_stdout && self.format == Form::Parquet {

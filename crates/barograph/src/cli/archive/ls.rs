@@ -14,7 +14,7 @@ use crate::cli::{format, output};
 
 /// Arguments of `baro archive ls`.
 #[derive(Args)]
-pub struct Ls {
+pub(super) struct Ls {
     /// List every file
     #[arg(long)]
     files: bool,
@@ -94,7 +94,7 @@ impl Shown {
 
 impl Ls {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let archives = self.place.archives()?;
         let mut all = Vec::new();
         for kept in &archives.kept {

@@ -19,7 +19,7 @@ use place::{Place, closed_words};
 
 /// Arguments of `baro archive`.
 #[derive(Args)]
-pub struct ArchiveCommand {
+pub(super) struct ArchiveCommand {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -44,7 +44,7 @@ enum Verb {
 
 impl ArchiveCommand {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::Ls(ls) => ls.run(),
             Verb::Verify(verify) => verify.run(),
@@ -56,7 +56,7 @@ impl ArchiveCommand {
 }
 
 /// The documents of an agent about its archives.
-pub struct Told {
+pub(super) struct Told {
     /// Document of the node's archive.
     node: Option<Json>,
     /// Documents of the archives of applications that this user may read, by scope.
@@ -67,7 +67,7 @@ pub struct Told {
 
 impl Told {
     /// Reads the documents in a run directory.
-    pub fn of(run_dir: &RunDir) -> Self {
+    pub(super) fn of(run_dir: &RunDir) -> Self {
         let mut told = Self {
             node: document(run_dir),
             scopes: Vec::new(),
@@ -84,7 +84,7 @@ impl Told {
     }
 
     /// Adds the documents to a JSON object, as `archive` and `applications`.
-    pub fn add_to(&self, json: &mut Json) {
+    pub(super) fn add_to(&self, json: &mut Json) {
         json["archive"] = self.node.clone().into();
         let scopes = self.scopes.iter().cloned();
         json["applications"] = json!({
@@ -94,7 +94,7 @@ impl Told {
     }
 
     /// The documents as lines for people, each with its subject; empty if the agent has none.
-    pub fn lines(&self, now_ns: i64) -> Vec<(&'static str, String)> {
+    pub(super) fn lines(&self, now_ns: i64) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         if let Some(node) = &self.node {
             all.extend(lines(node, now_ns));
@@ -130,7 +130,7 @@ fn document(run_dir: &RunDir) -> Option<Json> {
 
 /// An archive's document as lines for people, each with its subject: the state first, then losses
 /// and errors, each with its remedy.
-pub fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
+pub(super) fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
     let Some(dir) = document["dir"].as_str() else {
         return vec![(
             "archive",

@@ -16,7 +16,7 @@ use crate::cli::{Target, Usage};
 
 /// The choice of archives.
 #[derive(Args)]
-pub struct Place {
+pub(super) struct Place {
     /// Directory of the archive; archives of applications are in `applications` below it [default:
     /// the archives of the agent of the run directory, or else this user's]
     #[arg(long, value_name = "DIR")]
@@ -26,7 +26,7 @@ pub struct Place {
 }
 
 /// One archive.
-pub struct Kept {
+pub(super) struct Kept {
     /// Scope of applications; `None` for the node's own archive.
     pub scope: Option<String>,
     pub dir: PathBuf,
@@ -35,7 +35,7 @@ pub struct Kept {
 }
 
 /// The archives that were found.
-pub struct Archives {
+pub(super) struct Archives {
     /// The archives, the node's first, if it exists.
     pub kept: Vec<Kept>,
     /// Scopes of applications whose archives this user may not read.
@@ -44,11 +44,11 @@ pub struct Archives {
 
 impl Kept {
     /// Name of the archive in listings.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.scope.as_deref().unwrap_or("node")
     }
 
-    pub fn open(&self) -> Archive {
+    pub(super) fn open(&self) -> Archive {
         match self.owner {
             Some(owner) => Archive::of_user(&self.dir, owner),
             None => Archive::open(&self.dir),
@@ -58,7 +58,7 @@ impl Kept {
 
 impl Archives {
     /// Prints which archives are missing from the answer, on standard error.
-    pub fn tell_closed(&self) {
+    pub(super) fn tell_closed(&self) {
         if let Some(words) = closed_words(&self.closed) {
             crate::cli::output::tell(&words);
         }
@@ -66,7 +66,7 @@ impl Archives {
 }
 
 /// The scopes of applications that this user may not read, in words.
-pub fn closed_words(closed: &[String]) -> Option<String> {
+pub(super) fn closed_words(closed: &[String]) -> Option<String> {
     let scopes = closed.join(", ");
     (!closed.is_empty()).then(|| {
         format!(
@@ -76,13 +76,13 @@ pub fn closed_words(closed: &[String]) -> Option<String> {
 }
 
 impl Place {
-    pub fn json(&self) -> bool {
+    pub(super) fn json(&self) -> bool {
         self.target.json
     }
 
     /// Finds the archives: from the option, or else the agent's documents, or else the defaults. It
     /// is an error if there are none at all.
-    pub fn archives(&self) -> anyhow::Result<Archives> {
+    pub(super) fn archives(&self) -> anyhow::Result<Archives> {
         if let Some(dir) = &self.archive_dir {
             let at = |scope: &str| dir.join(scope_path(scope));
             return Archives::at(dir, &dir.join("applications"), &at)?.or_fail(|| {
@@ -195,7 +195,7 @@ impl Archives {
 }
 
 /// Reads the agent's document about itself.
-pub fn agent_document(run_dir: &RunDir) -> anyhow::Result<Option<Json>> {
+pub(super) fn agent_document(run_dir: &RunDir) -> anyhow::Result<Option<Json>> {
     document_of(run_dir, AGENT_DOCUMENT)
 }
 

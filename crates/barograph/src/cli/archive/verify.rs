@@ -12,14 +12,14 @@ const FINDINGS_MAX: usize = 50;
 
 /// Arguments of `baro archive verify`.
 #[derive(Args)]
-pub struct Verify {
+pub(super) struct Verify {
     #[command(flatten)]
     place: Place,
 }
 
 impl Verify {
     /// Runs the command; findings are a failure (exit code 1), printed as they are found.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let archives = self.place.archives()?;
         let mut all = Verified::default();
         let mut broken = Vec::new();

@@ -19,14 +19,14 @@ const ANSWER_WAIT: Duration = Duration::from_secs(3600);
 
 /// Arguments of `baro archive seal`.
 #[derive(Args)]
-pub struct Seal {
+pub(super) struct Seal {
     #[command(flatten)]
     work: Work,
 }
 
 /// Arguments of `baro archive compact`.
 #[derive(Args)]
-pub struct Compact {
+pub(super) struct Compact {
     #[command(flatten)]
     work: Work,
 }
@@ -42,7 +42,7 @@ struct Work {
 
 impl Seal {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let answer = self.work.run("seal", |keeper| {
             keeper.seal()?;
             Ok(json!({ "sealed": true }))
@@ -60,7 +60,7 @@ impl Seal {
 
 impl Compact {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let answer = self.work.run("compact", |keeper| {
             Ok(json!({ "replaced_files": keeper.compact()? }))
         })?;

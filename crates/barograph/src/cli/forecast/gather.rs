@@ -13,7 +13,7 @@ use barograph_model::{Clock as _, FORECAST_PREFIX, Kind, NS_PER_S, Selector, Val
 use crate::cli::output;
 
 /// Most series that are used for training.
-pub const SERIES_MAX: usize = 256;
+pub(super) const SERIES_MAX: usize = 256;
 /// Most samples of one series that are read, the newest.
 const SAMPLES_MAX: usize = 1_000_000;
 /// Most steps that are kept, over all series.
@@ -25,7 +25,7 @@ const HOLD_NS: i64 = 300 * NS_PER_S;
 const HOLD_STEPS: i64 = 3;
 
 /// A series in equal steps.
-pub struct Series {
+pub(super) struct Series {
     /// The stream, or file and column.
     pub name: String,
     pub step_ns: i64,
@@ -35,7 +35,7 @@ pub struct Series {
 
 /// The series that were found, and the number of those that were left out.
 #[derive(Default)]
-pub struct Gathered {
+pub(super) struct Gathered {
     pub series: Vec<Series>,
     /// Number of series that are too short for training.
     pub short: usize,
@@ -48,7 +48,7 @@ pub struct Gathered {
 }
 
 /// Prints the progress, for people who wait.
-pub fn progress(text: &str) {
+pub(super) fn progress(text: &str) {
     output::progress(text, false);
 }
 
@@ -74,7 +74,7 @@ impl Gathered {
     }
 
     /// Adds streams of the node, from its archive and its rings.
-    pub fn streams(
+    pub(super) fn streams(
         &mut self,
         observer: &Observer,
         from: &[Selector],
@@ -124,7 +124,7 @@ impl Gathered {
     }
 
     /// Adds columns of trace files.
-    pub fn traces(&mut self, paths: &[PathBuf]) -> anyhow::Result<()> {
+    pub(super) fn traces(&mut self, paths: &[PathBuf]) -> anyhow::Result<()> {
         for path in paths {
             let trace = read_trace(path)?;
             let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -169,7 +169,7 @@ fn is_number(stream: &StreamInfo) -> bool {
         && !descriptor.name.as_str().starts_with(FORECAST_PREFIX)
 }
 
-pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
+pub(crate) fn read_trace(path: &Path) -> anyhow::Result<Trace> {
     let bytes =
         std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();

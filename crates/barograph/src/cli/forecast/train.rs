@@ -21,7 +21,7 @@ use crate::cli::{Target, Usage, output};
 type Errors = [Option<f64>; HORIZONS.len()];
 
 #[derive(Args)]
-pub struct Train {
+pub(super) struct Train {
     /// Streams to train on, as names, globs or patterns with labels [default: all numbers, unless
     /// traces are given]
     #[arg(long, value_name = "PATTERN")]
@@ -50,7 +50,7 @@ pub struct Train {
 
 impl Train {
     /// Gathers the series, trains, compares, and writes the weights.
-    pub fn run(&self) -> anyhow::Result<()> {
+    pub(super) fn run(&self) -> anyhow::Result<()> {
         self.check_out()?;
         let gathered = self.gather()?;
         let learned = |series: &Series| learned_len(series.values.len());

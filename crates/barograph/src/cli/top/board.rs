@@ -7,13 +7,13 @@ use serde_json::{Value as Json, json};
 use super::causes::{Cause, causes};
 
 /// Seconds of history that a strip can show.
-pub const STRIP_SECONDS: usize = 240;
+pub(super) const STRIP_SECONDS: usize = 240;
 /// Length of history that is read for a strip, in ns: an unchanged value is appended again within
 /// minutes.
 const STRIP_NS: i64 = (STRIP_SECONDS as i64 + 300) * NS_PER_S;
 
 /// A strip: one disk.
-pub struct Strip {
+pub(super) struct Strip {
     /// Device name.
     pub device: String,
     /// Busy share per second, oldest first; `None` where nothing was measured.
@@ -33,7 +33,7 @@ pub struct Strip {
 }
 
 /// A tank: one tier of storage.
-pub struct Tank {
+pub(super) struct Tank {
     /// Name of the tier.
     pub tier: String,
     /// Bytes that users can still write.
@@ -45,7 +45,7 @@ pub struct Tank {
 }
 
 /// Everything on the screen.
-pub struct Board {
+pub(super) struct Board {
     /// Node name.
     pub node: String,
     /// Whether the agent lives.
@@ -66,7 +66,7 @@ pub struct Board {
 
 impl Board {
     /// Reads everything from shared memory.
-    pub fn read(observer: &Observer) -> Self {
+    pub(super) fn read(observer: &Observer) -> Self {
         let status = observer.status().ok();
         let alive = status.as_ref().is_some_and(|s| s.alive);
         let mut strips = strips(observer);
@@ -93,7 +93,7 @@ impl Board {
     }
 
     /// The board as JSON, for `--json`.
-    pub fn to_json(&self) -> Json {
+    pub(super) fn to_json(&self) -> Json {
         json!({
             "node": self.node,
             "alive": self.alive,

@@ -15,7 +15,7 @@ const ROOT: &str = "/";
 
 /// A cause of I/O.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cause {
+pub(super) struct Cause {
     /// Source of the numbers: process, job, control group or trace.
     pub kind: &'static str,
     /// Name of the process, job or group.
@@ -45,7 +45,7 @@ struct Rate {
 }
 
 /// The greatest causes of each kind.
-pub fn causes(observer: &Observer) -> Vec<Cause> {
+pub(super) fn causes(observer: &Observer) -> Vec<Cause> {
     let groups = joined("control group", rates(observer, "cgroup.io", "cgroup"));
     let on_devices = joined("control group", rates(observer, "cgroup.device", "cgroup"));
     let kinds = [

@@ -23,7 +23,7 @@ const VALUES_COLUMNS: u16 = 52;
 const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Draws everything.
-pub fn board(board: &Board, paused: bool, area: Rect, buffer: &mut Buffer) {
+pub(super) fn board(board: &Board, paused: bool, area: Rect, buffer: &mut Buffer) {
     let mut pen = Pen {
         buffer,
         area,

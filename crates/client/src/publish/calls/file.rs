@@ -26,7 +26,7 @@ pub(super) struct File {
 }
 
 impl File {
-    pub const fn none() -> Self {
+    pub(super) const fn none() -> Self {
         Self {
             scope: None,
             mapped: None,
@@ -36,7 +36,7 @@ impl File {
     }
 
     /// Follows this user's calls file in a run directory from now on.
-    pub fn look_for(&mut self, run_dir: &RunDir) {
+    pub(super) fn look_for(&mut self, run_dir: &RunDir) {
         let user = rustix::process::geteuid().as_raw();
         let scope = run_dir.scope(&format!("u{user}"));
         if self.scope.as_ref() != Some(&scope) {
@@ -46,7 +46,7 @@ impl File {
     }
 
     /// Checks whether there is another file by now.
-    pub fn follow(&mut self) {
+    pub(super) fn follow(&mut self) {
         let Some(scope) = &self.scope else { return };
         // A file that is gone without a successor has no more calls, so it does no harm to keep it.
         // Closed or not, there is no other file while its name still refers to it.
@@ -74,20 +74,20 @@ impl File {
     }
 
     /// Whether the agent has closed the file, because another one is coming or is there.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.reader().is_some_and(CallsReader::is_closed)
     }
 
-    pub fn reader(&self) -> Option<&'static CallsReader> {
+    pub(super) fn reader(&self) -> Option<&'static CallsReader> {
         self.mapped.map(|(_, reader)| reader)
     }
 
     /// The word that changes with every call.
-    pub fn word(&self) -> Option<&'static AtomicU32> {
+    pub(super) fn word(&self) -> Option<&'static AtomicU32> {
         self.reader().map(CallsReader::word)
     }
 
-    pub fn next(&mut self) -> Next {
+    pub(super) fn next(&mut self) -> Next {
         match self.reader() {
             // Calls that were not taken from a closed file come again in the next one.
             Some(reader) if !reader.is_closed() => reader.next(&mut self.cursor),

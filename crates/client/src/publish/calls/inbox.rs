@@ -32,7 +32,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
             handled: VecDeque::new(),
@@ -42,7 +42,7 @@ impl Inbox {
     }
 
     /// Forgets everything: the calls are another process's.
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.waiting.clear();
         self.handled.clear();
         self.handled_id_max = 0;
@@ -51,7 +51,12 @@ impl Inbox {
 
     /// Takes the new calls in the file that are for this process. Those that were handled already
     /// are acknowledged again.
-    pub fn take(&mut self, file: &mut File, outbox: &mut Outbox, is_ours: &dyn Fn(&Call) -> bool) {
+    pub(super) fn take(
+        &mut self,
+        file: &mut File,
+        outbox: &mut Outbox,
+        is_ours: &dyn Fn(&Call) -> bool,
+    ) {
         for _ in 0..TAKEN_MAX {
             match file.next() {
                 Next::Call(call) => {
@@ -85,7 +90,7 @@ impl Inbox {
     }
 
     /// The oldest waiting call, or the oldest waiting trigger.
-    pub fn next(&mut self, is_trigger_wanted: bool) -> Option<Call> {
+    pub(super) fn next(&mut self, is_trigger_wanted: bool) -> Option<Call> {
         if !is_trigger_wanted {
             return self.waiting.pop_front();
         }
@@ -93,7 +98,7 @@ impl Inbox {
     }
 
     /// The oldest waiting setting of a knob.
-    pub fn next_setting(&mut self) -> Option<Call> {
+    pub(super) fn next_setting(&mut self) -> Option<Call> {
         self.next_of(CallKind::Knob)
     }
 
@@ -102,7 +107,7 @@ impl Inbox {
         self.waiting.remove(at)
     }
 
-    pub fn handled(&mut self, call: &Call, status: AckStatus) {
+    pub(super) fn handled(&mut self, call: &Call, status: AckStatus) {
         if self.handled.len() >= HANDLED_MAX {
             self.handled.pop_front();
         }
@@ -114,15 +119,15 @@ impl Inbox {
         });
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    pub fn has_triggers(&self) -> bool {
+    pub(super) fn has_triggers(&self) -> bool {
         self.waiting.iter().any(|c| c.kind == CallKind::Trigger)
     }
 
-    pub fn missed(&self) -> u64 {
+    pub(super) fn missed(&self) -> u64 {
         self.missed
     }
 }

@@ -85,7 +85,7 @@ fn attend(life: u32, is_over: &AtomicBool) {
 
 impl Listener {
     /// Ends the thread; if it is in a handler that takes long, it ends after that.
-    pub fn stop(self) {
+    pub(super) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         if self.thread.thread().id() == thread::current().id() {
             // A handler closes the publisher.

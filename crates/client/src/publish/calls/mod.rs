@@ -43,7 +43,7 @@ const CALLS_PER_POLL_MAX: usize = 256;
 const FAILURE_BYTES_MAX: usize = 1_000;
 
 /// A handler of a trigger; an error is reported to the caller.
-pub type Handler = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
+pub(super) type Handler = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
 
 /// The word that threads look at while there is no file: it changes with every declaration.
 static EPOCH: AtomicU32 = AtomicU32::new(0);

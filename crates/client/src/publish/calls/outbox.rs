@@ -19,26 +19,26 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             acknowledgements: VecDeque::new(),
             knobs: Vec::new(),
         }
     }
 
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.acknowledgements.clear();
         self.knobs.clear();
     }
 
-    pub fn acknowledge(&mut self, id: u64, status: AckStatus) {
+    pub(super) fn acknowledge(&mut self, id: u64, status: AckStatus) {
         if self.acknowledgements.len() >= WAITING_MAX {
             self.acknowledgements.pop_front();
         }
         self.acknowledgements.push_back((id, status));
     }
 
-    pub fn put(&mut self, knob: usize) {
+    pub(super) fn put(&mut self, knob: usize) {
         if !self.knobs.contains(&knob) {
             self.knobs.push(knob);
         }
@@ -46,7 +46,11 @@ impl Outbox {
 
     /// Puts what waits, values before acknowledgements, and commits it, unless the thread is in the
     /// middle of a frame: then it is published with that frame.
-    pub fn flush(&mut self, generation: u32, value_of: &dyn Fn(usize) -> Option<(u64, u8, u64)>) {
+    pub(super) fn flush(
+        &mut self,
+        generation: u32,
+        value_of: &dyn Fn(usize) -> Option<(u64, u8, u64)>,
+    ) {
         if self.acknowledgements.is_empty() && self.knobs.is_empty() {
             return;
         }

@@ -28,26 +28,26 @@ pub(super) enum Reached {
 }
 
 impl Schedule {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(Vec::new())
     }
 
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.0.clear();
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether a call that is read again is scheduled already.
-    pub fn has(&self, call: &Call) -> bool {
+    pub(super) fn has(&self, call: &Call) -> bool {
         let is_it = |s: &Scheduled| s.call.id == call.id && s.call.issued_ns == call.issued_ns;
         self.0.iter().any(is_it)
     }
 
     /// Adds a setting for these knobs; returns false if there are too many.
-    pub fn add(&mut self, call: &Call, knobs: Vec<usize>) -> bool {
+    pub(super) fn add(&mut self, call: &Call, knobs: Vec<usize>) -> bool {
         if self.0.len() >= WAITING_MAX {
             return false;
         }
@@ -62,7 +62,7 @@ impl Schedule {
     /// Goes through the settings that wait, in the order of the calls: `reached` gives the meaning
     /// of a frame that has ended, for a knob and the named number, and `set` sets the knob. Returns
     /// the calls that are decided for all of their knobs.
-    pub fn attend(
+    pub(super) fn attend(
         &mut self,
         now_ns: i64,
         reached: &dyn Fn(usize, u64) -> Reached,

@@ -16,7 +16,7 @@ pub(super) struct Who {
 
 impl Who {
     /// The process as a target, or the part of it that has these labels in addition.
-    pub fn subject(&self, labels: &[(String, String)]) -> Subject {
+    pub(super) fn subject(&self, labels: &[(String, String)]) -> Subject {
         Subject::new(
             self.incarnation,
             &self.application,

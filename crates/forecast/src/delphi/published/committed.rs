@@ -4,11 +4,11 @@ use super::Weights;
 
 /// The best of 40, by the error of the stack.
 #[cfg(test)]
-pub const SEED: u64 = 38;
+pub(crate) const SEED: u64 = 38;
 
 /// What training with that seed gives.
 #[rustfmt::skip]
-pub const WEIGHTS: Weights = Weights {
+pub(crate) const WEIGHTS: Weights = Weights {
     neurons: [
         [0.10325157314628697, -0.13696181269827457, 0.04003655473124281, 0.006211229896958643, 0.9346334026055554, 0.38635309763997155],
         [0.0634552317469806, -0.00196309128333951, 0.32071794725975056, -0.38420125854240944, 1.1203984507289975, -0.703599612527922],

@@ -4,7 +4,7 @@ use super::Weights;
 
 /// What training with the default options and no series gives.
 #[rustfmt::skip]
-pub const WEIGHTS: Weights = Weights {
+pub(crate) const WEIGHTS: Weights = Weights {
     filters: [
         [
             [0.32725626, 0.33379063, -0.70603997, 0.06329479, 0.19977339, 0.20758384, 0.0077458015, 0.04956385],

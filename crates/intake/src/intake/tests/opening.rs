@@ -3,7 +3,7 @@
 use super::*;
 
 /// Opens a scope, or finds that it cannot be opened.
-pub fn open(intake: &mut Intake<'_>, reader: Reader) {
+pub(super) fn open(intake: &mut Intake<'_>, reader: Reader) {
     while intake.scopes.is_opening(reader) {
         std::thread::sleep(Duration::from_millis(1));
     }

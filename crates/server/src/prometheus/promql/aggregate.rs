@@ -11,7 +11,7 @@ use super::{LabelSet, PromFault, Series};
 
 /// The function that is applied to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aggregation {
+pub(super) enum Aggregation {
     Sum,
     Avg,
     Min,
@@ -27,7 +27,7 @@ pub enum Aggregation {
 
 impl Aggregation {
     /// The aggregation of a parser's token.
-    pub fn of(id: TokenId) -> Result<Self, PromFault> {
+    pub(super) fn of(id: TokenId) -> Result<Self, PromFault> {
         Ok(match id {
             token::T_SUM => Self::Sum,
             token::T_AVG => Self::Avg,
@@ -52,7 +52,7 @@ impl Aggregation {
 
 /// The labels by which series are grouped.
 #[derive(Clone, Copy, Debug)]
-pub struct Grouping<'a>(pub Option<&'a LabelModifier>);
+pub(super) struct Grouping<'a>(pub Option<&'a LabelModifier>);
 
 impl Grouping<'_> {
     fn labels(&self, of: &LabelSet) -> LabelSet {
@@ -79,7 +79,7 @@ impl Grouping<'_> {
 }
 
 /// Reduces every group to one series; `argument` is the scalar at each instant, for quantiles.
-pub fn reduce(
+pub(super) fn reduce(
     vector: Vec<Series>,
     aggregation: Aggregation,
     grouping: Grouping<'_>,
@@ -123,7 +123,7 @@ fn value_of(values: &mut [f64], aggregation: Aggregation, argument: f64) -> f64 
 }
 
 /// The k largest or smallest of every group at each instant, with their own labels, best first.
-pub fn choose(
+pub(super) fn choose(
     vector: Vec<Series>,
     largest: bool,
     grouping: Grouping<'_>,

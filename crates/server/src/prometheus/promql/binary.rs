@@ -16,7 +16,7 @@ type Operation = fn(f64, f64) -> (f64, bool);
 
 /// An arithmetic operator or a comparison.
 #[derive(Clone, Copy)]
-pub struct Operator {
+pub(super) struct Operator {
     apply: Operation,
     compares: bool,
     /// Whether a comparison gives 0 or 1 instead of filtering.
@@ -25,7 +25,7 @@ pub struct Operator {
 
 impl Operator {
     /// The operator of a parser's token.
-    pub fn of(id: TokenId, modifier: Option<&BinModifier>) -> Result<Self, PromFault> {
+    pub(super) fn of(id: TokenId, modifier: Option<&BinModifier>) -> Result<Self, PromFault> {
         let apply: Operation = match id {
             token::T_ADD => |a, b| (a + b, true),
             token::T_SUB => |a, b| (a - b, true),
@@ -59,7 +59,7 @@ impl Operator {
 
     /// Applies the operator to two scalars; the parser ensures that comparisons of scalars are
     /// `bool`.
-    pub fn scalars(&self, a: f64, b: f64) -> f64 {
+    pub(super) fn scalars(&self, a: f64, b: f64) -> f64 {
         let (value, holds) = (self.apply)(a, b);
         if self.compares {
             f64::from(u8::from(holds))
@@ -82,7 +82,7 @@ impl Operator {
 
     /// Applies the operator to a vector and a scalar at each instant; `scalar_first` if the scalar
     /// is on the left.
-    pub fn with_scalar(
+    pub(super) fn with_scalar(
         &self,
         mut vector: Vec<Series>,
         scalar: &[f64],
@@ -106,7 +106,7 @@ impl Operator {
     }
 
     /// Applies the operator to the matching series of two vectors.
-    pub fn vectors<'a>(
+    pub(super) fn vectors<'a>(
         &self,
         left: Vector<'a>,
         right: Vector<'a>,
@@ -298,7 +298,7 @@ impl<'a> Partners<'a> {
 }
 
 /// Evaluates `and`, `or` and `unless`.
-pub fn sets<'a>(
+pub(super) fn sets<'a>(
     id: TokenId,
     left: Vector<'a>,
     right: Vector<'a>,

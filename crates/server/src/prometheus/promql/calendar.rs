@@ -5,7 +5,7 @@ use barograph_model::{DAY_S, days_since_epoch};
 
 /// A date and time in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Utc {
+pub(super) struct Utc {
     pub year: i64,
     pub month: i64,
     pub day: i64,
@@ -18,7 +18,7 @@ pub struct Utc {
 
 impl Utc {
     /// Converts seconds since the epoch; times beyond some millions of years are clamped.
-    pub fn of(seconds: f64) -> Self {
+    pub(super) fn of(seconds: f64) -> Self {
         let seconds = seconds.clamp(-1e15, 1e15) as i64;
         let (days, second) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
         let (year, month, day) = civil(days);
@@ -34,7 +34,7 @@ impl Utc {
     }
 
     /// The number of days in the date's month.
-    pub fn days_in_month(&self) -> i64 {
+    pub(super) fn days_in_month(&self) -> i64 {
         match self.month {
             2 if self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0) => 29,
             2 => 28,

@@ -22,7 +22,7 @@ use super::{Context, Grid, LabelSet, PromFault, Series};
 const LOOKS_BETWEEN_CHECKS: usize = 1 << 16;
 
 /// Times and values of the looks of one series.
-pub type Samples = Vec<(i64, f64)>;
+pub(super) type Samples = Vec<(i64, f64)>;
 
 /// The result of a query.
 #[derive(Debug, PartialEq)]

@@ -15,10 +15,10 @@ use super::{LabelSet, PromFault, Series};
 const LABEL_BYTES_MAX: usize = 4 << 10;
 
 /// A function of one value and its scalar arguments.
-pub type Elementwise = fn(f64, &[f64]) -> f64;
+pub(super) type Elementwise = fn(f64, &[f64]) -> f64;
 
 /// The function of a value with this name.
-pub fn elementwise(name: &str) -> Option<Elementwise> {
+pub(super) fn elementwise(name: &str) -> Option<Elementwise> {
     Some(match name {
         "abs" => |v, _| v.abs(),
         "ceil" => |v, _| v.ceil(),
@@ -58,7 +58,7 @@ pub fn elementwise(name: &str) -> Option<Elementwise> {
 }
 
 /// The function of a time with this name; without an argument it is applied to the instant itself.
-pub fn of_time(name: &str) -> Option<Elementwise> {
+pub(super) fn of_time(name: &str) -> Option<Elementwise> {
     Some(match name {
         "minute" => |v, _| Utc::of(v).minute as f64,
         "hour" => |v, _| Utc::of(v).hour as f64,
@@ -89,7 +89,7 @@ fn clamp(v: f64, min: f64, max: f64) -> f64 {
 }
 
 /// Adds a value to a sum and to its rounding error (Neumaier's method).
-pub fn add((sum, lost): &mut (f64, f64), value: f64) {
+pub(super) fn add((sum, lost): &mut (f64, f64), value: f64) {
     let total = *sum + value;
     if total.is_finite() {
         *lost += match sum.abs() >= value.abs() {
@@ -101,7 +101,7 @@ pub fn add((sum, lost): &mut (f64, f64), value: f64) {
 }
 
 /// The quantile `q` of the values, interpolated linearly between neighbours. Sorts the values.
-pub fn quantile(q: f64, values: &mut [f64]) -> f64 {
+pub(super) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if values.is_empty() || q.is_nan() {
         return f64::NAN;
     }
@@ -117,13 +117,16 @@ pub fn quantile(q: f64, values: &mut [f64]) -> f64 {
 }
 
 /// Orders floats; NaN comes first, whatever its sign.
-pub fn ascending(a: &f64, b: &f64) -> Ordering {
+pub(super) fn ascending(a: &f64, b: &f64) -> Ordering {
     let order = a.partial_cmp(b);
     order.unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
 }
 
 /// `label_replace(v, target, replacement, source, pattern)`.
-pub fn label_replace<'a>(vector: Vector<'a>, [to, with, from, pattern]: [&str; 4]) -> Outcome<'a> {
+pub(super) fn label_replace<'a>(
+    vector: Vector<'a>,
+    [to, with, from, pattern]: [&str; 4],
+) -> Outcome<'a> {
     check_label(to, "label_replace")?;
     // The parser's way to an anchored expression, with Go's interpretation of braces.
     let matcher = Matcher::new_matcher(T_EQL_REGEX, String::new(), pattern.into());
@@ -145,7 +148,12 @@ pub fn label_replace<'a>(vector: Vector<'a>, [to, with, from, pattern]: [&str; 4
 }
 
 /// `label_join(v, target, separator, source…)`.
-pub fn label_join<'a>(vector: Vector<'a>, to: &str, separator: &str, from: &[&str]) -> Outcome<'a> {
+pub(super) fn label_join<'a>(
+    vector: Vector<'a>,
+    to: &str,
+    separator: &str,
+    from: &[&str],
+) -> Outcome<'a> {
     check_label(to, "label_join")?;
     labelled(vector, to, |labels| {
         let values: Vec<&str> = from.iter().map(|f| labels.get(f).unwrap_or("")).collect();
@@ -195,7 +203,7 @@ fn check_label(name: &str, function: &str) -> Result<(), PromFault> {
 }
 
 /// Sorts the series by their value at the only instant; NaN is last in both orders.
-pub fn sort(vector: &mut [Series], descending: bool) {
+pub(super) fn sort(vector: &mut [Series], descending: bool) {
     let value = |s: &Series| s.points.first().copied().flatten().unwrap_or(f64::NAN);
     vector.sort_by(|a, b| {
         let (a, b) = (value(a), value(b));
@@ -208,7 +216,7 @@ pub fn sort(vector: &mut [Series], descending: bool) {
 }
 
 /// The labels of an absent series: those that were asked for by equality, if asked for once.
-pub fn labels_of_absent<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> LabelSet {
+pub(super) fn labels_of_absent<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> LabelSet {
     let asked: Vec<_> = asked.filter(|(name, _)| *name != super::NAME).collect();
     let once = |name: &str| asked.iter().filter(|(n, _)| *n == name).count() == 1;
     asked.iter().copied().filter(|(n, _)| once(n)).collect()

@@ -24,7 +24,7 @@ impl std::fmt::Debug for Points<'_> {
 }
 
 /// The counter of the points of one query.
-pub struct Points<'h> {
+pub(super) struct Points<'h> {
     max: usize,
     live: Cell<usize>,
     /// Whether there is memory for this many bytes.
@@ -34,46 +34,46 @@ pub struct Points<'h> {
 impl<'h> Points<'h> {
     /// Makes a counter with none; it allows at most `max` points, and at most as many as `holds`
     /// allows.
-    pub fn at_most(max: usize, holds: &'h dyn Fn(usize) -> bool) -> Self {
+    pub(super) fn at_most(max: usize, holds: &'h dyn Fn(usize) -> bool) -> Self {
         let live = Cell::new(0);
         Self { max, live, holds }
     }
 
     /// Claims room for `points` points.
-    pub fn claim(&self, points: usize) -> Result<Claim<'_>, PromFault> {
+    pub(super) fn claim(&self, points: usize) -> Result<Claim<'_>, PromFault> {
         let mut claim = Claim { of: self, count: 0 };
         claim.grow(points)?;
         Ok(claim)
     }
 
     /// Makes a scalar with a value at each instant.
-    pub fn scalar(&self, values: impl ExactSizeIterator<Item = f64>) -> ScalarOutcome<'_> {
+    pub(super) fn scalar(&self, values: impl ExactSizeIterator<Item = f64>) -> ScalarOutcome<'_> {
         let _claim = self.claim(values.len())?;
         let values = values.collect();
         Ok(Scalar { values, _claim })
     }
 
     /// The number of points in use.
-    pub fn live(&self) -> usize {
+    pub(super) fn live(&self) -> usize {
         self.live.get()
     }
 }
 
 /// A claim on points, which are in use until it is dropped.
 #[derive(Debug)]
-pub struct Claim<'a> {
+pub(super) struct Claim<'a> {
     of: &'a Points<'a>,
     count: usize,
 }
 
 impl<'a> Claim<'a> {
     /// The counter that this claim belongs to.
-    pub fn points(&self) -> &'a Points<'a> {
+    pub(super) fn points(&self) -> &'a Points<'a> {
         self.of
     }
 
     /// Claims `points` more.
-    pub fn grow(&mut self, points: usize) -> Result<(), PromFault> {
+    pub(super) fn grow(&mut self, points: usize) -> Result<(), PromFault> {
         let live = self.of.live.get().saturating_add(points);
         if live > self.of.max {
             return Err(PromFault::execution(format!(
@@ -97,7 +97,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Gives `points` back.
-    pub fn give(&mut self, points: usize) {
+    pub(super) fn give(&mut self, points: usize) {
         debug_assert!(points <= self.count, "{points} of {} points", self.count);
         let given = points.min(self.count);
         self.of.live.set(self.of.live.get().saturating_sub(given));
@@ -105,7 +105,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Takes over the points of another claim.
-    pub fn join(&mut self, mut other: Self) {
+    pub(super) fn join(&mut self, mut other: Self) {
         self.count += std::mem::take(&mut other.count);
     }
 }
@@ -118,16 +118,16 @@ impl Drop for Claim<'_> {
 
 /// A scalar at each instant, with its claim.
 #[derive(Debug)]
-pub struct Scalar<'a> {
+pub(super) struct Scalar<'a> {
     pub values: Vec<f64>,
     _claim: Claim<'a>,
 }
 
-pub type ScalarOutcome<'a> = Result<Scalar<'a>, PromFault>;
+pub(super) type ScalarOutcome<'a> = Result<Scalar<'a>, PromFault>;
 
 /// An instant vector with its claim.
 #[derive(Debug)]
-pub struct Vector<'a> {
+pub(super) struct Vector<'a> {
     pub series: Vec<Series>,
     pub claim: Claim<'a>,
 }
@@ -135,7 +135,7 @@ pub struct Vector<'a> {
 impl<'a> Vector<'a> {
     /// Makes a vector of series with their claim, and gives back what was claimed beyond their
     /// weight.
-    pub fn of(series: Vec<Series>, mut claim: Claim<'a>) -> Self {
+    pub(super) fn of(series: Vec<Series>, mut claim: Claim<'a>) -> Self {
         let points = series.iter().map(Series::weight).sum();
         debug_assert!(points <= claim.count, "{points} of {} points", claim.count);
         claim.give(claim.count.saturating_sub(points));
@@ -143,7 +143,7 @@ impl<'a> Vector<'a> {
     }
 
     /// Applies an operator to the series; the result must not weigh more than they do.
-    pub fn then(
+    pub(super) fn then(
         self,
         operator: impl FnOnce(Vec<Series>) -> Result<Vec<Series>, PromFault>,
     ) -> Result<Self, PromFault> {
@@ -159,7 +159,7 @@ impl Series {
 }
 
 /// The weight of a series, in points: its values, and its labels by their bytes.
-pub fn weight(labels: &LabelSet, steps: usize) -> usize {
+pub(super) fn weight(labels: &LabelSet, steps: usize) -> usize {
     let rest = size_of::<Series>() + labels.bytes();
     steps.saturating_add(rest.div_ceil(POINT_BYTES))
 }

@@ -49,7 +49,7 @@ pub fn matchers(text: &str, regexes: &mut Regexes) -> Result<Matching, PromFault
 }
 
 /// The matchers of a selector, including its name.
-pub fn matching(selector: &VectorSelector) -> Result<Matching, PromFault> {
+pub(super) fn matching(selector: &VectorSelector) -> Result<Matching, PromFault> {
     if !selector.matchers.or_matchers.is_empty() {
         return Err(PromFault::bad(
             "\"or\" between matchers is not PromQL: use =~ with alternatives, or the operator or",

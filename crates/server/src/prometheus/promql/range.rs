@@ -6,7 +6,7 @@ use super::PromFault;
 use super::functions::{add, quantile};
 
 /// The looks of one series within a range.
-pub struct Window<'a> {
+pub(super) struct Window<'a> {
     /// Times of the looks, ascending, ns since the epoch.
     pub ts: &'a [i64],
     pub values: &'a [f64],
@@ -21,10 +21,10 @@ pub struct Window<'a> {
 }
 
 /// A function of a window; it may have no value.
-pub type RangeFunction = fn(&Window<'_>) -> Option<f64>;
+pub(super) type RangeFunction = fn(&Window<'_>) -> Option<f64>;
 
 /// The range function with this name.
-pub fn function(name: &str) -> Result<RangeFunction, PromFault> {
+pub(super) fn function(name: &str) -> Result<RangeFunction, PromFault> {
     Ok(match name {
         "rate" => |w| Some(extrapolated(w, true)? / seconds(w.range_ns)),
         "increase" => |w| extrapolated(w, true),
@@ -141,7 +141,7 @@ fn best(a: f64, b: f64, b_is_better: bool) -> f64 {
 }
 
 /// The sum, with its rounding error compensated.
-pub fn sum(values: &[f64]) -> f64 {
+pub(super) fn sum(values: &[f64]) -> f64 {
     let mut total = (0.0, 0.0);
     for value in values {
         add(&mut total, *value);
@@ -154,7 +154,7 @@ pub fn sum(values: &[f64]) -> f64 {
 }
 
 /// The mean, even if the sum is beyond the range of a float.
-pub fn mean(values: &[f64]) -> f64 {
+pub(super) fn mean(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     let total = sum(values);
     if total.is_infinite() && values.iter().all(|v| v.is_finite()) {
@@ -164,7 +164,7 @@ pub fn mean(values: &[f64]) -> f64 {
 }
 
 /// The population's variance, by Welford's method.
-pub fn variance(values: &[f64]) -> f64 {
+pub(super) fn variance(values: &[f64]) -> f64 {
     let (mut mean, mut squares) = (0.0, 0.0);
     for (n, value) in values.iter().enumerate() {
         let off = value - mean;

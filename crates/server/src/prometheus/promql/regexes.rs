@@ -120,7 +120,7 @@ fn with_plain_braces(text: &str) -> String {
 }
 
 /// A piece of a query, as the parser's lexer splits it.
-pub enum Piece<'a> {
+pub(super) enum Piece<'a> {
     /// A character outside of quoted strings.
     Bare(char),
     /// A string with its quotes; the last one may be missing.
@@ -131,7 +131,7 @@ pub enum Piece<'a> {
 
 /// Splits a query as the parser's lexer does: a backslash escapes in backticks too, and a comment
 /// ends at a carriage return.
-pub fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut chars = text.char_indices();
     std::iter::from_fn(move || {
         let (at, first) = chars.next()?;

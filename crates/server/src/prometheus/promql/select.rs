@@ -121,7 +121,7 @@ fn is_up(context: &Context<'_>) -> bool {
 
 /// The looks of one series.
 #[derive(Clone, Debug, Default)]
-pub struct Sampled {
+pub(super) struct Sampled {
     pub labels: LabelSet,
     ts: Vec<i64>,
     /// `None` where the series ended: a text that changed, or the last look.
@@ -135,7 +135,7 @@ pub struct Sampled {
 ///
 /// The value that held at an instant follows from the sample before it, which may be one look-back
 /// older than the last look, and from the sample after it; so more is read on both sides.
-pub fn read(
+pub(super) fn read(
     context: &Context<'_>,
     wanted: &Matching,
     span: Span,
@@ -317,7 +317,7 @@ impl Sampled {
 
     /// For each instant, in order, the value that an instant selector gives and the time of its
     /// look.
-    pub fn seen(
+    pub(super) fn seen(
         &self,
         times: impl Iterator<Item = i64>,
     ) -> impl Iterator<Item = Option<(i64, f64)>> {
@@ -336,7 +336,7 @@ impl Sampled {
     }
 
     /// An iterator over the looks; the instants given to `Looks::skip_to` may only grow.
-    pub fn looks(&self) -> Looks<'_> {
+    pub(super) fn looks(&self) -> Looks<'_> {
         Looks {
             of: self,
             row: 0,
@@ -346,7 +346,7 @@ impl Sampled {
 }
 
 /// Walks samples and held values in order of time.
-pub struct Looks<'a> {
+pub(super) struct Looks<'a> {
     of: &'a Sampled,
     row: usize,
     next: Option<i64>,
@@ -354,7 +354,7 @@ pub struct Looks<'a> {
 
 impl Looks<'_> {
     /// Goes to the first look after `after`, never back.
-    pub fn skip_to(&mut self, after: i64) {
+    pub(super) fn skip_to(&mut self, after: i64) {
         if self.next.is_none_or(|next| next > after) {
             return;
         }
@@ -367,7 +367,7 @@ impl Looks<'_> {
     }
 
     /// Returns the next look if it is not after `until`.
-    pub fn take(&mut self, until: i64) -> Option<(i64, f64)> {
+    pub(super) fn take(&mut self, until: i64) -> Option<(i64, f64)> {
         loop {
             let next = self.next.filter(|&next| next <= until)?;
             let value = self.of.values[self.row];

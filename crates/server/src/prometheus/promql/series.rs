@@ -72,7 +72,7 @@ impl Series {
 
 /// Series by their labels: series that get the same labels are merged.
 #[derive(Debug, Default)]
-pub struct Merged {
+pub(super) struct Merged {
     series: Vec<Series>,
     places: HashMap<LabelSet, usize>,
 }
@@ -80,7 +80,7 @@ pub struct Merged {
 impl Merged {
     /// Adds a series; returns whether its labels are new. Two values with the same labels at one
     /// instant are an error.
-    pub fn add(&mut self, series: Series) -> Result<bool, PromFault> {
+    pub(super) fn add(&mut self, series: Series) -> Result<bool, PromFault> {
         match self.places.entry(series.labels.clone()) {
             Entry::Vacant(place) => {
                 place.insert(self.series.len());
@@ -104,7 +104,7 @@ impl Merged {
     }
 
     /// The series that have a value, in the order in which they were added.
-    pub fn done(self) -> Vec<Series> {
+    pub(super) fn done(self) -> Vec<Series> {
         let mut series = self.series;
         series.retain(|s| !s.is_absent());
         series
@@ -112,7 +112,7 @@ impl Merged {
 }
 
 /// Gives the series new labels, and merges those that become equal.
-pub fn relabelled(
+pub(super) fn relabelled(
     vector: Vec<Series>,
     mut label: impl FnMut(&LabelSet) -> LabelSet,
 ) -> Result<Vec<Series>, PromFault> {
