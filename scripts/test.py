@@ -44,6 +44,11 @@ DEMO_SEGMENT = ROOT / "target" / "debug" / "examples" / "demo_segment"
 EXTENSION = ROOT / "crates" / "query" / "extension"
 EXTENSION_TARGET = ROOT / "target" / "extension"
 WORKSPACE = ["--workspace", "--exclude", "barograph-python", "--locked"]
+# Tests of one Rust program that run at once. Most wait for programs, times and disks and not for a
+# processor, so there are more than the machine may have processors.
+RUST_TESTS_AT_ONCE = 4
+# Files of end-to-end tests that run at once.
+E2E_FILES_AT_ONCE = 2
 
 runner = Runner()
 if CI:
@@ -114,15 +119,18 @@ def install_prometheus(suite: Suite) -> None:
         suite.notes.append(f"NOT COMPARED: no {', '.join(absent)} (install {packages})")
 
 
-def pytest(suite: Suite, title: str, *paths: Path) -> None:
-    """Runs pytest on `paths` in .venv/; its environment names the built programs and libraries."""
+def pytest(suite: Suite, title: str, *paths: Path, workers: int = 0) -> None:
+    """Runs pytest on `paths` in .venv/; its environment names the built programs and libraries. With
+    `workers`, so many files are tested at once."""
     report = LOGS / f"{suite.name}-{title.replace(' ', '-')}.xml"
     report.unlink(missing_ok=True)
     command = [environment.PYTHON, "-m", "pytest", "-q", "-rsfE", f"--junitxml={report}"]
+    # A file stays with one worker, since its tests share what they start.
+    side_by_side = ["-n", str(workers), "--dist", "loadfile"] if workers else []
     runner.step(
         suite,
         title,
-        [*command, *paths],
+        [*command, *side_by_side, *paths],
         again=lambda _failed: [*command, "--last-failed", *paths],
         env=environment.variables()
         | {
@@ -181,6 +189,7 @@ def rust(suite: Suite) -> None:
         suite,
         "cargo test",
         tests,
+        env={"RUST_TEST_THREADS": str(RUST_TESTS_AT_ONCE)},
         count=counts.cargo,
         again=lambda failed: [*tests, "--", "--exact", *failed],
     )
@@ -219,7 +228,7 @@ def e2e(suite: Suite) -> None:
     build_extension(suite)
     build(suite)
     install_prometheus(suite)
-    pytest(suite, "pytest", ROOT / "e2e")
+    pytest(suite, "pytest", ROOT / "e2e", workers=E2E_FILES_AT_ONCE)
 
 
 def browsers(suite: Suite) -> None:
@@ -265,8 +274,8 @@ SUITES: dict[str, Callable[[Suite], None]] = {
     "browser": browsers,
 }
 # Suites of one lane run one after the other, those that fail soonest first. The lanes run side by
-# side: one keeps the processors busy, while in the other programs mostly wait for each other.
-LANES = [["checks", "rust", "browser"], ["web", "scripts", "sql", "python", "e2e"]]
+# side: the first keeps the processors busy, while in the others programs mostly wait for each other.
+LANES = [["checks", "rust"], ["web", "scripts", "sql", "python", "browser"], ["e2e"]]
 # Suites without tests: they count only if they fail.
 CHECKS = {"checks"}
 
