@@ -51,6 +51,8 @@ mod storage;
 mod swap;
 mod sweep;
 mod target;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tier;
 mod unit;
 mod verify;
