@@ -1,11 +1,11 @@
-//! The copier: the thread that waits for the object store, so that no other thread does.
+//! The copier waits for the object store on a thread of its own, so that no other thread does.
 //!
 //! The copier takes a few jobs at a time and reports the result of each. It decides nothing and
 //! remembers nothing: the sealer finds the jobs in the manifest, each time anew, so a stop or a
 //! crash loses none of them.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -101,22 +101,22 @@ impl Errands {
     }
 
     /// Returns the next job, without waiting.
-    #[cfg(test)]
     pub(crate) fn begin(&self) -> Option<Job> {
-        Self::begin_in(&mut self.lock())
-    }
-
-    fn begin_in(state: &mut State) -> Option<Job> {
+        let mut state = self.lock();
         let job = state.jobs.pop_front();
         state.busy = job.is_some();
         job
     }
 
-    /// Waits for the next job; `None` when the writer ends.
-    fn wait(&self) -> Option<Job> {
+    /// Waits for the next job, or for the end of the writer.
+    fn wait(&self) {
         let idle = |state: &mut State| state.jobs.is_empty() && state.wake.is_some();
-        let waited = self.changed.wait_while(self.lock(), idle);
-        Self::begin_in(&mut waited.unwrap_or_else(PoisonError::into_inner))
+        drop(self.changed.wait_while(self.lock(), idle));
+    }
+
+    /// Whether the writer has ended.
+    fn is_stopped(&self) -> bool {
+        self.lock().wake.is_none()
     }
 
     /// Notes the result of a job. After a failure the other jobs are dropped: the sealer finds them
@@ -154,24 +154,70 @@ impl Errands {
 }
 
 /// The body of the thread: does one job after the other, until the writer ends.
-pub(crate) fn run(
-    errands: &Arc<Errands>,
-    mut target: Box<dyn Target>,
-    root: &Path,
-    stop: &AtomicBool,
-) {
-    let ended = Ended(Arc::clone(errands));
+pub(crate) fn run(mut copier: Copier) {
     barograph_stream::give_way();
-    while let Some(job) = errands.wait() {
-        let result = match job.what {
-            _ if stop.load(Ordering::Relaxed) => return,
-            Errand::Copy => target.copy(&root.join(&job.path), &job.path, stop),
-            Errand::Remove => target.remove(&job.path, stop),
-        };
-        errands.finish(job, result);
+    while !copier.is_ended() {
+        if copier.step(0) > 0 {
+            copier.errands().wait();
+        }
     }
-    // The end is reported before the target is dropped, which may wait for the network once more.
-    drop(ended);
+}
+
+/// The copier: does the jobs that the sealer hands over.
+pub(crate) struct Copier {
+    /// The field comes first, so that the end is reported before the target is dropped, which may
+    /// wait for the network once more.
+    ended: Ended,
+    target: Box<dyn Target>,
+    /// The archive's directory.
+    root: PathBuf,
+    stop: Arc<AtomicBool>,
+    is_ended: bool,
+}
+
+impl Copier {
+    pub(crate) fn new(
+        errands: Arc<Errands>,
+        target: Box<dyn Target>,
+        root: PathBuf,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            ended: Ended(errands),
+            target,
+            root,
+            stop,
+            is_ended: false,
+        }
+    }
+
+    /// Does one job, if there is one, and returns the time of the next step: now after a job,
+    /// otherwise none before new jobs.
+    pub(crate) fn step(&mut self, now_ns: i64) -> i64 {
+        let (job, stop) = (self.errands().begin(), &*self.stop);
+        let Some(job) = job.filter(|_| !stop.load(Ordering::Relaxed)) else {
+            self.is_ended = stop.load(Ordering::Relaxed) || self.errands().is_stopped();
+            return i64::MAX;
+        };
+        let result = match job.what {
+            Errand::Copy => {
+                let local = self.root.join(&job.path);
+                self.target.copy(&local, &job.path, stop)
+            }
+            Errand::Remove => self.target.remove(&job.path, stop),
+        };
+        self.errands().finish(job, result);
+        now_ns
+    }
+
+    /// Whether no job will be done any more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    fn errands(&self) -> &Errands {
+        &self.ended.0
+    }
 }
 
 /// A guard that marks the copier as ended, however the thread ends, so that nobody waits for it.

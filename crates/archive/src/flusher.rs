@@ -1,32 +1,34 @@
-//! The thread that writes the log: it takes waiting batches, commits them, closes segments, and
-//! hands these to the sealer.
+//! The flusher writes the log: it takes waiting batches, commits them, closes segments, and hands
+//! these to the sealer.
 //!
-//! The thread sleeps by real time and never by the clock: a clock that is set, or stands still,
-//! delays nothing.
+//! The flusher is stepped, and [`run`] is the body of its thread, which waits between the steps. The
+//! thread waits by real time and never by the clock of the archive: a clock that is set, or stands
+//! still, delays nothing.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barograph_model::Clock;
+use barograph_model::{Clock, NS_PER_MS, NS_PER_S};
+use barograph_stream::SystemClock;
 
-use crate::journal::{Call, Shared, State};
+use crate::journal::{Call, Shared};
 use crate::log::{Batch, LogWriter, is_empty};
 use crate::order::{Order, Sealing};
 use crate::seal::SealStatus;
 use crate::{ArchiveConfig, ArchiveError};
 
-/// Shortest wait after a failure; it doubles up to `BACKOFF_MAX`.
-const BACKOFF: Duration = Duration::from_millis(20);
-/// Longest wait after a failure: only people can make space on a full disk.
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Shortest wait after a failure in ns; it doubles up to `BACKOFF_NS_MAX`.
+const BACKOFF_NS: i64 = 20 * NS_PER_MS;
+/// Longest wait after a failure in ns: only people can make space on a full disk.
+const BACKOFF_NS_MAX: i64 = 5 * NS_PER_S;
 /// How often the last batch is tried when the writer is to finish.
 const LAST_ATTEMPTS: u32 = 5;
-/// Time after which a request is offered again that the sealer had no room for.
-const OFFER: Duration = Duration::from_millis(50);
+/// Time in ns after which a request is offered again that the sealer had no room for.
+const OFFER_NS: i64 = 50 * NS_PER_MS;
 
 /// A user's request to seal everything, and to merge it if `merge` is set.
 #[derive(Debug)]
@@ -48,88 +50,185 @@ pub(crate) struct Progress {
     pub flushed_ns: AtomicU64,
 }
 
-/// State of the thread.
+impl Progress {
+    /// Returns the progress of a log that nothing was written to since the start.
+    pub(crate) fn begin(now_ns: i64) -> Self {
+        Self {
+            flushed_ns: AtomicU64::new(now_ns as u64),
+            oldest_ts: AtomicU64::new(i64::MAX as u64),
+            ..Self::default()
+        }
+    }
+}
+
+/// The writer of the log.
 pub(crate) struct Flusher {
+    config: ArchiveConfig,
+    clock: Arc<dyn Clock>,
+    pub(crate) shared: Arc<Shared>,
+    progress: Arc<Progress>,
+    writer: LogWriter,
+    /// The queue of users' requests.
+    requests: Receiver<Request>,
+    /// Requests that also cover the batch in hand.
+    asked: Vec<Request>,
+    /// Requests for which the sealer had no room yet: at most one for each waiting user, and one
+    /// more.
+    offers: VecDeque<Sealing>,
+    /// The last segment that was offered to the sealer.
+    offered: u64,
+    /// Whether marks are still to be copied into a new segment.
+    is_owing: bool,
+    sealer: SyncSender<Order>,
+    /// Status of the sealer.
+    sealed: Arc<Mutex<SealStatus>>,
+    /// The batch in hand: it is empty unless its commit failed.
+    batch: Batch,
+    /// Number of attempts at this batch that failed.
+    attempts: u32,
+    /// The wait after the last of these attempts, in ns.
+    backoff_ns: i64,
+    wait: Wait,
+    is_ended: bool,
+}
+
+/// What the flusher waits for between two commits.
+#[derive(Default)]
+struct Wait {
+    /// When the wait began; `None` until the first step after a commit, so that the time that a
+    /// commit takes is no part of the wait.
+    since_ns: Option<i64>,
+    /// When the first durable sample of the pending batch was seen.
+    durable_ns: Option<i64>,
+    /// The urgency and the stop that the last step saw: any other ends the wait.
+    seen: (Call, bool),
+    /// Whether the flusher was to stop at the last attempt.
+    was_stopping: bool,
+}
+
+/// What the flusher shares with others, and the log that it writes.
+pub(crate) struct FlusherParts {
     pub config: ArchiveConfig,
     pub clock: Arc<dyn Clock>,
     pub shared: Arc<Shared>,
     pub progress: Arc<Progress>,
     pub writer: LogWriter,
-    /// The queue of users' requests.
     pub requests: Receiver<Request>,
-    /// Requests that also cover the batch in hand.
-    pub asked: Vec<Request>,
-    /// Requests for which the sealer had no room yet: at most one for each waiting user, and one
-    /// more.
-    pub offers: VecDeque<Sealing>,
-    /// The last segment that was offered to the sealer.
-    pub offered: u64,
-    /// Whether marks are still to be copied into a new segment.
-    pub is_owing: bool,
     pub sealer: SyncSender<Order>,
-    /// Status of the sealer.
     pub sealed: Arc<Mutex<SealStatus>>,
 }
 
+/// The body of the flusher's thread: it waits until the next step is due or an input comes.
+pub(crate) fn run(mut flusher: Flusher) {
+    let _ended = Ended(Arc::clone(&flusher.shared));
+    let clock = SystemClock::new();
+    while !flusher.is_ended {
+        let due_ns = flusher.step(clock.monotonic_ns());
+        let wait = duration(due_ns.saturating_sub(clock.monotonic_ns()));
+        flusher.shared.wait(wait, flusher.wait.seen);
+    }
+}
+
 impl Flusher {
-    /// Runs until the writer is to stop; then the waiting batch is written, or counted as lost.
-    pub(crate) fn run(mut self) {
-        let _ended = Ended(Arc::clone(&self.shared));
-        let mut batch = Batch::default();
-        let mut backoff = Duration::ZERO;
-        let mut attempts = 0;
-        loop {
-            let stop = self.wait(&mut batch, backoff);
-            match self.commit(&mut batch) {
-                Ok(()) => {
-                    (backoff, attempts) = (Duration::ZERO, 0);
-                    self.seal();
-                    if stop && self.shared.lock().pending.is_empty() {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    backoff = (backoff * 2).clamp(BACKOFF, BACKOFF_MAX);
-                    attempts += 1;
-                    self.fail(&error, attempts == 1);
-                    if stop && attempts >= LAST_ATTEMPTS {
-                        break;
-                    }
-                }
-            }
+    pub(crate) fn new(parts: FlusherParts) -> Self {
+        Self {
+            config: parts.config,
+            clock: parts.clock,
+            shared: parts.shared,
+            progress: parts.progress,
+            writer: parts.writer,
+            requests: parts.requests,
+            asked: Vec::new(),
+            offers: VecDeque::new(),
+            offered: 0,
+            is_owing: false,
+            sealer: parts.sealer,
+            sealed: parts.sealed,
+            batch: Batch::default(),
+            attempts: 0,
+            backoff_ns: 0,
+            wait: Wait::default(),
+            is_ended: false,
         }
-        self.finish(&batch);
     }
 
-    /// Sleeps until there is a reason to write, then takes the waiting batch unless one is already
-    /// in hand. Returns whether to finish.
-    fn wait(&mut self, batch: &mut Batch, backoff: Duration) -> bool {
-        let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
-        state.asleep = true;
-        if !batch.is_empty() {
-            let stop = state.stop;
-            let pause = if stop { BACKOFF } else { backoff };
-            state = sleep(&shared.wake, state, pause, |s| s.stop == stop);
-        } else {
-            let flush = if self.offers.is_empty() {
-                duration(self.config.flush_ns)
-            } else {
-                OFFER
+    /// Whether the flusher has finished: then no step does anything any more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Commits what waits if that is due, and returns the time of the next step, which is now after
+    /// a commit. A batch, a request or a stop in the meantime may make a step due earlier. When the
+    /// flusher is to stop, the last batch is written, or counted as lost.
+    pub(crate) fn step(&mut self, now_ns: i64) -> i64 {
+        let due_ns = self.due(now_ns);
+        if self.is_ended || now_ns < due_ns {
+            return due_ns;
+        }
+        let stop = self.take();
+        let mut batch = std::mem::take(&mut self.batch);
+        let committed = self.commit(&mut batch);
+        self.batch = batch;
+        match committed {
+            Ok(()) => {
+                (self.backoff_ns, self.attempts) = (0, 0);
+                self.seal();
+                self.is_ended = stop && self.shared.lock().pending.is_empty();
+            }
+            Err(error) => {
+                self.backoff_ns = (self.backoff_ns * 2).clamp(BACKOFF_NS, BACKOFF_NS_MAX);
+                self.attempts += 1;
+                self.fail(&error, self.attempts == 1);
+                self.is_ended = stop && self.attempts >= LAST_ATTEMPTS;
+            }
+        }
+        if self.is_ended {
+            self.finish();
+        }
+        now_ns
+    }
+
+    /// Returns when the next commit is due.
+    fn due(&mut self, now_ns: i64) -> i64 {
+        if self.is_ended {
+            return i64::MAX;
+        }
+        let (call, stop) = self.shared.urgency();
+        let wait = &mut self.wait;
+        wait.seen = (call, stop);
+        let since_ns = *wait.since_ns.get_or_insert(now_ns);
+        if !self.batch.is_empty() {
+            return match (stop, wait.was_stopping) {
+                (true, false) => now_ns,
+                (true, true) => since_ns + BACKOFF_NS,
+                (false, _) => since_ns + self.backoff_ns,
             };
-            state = sleep(&shared.wake, state, flush, |s| {
-                !s.stop && s.call == Call::Flush
-            });
-            let commit = duration(self.config.commit_ns);
-            state = sleep(&shared.wake, state, commit, |s| {
-                !s.stop && s.call == Call::Commit
-            });
+        }
+        match call {
+            _ if stop => now_ns,
+            Call::Now => now_ns,
+            Call::Commit => {
+                let durable_ns = *wait.durable_ns.get_or_insert(now_ns);
+                durable_ns.saturating_add(self.config.commit_ns)
+            }
+            Call::Flush if self.offers.is_empty() => since_ns.saturating_add(self.config.flush_ns),
+            Call::Flush => since_ns + OFFER_NS,
+        }
+    }
+
+    /// Takes the waiting batch unless one is already in hand. Returns whether to finish.
+    fn take(&mut self) -> bool {
+        let mut state = self.shared.lock();
+        if self.batch.is_empty() {
             // The requests are taken first, under the lock: their senders submitted their samples
             // before.
             self.asked.extend(self.requests.try_iter());
-            state.take(batch);
+            state.take(&mut self.batch);
         }
-        state.asleep = false;
+        self.wait = Wait {
+            was_stopping: state.stop,
+            ..Wait::default()
+        };
         state.stop
     }
 
@@ -257,9 +356,9 @@ impl Flusher {
             .store(oldest as u64, Ordering::Relaxed);
     }
 
-    fn finish(&mut self, batch: &Batch) {
+    fn finish(&mut self) {
         self.writer.roll();
-        let mut state = self.shared.lock();
+        let (batch, mut state) = (&self.batch, self.shared.lock());
         let lost = batch.records.len() - batch.written + state.pending.records.len();
         if lost > 0 {
             state.lost.failed_samples += lost as u64;
@@ -269,7 +368,7 @@ impl Flusher {
 }
 
 /// A guard that marks the writer as ended, however the thread ends, so that nobody waits for it.
-struct Ended(Arc<Shared>);
+pub(crate) struct Ended(pub(crate) Arc<Shared>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -283,17 +382,8 @@ impl Drop for Ended {
     }
 }
 
-fn sleep<'a>(
-    on: &Condvar,
-    state: MutexGuard<'a, State>,
-    at_most: Duration,
-    while_: impl Fn(&State) -> bool,
-) -> MutexGuard<'a, State> {
-    let slept = on.wait_timeout_while(state, at_most, |state| while_(state));
-    slept.unwrap_or_else(PoisonError::into_inner).0
-}
-
-fn duration(ns: i64) -> Duration {
+/// Returns a length of time for a wait; none if it is negative.
+pub(crate) fn duration(ns: i64) -> Duration {
     Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
 }
 

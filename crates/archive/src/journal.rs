@@ -145,7 +145,7 @@ pub(crate) enum Call {
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Wakes the writer.
-    pub wake: Condvar,
+    wake: Condvar,
     /// Wakes the threads that wait for a sync.
     pub done: Condvar,
     bytes_max: usize,
@@ -245,6 +245,25 @@ impl Shared {
     /// uncounted.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how urgently the writer is needed, and whether it is to stop.
+    pub(crate) fn urgency(&self) -> (Call, bool) {
+        let state = self.lock();
+        (state.call, state.stop)
+    }
+
+    /// Waits until the urgency is another than was seen, at most so long.
+    pub(crate) fn wait(&self, at_most: Duration, seen: (Call, bool)) {
+        if at_most.is_zero() {
+            return;
+        }
+        let mut state = self.lock();
+        state.asleep = true;
+        let waited = self
+            .wake
+            .wait_timeout_while(state, at_most, |state| (state.call, state.stop) == seen);
+        waited.unwrap_or_else(PoisonError::into_inner).0.asleep = false;
     }
 
     /// Wakes the writer at once.

@@ -1,11 +1,9 @@
 //! The writer of an archive: its threads and its status.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -13,13 +11,14 @@ use barograph_model::Clock;
 use barograph_stream::FileLock;
 
 use crate::context::Context;
-use crate::copier::{self, Errands};
-use crate::flusher::{Flusher, Progress, Request};
+use crate::copier::{self, Copier, Errands};
+use crate::flusher::{self, Ended, Flusher, FlusherParts, Progress, Request};
 use crate::log::{LogWriter, Mark};
 use crate::order::Order;
 use crate::seal::{self, SealStatus, Sealer};
 use crate::{
-    ArchiveConfig, ArchiveError, Journal, Layout, Losses, Storage, Target, recover, sweep,
+    ArchiveConfig, ArchiveError, Journal, KeeperLoops, Layout, Losses, Storage, Target, recover,
+    sweep,
 };
 
 /// Most requests of users that wait for the writer; the sender of another one blocks.
@@ -98,7 +97,8 @@ pub struct Keeper {
     /// The queue to the copier; `None` if nothing is copied.
     errands: Option<Arc<Errands>>,
     threads: Vec<JoinHandle<()>>,
-    _lock: FileLock,
+    /// The lock of the archive, which stepped loops hold too.
+    lock: Arc<FileLock>,
 }
 
 impl Keeper {
@@ -134,99 +134,109 @@ impl Keeper {
         target: Option<Box<dyn Target>>,
         journal: Journal,
     ) -> Result<Self, ArchiveError> {
+        let (mut keeper, parts) = Self::assemble(config, storage, clock, target, journal)?;
+        if let Some(copier) = parts.copier {
+            // This thread is not among those that are joined: at the end the sealer waits for it,
+            // with a time limit.
+            drop(spawn("archive-copy", move || copier::run(copier))?);
+        }
+        let (sealer, orders) = (parts.sealer, parts.orders);
+        let thread = spawn("archive-seal", move || seal::run(sealer, &orders))?;
+        keeper.threads.push(thread);
+        // This thread starts last: once it runs, it takes what waits in the journal.
+        let flusher = parts.flusher;
+        let thread = spawn("archive-log", move || flusher::run(flusher))?;
+        keeper.threads.push(thread);
+        Ok(keeper)
+    }
+
+    /// As [`start_with_journal`](Self::start_with_journal), without threads: the caller steps the
+    /// loops. Whoever waits for this keeper on the same thread waits for ever: requests are made by
+    /// [`request_seal`](Self::request_seal) and [`request_compact`](Self::request_compact).
+    pub fn start_stepped(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+        target: Option<Box<dyn Target>>,
+        journal: Journal,
+    ) -> Result<(Self, KeeperLoops), ArchiveError> {
+        let (keeper, parts) = Self::assemble(config, storage, clock, target, journal)?;
+        let loops = KeeperLoops {
+            ended: Some(Ended(Arc::clone(&keeper.journal.shared))),
+            flusher: Some(parts.flusher),
+            copier: parts.copier,
+            sealer: Some(parts.sealer),
+            orders: parts.orders,
+            _lock: Arc::clone(&keeper.lock),
+        };
+        Ok((keeper, loops))
+    }
+
+    /// Takes the lock, recovers, and makes the loops, which nothing runs yet.
+    fn assemble(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+        target: Option<Box<dyn Target>>,
+        journal: Journal,
+    ) -> Result<(Self, KeeperParts), ArchiveError> {
         let layout = Layout::new(&config.root, &config.node);
         let lock = recover::occupy(&layout, &*storage)?;
         recover::empty_tmp(&layout, &*storage)?;
         let manifest = sweep::start(&layout, &config.node, &*storage)?;
         let recovered = recover::logs(&layout, &*storage, manifest.sealed_through)?;
-        let shared = Arc::clone(&journal.shared);
-        let progress = Arc::new(Progress::default());
-        let now = clock.monotonic_ns();
-        progress.flushed_ns.store(now as u64, Ordering::Relaxed);
-        let none = i64::MAX as u64;
-        progress.oldest_ts.store(none, Ordering::Relaxed);
+        let progress = Arc::new(Progress::begin(clock.monotonic_ns()));
         let sealed = Arc::new(Mutex::new(SealStatus::default()));
         let (requests, requested) = sync_channel(REQUESTS_MAX);
-        let (sealings, to_seal) = sync_channel(SEALINGS_MAX);
+        let (sealings, orders) = sync_channel(SEALINGS_MAX);
         let marks: Vec<Mark> = recovered.marks.iter().collect();
-        shared.lock().begin(&marks, &recovered.lost_now);
-        let writer = LogWriter::new(
-            Arc::clone(&storage),
-            Arc::clone(&clock),
-            layout,
-            config.node.clone(),
-            recovered.next,
-            recovered.kept,
-            recovered.marks,
-        );
-        let flusher = Flusher {
-            config: config.clone(),
-            clock: Arc::clone(&clock),
-            shared: Arc::clone(&shared),
-            progress: Arc::clone(&progress),
-            writer,
-            requests: requested,
-            asked: Vec::new(),
-            offers: VecDeque::new(),
-            offered: 0,
-            is_owing: false,
-            sealer: sealings.clone(),
-            sealed: Arc::clone(&sealed),
-        };
-        let mut keeper = Self {
+        journal.shared.lock().begin(&marks, &recovered.lost_now);
+        let keeper = Self {
             journal,
             clock: Arc::clone(&clock),
-            progress,
+            progress: Arc::clone(&progress),
             sealed: Arc::clone(&sealed),
             lost_before: recovered.losses,
             marks,
             requests: Some(requests),
             stop: Arc::default(),
-            errands: None,
+            errands: target
+                .is_some()
+                .then(|| Errands::new(sealings.clone()).into()),
             threads: Vec::new(),
-            _lock: lock,
+            lock: Arc::new(lock),
         };
-        let root = config.root.clone();
+        let copier = keeper.errands.clone().zip(target).map(|(errands, target)| {
+            let stop = Arc::clone(&keeper.stop);
+            Copier::new(errands, target, config.root.clone(), stop)
+        });
+        let flusher = Flusher::new(FlusherParts {
+            config: config.clone(),
+            clock: Arc::clone(&clock),
+            shared: Arc::clone(&keeper.journal.shared),
+            progress,
+            writer: LogWriter::new(
+                Arc::clone(&storage),
+                Arc::clone(&clock),
+                layout,
+                config.node.clone(),
+                recovered.next,
+                recovered.kept,
+                recovered.marks,
+            ),
+            requests: requested,
+            sealer: sealings,
+            sealed: Arc::clone(&sealed),
+        });
         let context = Context::new(config, storage, Arc::clone(&keeper.stop));
-        if let Some(target) = target {
-            keeper.start_copier(target, root, sealings)?;
-        }
-        let errands = keeper.errands.clone();
-        let sealer = Sealer::new(context, clock, manifest, sealed, errands);
-        keeper.spawn("archive-seal", move || seal::run(sealer, &to_seal))?;
-        // This thread starts last: once it runs, it takes what waits in the journal.
-        keeper.spawn("archive-log", move || flusher.run())?;
-        Ok(keeper)
-    }
-
-    fn spawn(
-        &mut self,
-        name: &'static str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> Result<(), ArchiveError> {
-        let thread = Builder::new().name(name.to_owned()).spawn(body);
-        let thread = thread.map_err(|source| ArchiveError::Thread { name, source })?;
-        self.threads.push(thread);
-        Ok(())
-    }
-
-    /// Starts the copier. Its thread is not among those that are joined: at the end the sealer
-    /// waits for it, with a time limit.
-    fn start_copier(
-        &mut self,
-        target: Box<dyn Target>,
-        root: PathBuf,
-        wake: SyncSender<Order>,
-    ) -> Result<(), ArchiveError> {
-        let name = "archive-copy";
-        let errands = Arc::new(Errands::new(wake));
-        self.errands = Some(Arc::clone(&errands));
-        let stop = Arc::clone(&self.stop);
-        let body = move || copier::run(&errands, target, &root, &stop);
-        let started = Builder::new().name(name.to_owned()).spawn(body);
-        started
-            .map(|_| ())
-            .map_err(|source| ArchiveError::Thread { name, source })
+        let sealer = Sealer::new(context, clock, manifest, sealed, keeper.errands.clone());
+        let parts = KeeperParts {
+            flusher,
+            copier,
+            sealer,
+            orders,
+        };
+        Ok((keeper, parts))
     }
 
     /// Returns the sampler's side of the queue.
@@ -273,28 +283,81 @@ impl Keeper {
     /// Seals the open log segment and all before it, and waits for the result: afterwards
     /// everything that was submitted before is in Parquet files.
     pub fn seal(&self) -> Result<(), ArchiveError> {
-        self.ask(false).map(|_| ())
+        self.request_seal()?.wait().map(|_| ())
     }
 
     /// Seals, then merges the files of each hour into one, and waits for the result. Returns how
     /// many files were replaced.
     pub fn compact(&self) -> Result<usize, ArchiveError> {
-        self.ask(true)
+        self.request_compact()?.wait()
     }
 
-    fn ask(&self, merge: bool) -> Result<usize, ArchiveError> {
-        let gone = || ArchiveError::Thread {
-            name: "archive-seal",
-            source: io::Error::other("it has ended"),
-        };
+    /// As [`seal`](Self::seal), without waiting for the result. At most 16 requests wait; the
+    /// sender of another one blocks.
+    pub fn request_seal(&self) -> Result<SealRequest, ArchiveError> {
+        self.request(false)
+    }
+
+    /// As [`compact`](Self::compact), without waiting for the result; see
+    /// [`request_seal`](Self::request_seal).
+    pub fn request_compact(&self) -> Result<SealRequest, ArchiveError> {
+        self.request(true)
+    }
+
+    fn request(&self, merge: bool) -> Result<SealRequest, ArchiveError> {
         let (reply, answer) = sync_channel(1);
         if let Some(requests) = &self.requests {
             let sent = requests.send(Request { merge, reply });
-            sent.map_err(|_| gone())?;
+            sent.map_err(|_| sealer_has_ended())?;
             self.journal.shared.call_now();
         }
-        answer.recv().map_err(|_| gone())?
+        Ok(SealRequest { answer })
     }
+}
+
+/// A request to seal that was made and may not be answered yet.
+#[derive(Debug)]
+pub struct SealRequest {
+    answer: Receiver<Result<usize, ArchiveError>>,
+}
+
+impl SealRequest {
+    /// Waits for the result: the number of files that were replaced.
+    pub fn wait(self) -> Result<usize, ArchiveError> {
+        self.answer.recv().map_err(|_| sealer_has_ended())?
+    }
+
+    /// Returns the result if it is there; it is there once.
+    pub fn poll(&self) -> Option<Result<usize, ArchiveError>> {
+        match self.answer.try_recv() {
+            Ok(result) => Some(result),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(sealer_has_ended())),
+        }
+    }
+}
+
+fn sealer_has_ended() -> ArchiveError {
+    ArchiveError::Thread {
+        name: "archive-seal",
+        source: io::Error::other("it has ended"),
+    }
+}
+
+fn spawn(
+    name: &'static str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, ArchiveError> {
+    let thread = Builder::new().name(name.to_owned()).spawn(body);
+    thread.map_err(|source| ArchiveError::Thread { name, source })
+}
+
+/// The loops of an archive before anything runs them.
+struct KeeperParts {
+    flusher: Flusher,
+    copier: Option<Copier>,
+    sealer: Sealer,
+    orders: Receiver<Order>,
 }
 
 impl fmt::Debug for Keeper {

@@ -26,6 +26,7 @@ mod journal;
 mod keeper;
 mod layout;
 mod log;
+mod loops;
 mod losses;
 mod manifest;
 mod merge;
@@ -50,6 +51,8 @@ mod storage;
 mod swap;
 mod sweep;
 mod target;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tier;
 mod unit;
 mod verify;
@@ -59,12 +62,13 @@ pub use config::{ArchiveConfig, KeepConfig};
 pub use error::ArchiveError;
 pub use export::{Export, ExportTo, scope_path};
 pub use journal::{Entry, Journal, Position};
-pub use keeper::{Keeper, Status};
+pub use keeper::{Keeper, SealRequest, Status};
 pub use layout::Layout;
 pub use log::Mark;
 #[doc(hidden)] // For tests and fuzzing: a reader of archives uses `View`.
 pub use log::{LogPart, LogSeries};
 
+pub use loops::KeeperLoops;
 pub use losses::Losses;
 pub use neighbours::{Neighbours, Rank};
 pub use recover::marks_of;

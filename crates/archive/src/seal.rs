@@ -1,6 +1,8 @@
-//! The sealer: the thread that turns log segments into Parquet, merges files and deletes old ones,
-//! one thing at a time and at low priority, so that the writer of the log waits for none of it. It
+//! The sealer turns log segments into Parquet, merges files and deletes old ones, one thing at a
+//! time and on a thread of low priority, so that the writer of the log waits for none of it. It
 //! decides what is to be copied; the copier does it.
+//!
+//! The sealer is stepped, and [`run`] is the body of its thread, which waits between the steps.
 //!
 //! Every change of what counts is one commit of the manifest: files are written and synced before
 //! it, and the files that they replace are unlinked after it. So a crash at any point leaves one or
@@ -11,14 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
+use barograph_stream::SystemClock;
 
 use crate::believe::Belief;
 use crate::compose::{self, Composed, Failure, Place};
 use crate::context::Context;
 use crate::copier::Errands;
+use crate::flusher::duration;
 use crate::freed::Freed;
 use crate::log::LogPart;
 use crate::manifest::Manifest;
@@ -29,8 +32,8 @@ use crate::sweep::{LogFile, bad};
 use crate::unit::{Newest, Source};
 use crate::{ArchiveError, Losses, sweep};
 
-/// Longest wait for an order before the sealer looks for other work.
-const TURN: Duration = Duration::from_secs(5);
+/// Longest wait for an order in ns, before the sealer looks for other work.
+const TURN_NS: i64 = 5 * NS_PER_S;
 /// Wait after the first failure in ns; it doubles after each further one.
 const BACKOFF_NS: i64 = 5 * NS_PER_S;
 /// Longest wait after a failure in ns.
@@ -59,18 +62,19 @@ pub(crate) struct SealStatus {
     pub(crate) copy_trouble: String,
 }
 
-/// The body of the sealer's thread: serves requests until the writer is gone.
+/// The body of the sealer's thread: it waits for an order or the next step until the writer is gone.
 pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
     barograph_stream::give_way();
-    let mut more = true;
+    let clock = SystemClock::new();
+    let mut due_ns = 0;
     loop {
-        let wait = if more { Duration::ZERO } else { TURN };
+        let wait = duration(due_ns - clock.monotonic_ns());
         match orders.recv_timeout(wait) {
-            Ok(Order::Seal(order)) => sealer.order(order),
-            Ok(Order::Copied) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(order) => sealer.apply(order),
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return sealer.end_copies(),
         }
-        more = sealer.turn();
+        due_ns = sealer.step(clock.monotonic_ns());
     }
 }
 
@@ -109,6 +113,11 @@ pub(crate) struct Sealer {
     work: Backoff,
     pub(crate) copying: Backoff,
     pub(crate) removing: Backoff,
+    /// Whether a turn is due at once: after an order, and while there is more work.
+    is_called: bool,
+    /// When the wait for the next turn began; `None` until the first step after a turn, so that the
+    /// time that a turn takes is no part of the wait.
+    waits_since_ns: Option<i64>,
 }
 
 impl Sealer {
@@ -143,13 +152,36 @@ impl Sealer {
             work: Backoff::default(),
             copying: Backoff::default(),
             removing: Backoff::default(),
+            is_called: true,
+            waits_since_ns: None,
         };
         sealer.tell();
         sealer
     }
 
+    /// Serves an order; a turn is due after it.
+    pub(crate) fn apply(&mut self, order: Order) {
+        if let Order::Seal(sealing) = order {
+            self.order(sealing);
+        }
+        self.is_called = true;
+    }
+
+    /// Does one piece of work if it is due, and returns the time of the next step, which is now
+    /// after a piece of work. An order makes a step due earlier.
+    pub(crate) fn step(&mut self, now_ns: i64) -> i64 {
+        let since_ns = *self.waits_since_ns.get_or_insert(now_ns);
+        let due_ns = since_ns.saturating_add(TURN_NS);
+        if !self.is_called && now_ns < due_ns {
+            return due_ns;
+        }
+        self.is_called = self.turn();
+        self.waits_since_ns = None;
+        now_ns
+    }
+
     /// Serves a request and sends the result.
-    pub(crate) fn order(&mut self, order: Sealing) {
+    fn order(&mut self, order: Sealing) {
         self.due = self.due.max(order.through);
         let result = self.serve(order.merge);
         let now = self.clock.monotonic_ns();
@@ -169,7 +201,7 @@ impl Sealer {
     }
 
     /// Does one piece of other work; returns whether there is more.
-    pub(crate) fn turn(&mut self) -> bool {
+    fn turn(&mut self) -> bool {
         let now = self.clock.monotonic_ns();
         let mut more = false;
         if !self.stopped() && self.work.is_due(now) {

@@ -12,7 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_archive::{ArchiveError, Disk, Journal, Keeper, Layout, Mark, Status};
+use barograph_archive::{
+    ArchiveConfig as WriterConfig, ArchiveError, Disk, Journal, Keeper, KeeperLoops, Layout, Mark,
+    Status, Storage, Target,
+};
 use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
@@ -43,6 +46,8 @@ struct Starting {
     clock: Arc<dyn Clock>,
     prepare: Prepare,
     journal: Journal,
+    /// Whether the caller steps the writer: then only the first start is made.
+    is_stepped: bool,
 }
 
 #[derive(Default)]
@@ -74,6 +79,17 @@ impl Starting {
     /// Tries to start the writer. A failure does not stop the agent: it goes on without an archive,
     /// reports the reason, and tries again.
     fn attempt(&self) -> Attempt {
+        self.attempt_by(|writer, target| {
+            let (clock, journal) = (Arc::clone(&self.clock), self.journal.clone());
+            Keeper::start_with_journal(writer, Arc::new(Disk), clock, target, journal)
+        })
+    }
+
+    /// Prepares the directory and calls `start` with the writer's settings and target.
+    fn attempt_by<T>(
+        &self,
+        start: impl FnOnce(WriterConfig, Option<Box<dyn Target>>) -> Result<T, ArchiveError>,
+    ) -> Result<T, Failure> {
         let failure = |trouble: String, is_readable| Failure {
             trouble,
             is_readable,
@@ -86,9 +102,7 @@ impl Starting {
         let told = self.config.writer(&self.node);
         let told = told.and_then(|writer| Ok((writer, self.config.target()?)));
         let (writer, target) = told.map_err(|e| failure(e.to_string(), false))?;
-        let (clock, journal) = (Arc::clone(&self.clock), self.journal.clone());
-        let started = Keeper::start_with_journal(writer, Arc::new(Disk), clock, target, journal);
-        started.map_err(|error| {
+        start(writer, target).map_err(|error| {
             // An archive that another agent writes is that agent's past, and would hide the present
             // of this one. The same holds for a directory that somebody else may have written.
             let is_foreign = matches!(
@@ -131,6 +145,33 @@ impl History {
         history
     }
 
+    /// Starts the writer as [`Self::start`] does, without threads and on another storage: the caller
+    /// steps its loops. If the start fails, there are none, and no other start is made.
+    pub fn start_stepped(
+        config: &ArchiveConfig,
+        node: &str,
+        clock: &Arc<dyn Clock>,
+        storage: Arc<dyn Storage>,
+    ) -> (Self, Option<KeeperLoops>) {
+        let mut history = Self::new(config, node, clock, Arc::new(|| Ok(())));
+        let Some(starting) = history.starting.as_mut().and_then(Arc::get_mut) else {
+            return (history, None);
+        };
+        starting.is_stepped = true;
+        let starting = &*starting;
+        let (attempt, loops) = starting
+            .attempt_by(|writer, target| {
+                let (clock, journal) = (Arc::clone(&starting.clock), starting.journal.clone());
+                Keeper::start_stepped(writer, storage, clock, target, journal)
+            })
+            .map_or_else(
+                |failure| (Err(failure), None),
+                |(keeper, loops)| (Ok(keeper), Some(loops)),
+            );
+        History::end(&mut locked(&history.state), attempt, starting);
+        (history, loops)
+    }
+
     fn new(config: &ArchiveConfig, node: &str, clock: &Arc<dyn Clock>, prepare: Prepare) -> Self {
         let mut history = Self {
             starting: None,
@@ -154,6 +195,7 @@ impl History {
             clock: Arc::clone(clock),
             prepare,
             journal,
+            is_stepped: false,
         }));
         history
     }
@@ -165,7 +207,7 @@ impl History {
         };
         let attempt = starting.attempt();
         let mut state = self.lock();
-        self.end(&mut state, attempt, starting);
+        Self::end(&mut state, attempt, starting);
     }
 
     /// Starts the writer on a thread of its own; false if the thread cannot be started.
@@ -181,7 +223,7 @@ impl History {
         is_begun
     }
 
-    fn end(&self, state: &mut State, attempt: Attempt, starting: &Starting) {
+    fn end(state: &mut State, attempt: Attempt, starting: &Starting) {
         match attempt {
             Ok(keeper) => {
                 info!(dir = %starting.config.dir.display(), "history is written");
@@ -211,13 +253,13 @@ impl History {
             return false;
         };
         let mut state = self.lock();
-        if state.keeper.is_some() || state.is_closed {
+        if state.keeper.is_some() || state.is_closed || starting.is_stepped {
             return false;
         }
         match state.attempt.take_if(|attempt| attempt.is_finished()) {
             Some(attempt) => {
                 let attempt = attempt.join().unwrap_or_else(|_| Err(panicked()));
-                self.end(&mut state, attempt, starting);
+                Self::end(&mut state, attempt, starting);
                 state.keeper.is_some()
             }
             None => {
@@ -361,9 +403,13 @@ impl History {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Ignoring poison is sound: no holder of the lock can leave a half-written value behind.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Ignoring poison is sound: no holder of the lock can leave a half-written value behind.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the error's text with a remedy, for errors that do not name one.

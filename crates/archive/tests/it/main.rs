@@ -14,6 +14,7 @@ mod marks;
 mod model;
 mod neighbours;
 mod parquet;
+mod power;
 mod retain;
 mod seal;
 mod series;
