@@ -8,7 +8,7 @@ use barograph_model::{
 };
 
 use super::*;
-use crate::{FactId, SourceError};
+use crate::{Batch, FactId, Report, SourceError};
 
 struct Constant(Option<FactId>);
 

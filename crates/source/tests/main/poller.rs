@@ -434,14 +434,8 @@ fn a_source_that_panics_on_its_thread_is_down() {
     fake.during = Box::new(|| panic!("told to"));
     let mut bench = Bench::new(vec![(fake.boxed(), fixed(1))]);
     bench.run();
-    // The thread ends some time after the read was requested.
-    for _ in 0..3000 {
-        bench.step();
-        if bench.report("a").last_error.is_some() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    bench.woken.recv_timeout(PATIENCE).unwrap();
+    bench.step();
     let report = bench.report("a");
     assert_eq!(report.state, SourceState::Down);
     assert!(report.last_error.unwrap().contains("thread has ended"));
