@@ -17,6 +17,7 @@ use crate::policy::IntervalPolicy;
 use crate::sources::TABLE;
 use crate::sources::block_trace::remove_leftovers;
 use crate::util::file::SysRoot;
+use crate::util::mounts::MountSign;
 use crate::worker::Worker;
 use crate::{FactSpec, Source, SourceReport, SourcesConfig};
 pub use entry::SelfFact;
@@ -44,6 +45,8 @@ pub struct Poller {
     /// The value of [`Sink::wishes`] at which the wishes of policies were last applied.
     wishes: u64,
     purse: Purse,
+    /// Whether the mount table has changed since the last call.
+    have_mounts_changed: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Poller {
@@ -65,6 +68,8 @@ impl Poller {
             (source, policy)
         });
         let mut poller = Self::with_sources(sources, clock, wake);
+        let mounts = MountSign::new(&SysRoot::new(&config.sys_root));
+        poller.have_mounts_changed = Box::new(move || mounts.has_changed());
         for entry in &mut poller.entries {
             entry.pace.caps = config.poll_of(entry.name).caps();
         }
@@ -88,6 +93,7 @@ impl Poller {
             entries,
             wishes: 0,
             purse: Purse::default(),
+            have_mounts_changed: Box::new(|| false),
         }
     }
 
@@ -128,6 +134,7 @@ impl Poller {
             }
         }
         self.heed(sink);
+        self.look_for_mounts(begin_ns);
         for index in 0..self.entries.len() {
             if self.deadlines_ns[index] > begin_ns {
                 continue;
@@ -155,6 +162,18 @@ impl Poller {
         let now_ns = self.clock.monotonic_ns();
         for index in 0..self.entries.len() {
             self.entries[index].heed(now_ns, sink);
+            self.replan(index);
+        }
+    }
+
+    /// Has the sources of whose kind there was nothing read at once if the mount table has changed.
+    fn look_for_mounts(&mut self, now_ns: i64) {
+        let is_any_absent = self.entries.iter().any(|entry| entry.is_absent);
+        if !is_any_absent || !(self.have_mounts_changed)() {
+            return;
+        }
+        for index in 0..self.entries.len() {
+            self.entries[index].look_again(now_ns);
             self.replan(index);
         }
     }

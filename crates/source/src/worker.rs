@@ -20,6 +20,8 @@ pub(crate) struct ReadOutcome {
     pub(crate) cost_ns: i64,
     pub(crate) report: Report,
     pub(crate) refused: u64,
+    /// Whether this machine has nothing of the kind that the source reads.
+    pub(crate) is_absent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +200,7 @@ impl SlowReader {
         self.batch.begin(start_ns);
         let result = self.source.read(self.clock.now_ns(), &mut self.batch);
         let outcome = ReadOutcome {
+            is_absent: result.is_ok() && self.source.is_absent(),
             result,
             cost_ns: self.clock.monotonic_ns().saturating_sub(start_ns),
             report: self.source.report(),
@@ -264,7 +267,9 @@ mod tests {
         let clock = Arc::new(ManualClock::at(7 * NS_PER_S));
         let wakes = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&wakes);
-        let wake = Arc::new(move || drop(counted.fetch_add(1, Ordering::SeqCst)));
+        let wake = Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
         let theirs: Arc<dyn Clock> = clock.clone();
         let source = Box::new(Slow(Arc::clone(&clock)));
         let (mut worker, mut reader) = Worker::assemble(source, theirs, wake);

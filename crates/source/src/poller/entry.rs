@@ -13,7 +13,7 @@ use crate::pace::Pace;
 use crate::policy::IntervalPolicy;
 use crate::report::counted;
 use crate::worker::{ReadRequest, Wake, Worker};
-use crate::{Batch, Missing, Report, Source, SourceReport, SourceState};
+use crate::{ABSENT_NS, Batch, Missing, Report, Source, SourceReport, SourceState};
 
 facts! {
     /// The facts that the poller measures about each source.
@@ -37,6 +37,8 @@ pub(super) struct Entry {
     pub(super) next_read_ns: i64,
     /// When the newest read began.
     last_read_ns: Option<i64>,
+    /// Whether this machine has nothing of the kind that the source reads, by the last read.
+    pub(super) is_absent: bool,
     /// The wishes of policies for the source, and its share of the budget.
     pub(super) pace: Pace,
     driver: Driver,
@@ -108,6 +110,7 @@ impl Entry {
             interval_ns: policy.start().interval_ns,
             next_read_ns: now_ns,
             last_read_ns: None,
+            is_absent: false,
             pace: Pace::new(Caps::none(policy.start().interval_ns)),
             driver,
             feed: Feed::default(),
@@ -139,12 +142,18 @@ impl Entry {
         *report = outcome.report;
         self.books.samples_last = outbox.samples.len();
         self.books.facts_refused = outcome.refused;
+        let was_absent = std::mem::replace(&mut self.is_absent, outcome.is_absent);
         self.feed
             .apply(outbox, &self.policy, self.interval_ns, sink);
         self.books.close(outcome.result, outcome.cost_ns);
         self.pace.close(outcome.cost_ns);
         self.adapt(sink);
-        if self.pace.wants.is_some() {
+        if let Some(last_ns) = self.last_read_ns
+            && was_absent != self.is_absent
+        {
+            self.next_read_ns = last_ns;
+            self.schedule(now_ns);
+        } else if self.pace.wants.is_some() {
             self.schedule(now_ns);
         }
         true
@@ -166,6 +175,7 @@ impl Entry {
                 self.books.samples_last = batch.samples().len();
                 self.books.facts_refused = batch.refused();
                 self.books.skew_ns = skew_ns;
+                self.is_absent = result.is_ok() && source.is_absent();
                 self.feed
                     .apply(batch.outbox(), &self.policy, self.interval_ns, sink);
                 let cost_ns = clock.monotonic_ns().saturating_sub(now_ns);
@@ -203,6 +213,16 @@ impl Entry {
         };
         self.schedule(clock.monotonic_ns());
         done
+    }
+
+    /// Moves up the next read of an absent source: the mount table has changed.
+    pub(super) fn look_again(&mut self, now_ns: i64) {
+        let is_busy = self
+            .worker()
+            .is_some_and(|w| w.busy_for_ns(now_ns).is_some());
+        if self.is_absent && !is_busy {
+            self.next_read_ns = self.next_read_ns.min(now_ns);
+        }
     }
 
     /// Moves up the next read if policies want it sooner. While a slow read runs nothing is done:
@@ -279,7 +299,10 @@ impl Entry {
         let any = sink.wishes() > 0;
         self.pace.want(any.then(|| self.feed.wants(sink)).flatten());
         let configured_ns = self.feed.wanted_interval_ns(&self.policy);
-        let wanted_ns = self.pace.interval_ns().unwrap_or(configured_ns);
+        let mut wanted_ns = self.pace.interval_ns().unwrap_or(configured_ns);
+        if self.is_absent {
+            wanted_ns = wanted_ns.max(ABSENT_NS);
+        }
         if wanted_ns != self.interval_ns {
             self.interval_ns = wanted_ns;
             self.feed.announce(wanted_ns, sink);
