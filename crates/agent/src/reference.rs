@@ -65,7 +65,7 @@ pub fn sources_markdown() -> String {
     let mut page = String::from(
         "# Sources\n\nGenerated from the code by `cargo xtask generate`: every source, how often it is read, whether it is on, \
          and every stream that it can give. What a machine does not have has no stream; `baro doctor` says what is \
-         missing and why. `[sources.poll.NAME]` in the configuration turns a source on or off and sets how often it is read.\n\n\
+         missing and why. `[sources.poll.NAME]` in the configuration turns a source on or off and sets how often it is read. A source of whose kind the machine has nothing is read only every minute, and when a file system is mounted or unmounted.\n\n\
          | source | every | usually | streams |\n| --- | --- | --- | --- |\n",
     );
     for spec in catalogue() {

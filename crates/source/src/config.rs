@@ -35,7 +35,8 @@ pub struct SourceConfig {
     /// `fixed`, `aimd_simple` or `aimd_complex`.
     pub policy: PolicyKind,
     /// Milliseconds between reads; an adaptive policy starts with it. Unset: as is usual for the
-    /// source.
+    /// source. A source of whose kind the machine has nothing (no Lustre, no mdstat) is read every
+    /// minute if that is longer, and when a file system is mounted or unmounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
     /// The shortest interval that an adaptive policy or a `[[policy]]` for its streams may choose,

@@ -61,7 +61,7 @@ pub use policy_spec::{
 };
 pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
 pub use report::{Missing, PaceReport, Report, SourceReport, SourceState};
-pub use source::{STALL_NS, Source};
+pub use source::{ABSENT_NS, STALL_NS, Source};
 pub use sources::block_trace::{BlockTraceConfig, BlockTraceMode};
 pub use sources::cgroup::CgroupConfig;
 pub use sources::disk::DiskConfig;

@@ -8,6 +8,9 @@ use crate::{Batch, Report, SourceError};
 /// time: a hung source is reported as down and not read again until its read ends.
 pub const STALL_NS: i64 = 5 * NS_PER_S;
 
+/// Shortest time between reads of a source of whose kind this machine has nothing.
+pub const ABSENT_NS: i64 = 60 * NS_PER_S;
+
 /// Code that reads one kernel or service interface.
 pub trait Source: Send {
     /// The name of the source in the configuration, in reports and in the label `source`.
@@ -22,6 +25,13 @@ pub trait Source: Send {
 
     /// Describes what the last read saw, what it could not see, and why.
     fn report(&self) -> Report;
+
+    /// Whether this machine has nothing of the kind that the source reads, by the last read, such as
+    /// a file system that is not mounted. Such a source is read at most every [`ABSENT_NS`], and at
+    /// once when the mount table changes.
+    fn is_absent(&self) -> bool {
+        false
+    }
 
     /// Whether a read may wait for something outside this machine's control; such a source is read
     /// on a thread of its own.

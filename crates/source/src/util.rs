@@ -11,6 +11,7 @@ pub(crate) mod identity;
 pub(crate) mod keyed;
 pub(crate) mod link;
 pub(crate) mod millis;
+pub(crate) mod mounts;
 pub(crate) mod parse;
 pub(crate) mod rate;
 pub(crate) mod roster;

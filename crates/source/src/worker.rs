@@ -15,11 +15,13 @@ pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// The result of one read by the thread.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ReadOutcome {
     pub(crate) result: Result<(), SourceError>,
     pub(crate) cost_ns: i64,
     pub(crate) report: Report,
     pub(crate) refused: u64,
+    /// Whether this machine has nothing of the kind that the source reads.
+    pub(crate) is_absent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ struct State {
     phase: Phase,
     stop: bool,
     outbox: Outbox,
-    outcome: Option<Outcome>,
+    outcome: Option<ReadOutcome>,
 }
 
 struct Shared {
@@ -59,7 +61,7 @@ pub(crate) struct Worker {
 
 /// The result of asking for a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ReadRequest {
     Started,
     /// The previous read has not ended, or its result is still in the slot.
     Busy,
@@ -73,6 +75,16 @@ impl Worker {
         clock: Arc<dyn Clock>,
         wake: Wake,
     ) -> std::io::Result<Self> {
+        let name = format!("baro-{}", source.name());
+        let (worker, reader) = Self::assemble(source, clock, wake);
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || run(reader))?;
+        Ok(worker)
+    }
+
+    /// Makes both sides of a slow source, without a thread.
+    fn assemble(source: Box<dyn Source>, clock: Arc<dyn Clock>, wake: Wake) -> (Self, SlowReader) {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 phase: Phase::Idle,
@@ -82,36 +94,40 @@ impl Worker {
             }),
             changed: Condvar::new(),
         });
-        let theirs = Ending(shared.clone());
         let stall_ns = source.stall_ns();
-        std::thread::Builder::new()
-            .name(format!("baro-{}", source.name()))
-            .spawn(move || run(&theirs, source, &*clock, &*wake))?;
-        Ok(Self {
+        let reader = SlowReader {
+            shared: Arc::clone(&shared),
+            source,
+            batch: Batch::new(),
+            clock,
+            wake,
+        };
+        let worker = Self {
             shared,
             stall_ns,
             spare: Outbox::default(),
-        })
+        };
+        (worker, reader)
     }
 
     /// Asks for a read.
-    pub(crate) fn ask(&self, monotonic_ns: i64) -> Asked {
+    pub(crate) fn ask(&self, monotonic_ns: i64) -> ReadRequest {
         let mut state = self.shared.lock();
         match state.phase {
-            Phase::Ended => Asked::Ended,
-            Phase::Busy(_) => Asked::Busy,
-            Phase::Idle if state.outcome.is_some() => Asked::Busy,
+            Phase::Ended => ReadRequest::Ended,
+            Phase::Busy(_) => ReadRequest::Busy,
+            Phase::Idle if state.outcome.is_some() => ReadRequest::Busy,
             Phase::Idle => {
                 state.phase = Phase::Busy(monotonic_ns);
                 self.shared.changed.notify_all();
-                Asked::Started
+                ReadRequest::Started
             }
         }
     }
 
     /// Takes the newest batch out of the slot, if one is there. Apply the outbox before the next
     /// call.
-    pub(crate) fn take(&mut self) -> Option<(Outcome, &mut Outbox)> {
+    pub(crate) fn take(&mut self) -> Option<(ReadOutcome, &mut Outbox)> {
         let mut state = self.shared.lock();
         let outcome = state.outcome.take()?;
         self.spare.clear();
@@ -151,45 +167,129 @@ impl Worker {
     }
 }
 
-/// Marks the thread as ended when dropped, even if the source panicked.
-struct Ending(Arc<Shared>);
+/// The thread's side of a slow source.
+struct SlowReader {
+    shared: Arc<Shared>,
+    source: Box<dyn Source>,
+    batch: Batch,
+    clock: Arc<dyn Clock>,
+    wake: Wake,
+}
 
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.lock().phase = Phase::Ended;
-        self.0.changed.notify_all();
+/// What the thread does after a step.
+#[derive(Debug, PartialEq, Eq)]
+enum NextStep {
+    /// It waits until it is asked for a read, or to stop.
+    Wait,
+    /// It ends.
+    End,
+}
+
+impl SlowReader {
+    /// Reads the source if a read was asked for, and hands its batch over.
+    fn step(&mut self) -> NextStep {
+        let state = self.shared.lock();
+        let (stop, phase) = (state.stop, state.phase);
+        drop(state);
+        match phase {
+            _ if stop => return NextStep::End,
+            Phase::Busy(_) => {}
+            Phase::Idle | Phase::Ended => return NextStep::Wait,
+        }
+        let start_ns = self.clock.monotonic_ns();
+        self.batch.begin(start_ns);
+        let result = self.source.read(self.clock.now_ns(), &mut self.batch);
+        let outcome = ReadOutcome {
+            is_absent: result.is_ok() && self.source.is_absent(),
+            result,
+            cost_ns: self.clock.monotonic_ns().saturating_sub(start_ns),
+            report: self.source.report(),
+            refused: self.batch.refused(),
+        };
+        let mut state = self.shared.lock();
+        std::mem::swap(&mut state.outbox, self.batch.outbox());
+        state.outcome = Some(outcome);
+        state.phase = Phase::Idle;
+        drop(state);
+        (self.wake)();
+        NextStep::Wait
     }
 }
 
-fn run(
-    ending: &Ending,
-    mut source: Box<dyn Source>,
-    clock: &dyn Clock,
-    wake: &(dyn Fn() + Send + Sync),
-) {
-    let shared = &*ending.0;
-    let mut batch = Batch::new();
-    loop {
+impl Drop for SlowReader {
+    /// Marks the thread as ended, even if the source panicked. The agent's loop is woken to see
+    /// that.
+    fn drop(&mut self) {
+        self.shared.lock().phase = Phase::Ended;
+        self.shared.changed.notify_all();
+        (self.wake)();
+    }
+}
+
+/// The shell of the thread: it alone waits.
+fn run(mut reader: SlowReader) {
+    let shared = Arc::clone(&reader.shared);
+    while reader.step() == NextStep::Wait {
         let waiting = |state: &mut State| !state.stop && !matches!(state.phase, Phase::Busy(_));
         let waited = shared.changed.wait_while(shared.lock(), waiting);
-        if waited.unwrap_or_else(PoisonError::into_inner).stop {
-            return;
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use barograph_model::{ManualClock, NS_PER_S};
+
+    use super::*;
+
+    /// A source whose reads take a second of a manual clock.
+    struct Slow(Arc<ManualClock>);
+
+    impl Source for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
         }
-        let start_ns = clock.monotonic_ns();
-        batch.begin(start_ns);
-        let result = source.read(clock.now_ns(), &mut batch);
-        let cost_ns = clock.monotonic_ns().saturating_sub(start_ns);
-        let report = source.report();
-        let mut state = shared.lock();
-        std::mem::swap(&mut state.outbox, batch.outbox());
-        state.outcome = Some(Outcome {
-            result,
-            cost_ns,
-            report,
-            refused: batch.refused(),
+
+        fn read(&mut self, _: i64, _: &mut Batch) -> Result<(), SourceError> {
+            self.0.advance(NS_PER_S);
+            Ok(())
+        }
+
+        fn report(&self) -> Report {
+            Report::default()
+        }
+    }
+
+    #[test]
+    fn a_read_is_made_when_it_is_asked_for_and_its_slot_is_empty() {
+        let clock = Arc::new(ManualClock::at(7 * NS_PER_S));
+        let wakes = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&wakes);
+        let wake = Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
         });
-        state.phase = Phase::Idle;
-        drop(state);
-        wake();
+        let theirs: Arc<dyn Clock> = clock.clone();
+        let source = Box::new(Slow(Arc::clone(&clock)));
+        let (mut worker, mut reader) = Worker::assemble(source, theirs, wake);
+        assert_eq!(reader.step(), NextStep::Wait);
+        assert!(worker.take().is_none(), "nobody asked");
+        let now_ns = clock.monotonic_ns();
+        assert_eq!(worker.ask(now_ns), ReadRequest::Started);
+        assert_eq!(worker.busy_for_ns(now_ns + 5), Some(5));
+        assert_eq!(worker.ask(now_ns), ReadRequest::Busy);
+        assert_eq!(reader.step(), NextStep::Wait);
+        assert_eq!(wakes.load(Ordering::SeqCst), 1);
+        assert_eq!(worker.ask(now_ns), ReadRequest::Busy, "the slot is full");
+        let cost_ns = worker.take().map(|(outcome, _)| outcome.cost_ns);
+        assert_eq!(cost_ns, Some(NS_PER_S));
+        assert_eq!(worker.ask(now_ns), ReadRequest::Started);
+        worker.stop();
+        assert_eq!(reader.step(), NextStep::End);
+        drop(reader);
+        assert_eq!(worker.ask(now_ns), ReadRequest::Ended);
+        assert!(worker.ended_within(Duration::ZERO));
+        assert_eq!(wakes.load(Ordering::SeqCst), 2, "the loop sees the end");
     }
 }

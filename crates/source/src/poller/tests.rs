@@ -1,6 +1,8 @@
-//! The poller's deadlines: never more than there are sources, whatever policies want.
+//! The poller's deadlines: never more than there are sources, whatever policies want; and those of
+//! sources of whose kind there is nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{
     Clock, Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Sink, StreamKey, Unit,
@@ -8,9 +10,13 @@ use barograph_model::{
 };
 
 use super::*;
-use crate::{FactId, SourceError};
+use crate::{Batch, FactId, Report, SourceError};
 
-struct Constant(Option<FactId>);
+#[derive(Default)]
+struct Constant {
+    fact: Option<FactId>,
+    is_absent: bool,
+}
 
 impl Source for Constant {
     fn name(&self) -> &'static str {
@@ -29,13 +35,17 @@ impl Source for Constant {
             };
             batch.declare(descriptor, None)
         };
-        let fact = *self.0.get_or_insert_with(declare);
+        let fact = *self.fact.get_or_insert_with(declare);
         batch.put(fact, Sample::measured(now_ns, 1.0));
         Ok(())
     }
 
     fn report(&self) -> Report {
         Report::default()
+    }
+
+    fn is_absent(&self) -> bool {
+        self.is_absent
     }
 }
 
@@ -85,7 +95,7 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
         interval_ns: 3_600 * NS_PER_S,
     };
     let sources = (0..3).map(|_| {
-        let source: Box<dyn Source> = Box::new(Constant(None));
+        let source: Box<dyn Source> = Box::new(Constant::default());
         (source, fixed)
     });
     let mut poller = Poller::with_sources(sources, theirs, Arc::new(|| {}));
@@ -118,4 +128,36 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
     assert_eq!(poller.next_deadline_ns(), others_ns);
     let called = clock.monotonic_ns() + long_ns;
     assert_eq!(poller.entries[0].next_read_ns, called);
+}
+
+#[test]
+fn what_is_absent_is_looked_for_when_the_mounts_change() {
+    let clock = Arc::new(ManualClock::at(1_000 * NS_PER_S));
+    let theirs: Arc<dyn Clock> = clock.clone();
+    let fixed = IntervalPolicy::Fixed {
+        interval_ns: NS_PER_S,
+    };
+    let source: Box<dyn Source> = Box::new(Constant {
+        is_absent: true,
+        ..Constant::default()
+    });
+    let mut poller = Poller::with_sources([(source, fixed)], theirs, Arc::new(|| {}));
+    let have_changed = Arc::new(AtomicBool::new(false));
+    let sign = Arc::clone(&have_changed);
+    poller.have_mounts_changed = Box::new(move || sign.swap(false, Ordering::SeqCst));
+    let mut sink = Caller::default();
+    let mut reads_at = |second: i64| {
+        let wait_ns = (1_000 + second) * NS_PER_S - clock.monotonic_ns();
+        clock.advance(wait_ns);
+        (
+            poller.run_due(&mut sink),
+            poller.next_deadline_ns() / NS_PER_S - 1_000,
+        )
+    };
+    assert_eq!(reads_at(0), (1, 60));
+    assert_eq!(reads_at(7), (0, 60));
+    have_changed.store(true, Ordering::SeqCst);
+    assert_eq!(reads_at(8), (1, 68));
+    assert_eq!(reads_at(9), (0, 68));
+    assert_eq!(reads_at(68), (1, 128));
 }

@@ -167,7 +167,7 @@ impl Source for Btrfs {
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
-        if batch.monotonic_ns() >= self.scan_next_ns {
+        if self.is_absent() || batch.monotonic_ns() >= self.scan_next_ns {
             self.scan_next_ns = batch.monotonic_ns().saturating_add(SCAN_NS);
             let scanned = self.scan(batch);
             faults.take(scanned);
@@ -186,6 +186,10 @@ impl Source for Btrfs {
             });
         }
         faults.finish()
+    }
+
+    fn is_absent(&self) -> bool {
+        self.followed.iter().next().is_none() && self.unnameable.is_empty()
     }
 
     fn report(&self) -> Report {

@@ -223,7 +223,7 @@ impl Source for Lustre {
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         let at_ns = batch.monotonic_ns();
-        if at_ns >= self.scan_next_ns {
+        if self.is_absent() || at_ns >= self.scan_next_ns {
             self.scan(now_ns, batch, &mut faults);
             self.scan_next_ns = at_ns.saturating_add(self.config.scan_interval_ns());
         }
@@ -255,6 +255,10 @@ impl Source for Lustre {
             self.scan_next_ns = i64::MIN;
         }
         faults.finish()
+    }
+
+    fn is_absent(&self) -> bool {
+        !self.present
     }
 
     fn report(&self) -> Report {

@@ -231,6 +231,10 @@ impl Source for LustreJobs {
         faults.finish()
     }
 
+    fn is_absent(&self) -> bool {
+        !self.present
+    }
+
     fn report(&self) -> Report {
         if self.targets.len() == 0 {
             let missing = self.refused.clone().unwrap_or_else(|| self.why_nothing());

@@ -146,6 +146,10 @@ impl Source for Nfs {
         faults.finish()
     }
 
+    fn is_absent(&self) -> bool {
+        self.mounts.len() == 0
+    }
+
     fn report(&self) -> Report {
         let mut missing: Vec<_> = missing_proc("NFS mounts", &self.absent)
             .into_iter()

@@ -285,6 +285,10 @@ impl Source for Peers {
         faults.finish()
     }
 
+    fn is_absent(&self) -> bool {
+        self.ways.is_empty() && self.unnameable.is_empty()
+    }
+
     fn report(&self) -> Report {
         let names: BTreeSet<_> = self.ways.iter().map(|way| &*way.peer).collect();
         let mut missing = self.unnameable.clone();

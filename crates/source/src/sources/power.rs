@@ -207,7 +207,7 @@ impl Source for Power {
             return Ok(());
         }
         let mut faults = Faults::default();
-        if at_ns >= self.scan_next_ns {
+        if self.is_absent() || at_ns >= self.scan_next_ns {
             self.scan_next_ns = at_ns.saturating_add(SCAN_NS);
             self.scan(batch, &mut faults);
         }
@@ -217,6 +217,10 @@ impl Source for Power {
         self.put_node(now_ns, batch);
         self.zones.report_refused("power zones", &mut faults);
         faults.finish()
+    }
+
+    fn is_absent(&self) -> bool {
+        self.zones.len() == 0 && self.hidden.is_empty()
     }
 
     fn report(&self) -> Report {

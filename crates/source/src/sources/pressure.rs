@@ -109,6 +109,10 @@ impl Source for Pressure {
         faults.finish()
     }
 
+    fn is_absent(&self) -> bool {
+        self.resources.iter().all(|r| r.absent.is_some())
+    }
+
     fn report(&self) -> Report {
         let seen: Vec<_> = self
             .resources

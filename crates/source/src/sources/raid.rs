@@ -91,6 +91,10 @@ impl Source for Raid {
         faults.finish()
     }
 
+    fn is_absent(&self) -> bool {
+        self.absent.is_some()
+    }
+
     fn report(&self) -> Report {
         let mut missing = Vec::new();
         let mut seen = Vec::new();

@@ -220,6 +220,10 @@ impl Source for Zfs {
         faults.finish()
     }
 
+    fn is_absent(&self) -> bool {
+        self.absent.is_some()
+    }
+
     fn report(&self) -> Report {
         let mut missing = self.unnameable.clone();
         if let Some(why) = &self.absent {

@@ -1,6 +1,6 @@
 //! Tests of the poller on a manual clock, with fake sources.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use barograph_model::{
 };
 use barograph_source::policy::{Aimd, IntervalPolicy};
 use barograph_source::{
-    Batch, FactId, Missing, Poller, Report, STALL_NS, Source, SourceError, SourceReport,
+    ABSENT_NS, Batch, FactId, Missing, Poller, Report, STALL_NS, Source, SourceError, SourceReport,
     SourceState, SourcesConfig,
 };
 
@@ -39,6 +39,7 @@ pub(crate) struct Fake {
     slow: bool,
     stall_ns: i64,
     missing: Vec<Missing>,
+    is_absent: Arc<AtomicBool>,
 }
 
 impl Fake {
@@ -53,6 +54,7 @@ impl Fake {
             slow: false,
             stall_ns: STALL_NS,
             missing: Vec::new(),
+            is_absent: Arc::default(),
         }
     }
 
@@ -72,6 +74,10 @@ impl Source for Fake {
 
     fn stall_ns(&self) -> i64 {
         self.stall_ns
+    }
+
+    fn is_absent(&self) -> bool {
+        self.is_absent.load(Ordering::SeqCst)
     }
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
@@ -345,6 +351,39 @@ fn streams_that_the_sink_refuses_are_reported() {
     assert!(report.missing[0].what.starts_with("1 stream"), "{report:?}");
 }
 
+#[test]
+fn what_this_machine_does_not_have_is_looked_for_seldom() {
+    let mut fake = Fake::new("a");
+    fake.missing = vec![Missing::new("a thing", "it is not here", "bring it")];
+    fake.value.store(0, Ordering::SeqCst);
+    fake.is_absent.store(true, Ordering::SeqCst);
+    let (value, is_absent) = (fake.value.clone(), fake.is_absent.clone());
+    let mut bench = Bench::new(vec![(fake.boxed(), fixed(1))]);
+    let start_ns = bench.clock.monotonic_ns();
+    bench.run();
+    let check = |bench: &Bench, after_ns, state, up| {
+        let report = bench.report("a");
+        assert_eq!((report.interval_ns, report.state), (after_ns, state));
+        let seconds = after_ns as f64 / NS_PER_S as f64;
+        assert_eq!(bench.own("interval.seconds", "a"), Some(seconds));
+        assert_eq!(bench.own("up.flag", "a"), Some(up));
+        let next_ns = bench.poller.next_deadline_ns() - bench.clock.monotonic_ns();
+        assert_eq!(next_ns, after_ns);
+    };
+    check(&bench, ABSENT_NS, SourceState::Unavailable, 1.0);
+    bench.step();
+    assert_eq!(bench.clock.monotonic_ns(), start_ns + ABSENT_NS);
+    // A read that fails does not show that there is nothing.
+    value.store(-1, Ordering::SeqCst);
+    bench.step();
+    check(&bench, NS_PER_S, SourceState::Down, 0.0);
+    value.store(1, Ordering::SeqCst);
+    is_absent.store(false, Ordering::SeqCst);
+    bench.step();
+    check(&bench, NS_PER_S, SourceState::Partial, 1.0);
+    assert_eq!(bench.map.interval(A), Some(NS_PER_S));
+}
+
 /// A slow source whose reads wait for a signal and report their start.
 pub(crate) fn gated(name: &'static str) -> (Fake, Receiver<()>, SyncSender<()>) {
     let (begun_tx, begun) = sync_channel(64);
@@ -434,14 +473,8 @@ fn a_source_that_panics_on_its_thread_is_down() {
     fake.during = Box::new(|| panic!("told to"));
     let mut bench = Bench::new(vec![(fake.boxed(), fixed(1))]);
     bench.run();
-    // The thread ends some time after the read was requested.
-    for _ in 0..3000 {
-        bench.step();
-        if bench.report("a").last_error.is_some() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    bench.woken.recv_timeout(PATIENCE).unwrap();
+    bench.step();
     let report = bench.report("a");
     assert_eq!(report.state, SourceState::Down);
     assert!(report.last_error.unwrap().contains("thread has ended"));

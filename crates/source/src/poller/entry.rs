@@ -1,0 +1,390 @@
+//! One source in the poller: how it is read, when it is read next, and what the poller counts about
+//! it.
+
+use std::sync::Arc;
+
+use barograph_model::{Clock, Labels, NS_PER_S, Sink};
+
+use crate::books::Books;
+use crate::config::Caps;
+use crate::fact::{FactSet, facts};
+use crate::feed::Feed;
+use crate::pace::Pace;
+use crate::policy::IntervalPolicy;
+use crate::report::counted;
+use crate::worker::{ReadRequest, Wake, Worker};
+use crate::{ABSENT_NS, Batch, Missing, Report, Source, SourceReport, SourceState};
+
+facts! {
+    /// The facts that the poller measures about each source.
+    pub enum SelfFact in "source" {
+        Polls: Counter Int "polls.count" "count" "Reads of the source.";
+        Errors: Counter Int "errors.count" "count" "Reads that failed in part or whole.";
+        Missed: Counter Int "missed.count" "count" "Deadlines that passed without a read because the last one was still running or late.";
+        Cost: Counter Float "cost.seconds" "seconds" "Time spent reading the source.";
+        Skew: Gauge Float "skew.seconds" "seconds" "How late the last read began.";
+        Interval: Gauge Float "interval.seconds" "seconds" "Time between reads at present.";
+        Up: State Bool "up.flag" "flag" "Whether the last read worked; what this machine does not have is no failure.";
+    }
+}
+
+pub(super) struct Entry {
+    pub(super) name: &'static str,
+    policy: IntervalPolicy,
+    interval_ns: i64,
+    /// When the source is to be read next. Its deadline may be earlier: a check whether a slow read
+    /// hangs.
+    pub(super) next_read_ns: i64,
+    /// When the newest read began.
+    last_read_ns: Option<i64>,
+    /// Whether this machine has nothing of the kind that the source reads, by the last read.
+    pub(super) is_absent: bool,
+    /// The wishes of policies for the source, and its share of the budget.
+    pub(super) pace: Pace,
+    driver: Driver,
+    feed: Feed,
+    pub(super) books: Books,
+    own: Own,
+}
+
+/// The poller's own facts about a source.
+struct Own {
+    facts: FactSet<SelfFact>,
+    batch: Batch,
+    feed: Feed,
+}
+
+enum Driver {
+    /// A source that is read on the loop.
+    Live {
+        source: Box<dyn Source>,
+        batch: Batch,
+    },
+    /// A source that is read on a thread of its own, with the report of its last read.
+    Slow { worker: Worker, report: Report },
+    /// A slow source for which the system had no thread.
+    Dead,
+}
+
+/// What was done at a deadline.
+#[derive(PartialEq, Eq)]
+pub(super) enum PollDone {
+    /// A read was made.
+    Read,
+    /// A slow source was asked for a read; its batch will come later.
+    Asked,
+    /// No read: it was not yet time for one, or the previous one has not ended.
+    Nothing,
+}
+
+impl Entry {
+    pub(super) fn new(
+        source: Box<dyn Source>,
+        policy: IntervalPolicy,
+        now_ns: i64,
+        clock: &Arc<dyn Clock>,
+        wake: &Wake,
+    ) -> Self {
+        let name = source.name();
+        let mut books = Books::default();
+        let driver = match source.is_slow() {
+            false => Driver::Live {
+                source,
+                batch: Batch::new(),
+            },
+            true => match Worker::start(source, clock.clone(), wake.clone()) {
+                Ok(worker) => Driver::Slow {
+                    worker,
+                    report: Report::default(),
+                },
+                Err(e) => {
+                    books.fail(format!("no thread for the source: {e}"));
+                    Driver::Dead
+                }
+            },
+        };
+        let labels = Labels::new([("source", name)]).expect("names of sources are short");
+        Self {
+            name,
+            policy,
+            interval_ns: policy.start().interval_ns,
+            next_read_ns: now_ns,
+            last_read_ns: None,
+            is_absent: false,
+            pace: Pace::new(Caps::none(policy.start().interval_ns)),
+            driver,
+            feed: Feed::default(),
+            books,
+            own: Own {
+                facts: FactSet::new(labels),
+                batch: Batch::new(),
+                feed: Feed::default(),
+            },
+        }
+    }
+
+    /// The thread of a slow source.
+    pub(super) fn worker(&self) -> Option<&Worker> {
+        match &self.driver {
+            Driver::Slow { worker, .. } => Some(worker),
+            Driver::Live { .. } | Driver::Dead => None,
+        }
+    }
+
+    /// Applies the batch that a slow source has ready; returns whether there was one.
+    pub(super) fn collect(&mut self, now_ns: i64, sink: &mut dyn Sink) -> bool {
+        let Driver::Slow { worker, report } = &mut self.driver else {
+            return false;
+        };
+        let Some((outcome, outbox)) = worker.take() else {
+            return false;
+        };
+        *report = outcome.report;
+        self.books.samples_last = outbox.samples.len();
+        self.books.facts_refused = outcome.refused;
+        let was_absent = std::mem::replace(&mut self.is_absent, outcome.is_absent);
+        self.feed
+            .apply(outbox, &self.policy, self.interval_ns, sink);
+        self.books.close(outcome.result, outcome.cost_ns);
+        self.pace.close(outcome.cost_ns);
+        self.adapt(sink);
+        if let Some(last_ns) = self.last_read_ns
+            && was_absent != self.is_absent
+        {
+            self.next_read_ns = last_ns;
+            self.schedule(now_ns);
+        } else if self.pace.wants.is_some() {
+            self.schedule(now_ns);
+        }
+        true
+    }
+
+    /// Does what is due: a read, or a check whether the running read hangs.
+    pub(super) fn run(&mut self, clock: &dyn Clock, sink: &mut dyn Sink) -> PollDone {
+        let now_ns = clock.monotonic_ns();
+        if now_ns < self.next_read_ns {
+            self.look_for_stall(now_ns);
+            return PollDone::Nothing;
+        }
+        let skew_ns = now_ns - self.next_read_ns;
+        let done = match &mut self.driver {
+            Driver::Live { source, batch } => {
+                self.last_read_ns = Some(now_ns);
+                batch.begin(now_ns);
+                let result = source.read(clock.now_ns(), batch);
+                self.books.samples_last = batch.samples().len();
+                self.books.facts_refused = batch.refused();
+                self.books.skew_ns = skew_ns;
+                self.is_absent = result.is_ok() && source.is_absent();
+                self.feed
+                    .apply(batch.outbox(), &self.policy, self.interval_ns, sink);
+                let cost_ns = clock.monotonic_ns().saturating_sub(now_ns);
+                self.books.close(result, cost_ns);
+                self.pace.close(cost_ns);
+                self.adapt(sink);
+                PollDone::Read
+            }
+            Driver::Slow { worker, .. } => {
+                let asked = worker.ask(now_ns);
+                match asked {
+                    ReadRequest::Started => {
+                        self.books.skew_ns = skew_ns;
+                        self.last_read_ns = Some(now_ns);
+                    }
+                    ReadRequest::Busy => self.books.missed += 1,
+                    ReadRequest::Ended => {
+                        self.books.missed += 1;
+                        self.books.samples_last = 0;
+                        self.books
+                            .fail("its thread has ended, restart the agent".to_owned());
+                    }
+                }
+                self.look_for_stall(now_ns);
+                if asked == ReadRequest::Started {
+                    PollDone::Asked
+                } else {
+                    PollDone::Nothing
+                }
+            }
+            Driver::Dead => {
+                self.books.missed += 1;
+                PollDone::Nothing
+            }
+        };
+        self.schedule(clock.monotonic_ns());
+        done
+    }
+
+    /// Moves up the next read of an absent source: the mount table has changed.
+    pub(super) fn look_again(&mut self, now_ns: i64) {
+        let is_busy = self
+            .worker()
+            .is_some_and(|w| w.busy_for_ns(now_ns).is_some());
+        if self.is_absent && !is_busy {
+            self.next_read_ns = self.next_read_ns.min(now_ns);
+        }
+    }
+
+    /// Moves up the next read if policies want it sooner. While a slow read runs nothing is done:
+    /// its batch will bring new wishes.
+    pub(super) fn heed(&mut self, now_ns: i64, sink: &mut dyn Sink) {
+        let busy = match &self.driver {
+            Driver::Live { .. } => false,
+            Driver::Slow { worker, .. } => worker.busy_for_ns(now_ns).is_some(),
+            Driver::Dead => true,
+        };
+        let Some(last_ns) = self.last_read_ns.filter(|_| !busy) else {
+            return;
+        };
+        self.pace.wants = self.feed.wants(sink);
+        if self.pace.wants.is_none() {
+            // The policies may no longer apply.
+            self.adapt(sink);
+        }
+        let interval_ns = self.pace.interval_ns().unwrap_or(self.interval_ns);
+        let due_ns = last_ns.saturating_add(interval_ns).max(now_ns);
+        self.next_read_ns = self.next_read_ns.min(due_ns);
+    }
+
+    /// Sets the next deadline one interval after the previous deadline, whenever the read ended;
+    /// deadlines that have passed meanwhile count as missed. Under a policy it is one interval
+    /// after the last read.
+    fn schedule(&mut self, now_ns: i64) {
+        if self.pace.wants.is_some()
+            && let Some(last_ns) = self.last_read_ns
+        {
+            self.next_read_ns = last_ns;
+        }
+        let next_ns = self.next_read_ns.saturating_add(self.interval_ns);
+        let late_ns = now_ns.saturating_sub(next_ns);
+        if late_ns < 0 {
+            self.next_read_ns = next_ns;
+            return;
+        }
+        let missed = late_ns / self.interval_ns + 1;
+        self.books.missed += missed as u64;
+        self.next_read_ns = next_ns.saturating_add(missed.saturating_mul(self.interval_ns));
+    }
+
+    pub(super) fn next_look_ns(&self, now_ns: i64) -> i64 {
+        match &self.driver {
+            Driver::Slow { worker, .. } if !self.books.stalled => {
+                match worker.busy_for_ns(now_ns) {
+                    Some(busy_ns) => {
+                        let left_ns = worker.stall_ns().saturating_sub(busy_ns);
+                        self.next_read_ns.min(now_ns.saturating_add(left_ns.max(1)))
+                    }
+                    None => self.next_read_ns,
+                }
+            }
+            _ => self.next_read_ns,
+        }
+    }
+
+    fn look_for_stall(&mut self, now_ns: i64) {
+        let Driver::Slow { worker, .. } = &self.driver else {
+            return;
+        };
+        let busy_ns = worker.busy_for_ns(now_ns).unwrap_or(0);
+        if busy_ns >= worker.stall_ns() && !self.books.stalled {
+            self.books.stalled = true;
+            tracing::error!(
+                source = self.name,
+                "hangs in a read; its streams stand still"
+            );
+        }
+    }
+
+    fn adapt(&mut self, sink: &mut dyn Sink) {
+        let any = sink.wishes() > 0;
+        self.pace.want(any.then(|| self.feed.wants(sink)).flatten());
+        let configured_ns = self.feed.wanted_interval_ns(&self.policy);
+        let mut wanted_ns = self.pace.interval_ns().unwrap_or(configured_ns);
+        if self.is_absent {
+            wanted_ns = wanted_ns.max(ABSENT_NS);
+        }
+        if wanted_ns != self.interval_ns {
+            self.interval_ns = wanted_ns;
+            self.feed.announce(wanted_ns, sink);
+            self.own.feed.announce(wanted_ns, sink);
+        }
+    }
+
+    pub(super) fn publish(&mut self, clock: &dyn Clock, sink: &mut dyn Sink) {
+        let Own {
+            facts,
+            batch: own,
+            feed,
+        } = &mut self.own;
+        let books = &self.books;
+        // A source that never had anything to read has not failed; one that had streams and gives
+        // nothing has.
+        let mute = books.samples_last == 0 && (books.failing || self.feed.live() > 0);
+        let now_ns = clock.now_ns();
+        own.begin(clock.monotonic_ns());
+        let seconds = |ns: i64| ns as f64 / NS_PER_S as f64;
+        facts.count(own, now_ns, SelfFact::Polls, books.polls);
+        facts.count(own, now_ns, SelfFact::Errors, books.errors);
+        facts.count(own, now_ns, SelfFact::Missed, books.missed);
+        facts.measured(own, now_ns, SelfFact::Cost, seconds(books.cost_ns));
+        facts.measured(own, now_ns, SelfFact::Skew, seconds(books.skew_ns));
+        facts.measured(own, now_ns, SelfFact::Interval, seconds(self.interval_ns));
+        facts.measured(own, now_ns, SelfFact::Up, !mute && !books.stalled);
+        let fixed = IntervalPolicy::Fixed {
+            interval_ns: self.interval_ns,
+        };
+        feed.apply(own.outbox(), &fixed, self.interval_ns, sink);
+    }
+
+    pub(super) fn report(&self, now_ns: i64) -> SourceReport {
+        let books = &self.books;
+        let Report {
+            mut sees,
+            mut missing,
+        } = match &self.driver {
+            Driver::Live { source, .. } => source.report(),
+            Driver::Slow { report, .. } => report.clone(),
+            Driver::Dead => Report::default(),
+        };
+        if self.feed.refused() > 0 || books.facts_refused > 0 {
+            missing.push(Missing::new(
+                counted(self.feed.refused() + books.facts_refused as usize, "stream"),
+                "a limit on the number of streams was reached",
+                "raise the limit, or leave devices out in the configuration",
+            ));
+        }
+        let (busy_ns, hangs) = match &self.driver {
+            Driver::Slow { worker, .. } => {
+                let busy_ns = worker.busy_for_ns(now_ns).unwrap_or(0);
+                (busy_ns, busy_ns >= worker.stall_ns())
+            }
+            _ => (0, false),
+        };
+        if hangs {
+            sees = format!("hangs in a read since {} s", busy_ns / NS_PER_S);
+        }
+        let nothing = books.samples_last == 0;
+        let state = if hangs || matches!(self.driver, Driver::Dead) || (books.failing && nothing) {
+            SourceState::Down
+        } else if nothing && !missing.is_empty() {
+            SourceState::Unavailable
+        } else if books.failing || !missing.is_empty() {
+            SourceState::Partial
+        } else {
+            SourceState::Ok
+        };
+        SourceReport {
+            source: self.name,
+            state,
+            sees,
+            streams: self.feed.live(),
+            missing,
+            polls: books.polls,
+            errors: books.errors,
+            cost_ns_mean: books.cost_ns_mean(),
+            interval_ns: self.interval_ns,
+            pace: self.pace.report(),
+            last_error: books.last_error.clone(),
+        }
+    }
+}
