@@ -16,7 +16,6 @@ const LEFT: &[(&str, usize)] = &[
     ("client", 16),
     ("query", 7),
     ("server", 5),
-    ("stream", 7),
 ];
 
 /// Imports from one module of a parent to another, each with the files at both ends.
