@@ -13,7 +13,6 @@ use crate::workspace::root;
 const LEFT: &[(&str, usize)] = &[
     ("agent", 6),
     ("barograph", 1),
-    ("query", 7),
     ("server", 5),
 ];
 
