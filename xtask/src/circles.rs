@@ -13,10 +13,7 @@ use crate::workspace::root;
 const LEFT: &[(&str, usize)] = &[
     ("agent", 6),
     ("barograph", 1),
-    ("client", 16),
-    ("query", 7),
     ("server", 5),
-    ("stream", 7),
 ];
 
 /// Imports from one module of a parent to another, each with the files at both ends.

@@ -11,7 +11,7 @@ use barograph_model::{Clock, Descriptor, PastRequest, Selector, Span, SqlFault, 
 use barograph_query::{Moment, PastReader, Scopes, Table};
 use barograph_stream::{RunDir, gate};
 
-use crate::{ClientError, Observer};
+use crate::ClientError;
 
 /// Default for the most samples that one call returns; more is an error.
 pub const ARCHIVE_SAMPLES_DEFAULT: usize = 10_000_000;
@@ -145,18 +145,21 @@ impl Stretch<'_> {
     }
 }
 
-/// The archive of an observer's run directory, opened when it is first needed.
+/// The archive of a run directory, opened when it is first needed.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<Option<Archive>>);
+pub(crate) struct ArchiveOnce(Mutex<Option<Archive>>);
 
-impl Observer {
-    /// Opens the archive of this observer's run directory.
-    pub fn archive(&self) -> Result<Archive, ClientError> {
-        let mut held = gate::lock(&self.held_archive().0);
+impl ArchiveOnce {
+    pub(crate) fn open(
+        &self,
+        run_dir: &RunDir,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Archive, ClientError> {
+        let mut held = gate::lock(&self.0);
         if let Some(archive) = &*held {
             return Ok(archive.clone());
         }
-        let archive = Archive::open(self.run_dir(), Arc::clone(self.clock()))?;
+        let archive = Archive::open(run_dir, Arc::clone(clock))?;
         Ok(held.insert(archive).clone())
     }
 }

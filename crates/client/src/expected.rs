@@ -5,56 +5,55 @@ use std::time::Duration;
 
 use barograph_model::{Sample, Selector, predicted_sample, projections_among};
 
-use crate::view::{Known, View};
-use crate::{LatestValue, Observer};
+use crate::values::LatestValue;
+use crate::view::{NodeView, ViewStream};
 
-impl Observer {
-    /// Predicts the value of each matching stream at `horizon` from now (zero: now), sorted by name
-    /// and labels. Each result is a sample of that time with quality `Predicted`; its error is the
-    /// half width of the interval at the agent's confidence, infinite while that is not known.
-    /// Streams without a forecast, or with a shorter one, are left out. Ages are those of the looks
-    /// behind the forecast.
-    pub fn expected(&self, selector: &Selector, horizon: Duration) -> Vec<LatestValue> {
-        let view = self.view();
-        let now_ns = self.now_ns();
-        let horizon_ns = i64::try_from(horizon.as_nanos()).unwrap_or(i64::MAX);
-        let at_ns = now_ns.saturating_add(horizon_ns);
-        let one = |known: &Arc<Known>| {
-            let said = view.projections_of(known)?;
-            let (mut value, _) = known.latest(now_ns, known.is_alive(now_ns))?;
-            if !is_of_look(&value, at_ns) {
-                value.sample = Some(predicted(said, at_ns)?);
-            }
-            Some(value)
-        };
-        view.matching(selector).filter_map(one).collect()
-    }
-
-    /// Returns the present value of each matching stream, sorted by name and labels: as
-    /// [`Observer::expected`] for now if the stream has a forecast, otherwise, or at the very time
-    /// of a look, as [`Observer::latest`]. The quality of the sample shows which it is.
-    pub fn latest_predicted(&self, selector: &Selector) -> Vec<LatestValue> {
-        let view = self.view();
-        let now_ns = self.now_ns();
-        let one = |known: &Arc<Known>| {
-            let (measured, _) = known.latest(now_ns, known.is_alive(now_ns))?;
-            let said = view.projections_of(known);
-            Some(predicted_or_measured(said, measured, now_ns))
-        };
-        view.matching(selector).filter_map(one).collect()
-    }
+/// The value of each matching stream of a view at `horizon` from `now_ns`, by its projections.
+pub(crate) fn expected(
+    view: &NodeView,
+    selector: &Selector,
+    now_ns: i64,
+    horizon: Duration,
+) -> Vec<LatestValue> {
+    let horizon_ns = i64::try_from(horizon.as_nanos()).unwrap_or(i64::MAX);
+    let at_ns = now_ns.saturating_add(horizon_ns);
+    let one = |known: &Arc<ViewStream>| {
+        let said = projections_of(view, known)?;
+        let (mut value, _) = known.latest(now_ns, known.is_alive(now_ns))?;
+        if !is_of_look(&value, at_ns) {
+            value.sample = Some(predicted(said, at_ns)?);
+        }
+        Some(value)
+    };
+    view.matching(selector).filter_map(one).collect()
 }
 
-impl View {
-    /// The stream that holds the projections of a stream.
-    pub(crate) fn projections_of(&self, known: &Known) -> Option<&Arc<Known>> {
-        projections_among(&self.streams, |k| &k.descriptor, &known.descriptor).first()
-    }
+/// The present value of each matching stream of a view: predicted if it has a forecast, else
+/// measured.
+pub(crate) fn latest_predicted(
+    view: &NodeView,
+    selector: &Selector,
+    now_ns: i64,
+) -> Vec<LatestValue> {
+    let one = |known: &Arc<ViewStream>| {
+        let (measured, _) = known.latest(now_ns, known.is_alive(now_ns))?;
+        let said = projections_of(view, known);
+        Some(predicted_or_measured(said, measured, now_ns))
+    };
+    view.matching(selector).filter_map(one).collect()
+}
+
+/// The stream that holds the projections of a stream.
+pub(crate) fn projections_of<'a>(
+    view: &'a NodeView,
+    known: &ViewStream,
+) -> Option<&'a Arc<ViewStream>> {
+    projections_among(&view.streams, |k| &k.descriptor, &known.descriptor).first()
 }
 
 /// Returns the present value of a stream by its projections, or its measured value.
 pub(crate) fn predicted_or_measured(
-    said: Option<&Arc<Known>>,
+    said: Option<&Arc<ViewStream>>,
     mut value: LatestValue,
     now_ns: i64,
 ) -> LatestValue {
@@ -72,7 +71,7 @@ fn is_of_look(value: &LatestValue, at_ns: i64) -> bool {
     value.sample.is_some() && value.looked_ns >= at_ns
 }
 
-fn predicted(said: &Known, at_ns: i64) -> Option<Sample> {
+fn predicted(said: &ViewStream, at_ns: i64) -> Option<Sample> {
     let (said, looked_ns) = said.newest()?;
     predicted_sample(&said.value, looked_ns, at_ns)
 }

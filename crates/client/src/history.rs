@@ -1,15 +1,15 @@
 //! The past of streams, from rings, log and Parquet files.
 
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use barograph_model::{Descriptor, Sample, Selector, Span, SqlFault};
+use barograph_model::{Clock, Descriptor, Sample, Selector, Span, SqlFault};
 use barograph_query::{Newest, PastReader, QueryError, Scopes};
+use barograph_stream::RunDir;
 
-use crate::Observer;
+use crate::view::NodeView;
 
-/// Default for the most samples that [`Observer::history`] returns.
+/// Default for the most samples that [`Observer::history`](crate::Observer::history) returns.
 pub const HISTORY_SAMPLES_DEFAULT: usize = 1_000_000;
 
 /// A part of the past: a time range and a bound on the answer.
@@ -50,76 +50,67 @@ pub struct History {
 
 /// The reader of the past, opened when it is first needed.
 #[derive(Default)]
-pub(crate) struct Reader(OnceLock<PastReader>);
+pub(crate) struct PastOnce(OnceLock<PastReader>);
 
-impl Observer {
-    /// Returns the past of the matching streams, including ended ones: each sample once, whether it
-    /// is in a ring, the log or a Parquet file. Between two samples the older value held. If the
-    /// archive cannot be read, these are only the samples of the rings; [`Observer::try_history`]
-    /// returns the reason.
-    pub fn history(&self, selector: &Selector, window: &Window) -> Vec<History> {
-        let found = self.try_history(selector, window, &AtomicBool::new(false));
-        found.unwrap_or_else(|_| self.history_of_rings(selector, window))
-    }
-
-    /// Like [`Observer::history`], but returns an error if the archive cannot be read. Stops soon
-    /// after `cancel` is set.
-    pub fn try_history(
+impl PastOnce {
+    pub(crate) fn open(
         &self,
-        selector: &Selector,
-        window: &Window,
-        cancel: &AtomicBool,
-    ) -> Result<Vec<History>, SqlFault> {
-        let node = self.view().segment().node();
-        let wanted = |of: &str, descriptor: &Descriptor| {
-            of == node && selector.matches(descriptor.name.as_str(), &descriptor.labels)
-        };
-        let span = Span {
-            from: window.start_ns,
-            to: window.stop_ns.saturating_sub(1),
-        };
-        let reader = self.past_reader()?;
-        let found = reader.newest(&wanted, span, window.samples_max, cancel)?;
-        Ok(found.into_iter().map(History::from).collect())
-    }
-
-    /// The directory of the node's archive, if its agent keeps one.
-    pub fn archive_dir(&self) -> Option<PathBuf> {
-        self.past_reader().ok()?.archive_dir()
-    }
-
-    fn past_reader(&self) -> Result<&PastReader, QueryError> {
-        let cell = &self.reader().0;
-        if let Some(reader) = cell.get() {
+        run_dir: &RunDir,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<&PastReader, QueryError> {
+        if let Some(reader) = self.0.get() {
             return Ok(reader);
         }
         // If two threads open a reader at once, one of the two is kept.
-        let reader = PastReader::open(self.run_dir(), Scopes::Readable, self.clock().clone())?;
-        Ok(cell.get_or_init(|| reader))
+        let reader = PastReader::open(run_dir, Scopes::Readable, Arc::clone(clock))?;
+        Ok(self.0.get_or_init(|| reader))
     }
+}
 
-    fn history_of_rings(&self, selector: &Selector, window: &Window) -> Vec<History> {
-        let view = self.view();
-        let mut room = window.samples_max;
-        let mut histories = Vec::new();
-        for known in view.matching(selector) {
-            let mut samples = Vec::new();
-            if known.handle.scan(0, &mut samples).is_none() {
-                continue; // The stream has just ended.
-            }
-            samples.retain(|s| (window.start_ns..window.stop_ns).contains(&s.ts));
-            let left_out = samples.len().saturating_sub(room);
-            samples.drain(..left_out);
-            room -= samples.len();
-            histories.push(History {
-                descriptor: Arc::clone(&known.descriptor),
-                interval_ns: known.interval_ns(),
-                samples,
-                left_out,
-            });
+/// Returns the past of the matching streams of a node, from rings and archive.
+pub(crate) fn history_of(
+    reader: &PastReader,
+    node: &str,
+    selector: &Selector,
+    window: &Window,
+    cancel: &AtomicBool,
+) -> Result<Vec<History>, SqlFault> {
+    let wanted = |of: &str, descriptor: &Descriptor| {
+        of == node && selector.matches(descriptor.name.as_str(), &descriptor.labels)
+    };
+    let span = Span {
+        from: window.start_ns,
+        to: window.stop_ns.saturating_sub(1),
+    };
+    let found = reader.newest(&wanted, span, window.samples_max, cancel)?;
+    Ok(found.into_iter().map(History::from).collect())
+}
+
+/// Returns the past of the matching streams as far as the rings hold it.
+pub(crate) fn history_of_rings(
+    view: &NodeView,
+    selector: &Selector,
+    window: &Window,
+) -> Vec<History> {
+    let mut room = window.samples_max;
+    let mut histories = Vec::new();
+    for known in view.matching(selector) {
+        let mut samples = Vec::new();
+        if known.handle.scan(0, &mut samples).is_none() {
+            continue; // The stream has just ended.
         }
-        histories
+        samples.retain(|s| (window.start_ns..window.stop_ns).contains(&s.ts));
+        let left_out = samples.len().saturating_sub(room);
+        samples.drain(..left_out);
+        room -= samples.len();
+        histories.push(History {
+            descriptor: Arc::clone(&known.descriptor),
+            interval_ns: known.interval_ns(),
+            samples,
+            left_out,
+        });
     }
+    histories
 }
 
 impl From<Newest> for History {

@@ -1,16 +1,22 @@
 //! The observer of one node: finds the segments, follows them over agent restarts, and reads the
 //! present values.
 
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use barograph_model::{Clock, Descriptor, Sample, Selector, SeriesId};
-use barograph_stream::gate::{self, Gated};
-use barograph_stream::{Incarnation, LOOK_NS, RunDir, Scopes, SegmentFollower};
+use barograph_model::{Clock, Selector, SqlFault, SqlLimits};
+use barograph_query::{PastReader, QueryError, Rows};
+use barograph_stream::RunDir;
 
-use crate::archive::Held;
-use crate::history::Reader;
-use crate::sql::Databases;
-use crate::view::{Known, View};
+use crate::archive::{Archive, ArchiveOnce};
+use crate::expected::{expected, latest_predicted};
+use crate::history::{History, PastOnce, Window, history_of, history_of_rings};
+use crate::sql::DatabasePool;
+use crate::values::{LatestValue, NodeStatus, StreamInfo};
+use crate::view::{NodeView, ViewStream};
+use crate::view_follower::ViewFollower;
 use crate::{ClientError, Stream, Watch, publish};
 
 /// Most streams that the error for an ambiguous selector lists.
@@ -20,87 +26,11 @@ const MATCHES_SHOWN_MAX: usize = 5;
 /// this process may read. Cheap to clone, for use from any thread.
 #[derive(Clone)]
 pub struct Observer {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
     run_dir: RunDir,
-    clock: Arc<dyn Clock>,
-    seen: Mutex<Seen>,
-    databases: Databases,
-    reader: Reader,
-    archive: Held,
-}
-
-/// The view that an observer has read last.
-struct Seen {
-    follower: SegmentFollower<Known>,
-    /// The view of what is followed, as of the last change.
-    view: Arc<View>,
-}
-
-/// State of the node's agent and segment.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NodeStatus {
-    /// The node's name.
-    pub node: String,
-    /// The agent's incarnation.
-    pub incarnation: Incarnation,
-    /// The agent's process.
-    pub pid: u64,
-    /// When it started, ns since the epoch.
-    pub started_ns: i64,
-    /// Time since the agent's last heartbeat, in ns.
-    pub heartbeat_age_ns: i64,
-    /// Whether the agent lives: it has not closed its segment, and its heartbeat is at most
-    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX) away from now.
-    pub alive: bool,
-    /// Number of living streams. This and the next three fields include the streams of applications
-    /// that this process may read.
-    pub streams: usize,
-    /// Greatest number of streams.
-    pub streams_max: usize,
-    /// Number of streams that were refused for lack of room.
-    pub refused: u64,
-    /// Samples appended to the living streams so far.
-    pub samples: u64,
-}
-
-/// Descriptor and state of a stream.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StreamInfo {
-    /// Name, labels, type, unit, kind, help.
-    pub descriptor: Arc<Descriptor>,
-    /// The series: an id that is the same on every node and after every restart.
-    pub series: SeriesId,
-    /// Number of samples that its ring holds.
-    pub depth: u32,
-    /// Number of samples so far.
-    pub samples: u64,
-    /// The interval between two looks at its resource, in ns; 0 if it is not known.
-    pub interval_ns: i64,
-    /// When it was registered, ns since the epoch.
-    pub created_ns: i64,
-    /// When its resource was last looked at, ns since the epoch; 0 if never.
-    pub looked_ns: i64,
-}
-
-/// The newest sample of a stream, with the time of the last look.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LatestValue {
-    /// The stream's descriptor.
-    pub descriptor: Arc<Descriptor>,
-    /// The newest sample; `None` if there has not been one.
-    pub sample: Option<Sample>,
-    /// Time since the last look at the resource, in ns (0 without a sample).
-    pub age_ns: i64,
-    /// The last look at the resource, ns since the epoch (0 without a sample).
-    pub looked_ns: i64,
-    /// The interval between two looks at the resource, in ns; 0 if it is not known.
-    pub interval_ns: i64,
-    /// Whether the value is out of date: the next look is overdue (the age is more than
-    /// [`STALE_INTERVALS`](crate::STALE_INTERVALS) intervals), or the agent is dead.
-    pub stale: bool,
+    follower: Arc<ViewFollower>,
+    databases: Arc<DatabasePool>,
+    past: Arc<PastOnce>,
+    archive: Arc<ArchiveOnce>,
 }
 
 impl Observer {
@@ -109,33 +39,25 @@ impl Observer {
     pub fn open(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
         // Registers the fork handlers, so that children find the observer's locks free.
         publish::watch_forks();
-        let now_ns = clock.now_ns();
-        let follower = SegmentFollower::open(&run_dir, Scopes::Readable, LOOK_NS, now_ns)?;
-        let view = Arc::new(View::of(&follower));
-        let seen = Mutex::new(Seen { follower, view });
-        let databases = Databases::default();
         Ok(Self {
-            inner: Arc::new(Inner {
-                run_dir,
-                clock,
-                seen,
-                databases,
-                reader: Reader::default(),
-                archive: Held::default(),
-            }),
+            follower: Arc::new(ViewFollower::open(&run_dir, clock)?),
+            run_dir,
+            databases: Arc::default(),
+            past: Arc::default(),
+            archive: Arc::default(),
         })
     }
 
     /// The run directory that is read.
     pub fn run_dir(&self) -> &RunDir {
-        &self.inner.run_dir
+        &self.run_dir
     }
 
     /// Returns the state of the node's agent and segment. An error means that another agent has
     /// taken over and its segment cannot be read.
     pub fn status(&self) -> Result<NodeStatus, ClientError> {
-        let view = self.follow()?;
-        let (segment, now_ns) = (view.segment(), self.now_ns());
+        let view = self.follower.follow()?;
+        let (segment, now_ns) = (view.segment(), self.follower.now_ns());
         Ok(NodeStatus {
             node: segment.node(),
             incarnation: segment.incarnation(),
@@ -153,12 +75,13 @@ impl Observer {
     /// A counter that grows whenever streams have been registered or retired or the agent has
     /// restarted: resolve selectors again when it has changed.
     pub fn directory_changes(&self) -> u64 {
-        self.view().serial
+        self.follower.view().serial
     }
 
     /// Lists the streams that match, sorted by name and labels.
     pub fn streams(&self, selector: &Selector) -> Vec<StreamInfo> {
-        self.view()
+        self.follower
+            .view()
             .matching(selector)
             .filter_map(|k| k.info())
             .collect()
@@ -166,9 +89,9 @@ impl Observer {
 
     /// Returns the newest sample of each matching stream, sorted by name and labels.
     pub fn latest(&self, selector: &Selector) -> Vec<LatestValue> {
-        let view = self.view();
-        let now_ns = self.now_ns();
-        let value = |k: &Arc<Known>| {
+        let view = self.follower.view();
+        let now_ns = self.follower.now_ns();
+        let value = |k: &Arc<ViewStream>| {
             let latest = k.latest(now_ns, k.is_alive(now_ns));
             latest.map(|(value, _)| value)
         };
@@ -178,11 +101,11 @@ impl Observer {
     /// Returns a handle on the one stream that matches: it is resolved once and then read in
     /// nanoseconds.
     pub fn stream(&self, selector: &Selector) -> Result<Stream, ClientError> {
-        let view = self.view();
+        let view = self.follower.view();
         let mut matching = view.matching(selector);
         match (matching.next(), matching.next()) {
             (None, _) => Err(self.unknown(selector)),
-            (Some(one), None) => Ok(Stream::new(self.clone(), Arc::clone(one))),
+            (Some(one), None) => Ok(Stream::new(Arc::clone(&self.follower), Arc::clone(one))),
             (Some(_), Some(_)) => Err(ClientError::Ambiguous {
                 selector: selector.to_string(),
                 count: view.matching(selector).count(),
@@ -198,18 +121,18 @@ impl Observer {
     /// Watches every new sample of the matching streams, including streams that are registered
     /// later.
     pub fn watch(&self, selector: &Selector) -> Watch {
-        Watch::new(self.clone(), selector.clone())
+        Watch::new(Arc::clone(&self.follower), selector.clone())
     }
 
     /// Names of streams that resemble `name`, best first, at most [`NEAR_MAX`](crate::NEAR_MAX).
     pub fn near(&self, name: &str) -> Vec<String> {
-        near_names(&self.view(), name)
+        near_names(&self.follower.view(), name)
     }
 
     /// The error for a selector that no stream matches; it names the streams that may have been
     /// meant.
     pub fn unknown(&self, selector: &Selector) -> ClientError {
-        let view = self.view();
+        let view = self.follower.view();
         // If the name is right and a label wrong, the streams of that name are listed.
         let by_name = Selector {
             name: selector.name.clone(),
@@ -229,51 +152,83 @@ impl Observer {
         }
     }
 
-    pub(crate) fn now_ns(&self) -> i64 {
-        self.inner.clock.now_ns()
+    /// Predicts the value of each matching stream at `horizon` from now (zero: now), sorted by name
+    /// and labels. Each result is a sample of that time with quality `Predicted`; its error is the
+    /// half width of the interval at the agent's confidence, infinite while that is not known.
+    /// Streams without a forecast, or with a shorter one, are left out. Ages are those of the looks
+    /// behind the forecast.
+    pub fn expected(&self, selector: &Selector, horizon: Duration) -> Vec<LatestValue> {
+        expected(
+            &self.follower.view(),
+            selector,
+            self.follower.now_ns(),
+            horizon,
+        )
     }
 
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.inner.clock
+    /// Returns the present value of each matching stream, sorted by name and labels: as
+    /// [`Observer::expected`] for now if the stream has a forecast, otherwise, or at the very time
+    /// of a look, as [`Observer::latest`]. The quality of the sample shows which it is.
+    pub fn latest_predicted(&self, selector: &Selector) -> Vec<LatestValue> {
+        latest_predicted(&self.follower.view(), selector, self.follower.now_ns())
     }
 
-    pub(crate) fn held_archive(&self) -> &Held {
-        &self.inner.archive
+    /// Returns the past of the matching streams, including ended ones: each sample once, whether it
+    /// is in a ring, the log or a Parquet file. Between two samples the older value held. If the
+    /// archive cannot be read, these are only the samples of the rings; [`Observer::try_history`]
+    /// returns the reason.
+    pub fn history(&self, selector: &Selector, window: &Window) -> Vec<History> {
+        let found = self.try_history(selector, window, &AtomicBool::new(false));
+        found.unwrap_or_else(|_| history_of_rings(&self.follower.view(), selector, window))
     }
 
-    pub(crate) fn databases(&self) -> &Databases {
-        &self.inner.databases
+    /// Like [`Observer::history`], but returns an error if the archive cannot be read. Stops soon
+    /// after `cancel` is set.
+    pub fn try_history(
+        &self,
+        selector: &Selector,
+        window: &Window,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<History>, SqlFault> {
+        let node = self.follower.view().segment().node();
+        history_of(self.past_reader()?, &node, selector, window, cancel)
     }
 
-    pub(crate) fn reader(&self) -> &Reader {
-        &self.inner.reader
+    /// The directory of the node's archive, if its agent keeps one.
+    pub fn archive_dir(&self) -> Option<PathBuf> {
+        self.past_reader().ok()?.archive_dir()
     }
 
-    /// The streams as they are now. If another agent has taken over with a segment that cannot be
-    /// read, the old view stays: its values are marked as stale, and `status` returns the reason.
-    pub(crate) fn view(&self) -> Arc<View> {
-        self.follow()
-            .unwrap_or_else(|_| Arc::clone(&self.seen().view))
+    /// Opens the archive of this observer's run directory.
+    pub fn archive(&self) -> Result<Archive, ClientError> {
+        self.archive.open(&self.run_dir, self.follower.clock())
     }
 
-    fn follow(&self) -> Result<Arc<View>, ClientError> {
-        let mut seen = self.seen();
-        let followed = seen.follower.follow(self.now_ns());
-        if seen.follower.changes() != seen.view.serial {
-            seen.view = Arc::new(View::of(&seen.follower));
-        }
-        followed?;
-        Ok(Arc::clone(&seen.view))
+    /// Runs one read-only statement in this process, within its limits.
+    pub fn sql(&self, sql: &str, limits: &SqlLimits) -> Result<Rows, SqlFault> {
+        self.sql_until(sql, limits, &AtomicBool::new(false))
     }
 
-    fn seen(&self) -> Gated<'_, Seen> {
-        // A view is replaced as a whole or not at all, so a panic elsewhere leaves a valid one.
-        gate::lock(&self.inner.seen)
+    /// Like [`Observer::sql`], and stops soon after `cancel` is set.
+    pub fn sql_until(
+        &self,
+        sql: &str,
+        limits: &SqlLimits,
+        cancel: &AtomicBool,
+    ) -> Result<Rows, SqlFault> {
+        let mut database = self.databases.take(&self.run_dir, self.follower.clock())?;
+        let answer = database.run(sql, limits, cancel);
+        self.databases.give(database);
+        answer
+    }
+
+    fn past_reader(&self) -> Result<&PastReader, QueryError> {
+        self.past.open(&self.run_dir, self.follower.clock())
     }
 }
 
 /// Names of streams that resemble `name`, best first.
-fn near_names(view: &View, name: &str) -> Vec<String> {
+fn near_names(view: &NodeView, name: &str) -> Vec<String> {
     // The view is sorted, so names with several labels are adjacent.
     let mut known: Vec<&str> = view
         .streams

@@ -7,9 +7,10 @@ use std::time::Duration;
 use barograph_model::Descriptor;
 use barograph_stream::{SegmentState, Waited};
 
-use crate::expected::predicted_or_measured;
-use crate::view::Known;
-use crate::{LatestValue, Observer};
+use crate::expected::{predicted_or_measured, projections_of};
+use crate::values::LatestValue;
+use crate::view::ViewStream;
+use crate::view_follower::ViewFollower;
 
 /// Longest sleep on the futex before the handle checks whether the agent still lives: an agent that
 /// is replaced wakes its readers, but one whose file was removed cannot.
@@ -34,19 +35,19 @@ pub enum Woken {
 /// it for another thread.
 #[derive(Clone)]
 pub struct Stream {
-    observer: Observer,
-    known: Arc<Known>,
+    follower: Arc<ViewFollower>,
+    known: Arc<ViewStream>,
     shown: u64,
     restarted: u64,
     missing: bool,
     /// The stream of its projections, if any, and the serial of the view in which it was found.
-    said: Option<(u64, Option<Arc<Known>>)>,
+    said: Option<(u64, Option<Arc<ViewStream>>)>,
 }
 
 impl Stream {
-    pub(crate) fn new(observer: Observer, known: Arc<Known>) -> Self {
+    pub(crate) fn new(follower: Arc<ViewFollower>, known: Arc<ViewStream>) -> Self {
         Self {
-            observer,
+            follower,
             known,
             shown: 0,
             restarted: 0,
@@ -68,7 +69,7 @@ impl Stream {
 
     /// The newest sample with its age; `None` while the stream does not exist.
     pub fn latest(&mut self) -> Option<LatestValue> {
-        let now_ns = self.observer.now_ns();
+        let now_ns = self.follower.now_ns();
         let mut alive = self.known.is_alive(now_ns);
         if self.missing || !alive {
             self.follow();
@@ -92,14 +93,14 @@ impl Stream {
     /// At the very time of a look it is the measured value.
     pub fn latest_predicted(&mut self) -> Option<LatestValue> {
         let value = self.latest()?;
-        let view = self.observer.view();
+        let view = self.follower.view();
         let is_of_view = |said: &(u64, _)| said.0 == view.serial;
         if !self.said.as_ref().is_some_and(is_of_view) {
-            let said = view.projections_of(&self.known).cloned();
+            let said = projections_of(&view, &self.known).cloned();
             self.said = Some((view.serial, said));
         }
         let said = self.said.as_ref().and_then(|(_, said)| said.as_ref());
-        Some(predicted_or_measured(said, value, self.observer.now_ns()))
+        Some(predicted_or_measured(said, value, self.follower.now_ns()))
     }
 
     /// The time and value of the newest sample of a numeric stream, without allocation and without
@@ -165,7 +166,7 @@ impl Stream {
 
     /// Finds the stream in the present view; `true` if this handle has moved to another ring.
     fn follow(&mut self) -> bool {
-        let view = self.observer.view();
+        let view = self.follower.view();
         let Some(now) = view.find(self.known.series()) else {
             self.missing = true;
             return false;

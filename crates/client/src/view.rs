@@ -1,6 +1,6 @@
 //! The view: all streams, their handles, and selector matching, at one version of each segment's
 //! directory. A view is immutable, so any thread can go on with the one it holds; the
-//! [`Observer`](crate::Observer) replaces it when a directory or a segment changes.
+//! `ViewFollower` replaces it when a directory or a segment changes.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use barograph_stream::{
     Entry, FollowedStream, Latest, PartId, SegmentFollower, SegmentReader, StreamReader,
 };
 
-use crate::{LatestValue, StreamInfo};
+use crate::values::{LatestValue, StreamInfo};
 
 /// A value whose resource was not looked at for so many of its intervals is stale…
 pub const STALE_INTERVALS: i64 = 3;
@@ -19,14 +19,14 @@ pub const STALE_AGE_NS_MIN: i64 = NS_PER_S;
 
 /// A stream of a view.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct ViewStream {
     pub segment: Arc<SegmentReader>,
     pub descriptor: Arc<Descriptor>,
     pub handle: StreamReader,
     entry: Entry,
 }
 
-impl Known {
+impl ViewStream {
     pub(crate) fn series(&self) -> SeriesId {
         self.entry.series
     }
@@ -100,7 +100,7 @@ impl Known {
     }
 }
 
-impl FollowedStream for Known {
+impl FollowedStream for ViewStream {
     fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
         Self {
             descriptor: Arc::new(entry.descriptor.clone()),
@@ -117,27 +117,27 @@ impl FollowedStream for Known {
 
 /// All streams that this process may read: the node's own, and those of applications.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct NodeView {
     /// The node's own segment first.
     segments: Vec<Arc<SegmentReader>>,
     /// Sorted by name, then labels; each series once.
-    pub streams: Vec<Arc<Known>>,
+    pub streams: Vec<Arc<ViewStream>>,
     /// The number of changes until this view.
     pub serial: u64,
 }
 
-impl View {
+impl NodeView {
     /// The streams of the segments that are followed. A series that several have is that of the
     /// node, else that which was registered last: a publication that is given other readers leaves
     /// its old scope behind.
-    pub(crate) fn of(follower: &SegmentFollower<Known>) -> Self {
+    pub(crate) fn of(follower: &SegmentFollower<ViewStream>) -> Self {
         let parts = follower.parts();
         let mut streams = follower.own().streams.clone();
         if let [own, scopes @ ..] = parts
             && !scopes.is_empty()
         {
             streams.extend(scopes.iter().flat_map(|part| part.streams.iter().cloned()));
-            let rank = |k: &Known| {
+            let rank = |k: &ViewStream| {
                 let is_of_node = Arc::ptr_eq(&k.segment, &own.segment);
                 Reverse((is_of_node, k.entry.created_ns))
             };
@@ -168,7 +168,7 @@ impl View {
     pub(crate) fn matching<'a>(
         &'a self,
         selector: &'a Selector,
-    ) -> impl Iterator<Item = &'a Arc<Known>> {
+    ) -> impl Iterator<Item = &'a Arc<ViewStream>> {
         let of_name = if selector.name.is_literal() {
             let name = selector.name.as_str();
             let from = self
@@ -185,12 +185,12 @@ impl View {
     }
 
     /// The stream of this series.
-    pub(crate) fn find(&self, series: SeriesId) -> Option<&Arc<Known>> {
+    pub(crate) fn find(&self, series: SeriesId) -> Option<&Arc<ViewStream>> {
         self.streams.iter().find(|k| k.series() == series)
     }
 }
 
-fn sort_key(known: &Known) -> (&Name, &Labels, SeriesId) {
+fn sort_key(known: &ViewStream) -> (&Name, &Labels, SeriesId) {
     let Descriptor { name, labels, .. } = &*known.descriptor;
     (name, labels, known.series())
 }

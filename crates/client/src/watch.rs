@@ -7,8 +7,8 @@ use std::time::Duration;
 use barograph_model::{Descriptor, Sample, Selector};
 use barograph_stream::{SegmentReader, Ticks};
 
-use crate::Observer;
-use crate::view::{Known, View};
+use crate::view::{NodeView, ViewStream};
+use crate::view_follower::ViewFollower;
 
 /// Number of updates beyond which one answer stops growing (by at most one ring); the rest follows
 /// in the next answer.
@@ -34,9 +34,9 @@ pub struct Update {
 /// Follows the streams that match a selector: first the newest sample of each, then every later
 /// sample once. Streams that are registered later are followed from their first sample.
 pub struct Watch {
-    observer: Observer,
+    follower: Arc<ViewFollower>,
     selector: Selector,
-    view: Option<Arc<View>>,
+    view: Option<Arc<NodeView>>,
     watched: Vec<Watched>,
     /// The segments of the watched streams, or the node's own; never empty.
     segments: Vec<Arc<SegmentReader>>,
@@ -46,14 +46,14 @@ pub struct Watch {
 }
 
 struct Watched {
-    known: Arc<Known>,
+    known: Arc<ViewStream>,
     cursor: u64,
 }
 
 impl Watch {
-    pub(crate) fn new(observer: Observer, selector: Selector) -> Self {
+    pub(crate) fn new(follower: Arc<ViewFollower>, selector: Selector) -> Self {
         let mut watch = Self {
-            observer,
+            follower,
             selector,
             view: None,
             watched: Vec::new(),
@@ -105,7 +105,7 @@ impl Watch {
     /// Takes over the streams as they are now; those that are still the same keep their place. Whether
     /// there was anything to take over.
     fn follow(&mut self) -> bool {
-        let view = self.observer.view();
+        let view = self.follower.view();
         if self
             .view
             .as_ref()
@@ -113,7 +113,7 @@ impl Watch {
         {
             return false;
         }
-        let cursors: HashMap<*const Known, u64> = self
+        let cursors: HashMap<*const ViewStream, u64> = self
             .watched
             .iter()
             .map(|w| (Arc::as_ptr(&w.known), w.cursor))

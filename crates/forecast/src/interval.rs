@@ -3,13 +3,16 @@
 //! An [`IntervalPolicy`] uses only the values: fixed, and Apollo's adaptive intervals, repaired.
 //! [`ErrorBounded`] looks again when the value assumed between looks may be too far off,
 //! [`Sentinel`] when a cheap stream shows that a dear one has moved. [`Budget`] shares looks
-//! between streams.
+//! between streams. A [`LookPlanner`] plans the looks at one stream by any of them, and the projection
+//! that is published until the next look.
 
 mod aimd;
 mod bounded;
 mod budget;
+mod derived;
 mod fixed;
 mod gaps;
+mod planner;
 mod risk;
 mod sentinel;
 
@@ -18,6 +21,8 @@ use barograph_model::NS_PER_S;
 pub use aimd::{Aimd, PublishedAimd};
 pub use bounded::{Bound, BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
 pub use budget::{Budget, Share, Want};
+pub use derived::MoveOutcome;
+pub use planner::{LookMethod, LookPlanner, ProjectionBuffers};
 pub use sentinel::{Sentinel, SentinelConfig, Step};
 
 /// Number of changes over which the complex policy averages.
@@ -85,4 +90,8 @@ impl IntervalPolicy {
 
 pub(crate) fn clamp(ns: i64, min_ns: i64, max_ns: i64) -> i64 {
     ns.max(min_ns).min(max_ns)
+}
+
+pub(crate) fn seconds(ns: i64) -> f64 {
+    ns as f64 / NS_PER_S as f64
 }

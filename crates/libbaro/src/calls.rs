@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use barograph_client::publish::raw::{self, Cell, Cursor};
+use barograph_client::publish::raw::{self, Cursor, KnobCell};
 use barograph_client::publish::{Call, CallPayload, KnobConfig, KnobValue, Publisher};
 
 use crate::guard::{E_ARGUMENT, Failure, OK, guarded, text, text_or_empty, tried};
@@ -229,7 +229,7 @@ unsafe fn knob(
     unit: *const c_char,
     help: *const c_char,
     mut config: KnobConfig,
-) -> *const Cell {
+) -> *const KnobCell {
     guarded(
         |_| std::ptr::null(),
         || {
@@ -263,7 +263,7 @@ pub(crate) unsafe extern "C" fn baro_knob_f64(
     max: f64,
     unit: *const c_char,
     help: *const c_char,
-) -> *const Cell {
+) -> *const KnobCell {
     let config = KnobConfig::float(initial, min, max);
     // SAFETY: the caller upholds the requirements of this function.
     unsafe { knob(publication, name, unit, help, config) }
@@ -282,7 +282,7 @@ pub(crate) unsafe extern "C" fn baro_knob_i64(
     max: i64,
     unit: *const c_char,
     help: *const c_char,
-) -> *const Cell {
+) -> *const KnobCell {
     let config = KnobConfig::int(initial, min, max);
     // SAFETY: the caller upholds the requirements of this function.
     unsafe { knob(publication, name, unit, help, config) }
@@ -298,7 +298,7 @@ pub(crate) unsafe extern "C" fn baro_knob_bool(
     name: *const c_char,
     initial: c_int,
     help: *const c_char,
-) -> *const Cell {
+) -> *const KnobCell {
     let config = KnobConfig::bool(initial != 0);
     // SAFETY: the caller upholds the requirements of this function; the unit is a literal.
     unsafe { knob(publication, name, c"".as_ptr(), help, config) }
@@ -309,9 +309,9 @@ pub(crate) unsafe extern "C" fn baro_knob_bool(
 /// # Safety
 /// `knob` is null or a knob of this library.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn baro_knob_read_f64(knob: *const Cell) -> f64 {
+pub(crate) unsafe extern "C" fn baro_knob_read_f64(knob: *const KnobCell) -> f64 {
     // SAFETY: the caller upholds the requirements of this function; knobs are never freed.
-    match unsafe { knob.as_ref() }.map(Cell::value) {
+    match unsafe { knob.as_ref() }.map(KnobCell::value) {
         Some(KnobValue::Float(v)) => v,
         Some(KnobValue::Int(v)) => v as f64,
         Some(KnobValue::Bool(v)) => v.into(),
@@ -324,9 +324,9 @@ pub(crate) unsafe extern "C" fn baro_knob_read_f64(knob: *const Cell) -> f64 {
 /// # Safety
 /// `knob` is null or a knob of this library.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn baro_knob_read_i64(knob: *const Cell) -> i64 {
+pub(crate) unsafe extern "C" fn baro_knob_read_i64(knob: *const KnobCell) -> i64 {
     // SAFETY: the caller upholds the requirements of this function; knobs are never freed.
-    match unsafe { knob.as_ref() }.map(Cell::value) {
+    match unsafe { knob.as_ref() }.map(KnobCell::value) {
         Some(KnobValue::Float(v)) => v as i64,
         Some(KnobValue::Int(v)) => v,
         Some(KnobValue::Bool(v)) => v.into(),

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_archive::Chunk;
-use barograph_model::{Columns, NS_PER_S, Quality, Sample, Span};
+use barograph_model::{Columns, NS_PER_S, Sample, Span};
 use rusqlite::Result;
 
 use crate::QueryError;
+use crate::asof_samples::{AsofSamples, AsofSeries};
 use crate::error::too_large;
 use crate::feed::{apart, bytes};
-use crate::functions::{Identity, matching, selector};
 use crate::held;
-use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::listing::{Arguments, Batches, one};
 use crate::live::Live;
-use crate::memory::Claim;
-use crate::reading::Reading;
+use crate::matching::{matching, selector};
+use crate::reading::{KnownSeries, Reading};
 
 /// The time around `ts` that is read at once…
 const WINDOW_NS: i64 = 3_600 * NS_PER_S;
@@ -27,28 +27,6 @@ const WINDOW_NS: i64 = 3_600 * NS_PER_S;
 const SAMPLES_MAX: usize = 1_000_000;
 /// …but at least this much.
 const WINDOW_NS_MIN: i64 = NS_PER_S;
-/// How long the samples are kept if statements cannot be told apart.
-const KEPT_NS_MAX: i64 = NS_PER_S;
-
-/// The samples that were read last.
-pub(crate) struct Held {
-    pattern: String,
-    statement: u64,
-    read_ns: i64,
-    /// The time from which all samples are here.
-    span: Span,
-    series: Vec<Series>,
-    _claim: Claim,
-}
-
-struct Series {
-    identity: Identity,
-    unit: Cell,
-    /// The sample that held before the span.
-    before: Option<Sample>,
-    /// Samples in the span, sorted by time.
-    columns: Columns,
-}
 
 pub(crate) fn asof(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
     let pattern = arguments.text(0)?;
@@ -56,70 +34,59 @@ pub(crate) fn asof(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
         return Ok(Box::new(std::iter::empty())); // No sample holds at NULL.
     };
     let mut kept = live
-        .held
+        .asof
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let is_good = |held: &&mut Held| held.answers(live, pattern, ts);
+    let (statement, now_ns) = (live.watch.statement(), live.monotonic_ns());
+    let is_good = |held: &&mut AsofSamples| held.answers(statement, now_ns, pattern, ts);
     let held = match kept.as_mut().filter(is_good) {
         Some(held) => held,
         None => {
             *kept = None; // The memory of the old samples is given back first.
-            kept.insert(Held::read(live, arguments, ts)?)
+            kept.insert(read(live, arguments, ts)?)
         }
     };
-    let rows: Vec<Row> = held.series.iter().filter_map(|s| s.row(ts)).collect();
-    Ok(Box::new(std::iter::once(Ok(rows))))
+    Ok(one(held.rows(ts)))
 }
 
-impl Held {
-    fn answers(&self, live: &Live, pattern: &str, ts: i64) -> bool {
-        let statement = live.watch.statement();
-        let is_fresh = if statement == 0 {
-            live.monotonic_ns().saturating_sub(self.read_ns) < KEPT_NS_MAX
-        } else {
-            statement == self.statement
+/// Reads the samples around a time.
+fn read(live: &Arc<Live>, arguments: &Arguments, ts: i64) -> Result<AsofSamples> {
+    let reading = Arc::new(matching(live, &selector(arguments)?, Span::ALL)?);
+    let mut window_ns = WINDOW_NS;
+    loop {
+        let from = ts.div_euclid(window_ns).saturating_mul(window_ns);
+        let span = Span {
+            from,
+            to: from.saturating_add(window_ns - 1),
         };
-        is_fresh && self.span.holds(ts) && self.pattern == pattern
-    }
-
-    fn read(live: &Arc<Live>, arguments: &Arguments, ts: i64) -> Result<Self> {
-        let reading = Arc::new(matching(live, &selector(arguments)?, Span::ALL)?);
-        let mut window_ns = WINDOW_NS;
-        loop {
-            let from = ts.div_euclid(window_ns).saturating_mul(window_ns);
-            let span = Span {
-                from,
-                to: from.saturating_add(window_ns - 1),
-            };
-            let of = Arc::clone(&reading);
-            let found = apart(live, move |cancel| window(&of, span, cancel))?;
-            let Some((before, all)) = found else {
-                window_ns /= 8;
-                if window_ns < WINDOW_NS_MIN {
-                    return Err(too_large(format!(
-                        "there are more than {SAMPLES_MAX} samples in a second: name fewer streams"
-                    )));
-                }
-                continue;
-            };
-            let mut claim = live.memory.claim();
-            claim.set(all.iter().map(bytes).sum())?;
-            let samples = reading.series.iter().zip(before.into_iter().zip(all));
-            let series = samples.map(|(known, (before, columns))| Series {
-                identity: Identity::of(known),
-                unit: known.descriptor.unit.as_str().into(),
-                before,
-                columns,
-            });
-            return Ok(Self {
-                pattern: arguments.text(0)?.to_owned(),
-                statement: live.watch.statement(),
-                read_ns: live.monotonic_ns(),
-                span,
-                series: series.collect(),
-                _claim: claim,
-            });
-        }
+        let of = Arc::clone(&reading);
+        let found = apart(live, move |cancel| window(&of, span, cancel))?;
+        let Some((before, all)) = found else {
+            window_ns /= 8;
+            if window_ns < WINDOW_NS_MIN {
+                return Err(too_large(format!(
+                    "there are more than {SAMPLES_MAX} samples in a second: name fewer streams"
+                )));
+            }
+            continue;
+        };
+        let mut claim = live.memory.claim();
+        claim.set(all.iter().map(bytes).sum())?;
+        let samples = reading.series.iter().zip(before.into_iter().zip(all));
+        let series = samples.map(|(known, (before, columns))| AsofSeries {
+            cells: known.cells(),
+            unit: known.descriptor.unit.as_str().into(),
+            before,
+            columns,
+        });
+        return Ok(AsofSamples {
+            pattern: arguments.text(0)?.to_owned(),
+            statement: live.watch.statement(),
+            read_ns: live.monotonic_ns(),
+            span,
+            series: series.collect(),
+            _claim: claim,
+        });
     }
 }
 
@@ -132,7 +99,7 @@ fn window(
     span: Span,
     cancel: &AtomicBool,
 ) -> Result<Option<Window>, QueryError> {
-    let empty = |known: &crate::reading::Known| Columns::new(known.descriptor.value_type);
+    let empty = |known: &KnownSeries| Columns::new(known.descriptor.value_type);
     let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
     let mut count = 0;
     let is_whole = reading.each(span, cancel, &mut |chunk: Chunk| {
@@ -170,32 +137,4 @@ pub(crate) fn sorted(columns: Columns) -> Columns {
         }
     }
     out
-}
-
-impl Series {
-    /// The row of the sample that held at `ts`, which must be within the span.
-    fn row(&self, ts: i64) -> Option<Row> {
-        let after = self.columns.ts.partition_point(|&known| known <= ts);
-        let (sample, is_last_look) = match after.checked_sub(1) {
-            Some(row) => (self.columns.sample(row)?, self.columns.is_last_look(row)),
-            None => {
-                let before = self.before.clone()?;
-                let is_last_look = before.quality == Quality::Ended;
-                (before, is_last_look)
-            }
-        };
-        if is_last_look && ts > sample.ts {
-            return None;
-        }
-        let [name, labels, node] = self.identity.cells();
-        Some(vec![
-            name,
-            labels,
-            sample.ts.into(),
-            (&sample.value).into(),
-            self.unit.clone(),
-            ts.saturating_sub(sample.ts).into(),
-            node,
-        ])
-    }
 }

@@ -12,7 +12,9 @@ use rusqlite::{Connection, Result};
 use crate::error::failed;
 #[cfg(feature = "bundled")]
 use crate::functions::FAMILIES_MAX;
-use crate::functions::{FUNCTIONS, Form, Wide, families, publications, register_scalars};
+use crate::functions::{
+    FUNCTIONS, Wide, WideForm, families, publications, register_scalars, wide_table,
+};
 use crate::listing::{Callable, Listing, ListingTable};
 use crate::live::Live;
 use crate::metric::{MetricAux, MetricTable};
@@ -29,7 +31,7 @@ pub(crate) struct Catalogue {
     live: Arc<Live>,
     seen: Option<Arc<Schema>>,
     /// Families and frames that statements named by more than a first word.
-    asked: Vec<(Form, String)>,
+    asked: Vec<(WideForm, String)>,
     names: Arc<Names>,
     /// Tables that were registered, or registered again, since [`Self::take_new`].
     #[cfg(feature = "loadable")]
@@ -166,9 +168,10 @@ impl Catalogue {
                 }
             }
         }
-        let of_form = |form: Form, names: Vec<String>| names.into_iter().map(move |n| (form, n));
-        let families = of_form(Form::Family, families(schema.shapes.values()));
-        let publications = of_form(Form::Frames, publications(schema.shapes.values()));
+        let of_form =
+            |form: WideForm, names: Vec<String>| names.into_iter().map(move |n| (form, n));
+        let families = of_form(WideForm::Family, families(schema.shapes.values()));
+        let publications = of_form(WideForm::Frames, publications(schema.shapes.values()));
         let asked = self.asked.clone();
         for (form, name) in families.chain(publications).chain(asked) {
             changed |= self.add_family(connection, schema, form, &name)?;
@@ -183,7 +186,7 @@ impl Catalogue {
     pub(crate) fn ask_family(
         &mut self,
         connection: &Connection,
-        form: Form,
+        form: WideForm,
         name: &str,
     ) -> Result<bool> {
         let table = form.table_of(name);
@@ -213,7 +216,7 @@ impl Catalogue {
         &self,
         connection: &Connection,
         schema: &Schema,
-        form: Form,
+        form: WideForm,
         name: &str,
     ) -> Result<bool> {
         let table = form.table_of(name);
@@ -229,7 +232,7 @@ impl Catalogue {
             return Ok(false);
         };
         let wide = Arc::new(grown);
-        let callable = Arc::new(wide.callable(&table));
+        let callable = Arc::new(wide_table(&wide, &table));
         register::<ListingTable>(connection, &table, (Arc::clone(&self.live), callable))?;
         self.note(&table);
         self.names.lock().insert(table, Registered::Family(wide));

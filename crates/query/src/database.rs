@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use barograph_model::{Clock, SqlFault, SqlFaultKind, SqlLimits};
 use barograph_stream::{RunDir, Scopes};
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, OpenFlags, Row, Statement};
+use rusqlite::{Connection, OpenFlags, Statement};
 
 use crate::QueryError;
 use crate::catalogue::{Catalogue, Names};
 use crate::fault::{Circumstances, fault};
-use crate::functions::Form;
+use crate::functions::WideForm;
 use crate::guard::{Guard, SQL_BYTES_MAX};
 use crate::live::Live;
-use crate::rows::{Column, Field, Rows, Taker};
+use crate::rows::{Column, RowView, Rows, Taker};
 use crate::source::{Views, views_of};
 use crate::sqlite::{limit_heap, reserve};
 use crate::text;
@@ -319,7 +319,7 @@ impl Database {
     fn with_family_tables(
         &self,
         sql: &str,
-        calls: Vec<(Range<usize>, Form, &str)>,
+        calls: Vec<(Range<usize>, WideForm, &str)>,
     ) -> Result<String, SqlFault> {
         let mut out = String::new();
         let mut copied = 0;
@@ -330,11 +330,11 @@ impl Database {
                 Ok(true) => {}
                 Ok(false) => {
                     let message = match form {
-                        Form::Family => format!(
+                        WideForm::Family => format!(
                             "family('{name}'): no metric has a name that begins with {name}. \
                              (SELECT name FROM tables lists them)"
                         ),
-                        Form::Frames => format!(
+                        WideForm::Frames => format!(
                             "frames('{name}'): no publication of this name has committed a frame \
                              (SELECT name FROM publications lists those of now)"
                         ),
@@ -405,16 +405,6 @@ fn columns(statement: &Statement<'_>) -> Vec<Column> {
         declared: c.decl_type().unwrap_or_default().to_ascii_uppercase(),
     };
     statement.columns().map(|c| column(&c)).collect()
-}
-
-/// One row of an answer while it is read.
-pub struct RowView<'a>(&'a Row<'a>);
-
-impl RowView<'_> {
-    /// The field at `column`; NULL beyond the last column.
-    pub fn get(&self, column: usize) -> Field<'_> {
-        self.0.get_ref(column).map_or(Field::Null, Field::from)
-    }
 }
 
 /// A statement that is prepared once and runs often. Like the database, it follows the agent: if

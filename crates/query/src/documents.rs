@@ -8,10 +8,10 @@ use barograph_stream::{DocumentColumns, RunDir, SCOPE_OF_ALL};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
+use crate::cell::{Cell, Row};
 use crate::error::{failed, internal};
-use crate::listing::{Batches, Cell, Row};
+use crate::listing::{Batches, one};
 use crate::live::Live;
-use crate::system::one;
 
 /// The rows of a document in the run directory; nested values become JSON text.
 pub(crate) fn document(

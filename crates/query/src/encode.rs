@@ -6,10 +6,9 @@
 
 use barograph_model::{BigIntegers, PIECE_BYTES, ResultFormat, SqlFault, SqlLimits, SqlSink};
 
-use crate::database::RowView;
 use crate::rows::{
-    Cell, Column, Rows, Taker, one_more, unique_names, within, write_json, write_table_end,
-    write_table_head,
+    Cell, Column, RowView, Rows, Taker, one_more, unique_names, within, write_json,
+    write_table_end, write_table_head,
 };
 
 /// The encoder of one answer.

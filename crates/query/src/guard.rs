@@ -11,12 +11,10 @@ use rusqlite::{Connection, Result};
 
 use crate::catalogue::Names;
 use crate::live::Live;
-use crate::texts::{self, LIKE_PATTERN_BYTES_MAX};
+use crate::texts::{self, LIKE_PATTERN_BYTES_MAX, TEXT_RESULT_BYTES_MAX};
 
 /// Longest statement, in bytes.
 pub const SQL_BYTES_MAX: usize = 256 << 10;
-/// Longest text that a statement may make, in bytes.
-pub const TEXT_RESULT_BYTES_MAX: i32 = 16 << 20;
 /// Longest text for statements of guests, in bytes: SQLite's functions cannot be stopped before
 /// they return, and their duration grows with the lengths of their arguments.
 pub const GUEST_TEXT_BYTES_MAX: i32 = 1 << 20;

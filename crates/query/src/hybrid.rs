@@ -15,7 +15,7 @@ use rusqlite::vtab::Context;
 use crate::feed::{Batch, Feed};
 use crate::live::Live;
 use crate::plan::Order;
-use crate::reading::{Known, Reading};
+use crate::reading::{KnownSeries, Reading};
 use crate::shape::Column;
 use crate::stream::row_id;
 
@@ -108,14 +108,14 @@ impl Hybrid {
         }
     }
 
-    fn is_wanted(&self, known: &Known, chunk: &Chunk, row: usize) -> bool {
+    fn is_wanted(&self, known: &KnownSeries, chunk: &Chunk, row: usize) -> bool {
         let number = chunk.columns.numbers[row];
         let is_given = self.given == Some((known.identity, chunk.life, number));
         let is_newest = known.newest == Some((chunk.life, number));
         !is_given && (self.newest_left.is_none() || is_newest)
     }
 
-    fn row(&self) -> Option<(&Known, &Chunk, usize)> {
+    fn row(&self) -> Option<(&KnownSeries, &Chunk, usize)> {
         let (chunk, row) = self.batch.as_ref()?.row(self.at)?;
         Some((self.reading.series.get(chunk.series)?, chunk, row))
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use barograph_model::{Sample, predicted_sample, projections_among};
 use rusqlite::Result;
 
-use crate::functions::selector;
-use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::cell::{Cell, Row};
+use crate::listing::{Arguments, Batches, per_stream};
 use crate::live::Live;
+use crate::matching::selector;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
-use crate::system::per_stream;
 
 /// A row for each stream that matches and has a sample.
 pub(crate) fn latest(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {

@@ -22,7 +22,9 @@
 //! with `loadable` the same tables are registered in the SQLite of a host program (`extension/`).
 
 mod asof;
+mod asof_samples;
 mod catalogue;
+mod cell;
 mod documents;
 mod error;
 mod feed;
@@ -32,6 +34,7 @@ mod hybrid;
 mod latest;
 mod listing;
 mod live;
+mod matching;
 mod memory;
 mod metric;
 mod plan;
@@ -80,11 +83,12 @@ pub use source::Views;
 
 #[cfg(feature = "bundled")]
 pub use crate::{
-    database::{Database, Prepared, RowView},
-    guard::{GUEST_TEXT_BYTES_MAX, SQL_BYTES_MAX, TEXT_RESULT_BYTES_MAX},
+    database::{Database, Prepared},
+    guard::{GUEST_TEXT_BYTES_MAX, SQL_BYTES_MAX},
     moment::Moment,
     pool::{PoolConfig, QueryPool},
     reader::{Newest, PastReader},
-    rows::{Cell, Column, Field, Rows},
+    rows::{Cell, Column, Field, RowView, Rows},
     table::Table,
+    texts::TEXT_RESULT_BYTES_MAX,
 };

@@ -7,89 +7,38 @@ use std::ffi::{CString, c_int};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use barograph_model::{ModelError, TEXT_BYTES_MAX, Value, duration_ns, floats_json, instant_ns};
+use barograph_model::{ModelError, duration_ns, instant_ns};
 use rusqlite::Result;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::vtab::{Context, Filters, IndexConstraintOp, IndexInfo};
 
-use crate::error::usage;
+use crate::cell::{Cell, Row};
+use crate::error::{failed, usage};
 use crate::live::Live;
 use crate::memory::Claim;
+use crate::snapshot::Snapshot;
 use crate::sqlite::{Cursor, Table};
+use crate::stream::Stream;
 
-/// A field of a row.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Cell {
-    Null,
-    Int(i64),
-    Real(f64),
-    Text(Arc<str>),
-    Blob(Arc<[u8]>),
-}
-
-impl Cell {
-    /// Bytes of a long value; 0 for a short one, since those are shared or negligible.
-    fn long_bytes(&self) -> usize {
-        let bytes = match self {
-            Self::Text(v) => v.len(),
-            Self::Blob(v) => v.len(),
-            Self::Null | Self::Int(_) | Self::Real(_) => 0,
-        };
-        if bytes > TEXT_BYTES_MAX { bytes } else { 0 }
-    }
-}
-
-impl From<i64> for Cell {
-    fn from(v: i64) -> Self {
-        Self::Int(v)
-    }
-}
-
-impl From<f64> for Cell {
-    fn from(v: f64) -> Self {
-        Self::Real(v)
-    }
-}
-
-impl From<&str> for Cell {
-    fn from(v: &str) -> Self {
-        Self::Text(v.into())
-    }
-}
-
-impl From<String> for Cell {
-    fn from(v: String) -> Self {
-        Self::Text(v.into())
-    }
-}
-
-impl From<Arc<str>> for Cell {
-    fn from(v: Arc<str>) -> Self {
-        Self::Text(v)
-    }
-}
-
-impl<T: Into<Self>> From<Option<T>> for Cell {
-    fn from(v: Option<T>) -> Self {
-        v.map_or(Self::Null, Into::into)
-    }
-}
-
-impl From<&Value> for Cell {
-    fn from(value: &Value) -> Self {
-        match value {
-            Value::Int(v) => Self::Int(*v),
-            Value::Float(v) => Self::Real(*v),
-            Value::Bool(v) => Self::Int(i64::from(*v)),
-            Value::Text(v) | Value::Json(v) => Self::Text(Arc::clone(v)),
-            Value::Bytes(v) => Self::Blob(Arc::clone(v)),
-            Value::Floats(v) => Self::Text(floats_json(v).into()),
-        }
-    }
-}
-
-pub(crate) type Row = Vec<Cell>;
+/// The rows of a call, in batches.
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<Vec<Row>>>>;
+
+/// Rows in one batch.
+pub(crate) fn one(rows: Vec<Row>) -> Batches {
+    Box::new(std::iter::once(Ok(rows)))
+}
+
+/// The row of each stream that has one, a batch per stream.
+pub(crate) fn per_stream(
+    live: &Arc<Live>,
+    row: impl Fn(&Snapshot, &Stream) -> Option<Row> + 'static,
+) -> Result<Batches> {
+    let snapshot = live.attend().map_err(failed)?;
+    let count = snapshot.streams.len();
+    let rows =
+        (0..count).map(move |i| Ok(row(&snapshot, &snapshot.streams[i]).into_iter().collect()));
+    Ok(Box::new(rows))
+}
 
 /// The definition of a listing.
 pub(crate) struct Listing {

@@ -15,7 +15,7 @@ use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::{LOOK_NS, RunDir, Scopes, SegmentFollower, SegmentPart};
 
 use crate::QueryError;
-use crate::asof::Held;
+use crate::asof_samples::AsofSamples;
 use crate::memory::Memory;
 use crate::snapshot::{Horizon, Part, Snapshot, TableId};
 use crate::source::{self, Views};
@@ -40,7 +40,7 @@ pub(crate) struct Live {
     /// The watch over the running statement.
     pub(crate) watch: Watch,
     /// The samples that `asof` read last.
-    pub(crate) held: Mutex<Option<Held>>,
+    pub(crate) asof: Mutex<Option<AsofSamples>>,
 }
 
 struct Inner {
@@ -246,7 +246,7 @@ impl Live {
             threads: AtomicUsize::new(THREADS_DEFAULT),
             memory: Arc::default(),
             watch: Watch::default(),
-            held: Mutex::default(),
+            asof: Mutex::default(),
         };
         match live.past() {
             // An unreadable archive is reported to statements that ask for the past.

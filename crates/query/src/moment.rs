@@ -14,7 +14,7 @@ use barograph_stream::RunDir;
 
 use crate::fault::fault;
 use crate::reader::{PastReader, told, too_many};
-use crate::reading::{Known, Reading};
+use crate::reading::{KnownSeries, Reading};
 use crate::table::{Part, Table};
 use crate::{QueryError, source};
 
@@ -129,7 +129,7 @@ fn files_of(reading: &Reading, tier: Tier, request: &PastRequest<'_>) -> Vec<Pat
     let mut files = Vec::new();
     for (view, series) in reading.archives() {
         let is_wanted = |file: &PartInfo| {
-            let has = |known: &Known| {
+            let has = |known: &KnownSeries| {
                 known.node == file.node && known.archived.is_some_and(|span| span.meets(&file.span))
             };
             file.kind == PartKind::Parquet(tier)
@@ -144,7 +144,7 @@ fn files_of(reading: &Reading, tier: Tier, request: &PastRequest<'_>) -> Vec<Pat
 
 fn table_of<'a>(reading: &'a Reading, chunks: &'a [Chunk]) -> Table {
     let part = |chunk: &'a Chunk| {
-        let known: &Known = &reading.series[chunk.series];
+        let known: &KnownSeries = &reading.series[chunk.series];
         Part {
             node: &known.node,
             descriptor: &known.descriptor,
@@ -161,11 +161,11 @@ fn buckets_of(
     step_ns: i64,
     buckets_max: usize,
 ) -> Result<Table, SqlFault> {
-    let fold = |known: &Known| Fold::new(known.descriptor.value_type, step_ns, Span::ALL);
+    let fold = |known: &KnownSeries| Fold::new(known.descriptor.value_type, step_ns, Span::ALL);
     let mut all: Vec<Fold> = reading.series.iter().map(fold).collect();
     // Types without buckets in the files have none here either.
     let has_buckets = |chunk: &&Chunk| {
-        let known: &Known = &reading.series[chunk.series];
+        let known: &KnownSeries = &reading.series[chunk.series];
         Tier::Hour.holds(known.descriptor.value_type)
     };
     let budget = Budget::of(buckets_max);

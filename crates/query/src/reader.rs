@@ -19,7 +19,7 @@ use crate::QueryError;
 use crate::asof::{append, sorted};
 use crate::fault::fault;
 use crate::live::Live;
-use crate::reading::{Known, Reading, Wanted, around, select};
+use crate::reading::{KnownSeries, Reading, Wanted, around, select};
 use crate::snapshot::Snapshot;
 
 /// A reader of the past of a run directory's streams, usable from any thread.
@@ -284,7 +284,7 @@ fn fitting(ordered: &Columns, room: usize) -> (usize, usize) {
     (fits, weight)
 }
 
-fn empty(known: &Known) -> Columns {
+fn empty(known: &KnownSeries) -> Columns {
     Columns::new(known.descriptor.value_type)
 }
 
@@ -303,7 +303,7 @@ fn order(reading: &Reading) -> Vec<usize> {
     order
 }
 
-fn past_series(known: &Known, reading: &Reading, snapshot: &Snapshot) -> PastSeries {
+fn past_series(known: &KnownSeries, reading: &Reading, snapshot: &Snapshot) -> PastSeries {
     // The span ends before it begins if there is no sample.
     let mut span = Span {
         from: i64::MAX,

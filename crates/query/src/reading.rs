@@ -15,9 +15,10 @@ use barograph_archive::{ArchiveError, Archived, Chunk, Scan, Series, View};
 use barograph_model::{Buckets, Columns, Descriptor, NS_PER_S, Sample, SeriesId, Span};
 
 use crate::QueryError;
+use crate::cell::SeriesCells;
 use crate::live::Live;
 use crate::snapshot::Part;
-use crate::stream::{SET_BACK_NS_MAX, Stream, identity};
+use crate::stream::{SET_BACK_NS_MAX, Stream, identity, labels_json};
 
 /// The selection of series, by node and descriptor.
 pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
@@ -34,7 +35,7 @@ pub(crate) fn around(span: Span) -> Span {
 }
 
 /// A series of a reading, archived or living.
-pub(crate) struct Known {
+pub(crate) struct KnownSeries {
     /// The scope of the series, as [`Part::scope`].
     pub(crate) scope: Arc<str>,
     pub(crate) node: Arc<str>,
@@ -50,7 +51,13 @@ pub(crate) struct Known {
     pub(crate) newest: Option<(i64, u64)>,
 }
 
-impl Known {
+impl KnownSeries {
+    /// The cells that all of its rows share.
+    pub(crate) fn cells(&self) -> SeriesCells {
+        let labels = labels_json(&self.descriptor);
+        SeriesCells::new(self.descriptor.name.as_str(), labels, &self.node)
+    }
+
     /// Time of the last look at the resource, for a sample at `ts`.
     pub(crate) fn looked_ns(&self, ts: i64) -> i64 {
         match (&self.stream, self.archived) {
@@ -63,7 +70,7 @@ impl Known {
 /// Some series at one moment, one part after the other. Chunks refer to them by their index here.
 #[derive(Default)]
 pub(crate) struct Reading {
-    pub(crate) series: Vec<Known>,
+    pub(crate) series: Vec<KnownSeries>,
     parts: Vec<Archive>,
     /// The samples of the rings beyond the archive, by series.
     tails: Vec<Chunk>,
@@ -126,7 +133,7 @@ impl Reading {
             let position = reached.position(&stream).map(|at| first + at);
             let position = position.unwrap_or(self.series.len());
             if position == self.series.len() {
-                self.series.push(Known {
+                self.series.push(KnownSeries {
                     scope: Arc::clone(scope),
                     node: Arc::clone(&stream.node),
                     descriptor: Arc::clone(&stream.descriptor),
@@ -187,7 +194,7 @@ impl Reading {
         let all = view.map_or(&[][..], View::series);
         let known = |one: &Series| {
             let Archived { life, number } = one.archived;
-            Known {
+            KnownSeries {
                 scope: Arc::clone(scope),
                 node: Arc::clone(&one.node),
                 descriptor: Arc::clone(&one.descriptor),
@@ -241,7 +248,7 @@ impl Reading {
 
     /// The time span of the copied samples of a series' ring.
     #[cfg(feature = "bundled")]
-    pub(crate) fn span_of_tail(&self, known: &Known) -> Option<Span> {
+    pub(crate) fn span_of_tail(&self, known: &KnownSeries) -> Option<Span> {
         let is_of = |tail: &&Chunk| std::ptr::eq(&raw const self.series[tail.series], known);
         let times = &self.tails.iter().find(is_of)?.columns.ts;
         let (from, to) = (*times.iter().min()?, *times.iter().max()?);
@@ -309,7 +316,7 @@ impl Reading {
 
     /// The views of the archives in this reading, each with its series.
     #[cfg(feature = "bundled")]
-    pub(crate) fn archives(&self) -> impl Iterator<Item = (&View, &[Known])> {
+    pub(crate) fn archives(&self) -> impl Iterator<Item = (&View, &[KnownSeries])> {
         let series = |part: &Archive| &self.series[part.first..part.first + part.archived.len()];
         let parts = self.parts.iter();
         parts.map(move |part| (&*part.view, series(part)))
@@ -349,7 +356,7 @@ impl Reading {
         cancel: &AtomicBool,
         budget: &Budget<'_>,
     ) -> Result<Vec<Buckets>, QueryError> {
-        let new = |known: &Known| Fold::new(known.descriptor.value_type, step_ns, span);
+        let new = |known: &KnownSeries| Fold::new(known.descriptor.value_type, step_ns, span);
         let mut all: Vec<Fold> = self.series.iter().map(new).collect();
         for part in self.parts.iter().filter(|part| !part.scanned.is_empty()) {
             let wanted = &part.scanned;

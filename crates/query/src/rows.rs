@@ -3,10 +3,10 @@
 use barograph_model::{
     BigIntegers, EXACT_MAX, SqlFault, SqlFaultKind, SqlLimits, floats_json, hex,
 };
+use rusqlite::Row;
 use rusqlite::types::ValueRef;
 use serde_json::{Map, Number, Value as Json};
 
-use crate::database::RowView;
 use crate::fault::fault;
 
 /// A column of an answer: its name and declared type.
@@ -45,6 +45,16 @@ impl<'a> From<ValueRef<'a>> for Field<'a> {
             ValueRef::Text(v) => std::str::from_utf8(v).map_or(Self::Blob(v), Self::Text),
             ValueRef::Blob(v) => Self::Blob(v),
         }
+    }
+}
+
+/// One row of an answer while it is read.
+pub struct RowView<'a>(pub(crate) &'a Row<'a>);
+
+impl RowView<'_> {
+    /// The field at `column`; NULL beyond the last column.
+    pub fn get(&self, column: usize) -> Field<'_> {
+        self.0.get_ref(column).map_or(Field::Null, Field::from)
     }
 }
 

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use barograph_model::{Columns, Descriptor, NS_PER_S, Sample, SeriesId};
 use barograph_stream::{Entry, FollowedStream, Latest, PartId, SegmentReader, StreamReader};
 
+use crate::cell::SeriesCells;
+
 /// How much later than a ring's oldest sample an older sample may be: as much as a clock is usually
 /// set back. A larger step, made by hand, is noticed only while the ring or the archive's last time
 /// shows it.
@@ -105,6 +107,11 @@ impl Stream {
 
     pub(crate) fn labels_json(&self) -> String {
         labels_json(&self.entry.descriptor)
+    }
+
+    /// The cells that all of its rows share.
+    pub(crate) fn cells(&self) -> SeriesCells {
+        SeriesCells::new(self.name(), self.labels_json(), &self.node)
     }
 
     /// The stream's life: the time of its registration, ns since the epoch.

@@ -14,11 +14,12 @@ use barograph_stream::{
 };
 use rusqlite::Result;
 
+use crate::cell::{Cell, Row};
 use crate::documents::{document, everywhere, per_scope};
 use crate::error::failed;
-use crate::functions::{FUNCTIONS, Form, Wide, families, publications as publications_of};
+use crate::functions::{FUNCTIONS, Wide, WideForm, families, publications as publications_of};
 use crate::latest;
-use crate::listing::{Arguments, Batches, Cell, Listing, Row};
+use crate::listing::{Arguments, Batches, Listing, one, per_stream};
 use crate::live::Live;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
@@ -182,21 +183,6 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     RULES_BEFORE,
 ];
 
-pub(crate) fn one(rows: Vec<Row>) -> Batches {
-    Box::new(std::iter::once(Ok(rows)))
-}
-
-pub(crate) fn per_stream(
-    live: &Arc<Live>,
-    row: impl Fn(&Snapshot, &Stream) -> Option<Row> + 'static,
-) -> Result<Batches> {
-    let snapshot = live.attend().map_err(failed)?;
-    let count = snapshot.streams.len();
-    let rows =
-        (0..count).map(move |i| Ok(row(&snapshot, &snapshot.streams[i]).into_iter().collect()));
-    Ok(Box::new(rows))
-}
-
 fn stream_row(snapshot: &Snapshot, stream: &Stream) -> Option<Row> {
     let (entry, (_, held)) = (&stream.entry, stream.counts());
     Some(vec![
@@ -230,7 +216,7 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             shape.help.as_str().into(),
         ]
     });
-    let wide = |form: Form, name: &str, what: &str| -> Option<Row> {
+    let wide = |form: WideForm, name: &str, what: &str| -> Option<Row> {
         let wide = Wide::grown(None, form, name, shapes)?;
         let (word, arguments) = (form.word(), form.arguments().join(", "));
         Some(vec![
@@ -242,12 +228,12 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     };
     let families = families(shapes.values()).into_iter().filter_map(|name| {
         let what = "a row per time with a column per metric";
-        wide(Form::Family, &name, what)
+        wide(WideForm::Family, &name, what)
     });
     let frames = publications_of(shapes.values()).into_iter();
     let frames = frames.filter_map(|name| {
         let what = "a row per frame with a column per value";
-        wide(Form::Frames, &name, what)
+        wide(WideForm::Frames, &name, what)
     });
     let listings = SYSTEM.iter().chain(&FUNCTIONS).map(|listing| {
         let columns: Vec<&str> = listing.columns.iter().map(|(name, _)| *name).collect();

@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::functions::Form;
+use crate::functions::WideForm;
 
 /// A token of SQL text; comments and blanks are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,12 +143,12 @@ pub(crate) fn has_more_statements(tokens: &[Token<'_>]) -> bool {
 
 /// Calls of `family` and `frames` with a literal name, in order: the bytes from the function's name
 /// to the end of the literal and its comma, which function it is, and the literal.
-pub(crate) fn calls_by_name<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, Form, &'a str)> {
+pub(crate) fn calls_by_name<'a>(tokens: &[Token<'a>]) -> Vec<(Range<usize>, WideForm, &'a str)> {
     let call = |window: &[Token<'a>]| {
         let [name, open, prefix, next] = window else {
             return None;
         };
-        let mut forms = [Form::Family, Form::Frames].into_iter();
+        let mut forms = [WideForm::Family, WideForm::Frames].into_iter();
         let form = forms.find(|form| name.is(form.word()))?;
         let is_call = name.is_word && open.text == "(";
         let literal = prefix.text.strip_prefix('\'')?.strip_suffix('\'')?;

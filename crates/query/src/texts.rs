@@ -17,6 +17,8 @@ use rusqlite::{Connection, Result};
 use crate::error::{interrupted, usage};
 use crate::live::Live;
 
+/// Longest text that a statement may make, in bytes.
+pub const TEXT_RESULT_BYTES_MAX: i32 = 16 << 20;
 /// Longest pattern of LIKE and GLOB, in bytes.
 pub(crate) const LIKE_PATTERN_BYTES_MAX: usize = 1_000;
 /// Steps of a comparison between two checks of the statement's time.
@@ -188,7 +190,7 @@ fn replace(_: &Live, call: &Context<'_>) -> Result<Given> {
     // The length of the result is checked before it is made.
     let times = within.matches(&*wanted).count();
     let more = by.len().saturating_sub(wanted.len()).saturating_mul(times);
-    if within.len().saturating_add(more) > crate::guard::TEXT_RESULT_BYTES_MAX as usize {
+    if within.len().saturating_add(more) > TEXT_RESULT_BYTES_MAX as usize {
         return Err(crate::error::too_long());
     }
     Ok(Given::Text(within.replace(&*wanted, &by)))

@@ -7,8 +7,8 @@ use barograph_model::{
     Descriptor, Kind, Labels, Name, SeriesId, TEXT_BYTES_MAX, Unit, VALUE_BYTES_MAX, ValueType,
 };
 
+use crate::incarnation::Incarnation;
 use crate::layout::{self, CELL_BYTES, DESCRIPTOR_BYTES, TEXT_SLOT_BYTES, descriptor as d};
-use crate::reader::Incarnation;
 
 /// The streams of a segment at one moment.
 #[derive(Clone, Debug, Default)]

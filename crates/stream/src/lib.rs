@@ -23,6 +23,7 @@ mod file_lock;
 mod follow;
 pub mod gate;
 mod handle;
+mod incarnation;
 pub mod ingest;
 mod layout;
 mod line;
@@ -51,13 +52,14 @@ pub use error::StreamError;
 pub use file_lock::FileLock;
 pub use follow::{FollowedStream, LOOK_NS, PartId, Scopes, SegmentFollower, SegmentPart, Ticks};
 pub use handle::{Latest, Scan, StreamReader, Waited};
+pub use incarnation::Incarnation;
 pub use layout::{
     CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, SLOTS_BYTES_MAX,
     STREAMS_DEFAULT, STREAMS_MAX, VALUE_BYTES_DEFAULT, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
 };
 pub use place::{DOCUMENT_BYTES_MAX, Place};
 pub use priority::{NICE, give_way};
-pub use reader::{HEARTBEAT_AGE_NS_MAX, Incarnation, SegmentReader, SegmentState};
+pub use reader::{HEARTBEAT_AGE_NS_MAX, SegmentReader, SegmentState};
 pub use run_dir::{AgentLock, Door, RunDir, SCOPE_OF_ALL, SCOPES_DIR, SCOPES_MAX, is_scope};
 pub use segment::{Segment, SegmentConfig};
 pub use user::user_name;

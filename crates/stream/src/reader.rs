@@ -8,7 +8,6 @@
 //! trust: `place.rs` checks that only the owner of the run directory, or root, can change them.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::{File, Metadata};
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt as _;
@@ -28,7 +27,7 @@ use crate::layout::{
 use crate::line;
 use crate::map::{Access, Map};
 use crate::run_dir::SEGMENT;
-use crate::{RunDir, StreamError};
+use crate::{Incarnation, RunDir, StreamError};
 
 /// Age of the heartbeat, in ns, beyond which the agent counts as dead; so it does if its heartbeat
 /// is as far in the future. The agent's loop beats once a second, and on a busy machine it may be
@@ -36,22 +35,6 @@ use crate::{RunDir, StreamError};
 /// to be missed. Only an agent that was killed or hangs is noticed this late, since one that ends
 /// closes its segment.
 pub const HEARTBEAT_AGE_NS_MAX: i64 = 5 * NS_PER_S;
-
-/// The identity of one writer's life of a file: 128 random bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Incarnation(pub [u8; 16]);
-
-impl fmt::Display for Incarnation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
-    }
-}
-
-impl fmt::Debug for Incarnation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// Whether a segment is still being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
-use super::engine::{Governed, seconds};
+use super::governed::Governed;
 use super::roster::Standing;
 use super::{GOVERNED_MAX, Policies, Policy};
 use barograph_recorder::LabelsJson;
@@ -36,7 +36,7 @@ impl Policies {
     fn reason(&self, governed: &Governed) -> String {
         let policy = &governed.policy;
         let mut reasons = vec![plan_reason(governed)];
-        if policy.sentinel.is_some() && governed.cheap().is_none() {
+        if policy.sentinel.is_some() && governed.cheap.is_none() {
             reasons.push("no stream is its sentinel".into());
         }
         if policy.spec.min_ns() < governed.min_ns {
@@ -61,7 +61,7 @@ impl Policies {
 }
 
 fn plan_reason(governed: &Governed) -> String {
-    let Some(plan) = &governed.plan else {
+    let Some(plan) = governed.planner.plan() else {
         return "it was not looked at yet".into();
     };
     let wait = duration(plan.wait_ns);
@@ -193,16 +193,14 @@ struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     fn new(known: &'a Descriptor, governed: &Governed) -> Self {
-        let plan = governed.plan;
+        let plan = governed.planner.plan();
         let is_bounded = governed.policy.spec.kind == PolicySpecKind::ErrorBounded;
         let said = plan.map(|plan| match plan.said {
             Said::Held => "held",
             Said::Forecast => "forecast",
             Said::Derived => "derived",
         });
-        let elapsed_ns = governed.newest_ns.saturating_sub(governed.first_ns);
-        let looks_per_s = (governed.looks > 1 && elapsed_ns > 0)
-            .then(|| (governed.looks - 1) as f64 / seconds(elapsed_ns));
+        let looks_per_s = governed.planner.looks_per_s();
         let configured_s = seconds(governed.caps.interval_ns);
         let compared = looks_per_s.filter(|_| configured_s > 0.0);
         Self {
@@ -213,7 +211,7 @@ impl<'a> Stream<'a> {
             wait_ns: plan.map(|plan| plan.wait_ns),
             said: said.filter(|_| is_bounded),
             wrong_share: plan.map(|plan| plan.wrong_share),
-            looks: Some(governed.looks),
+            looks: Some(governed.planner.looks()),
             looks_per_s,
             saved_share: compared.map(|rate| 1.0 - rate * configured_s),
         }
@@ -244,4 +242,8 @@ fn duration(ns: i64) -> String {
         ns if ns < NS_PER_S => format!("{} ms", ns / 1_000_000),
         ns => format!("{:.1} s", seconds(ns)),
     }
+}
+
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / NS_PER_S as f64
 }

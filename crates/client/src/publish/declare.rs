@@ -23,7 +23,7 @@ pub fn value(
     bytes_max: u32,
 ) -> Result<ValueHandle, PublishError> {
     let named = name_of(publication)?;
-    let of = Wanted {
+    let of = ValueConfig {
         name,
         value_type,
         unit,
@@ -35,7 +35,7 @@ pub fn value(
 }
 
 /// The properties of a value to be declared.
-pub(super) struct Wanted<'a> {
+pub(super) struct ValueConfig<'a> {
     pub name: &'a str,
     pub value_type: ValueType,
     pub unit: &'a str,
@@ -47,12 +47,6 @@ pub(super) struct Wanted<'a> {
 /// Like [`Publication::knob`], for a publication's number.
 pub fn knob(publication: u64, name: &str, config: &KnobConfig) -> Result<Knob, PublishError> {
     declare_knob(publication, &name_of(publication)?, name, config)
-}
-
-/// Like [`ValueHandle::is_refused`], for a value's number ([`ValueHandle::to_raw`]).
-pub fn is_refused(value: u64) -> bool {
-    let process = state::existing(thread::generation_of(value));
-    value != 0 && process.is_some_and(|p| p.producer.is_refused(thread::series_of(value)))
 }
 
 pub(super) fn name_of(publication: u64) -> Result<String, PublishError> {
@@ -75,7 +69,7 @@ pub(super) fn declare_knob(
 ) -> Result<Knob, PublishError> {
     check_value(named, name, &config.unit)?;
     let full = format!("{named}.{name}");
-    let wanted = config.wanted(&full)?;
+    let wanted = config.checked(&full)?;
     if publication == 0 {
         home::enter()?;
         // Under the lock that forks wait for.
@@ -114,9 +108,9 @@ fn check_value(publication: &str, name: &str, unit: &str) -> Result<(), PublishE
 pub(super) fn declare_value(
     publication: u64,
     named: &str,
-    wanted: Wanted<'_>,
+    wanted: ValueConfig<'_>,
 ) -> Result<ValueHandle, PublishError> {
-    let Wanted {
+    let ValueConfig {
         name,
         value_type,
         unit,

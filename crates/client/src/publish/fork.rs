@@ -12,11 +12,11 @@ use barograph_stream::gate;
 
 use super::calls::{self, Hub};
 use super::state::{self, State};
-use super::{home, thread};
+use super::{clock, home, thread};
 
 /// The locks on the state of the process, held while it forks, so that no other thread is in the
 /// middle of a change.
-struct Held(UnsafeCell<Option<Guards>>);
+struct ForkGuards(UnsafeCell<Option<Guards>>);
 
 /// Guards of these locks, in the order in which all code takes them.
 type Guards = (
@@ -27,17 +27,17 @@ type Guards = (
 
 // SAFETY: only `prepare`, `in_parent` and `in_child` access it, between taking the locks that it
 // holds and releasing them; these very locks let only one thread fork at a time.
-unsafe impl Sync for Held {}
+unsafe impl Sync for ForkGuards {}
 
-static HELD: Held = Held(UnsafeCell::new(None));
+static HELD: ForkGuards = ForkGuards(UnsafeCell::new(None));
 
 /// Registers the fork handlers at the first call.
 pub(crate) fn watch() {
     // Not a `Once`: a child that is forked while another thread is in it would wait for that thread
     // for ever.
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);
-    calls::settle();
-    home::settle();
+    clock::settle();
+    home::settle(disown);
     if !IS_WATCHED.swap(true, Ordering::AcqRel) {
         // SAFETY: three functions that live as long as the process (a library with them is not
         // unloaded). The only failure is a lack of memory; then children detect the fork by
@@ -46,9 +46,21 @@ pub(crate) fn watch() {
     }
 }
 
+/// Lets go of all that is the parent's, in a child for which no handler ran. Returns false if a
+/// thread of the parent, which does not exist here, was changing it.
+fn disown() -> bool {
+    let (Some(mut hub), Some(mut state)) = (calls::try_lock(), state::try_lock()) else {
+        return false;
+    };
+    thread::disown();
+    hub.disown();
+    state.disown();
+    true
+}
+
 extern "C" fn prepare() {
     let guards = (calls::lock(), state::lock(), gate::close());
-    // SAFETY: this thread holds the locks now, so that no other thread is here (see `Held`).
+    // SAFETY: this thread holds the locks now, so that no other thread is here (see `ForkGuards`).
     unsafe { *HELD.0.get() = Some(guards) };
 }
 

@@ -9,8 +9,10 @@ use barograph_model::ValueType;
 use barograph_stream::calls::CallPayload;
 
 use super::PublishError;
-use super::calls::DECLARED_MAX;
 use super::state::Pairs;
+
+/// Most triggers, and most knobs, of a process.
+pub(super) const DECLARED_MAX: usize = 1_024;
 
 /// A value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,7 +67,7 @@ impl KnobConfig {
     }
 
     /// Checks the properties.
-    pub(super) fn wanted(&self, name: &str) -> Result<Wanted, PublishError> {
+    pub(super) fn checked(&self, name: &str) -> Result<CheckedKnob, PublishError> {
         let refused = |why| PublishError::Knob {
             name: name.into(),
             why,
@@ -88,19 +90,19 @@ impl KnobConfig {
             return Err(refused("what it begins with is not within its bounds"));
         }
         let initial = self.initial;
-        Ok(Wanted { initial, min, max })
+        Ok(CheckedKnob { initial, min, max })
     }
 }
 
 /// Properties of a knob, checked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct CheckedKnob {
     initial: KnobValue,
     min: f64,
     max: f64,
 }
 
-impl Wanted {
+impl CheckedKnob {
     pub(super) fn value_type(&self) -> ValueType {
         match self.initial {
             KnobValue::Float(_) => ValueType::Float,
@@ -135,7 +137,7 @@ fn word_of(value: KnobValue) -> u64 {
 /// check. C programs read the first three words (`baro_knob_t` in `baro.h`).
 #[derive(Debug)]
 #[repr(C)]
-pub struct Cell {
+pub struct KnobCell {
     word: AtomicU64,
     /// Number of the setting; 0 before the first.
     version: AtomicU64,
@@ -145,8 +147,8 @@ pub struct Cell {
     max: f64,
 }
 
-impl Cell {
-    fn new(wanted: &Wanted) -> Self {
+impl KnobCell {
+    fn new(wanted: &CheckedKnob) -> Self {
         Self {
             word: AtomicU64::new(word_of(wanted.initial)),
             version: AtomicU64::new(0),
@@ -179,7 +181,7 @@ impl Cell {
     }
 
     /// Resets the cell to the initial value when the knob is declared.
-    pub(super) fn begin(&self, wanted: &Wanted) {
+    pub(super) fn begin(&self, wanted: &CheckedKnob) {
         self.version.store(0, Ordering::Relaxed);
         self.word.store(word_of(wanted.initial), Ordering::Relaxed);
     }
@@ -202,7 +204,7 @@ impl Cell {
     }
 
     /// Checks that a knob that is declared again has the same properties.
-    pub(super) fn check_same(&self, name: &str, wanted: &Wanted) -> Result<(), PublishError> {
+    pub(super) fn check_same(&self, name: &str, wanted: &CheckedKnob) -> Result<(), PublishError> {
         let ours = (self.value_type(), self.min, self.max);
         if ours == (wanted.value_type(), wanted.min, wanted.max) {
             return Ok(());
@@ -216,31 +218,32 @@ impl Cell {
 
 /// A cell and what it was made for: a knob that is declared again after its publisher was closed
 /// gets the same cell.
-struct Made {
+struct MadeCell {
     name: String,
     labels: Pairs,
-    cell: &'static Cell,
+    cell: &'static KnobCell,
 }
 
-static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
+static MADE: Mutex<Vec<MadeCell>> = Mutex::new(Vec::new());
 
 /// Returns the cell of a knob, by its full name, its publication's labels and its properties.
 pub(super) fn cell(
     name: &str,
     labels: &[(String, String)],
-    wanted: &Wanted,
-) -> Result<&'static Cell, PublishError> {
+    wanted: &CheckedKnob,
+) -> Result<&'static KnobCell, PublishError> {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_same =
-        |m: &&Made| m.name == name && m.labels == labels && m.cell.check_same(name, wanted).is_ok();
+    let is_same = |m: &&MadeCell| {
+        m.name == name && m.labels == labels && m.cell.check_same(name, wanted).is_ok()
+    };
     if let Some(found) = made.iter().find(is_same) {
         return Ok(found.cell);
     }
     if made.len() >= 2 * DECLARED_MAX {
         return Err(PublishError::Full { name: name.into() });
     }
-    let cell: &'static Cell = Box::leak(Box::new(Cell::new(wanted)));
-    made.push(Made {
+    let cell: &'static KnobCell = Box::leak(Box::new(KnobCell::new(wanted)));
+    made.push(MadeCell {
         name: name.to_owned(),
         labels: labels.to_vec(),
         cell,
@@ -249,7 +252,10 @@ pub(super) fn cell(
 }
 
 /// Returns the cell of a knob of a disabled publisher, which nobody can set.
-pub(super) fn cell_of_nobody(name: &str, wanted: &Wanted) -> Result<&'static Cell, PublishError> {
+pub(super) fn cell_of_nobody(
+    name: &str,
+    wanted: &CheckedKnob,
+) -> Result<&'static KnobCell, PublishError> {
     // Its value never changes, so all knobs with the same properties can share it.
     let initial = format!("{:x}", word_of(wanted.initial));
     cell(&format!("{name} {initial}"), &[], wanted)
@@ -258,10 +264,10 @@ pub(super) fn cell_of_nobody(name: &str, wanted: &Wanted) -> Result<&'static Cel
 /// A knob, as the program reads it: an atomic load, from any thread. It keeps its last value when
 /// its publisher is closed.
 #[derive(Clone, Copy)]
-pub struct Knob(&'static Cell);
+pub struct Knob(&'static KnobCell);
 
 impl Knob {
-    pub(super) fn new(cell: &'static Cell) -> Self {
+    pub(super) fn new(cell: &'static KnobCell) -> Self {
         Self(cell)
     }
 
@@ -306,7 +312,7 @@ impl Knob {
     }
 
     /// The cell, for other languages.
-    pub fn to_raw(self) -> &'static Cell {
+    pub fn to_raw(self) -> &'static KnobCell {
         self.0
     }
 }
@@ -349,7 +355,7 @@ mod tests {
             ),
         ] {
             let text = config
-                .wanted("k")
+                .checked("k")
                 .map_or_else(|e| e.to_string(), |_| String::new());
             assert!(text.contains(expect), "{config:?}: {text}");
             assert_eq!(text.is_empty(), expect.is_empty(), "{config:?}: {text}");
@@ -358,7 +364,7 @@ mod tests {
 
     #[test]
     fn settings_are_checked() {
-        let cell = |config: KnobConfig| Cell::new(&config.wanted("k").unwrap());
+        let cell = |config: KnobConfig| KnobCell::new(&config.checked("k").unwrap());
         let float = cell(KnobConfig::float(0.5, 0.0, 2.0));
         let int = cell(KnobConfig::int(5, 0, 9));
         let bool = cell(KnobConfig::bool(false));
@@ -379,13 +385,13 @@ mod tests {
             assert_eq!(cell.apply(&payload, 7), expect.is_some(), "{payload:?}");
             assert_eq!(cell.value(), expect.unwrap_or(before), "{payload:?}");
         }
-        let knob = |cell: &Cell| (cell.value(), cell.version.load(Ordering::Relaxed));
+        let knob = |cell: &KnobCell| (cell.value(), cell.version.load(Ordering::Relaxed));
         assert_eq!(knob(&float), (KnobValue::Float(2.0), 7));
     }
 
     #[test]
     fn a_knob_that_is_declared_again_has_the_same_cell() {
-        let wanted = |initial| KnobConfig::float(initial, 0.0, 9.0).wanted("k").unwrap();
+        let wanted = |initial| KnobConfig::float(initial, 0.0, 9.0).checked("k").unwrap();
         let labels = [("rank".to_owned(), "1".to_owned())];
         let first = cell("tests.k", &labels, &wanted(1.0)).unwrap();
         let again = cell("tests.k", &labels, &wanted(2.0)).unwrap();

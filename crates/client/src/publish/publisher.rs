@@ -10,9 +10,12 @@ use barograph_stream::ingest::kind;
 use barograph_stream::{Incarnation, RunDir};
 
 use super::calls::{self, Declarer};
-use super::declare::{Wanted, declare_knob, declare_value, labels_of, stream_name};
+use super::declare::{ValueConfig, declare_knob, declare_value, labels_of, stream_name};
 use super::state::{self, LOST_WITHOUT_FILE, Pairs, State};
-use super::{Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, thread};
+use super::value::ValueHandle;
+use super::{
+    Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, fork, poll, thread,
+};
 
 /// The publisher of this process. Cheap to clone, for use from any thread; the file is closed when
 /// the last publisher of the process is dropped.
@@ -47,7 +50,7 @@ impl Publisher {
             barograph_stream::environment(name)?.into_string().ok()
         });
         let checked = labels_of(&config.application, &config.labels, &[]);
-        let opened = checked.and_then(|_| state::open(&config));
+        let opened = checked.and_then(|_| open(&config));
         let (generation, error) = match opened {
             Ok(generation) => (generation, None),
             Err(error) => (0, Some(error)),
@@ -180,7 +183,7 @@ impl Publisher {
     /// that starts or restarts within about a second.
     #[inline]
     pub fn poll(&self) -> usize {
-        if self.is_enabled() { thread::poll() } else { 0 }
+        if self.is_enabled() { poll::poll() } else { 0 }
     }
 
     /// Starts a thread, one per process, that sleeps until a trigger is fired and runs its handler
@@ -262,6 +265,15 @@ impl Publisher {
     }
 }
 
+/// Opens the process's file, unless the user has switched publishing off.
+fn open(config: &PublishConfig) -> Result<u32, PublishError> {
+    if config::is_off() {
+        return Err(PublishError::Off);
+    }
+    fork::watch();
+    state::open(config)
+}
+
 impl Inner {
     /// Locks the labels, under the lock that forks wait for: no child finds them locked by a thread
     /// that it does not have.
@@ -285,7 +297,15 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.generation != 0 {
             calls::leave(self.generation, self.owner);
-            state::close(self.generation);
+            state::close(self.generation, |is_last| {
+                if is_last {
+                    calls::end(self.generation);
+                    // Publishes the puts of this thread.
+                    thread::leave();
+                } else {
+                    thread::commit();
+                }
+            });
         }
     }
 }
@@ -329,7 +349,7 @@ impl Publication {
         help: &str,
         bytes_max: u32,
     ) -> Result<ValueHandle, PublishError> {
-        let of = Wanted {
+        let of = ValueConfig {
             name,
             value_type,
             unit,
@@ -372,7 +392,7 @@ impl Publication {
     /// Then applies new settings of knobs.
     #[inline]
     pub fn frame(&self, number: u64) {
-        thread::frame(self.handle, number);
+        poll::frame(self.handle, number);
     }
 
     /// The publisher of this publication.
@@ -383,104 +403,5 @@ impl Publication {
     /// The publication as a number, for other languages; 0 does nothing.
     pub fn to_raw(&self) -> u64 {
         self.handle
-    }
-}
-
-/// A value that can be put, from any thread. The default one does nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ValueHandle(u64);
-
-impl ValueHandle {
-    /// Puts a float.
-    #[inline]
-    pub fn put_f64(self, value: f64) {
-        thread::put(self.0, kind::FLOAT, value.to_bits());
-    }
-
-    /// Puts an integer.
-    #[inline]
-    pub fn put_i64(self, value: i64) {
-        thread::put(self.0, kind::INT, value as u64);
-    }
-
-    /// Puts a bool.
-    #[inline]
-    pub fn put_bool(self, value: bool) {
-        thread::put(self.0, kind::BOOL, value.into());
-    }
-
-    /// Puts a text; one that is longer than declared is cut by the agent.
-    pub fn put_text(self, value: &str) {
-        let _ = thread::put_bytes(self.0, kind::TEXT, value.as_bytes());
-    }
-
-    /// Puts bytes, for a value that is declared as bytes.
-    pub fn put_bytes(self, value: &[u8]) {
-        let _ = thread::put_bytes(self.0, kind::BYTES, value);
-    }
-
-    /// Puts JSON, for a value that is declared as JSON (or as text); the agent checks that it is
-    /// valid JSON, this function does not.
-    pub fn put_json(self, value: &str) {
-        let _ = thread::put_bytes(self.0, kind::JSON, value.as_bytes());
-    }
-
-    /// Puts an array, for a value that is declared as floats.
-    pub fn put_floats(self, values: &[f64]) {
-        if self.is_enabled() {
-            self.put_floats_le(&le_bytes(values));
-        }
-    }
-
-    /// Like [`Self::put_floats`], for floats in memory order: little-endian, eight bytes each.
-    pub fn put_floats_le(self, bytes: &[u8]) {
-        let _ = thread::put_bytes(self.0, kind::FLOATS, bytes);
-    }
-
-    /// Whether the agent refuses this value at present, so that its puts are lost; false before an
-    /// agent has looked.
-    pub fn is_refused(self) -> bool {
-        super::declare::is_refused(self.0)
-    }
-
-    /// Whether puts of this value are published.
-    pub fn is_enabled(self) -> bool {
-        self.0 != 0
-    }
-
-    /// The handle as a number, for other languages; 0 does nothing.
-    pub fn to_raw(self) -> u64 {
-        self.0
-    }
-
-    /// Makes a handle from a number of [`Self::to_raw`]; any other number is refused at the put,
-    /// and counted.
-    pub fn from_raw(raw: u64) -> Self {
-        Self(raw)
-    }
-}
-
-fn le_bytes(values: &[f64]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use barograph_stream::ingest::kind;
-
-    use super::*;
-
-    #[test]
-    fn handles_hold_what_they_are_made_of() {
-        let handle = thread::handle(7, kind::FLOAT, 0x0012_3456);
-        assert_eq!(thread::generation_of(handle), 7);
-        assert_eq!(thread::series_of(handle), 0x0012_3456);
-        assert_eq!(ValueHandle::from_raw(handle).to_raw(), handle);
-        // A handle that was never given out only counts a loss.
-        ValueHandle::from_raw(handle).put_f64(1.0);
-        ValueHandle::default().put_f64(1.0);
     }
 }

@@ -12,10 +12,9 @@ use barograph_stream::RunDir;
 use barograph_stream::ingest::{Declaration, Readers};
 
 use super::agent::Agent;
+use super::clock::monotonic_ns;
 use super::process::Process;
-use super::{
-    PublishConfig, PublishError, calls, config, fork, home, leftovers, place, sizes, thread,
-};
+use super::{PublishConfig, PublishError, home, leftovers, place, sizes};
 
 pub(super) type Pairs = Vec<(String, String)>;
 
@@ -108,10 +107,6 @@ pub(super) fn enter() -> Result<MutexGuard<'static, State>, PublishError> {
 
 /// Opens the process's file, or joins the publishers that have it open. Returns the generation.
 pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
-    if config::is_off() {
-        return Err(PublishError::Off);
-    }
-    fork::watch();
     let mut state = enter()?;
     if state.opens == 0 {
         let run_dir = place::find(config.run_dir.as_ref())?;
@@ -147,8 +142,9 @@ pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
     Ok(state.generation)
 }
 
-/// Closes one publisher; the last one closes the file.
-pub(super) fn close(generation: u32) {
+/// Closes one publisher; the last one closes the file. `finish` runs before that, without the lock,
+/// and learns whether it was the last one.
+pub(super) fn close(generation: u32, finish: impl FnOnce(bool)) {
     let Ok(mut state) = enter() else { return };
     if state.generation != generation || state.opens == 0 {
         return;
@@ -156,13 +152,7 @@ pub(super) fn close(generation: u32) {
     state.opens -= 1;
     let ended = (state.opens == 0).then(|| std::mem::replace(&mut state.life, Life::Closed));
     drop(state);
-    if ended.is_some() {
-        calls::end(generation);
-        // Before the file is closed: publish the puts of this thread.
-        thread::leave();
-    } else {
-        thread::commit();
-    }
+    finish(ended.is_some());
 }
 
 /// The file of a generation, for a thread that has no ring in it yet.
@@ -182,7 +172,7 @@ pub(super) fn existing(generation: u32) -> Option<Arc<Process>> {
 /// Checks once a second whether the file is still where agents look. If its run directory was
 /// removed and made again, a new file is made there.
 pub(super) fn look_after() {
-    let now_ns = calls::monotonic_ns();
+    let now_ns = monotonic_ns();
     if now_ns < LOOK_DUE_NS.load(Ordering::Relaxed) {
         return;
     }
@@ -259,14 +249,14 @@ impl State {
             Life::Closed => return Err(PublishError::Closed),
             // Its owner has cut the file short. Each put comes here until there is another file.
             Life::Open(process) if process.producer.is_retired() => match &self.not_replaced {
-                Some((error, due_ns)) if calls::monotonic_ns() < *due_ns => {
+                Some((error, due_ns)) if monotonic_ns() < *due_ns => {
                     return Err(error.clone());
                 }
                 _ => true,
             },
             Life::Open(_) => false,
             Life::Missing(None) => true,
-            Life::Missing(Some((_, due_ns))) => calls::monotonic_ns() >= *due_ns,
+            Life::Missing(Some((_, due_ns))) => monotonic_ns() >= *due_ns,
         };
         let is_retired = is_due && matches!(self.life, Life::Open(_));
         if is_due {
@@ -277,12 +267,12 @@ impl State {
                 // Code that handles calls learns of another file only if there was one before,
                 // so this one stays until then.
                 Err(error) if is_retired => {
-                    let due_ns = calls::monotonic_ns().saturating_add(LOOK_NS);
+                    let due_ns = monotonic_ns().saturating_add(LOOK_NS);
                     self.not_replaced = Some((error.clone(), due_ns));
                     return Err(error);
                 }
                 Err(error) => {
-                    let due_ns = calls::monotonic_ns().saturating_add(LOOK_NS);
+                    let due_ns = monotonic_ns().saturating_add(LOOK_NS);
                     self.life = Life::Missing(Some((error, due_ns)));
                 }
             }

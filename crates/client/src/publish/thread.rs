@@ -10,7 +10,7 @@ use barograph_stream::ingest::{CallsSeen, Cursor, ThreadRing, TimeSource, kind};
 
 use super::process::Process;
 use super::state::{self, LOST_WITHOUT_FILE};
-use super::{PublishError, calls, home, sizes};
+use super::{PublishError, home, sizes};
 
 /// Number of puts of a thread without a ring after which it asks for one again.
 const PUTS_BETWEEN_REQUESTS: u32 = 1_024;
@@ -50,7 +50,7 @@ struct Seat {
 
 /// Content of a put.
 #[derive(Clone, Copy)]
-pub(super) enum Content<'a> {
+enum Content<'a> {
     Word(u64),
     Bytes(&'a [u8]),
 }
@@ -107,33 +107,8 @@ pub fn put_bytes(handle: u64, kind: u8, bytes: &[u8]) -> Result<(), PublishError
     put_slowly(handle, kind, Content::Bytes(bytes))
 }
 
-/// Ends a frame of the publication with this handle
-/// ([`Publication::to_raw`](super::Publication::to_raw)), and publishes the puts of this thread.
-#[inline(always)]
-pub fn frame(handle: u64, number: u64) {
-    if handle == 0 {
-        return;
-    }
-    match try_frame(handle, number) {
-        Some((false, false)) => {}
-        Some((is_agent_asleep, has_calls)) => {
-            if is_agent_asleep {
-                tell_agent();
-            }
-            if has_calls {
-                apply_now();
-            }
-        }
-        None => {
-            let _ = put_slowly(handle, kind::FRAME, Content::Word(number));
-            commit();
-            apply();
-        }
-    }
-}
-
 /// Ends a frame if that takes no system call and no lock; `None` if it has not ended. Returns
-/// whether the agent wants to be woken, and whether [`apply_now`] is due, which is reported once.
+/// whether the agent wants to be woken, and whether [`apply_now`](super::poll::apply_now) is due, which is reported once.
 #[inline(always)]
 pub fn try_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
     let ended = SEAT.try_with(|seat| {
@@ -177,97 +152,48 @@ pub fn tell_agent() {
     }
 }
 
-/// Runs handlers and applies settings, if there are any; otherwise it costs a load and a compare.
-/// Returns the number of both.
-#[inline(always)]
-pub(super) fn poll() -> usize {
-    if is_poll_due() && !is_resting() {
-        poll_now()
-    } else {
-        0
-    }
-}
-
-/// Whether [`poll_now`] has anything to do or to look for.
+/// Whether a poll has anything to do or to look for.
 #[inline(always)]
 pub fn is_poll_due() -> bool {
-    let is_due = SEAT.try_with(|seat| {
-        let mut seat = seat.try_borrow_mut().ok()?;
-        Some(seat.calls().is_poll_due())
-    });
-    matches!(is_due, Ok(Some(true)))
-}
-
-/// Whether there is no file yet, and it is not time to look for one: then a poll that is due has
-/// nothing to do. Call it once before each [`poll_now`], because it counts the calls.
-#[inline]
-pub fn is_resting() -> bool {
-    let is_resting = SEAT.try_with(|seat| {
-        let mut seat = seat.try_borrow_mut().ok()?;
-        let calls = seat.calls();
-        let is_elsewhere = |word| calls::is_epoch(word);
-        Some(calls.word.is_some_and(is_elsewhere) && !calls.is_frame_due())
-    });
-    matches!(is_resting, Ok(Some(true)))
-}
-
-/// Runs handlers and applies settings. Returns the number of both.
-#[cold]
-pub fn poll_now() -> usize {
-    with_calls(calls::poll)
+    with_seat_calls(|calls| calls.is_poll_due()).unwrap_or(false)
 }
 
 /// Makes this thread's next poll and frame look at the calls in any case: something was declared.
 pub(super) fn look_anew() {
-    let _ = SEAT.try_with(|seat| {
-        if let Ok(mut seat) = seat.try_borrow_mut() {
-            *seat.calls() = CallsSeen::nothing();
-        }
-    });
+    with_seat_calls(|calls| *calls = CallsSeen::nothing());
 }
 
 /// How far this thread has seen the calls; kept in its cursor if it has one.
 pub fn calls_seen() -> CallsSeen {
-    let seen = SEAT.try_with(|seat| Some(*seat.try_borrow_mut().ok()?.calls()));
-    seen.ok().flatten().unwrap_or(CallsSeen::nothing())
+    with_seat_calls(|calls| *calls).unwrap_or(CallsSeen::nothing())
 }
 
-/// Applies settings, if there are any, as a frame does.
+/// Whether the end of a frame has anything to do or to look for.
 #[inline(always)]
-pub(super) fn apply() {
-    if is_frame_due() {
-        apply_now();
-    }
+pub(super) fn is_frame_due() -> bool {
+    with_seat_calls(CallsSeen::is_frame_due).unwrap_or(false)
 }
 
-/// Whether [`apply_now`] has anything to do or to look for.
-#[inline(always)]
-fn is_frame_due() -> bool {
-    let is_due = SEAT.try_with(|seat| {
-        let mut seat = seat.try_borrow_mut().ok()?;
-        Some(seat.calls().is_frame_due())
-    });
-    matches!(is_due, Ok(Some(true)))
-}
-
-/// Applies settings at the end of a frame; the last record of this thread shows which frame.
-#[cold]
-pub fn apply_now() {
+/// The publication and the number of the frame whose end is this thread's last record.
+pub(super) fn frame_just_ended() -> Option<(u32, u64)> {
     let ended = SEAT.try_with(|seat| seat.try_borrow().ok()?.ring.as_ref()?.frame_just_ended());
-    let ended = ended.ok().flatten();
-    with_calls(|seen| calls::apply(seen, ended));
+    ended.ok().flatten()
+}
+
+/// What this thread has seen of the calls; `None` while its seat is in use.
+#[inline(always)]
+pub(super) fn with_seat_calls<T>(work: impl FnOnce(&mut CallsSeen) -> T) -> Option<T> {
+    let done = SEAT.try_with(|seat| Some(work(seat.try_borrow_mut().ok()?.calls())));
+    done.ok().flatten()
 }
 
 /// Runs `work` with what this thread has seen of the calls; the seat is free meanwhile.
-fn with_calls(work: impl FnOnce(&mut CallsSeen) -> usize) -> usize {
-    let seen = SEAT.try_with(|seat| Some(*seat.try_borrow_mut().ok()?.calls()));
-    let Ok(Some(mut seen)) = seen else { return 0 };
+pub(super) fn with_calls(work: impl FnOnce(&mut CallsSeen) -> usize) -> usize {
+    let Some(mut seen) = with_seat_calls(|calls| *calls) else {
+        return 0;
+    };
     let done = work(&mut seen);
-    let _ = SEAT.try_with(|seat| {
-        if let Ok(mut seat) = seat.try_borrow_mut() {
-            *seat.calls() = seen;
-        }
-    });
+    with_seat_calls(|calls| *calls = seen);
     done
 }
 
@@ -310,6 +236,11 @@ pub(super) fn disown() {
             tell_hook(ptr::null_mut());
         }
     });
+}
+
+/// Ends a frame on the slow path.
+pub(super) fn put_frame_slowly(handle: u64, number: u64) {
+    let _ = put_slowly(handle, kind::FRAME, Content::Word(number));
 }
 
 #[cold]

@@ -10,9 +10,9 @@ use barograph_model::{
 };
 use rusqlite::Result;
 
-use super::Identity;
+use crate::cell::{Cell, Row};
 use crate::error::{failed, usage};
-use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::listing::{Arguments, Batches};
 use crate::live::Live;
 use crate::snapshot::Snapshot;
 use crate::stream::Stream;
@@ -138,7 +138,7 @@ pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
             true => "calibrated",
             false => "not calibrated",
         });
-        let [_, labels, node] = Identity::of_stream(stream).cells();
+        let [_, labels, node] = stream.cells().cells();
         Some(vec![
             now_ns.into(),
             name.into(),
@@ -209,7 +209,7 @@ struct Said<'a> {
 impl Said<'_> {
     fn row(&self, knot: &Knot) -> Row {
         let after_ns = nanoseconds(knot.after_s);
-        let [_, labels, node] = Identity::of_stream(self.stream).cells();
+        let [_, labels, node] = self.stream.cells().cells();
         let is_known = knot.half_width.is_finite();
         // The value at the look itself was measured and is no forecast.
         let quality = if after_ns == 0 {

@@ -10,65 +10,27 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Labels, Span, Value};
-use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
+use barograph_stream::ingest::FRAME_VALUE;
 use rusqlite::Result;
 
-use super::family::{Fill, Form, Merge, Seen, Wide, suffix};
+use super::publications::suffix;
 use super::span;
+use super::wide::{FillRows, MergedRows, SeenSample, Wide, WideForm};
+use crate::cell::{Cell, Row};
 use crate::error::{failed, usage};
 use crate::feed::{Feed, apart};
 use crate::held;
-use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::listing::{Arguments, Batches};
 use crate::live::Live;
 use crate::plan::Order;
 use crate::reading::Reading;
-use crate::shape::Shape;
 
 /// Index of the column of the frame's number.
 const FRAME_COLUMN: usize = 1;
 
-/// Prefix of the streams of a publication.
-pub(super) fn prefix_of(publication: &str) -> String {
-    format!("{APPLICATIONS_PREFIX}.{publication}")
-}
-
-/// The publications that have frames.
-pub(crate) fn publications<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<String> {
-    let name = |shape: &'a Arc<Shape>| {
-        Some(committer(suffix(&shape.name, APPLICATIONS_PREFIX)?)?.to_owned())
-    };
-    shapes.filter_map(name).collect()
-}
-
-/// The prefix of a stream that counts frames; `None` for any other stream.
-fn committer(name: &str) -> Option<&str> {
-    name.strip_suffix(FRAME_VALUE)?.strip_suffix('.')
-}
-
-/// Of shapes with a prefix, those of the publication and not those of one with a longer name.
-/// `None` if it has no frames.
-pub(super) fn of_publication<'a>(
-    prefix: &str,
-    mut shapes: Vec<(&'a String, &'a Arc<Shape>)>,
-) -> Option<Vec<(&'a String, &'a Arc<Shape>)>> {
-    let all = shapes.iter();
-    let all: Vec<String> = all
-        .filter_map(|(_, shape)| committer(&shape.name).map(str::to_owned))
-        .collect();
-    let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|other| *other == prefix);
-    if own.is_empty() {
-        return None;
-    }
-    shapes.retain(|(_, shape)| {
-        let mut others = others.iter();
-        !others.any(|other| suffix(&shape.name, other).is_some())
-    });
-    Some(shapes)
-}
-
 /// The error for a call of `frames` that was not rewritten.
 pub(super) fn without_columns(_: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
-    let table = Form::Frames.table_of(arguments.text(0)?);
+    let table = WideForm::Frames.table_of(arguments.text(0)?);
     Err(usage(format!(
         "frames(publication, start, stop): the publication must be written as a text, \
          frames('lulesh'), or ask the table {table}(start, stop)"
@@ -90,7 +52,7 @@ pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) ->
     };
     let puts = Span { from, to: span.to };
     let feed = Feed::start(live, &reading, puts, Some(Order::Ascending))?;
-    Ok(Box::new(Merge::new(feed, commits)))
+    Ok(Box::new(MergedRows::new(feed, commits)))
 }
 
 /// The time from which puts may belong to a frame of the span, at most a day before it; `None` if
@@ -225,9 +187,9 @@ impl Commits {
     }
 }
 
-impl Fill for Commits {
-    fn take(&mut self, seen: &Seen<'_>, rows: &mut Vec<Row>) {
-        let Seen {
+impl FillRows for Commits {
+    fn take(&mut self, seen: &SeenSample<'_>, rows: &mut Vec<Row>) {
+        let SeenSample {
             ts, series, value, ..
         } = *seen;
         if ts != self.ts {

@@ -6,10 +6,13 @@ use barograph_archive::Chunk;
 use barograph_model::Quality;
 use rusqlite::Result;
 
-use super::{Identity, identities, matching, selector, span};
+use super::{identities, span};
+use crate::cell::Row;
+use crate::cell::SeriesCells;
 use crate::feed::apart;
-use crate::listing::{Arguments, Batches, Row};
+use crate::listing::{Arguments, Batches};
 use crate::live::Live;
+use crate::matching::{matching, selector};
 
 /// Consecutive samples of one life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +100,7 @@ fn between(mut runs: Vec<Run>) -> Vec<Gap> {
     gaps
 }
 
-fn row_of((ts, until): Gap, identity: &Identity) -> Row {
+fn row_of((ts, until): Gap, identity: &SeriesCells) -> Row {
     let [name, labels, node] = identity.cells();
     let gap_ns = until.map(|until| until.saturating_sub(ts));
     vec![ts.into(), until.into(), gap_ns.into(), name, labels, node]

@@ -6,12 +6,13 @@ use barograph_archive::Chunk;
 use barograph_model::Buckets;
 use rusqlite::Result;
 
-use super::{
-    Identity, OfBuckets, ROWS_AT_ONCE, buckets, identities, matching, runs, selector, span, step,
-};
+use super::{OfBuckets, ROWS_AT_ONCE, buckets, identities, runs, span, step};
+use crate::cell::SeriesCells;
+use crate::cell::{Cell, Row};
 use crate::feed::{Batch, Feed};
-use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::listing::{Arguments, Batches};
 use crate::live::Live;
+use crate::matching::{matching, selector};
 use crate::reading::around;
 
 pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
@@ -88,7 +89,7 @@ impl<F: FnMut(&Chunk, usize) -> Option<Row>> Iterator for Samples<F> {
     }
 }
 
-fn raw_row(chunk: &Chunk, row: usize, identity: &Identity) -> Row {
+fn raw_row(chunk: &Chunk, row: usize, identity: &SeriesCells) -> Row {
     let columns = &chunk.columns;
     let value: Cell = columns
         .values
@@ -115,7 +116,7 @@ fn raw_row(chunk: &Chunk, row: usize, identity: &Identity) -> Row {
     ]
 }
 
-fn bucket_row(buckets: &Buckets, row: usize, identity: &Identity) -> Row {
+fn bucket_row(buckets: &Buckets, row: usize, identity: &SeriesCells) -> Row {
     let cell =
         |values: &barograph_model::Values| values.get(row).as_ref().map_or(Cell::Null, Cell::from);
     let known = |mean: f64| Cell::from(Some(mean).filter(|mean| !mean.is_nan()));

@@ -7,10 +7,12 @@ use barograph_archive::aggregate::hour_of;
 use barograph_model::{Quality, Span};
 use rusqlite::Result;
 
-use super::{identities, matching, selector, span};
+use super::{identities, span};
+use crate::cell::SeriesCells;
 use crate::feed::apart;
 use crate::listing::{Arguments, Batches};
 use crate::live::Live;
+use crate::matching::{matching, selector};
 use crate::reading::around;
 
 /// The values of a series within a span, and how long each held.
@@ -58,7 +60,7 @@ pub(super) fn quantile(live: &Arc<Live>, arguments: &Arguments) -> Result<Batche
         Ok(fault.map_or_else(|| Ok(found.collect::<Vec<_>>()), Err))
     })??;
     let rows = identities.into_iter().zip(found);
-    let row = |(identity, found): (super::Identity, Found)| {
+    let row = |(identity, found): (SeriesCells, Found)| {
         let (value, sample_value, count, held_ns) = found;
         let [name, labels, node] = identity.cells();
         Some(vec![

@@ -8,10 +8,13 @@ use barograph_model::{Buckets, Kind, NS_PER_S, Quality, Sample, Span, Value};
 use rusqlite::Result;
 
 use super::history::Samples;
-use super::{Identity, OfBuckets, buckets, identities, matching, runs, selector, span, step};
+use super::{OfBuckets, buckets, identities, runs, span, step};
+use crate::cell::Row;
+use crate::cell::SeriesCells;
 use crate::feed::Feed;
-use crate::listing::{Arguments, Batches, Row};
+use crate::listing::{Arguments, Batches};
 use crate::live::Live;
+use crate::matching::{matching, selector};
 use crate::reading::around;
 
 pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
@@ -70,7 +73,7 @@ fn between_buckets(
     rows: Range<usize>,
     step_ns: i64,
     is_counter: bool,
-    identity: &Identity,
+    identity: &SeriesCells,
 ) -> Vec<Row> {
     // The bucket's last value and its time: of a bucket without a successor, only the beginning may
     // be known.
@@ -97,7 +100,7 @@ fn between_buckets(
     rows.filter_map(change).collect()
 }
 
-fn row_of(ts: i64, value: Option<f64>, identity: &Identity) -> Row {
+fn row_of(ts: i64, value: Option<f64>, identity: &SeriesCells) -> Row {
     let [name, labels, node] = identity.cells();
     vec![ts.into(), value.into(), name, labels, node]
 }

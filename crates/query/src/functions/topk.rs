@@ -5,12 +5,15 @@ use std::sync::Arc;
 use barograph_model::{NS_PER_S, Sample, Span, Value};
 use rusqlite::Result;
 
-use super::{Identity, matching, selector, span};
+use super::span;
+use crate::cell::Row;
+use crate::cell::SeriesCells;
 use crate::feed::apart;
 use crate::held;
-use crate::listing::{Arguments, Batches, Row};
+use crate::listing::{Arguments, Batches};
 use crate::live::Live;
-use crate::reading::{Known, Reading, around};
+use crate::matching::{matching, selector};
+use crate::reading::{KnownSeries, Reading, around};
 
 /// Length of the buckets from which means over a span are made, in ns: they come from a tier if the
 /// series has it.
@@ -62,7 +65,7 @@ fn mean(buckets: &barograph_model::Buckets) -> Option<Sample> {
 
 fn rank(reading: &Reading, samples: Vec<Option<Sample>>, k: usize) -> Vec<Row> {
     let found = reading.series.iter().zip(samples);
-    let mut found: Vec<(f64, Sample, &Known)> = found
+    let mut found: Vec<(f64, Sample, &KnownSeries)> = found
         .filter_map(|(known, sample)| {
             let sample = sample?;
             Some((number(&sample.value)?, sample, known))
@@ -70,8 +73,8 @@ fn rank(reading: &Reading, samples: Vec<Option<Sample>>, k: usize) -> Vec<Row> {
         .collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.truncate(k);
-    let row = |(_, sample, known): &(f64, Sample, &Known)| {
-        row_of(sample, &Identity::of(known), known.descriptor.unit.as_str())
+    let row = |(_, sample, known): &(f64, Sample, &KnownSeries)| {
+        row_of(sample, &known.cells(), known.descriptor.unit.as_str())
     };
     found.iter().map(row).collect()
 }
@@ -95,7 +98,7 @@ fn newest_of_rings(
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.truncate(k);
     let row = |(_, sample, stream): &(f64, Sample, &Arc<crate::stream::Stream>)| {
-        row_of(sample, &Identity::of_stream(stream), stream.unit())
+        row_of(sample, &stream.cells(), stream.unit())
     };
     Ok(found.iter().map(row).collect())
 }
@@ -104,7 +107,7 @@ fn number(value: &Value) -> Option<f64> {
     value.as_f64().filter(|number| !number.is_nan())
 }
 
-fn row_of(sample: &Sample, identity: &Identity, unit: &str) -> Row {
+fn row_of(sample: &Sample, identity: &SeriesCells, unit: &str) -> Row {
     let [name, labels, node] = identity.cells();
     let value = (&sample.value).into();
     vec![name, labels, sample.ts.into(), value, unit.into(), node]

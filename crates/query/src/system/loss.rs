@@ -8,10 +8,10 @@ use barograph_stream::{FORECASTS_DOCUMENT, PUBLICATIONS_DOCUMENT, RunDir};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
-use super::one;
+use crate::cell::{Cell, Row};
 use crate::documents::{Object, objects, objects_everywhere};
 use crate::error::failed;
-use crate::listing::{Arguments, Batches, Cell, Row};
+use crate::listing::{Arguments, Batches, one};
 use crate::live::Live;
 use crate::snapshot::Part;
 use crate::stream::Stream;

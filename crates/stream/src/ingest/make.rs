@@ -11,9 +11,10 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, OFlags, fallocate
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::ProducerConfig;
+use super::Overflow;
 use super::layout::{
-    HEADER_BYTES, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, file_bytes,
+    HEADER_BYTES, RING_RECORDS_DEFAULT, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN,
+    RINGS_MAX, file_bytes,
 };
 use crate::acl::{AccessList, Grantee};
 use crate::map::uninterrupted;
@@ -30,6 +31,28 @@ const ADDRESSES_PARTS: u64 = 16;
 
 /// The directory with this process's open files, by descriptor number.
 const OWN_FILES: &str = "/proc/self/fd";
+
+/// The configuration of an ingest file.
+#[derive(Clone, Copy, Debug)]
+pub struct ProducerConfig {
+    /// Most threads that may put at the same time; lowered to the format's limit. 0: the default
+    /// for this machine.
+    pub rings_max: u32,
+    /// Records of each ring; rounded up to a power of two.
+    pub ring_records: u64,
+    /// The effect of a put into a full ring.
+    pub overflow: Overflow,
+}
+
+impl Default for ProducerConfig {
+    fn default() -> Self {
+        Self {
+            rings_max: 0,
+            ring_records: RING_RECORDS_DEFAULT,
+            overflow: Overflow::default(),
+        }
+    }
+}
 
 /// Number of rings of a file unless configured: twice the number of processors on which the process
 /// may run, within the limits.

@@ -10,39 +10,17 @@ use barograph_model::Clock;
 use super::layout::{
     self, BYTE_ORDER, DECLARATIONS_BYTES, EXTENSION, HEAD_BYTES, HEADER_BYTES,
     INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, MAGIC, POSITION_MAX, RECORD_BYTES,
-    RING_RECORDS_DEFAULT, RING_RECORDS_FIRST, declarations_at, file_bytes, head, header,
-    refused_bits, ring_bytes, ring_state, rings_at, state,
+    RING_RECORDS_FIRST, declarations_at, file_bytes, head, header, refused_bits, ring_bytes,
+    ring_state, rings_at, state,
 };
 use super::make::{Unnamed, io_error, random_bytes, shape, start_ticks};
 use super::memory::Memory;
 use super::ring::Place;
-use super::{Declaration, Overflow, ThreadRing, TimeSource};
+use super::{Declaration, ProducerConfig, ThreadRing, TimeSource};
 use crate::{Incarnation, StreamError};
 
 /// Number of random names that are tried: a name that is taken is no accident.
 const NAMES_MAX: usize = 8;
-
-/// The configuration of an ingest file.
-#[derive(Clone, Copy, Debug)]
-pub struct ProducerConfig {
-    /// Most threads that may put at the same time; lowered to the format's limit. 0: the default
-    /// for this machine.
-    pub rings_max: u32,
-    /// Records of each ring; rounded up to a power of two.
-    pub ring_records: u64,
-    /// The effect of a put into a full ring.
-    pub overflow: Overflow,
-}
-
-impl Default for ProducerConfig {
-    fn default() -> Self {
-        Self {
-            rings_max: 0,
-            ring_records: RING_RECORDS_DEFAULT,
-            overflow: Overflow::default(),
-        }
-    }
-}
 
 /// An ingest file with the right to write to it. When it and all of its rings are dropped, the file
 /// is closed, and stays until an agent has read it.

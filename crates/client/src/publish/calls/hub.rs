@@ -11,14 +11,15 @@ use barograph_stream::ingest::{CallsSeen, Declaration};
 use barograph_stream::user_name;
 
 use super::file::File;
+use super::identity::ProcessIdentity;
 use super::inbox::Inbox;
 use super::listen::Listener;
 use super::outbox::Outbox;
 use super::schedule::{Reached, Schedule};
-use super::who::Who;
-use super::{DECLARED_MAX, Declarer, EPOCH, Handler, clock, new_number};
+use super::{Declarer, EPOCH, Handler, new_number};
 use crate::publish::PublishError;
-use crate::publish::knob::{self, Cell, Wanted};
+use crate::publish::clock::clock;
+use crate::publish::knob::{self, CheckedKnob, DECLARED_MAX, KnobCell};
 use crate::publish::state::{self, Pairs};
 use crate::publish::thread;
 
@@ -89,7 +90,7 @@ pub(super) struct Knob {
     handle: u64,
     /// Publication whose frames a setting may wait for.
     publication: Option<u32>,
-    cell: &'static Cell,
+    cell: &'static KnobCell,
 }
 
 /// Result of a look: the word and its value.
@@ -244,9 +245,9 @@ impl Hub {
         &mut self,
         declaration: Declaration,
         full: &str,
-        wanted: &Wanted,
+        wanted: &CheckedKnob,
         since_ns: i64,
-    ) -> Result<&'static Cell, PublishError> {
+    ) -> Result<&'static KnobCell, PublishError> {
         self.renew()?;
         let generation = self.generation;
         let publication = match &declaration {
@@ -293,7 +294,7 @@ impl Hub {
         let (application, labels) = state.process_labels();
         drop(state);
         self.file.look_for(&process.run_dir);
-        let who = Who {
+        let who = ProcessIdentity {
             incarnation: process.producer.incarnation(),
             application,
             labels,

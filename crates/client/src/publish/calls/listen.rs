@@ -15,7 +15,8 @@ use std::time::Duration;
 use barograph_stream::calls::CallsReader;
 use rustix::thread::futex;
 
-use super::{Part, clock, lock, run};
+use super::{CallsPart, lock, run};
+use crate::publish::clock::clock;
 use crate::publish::{PublishError, home, state};
 use barograph_model::Clock as _;
 
@@ -66,7 +67,7 @@ fn attend(life: u32, is_over: &AtomicBool) {
         if hub.life != life {
             return;
         }
-        let (hub, looked, _) = run(hub, Part::Triggers);
+        let (hub, looked, _) = run(hub, CallsPart::Triggers);
         if hub.life != life {
             return;
         }

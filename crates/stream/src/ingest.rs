@@ -6,6 +6,7 @@
 //! reads it with `pread` and checks everything in it. `docs/reference/ingest-format.md` defines the
 //! byte layout.
 
+mod cursor;
 mod cursors;
 mod declaration;
 mod fault;
@@ -18,6 +19,7 @@ mod producer;
 mod ring;
 mod ticks;
 
+pub use cursor::{CallsSeen, Cursor};
 pub use declaration::{CellUse, DECLARATION_BYTES_MAX, Declaration, Overflow, Readers};
 pub use file::{CellsTold, Drained, IngestFile, Payload, Record};
 pub use layout::{
@@ -25,7 +27,8 @@ pub use layout::{
     INGEST_VERSION_MINOR, LOSS_STREAM, LOST_STREAM, RING_RECORDS_DEFAULT, RING_RECORDS_MAX,
     RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, kind,
 };
+pub use make::ProducerConfig;
 pub use mark::ForkMark;
-pub use producer::{Producer, ProducerConfig};
-pub use ring::{CallsSeen, Cursor, ThreadRing};
+pub use producer::Producer;
+pub use ring::ThreadRing;
 pub use ticks::{Pair, TimeSource, now as ticks_now};

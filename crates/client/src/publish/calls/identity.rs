@@ -6,7 +6,7 @@ use barograph_stream::calls::Subject;
 use crate::publish::state::Pairs;
 
 /// The identity that the process has declared, and the facts that the system knows.
-pub(super) struct Who {
+pub(super) struct ProcessIdentity {
     pub incarnation: Incarnation,
     pub application: String,
     pub labels: Pairs,
@@ -14,7 +14,7 @@ pub(super) struct Who {
     pub user: String,
 }
 
-impl Who {
+impl ProcessIdentity {
     /// The process as a target, or the part of it that has these labels in addition.
     pub(super) fn subject(&self, labels: &[(String, String)]) -> Subject {
         Subject::new(

@@ -12,31 +12,29 @@
 
 mod file;
 mod hub;
+mod identity;
 mod inbox;
 mod listen;
 mod outbox;
 mod schedule;
-mod who;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use barograph_model::{Clock as _, Name, text_start};
-use barograph_stream::SystemClock;
 use barograph_stream::calls::{AckStatus, Call, CallKind};
 use barograph_stream::ingest::{CallsSeen, Declaration};
 
 use self::hub::{Looked, Trigger};
 use super::PublishError;
-use super::knob::{Cell, Wanted};
+use super::clock::clock;
+use super::knob::{CheckedKnob, KnobCell};
 use super::{home, state};
 
 pub(super) use hub::Hub;
 pub(super) use listen::listen;
 
-/// Most triggers, and most knobs, of a process.
-pub(super) const DECLARED_MAX: usize = 1_024;
 /// Most calls that one poll handles, so that it ends however many come.
 const CALLS_PER_POLL_MAX: usize = 256;
 /// Longest text that is kept of a handler's failure, in bytes.
@@ -47,12 +45,11 @@ pub(super) type Handler = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
 
 /// The word that threads look at while there is no file: it changes with every declaration.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
-static CLOCK: OnceLock<SystemClock> = OnceLock::new();
 static HUB: Mutex<Hub> = Mutex::new(Hub::new());
 
 /// The part of the new calls that a thread handles.
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum CallsPart {
     All,
     Triggers,
 }
@@ -69,20 +66,6 @@ pub(super) fn try_lock() -> Option<MutexGuard<'static, Hub>> {
         Err(TryLockError::Poisoned(hub)) => Some(hub.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
-}
-
-/// The present time on the monotonic clock by which looks are due.
-pub(super) fn monotonic_ns() -> i64 {
-    clock().monotonic_ns()
-}
-
-/// Makes the clock, so that no thread is about to make it while another one forks.
-pub(super) fn settle() {
-    clock();
-}
-
-fn clock() -> &'static SystemClock {
-    CLOCK.get_or_init(SystemClock::new)
 }
 
 /// A number that is unique in the process: for handlers, and for those who declare them.
@@ -127,8 +110,8 @@ pub(super) fn knob(
     generation: u32,
     declaration: Declaration,
     full: &str,
-    wanted: &Wanted,
-) -> Result<&'static Cell, PublishError> {
+    wanted: &CheckedKnob,
+) -> Result<&'static KnobCell, PublishError> {
     home::enter()?;
     let since_ns = clock().now_ns();
     let mut hub = lock();
@@ -151,7 +134,7 @@ pub(super) fn poll(seen: &mut CallsSeen) -> usize {
         hub.nothing_to_see(seen);
         return 0;
     }
-    let (hub, looked, done) = run(hub, Part::All);
+    let (hub, looked, done) = run(hub, CallsPart::All);
     // The thread that runs handlers takes the rest, too.
     let is_left = !hub.is_running && !hub.inbox.is_empty();
     hub.note(seen, looked.word, looked.value);
@@ -248,7 +231,10 @@ pub(super) fn failure() -> Option<String> {
 }
 
 /// Looks for calls and handles them. The lock is released while a handler runs.
-fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hub>, Looked, usize) {
+fn run(
+    mut hub: MutexGuard<'static, Hub>,
+    part: CallsPart,
+) -> (MutexGuard<'static, Hub>, Looked, usize) {
     let mut looked = hub.look();
     let mut done = 0;
     // Settings that have expired while they waited for a frame.
@@ -256,7 +242,7 @@ fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hu
     if hub.is_running {
         // Calls are handled in their order: the other thread will come to them. Knobs do not wait
         // for it.
-        if part == Part::All {
+        if part == CallsPart::All {
             done = hub.apply_all();
         }
         hub.flush();
@@ -265,7 +251,7 @@ fn run(mut hub: MutexGuard<'static, Hub>, part: Part) -> (MutexGuard<'static, Hu
     hub.is_running = true;
     let life = hub.life;
     while done < CALLS_PER_POLL_MAX
-        && let Some(call) = hub.inbox.next(part == Part::Triggers)
+        && let Some(call) = hub.inbox.next(part == CallsPart::Triggers)
     {
         done += 1;
         if call.kind == CallKind::Knob {

@@ -10,32 +10,35 @@ mod forecast;
 mod frames;
 mod gaps;
 mod history;
+mod publications;
 mod quantile;
 mod rate;
 mod topk;
 mod twa;
+mod wide;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use barograph_archive::aggregate::Budget;
-use barograph_model::{Buckets, Descriptor, Selector, Span, instant_ns};
+use barograph_model::{Buckets, Span, instant_ns};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result};
 
 use crate::asof;
-use crate::error::{failed, interrupted, usage};
+use crate::cell::SeriesCells;
+use crate::error::usage;
 use crate::feed::apart;
-use crate::listing::{Arguments, Cell, Listing};
+use crate::listing::{Arguments, Callable, Listing};
 use crate::live::Live;
-use crate::reading::{Known, Reading};
-use crate::stream::{Stream, labels_json};
+use crate::reading::{KnownSeries, Reading};
 
 #[cfg(feature = "bundled")]
 pub(crate) use family::FAMILIES_MAX;
-pub(crate) use family::{Form, Wide, families};
-pub(crate) use frames::publications;
+pub(crate) use family::families;
+pub(crate) use publications::publications;
+pub(crate) use wide::{Wide, WideForm};
 
 /// Rows that are made at once: their cells are larger than the samples.
 const ROWS_AT_ONCE: usize = 1_024;
@@ -196,6 +199,21 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     },
 ];
 
+/// A family or publication as a table of this name.
+pub(crate) fn wide_table(wide: &Arc<Wide>, name: &str) -> Callable {
+    let of = Arc::clone(wide);
+    Callable {
+        name: name.into(),
+        columns: wide.columns(),
+        arguments: wide.form.arguments(),
+        needs_argument: false,
+        produce: Box::new(move |live, arguments| match of.form {
+            WideForm::Family => family::rows(&of, live, arguments),
+            WideForm::Frames => frames::rows(&of, live, arguments),
+        }),
+    }
+}
+
 /// Registers the scalar functions on a connection.
 pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Result<()> {
     let pure = FunctionFlags::SQLITE_UTF8
@@ -234,24 +252,6 @@ fn iso(ts: i64) -> Result<String> {
         ))
     })?;
     Ok(time.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string())
-}
-
-/// The pattern in argument 0.
-pub(crate) fn selector(arguments: &Arguments) -> Result<Selector> {
-    Selector::parse(arguments.text(0)?).map_err(|e| usage(e.to_string()))
-}
-
-/// The series that match a pattern, to be read within the span.
-pub(crate) fn matching(live: &Live, selector: &Selector, span: Span) -> Result<Reading> {
-    // Matching many streams takes time, so no stream matches any more once the statement's time is
-    // up.
-    let wanted =
-        |_: &str, d: &Descriptor| !live.must_stop() && selector.matches(d.name.as_str(), &d.labels);
-    let reading = Reading::take(live, &wanted, span).map_err(failed)?;
-    match live.must_stop() {
-        true => Err(interrupted()),
-        false => Ok(reading),
-    }
 }
 
 /// Start and stop, both included; open if not given.
@@ -312,38 +312,8 @@ fn runs(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         .map(move |from| from..end.min(from + ROWS_AT_ONCE))
 }
 
-/// The cells that all rows of a series share.
-pub(crate) struct Identity {
-    name: Cell,
-    labels: Cell,
-    node: Cell,
-}
-
-impl Identity {
-    pub(crate) fn of(known: &Known) -> Self {
-        Self {
-            name: known.descriptor.name.as_str().into(),
-            labels: labels_json(&known.descriptor).into(),
-            node: Arc::clone(&known.node).into(),
-        }
-    }
-
-    pub(crate) fn of_stream(stream: &Stream) -> Self {
-        Self {
-            name: stream.name().into(),
-            labels: stream.labels_json().into(),
-            node: Arc::clone(&stream.node).into(),
-        }
-    }
-
-    /// The cells of name, labels and node.
-    pub(crate) fn cells(&self) -> [Cell; 3] {
-        [self.name.clone(), self.labels.clone(), self.node.clone()]
-    }
-}
-
-fn identities(reading: &Reading) -> Vec<Identity> {
-    reading.series.iter().map(Identity::of).collect()
+fn identities(reading: &Reading) -> Vec<SeriesCells> {
+    reading.series.iter().map(KnownSeries::cells).collect()
 }
 
 #[cfg(test)]

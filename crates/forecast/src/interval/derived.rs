@@ -1,14 +1,15 @@
 //! A stream that follows a cheap one: the moves of the cheap stream that call for a look at it, and
 //! the projection that is derived from the cheap stream until then.
 
-use barograph_forecast::interval::{Looked, Outlook, Plan, Sentinel, SentinelConfig, Step};
-use barograph_model::{Knot, Projection, StreamKey};
+use barograph_model::{Knot, Projection};
 
-use super::engine::seconds;
+use super::bounded::{Looked, Outlook, Plan};
+use super::seconds;
+use super::sentinel::{Sentinel, SentinelConfig, Step};
 
 /// The consequence of a look at the cheap stream for the stream that follows it.
-#[derive(Debug, PartialEq)]
-pub(super) enum Moved {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveOutcome {
     /// The stream has to be looked at.
     Call,
     /// Another projection is published from this moment on.
@@ -17,9 +18,8 @@ pub(super) enum Moved {
     Nothing,
 }
 
-/// The knowledge of a stream that follows a cheap one.
-pub(super) struct Derived {
-    pub(super) cheap: StreamKey,
+/// The value of a stream that follows a cheap one, derived between looks.
+pub(super) struct DerivedValue {
     sentinel: Sentinel,
     /// Newest value of the cheap stream.
     counter: f64,
@@ -29,10 +29,9 @@ pub(super) struct Derived {
     now: Option<(i64, Outlook)>,
 }
 
-impl Derived {
-    pub(super) fn new(cheap: StreamKey, config: SentinelConfig) -> Self {
+impl DerivedValue {
+    pub(super) fn new(config: SentinelConfig) -> Self {
         Self {
-            cheap,
             sentinel: Sentinel::new(config),
             counter: f64::NAN,
             value: f64::NAN,
@@ -63,22 +62,22 @@ impl Derived {
         counter: f64,
         forecast: Option<Outlook>,
         told_ns: Option<i64>,
-    ) -> Moved {
+    ) -> MoveOutcome {
         self.counter = counter;
         match self.sentinel.counter(ts_ns, counter, forecast) {
-            Step::Call => Moved::Call,
+            Step::Call => MoveOutcome::Call,
             Step::Say(now) if told_ns.is_some_and(|told_ns| told_ns <= ts_ns) => {
                 let told = self.now.as_ref();
                 let told =
                     told.map_or((self.value, 0.0), |(_, told)| (told.value, told.half_width));
                 let is_number = (now.value - self.value).is_finite();
                 if !is_number || told == (now.value, now.half_width) {
-                    return Moved::Nothing;
+                    return MoveOutcome::Nothing;
                 }
                 self.now = Some((ts_ns, now));
-                Moved::Say
+                MoveOutcome::Say
             }
-            Step::Say(_) => Moved::Nothing,
+            Step::Say(_) => MoveOutcome::Nothing,
         }
     }
 

@@ -8,10 +8,9 @@
 //! it.
 
 mod document;
-mod engine;
+mod governed;
 mod pressure;
 mod roster;
-mod sentinel;
 pub(crate) mod statement;
 #[cfg(test)]
 mod tests;
@@ -20,16 +19,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use barograph_forecast::interval::{MoveOutcome, ProjectionBuffers};
 use barograph_model::{Descriptor, Sample, StreamKey, ValueType, Wanted};
 use barograph_source::{Caps, PolicySpecKind};
 
-use self::engine::{Governed, Speech};
+use self::governed::Governed;
 use self::pressure::Pressure;
 pub(crate) use self::pressure::Wake;
 #[cfg(test)]
 pub(crate) use self::roster::POLICIES_MADE_MAX;
 pub(crate) use self::roster::{Carry, Change, Policy, Roster, check};
-use self::sentinel::Moved;
 use crate::Config;
 use barograph_recorder::{Forecasts, Streams};
 
@@ -57,7 +56,7 @@ pub(crate) struct Policies {
     governed: usize,
     wishes: u64,
     pressure: Pressure,
-    speech: Speech,
+    buffers: ProjectionBuffers,
 }
 
 /// The policies, with the parts that a change of them changes too.
@@ -111,7 +110,7 @@ impl Policies {
             governed: 0,
             wishes: 0,
             pressure: Pressure::new(is_here.then(|| "/proc/pressure".into()), wake),
-            speech: Speech::default(),
+            buffers: ProjectionBuffers::default(),
         }
     }
 
@@ -172,11 +171,11 @@ impl Policies {
         };
         if let Some(governed) = slot.governed {
             self.governed -= 1;
-            self.forget(key, governed.cheap());
+            self.forget(key, governed.cheap);
         }
         for dear in slot.followers {
             if let Some(governed) = self.governed_mut(dear) {
-                governed.unfollow();
+                governed.follow(None);
             }
             self.follow(dear);
         }
@@ -209,7 +208,7 @@ impl Policies {
                 let outlook = forecasts.outlook(key, sample.ts);
                 let is_said = forecasts.looked(key, sample);
                 let half_width = |ahead_ns| forecasts.half_width(key, ahead_ns);
-                governed.look(sample, outlook, is_said, half_width);
+                governed.planner.look(sample, outlook, is_said, half_width);
             }
         }
         if let (Some(value), false) = (number, slot.followers.is_empty()) {
@@ -225,13 +224,16 @@ impl Policies {
             let Some(governed) = self.governed_mut(dear) else {
                 continue;
             };
-            match governed.moved(ts_ns, value, || forecasts.outlook(dear, ts_ns)) {
-                Moved::Call => {
-                    let is_news = governed.call();
+            match governed
+                .planner
+                .moved(ts_ns, value, || forecasts.outlook(dear, ts_ns))
+            {
+                MoveOutcome::Call => {
+                    let is_news = governed.planner.call();
                     self.wishes += u64::from(is_news);
                 }
-                Moved::Say => forecasts.unsay(dear),
-                Moved::Nothing => {}
+                MoveOutcome::Say => forecasts.unsay(dear),
+                MoveOutcome::Nothing => {}
             }
         }
         self.slot(cheap).followers = followers;
@@ -249,8 +251,8 @@ impl Policies {
         forecasts.project_by(now_ns, streams, |key, looked_ns, floats| {
             let slot = self.slots.get(key.0 as usize).and_then(Option::as_ref);
             let governed = slot.and_then(|slot| slot.governed.as_ref());
-            let speech = &mut self.speech;
-            governed.map_or(looked_ns, |g| g.speak(looked_ns, floats, speech))
+            let buffers = &mut self.buffers;
+            governed.map_or(looked_ns, |g| g.planner.project(looked_ns, floats, buffers))
         })
     }
 
@@ -260,7 +262,7 @@ impl Policies {
             let governed = self.slots.iter_mut().flatten();
             let governed = governed.filter_map(|slot| slot.governed.as_mut());
             for governed in governed.filter(|g| g.policy.pressure.as_ref() == Some(trigger)) {
-                self.wishes += u64::from(governed.call());
+                self.wishes += u64::from(governed.planner.call());
             }
         }
     }
@@ -293,7 +295,7 @@ impl Policies {
             return;
         };
         self.governed -= 1;
-        self.forget(key, governed.cheap());
+        self.forget(key, governed.cheap);
         if let Some(Some(known)) = self.known.get(key.0 as usize) {
             forecasts.unfollow(key, known, streams);
         }
@@ -333,7 +335,7 @@ impl Policies {
 
     /// Makes a stream that needs a sentinel and has none follow the first one that exists.
     fn follow(&mut self, dear: StreamKey) {
-        let Some(governed) = self.governed_mut(dear).filter(|g| g.cheap().is_none()) else {
+        let Some(governed) = self.governed_mut(dear).filter(|g| g.cheap.is_none()) else {
             return;
         };
         let policy = Arc::clone(&governed.policy);
@@ -352,7 +354,7 @@ impl Policies {
         let cheap = StreamKey(cheap);
         self.slot(cheap).followers.push(dear);
         if let Some(governed) = self.governed_mut(dear) {
-            governed.follow(cheap);
+            governed.follow(Some(cheap));
         }
     }
 

@@ -29,6 +29,7 @@
 
 mod agent;
 mod calls;
+mod clock;
 mod config;
 mod declare;
 mod error;
@@ -37,11 +38,13 @@ mod home;
 mod knob;
 mod leftovers;
 mod place;
+mod poll;
 mod process;
 mod publisher;
 mod sizes;
 mod state;
 mod thread;
+mod value;
 
 pub use barograph_stream::calls::{Call, CallPayload};
 pub use barograph_stream::ingest::{Overflow, RING_RECORDS_DEFAULT, RINGS_DEFAULT_MIN, Readers};
@@ -49,18 +52,20 @@ pub use config::{BLOCK_TIME_DEFAULT, PublicationConfig, PublishConfig};
 pub use error::PublishError;
 pub(crate) use fork::watch as watch_forks;
 pub use knob::{Knob, KnobConfig, KnobValue};
-pub use publisher::{Publication, Publisher, ValueHandle};
+pub use publisher::{Publication, Publisher};
+pub use value::ValueHandle;
 
 /// The interface on which the C ABI is built: puts by handle, and the cursor on which `baro.h` puts
 /// inline.
 pub mod raw {
     pub use barograph_stream::ingest::{CallsSeen, Cursor, kind};
 
-    pub use super::declare::{is_refused, knob, value};
+    pub use super::declare::{knob, value};
     pub use super::home::enter;
-    pub use super::knob::Cell;
+    pub use super::knob::KnobCell;
+    pub use super::poll::{apply_now, frame, is_resting, poll_now};
     pub use super::thread::{
-        apply_now, calls_seen, commit, frame, is_poll_due, is_resting, on_cursor, poll_now,
-        put_bytes, tell_agent, try_frame, try_put,
+        calls_seen, commit, is_poll_due, on_cursor, put_bytes, tell_agent, try_frame, try_put,
     };
+    pub use super::value::is_refused;
 }

@@ -1,0 +1,51 @@
+//! The publications among the metrics of a node, by the names of their streams.
+
+use std::sync::Arc;
+
+use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
+
+use crate::shape::Shape;
+
+/// Prefix of the streams of a publication.
+pub(super) fn prefix_of(publication: &str) -> String {
+    format!("{APPLICATIONS_PREFIX}.{publication}")
+}
+
+/// The publications that have frames.
+pub(crate) fn publications<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<String> {
+    let name = |shape: &'a Arc<Shape>| {
+        Some(committer(suffix(&shape.name, APPLICATIONS_PREFIX)?)?.to_owned())
+    };
+    shapes.filter_map(name).collect()
+}
+
+/// The prefix of a stream that counts frames; `None` for any other stream.
+fn committer(name: &str) -> Option<&str> {
+    name.strip_suffix(FRAME_VALUE)?.strip_suffix('.')
+}
+
+/// Of shapes with a prefix, those of the publication and not those of one with a longer name.
+/// `None` if it has no frames.
+pub(super) fn of_publication<'a>(
+    prefix: &str,
+    mut shapes: Vec<(&'a String, &'a Arc<Shape>)>,
+) -> Option<Vec<(&'a String, &'a Arc<Shape>)>> {
+    let all = shapes.iter();
+    let all: Vec<String> = all
+        .filter_map(|(_, shape)| committer(&shape.name).map(str::to_owned))
+        .collect();
+    let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|other| *other == prefix);
+    if own.is_empty() {
+        return None;
+    }
+    shapes.retain(|(_, shape)| {
+        let mut others = others.iter();
+        !others.any(|other| suffix(&shape.name, other).is_some())
+    });
+    Some(shapes)
+}
+
+/// The part of a name of the family after the prefix.
+pub(super) fn suffix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    name.strip_prefix(prefix)?.strip_prefix('.')
+}
