@@ -4,7 +4,7 @@
 //! This module connects the graph, which knows the missing inputs of an insight, with the sources,
 //! which know why they do not have them. Neither knows the other.
 
-use barograph_insight::{InsightReport, InsightState, Lack};
+use barograph_insight::{InsightReport, InsightState, NoValueReason};
 use barograph_model::{Kind, ValueType};
 use barograph_source::{Missing, SourceReport, SourceState, catalogue, cost_of, source_of};
 use serde::Serialize;
@@ -86,11 +86,11 @@ struct Cause {
 }
 
 impl Cause {
-    fn of(lack: &Lack, asked: &str, sources: &[SourceReport]) -> Self {
+    fn of(lack: &NoValueReason, asked: &str, sources: &[SourceReport]) -> Self {
         match lack {
-            Lack::Metric { name, says } => Self::of_metric(name, says, sources),
-            Lack::Row { insight, says } => Self::of_row(insight, says, asked),
-            Lack::Failure { insight, reason } => Self {
+            NoValueReason::Metric { name, says } => Self::of_metric(name, says, sources),
+            NoValueReason::Row { insight, says } => Self::of_row(insight, says, asked),
+            NoValueReason::Failure { insight, reason } => Self {
                 inputs: vec![insight.clone()],
                 why: format!(" fails: {reason}"),
                 remedy: format!("see what it computes: `baro insight explain {insight}`"),
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    fn waiting(lacks: Vec<Lack>) -> InsightReport {
+    fn waiting(lacks: Vec<NoValueReason>) -> InsightReport {
         InsightReport {
             name: "my.insight".into(),
             table: "my_insight".into(),
@@ -279,14 +279,14 @@ mod tests {
         }
     }
 
-    fn metric(name: &str) -> Lack {
-        Lack::Metric {
+    fn metric(name: &str) -> NoValueReason {
+        NoValueReason::Metric {
             name: name.into(),
             says: ("while there is none".into(), "make one".into()),
         }
     }
 
-    fn check(lacks: Vec<Lack>, sources: &[SourceReport], expect: (&str, &str, &str)) {
+    fn check(lacks: Vec<NoValueReason>, sources: &[SourceReport], expect: (&str, &str, &str)) {
         let Account {
             state,
             reason,
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn values_that_give_none() {
-        let row = |insight: &str, when: &str, helps: &str| Lack::Row {
+        let row = |insight: &str, when: &str, helps: &str| NoValueReason::Row {
             insight: insight.into(),
             says: (when.into(), helps.into()),
         };

@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barograph_insight::{InsightError, Question};
+use barograph_insight::{InsightError, TestQuery};
 use barograph_model::{ArchiveVerb, Asker, Clock, ControlFault, ControlFaultKind};
 use barograph_server::Control;
 use barograph_statement::{
@@ -185,12 +185,12 @@ impl Control for LoopControl {
     /// Tests a statement. The loop only copies the tables that the statement reads; the work is
     /// done here, on the client's thread.
     fn test(&self, sql: &str, cancel: &AtomicBool) -> Result<Json, ControlFault> {
-        let question = Question::parse(sql).map_err(Refusal::from)?;
+        let question = TestQuery::parse(sql).map_err(Refusal::from)?;
         self.wait_for_ground();
         let go_on = || !cancel.load(Ordering::Relaxed);
         let tables = question.tables().to_vec();
-        let ground = self.ask(|reply| Event::Ground(tables, reply))?;
-        let rows = ground.test(&question, &go_on).map_err(Refusal::from)?;
+        let snapshot = self.ask(|reply| Event::Ground(tables, reply))?;
+        let rows = snapshot.test(&question, &go_on).map_err(Refusal::from)?;
         let rows: Vec<Json> = rows.iter().map(documents::test_row).collect();
         Ok(json!({ "rows": rows }))
     }

@@ -1,7 +1,7 @@
 //! The documents in the run directory, as JSON. `docs/design/0001-one-node.md` specifies them as
 //! `GET /api/v1/sources` and `GET /api/v1/insights`.
 
-use barograph_insight::{Graph, InsightReport, TestRow};
+use barograph_insight::{Graph, InsightReport, InsightTestRow};
 use barograph_model::{Value, base64};
 use barograph_source::SourceReport;
 use serde::{Serialize, Serializer};
@@ -67,7 +67,7 @@ pub(crate) fn insight(graph: &Graph, name: &str, sources: &[SourceReport]) -> Js
 }
 
 /// Returns one row of a test: its labels, and `value`.
-pub(crate) fn test_row(row: &TestRow) -> Json {
+pub(crate) fn test_row(row: &InsightTestRow) -> Json {
     let mut object: serde_json::Map<String, Json> = row
         .labels
         .iter()

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
 use barograph_archive::Status;
-use barograph_insight::{Graph, Ground};
+use barograph_insight::{Graph, TableSnapshot};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
 use barograph_source::{Poller, with_those_that_are_off};
@@ -57,7 +57,7 @@ pub(crate) enum Event {
     Reload(Wanted, SyncSender<Answer>),
     /// A request to copy the contents of these tables of the graph, for the test of a statement
     /// outside the loop.
-    Ground(Vec<String>, SyncSender<Ground>),
+    Ground(Vec<String>, SyncSender<TableSnapshot>),
     /// The request to stop.
     Stop,
 }
@@ -221,7 +221,7 @@ impl<'c> EventLoop<'c> {
                 let _ = reply.try_send(Ok(json!(faults)));
             }
             Event::Ground(tables, reply) => {
-                let _ = reply.try_send(self.graph.ground(&tables));
+                let _ = reply.try_send(self.graph.snapshot(&tables));
             }
             Event::Stop => {}
         }

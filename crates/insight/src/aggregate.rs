@@ -10,7 +10,7 @@ use barograph_statement::{EvalFault, Expr, OVERFLOW, whole_number};
 use barograph_statement::{SqlValue, UncertainValue};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AggregateKind {
     /// `count(*)`
     Rows,
     Count,
@@ -24,16 +24,16 @@ pub(crate) enum Kind {
 /// An aggregate call; `count(*)` has no argument.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Aggregate {
-    pub kind: Kind,
+    pub kind: AggregateKind,
     pub arg: Option<Expr>,
 }
 
 impl Aggregate {
     pub(crate) fn may_be_real(&self, column: &dyn Fn(&Expr) -> bool) -> bool {
         match self.kind {
-            Kind::Rows | Kind::Count => false,
-            Kind::Total | Kind::Avg => true,
-            Kind::Sum | Kind::Min | Kind::Max => {
+            AggregateKind::Rows | AggregateKind::Count => false,
+            AggregateKind::Total | AggregateKind::Avg => true,
+            AggregateKind::Sum | AggregateKind::Min | AggregateKind::Max => {
                 self.arg.as_ref().is_some_and(|e| e.may_be_real(column))
             }
         }
@@ -42,7 +42,7 @@ impl Aggregate {
 
 /// The state of one aggregate over one group; rows whose value is NULL do not count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct AggregateState {
     count: i64,
     /// Sum of the integers; no number of rows that fits in memory overflows it.
     ints: i128,
@@ -55,20 +55,22 @@ pub(crate) struct State {
     stale: bool,
 }
 
-impl State {
-    pub(crate) fn add(&mut self, kind: Kind, known: &UncertainValue) {
+impl AggregateState {
+    pub(crate) fn add(&mut self, kind: AggregateKind, known: &UncertainValue) {
         if known.val.is_null() {
             return;
         }
         self.count += 1;
         self.inexact += u32::from(known.err > 0.0);
         match kind {
-            Kind::Rows | Kind::Count => {}
-            Kind::Sum | Kind::Total | Kind::Avg => match summand(&known.val) {
-                SqlValue::Int(v) => self.ints += i128::from(v),
-                _ => self.reals += 1,
-            },
-            Kind::Min | Kind::Max => {
+            AggregateKind::Rows | AggregateKind::Count => {}
+            AggregateKind::Sum | AggregateKind::Total | AggregateKind::Avg => {
+                match summand(&known.val) {
+                    SqlValue::Int(v) => self.ints += i128::from(v),
+                    _ => self.reals += 1,
+                }
+            }
+            AggregateKind::Min | AggregateKind::Max => {
                 let order = self
                     .best
                     .as_ref()
@@ -90,19 +92,21 @@ impl State {
         }
     }
 
-    pub(crate) fn remove(&mut self, kind: Kind, known: &UncertainValue) {
+    pub(crate) fn remove(&mut self, kind: AggregateKind, known: &UncertainValue) {
         if known.val.is_null() {
             return;
         }
         self.count -= 1;
         self.inexact -= u32::from(known.err > 0.0);
         match kind {
-            Kind::Rows | Kind::Count => {}
-            Kind::Sum | Kind::Total | Kind::Avg => match summand(&known.val) {
-                SqlValue::Int(v) => self.ints -= i128::from(v),
-                _ => self.reals -= 1,
-            },
-            Kind::Min | Kind::Max => {
+            AggregateKind::Rows | AggregateKind::Count => {}
+            AggregateKind::Sum | AggregateKind::Total | AggregateKind::Avg => {
+                match summand(&known.val) {
+                    SqlValue::Int(v) => self.ints -= i128::from(v),
+                    _ => self.reals -= 1,
+                }
+            }
+            AggregateKind::Min | AggregateKind::Max => {
                 let held = self
                     .best
                     .as_ref()
@@ -115,29 +119,29 @@ impl State {
     /// Computes the aggregate's value; `rows` returns the group's values again, in order.
     pub(crate) fn finish<'a, I>(
         &mut self,
-        kind: Kind,
+        kind: AggregateKind,
         rows: impl Fn() -> I,
     ) -> Result<UncertainValue, EvalFault>
     where
         I: Iterator<Item = &'a UncertainValue>,
     {
         let val = match kind {
-            Kind::Rows | Kind::Count => {
+            AggregateKind::Rows | AggregateKind::Count => {
                 return Ok(UncertainValue::exact(SqlValue::Int(self.count)));
             }
-            Kind::Total if self.count == 0 => {
+            AggregateKind::Total if self.count == 0 => {
                 return Ok(UncertainValue::exact(SqlValue::Real(0.0)));
             }
             _ if self.count == 0 => {
                 (self.best, self.stale) = (None, false);
                 return Ok(UncertainValue::NULL);
             }
-            Kind::Sum if self.reals == 0 => {
+            AggregateKind::Sum if self.reals == 0 => {
                 SqlValue::Int(i64::try_from(self.ints).map_err(|_| OVERFLOW)?)
             }
-            Kind::Sum | Kind::Total => SqlValue::real(self.sum(rows())),
-            Kind::Avg => SqlValue::real(self.sum(rows()) / self.count as f64),
-            Kind::Min | Kind::Max => self.extreme(kind, rows()),
+            AggregateKind::Sum | AggregateKind::Total => SqlValue::real(self.sum(rows())),
+            AggregateKind::Avg => SqlValue::real(self.sum(rows()) / self.count as f64),
+            AggregateKind::Min | AggregateKind::Max => self.extreme(kind, rows()),
         };
         let err = if self.inexact == 0 {
             0.0
@@ -156,7 +160,7 @@ impl State {
 
     fn extreme<'a>(
         &mut self,
-        kind: Kind,
+        kind: AggregateKind,
         rows: impl Iterator<Item = &'a UncertainValue>,
     ) -> SqlValue {
         if self.stale {
@@ -171,20 +175,24 @@ impl State {
 
     /// Returns the error of the aggregate: that of a sum is at most the sum of the errors, that of
     /// an extreme at most the largest.
-    fn error<'a>(&self, kind: Kind, rows: impl Iterator<Item = &'a UncertainValue>) -> f64 {
+    fn error<'a>(
+        &self,
+        kind: AggregateKind,
+        rows: impl Iterator<Item = &'a UncertainValue>,
+    ) -> f64 {
         let errors = rows
             .filter(|known| !known.val.is_null())
             .map(|known| known.err);
         match kind {
-            Kind::Avg => errors.sum::<f64>() / self.count as f64,
-            Kind::Min | Kind::Max => errors.fold(0.0, f64::max),
+            AggregateKind::Avg => errors.sum::<f64>() / self.count as f64,
+            AggregateKind::Min | AggregateKind::Max => errors.fold(0.0, f64::max),
             _ => errors.sum(),
         }
     }
 }
 
-fn better(kind: Kind, a: &SqlValue, b: &SqlValue) -> bool {
-    let wanted = if kind == Kind::Min {
+fn better(kind: AggregateKind, a: &SqlValue, b: &SqlValue) -> bool {
+    let wanted = if kind == AggregateKind::Min {
         Ordering::Less
     } else {
         Ordering::Greater

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use barograph_model::{Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
 use barograph_statement::Executed;
 
-use crate::insight::{Insight, Parts, Run};
-use crate::plan::Plan;
+use crate::insight::{Insight, InsightParts, InsightRun};
+use crate::plan::InsightPlan;
 use crate::report::InsightReport;
-use crate::slot::{Slot, Store};
-use crate::statement::{self, Create, Statement};
+use crate::slot::{SlotStore, StreamSlot};
+use crate::statement::{self, CreateInsight, InsightStatement};
 use crate::{InsightError, Limits, names};
 
 /// Largest stream key that is followed. Keys are dense, so this only bounds the size of an index.
@@ -29,7 +29,7 @@ pub struct Graph {
     limits: Limits,
     node: Arc<str>,
     clock: Option<Arc<dyn Clock>>,
-    store: Store,
+    store: SlotStore,
     insights: Vec<Option<Insight>>,
     /// Insights in the order in which they run.
     order: Vec<u32>,
@@ -49,7 +49,7 @@ impl Graph {
             node: Arc::from(limits.node.as_str()),
             limits,
             clock: None,
-            store: Store::default(),
+            store: SlotStore::default(),
             insights: Vec::new(),
             order: Vec::new(),
             slot_of: Vec::new(),
@@ -68,8 +68,10 @@ impl Graph {
     /// Carries out `CREATE INSIGHT …` or `DROP INSIGHT …`.
     pub fn execute(&mut self, sql: &str, sink: &mut dyn Sink) -> Result<Executed, InsightError> {
         match statement::parse(sql)? {
-            Statement::Create(create) => self.install(*create, sql, false).map(Executed::Created),
-            Statement::Drop { name, if_exists } => {
+            InsightStatement::Create(create) => {
+                self.install(*create, sql, false).map(Executed::Created)
+            }
+            InsightStatement::Drop { name, if_exists } => {
                 self.remove(name, if_exists, sink).map(Executed::Dropped)
             }
         }
@@ -79,8 +81,8 @@ impl Graph {
     /// it.
     pub fn intent(&self, sql: &str) -> Result<Executed, InsightError> {
         Ok(match statement::parse(sql)? {
-            Statement::Create(create) => Executed::Created(create.name.to_string()),
-            Statement::Drop { name, .. } => Executed::Dropped(name),
+            InsightStatement::Create(create) => Executed::Created(create.name.to_string()),
+            InsightStatement::Drop { name, .. } => Executed::Dropped(name),
         })
     }
 
@@ -88,8 +90,8 @@ impl Graph {
     /// the insight's name. The insight has its first values at the next [`Graph::evaluate`].
     pub fn create(&mut self, sql: &str, builtin: bool) -> Result<String, InsightError> {
         match statement::parse(sql)? {
-            Statement::Create(create) => self.install(*create, sql, builtin),
-            Statement::Drop { .. } => Err(InsightError::statement(
+            InsightStatement::Create(create) => self.install(*create, sql, builtin),
+            InsightStatement::Drop { .. } => Err(InsightError::statement(
                 "expected CREATE INSIGHT, found DROP INSIGHT",
             )),
         }
@@ -99,14 +101,14 @@ impl Graph {
     /// insight, or one that others read, cannot be dropped.
     pub fn drop(&mut self, sql: &str, sink: &mut dyn Sink) -> Result<String, InsightError> {
         match statement::parse(sql)? {
-            Statement::Drop { name, if_exists } => self.remove(name, if_exists, sink),
-            Statement::Create(_) => Err(InsightError::statement(
+            InsightStatement::Drop { name, if_exists } => self.remove(name, if_exists, sink),
+            InsightStatement::Create(_) => Err(InsightError::statement(
                 "expected DROP INSIGHT, found CREATE INSIGHT",
             )),
         }
     }
 
-    pub(crate) fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &SlotStore {
         &self.store
     }
 
@@ -187,7 +189,7 @@ impl Graph {
         }
     }
 
-    fn slot_mut(&mut self, key: StreamKey) -> Option<&mut Slot> {
+    fn slot_mut(&mut self, key: StreamKey) -> Option<&mut StreamSlot> {
         let slot = *self.slot_of.get(key.0 as usize)?;
         self.store.slots.get_mut(slot as usize)
     }
@@ -220,7 +222,7 @@ impl Graph {
             if !insight.dirty && !insight.stale {
                 continue;
             }
-            let mut run = Run {
+            let mut run = InsightRun {
                 store: &mut self.store,
                 sink,
                 limits: &self.limits,
@@ -258,11 +260,11 @@ impl Graph {
 
     fn install(
         &mut self,
-        create: Create,
+        create: CreateInsight,
         sql: &str,
         builtin: bool,
     ) -> Result<String, InsightError> {
-        let Create {
+        let CreateInsight {
             name,
             or_replace,
             unit,
@@ -270,7 +272,7 @@ impl Graph {
             query,
         } = create;
         let replaced = self.may_be_created(&name, or_replace, builtin)?;
-        let plan = Plan::new(&query, &self.store, &self.node).map_err(|e| match e {
+        let plan = InsightPlan::new(&query, &self.store, &self.node).map_err(|e| match e {
             InsightError::UnknownInput { table, .. }
                 if table.eq_ignore_ascii_case(&name.table()) =>
             {
@@ -306,7 +308,7 @@ impl Graph {
             self.store.tables[input as usize].readers.push(id);
         }
         let sql = sql.trim().to_owned();
-        let parts = Parts {
+        let parts = InsightParts {
             name: name.clone(),
             sql,
             builtin,
@@ -370,7 +372,7 @@ impl Graph {
     }
 
     /// Fails if the new plan reads, directly or through others, the insight itself.
-    fn check_cycle(&self, old: u32, name: &Name, plan: &Plan) -> Result<(), InsightError> {
+    fn check_cycle(&self, old: u32, name: &Name, plan: &InsightPlan) -> Result<(), InsightError> {
         let mut seen = vec![false; self.insights.len()];
         let mut todo: Vec<(u32, Vec<String>)> = self
             .inputs(plan)
@@ -392,7 +394,7 @@ impl Graph {
     }
 
     /// Fails if a replacement lacks labels that other insights read.
-    fn check_readers_labels(&self, old: u32, plan: &Plan) -> Result<(), InsightError> {
+    fn check_readers_labels(&self, old: u32, plan: &InsightPlan) -> Result<(), InsightError> {
         let Some(old) = &self.insights[old as usize] else {
             return Ok(());
         };
@@ -416,13 +418,13 @@ impl Graph {
     }
 
     /// Returns the insights that a plan reads.
-    fn inputs(&self, plan: &Plan) -> impl Iterator<Item = u32> {
+    fn inputs(&self, plan: &InsightPlan) -> impl Iterator<Item = u32> {
         plan.tables()
             .into_iter()
             .filter_map(|t| self.store.tables[t as usize].made_by)
     }
 
-    fn rank(&self, plan: &Plan) -> usize {
+    fn rank(&self, plan: &InsightPlan) -> usize {
         let ranks = self
             .inputs(plan)
             .filter_map(|id| self.insights[id as usize].as_ref());

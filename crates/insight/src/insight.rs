@@ -9,9 +9,9 @@ use barograph_model::{
 };
 
 use crate::Limits;
-use crate::plan::Plan;
-use crate::rows::{Outcome, Rows};
-use crate::slot::{Newest, Reader, Store};
+use crate::plan::InsightPlan;
+use crate::rows::{GroupOutcome, InsightRows};
+use crate::slot::{SlotReader, SlotSample, SlotStore};
 use barograph_statement::{SqlValue, UncertainValue};
 
 /// Marker for a group beyond `groups_max`, which has no output.
@@ -25,7 +25,7 @@ pub(crate) struct Insight {
     pub builtin: bool,
     pub unit: Unit,
     pub help: String,
-    pub plan: Plan,
+    pub plan: InsightPlan,
     /// The table of its output streams.
     pub table: u32,
     /// One more than the rank of the deepest insight that it reads.
@@ -37,7 +37,7 @@ pub(crate) struct Insight {
     pub cost_ns: u64,
     /// Reason why the insight as a whole has fewer values than it should; empty if it has all.
     pub reason: String,
-    rows: Vec<Rows>,
+    rows: Vec<InsightRows>,
     outputs: Vec<Output>,
     dirty_outputs: Vec<u32>,
 }
@@ -67,8 +67,8 @@ struct Stream {
 }
 
 /// The parts that a run uses and changes besides the insight itself.
-pub(crate) struct Run<'a> {
-    pub store: &'a mut Store,
+pub(crate) struct InsightRun<'a> {
+    pub store: &'a mut SlotStore,
     pub sink: &'a mut dyn Sink,
     pub limits: &'a Limits,
     pub now_ns: i64,
@@ -79,20 +79,20 @@ pub(crate) struct Run<'a> {
 }
 
 /// The properties of a new insight.
-pub(crate) struct Parts {
+pub(crate) struct InsightParts {
     pub name: Name,
     pub sql: String,
     pub builtin: bool,
     pub unit: Unit,
     pub help: String,
-    pub plan: Plan,
+    pub plan: InsightPlan,
     pub table: u32,
     pub rank: usize,
 }
 
 impl Insight {
-    pub(crate) fn new(id: u32, parts: Parts) -> Self {
-        let Parts {
+    pub(crate) fn new(id: u32, parts: InsightParts) -> Self {
+        let InsightParts {
             name,
             sql,
             builtin,
@@ -132,7 +132,7 @@ impl Insight {
     }
 
     /// Brings rows, groups and outputs up to date.
-    pub(crate) fn run(&mut self, run: &mut Run<'_>) {
+    pub(crate) fn run(&mut self, run: &mut InsightRun<'_>) {
         self.evaluations += 1;
         self.dirty = false;
         if std::mem::take(&mut self.stale) {
@@ -158,7 +158,7 @@ impl Insight {
 
     /// Passes the looks at its inputs on to its outputs: a value is as old as the stalest input
     /// that it was computed from, and has the longest of their intervals.
-    pub(crate) fn confirm(&mut self, store: &mut Store, sink: &mut dyn Sink) {
+    pub(crate) fn confirm(&mut self, store: &mut SlotStore, sink: &mut dyn Sink) {
         for output in &self.outputs {
             let Some(stream) = output.stream.filter(|s| s.ts.is_some()) else {
                 continue;
@@ -181,7 +181,7 @@ impl Insight {
     }
 
     /// Removes the insight from the readers of its inputs.
-    pub(crate) fn unhook(&self, store: &mut Store) {
+    pub(crate) fn unhook(&self, store: &mut SlotStore) {
         for table in self.plan.tables() {
             for at in 0..store.tables[table as usize].slots.len() {
                 let slot = store.tables[table as usize].slots[at];
@@ -193,7 +193,7 @@ impl Insight {
     }
 
     /// Ends its outputs; returns the streams that must be retired.
-    pub(crate) fn end_outputs(&mut self, store: &mut Store) -> Vec<StreamKey> {
+    pub(crate) fn end_outputs(&mut self, store: &mut SlotStore) -> Vec<StreamKey> {
         let outputs = std::mem::take(&mut self.outputs);
         outputs.iter().for_each(|o| {
             store.remove_slot(o.slot);
@@ -206,13 +206,13 @@ impl Insight {
             .collect()
     }
 
-    fn rebuild(&mut self, run: &mut Run<'_>) {
+    fn rebuild(&mut self, run: &mut InsightRun<'_>) {
         self.unhook(run.store);
         self.rows.clear();
         self.reason.clear();
         self.dirty_outputs.clear();
         for branch in &self.plan.branches {
-            match Rows::build(branch, run.store, run.limits) {
+            match InsightRows::build(branch, run.store, run.limits) {
                 Ok(rows) => self.rows.push(rows),
                 Err(reason) => {
                     self.rows.clear();
@@ -223,7 +223,7 @@ impl Insight {
         }
         for (branch, rows) in self.rows.iter().enumerate() {
             for (row, slots) in rows.inputs() {
-                let reader = Reader {
+                let reader = SlotReader {
                     insight: self.id,
                     branch: branch as u32,
                     row,
@@ -237,7 +237,7 @@ impl Insight {
     }
 
     /// Assigns an output to each group: keeps existing outputs, makes new ones, and ends the rest.
-    fn match_outputs(&mut self, run: &mut Run<'_>) {
+    fn match_outputs(&mut self, run: &mut InsightRun<'_>) {
         let mut before: HashMap<Labels, Output> = self
             .outputs
             .drain(..)
@@ -295,23 +295,23 @@ impl Insight {
     }
 
     /// Writes the present value of an output's groups.
-    fn publish(&mut self, at: usize, run: &mut Run<'_>) {
+    fn publish(&mut self, at: usize, run: &mut InsightRun<'_>) {
         let output = &mut self.outputs[at];
         output.dirty = false;
         output.reason = None;
         let mut row = None;
         for &(branch, cell) in &output.cells {
             match &self.rows[branch as usize].cells[cell as usize].outcome {
-                Outcome::Absent => {}
-                Outcome::Failed(fault) => output.reason = Some((*fault).to_owned()),
-                Outcome::Row {
+                GroupOutcome::Absent => {}
+                GroupOutcome::Failed(fault) => output.reason = Some((*fault).to_owned()),
+                GroupOutcome::Row {
                     known,
                     ts,
                     predicted,
                 } if row.is_none() => {
                     row = Some((known.clone(), *ts, *predicted));
                 }
-                Outcome::Row { .. } => {
+                GroupOutcome::Row { .. } => {
                     output.reason = Some(format!(
                         "two rows have the labels {}: select a label that tells them apart",
                         if output.labels.is_empty() {
@@ -342,7 +342,7 @@ impl Insight {
     /// Ends the stream of an output that has no value, so that the old value is not taken for the
     /// present one. A group of all rows continues as a new stream without a sample, so that its
     /// table remains.
-    fn silence(&mut self, at: usize, keep_empty: bool, run: &mut Run<'_>) {
+    fn silence(&mut self, at: usize, keep_empty: bool, run: &mut InsightRun<'_>) {
         let output = &mut self.outputs[at];
         if let Some(stream) = output.stream
             && (stream.ts.is_some() || !keep_empty)
@@ -370,7 +370,7 @@ impl Insight {
         known: &UncertainValue,
         ts: Option<i64>,
         predicted: bool,
-        run: &mut Run<'_>,
+        run: &mut InsightRun<'_>,
     ) {
         let output = &mut self.outputs[at];
         output.real |= matches!(known.val, SqlValue::Real(_));
@@ -407,12 +407,12 @@ impl Insight {
         run.sink.put(stream.key, &sample);
         slot.looked_ns = ts;
         slot.real = stream.value_type == ValueType::Float;
-        slot.newest = Some(Newest::from(&sample));
+        slot.newest = Some(SlotSample::from(&sample));
         run.changed.push(output.slot);
     }
 
     /// Makes sure that the output has a stream of this type, if there is room.
-    fn declare(&mut self, at: usize, value_type: ValueType, run: &mut Run<'_>) {
+    fn declare(&mut self, at: usize, value_type: ValueType, run: &mut InsightRun<'_>) {
         let output = &mut self.outputs[at];
         if let Some(stream) = output.stream {
             if stream.value_type == value_type {
@@ -476,7 +476,7 @@ impl Insight {
 }
 
 impl Output {
-    fn new(labels: Labels, table: u32, real: bool, run: &mut Run<'_>) -> Self {
+    fn new(labels: Labels, table: u32, real: bool, run: &mut InsightRun<'_>) -> Self {
         run.reshaped = true;
         let value_type = if real {
             ValueType::Float

@@ -14,8 +14,8 @@ use barograph_statement::{ColumnField, ColumnRef, Compiler, Expr, SqlValue};
 use crate::InsightError;
 use crate::aggregate::Aggregate;
 use crate::names;
-use crate::scope::{From, Place, SelectScope, compile_at};
-use crate::slot::Store;
+use crate::scope::{FromTable, SelectClause, SelectScope, compile_at};
+use crate::slot::SlotStore;
 
 /// Most SELECTs joined by UNION ALL.
 const BRANCHES_MAX: usize = 16;
@@ -40,8 +40,8 @@ const RESERVED: [&str; 11] = [
 
 /// One SELECT.
 #[derive(Debug)]
-pub(crate) struct Branch {
-    pub from: Vec<From>,
+pub(crate) struct SelectBranch {
+    pub from: Vec<FromTable>,
     /// Conditions over labels only: they decide once which rows exist.
     pub fixed_filter: Vec<Expr>,
     /// The other conditions of WHERE, which are evaluated at each change.
@@ -58,12 +58,16 @@ pub(crate) struct Branch {
 
 /// All of an insight's SELECTs.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub branches: Vec<Branch>,
+pub(crate) struct InsightPlan {
+    pub branches: Vec<SelectBranch>,
 }
 
-impl Plan {
-    pub(crate) fn new(query: &Query, store: &Store, node: &Arc<str>) -> Result<Self, InsightError> {
+impl InsightPlan {
+    pub(crate) fn new(
+        query: &Query,
+        store: &SlotStore,
+        node: &Arc<str>,
+    ) -> Result<Self, InsightError> {
         let selects = selects(query)?;
         let mut plan = Self {
             branches: Vec::with_capacity(selects.len()),
@@ -129,7 +133,7 @@ impl Plan {
     }
 
     /// Returns whether an output may be a real, judging by the present streams.
-    pub(crate) fn may_be_real(&self, store: &Store) -> bool {
+    pub(crate) fn may_be_real(&self, store: &SlotStore) -> bool {
         self.branches.iter().any(|branch| {
             let column = |e: &Expr| match e {
                 Expr::Column(ColumnRef {
@@ -147,7 +151,7 @@ impl Plan {
     }
 }
 
-impl Branch {
+impl SelectBranch {
     fn exprs(&self) -> impl Iterator<Item = &Expr> {
         let labels = self.labels.iter().map(|(_, e)| e);
         let args = self.aggregates.iter().filter_map(|a| a.arg.as_ref());
@@ -225,9 +229,9 @@ struct Head {
 fn branch(
     select: &Select,
     head: Option<&Head>,
-    store: &Store,
+    store: &SlotStore,
     node: &Arc<str>,
-) -> Result<(Branch, Head), InsightError> {
+) -> Result<(SelectBranch, Head), InsightError> {
     only_known_clauses(select)?;
     let from = from(select, store, node)?;
     let mut compiler = Compiler::new(SelectScope::new(store, node, &from));
@@ -243,12 +247,12 @@ fn branch(
     let filter = select
         .selection
         .as_ref()
-        .map(|e| compile_at(&mut compiler, e, Place::Where))
+        .map(|e| compile_at(&mut compiler, e, SelectClause::Where))
         .transpose()?;
     let having = select
         .having
         .as_ref()
-        .map(|e| compile_at(&mut compiler, e, Place::Group))
+        .map(|e| compile_at(&mut compiler, e, SelectClause::Group))
         .transpose()?;
     let group = group(select, &mut compiler)?;
     let aggregates = compiler.environment.aggregates;
@@ -268,7 +272,7 @@ fn branch(
         Some(group)
     };
     let (fixed_filter, filter) = split(filter);
-    let branch = Branch {
+    let branch = SelectBranch {
         from,
         fixed_filter,
         filter,
@@ -331,8 +335,12 @@ fn unknown_clause() -> Result<(), InsightError> {
     refuse("an insight has SELECT, FROM, JOIN … USING, WHERE, GROUP BY and HAVING only")
 }
 
-fn from(select: &Select, store: &Store, node: &Arc<str>) -> Result<Vec<From>, InsightError> {
-    let mut all: Vec<From> = Vec::new();
+fn from(
+    select: &Select,
+    store: &SlotStore,
+    node: &Arc<str>,
+) -> Result<Vec<FromTable>, InsightError> {
+    let mut all: Vec<FromTable> = Vec::new();
     for tables in &select.from {
         all.push(table(&tables.relation, store)?);
         for join in &tables.joins {
@@ -363,7 +371,7 @@ fn from(select: &Select, store: &Store, node: &Arc<str>) -> Result<Vec<From>, In
     }
 }
 
-fn table(relation: &TableFactor, store: &Store) -> Result<From, InsightError> {
+fn table(relation: &TableFactor, store: &SlotStore) -> Result<FromTable, InsightError> {
     let TableFactor::Table { name, alias, .. } = relation else {
         return refuse("FROM takes tables: make an inner SELECT an insight and read that");
     };
@@ -386,7 +394,7 @@ fn table(relation: &TableFactor, store: &Store) -> Result<From, InsightError> {
         });
     };
     let alias = alias.as_ref().map_or(table_name, |a| a.name.value.clone());
-    Ok(From {
+    Ok(FromTable {
         table,
         alias,
         using: Vec::new(),
@@ -428,7 +436,7 @@ fn items(
             SelectItem::UnnamedExpr(expr) => (column_name(expr), expr),
             _ => return refuse("name the columns: SELECT label, …, value"),
         };
-        items.push((name, compile_at(compiler, expr, Place::Group)?));
+        items.push((name, compile_at(compiler, expr, SelectClause::Group)?));
     }
     if items.is_empty() {
         refuse("SELECT needs a value")
@@ -501,7 +509,7 @@ fn group(
     }
     let mut columns = Vec::new();
     for expr in exprs {
-        match compile_at(compiler, expr, Place::Where)? {
+        match compile_at(compiler, expr, SelectClause::Where)? {
             Expr::Column(column) if column.field.is_static() => columns.push(column),
             _ => return refuse(format!("GROUP BY takes labels, not {expr}")),
         }
@@ -530,7 +538,7 @@ fn split(filter: Option<Expr>) -> (Vec<Expr>, Option<Expr>) {
 
 /// Refuses columns that are not grouped: SQLite would take their values from any row, but an
 /// insight must be certain.
-fn check_grouping(branch: &Branch) -> Result<(), InsightError> {
+fn check_grouping(branch: &SelectBranch) -> Result<(), InsightError> {
     let Some(group) = &branch.group else {
         return match branch.having {
             Some(_) => refuse("HAVING needs a GROUP BY or an aggregate: use WHERE"),

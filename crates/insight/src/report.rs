@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use barograph_model::{Labels, Value};
 
-use crate::plan::Plan;
-use crate::rows::{Outcome, Rows};
-use crate::slot::Store;
+use crate::plan::InsightPlan;
+use crate::rows::{GroupOutcome, InsightRows};
+use crate::slot::SlotStore;
 use crate::{InsightError, Limits};
 use barograph_statement::SqlValue;
 
@@ -34,7 +34,7 @@ impl InsightState {
 
 /// A reason why an insight has no value, found by following its inputs to the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum NoValueReason {
     /// A measured metric has no sample.
     Metric {
         /// Dotted name of the metric.
@@ -84,7 +84,7 @@ pub struct InsightReport {
     /// Reason why it is not live; empty if it is.
     pub reason: String,
     /// The reasons that following its inputs found; empty unless it waits.
-    pub lacks: Vec<Lack>,
+    pub lacks: Vec<NoValueReason>,
     /// Number of its runs.
     pub evaluations: u64,
     /// Total time of its runs, in ns; 0 without a clock.
@@ -93,7 +93,7 @@ pub struct InsightReport {
 
 /// One row of a tested statement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TestRow {
+pub struct InsightTestRow {
     /// The labels of the stream that the row would become.
     pub labels: Labels,
     /// Its value; `None` for NULL, which gives no sample.
@@ -103,22 +103,23 @@ pub struct TestRow {
 /// Computes a plan once over the newest samples, outside the graph, as long as `go_on` returns
 /// true. The rows are sorted by labels.
 pub(crate) fn test(
-    plan: &Plan,
-    store: &Store,
+    plan: &InsightPlan,
+    store: &SlotStore,
     limits: &Limits,
     go_on: &dyn Fn() -> bool,
-) -> Result<Vec<TestRow>, InsightError> {
+) -> Result<Vec<InsightTestRow>, InsightError> {
     let mut found: BTreeMap<Labels, Option<Value>> = BTreeMap::new();
     for branch in &plan.branches {
-        let mut rows = Rows::build(branch, store, limits).map_err(InsightError::statement)?;
+        let mut rows =
+            InsightRows::build(branch, store, limits).map_err(InsightError::statement)?;
         if !rows.refresh(branch, &store.slots, go_on, |_| {}) {
             return Err(InsightError::Stopped);
         }
         for (cell, state) in rows.cells.iter().enumerate() {
             let known = match &state.outcome {
-                Outcome::Absent => continue,
-                Outcome::Failed(fault) => return Err(InsightError::statement(*fault)),
-                Outcome::Row { known, .. } => known,
+                GroupOutcome::Absent => continue,
+                GroupOutcome::Failed(fault) => return Err(InsightError::statement(*fault)),
+                GroupOutcome::Row { known, .. } => known,
             };
             let pairs = rows.labels(branch, &store.slots, cell as u32);
             let labels = Labels::new(pairs.iter().map(|(n, v)| (n.as_str(), &**v)))?;
@@ -149,6 +150,6 @@ pub(crate) fn test(
     }
     Ok(found
         .into_iter()
-        .map(|(labels, value)| TestRow { labels, value })
+        .map(|(labels, value)| InsightTestRow { labels, value })
         .collect())
 }

@@ -5,12 +5,12 @@
 use barograph_model::Quality;
 use barograph_statement::{ColumnField, ColumnRef, ExprInput, SqlValue, UncertainValue};
 
-use crate::slot::{Newest, Slot};
+use crate::slot::{SlotSample, StreamSlot};
 
 /// The newest samples of the streams of one row, and the aggregates of its group.
 #[derive(Clone, Copy)]
 pub(crate) struct SlotRow<'a> {
-    pub slots: &'a [Slot],
+    pub slots: &'a [StreamSlot],
     /// One slot per table of FROM; empty for a group without rows.
     pub inputs: &'a [u32],
     pub aggregates: &'a [UncertainValue],
@@ -25,7 +25,7 @@ impl ExprInput for SlotRow<'_> {
         else {
             return UncertainValue::NULL;
         };
-        let dynamic = |read: fn(&Newest) -> UncertainValue| {
+        let dynamic = |read: fn(&SlotSample) -> UncertainValue| {
             slot.newest.as_ref().map_or(UncertainValue::NULL, read)
         };
         match &column.field {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use barograph_model::Quality;
 
 use crate::Limits;
-use crate::aggregate::State;
-use crate::plan::Branch;
+use crate::aggregate::AggregateState;
+use crate::plan::SelectBranch;
 use crate::row::SlotRow;
-use crate::slot::{Slot, Store};
+use crate::slot::{SlotStore, StreamSlot};
 use barograph_statement::{ColumnField, EvalFault, Expr};
 use barograph_statement::{SqlValue, UncertainValue};
 
@@ -33,7 +33,7 @@ struct RowState {
 
 /// A group; without GROUP BY and aggregates, it is a single row.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct GroupCell {
     rows: Vec<u32>,
     dirty: bool,
     active: u32,
@@ -42,15 +42,15 @@ pub(crate) struct Cell {
     faults: u32,
     newest: i64,
     newest_stale: bool,
-    states: Vec<State>,
+    states: Vec<AggregateState>,
     /// Number of the output in which the group is published.
     pub output: u32,
-    pub outcome: Outcome,
+    pub outcome: GroupOutcome,
 }
 
 /// The present result of a group.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum GroupOutcome {
     /// The group gives no row.
     Absent,
     /// The group gives a row, whose value may be NULL.
@@ -64,7 +64,7 @@ pub(crate) enum Outcome {
 }
 
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct InsightRows {
     rows: Vec<RowState>,
     /// The slots of all rows, `width` per row.
     inputs: Vec<u32>,
@@ -72,15 +72,19 @@ pub(crate) struct Rows {
     /// The aggregates' arguments of all rows, `depth` per row.
     args: Vec<UncertainValue>,
     depth: usize,
-    pub cells: Vec<Cell>,
+    pub cells: Vec<GroupCell>,
     dirty_rows: Vec<u32>,
     dirty_cells: Vec<u32>,
     scratch: Vec<UncertainValue>,
 }
 
-impl Rows {
+impl InsightRows {
     /// Joins and groups the present streams; all values are still to be computed.
-    pub(crate) fn build(branch: &Branch, store: &Store, limits: &Limits) -> Result<Self, String> {
+    pub(crate) fn build(
+        branch: &SelectBranch,
+        store: &SlotStore,
+        limits: &Limits,
+    ) -> Result<Self, String> {
         let width = branch.from.len();
         let mut inputs = join(branch, store, limits.rows_max)?;
         retain_rows(&mut inputs, width, |row| {
@@ -138,7 +142,7 @@ impl Rows {
     fn new_cell(&mut self, depth: usize) -> u32 {
         let id = self.cells.len() as u32;
         self.dirty_cells.push(id);
-        self.cells.push(Cell {
+        self.cells.push(GroupCell {
             rows: Vec::new(),
             dirty: true,
             active: 0,
@@ -147,9 +151,9 @@ impl Rows {
             faults: 0,
             newest: i64::MIN,
             newest_stale: false,
-            states: vec![State::default(); depth],
+            states: vec![AggregateState::default(); depth],
             output: u32::MAX,
-            outcome: Outcome::Absent,
+            outcome: GroupOutcome::Absent,
         });
         id
     }
@@ -165,7 +169,7 @@ impl Rows {
     /// Returns the time of the last look at the stalest of a group's inputs, and the longest of
     /// their intervals. Inputs that never had a sample are ignored, since they have no part in the
     /// value. `None` if there are no inputs.
-    pub(crate) fn looks(&self, slots: &[Slot], cell: u32) -> Option<(i64, i64)> {
+    pub(crate) fn looks(&self, slots: &[StreamSlot], cell: u32) -> Option<(i64, i64)> {
         let rows = self.cells[cell as usize].rows.iter();
         let inputs = rows.flat_map(|&row| &self.inputs[row as usize * self.width..][..self.width]);
         let known = inputs
@@ -179,8 +183,8 @@ impl Rows {
     /// Returns the output labels of a group.
     pub(crate) fn labels(
         &self,
-        branch: &Branch,
-        slots: &[Slot],
+        branch: &SelectBranch,
+        slots: &[StreamSlot],
         cell: u32,
     ) -> Vec<(String, Arc<str>)> {
         let inputs = self.first_row(cell);
@@ -219,8 +223,8 @@ impl Rows {
     /// the output of each group that was computed. Returns whether it came to the end.
     pub(crate) fn refresh(
         &mut self,
-        branch: &Branch,
-        slots: &[Slot],
+        branch: &SelectBranch,
+        slots: &[StreamSlot],
         go_on: &dyn Fn() -> bool,
         mut changed: impl FnMut(u32),
     ) -> bool {
@@ -243,7 +247,7 @@ impl Rows {
         true
     }
 
-    fn refresh_row(&mut self, branch: &Branch, slots: &[Slot], n: usize) {
+    fn refresh_row(&mut self, branch: &SelectBranch, slots: &[StreamSlot], n: usize) {
         self.withdraw(branch, n);
         let inputs = &self.inputs[n * self.width..(n + 1) * self.width];
         let mut ts = i64::MIN;
@@ -278,7 +282,7 @@ impl Rows {
     }
 
     /// Removes the row's contribution from its group, and marks the group.
-    fn withdraw(&mut self, branch: &Branch, n: usize) {
+    fn withdraw(&mut self, branch: &SelectBranch, n: usize) {
         let row = &self.rows[n];
         let cell = &mut self.cells[row.cell as usize];
         if !cell.dirty {
@@ -299,7 +303,7 @@ impl Rows {
         }
     }
 
-    fn contribute(&mut self, branch: &Branch, n: usize) {
+    fn contribute(&mut self, branch: &SelectBranch, n: usize) {
         let row = &self.rows[n];
         let cell = &mut self.cells[row.cell as usize];
         cell.faults += u32::from(row.fault.is_some());
@@ -320,15 +324,15 @@ impl Rows {
         }
     }
 
-    fn compute(&mut self, branch: &Branch, slots: &[Slot], id: u32) -> Outcome {
+    fn compute(&mut self, branch: &SelectBranch, slots: &[StreamSlot], id: u32) -> GroupOutcome {
         let cell = &mut self.cells[id as usize];
         if cell.faults > 0 {
             let fault = cell.rows.iter().find_map(|&n| self.rows[n as usize].fault);
-            return Outcome::Failed(fault.unwrap_or(barograph_statement::OVERFLOW));
+            return GroupOutcome::Failed(fault.unwrap_or(barograph_statement::OVERFLOW));
         }
         let of_all = branch.group.as_ref().is_some_and(Vec::is_empty);
         if cell.active == 0 && !of_all {
-            return Outcome::Absent;
+            return GroupOutcome::Absent;
         }
         self.scratch.clear();
         for (at, aggregate) in branch.aggregates.iter().enumerate() {
@@ -340,7 +344,7 @@ impl Rows {
             };
             match cell.states[at].finish(aggregate.kind, values) {
                 Ok(known) => self.scratch.push(known),
-                Err(fault) => return Outcome::Failed(fault),
+                Err(fault) => return GroupOutcome::Failed(fault),
             }
         }
         if cell.newest_stale {
@@ -359,20 +363,20 @@ impl Rows {
             inputs: self.first_row(id),
             aggregates: &self.scratch,
         };
-        finish(branch, row, open).map_or_else(Outcome::Failed, |known| match known {
-            Some(known) => Outcome::Row {
+        finish(branch, row, open).map_or_else(GroupOutcome::Failed, |known| match known {
+            Some(known) => GroupOutcome::Row {
                 known,
                 ts,
                 predicted,
             },
-            None => Outcome::Absent,
+            None => GroupOutcome::Absent,
         })
     }
 }
 
 /// Evaluates HAVING and the value; `None` if HAVING does not hold.
 fn finish(
-    branch: &Branch,
+    branch: &SelectBranch,
     row: SlotRow<'_>,
     mut open: bool,
 ) -> Result<Option<UncertainValue>, EvalFault> {
@@ -396,7 +400,7 @@ fn finish(
 
 /// Decides whether a row counts and whether the errors leave that open, and computes its arguments.
 fn admit(
-    branch: &Branch,
+    branch: &SelectBranch,
     row: SlotRow<'_>,
     args: &mut [UncertainValue],
 ) -> Result<(bool, bool), EvalFault> {
@@ -415,7 +419,12 @@ fn admit(
     Ok((holds, open))
 }
 
-fn label_of(slots: &[Slot], row: &[u32], from: usize, field: &ColumnField) -> Option<Arc<str>> {
+fn label_of(
+    slots: &[StreamSlot],
+    row: &[u32],
+    from: usize,
+    field: &ColumnField,
+) -> Option<Arc<str>> {
     match field {
         ColumnField::Label(name) => slots[row[from] as usize].label(name).as_text(),
         _ => None,
@@ -424,7 +433,7 @@ fn label_of(slots: &[Slot], row: &[u32], from: usize, field: &ColumnField) -> Op
 
 /// Returns all rows of FROM, `width` slots each: the tables are joined from left to right on equal
 /// labels.
-fn join(branch: &Branch, store: &Store, rows_max: usize) -> Result<Vec<u32>, String> {
+fn join(branch: &SelectBranch, store: &SlotStore, rows_max: usize) -> Result<Vec<u32>, String> {
     let mut rows: Vec<u32> = Vec::new();
     for (width, from) in branch.from.iter().enumerate() {
         let right = &store.tables[from.table as usize].slots;
@@ -494,7 +503,11 @@ fn retain_rows(
     Ok(())
 }
 
-fn fixed_filter_holds(branch: &Branch, slots: &[Slot], inputs: &[u32]) -> Result<bool, EvalFault> {
+fn fixed_filter_holds(
+    branch: &SelectBranch,
+    slots: &[StreamSlot],
+    inputs: &[u32],
+) -> Result<bool, EvalFault> {
     let row = SlotRow {
         slots,
         inputs,

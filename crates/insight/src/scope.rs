@@ -7,12 +7,12 @@ use barograph_statement::{
     ColumnField, ColumnRef, Compiled, Compiler, Expr, ExprEnvironment, SqlValue, StatementError,
 };
 
-use crate::aggregate::{Aggregate, Kind};
-use crate::slot::Store;
+use crate::aggregate::{Aggregate, AggregateKind};
+use crate::slot::SlotStore;
 
 /// One table of FROM.
 #[derive(Clone, Debug)]
-pub(crate) struct From {
+pub(crate) struct FromTable {
     pub table: u32,
     /// The table's name, or its alias.
     pub alias: String,
@@ -22,7 +22,7 @@ pub(crate) struct From {
 
 /// The part of a SELECT in which an expression stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SelectClause {
     /// Over single rows: no aggregates.
     Where,
     /// Over rows, or over a group if there are aggregates.
@@ -33,10 +33,10 @@ pub(crate) enum Place {
 
 /// The environment of the expressions of one SELECT.
 pub(crate) struct SelectScope<'a> {
-    store: &'a Store,
+    store: &'a SlotStore,
     node: &'a Arc<str>,
-    from: &'a [From],
-    place: Place,
+    from: &'a [FromTable],
+    place: SelectClause,
     /// The aggregates that the expressions use, each once.
     pub aggregates: Vec<Aggregate>,
 }
@@ -49,7 +49,7 @@ fn refuse<T>(message: impl Into<String>) -> Result<T, StatementError> {
 pub(crate) fn compile_at(
     compiler: &mut Compiler<SelectScope<'_>>,
     e: &ast::Expr,
-    place: Place,
+    place: SelectClause,
 ) -> Compiled {
     let before = std::mem::replace(&mut compiler.environment.place, place);
     let compiled = compiler.expr(e);
@@ -83,13 +83,15 @@ impl ExprEnvironment for SelectScope<'_> {
             return Ok(None);
         };
         match compiler.environment.place {
-            Place::Where => return refuse("WHERE is about single rows: put aggregates in HAVING"),
-            Place::Argument => return refuse("an aggregate cannot stand inside another"),
-            Place::Group => {}
+            SelectClause::Where => {
+                return refuse("WHERE is about single rows: put aggregates in HAVING");
+            }
+            SelectClause::Argument => return refuse("an aggregate cannot stand inside another"),
+            SelectClause::Group => {}
         }
         let arg = args
             .first()
-            .map(|e| compile_at(compiler, e, Place::Argument))
+            .map(|e| compile_at(compiler, e, SelectClause::Argument))
             .transpose()?;
         let aggregate = Aggregate { kind, arg };
         let aggregates = &mut compiler.environment.aggregates;
@@ -102,12 +104,12 @@ impl ExprEnvironment for SelectScope<'_> {
 }
 
 impl<'a> SelectScope<'a> {
-    pub(crate) fn new(store: &'a Store, node: &'a Arc<str>, from: &'a [From]) -> Self {
+    pub(crate) fn new(store: &'a SlotStore, node: &'a Arc<str>, from: &'a [FromTable]) -> Self {
         Self {
             store,
             node,
             from,
-            place: Place::Group,
+            place: SelectClause::Group,
             aggregates: Vec::new(),
         }
     }
@@ -182,15 +184,15 @@ impl<'a> SelectScope<'a> {
     }
 }
 
-fn aggregate_kind(name: &str, args: usize) -> Option<Kind> {
+fn aggregate_kind(name: &str, args: usize) -> Option<AggregateKind> {
     Some(match (name, args) {
-        ("count", 0) => Kind::Rows,
-        ("count", 1) => Kind::Count,
-        ("sum", 1) => Kind::Sum,
-        ("total", 1) => Kind::Total,
-        ("avg", 1) => Kind::Avg,
-        ("min", 1) => Kind::Min,
-        ("max", 1) => Kind::Max,
+        ("count", 0) => AggregateKind::Rows,
+        ("count", 1) => AggregateKind::Count,
+        ("sum", 1) => AggregateKind::Sum,
+        ("total", 1) => AggregateKind::Total,
+        ("avg", 1) => AggregateKind::Avg,
+        ("min", 1) => AggregateKind::Min,
+        ("max", 1) => AggregateKind::Max,
         _ => return None,
     })
 }

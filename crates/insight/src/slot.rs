@@ -11,14 +11,14 @@ use barograph_statement::SqlValue;
 
 /// The newest sample of a stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Newest {
+pub(crate) struct SlotSample {
     pub ts: i64,
     pub val: SqlValue,
     pub quality: Quality,
     pub error: f64,
 }
 
-impl From<&Sample> for Newest {
+impl From<&Sample> for SlotSample {
     fn from(sample: &Sample) -> Self {
         // An error of NaN means that the error is unknown.
         let error = f64::from(sample.error).abs();
@@ -33,7 +33,7 @@ impl From<&Sample> for Newest {
 
 /// A row of an insight that reads a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reader {
+pub(crate) struct SlotReader {
     pub insight: u32,
     pub branch: u32,
     pub row: u32,
@@ -41,21 +41,21 @@ pub(crate) struct Reader {
 
 /// The state of one stream in the graph.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct StreamSlot {
     pub table: u32,
     pub labels: Vec<(String, Arc<str>)>,
     pub real: bool,
-    pub newest: Option<Newest>,
+    pub newest: Option<SlotSample>,
     /// Time of the last look at its value, in ns; 0 before the first sample.
     pub looked_ns: i64,
     /// Interval between looks, in ns; 0 if unknown.
     pub interval_ns: i64,
     /// Whether it is in the graph's list of changed slots.
     pub dirty: bool,
-    pub readers: Vec<Reader>,
+    pub readers: Vec<SlotReader>,
 }
 
-impl Slot {
+impl StreamSlot {
     /// Returns the value of a label; NULL if the stream does not have it. Case is ignored, as in
     /// SQL's column names.
     pub(crate) fn label(&self, name: &str) -> SqlValue {
@@ -69,7 +69,7 @@ impl Slot {
 
 /// All streams of one name; more exactly, of all names with the same underscore form.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct StreamTable {
     /// The name with underscores, as in SQL.
     pub name: String,
     /// The dotted name of its first stream or insight.
@@ -88,15 +88,15 @@ pub(crate) struct Table {
 
 /// Tables and slots, addressed by dense numbers that are reused.
 #[derive(Debug, Default)]
-pub(crate) struct Store {
-    pub slots: Vec<Slot>,
+pub(crate) struct SlotStore {
+    pub slots: Vec<StreamSlot>,
     free_slots: Vec<u32>,
-    pub tables: Vec<Table>,
+    pub tables: Vec<StreamTable>,
     free_tables: Vec<u32>,
     by_name: HashMap<String, u32>,
 }
 
-impl Store {
+impl SlotStore {
     /// Returns a copy of these tables with their streams. Of all other tables it contains only what
     /// a plan needs of a table that it does not read, such as the name.
     pub(crate) fn copy_of(&self, tables: &[String]) -> Self {
@@ -110,7 +110,7 @@ impl Store {
             for &slot in table.slots.iter().filter(|_| is_read) {
                 let from = &self.slots[slot as usize];
                 slots.push(copy.slots.len() as u32);
-                copy.slots.push(Slot {
+                copy.slots.push(StreamSlot {
                     table: at,
                     labels: from.labels.clone(),
                     newest: from.newest.clone(),
@@ -118,7 +118,7 @@ impl Store {
                     ..*from
                 });
             }
-            copy.tables.push(Table {
+            copy.tables.push(StreamTable {
                 name: name.clone(),
                 dotted: table.dotted.clone(),
                 slots,
@@ -147,10 +147,10 @@ impl Store {
             return id;
         }
         let dotted = dotted.as_str().to_owned();
-        let table = Table {
+        let table = StreamTable {
             name: name.clone(),
             dotted,
-            ..Table::default()
+            ..StreamTable::default()
         };
         let id = match self.free_tables.pop() {
             Some(id) => {
@@ -172,13 +172,13 @@ impl Store {
         let unused = table.slots.is_empty() && table.readers.is_empty();
         if unused && !table.known && table.made_by.is_none() {
             self.by_name.remove(&table.name);
-            self.tables[id as usize] = Table::default();
+            self.tables[id as usize] = StreamTable::default();
             self.free_tables.push(id);
         }
     }
 
     pub(crate) fn add_slot(&mut self, table: u32, labels: &Labels, value_type: ValueType) -> u32 {
-        let slot = Slot {
+        let slot = StreamSlot {
             table,
             labels: labels
                 .iter()

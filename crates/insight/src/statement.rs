@@ -7,14 +7,14 @@ use barograph_statement::{StatementAction, StatementKind, StatementWords, statem
 use crate::InsightError;
 
 #[derive(Debug)]
-pub(crate) enum Statement {
-    Create(Box<Create>),
+pub(crate) enum InsightStatement {
+    Create(Box<CreateInsight>),
     Drop { name: String, if_exists: bool },
 }
 
 /// `CREATE [OR REPLACE] INSIGHT name [UNIT 'u'] [HELP 'h'] AS SELECT …`.
 #[derive(Debug)]
-pub(crate) struct Create {
+pub(crate) struct CreateInsight {
     pub name: Name,
     pub or_replace: bool,
     pub unit: Option<Unit>,
@@ -23,16 +23,16 @@ pub(crate) struct Create {
 }
 
 /// Reads a CREATE or DROP statement.
-pub(crate) fn parse(sql: &str) -> Result<Statement, InsightError> {
+pub(crate) fn parse(sql: &str) -> Result<InsightStatement, InsightError> {
     let mut words = StatementWords::new(sql)?;
     match statement_head(StatementKind::Insight, &mut words)? {
-        StatementAction::Create { or_replace } => {
-            Ok(Statement::Create(Box::new(create(words, or_replace)?)))
-        }
+        StatementAction::Create { or_replace } => Ok(InsightStatement::Create(Box::new(create(
+            words, or_replace,
+        )?))),
         StatementAction::Drop { if_exists } => {
             let name = words.dotted_name();
             words.end()?;
-            Ok(Statement::Drop { name, if_exists })
+            Ok(InsightStatement::Drop { name, if_exists })
         }
     }
 }
@@ -44,14 +44,14 @@ pub(crate) fn parse_select(sql: &str) -> Result<Query, InsightError> {
         return Ok(words.query()?);
     }
     match parse(sql)? {
-        Statement::Create(create) => Ok(create.query),
-        Statement::Drop { .. } => Err(InsightError::statement(
+        InsightStatement::Create(create) => Ok(create.query),
+        InsightStatement::Drop { .. } => Err(InsightError::statement(
             "there is nothing to test in a DROP: give a SELECT",
         )),
     }
 }
 
-fn create(mut words: StatementWords, or_replace: bool) -> Result<Create, InsightError> {
+fn create(mut words: StatementWords, or_replace: bool) -> Result<CreateInsight, InsightError> {
     let name = Name::new(words.dotted_name())?;
     let (mut unit, mut help) = (None, None);
     loop {
@@ -64,7 +64,7 @@ fn create(mut words: StatementWords, or_replace: bool) -> Result<Create, Insight
         }
     }
     words.expect("AS")?;
-    Ok(Create {
+    Ok(CreateInsight {
         name,
         or_replace,
         unit,
@@ -81,8 +81,8 @@ mod tests {
     fn reads_statements() {
         let check = |sql: &str, expect: &str| {
             let seen = match parse(sql) {
-                Ok(Statement::Create(c)) => {
-                    let Create {
+                Ok(InsightStatement::Create(c)) => {
+                    let CreateInsight {
                         name,
                         or_replace,
                         unit,
@@ -91,7 +91,9 @@ mod tests {
                     } = *c;
                     format!("{name} {or_replace} {unit:?} {help:?} {query}")
                 }
-                Ok(Statement::Drop { name, if_exists }) => format!("drop {name} {if_exists}"),
+                Ok(InsightStatement::Drop { name, if_exists }) => {
+                    format!("drop {name} {if_exists}")
+                }
                 Err(e) => e.to_string(),
             };
             assert_eq!(seen, expect, "{sql}");

@@ -45,12 +45,10 @@ pub fn cost_of(source: &str) -> &'static str {
         "block_trace" => {
             "two events for each request of a disk, 2 to 5 us of a core each; see block_trace.cost.seconds"
         }
-        "file_trace" => "some 10 us of a core for each open file at each read",
-        "bmc" => {
-            "a program is run for each reading, and the controller takes up to seconds to answer"
-        }
+        "file_trace" => "about 10 us of a core for each open file at each poll",
+        "bmc" => "a program is run for each poll, and the controller takes up to seconds to answer",
         "beegfs" => {
-            "every node that asks, asks every server: switch it on on one node of a cluster"
+            "each node on which it is on asks every server, so switch it on at one node of a cluster"
         }
         _ => "one more source to read",
     }
@@ -60,11 +58,11 @@ pub fn cost_of(source: &str) -> &'static str {
 fn gives_of(source: &str) -> &'static str {
     match source {
         "block_trace" => {
-            "quantiles of how long single requests of disks take (those of the source disk are of means), and which extents are hot"
+            "latency quantiles of single requests to disks (source disk has only quantiles of means), and the hottest extents"
         }
-        "file_trace" => "which parts of their files processes read and write",
-        "bmc" => "what the management controller measures: the power of the whole node",
-        "beegfs" => "what the servers of BeeGFS do and how full they are",
+        "file_trace" => "the parts of files that processes read and write",
+        "bmc" => "power of the whole node, as its management controller measures it",
+        "beegfs" => "load of the BeeGFS servers",
         _ => "its streams (docs/reference/sources.md)",
     }
 }

@@ -1,9 +1,10 @@
--- ReplicationLevel of Apollo, Table 1, row 7.
--- Unit: count. Meaning: how many copies of the data there are, as raid.replication.count has it; 1 for a plain disk.
+-- Number of copies of the data: ReplicationLevel of Apollo, Table 1, row 7.
+-- Unit: count. Meaning: 1 for a plain disk, raid.replication.count for an array.
 -- Inputs: raid.replication.count, device.kind.name
--- Decision: disks and arrays only: what stands on an array (partition, logical volume) is as safe as the array.
+-- Decision: disks and arrays only, because a partition or a logical volume is as safe as the array
+-- below it.
 -- No value: while neither a disk nor an array is seen; see what sources device and raid lack with `baro doctor`
 CREATE INSIGHT device.replication.count UNIT 'count'
-HELP 'Copies that a disk (1) or an array keeps of its data.'
+HELP 'Copies of its data that a disk (1) or an array keeps.'
 AS SELECT device, value FROM raid_replication_count
 UNION ALL SELECT device, 1 AS value FROM device_kind_name WHERE value = 'disk'

@@ -1,5 +1,6 @@
--- The health of the worst disk below each block device: what Apollo, Table 1, row 7 calls DeviceHealth of an array.
--- Unit: ratio. Meaning: as device.health.ratio; of a disk itself it is its own.
+-- Health of the worst disk below each block device: DeviceHealth of an array in Apollo, Table 1,
+-- row 7.
+-- Unit: ratio. Meaning: as device.health.ratio; the value of a disk is its own health.
 -- Inputs: device.on.flag, disk.health.ratio
 -- No value: while no disk below a block device has a known health; see what source health lacks with `baro doctor`
 CREATE INSIGHT device.worst.health.ratio UNIT 'ratio'

@@ -1,6 +1,7 @@
--- The health of each disk under the label `disk`, so that what stands on disks can be joined to them.
--- Unit: ratio. Meaning: device.health.ratio, which calls its label `device`.
+-- Health of each disk, with the disk's name in the label `disk` instead of `device`. Devices can
+-- then be joined to the disks below them (device.on.flag has both labels).
+-- Unit: ratio. Meaning: as device.health.ratio.
 -- Inputs: device.health.ratio
 CREATE INSIGHT disk.health.ratio UNIT 'ratio'
-HELP 'Health of a disk, by the label that names what stands on it.'
+HELP 'Health of a disk: device.health.ratio with the label disk instead of device.'
 AS SELECT device AS disk, value FROM device_health_ratio

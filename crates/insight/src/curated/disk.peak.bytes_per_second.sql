@@ -1,7 +1,8 @@
--- The greatest bandwidth of each disk under the label `disk`, so that what stands on disks can be joined to them.
--- Unit: bytes/s. Meaning: disk.bandwidth.max.bytes_per_second, which calls its label `device`.
+-- Greatest bandwidth of each disk, with the disk's name in the label `disk` instead of `device`.
+-- Devices can then be joined to the disks below them (device.on.flag has both labels).
+-- Unit: bytes/s. Meaning: as disk.bandwidth.max.bytes_per_second.
 -- Inputs: disk.bandwidth.max.bytes_per_second
 -- No value: until the greatest bandwidth of a disk is known; run baro probe, or set sources.disk.bandwidth_max
 CREATE INSIGHT disk.peak.bytes_per_second UNIT 'bytes/s'
-HELP 'Greatest bandwidth of a disk, by the label that names what stands on it.'
+HELP 'Greatest bandwidth of a disk: disk.bandwidth.max.bytes_per_second with the label disk instead of device.'
 AS SELECT device AS disk, value FROM disk_bandwidth_max_bytes_per_second

@@ -1,7 +1,7 @@
--- Remaining capacity of memory as a tier: Table 1, row 10 for memory.
--- Unit: bytes. Meaning: what programs can still allocate without swapping, as the kernel estimates
--- it (MemAvailable), not what is idle: page cache counts as free.
+-- Remaining capacity of memory as a storage tier: Apollo, Table 1, row 10 for memory.
+-- Unit: bytes. Meaning: memory that programs can still allocate without swapping, as the kernel
+-- estimates it (MemAvailable). It includes the page cache, which can be freed.
 -- Inputs: memory.available.bytes
 CREATE INSIGHT memory.capacity UNIT 'bytes'
-HELP 'Bytes of memory that programs can still get without swapping.'
+HELP 'Memory that programs can still allocate without swapping.'
 AS SELECT value FROM memory_available_bytes

@@ -1,4 +1,5 @@
--- Tier capacity: the minuend of Apollo, Table 1, row 10, so that remaining capacity has a scale.
+-- Capacity of a tier: DeviceCapacity of Apollo, Table 1, row 10, to which the remaining capacity
+-- can be compared.
 -- Unit: bytes. Meaning: the size of all file systems of a tier.
 -- Inputs: filesystem.total.bytes
 CREATE INSIGHT tier.total.bytes UNIT 'bytes'

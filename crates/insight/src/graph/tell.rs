@@ -4,7 +4,7 @@
 
 use super::Graph;
 use crate::curated;
-use crate::report::{InsightReport, InsightState, Lack};
+use crate::report::{InsightReport, InsightState, NoValueReason};
 
 impl Graph {
     pub(super) fn report(&self, id: u32) -> Option<InsightReport> {
@@ -58,7 +58,7 @@ impl Graph {
 
     /// Finds the reasons why an insight has no value, by following its inputs. The recursion is as
     /// deep as the chain of insights (`depth_max`), and visits each insight once.
-    fn follow_down(&self, id: u32, seen: &mut [bool], lacks: &mut Vec<Lack>) {
+    fn follow_down(&self, id: u32, seen: &mut [bool], lacks: &mut Vec<NoValueReason>) {
         let Some(insight) = &self.insights[id as usize] else {
             return;
         };
@@ -68,7 +68,7 @@ impl Graph {
         let name = insight.name.to_string();
         if let Some(reason) = insight.failure() {
             let insight = name;
-            lacks.push(Lack::Failure { insight, reason });
+            lacks.push(NoValueReason::Failure { insight, reason });
             return;
         }
         let (when, helps) = curated::no_value(&insight.sql).unwrap_or_default();
@@ -77,7 +77,7 @@ impl Graph {
         let empty: Vec<u32> = tables.into_iter().filter(|&t| self.is_empty(t)).collect();
         if empty.is_empty() {
             let insight = name;
-            lacks.push(Lack::Row { insight, says });
+            lacks.push(NoValueReason::Row { insight, says });
             return;
         }
         for table in empty {
@@ -87,9 +87,9 @@ impl Graph {
                 None => {
                     let name = table.dotted.clone();
                     let says = says.clone();
-                    let told = |l: &Lack| matches!(l, Lack::Metric { name: n, .. } if *n == name);
+                    let told = |l: &NoValueReason| matches!(l, NoValueReason::Metric { name: n, .. } if *n == name);
                     if !lacks.iter().any(told) {
-                        lacks.push(Lack::Metric { name, says });
+                        lacks.push(NoValueReason::Metric { name, says });
                     }
                 }
             }

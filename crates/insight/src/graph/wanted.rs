@@ -9,7 +9,7 @@ use barograph_model::Sink;
 
 use super::Graph;
 use crate::InsightError;
-use crate::statement::{self, Statement};
+use crate::statement::{self, InsightStatement};
 
 impl Graph {
     /// Makes the insights of these statements, by name, the only ones besides the built-in ones.
@@ -53,15 +53,17 @@ impl Graph {
     /// Makes the insight of a statement, in place of one with the same name.
     fn make(&mut self, name: &str, sql: &str) -> Result<(), InsightError> {
         match statement::parse(sql)? {
-            Statement::Create(mut create) if create.name.as_str() == name => {
+            InsightStatement::Create(mut create) if create.name.as_str() == name => {
                 create.or_replace = true;
                 self.install(*create, sql, false).map(drop)
             }
-            Statement::Create(create) => {
+            InsightStatement::Create(create) => {
                 let message = format!("it makes {}", create.name);
                 Err(InsightError::statement(message))
             }
-            Statement::Drop { .. } => Err(InsightError::statement("it is no CREATE INSIGHT")),
+            InsightStatement::Drop { .. } => {
+                Err(InsightError::statement("it is no CREATE INSIGHT"))
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use barograph_insight::{FIFTEEN, InsightState, Lack, curated, curated_inputs};
+use barograph_insight::{FIFTEEN, InsightState, NoValueReason, curated, curated_inputs};
 use barograph_model::{Name, Quality, Value};
 
 use rusqlite::Connection;
@@ -412,7 +412,7 @@ fn the_nodes_own_counters_stand_in_for_its_management_controller() {
         "x / 0 is no value"
     );
     let lacks = rig.report("energy.per_transfer").lacks;
-    let [Lack::Row { insight, says }] = lacks.as_slice() else {
+    let [NoValueReason::Row { insight, says }] = lacks.as_slice() else {
         panic!("{lacks:?}");
     };
     assert_eq!(insight, "node.energy.joules_per_transfer");
@@ -443,9 +443,9 @@ fn what_is_lacking_is_followed_down_to_what_is_measured() {
             .lacks
             .into_iter()
             .map(|lack| match lack {
-                Lack::Metric { name, .. } => name,
-                Lack::Row { insight, .. } => format!("row of {insight}"),
-                Lack::Failure { insight, .. } => format!("failure of {insight}"),
+                NoValueReason::Metric { name, .. } => name,
+                NoValueReason::Row { insight, .. } => format!("row of {insight}"),
+                NoValueReason::Failure { insight, .. } => format!("failure of {insight}"),
             })
             .collect();
         names.sort();

@@ -18,13 +18,13 @@ use crate::{ABSENT_NS, Batch, Missing, Report, Source, SourceReport, SourceState
 facts! {
     /// The facts that the poller measures about each source.
     pub enum SelfFact in "source" {
-        Polls: Counter Int "polls.count" "count" "Reads of the source.";
-        Errors: Counter Int "errors.count" "count" "Reads that failed in part or whole.";
-        Missed: Counter Int "missed.count" "count" "Deadlines that passed without a read because the last one was still running or late.";
-        Cost: Counter Float "cost.seconds" "seconds" "Time spent reading the source.";
-        Skew: Gauge Float "skew.seconds" "seconds" "How late the last read began.";
-        Interval: Gauge Float "interval.seconds" "seconds" "Time between reads at present.";
-        Up: State Bool "up.flag" "flag" "Whether the last read worked; what this machine does not have is no failure.";
+        Polls: Counter Int "polls.count" "count" "Polls of the source.";
+        Errors: Counter Int "errors.count" "count" "Polls that failed in part or completely.";
+        Missed: Counter Int "missed.count" "count" "Deadlines that passed without a poll because the previous poll was still running or late.";
+        Cost: Counter Float "cost.seconds" "seconds" "Time spent polling the source.";
+        Skew: Gauge Float "skew.seconds" "seconds" "Time by which the last poll began too late.";
+        Interval: Gauge Float "interval.seconds" "seconds" "Present time between two polls.";
+        Up: State Bool "up.flag" "flag" "Whether the last poll succeeded; a device or file system that this machine does not have is not a failure.";
     }
 }
 

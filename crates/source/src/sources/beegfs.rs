@@ -38,13 +38,13 @@ const ROLES: [&str; 2] = ["storage", "meta"];
 facts! {
     /// Facts of one server.
     pub(crate) enum Fact in "beegfs" {
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read from the targets of the server.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written to the targets of the server.";
-        ReceiveRate: Gauge Float "receive.bytes_per_second" "bytes/s" "Received by the server from other nodes.";
-        SendRate: Gauge Float "send.bytes_per_second" "bytes/s" "Sent by the server to other nodes.";
-        Requests: Gauge Float "requests.ops_per_second" "ops/s" "Requests that the server worked off.";
-        Queued: Gauge Int "queued.requests" "requests" "Requests that wait for a worker of the server.";
-        Busy: Gauge Int "busy.count" "count" "Workers of the server that have a request in hand.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second from the targets of the server.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second to the targets of the server.";
+        ReceiveRate: Gauge Float "receive.bytes_per_second" "bytes/s" "Bytes per second that the server receives from other nodes.";
+        SendRate: Gauge Float "send.bytes_per_second" "bytes/s" "Bytes per second that the server sends to other nodes.";
+        Requests: Gauge Float "requests.ops_per_second" "ops/s" "Requests per second that the server completes.";
+        Queued: Gauge Int "queued.requests" "requests" "Requests that wait for a worker thread of the server.";
+        Busy: Gauge Int "busy.count" "count" "Worker threads of the server that are handling a request.";
     }
 }
 

@@ -68,14 +68,14 @@ const RECORDING: &str = "sys/kernel/tracing/instances/barograph/trace_pipe";
 facts! {
     /// Facts of the trace as a whole.
     pub(crate) enum TraceFact in "block_trace" {
-        Events: Counter Int "events.count" "count" "Events read: two for each request.";
+        Events: Counter Int "events.count" "count" "Events read from the trace: two for each request.";
         Lost: Counter Int "lost.count" "count" "Events that were overwritten before they were read, as far as the kernel counted them.";
-        Unmatched: Counter Int "unmatched.count" "count" "Events of reads and writes of which the other one was not seen.";
-        Cost: Counter Float "cost.seconds" "seconds" "Processor time that reading the trace took; what writing it costs is not in it.";
-        On: State Bool "on.flag" "flag" "Whether requests are traced now.";
-        Turns: Counter Int "turns.count" "count" "In the mode auto: times that tracing was switched on.";
-        TurnSeconds: Counter Float "turns.seconds" "seconds" "In the mode auto: how long requests were traced, all turns together.";
-        Unaffordable: Counter Int "unaffordable.count" "count" "In the mode auto: looks at which tracing was wanted, and turns that were ended, because there were more events than the budget pays.";
+        Unmatched: Counter Int "unmatched.count" "count" "Events without their counterpart: the begin or the end of the same request was not seen.";
+        Cost: Counter Float "cost.seconds" "seconds" "Processor time spent reading the trace; the time that the kernel spends writing it is not included.";
+        On: State Bool "on.flag" "flag" "Whether requests are being traced now.";
+        Turns: Counter Int "turns.count" "count" "In mode auto: number of times that tracing was switched on.";
+        TurnSeconds: Counter Float "turns.seconds" "seconds" "In mode auto: total time for which tracing was on.";
+        Unaffordable: Counter Int "unaffordable.count" "count" "In mode auto: times that tracing was wanted but not started, or was ended, because there were more events than the budget permits.";
     }
 }
 

@@ -32,10 +32,10 @@ const WATTS_MAX: u64 = u16::MAX as u64;
 facts! {
     /// Facts of one thing that the BMC measures.
     pub(crate) enum Fact in "bmc" {
-        Draw: Gauge Float "draw.watts" "watts" "Power that the BMC measures, now.";
-        Average: Gauge Float "draw.average.watts" "watts" "Average over the BMC's sampling period.";
-        Minimum: Gauge Float "draw.minimum.watts" "watts" "Least since the BMC began its statistics.";
-        Maximum: Gauge Float "draw.maximum.watts" "watts" "Most since the BMC began its statistics.";
+        Draw: Gauge Float "draw.watts" "watts" "Power of the node now, as the BMC measures it.";
+        Average: Gauge Float "draw.average.watts" "watts" "Average power over the sampling period of the BMC.";
+        Minimum: Gauge Float "draw.minimum.watts" "watts" "Least power since the BMC began its statistics.";
+        Maximum: Gauge Float "draw.maximum.watts" "watts" "Greatest power since the BMC began its statistics.";
     }
 }
 

@@ -31,36 +31,36 @@ const SCAN_NS: i64 = 30 * NS_PER_S;
 facts! {
     /// Facts of one file system.
     pub(crate) enum Fact in "btrfs" {
-        Label: State Text "label.name" "name" "The label it was given.";
-        Devices: Gauge Int "devices.count" "count" "Devices that it should have.";
-        Missing: Gauge Int "missing.count" "count" "Devices of these that are not there.";
-        DataTotal: Gauge Int "data.total.bytes" "bytes" "Space set aside for data, each byte counted once whatever its copies.";
-        DataUsed: Gauge Int "data.used.bytes" "bytes" "Data in it.";
-        MetadataTotal: Gauge Int "metadata.total.bytes" "bytes" "Space set aside for metadata.";
-        MetadataUsed: Gauge Int "metadata.used.bytes" "bytes" "Metadata in it.";
-        SystemTotal: Gauge Int "system.total.bytes" "bytes" "Space set aside for the map of the devices.";
-        SystemUsed: Gauge Int "system.used.bytes" "bytes" "Used of it.";
-        Profile: State Text "profile.name" "name" "How data is spread over devices: single, dup, raid1 and others; several with + while it is converted.";
-        MetadataProfile: State Text "metadata.profile.name" "name" "How metadata is.";
-        Replication: Gauge Int "replication.count" "count" "Failures of devices that would lose data, at the least: 1 without redundancy, 0 where it is lost already.";
-        Errors: Counter Int "errors.count" "count" "Errors of all its devices since their counters were last reset.";
-        Exclusive: State Text "exclusive.name" "name" "The operation that keeps others out, such as balance or device replace; else none.";
+        Label: State Text "label.name" "name" "Label of the file system.";
+        Devices: Gauge Int "devices.count" "count" "Devices that belong to the file system, missing ones included.";
+        Missing: Gauge Int "missing.count" "count" "Devices that belong to the file system and are missing.";
+        DataTotal: Gauge Int "data.total.bytes" "bytes" "Space allocated for data; a byte that is stored in several copies counts once.";
+        DataUsed: Gauge Int "data.used.bytes" "bytes" "Space used by data.";
+        MetadataTotal: Gauge Int "metadata.total.bytes" "bytes" "Space allocated for metadata.";
+        MetadataUsed: Gauge Int "metadata.used.bytes" "bytes" "Space used by metadata.";
+        SystemTotal: Gauge Int "system.total.bytes" "bytes" "Space allocated for the system's block groups, which map the devices.";
+        SystemUsed: Gauge Int "system.used.bytes" "bytes" "Space used in the system's block groups.";
+        Profile: State Text "profile.name" "name" "Profile of data, such as single, dup or raid1; several joined by + while a conversion runs.";
+        MetadataProfile: State Text "metadata.profile.name" "name" "Profile of metadata, such as single, dup or raid1; several joined by + while a conversion runs.";
+        Replication: Gauge Int "replication.count" "count" "Smallest number of device failures that loses data: 1 without redundancy, 0 if data is lost already.";
+        Errors: Counter Int "errors.count" "count" "Errors of all devices since their counters were last reset.";
+        Exclusive: State Text "exclusive.name" "name" "Exclusive operation that runs now, such as balance or device replace; none if there is none.";
         Commits: Counter Int "commits.count" "count" "Transactions committed.";
         CommitSeconds: Counter Float "commit.seconds" "seconds" "Time spent in commits.";
         CommitLast: Gauge Float "commit.last.seconds" "seconds" "Time that the last commit took.";
-        CommitMax: Gauge Float "commit.max.seconds" "seconds" "Time of the longest since it was mounted, or since that was reset.";
+        CommitMax: Gauge Float "commit.max.seconds" "seconds" "Time that the longest commit took since the mount or since this value was reset.";
     }
 }
 
 facts! {
     /// Facts of one device of a file system.
     pub(crate) enum DeviceFact in "btrfs.member" {
-        Write: Counter Int "write_errors.count" "count" "Writes that failed.";
-        Read: Counter Int "read_errors.count" "count" "Reads that failed.";
-        Flush: Counter Int "flush_errors.count" "count" "Flushes that failed.";
-        Corruption: Counter Int "corruption_errors.count" "count" "Blocks with a wrong checksum or content.";
-        Generation: Counter Int "generation_errors.count" "count" "Blocks older than they should be: writes that were lost.";
-        Missing: State Bool "missing.flag" "flag" "Whether the device is not there.";
+        Write: Counter Int "write_errors.count" "count" "Writes to the device that failed.";
+        Read: Counter Int "read_errors.count" "count" "Reads from the device that failed.";
+        Flush: Counter Int "flush_errors.count" "count" "Flushes of the device that failed.";
+        Corruption: Counter Int "corruption_errors.count" "count" "Blocks on the device with a wrong checksum or content.";
+        Generation: Counter Int "generation_errors.count" "count" "Blocks on the device that are older than expected, which means that writes were lost.";
+        Missing: State Bool "missing.flag" "flag" "Whether the device is missing.";
     }
 }
 

@@ -37,24 +37,24 @@ use layout::{Io, Layout, directory};
 facts! {
     /// Facts of one control group.
     pub(crate) enum Fact in "cgroup" {
-        ReadBytes: Counter Int "io.read.bytes" "bytes" "Read from storage by the group and those below it.";
-        WriteBytes: Counter Int "io.write.bytes" "bytes" "Written to storage by the group and those below it.";
-        ReadOps: Counter Int "io.read.ops" "ops" "Reads by the group and those below it.";
-        WriteOps: Counter Int "io.write.ops" "ops" "Writes by the group and those below it.";
-        ReadRate: Gauge Float "io.read.bytes_per_second" "bytes/s" "Read per second, since the last read-out.";
-        WriteRate: Gauge Float "io.write.bytes_per_second" "bytes/s" "Written per second, since the last read-out.";
-        IoSome: Gauge Float "pressure.io.some.ratio" "ratio" "Share of time in which some task of the group waited for storage, since the last read.";
-        Memory: Gauge Int "memory.bytes" "bytes" "Memory in use by the group and those below it, its page cache included.";
+        ReadBytes: Counter Int "io.read.bytes" "bytes" "Bytes read from storage by the group and its descendants.";
+        WriteBytes: Counter Int "io.write.bytes" "bytes" "Bytes written to storage by the group and its descendants.";
+        ReadOps: Counter Int "io.read.ops" "ops" "Reads by the group and its descendants.";
+        WriteOps: Counter Int "io.write.ops" "ops" "Writes by the group and its descendants.";
+        ReadRate: Gauge Float "io.read.bytes_per_second" "bytes/s" "Bytes read from storage per second by the group and its descendants, averaged since the last poll.";
+        WriteRate: Gauge Float "io.write.bytes_per_second" "bytes/s" "Bytes written to storage per second by the group and its descendants, averaged since the last poll.";
+        IoSome: Gauge Float "pressure.io.some.ratio" "ratio" "Share of the time since the last poll in which at least one task of the group waited for storage.";
+        Memory: Gauge Int "memory.bytes" "bytes" "Memory in use by the group and its descendants, page cache included.";
     }
 }
 
 facts! {
     /// Facts of one control group on one block device, stacked devices included.
     pub(crate) enum DeviceFact in "cgroup" {
-        ReadBytes: Counter Int "device.read.bytes" "bytes" "Read from this device by the group and those below it.";
-        WriteBytes: Counter Int "device.write.bytes" "bytes" "Written to this device by the group and those below it.";
-        ReadRate: Gauge Float "device.read.bytes_per_second" "bytes/s" "Read from this device per second, since the last read-out.";
-        WriteRate: Gauge Float "device.write.bytes_per_second" "bytes/s" "Written to this device per second, since the last read-out.";
+        ReadBytes: Counter Int "device.read.bytes" "bytes" "Bytes read from this device by the group and its descendants.";
+        WriteBytes: Counter Int "device.write.bytes" "bytes" "Bytes written to this device by the group and its descendants.";
+        ReadRate: Gauge Float "device.read.bytes_per_second" "bytes/s" "Bytes read from this device per second, averaged since the last poll.";
+        WriteRate: Gauge Float "device.write.bytes_per_second" "bytes/s" "Bytes written to this device per second, averaged since the last poll.";
     }
 }
 

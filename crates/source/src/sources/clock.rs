@@ -41,17 +41,17 @@ const RESOLUTION_SECONDS: f64 = 1.2e-7;
 facts! {
     /// Facts of the node's clock.
     pub(crate) enum Fact in "clock" {
-        Time: Gauge Float "time.seconds" "seconds" "The clock as the agent read it, since 1970; its error is how far it may be from true time, infinite while nothing synchronises it.";
-        Offset: Gauge Float "offset.seconds" "seconds" "How far the clock is ahead of true time, as estimated.";
-        ErrorMax: Gauge Float "error.max.seconds" "seconds" "The clock is not further from true time than this.";
-        ErrorEstimated: Gauge Float "error.estimated.seconds" "seconds" "How far from true time the clock usually is, as estimated.";
-        Synchronised: State Bool "synchronised.flag" "flag" "Whether something keeps the clock at true time.";
-        Frequency: Gauge Float "frequency.ratio" "ratio" "By how much the clock would run too fast if nothing corrected it.";
-        Source: State Text "source.name" "name" "The time server or reference clock that is followed.";
-        Stratum: Gauge Int "stratum.count" "count" "Hops to a reference clock.";
-        RootDelay: Gauge Float "root.delay.seconds" "seconds" "Network delay of all hops to the reference clock.";
-        RootDispersion: Gauge Float "root.dispersion.seconds" "seconds" "Uncertainty that was added on all hops to the reference clock.";
-        Skew: Gauge Float "skew.ratio" "ratio" "Bound of the error of the frequency, as estimated.";
+        Time: Gauge Float "time.seconds" "seconds" "Time of the node's clock at the poll, in seconds since 1970. The error of the sample is the greatest difference from true time; it is infinite while nothing synchronises the clock.";
+        Offset: Gauge Float "offset.seconds" "seconds" "Estimated time by which the clock is ahead of true time.";
+        ErrorMax: Gauge Float "error.max.seconds" "seconds" "Greatest difference between the clock and true time.";
+        ErrorEstimated: Gauge Float "error.estimated.seconds" "seconds" "Estimated typical difference between the clock and true time.";
+        Synchronised: State Bool "synchronised.flag" "flag" "Whether the clock is synchronised.";
+        Frequency: Gauge Float "frequency.ratio" "ratio" "Ratio by which the clock would run too fast without correction.";
+        Source: State Text "source.name" "name" "Time server or reference clock that the node follows.";
+        Stratum: Gauge Int "stratum.count" "count" "Number of hops to a reference clock (stratum).";
+        RootDelay: Gauge Float "root.delay.seconds" "seconds" "Network delay to the reference clock, summed over all hops.";
+        RootDispersion: Gauge Float "root.dispersion.seconds" "seconds" "Uncertainty of the time that accumulated over all hops to the reference clock.";
+        Skew: Gauge Float "skew.ratio" "ratio" "Estimated bound of the error of clock.frequency.ratio.";
     }
 }
 

@@ -14,22 +14,22 @@ use super::{absent_or_fault, missing_proc};
 facts! {
     /// Facts of the node's processors.
     pub(crate) enum Fact in "cpu" {
-        User: Counter Float "user.seconds" "seconds" "Time in programs, guests included, over all processors.";
-        Nice: Counter Float "nice.seconds" "seconds" "Time in programs of low priority, over all processors.";
-        System: Counter Float "system.seconds" "seconds" "Time in the kernel, over all processors.";
-        Idle: Counter Float "idle.seconds" "seconds" "Time with nothing to do, over all processors.";
-        Iowait: Counter Float "iowait.seconds" "seconds" "Idle time while a task of the processor waited for storage.";
-        Irq: Counter Float "irq.seconds" "seconds" "Time in interrupts, over all processors.";
-        Softirq: Counter Float "softirq.seconds" "seconds" "Time in deferred interrupts, over all processors.";
-        Steal: Counter Float "steal.seconds" "seconds" "Time that the hypervisor gave to others.";
-        Busy: Gauge Float "busy.ratio" "ratio" "Share of time neither idle nor waiting for storage, since the last read.";
-        IowaitRatio: Gauge Float "iowait.ratio" "ratio" "Share of time idle while waiting for storage, since the last read.";
-        Load1: Gauge Float "load1.tasks" "tasks" "Tasks running or blocked, averaged over one minute.";
-        Load5: Gauge Float "load5.tasks" "tasks" "Tasks running or blocked, averaged over five minutes.";
-        Load15: Gauge Float "load15.tasks" "tasks" "Tasks running or blocked, averaged over fifteen minutes.";
-        Running: Gauge Int "running.tasks" "tasks" "Tasks that run or could run.";
-        Blocked: Gauge Int "blocked.tasks" "tasks" "Tasks blocked by storage.";
-        Online: Gauge Int "online.count" "count" "Processors in use.";
+        User: Counter Float "user.seconds" "seconds" "Time in programs, guests included, summed over all processors.";
+        Nice: Counter Float "nice.seconds" "seconds" "Time in programs of low priority, summed over all processors.";
+        System: Counter Float "system.seconds" "seconds" "Time in the kernel, summed over all processors.";
+        Idle: Counter Float "idle.seconds" "seconds" "Idle time, summed over all processors.";
+        Iowait: Counter Float "iowait.seconds" "seconds" "Idle time during which a task of the processor waited for storage, summed over all processors.";
+        Irq: Counter Float "irq.seconds" "seconds" "Time in interrupts, summed over all processors.";
+        Softirq: Counter Float "softirq.seconds" "seconds" "Time in deferred interrupts (softirqs), summed over all processors.";
+        Steal: Counter Float "steal.seconds" "seconds" "Time that the hypervisor gave to other guests, summed over all processors.";
+        Busy: Gauge Float "busy.ratio" "ratio" "Share of the time since the last poll in which processors were neither idle nor waiting for storage.";
+        IowaitRatio: Gauge Float "iowait.ratio" "ratio" "Share of the time since the last poll in which processors were idle while a task waited for storage.";
+        Load1: Gauge Float "load1.tasks" "tasks" "Tasks that are running or blocked, averaged over one minute.";
+        Load5: Gauge Float "load5.tasks" "tasks" "Tasks that are running or blocked, averaged over five minutes.";
+        Load15: Gauge Float "load15.tasks" "tasks" "Tasks that are running or blocked, averaged over fifteen minutes.";
+        Running: Gauge Int "running.tasks" "tasks" "Tasks that are running or runnable.";
+        Blocked: Gauge Int "blocked.tasks" "tasks" "Tasks that are blocked by I/O.";
+        Online: Gauge Int "online.count" "count" "Processors that are online.";
         Switches: Counter Int "switches.count" "count" "Context switches.";
         Forks: Counter Int "forks.count" "count" "Processes and threads started.";
     }

@@ -44,52 +44,52 @@ const ALIASES_MAX: usize = 1024;
 facts! {
     /// Facts of one block device.
     pub(crate) enum Fact in "device" {
-        Kind: State Text "kind.name" "name" "What it is: disk, partition, raid, lvm, crypt, multipath, dm, cache, loop, memory, network, optical, volume or other.";
-        Vendor: State Text "vendor.name" "name" "Who made it, as it says.";
-        Model: State Text "model.name" "name" "What it calls itself.";
-        Serial: State Text "serial.name" "name" "Its serial number.";
-        Firmware: State Text "firmware.name" "name" "The version of its firmware.";
-        Wwid: State Text "wwid.name" "name" "Its number that no other device in the world has.";
-        Mapper: State Text "mapper.name" "name" "Its name below /dev/mapper.";
-        Transport: State Text "transport.name" "name" "What it is attached by: pcie, sata, sas, virtio, tcp and the like.";
-        Link: State Float "link.bytes_per_second" "bytes/s" "What its link moves as negotiated, its encoding taken off.";
-        LinkMax: State Float "link.max.bytes_per_second" "bytes/s" "What its link moves at the fastest that the device can; more than at present where a slot or a cable slows it.";
-        Disks: State Int "disks.count" "count" "Physical disks that it stands on, itself included.";
-        Tier: State Text "tier.name" "name" "The class of storage.";
-        TierReason: State Text "tier.reason.name" "name" "Why it counts as this class of storage.";
-        Size: State Int "size.bytes" "bytes" "Its size.";
-        Start: State Int "start.bytes" "bytes" "Where on its disk the partition begins.";
-        Readonly: State Bool "readonly.flag" "flag" "Whether it takes no writes.";
-        Removable: State Bool "removable.flag" "flag" "Whether its medium can be taken out.";
-        RequestMax: State Int "request.max.bytes" "bytes" "The longest request that the kernel makes to it.";
-        RequestHardwareMax: State Int "request.hardware_max.bytes" "bytes" "The longest request that it takes.";
-        Requests: State Int "queue.requests" "requests" "Requests that may wait in one of its queues, reads or writes.";
-        Segments: State Int "segments.max.count" "count" "Most pieces of memory in one request.";
-        IoMinimum: State Int "io.minimum.bytes" "bytes" "The least that should be asked for at once: a stripe's chunk, a physical block.";
-        IoOptimal: State Int "io.optimal.bytes" "bytes" "What should best be asked for at once, such as a full stripe.";
-        DiscardGranularity: State Int "discard.granularity.bytes" "bytes" "The pieces in which it frees what is discarded; 0 if it does not.";
-        DiscardMax: State Int "discard.max.bytes" "bytes" "Most that the kernel discards at once; 0 if it does not.";
-        WriteZeroesMax: State Int "write_zeroes.max.bytes" "bytes" "Most that it zeroes by one command; 0 if it has none.";
-        Chunk: State Int "chunk.bytes" "bytes" "A RAID's piece on each disk, or the size of a zone.";
-        Zoned: State Text "zoned.name" "name" "Whether it has zones that are written in order: none, host-aware or host-managed.";
-        Zones: State Int "zones.count" "count" "How many such zones.";
-        Completion: State Text "completion.name" "name" "Which processor completes a request: any, near (the group of the one that asked) or same.";
-        Merging: State Text "merging.name" "name" "Which requests are merged: all, simple (with the last one) or none.";
-        Counted: State Bool "iostats.flag" "flag" "Whether the kernel counts its requests; without that the disk's counters stand still.";
-        Entropy: State Bool "entropy.flag" "flag" "Whether its interrupts feed the random number generator.";
-        Polled: State Bool "io_poll.flag" "flag" "Whether programs may poll for the end of requests.";
-        ForceUnit: State Bool "fua.flag" "flag" "Whether a write can be told to reach the medium past the cache.";
-        Dax: State Bool "dax.flag" "flag" "Whether it can be mapped without the page cache.";
-        Stable: State Bool "stable_writes.flag" "flag" "Whether pages must not change while they are written.";
-        Throttle: State Float "writeback_throttle.seconds" "seconds" "The latency of reads that writeback is held back for; 0 if it is not.";
-        Timeout: State Float "timeout.seconds" "seconds" "After this time a request counts as lost.";
+        Kind: State Text "kind.name" "name" "Kind of the device: disk, partition, raid, lvm, crypt, multipath, dm, cache, loop, memory, network, optical, volume or other.";
+        Vendor: State Text "vendor.name" "name" "Vendor name that the device reports.";
+        Model: State Text "model.name" "name" "Model name that the device reports.";
+        Serial: State Text "serial.name" "name" "Serial number of the device.";
+        Firmware: State Text "firmware.name" "name" "Firmware version of the device.";
+        Wwid: State Text "wwid.name" "name" "World-wide identifier (WWID) of the device.";
+        Mapper: State Text "mapper.name" "name" "Name of the device below /dev/mapper.";
+        Transport: State Text "transport.name" "name" "Transport by which the device is attached: pcie, sata, sas, virtio, tcp and others.";
+        Link: State Float "link.bytes_per_second" "bytes/s" "Bandwidth of the device's link at the negotiated speed, without the overhead of its encoding.";
+        LinkMax: State Float "link.max.bytes_per_second" "bytes/s" "Bandwidth of the link at the greatest speed that the device supports. It exceeds device.link.bytes_per_second if a slot or a cable limits the link.";
+        Disks: State Int "disks.count" "count" "Physical disks below the device; a disk counts itself.";
+        Tier: State Text "tier.name" "name" "Storage tier of the device, such as nvme, ssd or hdd.";
+        TierReason: State Text "tier.reason.name" "name" "Reason for the device's storage tier.";
+        Size: State Int "size.bytes" "bytes" "Size of the device.";
+        Start: State Int "start.bytes" "bytes" "Offset on the disk at which the partition begins.";
+        Readonly: State Bool "readonly.flag" "flag" "Whether the device is read-only.";
+        Removable: State Bool "removable.flag" "flag" "Whether the medium of the device is removable.";
+        RequestMax: State Int "request.max.bytes" "bytes" "Size of the largest request that the kernel sends to the device.";
+        RequestHardwareMax: State Int "request.hardware_max.bytes" "bytes" "Size of the largest request that the device accepts.";
+        Requests: State Int "queue.requests" "requests" "Greatest number of reads, and of writes, that each queue of the device can hold.";
+        Segments: State Int "segments.max.count" "count" "Greatest number of memory segments in one request.";
+        IoMinimum: State Int "io.minimum.bytes" "bytes" "Smallest I/O size that is efficient, such as the chunk of a RAID or a physical block.";
+        IoOptimal: State Int "io.optimal.bytes" "bytes" "I/O size that is best for the device, such as a full stripe.";
+        DiscardGranularity: State Int "discard.granularity.bytes" "bytes" "Unit of space that the device can discard; 0 if it cannot discard.";
+        DiscardMax: State Int "discard.max.bytes" "bytes" "Greatest number of bytes that the kernel discards by one request; 0 if the device cannot discard.";
+        WriteZeroesMax: State Int "write_zeroes.max.bytes" "bytes" "Greatest number of bytes that one command can set to zero; 0 if the device has no such command.";
+        Chunk: State Int "chunk.bytes" "bytes" "Size of a RAID's chunk on each disk, or of a zone on a zoned device.";
+        Zoned: State Text "zoned.name" "name" "Zone model of the device: none, host-aware or host-managed. Zones are written in sequential order.";
+        Zones: State Int "zones.count" "count" "Number of zones on a zoned device.";
+        Completion: State Text "completion.name" "name" "Processor that completes a request: any, near (in the same group as the processor that submitted it) or same.";
+        Merging: State Text "merging.name" "name" "Requests that the kernel merges: all, simple (only with the most recent request) or none.";
+        Counted: State Bool "iostats.flag" "flag" "Whether the kernel counts the requests to the device; if not, the counters of source disk do not change.";
+        Entropy: State Bool "entropy.flag" "flag" "Whether the interrupts of the device feed the random number generator.";
+        Polled: State Bool "io_poll.flag" "flag" "Whether programs may poll the device for the completion of requests.";
+        ForceUnit: State Bool "fua.flag" "flag" "Whether the device supports writes that bypass its cache (FUA).";
+        Dax: State Bool "dax.flag" "flag" "Whether the device can be mapped without the page cache (DAX).";
+        Stable: State Bool "stable_writes.flag" "flag" "Whether a page must not change while it is being written to the device.";
+        Throttle: State Float "writeback_throttle.seconds" "seconds" "Target latency of reads, for which the kernel slows writeback; 0 if it does not.";
+        Timeout: State Float "timeout.seconds" "seconds" "Time after which the kernel treats a request as failed.";
     }
 }
 
 facts! {
     /// The relation of a device to a disk below it.
     pub(crate) enum On in "device" {
-        Flag: State Bool "on.flag" "flag" "The device stands on this disk, or is it.";
+        Flag: State Bool "on.flag" "flag" "True if the device is on the disk that the label disk names, or is that disk.";
     }
 }
 

@@ -41,17 +41,17 @@ const TOLD_MIN: f64 = 1.0 / 16.0;
 facts! {
     /// Facts of the sampling as a whole.
     pub(crate) enum Fact in "file_trace" {
-        Samples: Counter Int "samples.count" "count" "Positions of open files that were looked at.";
-        Moves: Counter Int "moves.count" "count" "Looks that found a position moved since the last.";
+        Samples: Counter Int "samples.count" "count" "Positions of open files that were sampled.";
+        Moves: Counter Int "moves.count" "count" "Samples that found the position of a file changed since the sample before.";
     }
 }
 
 facts! {
     /// Facts of one extent among the hottest.
     pub(crate) enum HotFact in "file_trace" {
-        Ops: Gauge Int "hot.ops" "ops" "Looks that found a position moved over this extent; older ones count less. The error is the most by which it may be too high.";
-        Offset: Gauge Int "hot.offset.bytes" "bytes" "Where in the file the extent begins.";
-        File: State Text "hot.file.name" "name" "The file: its device and inode, or its path if names are told.";
+        Ops: Gauge Int "hot.ops" "ops" "Samples that found a position moved over this extent; older ones have less weight. The error of the sample is the most by which the number may be too high.";
+        Offset: Gauge Int "hot.offset.bytes" "bytes" "Offset in the file at which the extent begins.";
+        File: State Text "hot.file.name" "name" "File of the extent: its device and inode, or its path if the configuration permits names.";
     }
 }
 

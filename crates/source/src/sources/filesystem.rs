@@ -41,17 +41,17 @@ facts! {
     /// Facts of one file system.
     pub(crate) enum Fact in "filesystem" {
         Total: Gauge Int "total.bytes" "bytes" "Size of the file system.";
-        Free: Gauge Int "free.bytes" "bytes" "Space that nothing uses.";
-        Available: Gauge Int "available.bytes" "bytes" "Space that an ordinary user may still use.";
-        Used: Gauge Float "used.ratio" "ratio" "Used space as a share of used and available space, as df gives it.";
-        FilesTotal: Gauge Int "files.total.count" "count" "Inodes; 0 where they are made as needed.";
+        Free: Gauge Int "free.bytes" "bytes" "Unused space, including space that is reserved for root.";
+        Available: Gauge Int "available.bytes" "bytes" "Space that is available to ordinary users.";
+        Used: Gauge Float "used.ratio" "ratio" "Used space as a share of used and available space, as df shows it.";
+        FilesTotal: Gauge Int "files.total.count" "count" "Total number of inodes; 0 if the file system creates them on demand.";
         FilesFree: Gauge Int "files.free.count" "count" "Unused inodes.";
-        Block: State Int "block.bytes" "bytes" "The smallest piece of space that a file gets.";
-        Compression: State Text "compression.name" "name" "How files are compressed, as the mount options have it; none where they are not.";
-        Raid: State Text "raid.name" "name" "RAID level of what it stands on; none on plain disks.";
-        Devices: State Int "devices.count" "count" "Physical disks that it stands on.";
-        Readonly: State Bool "readonly.flag" "flag" "Whether it is mounted read-only.";
-        Responding: State Bool "responding.flag" "flag" "Whether it answers in time.";
+        Block: State Int "block.bytes" "bytes" "Block size: the smallest unit of space that a file can occupy.";
+        Compression: State Text "compression.name" "name" "Compression of files according to the mount options; none if there is none.";
+        Raid: State Text "raid.name" "name" "RAID level of the devices below the file system; none on plain disks.";
+        Devices: State Int "devices.count" "count" "Physical disks below the file system.";
+        Readonly: State Bool "readonly.flag" "flag" "Whether the file system is mounted read-only.";
+        Responding: State Bool "responding.flag" "flag" "Whether the file system answers in time.";
     }
 }
 

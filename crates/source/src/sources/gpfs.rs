@@ -33,16 +33,16 @@ const HELPER_SAYS: &str = "the helper says";
 facts! {
     /// Facts of one file system.
     pub(crate) enum Fact in "gpfs" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read, from disk and from cache.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written, to disk and to cache.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read, from disk and from the cache.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written, to disk and to the cache.";
         ReadOps: Counter Int "read.ops" "ops" "Read requests of programs.";
         WriteOps: Counter Int "write.ops" "ops" "Write requests of programs.";
-        OpenOps: Counter Int "open.ops" "ops" "Calls of open, creations included.";
+        OpenOps: Counter Int "open.ops" "ops" "Calls of open, those that create files included.";
         CloseOps: Counter Int "close.ops" "ops" "Calls of close.";
         ReaddirOps: Counter Int "readdir.ops" "ops" "Calls of readdir.";
         InodeOps: Counter Int "inode.update.ops" "ops" "Updates of inodes on disk.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last read.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last read.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second, averaged since the last poll.";
     }
 }
 

@@ -37,21 +37,21 @@ const STALL_NS: i64 = 120 * NS_PER_S;
 facts! {
     /// Facts of one disk's health. Blocks are of 512 bytes.
     pub(crate) enum Fact in "health" {
-        Ok: State Bool "ok.flag" "flag" "Whether the disk considers itself healthy.";
+        Ok: State Bool "ok.flag" "flag" "Whether the disk reports itself healthy.";
         Temperature: Gauge Float "temperature.celsius" "celsius" "Temperature of the disk.";
-        Wear: Gauge Float "wear.ratio" "ratio" "Share of the rated endurance that is used; above 1 where it is exceeded.";
-        Spare: Gauge Float "spare.ratio" "ratio" "Share of the spare blocks that is left.";
-        Bad: Gauge Int "bad.blocks" "blocks" "Blocks of 512 bytes that are bad: reallocated, about to be, or listed by the kernel. NVMe drives count none.";
-        Total: Gauge Int "total.blocks" "blocks" "Blocks of 512 bytes that the disk has.";
-        Read: Counter Int "read.blocks" "blocks" "Blocks of 512 bytes read in the life of the disk.";
-        Write: Counter Int "write.blocks" "blocks" "Blocks of 512 bytes written in the life of the disk.";
-        PowerOn: Counter Float "power_on.seconds" "seconds" "Time that the disk was powered in its life.";
-        PowerCycles: Counter Int "power_cycles.count" "count" "How often the disk was powered up.";
+        Wear: Gauge Float "wear.ratio" "ratio" "Share of the rated endurance that is used; above 1 if the disk has exceeded it.";
+        Spare: Gauge Float "spare.ratio" "ratio" "Share of the spare blocks that remain.";
+        Bad: Gauge Int "bad.blocks" "blocks" "Bad blocks, of 512 bytes each: reallocated, pending reallocation, or listed as bad by the kernel. NVMe drives do not count them.";
+        Total: Gauge Int "total.blocks" "blocks" "Size of the disk in blocks of 512 bytes.";
+        Read: Counter Int "read.blocks" "blocks" "Blocks of 512 bytes read during the life of the disk.";
+        Write: Counter Int "write.blocks" "blocks" "Blocks of 512 bytes written during the life of the disk.";
+        PowerOn: Counter Float "power_on.seconds" "seconds" "Time that the disk has been powered on during its life.";
+        PowerCycles: Counter Int "power_cycles.count" "count" "Number of times that the disk was powered on.";
         Media: Counter Int "media.errors.count" "count" "Errors that the disk could not correct.";
-        Unsafe: Counter Int "unsafe_shutdowns.count" "count" "How often the disk lost power unprepared.";
-        Logged: Counter Int "logged.errors.count" "count" "Errors in the log of the disk, of any kind.";
-        Critical: Gauge Int "critical.count" "count" "Warnings that the disk raises now: bits of NVMe's critical warning, attributes below their threshold.";
-        From: State Text "source.name" "name" "Where its health is known from: smart, kernel, or smart and kernel.";
+        Unsafe: Counter Int "unsafe_shutdowns.count" "count" "Number of times that the disk lost power without a shutdown.";
+        Logged: Counter Int "logged.errors.count" "count" "Errors of all kinds in the error log of the disk.";
+        Critical: Gauge Int "critical.count" "count" "Warnings that the disk raises now: bits of NVMe's critical warning, or attributes below their threshold.";
+        From: State Text "source.name" "name" "Origin of the health data: smart, kernel, or smart and kernel.";
     }
 }
 

@@ -52,26 +52,26 @@ const NAMED_MAX: usize = 16;
 facts! {
     /// Facts of one job on this node.
     pub(crate) enum Fact in "job" {
-        State: State Text "state.name" "name" "In the words of squeue, or: announced (by the prolog), running (it has processes), ending (it has none left).";
-        Scheduler: State Text "scheduler.name" "name" "The batch system that it belongs to.";
-        User: State Text "user.name" "name" "Whose job it is.";
-        Account: State Text "account.name" "name" "The account that pays for it.";
-        Partition: State Text "partition.name" "name" "The partition that it was sent to.";
-        Array: State Text "array.name" "name" "What the queue calls it as part of an array, like 4711_3.";
-        Nodes: State Int "nodes.count" "count" "Nodes that the whole job has.";
-        Tasks: State Int "tasks.count" "count" "Tasks that the whole job was asked to start.";
-        Cpus: State Int "cpus.count" "count" "Processors that the whole job has.";
-        Start: State Float "start.time.seconds" "seconds" "When it started, in seconds since 1970.";
-        Processes: Gauge Int "processes.count" "count" "Its processes on this node.";
-        Threads: Gauge Int "threads.count" "count" "Its processes and threads on this node.";
-        Memory: Gauge Int "memory.bytes" "bytes" "Memory that it uses on this node, its page cache included.";
-        Cpu: Counter Float "cpu.seconds" "seconds" "Processor time that it used on this node.";
-        ReadBytes: Counter Int "local.read.bytes" "bytes" "Read for it from this node's own block devices.";
-        WriteBytes: Counter Int "local.write.bytes" "bytes" "Written for it to this node's own block devices.";
-        ReadOps: Counter Int "local.read.ops" "ops" "Reads for it from this node's own block devices.";
-        WriteOps: Counter Int "local.write.ops" "ops" "Writes for it to this node's own block devices.";
-        ReadRate: Gauge Float "local.read.bytes_per_second" "bytes/s" "Read for it per second from this node's own block devices, since the last read-out.";
-        WriteRate: Gauge Float "local.write.bytes_per_second" "bytes/s" "Written for it per second to this node's own block devices, since the last read-out.";
+        State: State Text "state.name" "name" "State of the job as squeue shows it, or else: announced (by the prolog), running (it has processes) or ending (it has none left).";
+        Scheduler: State Text "scheduler.name" "name" "Batch system that runs the job.";
+        User: State Text "user.name" "name" "User who owns the job.";
+        Account: State Text "account.name" "name" "Account that is charged for the job.";
+        Partition: State Text "partition.name" "name" "Partition to which the job was submitted.";
+        Array: State Text "array.name" "name" "Name of the job as part of an array, such as 4711_3.";
+        Nodes: State Int "nodes.count" "count" "Nodes that are allocated to the job.";
+        Tasks: State Int "tasks.count" "count" "Tasks that the job was requested to start, on all its nodes.";
+        Cpus: State Int "cpus.count" "count" "Processors that are allocated to the job, on all its nodes.";
+        Start: State Float "start.time.seconds" "seconds" "Start of the job, in seconds since 1970.";
+        Processes: Gauge Int "processes.count" "count" "Processes of the job on this node.";
+        Threads: Gauge Int "threads.count" "count" "Threads of all processes of the job on this node.";
+        Memory: Gauge Int "memory.bytes" "bytes" "Memory that the job uses on this node, page cache included.";
+        Cpu: Counter Float "cpu.seconds" "seconds" "Processor time that the job has used on this node.";
+        ReadBytes: Counter Int "local.read.bytes" "bytes" "Bytes read for the job from the block devices of this node.";
+        WriteBytes: Counter Int "local.write.bytes" "bytes" "Bytes written for the job to the block devices of this node.";
+        ReadOps: Counter Int "local.read.ops" "ops" "Reads for the job from the block devices of this node.";
+        WriteOps: Counter Int "local.write.ops" "ops" "Writes for the job to the block devices of this node.";
+        ReadRate: Gauge Float "local.read.bytes_per_second" "bytes/s" "Bytes read per second for the job from the block devices of this node, averaged since the last poll.";
+        WriteRate: Gauge Float "local.write.bytes_per_second" "bytes/s" "Bytes written per second for the job to the block devices of this node, averaged since the last poll.";
     }
 }
 
@@ -79,10 +79,10 @@ facts! {
     /// Facts of one job on one block device of this node, including devices that are stacked on
     /// others.
     pub(crate) enum DeviceFact in "job" {
-        ReadBytes: Counter Int "local.device.read.bytes" "bytes" "Read for it from this block device.";
-        WriteBytes: Counter Int "local.device.write.bytes" "bytes" "Written for it to this block device.";
-        ReadRate: Gauge Float "local.device.read.bytes_per_second" "bytes/s" "Read for it per second from this block device, since the last read-out.";
-        WriteRate: Gauge Float "local.device.write.bytes_per_second" "bytes/s" "Written for it per second to this block device, since the last read-out.";
+        ReadBytes: Counter Int "local.device.read.bytes" "bytes" "Bytes read for the job from this block device.";
+        WriteBytes: Counter Int "local.device.write.bytes" "bytes" "Bytes written for the job to this block device.";
+        ReadRate: Gauge Float "local.device.read.bytes_per_second" "bytes/s" "Bytes read per second for the job from this block device, averaged since the last poll.";
+        WriteRate: Gauge Float "local.device.write.bytes_per_second" "bytes/s" "Bytes written per second for the job to this block device, averaged since the last poll.";
     }
 }
 

@@ -41,29 +41,29 @@ const KINDS: [(&str, Kind); 2] = [("obdfilter", Kind::Object), ("mdt", Kind::Met
 facts! {
     /// Facts of one job on the targets of this server.
     pub(crate) enum Job in "lustre.job" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read by the job; of the job called other, by all that have no streams of their own, while they have none.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written by the job; of the job called other, by all that have no streams of their own, while they have none.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by the job. The job called other stands for all jobs without streams of their own, during the time that they have none.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by the job. The job called other stands for all jobs without streams of their own, during the time that they have none.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by the job.";
         WriteOps: Counter Int "write.ops" "ops" "Writes by the job.";
-        MetadataOps: Counter Int "metadata.ops" "ops" "Operations of the job on names and attributes.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read by the job per second, since the last read-out.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written by the job per second, since the last read-out.";
-        MetadataRate: Gauge Float "metadata.ops_per_second" "ops/s" "Operations of the job on names and attributes per second, since the last read-out.";
+        MetadataOps: Counter Int "metadata.ops" "ops" "Metadata operations of the job: those on names and attributes.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read by the job per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written by the job per second, averaged since the last poll.";
+        MetadataRate: Gauge Float "metadata.ops_per_second" "ops/s" "Metadata operations of the job per second, averaged since the last poll.";
     }
 }
 
 facts! {
     /// Facts of all jobs together.
     pub(crate) enum Jobs in "lustre.jobs" {
-        Count: Gauge Int "count" "count" "Jobs that the targets of this server count.";
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read by all jobs.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written by all jobs.";
+        Count: Gauge Int "count" "count" "Jobs for which the targets of this server keep counts.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by all jobs.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by all jobs.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by all jobs.";
         WriteOps: Counter Int "write.ops" "ops" "Writes by all jobs.";
-        MetadataOps: Counter Int "metadata.ops" "ops" "Operations of all jobs on names and attributes.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read by all jobs per second, since the last read-out.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written by all jobs per second, since the last read-out.";
-        MetadataRate: Gauge Float "metadata.ops_per_second" "ops/s" "Operations of all jobs on names and attributes per second, since the last read-out.";
+        MetadataOps: Counter Int "metadata.ops" "ops" "Metadata operations of all jobs: those on names and attributes.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read by all jobs per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written by all jobs per second, averaged since the last poll.";
+        MetadataRate: Gauge Float "metadata.ops_per_second" "ops/s" "Metadata operations of all jobs per second, averaged since the last poll.";
     }
 }
 

@@ -14,14 +14,14 @@ use super::{absent_or_fault, missing_proc};
 facts! {
     /// Facts of the node's memory.
     pub(crate) enum Fact in "memory" {
-        Total: Gauge Int "total.bytes" "bytes" "Usable memory.";
+        Total: Gauge Int "total.bytes" "bytes" "Usable memory of the node.";
         Free: Gauge Int "free.bytes" "bytes" "Memory that nothing uses.";
-        Available: Gauge Int "available.bytes" "bytes" "Memory that programs could have without swapping, as the kernel estimates.";
+        Available: Gauge Int "available.bytes" "bytes" "Memory that programs could allocate without swapping, as the kernel estimates it.";
         Cached: Gauge Int "cached.bytes" "bytes" "File pages in the page cache.";
-        Buffers: Gauge Int "buffers.bytes" "bytes" "Pages of block devices.";
+        Buffers: Gauge Int "buffers.bytes" "bytes" "Pages of block devices in the page cache.";
         Dirty: Gauge Int "dirty.bytes" "bytes" "Pages that wait to be written to storage.";
         Writeback: Gauge Int "writeback.bytes" "bytes" "Pages that are being written to storage.";
-        SwapTotal: Gauge Int "swap.total.bytes" "bytes" "Swap space.";
+        SwapTotal: Gauge Int "swap.total.bytes" "bytes" "Size of the swap space.";
         SwapFree: Gauge Int "swap.free.bytes" "bytes" "Unused swap space.";
     }
 }

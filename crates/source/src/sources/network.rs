@@ -27,19 +27,19 @@ const BYTES_PER_MBIT: f64 = 125_000.0;
 facts! {
     /// Facts of one interface.
     pub(crate) enum Fact in "network" {
-        ReceiveBytes: Counter Int "receive.bytes" "bytes" "Received.";
-        TransmitBytes: Counter Int "transmit.bytes" "bytes" "Sent.";
+        ReceiveBytes: Counter Int "receive.bytes" "bytes" "Bytes received.";
+        TransmitBytes: Counter Int "transmit.bytes" "bytes" "Bytes sent.";
         ReceivePackets: Counter Int "receive.packets" "packets" "Packets received.";
         TransmitPackets: Counter Int "transmit.packets" "packets" "Packets sent.";
-        ReceiveErrors: Counter Int "receive.errors.packets" "packets" "Packets that arrived broken.";
+        ReceiveErrors: Counter Int "receive.errors.packets" "packets" "Packets that arrived damaged.";
         TransmitErrors: Counter Int "transmit.errors.packets" "packets" "Packets that could not be sent.";
-        ReceiveDropped: Counter Int "receive.dropped.packets" "packets" "Packets received and dropped.";
+        ReceiveDropped: Counter Int "receive.dropped.packets" "packets" "Packets that were received and then dropped.";
         TransmitDropped: Counter Int "transmit.dropped.packets" "packets" "Packets dropped before they were sent.";
-        ReceiveRate: Gauge Float "receive.bytes_per_second" "bytes/s" "Received per second, since the last read.";
-        TransmitRate: Gauge Float "transmit.bytes_per_second" "bytes/s" "Sent per second, since the last read.";
-        Up: State Bool "up.flag" "flag" "Whether the interface can carry packets; one that does not tell counts as up.";
-        Speed: State Float "speed.bytes_per_second" "bytes/s" "What the link could carry in one direction.";
-        Mtu: State Int "mtu.bytes" "bytes" "The largest packet.";
+        ReceiveRate: Gauge Float "receive.bytes_per_second" "bytes/s" "Bytes received per second, averaged since the last poll.";
+        TransmitRate: Gauge Float "transmit.bytes_per_second" "bytes/s" "Bytes sent per second, averaged since the last poll.";
+        Up: State Bool "up.flag" "flag" "Whether the interface can carry packets; true if the interface does not report its state.";
+        Speed: State Float "speed.bytes_per_second" "bytes/s" "Greatest bandwidth of the link in one direction.";
+        Mtu: State Int "mtu.bytes" "bytes" "Size of the largest packet (MTU).";
     }
 }
 

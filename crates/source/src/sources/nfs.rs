@@ -35,24 +35,24 @@ const MS_PER_S: f64 = 1000.0;
 facts! {
     /// Facts of one NFS mount.
     pub(crate) enum Fact in "nfs" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read from the server.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written to the server.";
-        ApplicationRead: Counter Int "application.read.bytes" "bytes" "Read by programs, from the server or the page cache.";
-        ApplicationWrite: Counter Int "application.write.bytes" "bytes" "Written by programs, to the page cache or the server.";
-        ReadOps: Counter Int "read.ops" "ops" "READ operations that ended.";
-        WriteOps: Counter Int "write.ops" "ops" "WRITE operations that ended.";
-        OtherOps: Counter Int "other.ops" "ops" "Operations that ended and were neither READ nor WRITE, most of them on metadata.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read from the server per second, since the last read.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written to the server per second, since the last read.";
-        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean round trip of the READs since the last read, from sent to answered.";
-        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean round trip of the WRITEs since the last read, from sent to answered.";
-        OtherLatency: Gauge Float "other.latency.seconds" "seconds" "Mean round trip of the other operations since the last read.";
-        ReadWait: Gauge Float "read.wait.seconds" "seconds" "Mean time that those READs stood in a queue of this node before they were sent.";
-        WriteWait: Gauge Float "write.wait.seconds" "seconds" "Mean time that those WRITEs stood in a queue of this node before they were sent.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from the server.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written to the server.";
+        ApplicationRead: Counter Int "application.read.bytes" "bytes" "Bytes read by programs, from the server or from the page cache.";
+        ApplicationWrite: Counter Int "application.write.bytes" "bytes" "Bytes written by programs, to the page cache or to the server.";
+        ReadOps: Counter Int "read.ops" "ops" "READ operations completed.";
+        WriteOps: Counter Int "write.ops" "ops" "WRITE operations completed.";
+        OtherOps: Counter Int "other.ops" "ops" "Operations completed other than READ and WRITE; most of them are on metadata.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read from the server per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written to the server per second, averaged since the last poll.";
+        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean time from sending a READ to its answer, since the last poll.";
+        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean time from sending a WRITE to its answer, since the last poll.";
+        OtherLatency: Gauge Float "other.latency.seconds" "seconds" "Mean time from sending an operation other than READ and WRITE to its answer, since the last poll.";
+        ReadWait: Gauge Float "read.wait.seconds" "seconds" "Mean time that READs waited in a queue of this node before they were sent, since the last poll.";
+        WriteWait: Gauge Float "write.wait.seconds" "seconds" "Mean time that WRITEs waited in a queue of this node before they were sent, since the last poll.";
         Retransmits: Counter Int "retransmits.count" "count" "Requests that were sent again.";
         Timeouts: Counter Int "timeouts.count" "count" "Requests that the server did not answer in time.";
         Errors: Counter Int "errors.count" "count" "Operations that ended with an error.";
-        Connects: Counter Int "connects.count" "count" "Connections made to the server; growth means that they break.";
+        Connects: Counter Int "connects.count" "count" "Connections made to the server; a growing number means that connections break.";
     }
 }
 

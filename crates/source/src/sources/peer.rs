@@ -141,9 +141,9 @@ impl PeerConfig {
 facts! {
     /// Facts of one way to one peer.
     pub(crate) enum Fact in "peer" {
-        RoundTrip: Gauge Float "round_trip.seconds" "seconds" "Time until the peer answered.";
-        Reachable: State Bool "reachable.flag" "flag" "Whether it answered in time; a refused connection is an answer.";
-        Failures: Counter Int "failures.count" "count" "How often it did not answer in time, since the agent began.";
+        RoundTrip: Gauge Float "round_trip.seconds" "seconds" "Time from the question to the peer's answer.";
+        Reachable: State Bool "reachable.flag" "flag" "Whether the peer answered in time; a refused connection counts as an answer.";
+        Failures: Counter Int "failures.count" "count" "Questions that the peer did not answer in time, since the agent began.";
     }
 }
 

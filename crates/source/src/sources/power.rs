@@ -61,15 +61,15 @@ facts! {
     /// Facts of one zone.
     pub(crate) enum Fact in "power" {
         Energy: Counter Float "energy.joules" "joules" "Energy used, rounded down to 0.1 J.";
-        Draw: Gauge Float "draw.watts" "watts" "Power: of an energy counter the mean since the last read.";
+        Draw: Gauge Float "draw.watts" "watts" "Power; if it comes from an energy counter, the mean since the last poll.";
     }
 }
 
 facts! {
     /// Facts of the node as a whole.
     pub(crate) enum NodeFact in "power.node" {
-        Watts: Gauge Float "watts" "watts" "Power of the node, of the source that covers most of it; see power.node.source.name.";
-        Source: State Text "source.name" "name" "What the power of the node was taken from: power_meter, psys or packages (with memory).";
+        Watts: Gauge Float "watts" "watts" "Power of the node, from the meter that covers most of it; power.node.source.name names the meter.";
+        Source: State Text "source.name" "name" "Meter of the node's power: power_meter, psys or packages (with memory).";
     }
 }
 

@@ -15,18 +15,18 @@ use super::absent_or_fault;
 facts! {
     /// Facts of the node's pressure.
     pub(crate) enum Fact in "pressure" {
-        IoSome: Gauge Float "io.some.ratio" "ratio" "Share of time in which some task waited for storage, since the last read.";
-        IoFull: Gauge Float "io.full.ratio" "ratio" "Share of time in which all tasks waited for storage, since the last read.";
-        MemorySome: Gauge Float "memory.some.ratio" "ratio" "Share of time in which some task waited for memory, since the last read.";
-        MemoryFull: Gauge Float "memory.full.ratio" "ratio" "Share of time in which all tasks waited for memory, since the last read.";
-        CpuSome: Gauge Float "cpu.some.ratio" "ratio" "Share of time in which some task waited for a processor, since the last read.";
-        CpuFull: Gauge Float "cpu.full.ratio" "ratio" "Share of time in which all tasks waited for a processor; kernels since 5.13 give 0 for a whole node.";
-        IoSomeSeconds: Counter Float "io.some.seconds" "seconds" "Time in which some task waited for storage.";
+        IoSome: Gauge Float "io.some.ratio" "ratio" "Share of the time since the last poll in which at least one task waited for storage.";
+        IoFull: Gauge Float "io.full.ratio" "ratio" "Share of the time since the last poll in which all tasks waited for storage.";
+        MemorySome: Gauge Float "memory.some.ratio" "ratio" "Share of the time since the last poll in which at least one task waited for memory.";
+        MemoryFull: Gauge Float "memory.full.ratio" "ratio" "Share of the time since the last poll in which all tasks waited for memory.";
+        CpuSome: Gauge Float "cpu.some.ratio" "ratio" "Share of the time since the last poll in which at least one task waited for a processor.";
+        CpuFull: Gauge Float "cpu.full.ratio" "ratio" "Share of the time since the last poll in which all tasks waited for a processor; kernels since 5.13 report 0 for a whole node.";
+        IoSomeSeconds: Counter Float "io.some.seconds" "seconds" "Time in which at least one task waited for storage.";
         IoFullSeconds: Counter Float "io.full.seconds" "seconds" "Time in which all tasks waited for storage.";
-        MemorySomeSeconds: Counter Float "memory.some.seconds" "seconds" "Time in which some task waited for memory.";
+        MemorySomeSeconds: Counter Float "memory.some.seconds" "seconds" "Time in which at least one task waited for memory.";
         MemoryFullSeconds: Counter Float "memory.full.seconds" "seconds" "Time in which all tasks waited for memory.";
-        CpuSomeSeconds: Counter Float "cpu.some.seconds" "seconds" "Time in which some task waited for a processor.";
-        CpuFullSeconds: Counter Float "cpu.full.seconds" "seconds" "Time in which all tasks waited for a processor; kernels since 5.13 give 0 for a whole node.";
+        CpuSomeSeconds: Counter Float "cpu.some.seconds" "seconds" "Time in which at least one task waited for a processor.";
+        CpuFullSeconds: Counter Float "cpu.full.seconds" "seconds" "Time in which all tasks waited for a processor; kernels since 5.13 report 0 for a whole node.";
     }
 }
 

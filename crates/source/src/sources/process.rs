@@ -45,24 +45,24 @@ const PIECE_BYTES: usize = 2048;
 facts! {
     /// Facts of one process.
     pub(crate) enum Fact in "process" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read from storage for the process since it began; not what the page cache had.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written by the process since it began, counted when it made pages dirty.";
-        CancelledBytes: Counter Int "cancelled.bytes" "bytes" "Of what it wrote, what was truncated or deleted before it reached storage.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last scan.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last scan.";
-        Command: State Text "command.name" "name" "What the process calls itself when it moves bytes; its label is what it was called when its streams began.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from storage for the process since it began; reads that the page cache served are not included.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by the process since it began; they count when the process makes pages dirty.";
+        CancelledBytes: Counter Int "cancelled.bytes" "bytes" "Bytes that the process wrote and that were truncated or deleted before they reached storage.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second, averaged since the last poll.";
+        Command: State Text "command.name" "name" "Command name of the process while it moves bytes; the label has the name at the time when its streams began.";
     }
 }
 
 facts! {
     /// Facts of all processes together.
     pub(crate) enum NodeFact in "process" {
-        All: Gauge Int "all.count" "count" "Processes that /proc lists, those of the kernel included.";
-        Unreadable: Gauge Int "unreadable.count" "count" "Processes whose reads and writes may not be seen.";
-        OpenFiles: Gauge Int "open.files.count" "count" "Files that are open, over all processes.";
-        Rings: Gauge Int "io_uring.rings.count" "count" "io_uring rings, once for each process that holds one.";
-        Queued: Gauge Int "io_uring.queued.requests" "requests" "Submissions in rings that the kernel has not taken.";
-        Completed: Gauge Int "io_uring.completed.requests" "requests" "Completions in rings that the programs have not taken.";
+        All: Gauge Int "all.count" "count" "Processes in /proc, kernel threads included.";
+        Unreadable: Gauge Int "unreadable.count" "count" "Processes whose reads and writes the agent is not permitted to see.";
+        OpenFiles: Gauge Int "open.files.count" "count" "Open files of all processes.";
+        Rings: Gauge Int "io_uring.rings.count" "count" "io_uring rings; a ring that several processes share counts once for each of them.";
+        Queued: Gauge Int "io_uring.queued.requests" "requests" "Submissions in io_uring rings that the kernel has not taken yet.";
+        Completed: Gauge Int "io_uring.completed.requests" "requests" "Completions in io_uring rings that the programs have not taken yet.";
     }
 }
 

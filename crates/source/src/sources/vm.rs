@@ -14,27 +14,27 @@ use super::{absent_or_fault, missing_proc};
 facts! {
     /// Facts of the node's virtual memory.
     pub(crate) enum Fact in "vm" {
-        PageIn: Counter Int "pagein.bytes" "bytes" "Read from block devices, through the page cache or not.";
-        PageOut: Counter Int "pageout.bytes" "bytes" "Written to block devices, through the page cache or not.";
+        PageIn: Counter Int "pagein.bytes" "bytes" "Bytes read from block devices, through the page cache or not.";
+        PageOut: Counter Int "pageout.bytes" "bytes" "Bytes written to block devices, through the page cache or not.";
         SwapIn: Counter Int "swapin.pages" "pages" "Pages read from swap.";
         SwapOut: Counter Int "swapout.pages" "pages" "Pages written to swap.";
         Faults: Counter Int "faults.count" "count" "Page faults.";
         MajorFaults: Counter Int "major_faults.count" "count" "Page faults that had to wait for storage.";
         Dirtied: Counter Int "dirtied.pages" "pages" "Pages that became dirty.";
         Written: Counter Int "written.pages" "pages" "Pages written back to storage.";
-        ScannedBackground: Counter Int "scanned.background.pages" "pages" "Pages that kswapd looked at for reclaim.";
-        ScannedDirect: Counter Int "scanned.direct.pages" "pages" "Pages that programs short of memory had to look at themselves.";
+        ScannedBackground: Counter Int "scanned.background.pages" "pages" "Pages that kswapd scanned for reclaim.";
+        ScannedDirect: Counter Int "scanned.direct.pages" "pages" "Pages that programs scanned for reclaim themselves because memory was short.";
         ReclaimedBackground: Counter Int "reclaimed.background.pages" "pages" "Pages that kswapd reclaimed.";
-        ReclaimedDirect: Counter Int "reclaimed.direct.pages" "pages" "Pages that programs short of memory had to reclaim themselves.";
-        RefaultFile: Counter Int "refault.file.pages" "pages" "File pages read again soon after they were reclaimed.";
-        ActivateFile: Counter Int "activate.file.pages" "pages" "Of these, pages that were missed so soon that they counted as in use at once.";
-        RestoreFile: Counter Int "restore.file.pages" "pages" "Of these, pages that were in use when they were reclaimed: the page cache is too small.";
-        ScannedFile: Counter Int "scanned.file.pages" "pages" "File pages looked at for reclaim.";
+        ReclaimedDirect: Counter Int "reclaimed.direct.pages" "pages" "Pages that programs reclaimed themselves because memory was short.";
+        RefaultFile: Counter Int "refault.file.pages" "pages" "File pages that were read again soon after they were reclaimed.";
+        ActivateFile: Counter Int "activate.file.pages" "pages" "Refaulted file pages that were missed so soon that they became active at once.";
+        RestoreFile: Counter Int "restore.file.pages" "pages" "Refaulted file pages that were active when they were reclaimed; a growing number means that the page cache is too small.";
+        ScannedFile: Counter Int "scanned.file.pages" "pages" "File pages scanned for reclaim.";
         ReclaimedFile: Counter Int "reclaimed.file.pages" "pages" "File pages reclaimed.";
-        CacheDrops: Counter Int "cache_drops.count" "count" "Times that an administrator emptied the page cache.";
-        DirtyBackground: Gauge Int "dirty.background.pages" "pages" "Dirty pages above which the kernel begins to write.";
-        DirtyMax: Gauge Int "dirty.max.pages" "pages" "Dirty pages above which programs that write must wait.";
-        OomKills: Counter Int "oom_kills.count" "count" "Processes killed for want of memory.";
+        CacheDrops: Counter Int "cache_drops.count" "count" "Number of times that an administrator dropped the page cache.";
+        DirtyBackground: Gauge Int "dirty.background.pages" "pages" "Number of dirty pages above which the kernel starts writeback.";
+        DirtyMax: Gauge Int "dirty.max.pages" "pages" "Number of dirty pages above which programs that write must wait.";
+        OomKills: Counter Int "oom_kills.count" "count" "Processes that the kernel killed because memory ran out.";
     }
 }
 

@@ -34,23 +34,23 @@ const SCAN_NS: i64 = 30 * NS_PER_S;
 facts! {
     /// Facts of the adaptive replacement cache, which all pools share.
     pub(crate) enum Fact in "zfs.arc" {
-        Size: Gauge Int "size.bytes" "bytes" "Memory that the cache uses.";
-        Target: Gauge Int "target.bytes" "bytes" "Memory that it aims to use.";
-        Max: Gauge Int "max.bytes" "bytes" "The most that it may use.";
-        Hits: Counter Int "hits.count" "count" "Accesses to what was in the cache.";
+        Size: Gauge Int "size.bytes" "bytes" "Memory that the cache (ARC) uses.";
+        Target: Gauge Int "target.bytes" "bytes" "Memory that the cache aims to use.";
+        Max: Gauge Int "max.bytes" "bytes" "Greatest amount of memory that the cache may use.";
+        Hits: Counter Int "hits.count" "count" "Accesses that the cache served.";
         Misses: Counter Int "misses.count" "count" "Accesses that had to wait for storage.";
-        DataHits: Counter Int "data.hits.count" "count" "Hits on data that programs asked for.";
-        DataMisses: Counter Int "data.misses.count" "count" "Misses on data that programs asked for.";
-        MetadataHits: Counter Int "metadata.hits.count" "count" "Hits on metadata that was asked for.";
-        MetadataMisses: Counter Int "metadata.misses.count" "count" "Misses on metadata that was asked for.";
-        Compressed: Gauge Int "compressed.bytes" "bytes" "What the cache holds, as it is compressed.";
-        Uncompressed: Gauge Int "uncompressed.bytes" "bytes" "The same without compression.";
-        Throttled: Counter Int "throttled.count" "count" "Times that memory was too short to let a write in.";
-        SecondHits: Counter Int "second.hits.count" "count" "Hits in the second level of the cache, on devices.";
-        SecondMisses: Counter Int "second.misses.count" "count" "Misses in it.";
-        SecondSize: Gauge Int "second.size.bytes" "bytes" "What it holds, uncompressed.";
-        SecondRead: Counter Int "second.read.bytes" "bytes" "Read from its devices.";
-        SecondWritten: Counter Int "second.write.bytes" "bytes" "Written to them.";
+        DataHits: Counter Int "data.hits.count" "count" "Hits on data that programs requested.";
+        DataMisses: Counter Int "data.misses.count" "count" "Misses on data that programs requested.";
+        MetadataHits: Counter Int "metadata.hits.count" "count" "Hits on metadata that programs requested.";
+        MetadataMisses: Counter Int "metadata.misses.count" "count" "Misses on metadata that programs requested.";
+        Compressed: Gauge Int "compressed.bytes" "bytes" "Compressed size of the cache's content.";
+        Uncompressed: Gauge Int "uncompressed.bytes" "bytes" "Uncompressed size of the cache's content.";
+        Throttled: Counter Int "throttled.count" "count" "Writes that were delayed because memory was short.";
+        SecondHits: Counter Int "second.hits.count" "count" "Hits in the second-level cache (L2ARC), which is on devices.";
+        SecondMisses: Counter Int "second.misses.count" "count" "Misses in the second-level cache.";
+        SecondSize: Gauge Int "second.size.bytes" "bytes" "Uncompressed size of the second-level cache's content.";
+        SecondRead: Counter Int "second.read.bytes" "bytes" "Bytes read from the devices of the second-level cache.";
+        SecondWritten: Counter Int "second.write.bytes" "bytes" "Bytes written to the devices of the second-level cache.";
     }
 }
 

@@ -20,24 +20,24 @@ const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 facts! {
     /// Facts of the requests to one device.
     pub(crate) enum Fact in "block_trace" {
-        ReadLatencyP50: Gauge Float "read.latency.p50.seconds" "seconds" "Half of the reads took no longer, from the device's taking them to their end.";
-        ReadLatencyP90: Gauge Float "read.latency.p90.seconds" "seconds" "Nine of ten reads took no longer.";
-        ReadLatencyP99: Gauge Float "read.latency.p99.seconds" "seconds" "99 of 100 reads took no longer.";
-        WriteLatencyP50: Gauge Float "write.latency.p50.seconds" "seconds" "Half of the writes took no longer, from the device's taking them to their end.";
-        WriteLatencyP90: Gauge Float "write.latency.p90.seconds" "seconds" "Nine of ten writes took no longer.";
-        WriteLatencyP99: Gauge Float "write.latency.p99.seconds" "seconds" "99 of 100 writes took no longer.";
-        ReadSizeP50: Gauge Int "read.size.p50.bytes" "bytes" "Half of the reads were no larger.";
-        ReadSizeP99: Gauge Int "read.size.p99.bytes" "bytes" "99 of 100 reads were no larger.";
-        WriteSizeP50: Gauge Int "write.size.p50.bytes" "bytes" "Half of the writes were no larger.";
-        WriteSizeP99: Gauge Int "write.size.p99.bytes" "bytes" "99 of 100 writes were no larger.";
+        ReadLatencyP50: Gauge Float "read.latency.p50.seconds" "seconds" "Median latency of reads, from when the device receives a request until it completes.";
+        ReadLatencyP90: Gauge Float "read.latency.p90.seconds" "seconds" "Latency that 90 % of the reads did not exceed.";
+        ReadLatencyP99: Gauge Float "read.latency.p99.seconds" "seconds" "Latency that 99 % of the reads did not exceed.";
+        WriteLatencyP50: Gauge Float "write.latency.p50.seconds" "seconds" "Median latency of writes, from when the device receives a request until it completes.";
+        WriteLatencyP90: Gauge Float "write.latency.p90.seconds" "seconds" "Latency that 90 % of the writes did not exceed.";
+        WriteLatencyP99: Gauge Float "write.latency.p99.seconds" "seconds" "Latency that 99 % of the writes did not exceed.";
+        ReadSizeP50: Gauge Int "read.size.p50.bytes" "bytes" "Median size of reads.";
+        ReadSizeP99: Gauge Int "read.size.p99.bytes" "bytes" "Size that 99 % of the reads did not exceed.";
+        WriteSizeP50: Gauge Int "write.size.p50.bytes" "bytes" "Median size of writes.";
+        WriteSizeP99: Gauge Int "write.size.p99.bytes" "bytes" "Size that 99 % of the writes did not exceed.";
     }
 }
 
 facts! {
     /// Facts of one extent among the hottest.
     pub(crate) enum HotFact in "block_trace" {
-        Ops: Gauge Int "hot.ops" "ops" "Reads and writes that began in this extent; older ones count less. The error is the most by which it may be too high.";
-        Offset: Gauge Int "hot.offset.bytes" "bytes" "Where on the device the extent begins.";
+        Ops: Gauge Int "hot.ops" "ops" "Reads and writes that began in this extent; older ones have less weight. The error of the sample is the most by which the number may be too high.";
+        Offset: Gauge Int "hot.offset.bytes" "bytes" "Offset on the device at which the extent begins.";
     }
 }
 

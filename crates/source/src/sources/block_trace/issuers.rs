@@ -20,8 +20,8 @@ const SILENT_READS_MAX: u32 = 10;
 facts! {
     /// Facts of one process on one device.
     pub(crate) enum IssuerFact in "block_trace" {
-        Read: Gauge Float "process.read.bytes_per_second" "bytes/s" "Read from this device by requests of this process, per second since the last read-out; too low by what the trace lost.";
-        Write: Gauge Float "process.write.bytes_per_second" "bytes/s" "Written to this device by requests of this process, per second since the last read-out; what goes through the page cache is written by threads of the kernel.";
+        Read: Gauge Float "process.read.bytes_per_second" "bytes/s" "Bytes read per second from this device by requests of this process, averaged since the last poll; events that the trace lost are missing.";
+        Write: Gauge Float "process.write.bytes_per_second" "bytes/s" "Bytes written per second to this device by requests of this process, averaged since the last poll. Kernel threads, not the process, write what went through the page cache.";
     }
 }
 

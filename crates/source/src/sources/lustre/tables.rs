@@ -10,33 +10,33 @@ use super::stats::{Key, Role};
 facts! {
     /// Facts of the node.
     pub(crate) enum Node in "lustre" {
-        Healthy: State Bool "healthy.flag" "flag" "Whether Lustre holds itself to be healthy.";
-        Messages: Gauge Int "lnet.messages.count" "count" "Messages in the hands of LNet, Lustre's network.";
+        Healthy: State Bool "healthy.flag" "flag" "Whether Lustre reports itself healthy.";
+        Messages: Gauge Int "lnet.messages.count" "count" "Messages that LNet (Lustre's network) is handling now.";
         Errors: Counter Int "lnet.errors.count" "count" "Errors of LNet.";
-        Sent: Counter Int "lnet.send.count" "count" "Messages sent.";
-        Received: Counter Int "lnet.receive.count" "count" "Messages received.";
-        Routed: Counter Int "lnet.route.count" "count" "Messages passed on to another network.";
-        Dropped: Counter Int "lnet.drop.count" "count" "Messages dropped.";
-        SentBytes: Counter Int "lnet.send.bytes" "bytes" "Sent.";
-        ReceivedBytes: Counter Int "lnet.receive.bytes" "bytes" "Received.";
-        RoutedBytes: Counter Int "lnet.route.bytes" "bytes" "Passed on to another network.";
-        DroppedBytes: Counter Int "lnet.drop.bytes" "bytes" "Dropped.";
-        SentRate: Gauge Float "lnet.send.bytes_per_second" "bytes/s" "Sent per second, since the last read.";
-        ReceivedRate: Gauge Float "lnet.receive.bytes_per_second" "bytes/s" "Received per second, since the last read.";
+        Sent: Counter Int "lnet.send.count" "count" "Messages that LNet has sent.";
+        Received: Counter Int "lnet.receive.count" "count" "Messages that LNet has received.";
+        Routed: Counter Int "lnet.route.count" "count" "Messages that LNet has routed to another network.";
+        Dropped: Counter Int "lnet.drop.count" "count" "Messages that LNet has dropped.";
+        SentBytes: Counter Int "lnet.send.bytes" "bytes" "Bytes that LNet has sent.";
+        ReceivedBytes: Counter Int "lnet.receive.bytes" "bytes" "Bytes that LNet has received.";
+        RoutedBytes: Counter Int "lnet.route.bytes" "bytes" "Bytes that LNet has routed to another network.";
+        DroppedBytes: Counter Int "lnet.drop.bytes" "bytes" "Bytes that LNet has dropped.";
+        SentRate: Gauge Float "lnet.send.bytes_per_second" "bytes/s" "Bytes that LNet sends per second, averaged since the last poll.";
+        ReceivedRate: Gauge Float "lnet.receive.bytes_per_second" "bytes/s" "Bytes that LNet receives per second, averaged since the last poll.";
     }
 }
 
 facts! {
     /// Facts of a client's connection to one target.
     pub(crate) enum Import in "lustre.import" {
-        State: State Text "state.name" "name" "State of the connection: FULL when it is whole, IDLE when it was closed for want of use.";
-        Connected: State Bool "connected.flag" "flag" "Whether the target can be used: its connection is FULL, or IDLE.";
-        Inflight: Gauge Int "inflight.requests" "requests" "Requests in flight at the moment of the read.";
-        InflightMax: State Int "inflight.max.requests" "requests" "Most requests that the client has in flight.";
-        Timeouts: Counter Int "timeouts.count" "count" "Requests that got no answer in time.";
-        Attempts: Counter Int "attempts.count" "count" "Attempts to connect.";
-        Estimate: Gauge Float "estimate.seconds" "seconds" "How long the client expects the target's slowest service to take.";
-        Active: State Bool "active.flag" "flag" "Whether an administrator lets the target be used.";
+        State: State Text "state.name" "name" "State of the connection to the target: FULL if it is established, IDLE if it was closed because it was not used.";
+        Connected: State Bool "connected.flag" "flag" "Whether the target can be used, which it can if its connection is FULL or IDLE.";
+        Inflight: Gauge Int "inflight.requests" "requests" "Requests in flight at the moment of the poll.";
+        InflightMax: State Int "inflight.max.requests" "requests" "Greatest number of requests that the client keeps in flight.";
+        Timeouts: Counter Int "timeouts.count" "count" "Requests that were not answered in time.";
+        Attempts: Counter Int "attempts.count" "count" "Attempts to connect to the target.";
+        Estimate: Gauge Float "estimate.seconds" "seconds" "Service time that the client expects of the slowest service of the target.";
+        Active: State Bool "active.flag" "flag" "Whether an administrator permits the use of the target.";
     }
 }
 
@@ -44,13 +44,13 @@ facts! {
     /// Facts of a target on its server.
     pub(crate) enum Target in "lustre.target" {
         Total: Gauge Int "total.bytes" "bytes" "Size of the target.";
-        Free: Gauge Int "free.bytes" "bytes" "Space that nothing uses.";
-        Available: Gauge Int "available.bytes" "bytes" "Space that clients may still use.";
+        Free: Gauge Int "free.bytes" "bytes" "Unused space of the target.";
+        Available: Gauge Int "available.bytes" "bytes" "Space that is available to clients.";
         Used: Gauge Float "used.ratio" "ratio" "Used space as a share of used and available space.";
-        FilesTotal: Gauge Int "files.total.count" "count" "Objects that the target can hold.";
-        FilesFree: Gauge Int "files.free.count" "count" "Objects that it can still take.";
+        FilesTotal: Gauge Int "files.total.count" "count" "Total number of objects that the target can hold.";
+        FilesFree: Gauge Int "files.free.count" "count" "Number of further objects that the target can hold.";
         Exports: Gauge Int "exports.count" "count" "Clients and servers that are connected to the target.";
-        Recovery: State Text "recovery.name" "name" "State of recovery: COMPLETE, RECOVERING while clients return, WAITING, INACTIVE.";
+        Recovery: State Text "recovery.name" "name" "State of recovery: COMPLETE, RECOVERING (clients are reconnecting), WAITING or INACTIVE.";
         Degraded: State Bool "degraded.flag" "flag" "Whether an administrator or the RAID has marked the target as degraded.";
     }
 }
@@ -58,37 +58,37 @@ facts! {
 facts! {
     /// Facts of a mounted file system.
     pub(crate) enum Client in "lustre.client" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read by programs, from the cache too.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written by programs.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by programs, those from the cache included.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by programs.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by programs.";
         WriteOps: Counter Int "write.ops" "ops" "Writes by programs.";
-        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all of them.";
-        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all of them.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last read-out.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last read-out.";
-        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean time of the reads since the last read-out; 0 if there were none.";
-        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean time of the writes since the last read-out; 0 if there were none.";
-        MetadataOps: Counter Int "metadata.ops" "ops" "Operations on names and attributes.";
-        MetadataRate: Gauge Float "metadata.ops_per_second" "ops/s" "Operations on names and attributes per second, since the last read-out.";
-        MetadataLatency: Gauge Float "metadata.latency.seconds" "seconds" "Mean time of the operations on names and attributes since the last read-out; 0 if there were none.";
-        Open: Counter Int "open.ops" "ops" "Opens.";
-        Close: Counter Int "close.ops" "ops" "Closes.";
-        Mmap: Counter Int "mmap.ops" "ops" "Mappings into memory.";
-        Sync: Counter Int "sync.ops" "ops" "Syncs.";
+        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all reads.";
+        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all writes.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second, averaged since the last poll.";
+        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean latency of the reads since the last poll; 0 if there were none.";
+        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean latency of the writes since the last poll; 0 if there were none.";
+        MetadataOps: Counter Int "metadata.ops" "ops" "Metadata operations: those on names and attributes.";
+        MetadataRate: Gauge Float "metadata.ops_per_second" "ops/s" "Metadata operations per second, averaged since the last poll.";
+        MetadataLatency: Gauge Float "metadata.latency.seconds" "seconds" "Mean latency of the metadata operations since the last poll; 0 if there were none.";
+        Open: Counter Int "open.ops" "ops" "Files opened.";
+        Close: Counter Int "close.ops" "ops" "Files closed.";
+        Mmap: Counter Int "mmap.ops" "ops" "Mappings of files into memory.";
+        Sync: Counter Int "sync.ops" "ops" "Syncs of files.";
         Readdir: Counter Int "readdir.ops" "ops" "Reads of directories.";
         Setattr: Counter Int "setattr.ops" "ops" "Changes of attributes.";
-        Truncate: Counter Int "truncate.ops" "ops" "Truncations.";
-        Flock: Counter Int "flock.ops" "ops" "File locks.";
-        Getattr: Counter Int "getattr.ops" "ops" "Looks at attributes.";
+        Truncate: Counter Int "truncate.ops" "ops" "Truncations of files.";
+        Flock: Counter Int "flock.ops" "ops" "File lock operations.";
+        Getattr: Counter Int "getattr.ops" "ops" "Reads of attributes.";
         Create: Counter Int "create.ops" "ops" "Files created.";
-        Link: Counter Int "link.ops" "ops" "Hard links made.";
+        Link: Counter Int "link.ops" "ops" "Hard links created.";
         Unlink: Counter Int "unlink.ops" "ops" "Files removed.";
-        Symlink: Counter Int "symlink.ops" "ops" "Symbolic links made.";
-        Mkdir: Counter Int "mkdir.ops" "ops" "Directories made.";
+        Symlink: Counter Int "symlink.ops" "ops" "Symbolic links created.";
+        Mkdir: Counter Int "mkdir.ops" "ops" "Directories created.";
         Rmdir: Counter Int "rmdir.ops" "ops" "Directories removed.";
-        Mknod: Counter Int "mknod.ops" "ops" "Files and special files made.";
+        Mknod: Counter Int "mknod.ops" "ops" "Files and special files created.";
         Rename: Counter Int "rename.ops" "ops" "Files and directories renamed.";
-        Statfs: Counter Int "statfs.ops" "ops" "Questions for space.";
+        Statfs: Counter Int "statfs.ops" "ops" "Queries of free space (statfs).";
         Setxattr: Counter Int "setxattr.ops" "ops" "Changes of extended attributes.";
         Getxattr: Counter Int "getxattr.ops" "ops" "Reads of extended attributes.";
     }
@@ -97,96 +97,96 @@ facts! {
 facts! {
     /// Facts of the requests of a client to an object target.
     pub(crate) enum Osc in "lustre.osc" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read from the target.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written to the target.";
-        ReadOps: Counter Int "read.ops" "ops" "Read requests to the target.";
-        WriteOps: Counter Int "write.ops" "ops" "Write requests to the target.";
-        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all of them.";
-        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all of them.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last read-out.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last read-out.";
-        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean time of the reads since the last read-out; 0 if there were none.";
-        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean time of the writes since the last read-out; 0 if there were none.";
-        RequestOps: Counter Int "request.ops" "ops" "Requests of every kind that were answered.";
-        RequestRate: Gauge Float "request.ops_per_second" "ops/s" "Requests answered per second, since the last read-out.";
-        RequestLatency: Gauge Float "request.latency.seconds" "seconds" "Mean time from sending a request to its answer, since the last read-out; 0 if there were none.";
-        Dirty: Gauge Int "dirty.bytes" "bytes" "Written by programs and not yet by the target.";
-        Grant: Gauge Int "grant.bytes" "bytes" "Space that the target has promised to this client.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from the target.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written to the target.";
+        ReadOps: Counter Int "read.ops" "ops" "Read requests sent to the target.";
+        WriteOps: Counter Int "write.ops" "ops" "Write requests sent to the target.";
+        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all reads.";
+        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all writes.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second, averaged since the last poll.";
+        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean latency of the reads since the last poll; 0 if there were none.";
+        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean latency of the writes since the last poll; 0 if there were none.";
+        RequestOps: Counter Int "request.ops" "ops" "Requests of all kinds that were answered.";
+        RequestRate: Gauge Float "request.ops_per_second" "ops/s" "Requests answered per second, averaged since the last poll.";
+        RequestLatency: Gauge Float "request.latency.seconds" "seconds" "Mean time from sending a request to its answer, since the last poll; 0 if there were none.";
+        Dirty: Gauge Int "dirty.bytes" "bytes" "Bytes that programs have written and that have not reached the target yet.";
+        Grant: Gauge Int "grant.bytes" "bytes" "Space that the target has reserved (granted) for this client.";
     }
 }
 
 facts! {
     /// Facts of the requests of a client to a metadata target.
     pub(crate) enum Mdc in "lustre.mdc" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read from the target.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written to the target.";
-        ReadOps: Counter Int "read.ops" "ops" "Read requests to the target.";
-        WriteOps: Counter Int "write.ops" "ops" "Write requests to the target.";
-        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all of them.";
-        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all of them.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last read-out.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last read-out.";
-        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean time of the reads since the last read-out; 0 if there were none.";
-        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean time of the writes since the last read-out; 0 if there were none.";
-        RequestOps: Counter Int "request.ops" "ops" "Requests of every kind that were answered.";
-        RequestRate: Gauge Float "request.ops_per_second" "ops/s" "Requests answered per second, since the last read-out.";
-        RequestLatency: Gauge Float "request.latency.seconds" "seconds" "Mean time from sending a request to its answer, since the last read-out; 0 if there were none.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from the target.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written to the target.";
+        ReadOps: Counter Int "read.ops" "ops" "Read requests sent to the target.";
+        WriteOps: Counter Int "write.ops" "ops" "Write requests sent to the target.";
+        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all reads.";
+        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all writes.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second, averaged since the last poll.";
+        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean latency of the reads since the last poll; 0 if there were none.";
+        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean latency of the writes since the last poll; 0 if there were none.";
+        RequestOps: Counter Int "request.ops" "ops" "Requests of all kinds that were answered.";
+        RequestRate: Gauge Float "request.ops_per_second" "ops/s" "Requests answered per second, averaged since the last poll.";
+        RequestLatency: Gauge Float "request.latency.seconds" "seconds" "Mean time from sending a request to its answer, since the last poll; 0 if there were none.";
     }
 }
 
 facts! {
     /// Facts of an object target on its server.
     pub(crate) enum Ost in "lustre.ost" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read by clients.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written by clients.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by clients.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by clients.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by clients.";
         WriteOps: Counter Int "write.ops" "ops" "Writes by clients.";
-        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all of them.";
-        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all of them.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last read-out.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last read-out.";
-        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean time of the reads since the last read-out; 0 if there were none.";
-        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean time of the writes since the last read-out; 0 if there were none.";
-        Getattr: Counter Int "getattr.ops" "ops" "Looks at attributes.";
+        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all reads.";
+        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all writes.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second, averaged since the last poll.";
+        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean latency of the reads since the last poll; 0 if there were none.";
+        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean latency of the writes since the last poll; 0 if there were none.";
+        Getattr: Counter Int "getattr.ops" "ops" "Reads of attributes.";
         Setattr: Counter Int "setattr.ops" "ops" "Changes of attributes.";
-        Punch: Counter Int "punch.ops" "ops" "Truncations and holes made.";
-        Sync: Counter Int "sync.ops" "ops" "Syncs.";
+        Punch: Counter Int "punch.ops" "ops" "Truncations of objects, and holes made in them.";
+        Sync: Counter Int "sync.ops" "ops" "Syncs of objects.";
         Destroy: Counter Int "destroy.ops" "ops" "Objects removed.";
         Create: Counter Int "create.ops" "ops" "Files created.";
-        Statfs: Counter Int "statfs.ops" "ops" "Questions for space.";
+        Statfs: Counter Int "statfs.ops" "ops" "Queries of free space (statfs).";
     }
 }
 
 facts! {
     /// Facts of a metadata target on its server.
     pub(crate) enum Mdt in "lustre.mdt" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read by clients.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written by clients.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by clients.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by clients.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by clients.";
         WriteOps: Counter Int "write.ops" "ops" "Writes by clients.";
-        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all of them.";
-        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all of them.";
-        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Read per second, since the last read-out.";
-        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Written per second, since the last read-out.";
-        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean time of the reads since the last read-out; 0 if there were none.";
-        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean time of the writes since the last read-out; 0 if there were none.";
-        MetadataOps: Counter Int "metadata.ops" "ops" "Operations on names and attributes.";
-        MetadataRate: Gauge Float "metadata.ops_per_second" "ops/s" "Operations on names and attributes per second, since the last read-out.";
-        MetadataLatency: Gauge Float "metadata.latency.seconds" "seconds" "Mean time of the operations on names and attributes since the last read-out; 0 if there were none.";
-        Open: Counter Int "open.ops" "ops" "Opens.";
-        Close: Counter Int "close.ops" "ops" "Closes.";
-        Mknod: Counter Int "mknod.ops" "ops" "Files and special files made.";
-        Link: Counter Int "link.ops" "ops" "Hard links made.";
+        ReadSeconds: Counter Float "read.seconds" "seconds" "Time that reads took, summed over all reads.";
+        WriteSeconds: Counter Float "write.seconds" "seconds" "Time that writes took, summed over all writes.";
+        ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second, averaged since the last poll.";
+        WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second, averaged since the last poll.";
+        ReadLatency: Gauge Float "read.latency.seconds" "seconds" "Mean latency of the reads since the last poll; 0 if there were none.";
+        WriteLatency: Gauge Float "write.latency.seconds" "seconds" "Mean latency of the writes since the last poll; 0 if there were none.";
+        MetadataOps: Counter Int "metadata.ops" "ops" "Metadata operations: those on names and attributes.";
+        MetadataRate: Gauge Float "metadata.ops_per_second" "ops/s" "Metadata operations per second, averaged since the last poll.";
+        MetadataLatency: Gauge Float "metadata.latency.seconds" "seconds" "Mean latency of the metadata operations since the last poll; 0 if there were none.";
+        Open: Counter Int "open.ops" "ops" "Files opened.";
+        Close: Counter Int "close.ops" "ops" "Files closed.";
+        Mknod: Counter Int "mknod.ops" "ops" "Files and special files created.";
+        Link: Counter Int "link.ops" "ops" "Hard links created.";
         Unlink: Counter Int "unlink.ops" "ops" "Files removed.";
-        Mkdir: Counter Int "mkdir.ops" "ops" "Directories made.";
+        Mkdir: Counter Int "mkdir.ops" "ops" "Directories created.";
         Rmdir: Counter Int "rmdir.ops" "ops" "Directories removed.";
         Rename: Counter Int "rename.ops" "ops" "Files and directories renamed.";
-        Getattr: Counter Int "getattr.ops" "ops" "Looks at attributes.";
+        Getattr: Counter Int "getattr.ops" "ops" "Reads of attributes.";
         Setattr: Counter Int "setattr.ops" "ops" "Changes of attributes.";
         Getxattr: Counter Int "getxattr.ops" "ops" "Reads of extended attributes.";
         Setxattr: Counter Int "setxattr.ops" "ops" "Changes of extended attributes.";
-        Statfs: Counter Int "statfs.ops" "ops" "Questions for space.";
-        Sync: Counter Int "sync.ops" "ops" "Syncs.";
+        Statfs: Counter Int "statfs.ops" "ops" "Queries of free space (statfs).";
+        Sync: Counter Int "sync.ops" "ops" "Syncs of files.";
     }
 }
 

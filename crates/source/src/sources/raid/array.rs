@@ -20,27 +20,27 @@ const PAGE_BYTES: usize = 4096;
 facts! {
     /// Facts of one array.
     pub(crate) enum Fact in "raid" {
-        Level: State Text "level.name" "name" "Level, such as raid6.";
-        State: State Text "state.name" "name" "State in the kernel's words: clean, active, inactive, readonly, broken and others.";
-        Devices: State Int "devices.count" "count" "Members that the array has when it is complete.";
-        Active: Gauge Int "active.count" "count" "Members in place and in sync.";
-        Failed: Gauge Int "failed.count" "count" "Members thrown out after a fault, and not removed yet.";
-        Spare: Gauge Int "spare.count" "count" "Members that wait to take the place of another.";
-        Degraded: Gauge Int "degraded.count" "count" "Places that no member in sync fills; only where the level has redundancy.";
-        Replication: Gauge Int "replication.count" "count" "Failures of members that would lose data, at the least: 1 without redundancy, 0 where it is lost already.";
-        SyncAction: State Text "sync.action.name" "name" "What is being made consistent: idle, resync, recover, check, repair, reshape, frozen.";
-        SyncRatio: Gauge Float "sync.ratio" "ratio" "Share of that which is done.";
-        SyncRate: Gauge Float "sync.bytes_per_second" "bytes/s" "Speed of that, averaged by the kernel.";
-        Mismatch: Gauge Int "mismatch.count" "count" "Sectors found inconsistent by the last check or repair.";
+        Level: State Text "level.name" "name" "RAID level, such as raid6.";
+        State: State Text "state.name" "name" "State of the array as the kernel reports it: clean, active, inactive, readonly, broken and others.";
+        Devices: State Int "devices.count" "count" "Members of the array when it is complete.";
+        Active: Gauge Int "active.count" "count" "Members that are active and in sync.";
+        Failed: Gauge Int "failed.count" "count" "Members that failed and have not been removed yet.";
+        Spare: Gauge Int "spare.count" "count" "Spare members.";
+        Degraded: Gauge Int "degraded.count" "count" "Members that are missing or not in sync, for levels with redundancy.";
+        Replication: Gauge Int "replication.count" "count" "Smallest number of member failures that loses data: 1 without redundancy, 0 if data is lost already.";
+        SyncAction: State Text "sync.action.name" "name" "Synchronisation in progress: idle, resync, recover, check, repair, reshape or frozen.";
+        SyncRatio: Gauge Float "sync.ratio" "ratio" "Share of the present synchronisation that is complete.";
+        SyncRate: Gauge Float "sync.bytes_per_second" "bytes/s" "Speed of the present synchronisation, averaged by the kernel.";
+        Mismatch: Gauge Int "mismatch.count" "count" "Sectors that the last check or repair found inconsistent.";
     }
 }
 
 facts! {
     /// Facts of one member of an array.
     pub(crate) enum MemberFact in "raid.member" {
-        State: State Text "state.name" "name" "State in the kernel's words: in_sync, spare, faulty, write_error and others, by commas.";
-        Errors: Counter Int "errors.count" "count" "Read errors that the array corrected, about.";
-        BadBlocks: Gauge Int "bad.blocks" "blocks" "Sectors of 512 bytes on md's list of bad blocks.";
+        State: State Text "state.name" "name" "States of the member as the kernel reports them, separated by commas: in_sync, spare, faulty, write_error and others.";
+        Errors: Counter Int "errors.count" "count" "Approximate number of read errors that the array corrected on this member.";
+        BadBlocks: Gauge Int "bad.blocks" "blocks" "Sectors of 512 bytes on the member's list of bad blocks.";
     }
 }
 

@@ -21,22 +21,22 @@ facts! {
     pub(crate) enum PoolFact in "zfs" {
         State: State Text "state.name" "name" "State of the pool: ONLINE, DEGRADED, FAULTED, SUSPENDED and others.";
         Healthy: State Bool "healthy.flag" "flag" "Whether the pool is ONLINE.";
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read from the pool's devices; only zfs before 2.1 tells.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written to the pool's devices; only zfs before 2.1 tells.";
-        ReadOps: Counter Int "read.ops" "ops" "Reads of the pool's devices; only zfs before 2.1 tells.";
-        WriteOps: Counter Int "write.ops" "ops" "Writes to the pool's devices; only zfs before 2.1 tells.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from the pool's devices; counted only by ZFS before 2.1.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written to the pool's devices; counted only by ZFS before 2.1.";
+        ReadOps: Counter Int "read.ops" "ops" "Reads of the pool's devices; counted only by ZFS before 2.1.";
+        WriteOps: Counter Int "write.ops" "ops" "Writes to the pool's devices; counted only by ZFS before 2.1.";
     }
 }
 
 facts! {
     /// Facts of one dataset.
     pub(crate) enum DatasetFact in "zfs.dataset" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Read by programs, from the cache or not.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Written by programs.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by programs, from the cache or from storage.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by programs.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by programs.";
         WriteOps: Counter Int "write.ops" "ops" "Writes by programs.";
-        Unlinks: Counter Int "unlinks.count" "count" "Files whose last name was removed.";
-        Unlinked: Counter Int "unlinked.count" "count" "Of these, files whose space was freed.";
+        Unlinks: Counter Int "unlinks.count" "count" "Files whose last name was removed, so that their space is to be freed.";
+        Unlinked: Counter Int "unlinked.count" "count" "Files whose last name was removed and whose space has been freed.";
     }
 }
 

@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use barograph_statement::ast::{Query, TableFactor};
 
-use crate::plan::{Plan, selects};
-use crate::report::{self, TestRow};
-use crate::slot::Store;
+use crate::plan::{InsightPlan, selects};
+use crate::report::{self, InsightTestRow};
+use crate::slot::SlotStore;
 use crate::{Graph, InsightError, Limits, statement};
 
 /// A statement to be tested: it is parsed, but not yet checked against the existing tables.
 #[derive(Debug)]
-pub struct Question {
+pub struct TestQuery {
     query: Query,
     tables: Vec<String>,
 }
 
-impl Question {
+impl TestQuery {
     /// Parses a SELECT, or the SELECT in a CREATE INSIGHT statement. The bounds of the text are the
     /// default ones.
     pub fn parse(sql: &str) -> Result<Self, InsightError> {
@@ -51,21 +51,21 @@ impl Question {
 
 /// A copy of some tables of a graph at one moment.
 #[derive(Debug)]
-pub struct Ground {
-    store: Store,
+pub struct TableSnapshot {
+    store: SlotStore,
     limits: Limits,
     node: Arc<str>,
 }
 
-impl Ground {
+impl TableSnapshot {
     /// Computes the rows of the statement from these tables. Between rows it calls `go_on`, and
     /// fails if that returns false.
     pub fn test(
         &self,
-        question: &Question,
+        question: &TestQuery,
         go_on: &dyn Fn() -> bool,
-    ) -> Result<Vec<TestRow>, InsightError> {
-        let plan = Plan::new(&question.query, &self.store, &self.node)?;
+    ) -> Result<Vec<InsightTestRow>, InsightError> {
+        let plan = InsightPlan::new(&question.query, &self.store, &self.node)?;
         report::test(&plan, &self.store, &self.limits, go_on)
     }
 }
@@ -73,8 +73,8 @@ impl Ground {
 impl Graph {
     /// Copies the present contents of these tables. The cost depends on their number of streams
     /// only, not on what the statement computes.
-    pub fn ground(&self, tables: &[String]) -> Ground {
-        Ground {
+    pub fn snapshot(&self, tables: &[String]) -> TableSnapshot {
+        TableSnapshot {
             store: self.store().copy_of(tables),
             limits: self.limits().clone(),
             node: Arc::from(self.limits().node.as_str()),
@@ -83,8 +83,8 @@ impl Graph {
 
     /// Computes the rows of a SELECT, or of the SELECT in a CREATE statement. The graph does not
     /// change.
-    pub fn test(&self, sql: &str) -> Result<Vec<TestRow>, InsightError> {
-        let question = Question::parse(sql)?;
-        self.ground(question.tables()).test(&question, &|| true)
+    pub fn test(&self, sql: &str) -> Result<Vec<InsightTestRow>, InsightError> {
+        let question = TestQuery::parse(sql)?;
+        self.snapshot(question.tables()).test(&question, &|| true)
     }
 }
