@@ -137,7 +137,12 @@ impl LoopControl {
 
     fn apply(&self, kind: StatementKind, sql: &str) -> Answer {
         match kind {
-            StatementKind::Rule => self.rules.execute(sql),
+            StatementKind::Rule => {
+                let answer = self.rules.execute(sql)?;
+                let attended = self.rules.attend();
+                attended.map_err(|error| Refusal::Internal(error.to_string()))?;
+                Ok(answer)
+            }
             _ => self.ask(|reply| Event::Execute(kind, sql.to_owned(), reply))?,
         }
     }

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use crate::control::{LoopControl, ReadConfig, wanted};
 use crate::event_loop::{self, EVENTS_MAX, Event, EventLoop, Parts, Wanted};
 use crate::policies::{Policies, Wake};
-use crate::rules::{DeclaredRules, ToPrograms};
+use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::{StatementStore, Troubles};
 use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, Shared};
@@ -148,9 +148,10 @@ impl Agent {
             over_tcp: config.applications.http_ingest,
         });
         let board = applications.map(|a| Arc::clone(a.board()));
-        let fire = Arc::new(ToPrograms::new(board.clone()));
+        let fire = Arc::new(ProgramCalls::new(board.clone()));
         let kept = statements.of(StatementKind::Rule);
-        let rules = DeclaredRules::start(&kept, run_dir, clock, fire)?;
+        let rules = DeclaredRules::new(&kept, run_dir, clock, fire);
+        rules.attend()?;
         self.rules = Some(rules.clone());
         let control = Arc::new(LoopControl {
             events: self.events.clone(),

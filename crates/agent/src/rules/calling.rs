@@ -9,22 +9,22 @@ use barograph_stream::calls::{CallPayload, Target};
 use serde_json::Value as Json;
 use tracing::info;
 
-use super::Fire;
+use super::RuleAction;
 use barograph_call::{Board, FireError, FireRequest};
 
 /// Calls programs by the board. Values that only some may read are told to their programs alone.
-pub(crate) struct ToPrograms {
+pub(crate) struct ProgramCalls {
     board: Option<Arc<Board>>,
 }
 
-impl ToPrograms {
+impl ProgramCalls {
     /// Without a board (no applications) every call fails, and says so.
     pub(crate) fn new(board: Option<Arc<Board>>) -> Self {
         Self { board }
     }
 }
 
-impl Fire for ToPrograms {
+impl RuleAction for ProgramCalls {
     fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String> {
         let board = self.board.as_ref();
         let board = board.ok_or("this agent takes in no applications (applications.enabled)")?;

@@ -1,20 +1,20 @@
 //! A follower of the segments of the node and of its applications, for the rules: which streams there
 //! are, and what is new in those that a rule reads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use barograph_model::{Clock, Sample, StreamKey};
+use barograph_model::{Sample, StreamKey};
 use barograph_rule::Rules;
 use barograph_stream::{
     Entry, LOOK_NS, RunDir, Scopes, SegmentFollower, SegmentPart, StreamReader, Ticks,
 };
 use tracing::debug;
 
-use super::backfill::{Ask, Found, Told};
+use super::backfill::{FoundPast, FoundPasts, PastStream};
 
-/// All segments.
-pub(super) struct Follow {
+/// All segments, and the streams in them.
+pub(super) struct StreamFollower {
     run_dir: RunDir,
     /// `None` until the node's own segment could be opened.
     follower: Option<SegmentFollower<Entry>>,
@@ -35,7 +35,8 @@ pub(super) struct Follow {
 /// One segment.
 struct Part {
     followed: Arc<SegmentPart<Entry>>,
-    streams: HashMap<(usize, u16), Followed>,
+    /// By slot and generation, so that streams get their keys, and are read, in a given order.
+    streams: BTreeMap<(usize, u16), Followed>,
 }
 
 /// One stream.
@@ -47,7 +48,7 @@ struct Followed {
     looked_ns: i64,
 }
 
-impl Follow {
+impl StreamFollower {
     pub(super) fn new(run_dir: &RunDir) -> Self {
         Self {
             run_dir: run_dir.clone(),
@@ -114,7 +115,7 @@ impl Follow {
             let at = before.iter().position(is_it);
             Part {
                 followed: Arc::clone(followed),
-                streams: at.map_or_else(HashMap::new, |at| before.swap_remove(at).streams),
+                streams: at.map_or_else(BTreeMap::new, |at| before.swap_remove(at).streams),
             }
         });
         self.parts = parts.collect();
@@ -138,7 +139,7 @@ impl Follow {
         let part = &mut self.parts[at];
         let followed = Arc::clone(&part.followed);
         let entries = followed.streams.iter();
-        let there: HashMap<(usize, u16), _> =
+        let there: BTreeMap<(usize, u16), _> =
             entries.map(|e| ((e.slot, e.generation), e)).collect();
         let gone = part.streams.keys().filter(|id| !there.contains_key(id));
         let gone: Vec<(usize, u16)> = gone.copied().collect();
@@ -184,18 +185,18 @@ impl Follow {
     }
 
     /// The streams whose past is wanted since this was asked last.
-    pub(super) fn take_asks(&mut self, rules: &Rules) -> Vec<Ask> {
+    pub(super) fn take_wanted(&mut self, rules: &Rules) -> Vec<PastStream> {
         if self.wanted.is_empty() {
             return Vec::new();
         }
         let wanted = std::mem::take(&mut self.wanted);
-        let mut asks = Vec::with_capacity(wanted.len());
+        let mut streams = Vec::with_capacity(wanted.len());
         for part in &self.parts {
             for stream in part.streams.values().filter(|s| s.is_read) {
                 let length_ns = wanted.get(&stream.key);
                 let descriptor = rules.descriptor(stream.key);
                 if let (Some(length_ns), Some(descriptor)) = (length_ns, descriptor) {
-                    asks.push(Ask {
+                    streams.push(PastStream {
                         key: stream.key,
                         scope: part.followed.id.scope.clone(),
                         run_dir: part.followed.run_dir.clone(),
@@ -206,23 +207,29 @@ impl Follow {
                 }
             }
         }
-        asks
+        streams
     }
 
     /// Gives windows what was found of their past. What is new was told before ([`Self::feed`]): so
     /// nothing that was found comes by itself later, and nothing is there twice.
-    pub(super) fn seed(&mut self, rules: &mut Rules, asks: &[Ask], told: Told, clock: &dyn Clock) {
-        let now_ns = clock.now_ns();
-        let asked: HashMap<StreamKey, &Ask> = asks.iter().map(|a| (a.key, a)).collect();
-        let told: HashMap<StreamKey, Found> = told.into_iter().collect();
+    pub(super) fn seed(
+        &mut self,
+        rules: &mut Rules,
+        asked: &[PastStream],
+        found: FoundPasts,
+        now_ns: i64,
+    ) {
+        let asked: HashMap<StreamKey, &PastStream> = asked.iter().map(|s| (s.key, s)).collect();
+        let found: HashMap<StreamKey, FoundPast> = found.into_iter().collect();
         for stream in self.parts.iter_mut().flat_map(|p| p.streams.values_mut()) {
-            let (Some(found), Some(ask)) = (told.get(&stream.key), asked.get(&stream.key)) else {
+            let (Some(found), Some(asked)) = (found.get(&stream.key), asked.get(&stream.key))
+            else {
                 continue;
             };
             // Its key may be another stream's by now.
-            let is_it = |known| Arc::ptr_eq(known, &ask.descriptor);
+            let is_it = |known| Arc::ptr_eq(known, &asked.descriptor);
             if stream.is_read && rules.descriptor(stream.key).is_some_and(is_it) {
-                let start_ns = now_ns.saturating_sub(ask.length_ns);
+                let start_ns = now_ns.saturating_sub(asked.length_ns);
                 stream.seed(rules, found, start_ns, &mut self.samples);
             }
         }
@@ -248,7 +255,13 @@ impl Followed {
     }
 
     /// Its past, as far as it was found, else as far as the ring reaches.
-    fn seed(&mut self, rules: &mut Rules, found: &Found, start_ns: i64, samples: &mut Vec<Sample>) {
+    fn seed(
+        &mut self,
+        rules: &mut Rules,
+        found: &FoundPast,
+        start_ns: i64,
+        samples: &mut Vec<Sample>,
+    ) {
         let mut oldest_ns = found.oldest_ns();
         if found.samples.is_empty() {
             samples.clear();

@@ -7,7 +7,8 @@
 mod backfill;
 mod calling;
 mod follow;
-mod watch;
+mod past;
+mod rule_loop;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,11 +23,11 @@ use tracing::warn;
 
 use crate::AgentError;
 use crate::control::{Answer, Refusal};
-pub(crate) use calling::ToPrograms;
-use watch::Watch;
+pub(crate) use calling::ProgramCalls;
+use rule_loop::RuleLoop;
 
-/// Makes the call of a rule that has fired.
-pub(crate) trait Fire: Send + Sync {
+/// The action of rules that have fired.
+pub(crate) trait RuleAction: Send + Sync {
     /// Hands the call over. `scope` is that of the subject's stream (`u1000`, `all`), empty for the
     /// node's own. May take as long as a call is synced to disk; gives why there is no call.
     fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String>;
@@ -35,27 +36,28 @@ pub(crate) trait Fire: Send + Sync {
 /// The rules of a node. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct DeclaredRules {
-    shared: Arc<Shared>,
+    shared: Arc<RulesShared>,
 }
 
-/// What statements and the thread share.
-struct Shared {
+/// The parts that statements and the loop share.
+struct RulesShared {
     run_dir: RunDir,
     clock: Arc<dyn Clock>,
-    fire: Arc<dyn Fire>,
+    action: Arc<dyn RuleAction>,
     state: Mutex<State>,
 }
 
 struct State {
     rules: Rules,
     thread: Option<JoinHandle<()>>,
-    /// Whether the thread works; one that has found nothing to do has ended, or is about to.
+    /// Whether the loop is run by somebody; one that has found nothing to do has ended, or is about
+    /// to.
     is_running: bool,
     /// The agent is stopping.
     is_over: bool,
 }
 
-impl Shared {
+impl RulesShared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,13 +75,13 @@ impl Shared {
 
 impl DeclaredRules {
     /// Takes up the rules of these statements, by name. One that does not hold is left out with a
-    /// warning.
-    pub(crate) fn start(
+    /// warning. No rule is evaluated before [`DeclaredRules::attend`].
+    pub(crate) fn new(
         kept: &BTreeMap<String, String>,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
-        fire: Arc<dyn Fire>,
-    ) -> Result<Self, AgentError> {
+        action: Arc<dyn RuleAction>,
+    ) -> Self {
         let state = State {
             rules: Rules::new(RuleLimits::default()),
             thread: None,
@@ -87,10 +89,10 @@ impl DeclaredRules {
             is_over: false,
         };
         let rules = Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(RulesShared {
                 run_dir: run_dir.clone(),
                 clock: Arc::clone(clock),
-                fire,
+                action,
                 state: Mutex::new(state),
             }),
         };
@@ -101,11 +103,10 @@ impl DeclaredRules {
                 warn!(%error, name, sql, "a rule is left out");
             }
         }
-        rules.attend(&mut state)?;
         let document = document(&state);
         drop(state);
         rules.shared.publish(&document);
-        Ok(rules)
+        rules
     }
 
     /// Executes a statement, and returns the rule as it is, or was.
@@ -123,9 +124,6 @@ impl DeclaredRules {
             Json::Null if is_drop => Refusal::Absent(error.to_string()),
             _ => Refusal::Statement(error.to_string()),
         })?;
-        if let Err(error) = self.attend(&mut state) {
-            return Err(Refusal::Internal(error.to_string()));
-        }
         let answer = match executed {
             Executed::Created(name) => rule(&state, &name),
             Executed::Dropped(_) => dropped,
@@ -147,20 +145,27 @@ impl DeclaredRules {
         }
     }
 
-    /// Starts the thread if there is something to do and it does not run.
-    fn attend(&self, state: &mut State) -> Result<(), AgentError> {
-        if state.rules.is_empty() || state.is_running {
+    /// Starts the thread of the loop if there is something to do and nobody runs it.
+    pub(crate) fn attend(&self) -> Result<(), AgentError> {
+        let mut state = self.shared.lock();
+        let Some(rule_loop) = self.loop_of(&mut state) else {
             return Ok(());
-        }
-        let shared = Arc::clone(&self.shared);
+        };
         let thread = std::thread::Builder::new()
             .name("baro-rules".into())
-            .spawn(move || Watch::new(&shared).run())
-            .map_err(AgentError::Thread)?;
+            .spawn(move || rule_loop::run(rule_loop));
+        state.is_running = thread.is_ok();
         // The one before, if any, has left its loop.
-        state.thread = Some(thread);
-        state.is_running = true;
+        state.thread = Some(thread.map_err(AgentError::Thread)?);
         Ok(())
+    }
+
+    /// The loop, for whoever runs it from now on; `None` if there is nothing to do, or somebody runs
+    /// it.
+    fn loop_of(&self, state: &mut State) -> Option<RuleLoop> {
+        let is_wanted = !state.rules.is_empty() && !state.is_running && !state.is_over;
+        state.is_running |= is_wanted;
+        is_wanted.then(|| RuleLoop::new(Arc::clone(&self.shared)))
     }
 }
 

@@ -1,0 +1,409 @@
+//! The reading of the past that windows of rules need: the samples from before the newest ones. They
+//! are read as any reader reads them, from rings, log, Parquet and tiers as one.
+//!
+//! [`PastReaders`] reads where it is called; [`PastThread`] is the shell that has it read on a thread
+//! of its own, since a disk may take any time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_model::{
+    Buckets, Clock, Columns, Descriptor, Labels, NS_PER_S, Name, Past as _, PastRequest, Sample,
+    Span, SqlFault, SqlFaultKind, unbounded,
+};
+use barograph_query::{PastReader, Scopes};
+use barograph_rule::Summary;
+use tracing::warn;
+
+use super::backfill::{FoundPast, FoundPasts, LATE, PastEvent, PastOrder, PastStream};
+
+/// Longest wait between two looks whether the rules are to stop.
+const LOOK: Duration = Duration::from_millis(20);
+/// Streams that are read together…
+const TOGETHER_MAX: usize = 256;
+/// …and their samples, or buckets, at a time. Where there are more samples, buckets stand for older ones.
+const SAMPLES_MAX: usize = 1 << 18;
+/// Buckets that a stretch of a window is read by.
+const BUCKETS_MAX: i64 = 256;
+/// A window needs the value that held at its start: it is looked for so much earlier. What is sampled
+/// is appended again within this time when it has not changed.
+const BEFORE_NS: i64 = 300 * NS_PER_S;
+/// So many times samples are tried for a shorter time before it is given up.
+const STEPS_MAX: usize = 6;
+
+/// Why there is nothing, for people.
+const FAILED: &str = "the archive could not be read (see the agent's log)";
+const ABSENT: &str = "there is no archive";
+
+/// Readers of the run directory and its scopes.
+pub(super) struct PastReaders {
+    clock: Arc<dyn Clock>,
+    by_scope: HashMap<Arc<str>, PastReader>,
+}
+
+impl PastReaders {
+    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            clock: Arc::clone(clock),
+            by_scope: HashMap::new(),
+        }
+    }
+
+    /// Reads what an order names, and hands it over part by part, until there is no more, the order
+    /// is cancelled, or `take` returns false.
+    pub(super) fn read(&mut self, order: PastOrder, take: &mut dyn FnMut(FoundPasts) -> bool) {
+        let PastOrder {
+            mut streams,
+            cancel,
+        } = order;
+        streams.sort_by(|a, b| (&a.scope, a.length_ns, a.key).cmp(&(&b.scope, b.length_ns, b.key)));
+        let same =
+            |a: &PastStream, b: &PastStream| a.scope == b.scope && a.length_ns == b.length_ns;
+        for together in streams
+            .chunk_by(same)
+            .flat_map(|same| same.chunks(TOGETHER_MAX))
+        {
+            if cancel.load(Ordering::Relaxed) {
+                return;
+            }
+            let found = read(together, &mut self.by_scope, &self.clock, &cancel);
+            if !take(found) {
+                return;
+            }
+        }
+    }
+}
+
+/// The thread that reads the past, one order at a time.
+pub(super) struct PastThread {
+    readers: Arc<Mutex<PastReaders>>,
+    /// The thread of the newest order; after a late answer it may still read.
+    thread: Option<JoinHandle<()>>,
+    found: Option<Receiver<FoundPasts>>,
+}
+
+impl PastThread {
+    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            readers: Arc::new(Mutex::new(PastReaders::new(clock))),
+            thread: None,
+            found: None,
+        }
+    }
+
+    /// Begins to read, unless the thread of an earlier order still reads.
+    pub(super) fn start(&mut self, order: PastOrder) {
+        // Without a receiver the reading has ended.
+        self.found = None;
+        if !self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            return;
+        }
+        // One part is read while another is taken in.
+        let (sender, receiver) = sync_channel(1);
+        let readers = Arc::clone(&self.readers);
+        let work = move || {
+            let mut readers = readers.lock().unwrap_or_else(PoisonError::into_inner);
+            readers.read(order, &mut |found| sender.send(found).is_ok());
+        };
+        let thread = std::thread::Builder::new().name("baro-backfill".into());
+        match thread.spawn(work) {
+            Ok(thread) => (self.thread, self.found) = (Some(thread), Some(receiver)),
+            Err(error) => warn!(%error, "no thread to read the past of rules' streams"),
+        }
+    }
+
+    /// Waits for news of the order, but not for long.
+    pub(super) fn wait(&mut self, at_most: Duration) -> Option<PastEvent> {
+        let Some(found) = &self.found else {
+            return Some(PastEvent::Ended);
+        };
+        match found.recv_timeout(at_most.min(LOOK)) {
+            Ok(found) => Some(PastEvent::Found(found)),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                self.found = None;
+                // The thread has nothing left to do: without this join, the next order could find
+                // it alive.
+                if self
+                    .thread
+                    .take()
+                    .is_some_and(|thread| thread.join().is_err())
+                {
+                    warn!("the thread that reads the past of rules' streams had panicked");
+                }
+                Some(PastEvent::Ended)
+            }
+        }
+    }
+}
+
+/// Streams of one scope, as far back all of them.
+fn read(
+    streams: &[PastStream],
+    readers: &mut HashMap<Arc<str>, PastReader>,
+    clock: &Arc<dyn Clock>,
+    cancel: &AtomicBool,
+) -> FoundPasts {
+    let Some(first) = streams.first() else {
+        return FoundPasts::new();
+    };
+    let lacking = |lack| {
+        let found = streams
+            .iter()
+            .map(|stream| (stream.key, FoundPast::lacking(lack)));
+        found.collect::<FoundPasts>()
+    };
+    if !readers.contains_key(&first.scope) {
+        match PastReader::open(&first.run_dir, Scopes::None, Arc::clone(clock)) {
+            Ok(reader) => drop(readers.insert(Arc::clone(&first.scope), reader.with_threads(1))),
+            Err(error) => {
+                warn!(%error, scope = &*first.scope, "the past of rules' streams");
+                return lacking(FAILED);
+            }
+        }
+    }
+    let Some(reader) = readers.get(&first.scope) else {
+        return lacking(FAILED);
+    };
+    let mut reading = Reading::of(streams, reader, cancel);
+    match reading.all(clock.now_ns(), first.length_ns) {
+        Ok(()) => {}
+        Err(fault) if fault.kind == SqlFaultKind::Cancelled => return lacking(LATE),
+        Err(error) => {
+            warn!(%error, scope = &*first.scope, "the past of rules' streams");
+            return lacking(FAILED);
+        }
+    }
+    let lack = reader.archive_dir().is_none().then_some(ABSENT);
+    let found = reading.found.into_iter();
+    found
+        .map(|(key, found)| (key, FoundPast { lack, ..found }))
+        .collect()
+}
+
+/// One reading of some streams.
+struct Reading<'a> {
+    streams: &'a [PastStream],
+    places: HashMap<(&'a Name, &'a Labels), usize>,
+    reader: &'a PastReader,
+    cancel: &'a AtomicBool,
+    samples_max: usize,
+    found: FoundPasts,
+}
+
+impl<'a> Reading<'a> {
+    fn of(streams: &'a [PastStream], reader: &'a PastReader, cancel: &'a AtomicBool) -> Self {
+        let place = |(at, stream): (usize, &'a PastStream)| {
+            let descriptor = &*stream.descriptor;
+            ((&descriptor.name, &descriptor.labels), at)
+        };
+        Self {
+            places: streams.iter().enumerate().map(place).collect(),
+            found: streams
+                .iter()
+                .map(|s| (s.key, FoundPast::default()))
+                .collect(),
+            streams,
+            reader,
+            cancel,
+            samples_max: SAMPLES_MAX,
+        }
+    }
+
+    /// The newest samples as they are, as many as fit, and what is older by buckets.
+    fn all(&mut self, now_ns: i64, length_ns: i64) -> Result<(), SqlFault> {
+        let mut from = now_ns.saturating_sub(length_ns).saturating_sub(BEFORE_NS);
+        for _ in 0..STEPS_MAX {
+            match self.samples(Span { from, to: i64::MAX }) {
+                Err(fault) if fault.kind == SqlFaultKind::Limit => {}
+                done => return done,
+            }
+            let step_ns = step_ns(now_ns.saturating_sub(from));
+            let seam = now_ns.saturating_sub(now_ns.rem_euclid(step_ns));
+            if seam <= from {
+                break;
+            }
+            from = from.saturating_sub(from.rem_euclid(step_ns));
+            let to = seam - 1;
+            self.buckets(Span { from, to }, step_ns)?;
+            from = seam;
+        }
+        // So many in so short a time: the ring has the newest.
+        Ok(())
+    }
+
+    fn samples(&mut self, span: Span) -> Result<(), SqlFault> {
+        let wanted = |node: &str, descriptor: &Descriptor| self.place(node, descriptor).is_some();
+        let found = self.reader.read(&self.request(&wanted, span))?;
+        for (series, columns) in found {
+            if let Some(at) = self.place(&series.node, &series.descriptor) {
+                let samples = samples(&columns);
+                self.found[at].1.samples.extend(samples);
+            }
+        }
+        Ok(())
+    }
+
+    fn buckets(&mut self, span: Span, step_ns: i64) -> Result<(), SqlFault> {
+        let wanted = |node: &str, descriptor: &Descriptor| self.place(node, descriptor).is_some();
+        let found = self.reader.buckets(&self.request(&wanted, span), step_ns)?;
+        for (series, buckets) in found {
+            if let Some(at) = self.place(&series.node, &series.descriptor) {
+                let summaries = summaries(&buckets, step_ns);
+                self.found[at].1.older.extend(summaries);
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, node: &str, descriptor: &Descriptor) -> Option<usize> {
+        let at = self.places.get(&(&descriptor.name, &descriptor.labels));
+        let at = *at?;
+        let known = &self.streams[at].descriptor;
+        let is_it = *self.streams[at].node == *node
+            && known.value_type == descriptor.value_type
+            && known.unit == descriptor.unit;
+        is_it.then_some(at)
+    }
+
+    fn request<'r>(
+        &self,
+        wanted: &'r dyn Fn(&str, &Descriptor) -> bool,
+        span: Span,
+    ) -> PastRequest<'r>
+    where
+        'a: 'r,
+    {
+        PastRequest {
+            wanted,
+            span,
+            samples_max: self.samples_max,
+            cancel: self.cancel,
+            holds: &unbounded,
+        }
+    }
+}
+
+/// The length of buckets for so long a time: one that tiers have buckets for.
+fn step_ns(length_ns: i64) -> i64 {
+    let step_ns = (length_ns / BUCKETS_MAX).max(1);
+    let units = [3_600 * NS_PER_S, 60 * NS_PER_S, NS_PER_S, 1];
+    let unit_ns = units.into_iter().find(|unit_ns| *unit_ns <= step_ns);
+    let unit_ns = unit_ns.unwrap_or(1);
+    step_ns.div_euclid(unit_ns).saturating_add(1) * unit_ns
+}
+
+fn samples(columns: &Columns) -> impl Iterator<Item = Sample> {
+    (0..columns.len()).filter_map(|row| columns.sample(row))
+}
+
+fn summaries(buckets: &Buckets, step_ns: i64) -> impl Iterator<Item = Summary> {
+    let rows = (0..buckets.len()).filter(|row| buckets.count[*row] > 0);
+    rows.filter_map(move |row| {
+        Some(Summary {
+            ts: buckets.ts[row].saturating_add(step_ns - 1),
+            count: buckets.count[row],
+            low: buckets.min.number(row).unwrap_or(f64::NAN),
+            high: buckets.max.number(row).unwrap_or(f64::NAN),
+            mean: buckets.sample_mean[row],
+            last: buckets.last.get(row)?,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_model::{Kind, StreamKey, Unit, ValueType};
+    use barograph_stream::{RunDir, Segment, SegmentConfig, SystemClock};
+
+    use super::super::backfill::Backfill;
+    use super::*;
+
+    const SAMPLES: i64 = 900;
+
+    /// A sample each second until now.
+    fn run_dir(dir: &std::path::Path, now_ns: i64) -> (RunDir, Segment, Arc<Descriptor>) {
+        let run_dir = RunDir::new(dir);
+        let mut segment =
+            Segment::create(&run_dir.segment(), SegmentConfig::new("n1"), now_ns).unwrap();
+        let descriptor = Descriptor {
+            name: Name::new("a.level").unwrap(),
+            labels: Labels::none(),
+            value_type: ValueType::Int,
+            unit: Unit::new("count").unwrap(),
+            kind: Kind::Gauge,
+            help: String::new(),
+        };
+        let mut writer = segment.register(&descriptor, Some(1_024), now_ns).unwrap();
+        for at in 0..SAMPLES {
+            let ts = now_ns - (SAMPLES - 1 - at) * NS_PER_S;
+            writer.append(&Sample::measured(ts, at)).unwrap();
+        }
+        (run_dir, segment, Arc::new(descriptor))
+    }
+
+    #[test]
+    fn what_is_too_much_is_told_by_buckets_each_sample_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let now_ns = clock.now_ns();
+        let (run_dir, _segment, descriptor) = run_dir(dir.path(), now_ns);
+        let reader = PastReader::open(&run_dir, Scopes::None, Arc::clone(&clock)).unwrap();
+        let wanted = |node: &str| PastStream {
+            key: StreamKey(7),
+            scope: "".into(),
+            run_dir: run_dir.clone(),
+            node: node.into(),
+            descriptor: Arc::clone(&descriptor),
+            length_ns: 3_600 * NS_PER_S,
+        };
+        let check = |node: &str, samples_max: usize, expect: i64, has_older: bool| {
+            let (streams, cancel) = ([wanted(node)], AtomicBool::new(false));
+            let mut reading = Reading::of(&streams, &reader, &cancel);
+            reading.samples_max = samples_max;
+            reading.all(now_ns, streams[0].length_ns).unwrap();
+            let (key, found) = &reading.found[0];
+            assert_eq!(*key, StreamKey(7));
+            let told: u64 = found.older.iter().map(|s| s.count).sum();
+            let all = told as i64 + found.samples.len() as i64;
+            assert_eq!((all, told > 0), (expect, has_older), "{samples_max}");
+            let times = found.older.iter().map(|s| s.ts);
+            let times: Vec<i64> = times.chain(found.samples.iter().map(|s| s.ts)).collect();
+            assert!(times.is_sorted(), "{samples_max}");
+        };
+        check("n1", SAMPLES_MAX, SAMPLES, false);
+        check("n1", 400, SAMPLES, true);
+        check("n2", SAMPLES_MAX, 0, false);
+        let mut thread = PastThread::new(&clock);
+        let backfill = Backfill::new(vec![wanted("n1")], 0);
+        thread.start(backfill.order());
+        let mut found = FoundPasts::new();
+        loop {
+            match thread.wait(Duration::MAX) {
+                Some(PastEvent::Found(part)) => found.extend(part),
+                Some(PastEvent::Ended) => break,
+                None => {}
+            }
+        }
+        assert_eq!(found[0].1.samples.len() as i64, SAMPLES);
+        assert_eq!(found[0].1.lack, Some(ABSENT));
+        // A request that was dropped is not read.
+        let order = backfill.order();
+        drop(backfill);
+        thread.start(order);
+        while !matches!(thread.wait(Duration::MAX), Some(PastEvent::Ended)) {}
+    }
+
+    #[test]
+    fn steps_are_those_of_tiers() {
+        for (seconds, expect) in [(3_600, 15), (86_400, 360), (30 * 86_400, 10_800), (60, 1)] {
+            let step_ns = step_ns(seconds * NS_PER_S);
+            assert!(step_ns * BUCKETS_MAX >= seconds * NS_PER_S);
+            assert!(step_ns <= expect * NS_PER_S, "{seconds}: {step_ns}");
+        }
+    }
+}
