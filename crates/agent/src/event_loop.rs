@@ -30,6 +30,7 @@ use crate::policies::{Carrier, Policies, Policy, statement};
 use crate::saturation::Saturation;
 use crate::self_watch::{EVENT_KINDS, SelfState, SelfWatch};
 use crate::statements::Troubles;
+use crate::world::World;
 use barograph_intake::IngestCounts;
 use barograph_recorder::{
     DOCUMENTS_NS, Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish,
@@ -84,12 +85,10 @@ pub(crate) struct Wanted {
     pub policies: Vec<Policy>,
 }
 
-/// The parts that a loop is made of.
-pub(crate) struct Parts {
+/// The parts that a loop is made of, apart from the sources.
+pub(crate) struct LoopParts {
     /// The run directory, for the documents.
     pub run_dir: RunDir,
-    /// The sources.
-    pub poller: Poller,
     /// An empty segment.
     pub segment: Segment,
     /// The built-in insights, with no input yet.
@@ -108,6 +107,8 @@ pub(crate) struct Parts {
     pub policies: Policies,
     /// Counts of the intake of ingest files.
     pub ingest: Arc<IngestCounts>,
+    /// The success of the exports, if there are any.
+    pub exports: Option<ExportStatus>,
 }
 
 /// The loop, with everything that it owns.
@@ -138,10 +139,9 @@ pub(crate) struct EventLoop<'c> {
 
 impl<'c> EventLoop<'c> {
     /// Puts the parts together. No source has been read yet.
-    pub(crate) fn new(clock: &'c dyn Clock, parts: Parts) -> Self {
-        let Parts {
+    pub(crate) fn new(world: &'c World, poller: Poller, parts: LoopParts) -> Self {
+        let LoopParts {
             run_dir,
-            poller,
             segment,
             graph,
             wanted,
@@ -151,13 +151,17 @@ impl<'c> EventLoop<'c> {
             forecasts,
             policies,
             ingest,
+            exports,
         } = parts;
+        let clock = &*world.clock;
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
-        let self_watch = SelfWatch::new(&mut streams, BEAT_NS, ingest);
+        let meter = Arc::clone(&world.meter);
+        let self_watch = SelfWatch::new(&mut streams, BEAT_NS, meter, ingest);
         let archive = history.status();
         let archive_watch = archive
             .is_some()
             .then(|| ArchiveWatch::new(&mut streams, BEAT_NS));
+        let exports = exports.map(|s| ExportWatch::new(s, &mut streams, BEAT_NS));
         let mut event_loop = Self {
             clock,
             run_dir,
@@ -169,7 +173,7 @@ impl<'c> EventLoop<'c> {
             forecasts,
             policies,
             self_watch,
-            exports: None,
+            exports,
             saturation: Saturation::new(BEAT_NS),
             history,
             archive_watch,
@@ -182,12 +186,6 @@ impl<'c> EventLoop<'c> {
         };
         event_loop.become_these(wanted);
         event_loop
-    }
-
-    /// Adds streams about the exports, if there are any.
-    pub(crate) fn with_exports(mut self, status: Option<ExportStatus>) -> Self {
-        self.exports = status.map(|s| ExportWatch::new(s, &mut self.streams, BEAT_NS));
-        self
     }
 
     /// Does the work that is due. Returns the time of the next, in ns of the monotonic clock.

@@ -6,6 +6,7 @@
 
 mod account;
 mod archive_watch;
+mod assemble;
 mod config;
 mod control;
 mod documents;
@@ -23,6 +24,7 @@ mod self_watch;
 mod start;
 mod statements;
 mod who;
+mod world;
 
 pub use barograph_call::{Board, By, FireError, FireRequest, Fired, Outcome};
 pub use barograph_intake::ApplicationsConfig;
@@ -39,3 +41,4 @@ pub use export::{ExportConfig, ReceiverConfig};
 pub use look::{Look, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;
+pub use world::{ProcessMeter, World};

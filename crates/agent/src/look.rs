@@ -5,13 +5,14 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use barograph_insight::Graph;
-use barograph_model::{Clock, Descriptor, Sample, Sink, StreamKey};
+use barograph_model::{Descriptor, Sample, Sink, StreamKey};
 use barograph_source::{Poller, with_those_that_are_off};
-use barograph_stream::SystemClock;
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
-use crate::start::{FIRST_ROUND_WAIT, graph};
+use crate::assemble::graph;
+use crate::start::FIRST_ROUND_WAIT;
+use crate::world::World;
 use crate::{AgentError, Config, documents};
 
 /// The result of [`look`], in the form of an agent's documents.
@@ -25,7 +26,7 @@ pub struct Look {
 /// Reads every source of a configuration once, and computes the insights from the samples.
 pub fn look(config: Config) -> Result<Look, AgentError> {
     let config = config.resolve()?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let World { clock, .. } = World::real();
     let (woken, wakes) = sync_channel(1);
     let wake = Arc::new(move || {
         let _ = woken.try_send(());

@@ -1,17 +1,16 @@
 //! Streams about the agent itself: its processor time, its memory and its streams.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
-use rustix::time::{ClockId, clock_gettime};
 
 use barograph_intake::IngestCounts;
 use barograph_recorder::Streams;
+
+use crate::world::ProcessMeter;
 
 /// The kinds of events of the sampling loop, in the order in which they are counted.
 pub(crate) const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "ground"];
@@ -60,7 +59,7 @@ pub(crate) struct SelfState<'a> {
 
 /// The agent's own streams.
 pub(crate) struct SelfWatch {
-    statm: Option<File>,
+    meter: Arc<dyn ProcessMeter>,
     cpu: Option<StreamKey>,
     memory: Option<StreamKey>,
     streams: Option<StreamKey>,
@@ -71,13 +70,17 @@ pub(crate) struct SelfWatch {
     ingest: Arc<IngestCounts>,
     outlook: Option<StreamKey>,
     who: Option<StreamKey>,
-    page_bytes: i64,
 }
 
 impl SelfWatch {
     /// Declares the streams. All are looked at every `interval_ns`. `ingest` is counted by the
     /// intake.
-    pub(crate) fn new(sink: &mut Streams<'_>, interval_ns: i64, ingest: Arc<IngestCounts>) -> Self {
+    pub(crate) fn new(
+        sink: &mut Streams<'_>,
+        interval_ns: i64,
+        meter: Arc<dyn ProcessMeter>,
+        ingest: Arc<IngestCounts>,
+    ) -> Self {
         use Kind::{Counter, Gauge, State};
         use ValueType::{Float, Int, Text};
         let mut declare_as = |descriptor: &Descriptor| {
@@ -92,7 +95,7 @@ impl SelfWatch {
             declare_as(&descriptor(name, value_type, unit, kind, help))
         };
         Self {
-            statm: File::open("/proc/self/statm").ok(),
+            meter,
             cpu: declare(
                 "agent.cpu.seconds",
                 Float,
@@ -139,14 +142,11 @@ impl SelfWatch {
                 State,
                 "Who moves what the disks move, best evidence first, or that it is not counted here",
             ),
-            page_bytes: rustix::param::page_size() as i64,
         }
     }
 
     /// Appends the current values to all streams.
     pub(crate) fn look(&mut self, now_ns: i64, state: &SelfState<'_>, sink: &mut Streams<'_>) {
-        let used = clock_gettime(ClockId::ProcessCPUTime);
-        let cpu = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
         let segment = sink.segment();
         let (streams, refused) = (segment.streams() as i64, segment.refused() as i64);
         let mut put = |key: Option<StreamKey>, value: Value| {
@@ -154,7 +154,7 @@ impl SelfWatch {
                 sink.put(key, &Sample::measured(now_ns, value));
             }
         };
-        put(self.cpu, Value::Float(cpu));
+        put(self.cpu, Value::Float(self.meter.cpu_seconds()));
         put(self.streams, Value::Int(streams));
         put(self.refused, Value::Int(refused));
         let ingest = [
@@ -174,21 +174,9 @@ impl SelfWatch {
         }
         put(self.outlook, Value::text(state.outlook));
         put(self.who, Value::text(state.who));
-        if let Some(pages) = self.resident_pages() {
-            put(self.memory, Value::Int(pages * self.page_bytes));
+        if let Some(bytes) = self.meter.resident_bytes() {
+            put(self.memory, Value::Int(bytes));
         }
-    }
-
-    /// Returns the second number of `/proc/self/statm`, the resident pages (proc_pid_statm(5)).
-    fn resident_pages(&self) -> Option<i64> {
-        let mut buffer = [0u8; 128];
-        let bytes = self.statm.as_ref()?.read_at(&mut buffer, 0).ok()?;
-        std::str::from_utf8(&buffer[..bytes])
-            .ok()?
-            .split(' ')
-            .nth(1)?
-            .parse()
-            .ok()
     }
 }
 

@@ -1,34 +1,32 @@
-//! Starting an agent, and stopping it, each in a fixed order.
+//! Starting the parts of an agent, and stopping them, each in a fixed order.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_insight::{Graph, Limits};
-use barograph_model::{Clock, ConfigError, Name, SqlLimits};
+use barograph_model::{Clock, ConfigError, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
 use barograph_server::ingest::Ingesting;
-use barograph_server::{
-    ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
-};
+use barograph_server::{Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig};
 use barograph_source::Poller;
 use barograph_statement::StatementKind;
-use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, Segment, SegmentConfig, SystemClock};
+use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
-use crate::control::{LoopControl, ReadConfig, wanted};
-use crate::event_loop::{self, EVENTS_MAX, Event, EventLoop, Parts, Wanted};
-use crate::policies::{Policies, Wake};
+use crate::assemble::{AgentGround, waking};
+use crate::control::{LoopControl, ReadConfig};
+use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::rules::{DeclaredRules, ProgramCalls};
-use crate::statements::{StatementStore, Troubles};
+use crate::statements::StatementStore;
+use crate::world::World;
 use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, Shared};
-use barograph_recorder::{Forecasts, History, Room, ScopeHistories};
+use barograph_recorder::{History, ScopeHistories};
 
 /// Longest time that a start waits for the first round of sources.
 pub(crate) const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
@@ -53,36 +51,34 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent with a configuration that does not change; see [`Agent::start_with`].
+    /// Starts an agent on this machine with a configuration that does not change; see
+    /// [`Agent::start_with`].
     pub fn start(config: Config) -> Result<Self, AgentError> {
-        Self::start_with(move || Ok(config.clone()))
+        Self::start_with(move || Ok(config.clone()), World::real())
     }
 
     /// Starts everything, and returns when the first round of sources has been read. `read` reads
     /// the configuration, now and at each reload.
     pub fn start_with(
         read: impl Fn() -> Result<Config, AgentError> + Send + Sync + 'static,
+        world: World,
     ) -> Result<Self, AgentError> {
         let read: ReadConfig = Arc::new(move || read()?.resolve());
         let config = read()?;
         raise_descriptors();
         let exports = config.export.prepare()?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let run_dir = RunDir::new(&config.run_dir);
-        let lock = run_dir.occupy()?;
-        let troubles = Troubles::default();
-        let statements = Arc::new(StatementStore::open(&config.state_dir, &troubles)?);
-        let graph = graph(&config, &clock);
+        let ground = AgentGround::prepare(&config, &world)?;
         // The archive starts before the segment exists: it may have much to recover, and readers
         // consider a segment without a heartbeat dead.
-        let history = Arc::new(History::start(&config.archive, &config.node, &clock));
-        let started_ns = clock.now_ns();
-        let segment = Segment::create(&run_dir.segment(), segment_config(&config), started_ns)?;
-        let (events, receiver) = sync_channel(EVENTS_MAX);
+        let (clock, storage) = (&world.clock, &world.storage);
+        let history = History::start(&config.archive, &config.node, clock, storage);
+        let exporting = exports.as_ref().map(Exports::status);
+        let parts = ground.assemble(&config, &world, history, exporting)?;
+        let (events, receiver) = (parts.events.clone(), parts.receiver);
         let mut agent = Self {
             node: config.node.clone(),
             state_dir: config.state_dir.clone(),
-            run_dir: run_dir.clone(),
+            run_dir: parts.sampling.run_dir.clone(),
             events: events.clone(),
             sampler: None,
             server: None,
@@ -90,36 +86,32 @@ impl Agent {
             applications: None,
             rules: None,
             control: None,
-            history,
-            _lock: lock,
+            history: Arc::clone(&parts.sampling.history),
+            _lock: parts.lock,
         };
-        let ingest_counts = Arc::new(IngestCounts::default());
+        let ingest = Arc::clone(&parts.sampling.ingest);
         let (ready, first_round) = sync_channel(1);
-        let room = Room::new(&config.forecast)?;
-        let shared = Shared {
-            forecasts: Arc::clone(&room),
-            histories: ScopeHistories::default(),
-        };
-        let made = Made {
-            room,
-            segment,
-            graph,
-            wanted: wanted(&config, &statements),
-            troubles: troubles.clone(),
-            history: Arc::clone(&agent.history),
-            exports: exports.as_ref().map(Exports::status),
-            ingest: Arc::clone(&ingest_counts),
-        };
-        let loops = (events.clone(), receiver);
+        let channel = (events, receiver);
         agent.sampler = Some(start_sampler(
-            &config, &clock, &run_dir, loops, made, ready,
+            &config,
+            &world,
+            channel,
+            parts.sampling,
+            ready,
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        let control = (statements, read);
-        agent.serve(&config, &clock, started_ns, shared, ingest_counts, control)?;
+        let shared = Shared {
+            forecasts: parts.room,
+            histories: ScopeHistories::default(),
+            storage: Arc::clone(&world.storage),
+        };
+        let control = (parts.statements, read);
+        let started_ns = parts.started_ns;
+        agent.serve(&config, &world.clock, started_ns, shared, ingest, control)?;
         if let Some(exports) = exports {
-            agent.exporter = Some(exports.start(run_dir, Arc::clone(&clock))?);
+            let clock = Arc::clone(&world.clock);
+            agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);
         }
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
@@ -271,82 +263,20 @@ fn intake_config(config: &Config) -> IntakeConfig {
     }
 }
 
-fn segment_config(config: &Config) -> SegmentConfig {
-    SegmentConfig {
-        node: config.node.clone(),
-        streams_max: config.streams.max,
-        depth_default: config.streams.depth,
-        ring_bytes_max: usize::try_from(config.streams.ring_bytes_max).unwrap_or(usize::MAX >> 1),
-    }
-}
-
-/// Returns the graph with the built-in insights.
-pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
-    let limits = Limits {
-        node: config.node.clone(),
-        ..Limits::default()
-    };
-    let mut graph = Graph::new(limits).with_clock(Arc::clone(clock));
-    let curated_inputs = barograph_insight::curated_inputs();
-    for name in barograph_source::all_facts()
-        .map(|fact| fact.name)
-        .chain(curated_inputs)
-    {
-        graph.know_metric(&Name::new(name).expect("names of facts are literals"));
-    }
-    for (file, sql) in barograph_insight::curated() {
-        if let Err(error) = graph.create(sql, true) {
-            warn!(%error, file, "a built-in insight is left out");
-        }
-    }
-    graph
-}
-
-/// The parts of the loop that are made before its thread starts.
-struct Made {
-    room: Arc<Room>,
-    segment: Segment,
-    graph: Graph,
-    wanted: Wanted,
-    troubles: Troubles,
-    history: Arc<History>,
-    exports: Option<ExportStatus>,
-    ingest: Arc<IngestCounts>,
-}
-
 fn start_sampler(
     config: &Config,
-    clock: &Arc<dyn Clock>,
-    run_dir: &RunDir,
-    (events, receiver): (SyncSender<Event>, std::sync::mpsc::Receiver<Event>),
-    made: Made,
+    world: &World,
+    (events, receiver): (SyncSender<Event>, Receiver<Event>),
+    parts: LoopParts,
     ready: SyncSender<()>,
 ) -> Result<JoinHandle<()>, AgentError> {
-    let repeat_ns = config.repeat_ns()?;
-    // A full channel means that the loop is about to run anyway.
-    let wake: Wake = Arc::new(move || drop(events.try_send(Event::Wake)));
-    let policies = Policies::new(config, Arc::clone(&wake));
-    let budget = config.budget;
-    let sources = config.sources.clone();
-    let forecasts = Forecasts::new(&config.forecast, made.room);
-    let (clock, run_dir) = (Arc::clone(clock), run_dir.clone());
+    let wake = waking(events);
+    let (budget, sources, world) = (config.budget, config.sources.clone(), world.clone());
     std::thread::Builder::new()
         .name("baro-sampler".into())
         .spawn(move || {
-            let parts = Parts {
-                run_dir,
-                poller: Poller::new(&sources, Arc::clone(&clock), wake).with_budget(budget),
-                segment: made.segment,
-                graph: made.graph,
-                wanted: made.wanted,
-                troubles: made.troubles,
-                history: made.history,
-                ingest: made.ingest,
-                repeat_ns,
-                forecasts,
-                policies,
-            };
-            let event_loop = EventLoop::new(&*clock, parts).with_exports(made.exports);
+            let poller = Poller::new(&sources, Arc::clone(&world.clock), wake).with_budget(budget);
+            let event_loop = EventLoop::new(&world, poller, parts);
             event_loop::run(event_loop, &receiver, || {
                 let _ = ready.try_send(());
             });

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_agent::{Agent, AgentError, Config};
+use barograph_agent::{Agent, AgentError, Config, World};
 use barograph_client::{LatestValue, Observer, SystemClock};
 use barograph_model::{Selector, Value};
 use barograph_source::PolicySpec;
@@ -208,7 +208,7 @@ fn a_reload_brings_insights_and_policies_to_the_file_and_names_the_rest() {
     file.policy = vec![policy("first")];
     let file = Arc::new(Mutex::new(file));
     let read = Arc::clone(&file);
-    let agent = Agent::start_with(move || Ok(read.lock().unwrap().clone())).unwrap();
+    let agent = Agent::start_with(move || Ok(read.lock().unwrap().clone()), World::real()).unwrap();
     let at_run_time = control(dir.path(), &made("kept.bytes", 5));
     assert!(at_run_time.starts_with("HTTP/1.1 200"), "{at_run_time}");
     let observer = observer(dir.path());

@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use barograph_archive::Storage;
 use barograph_bridge::Ingest;
 use barograph_call::Board;
 use barograph_model::Clock;
@@ -51,12 +52,14 @@ use scope::Places;
 use barograph_recorder::{Room, ScopeHistories};
 
 /// The parts of the agent that scopes share with it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Shared {
     /// The forecast slots of the agent.
     pub forecasts: Arc<Room>,
     /// The archives of the open scopes.
     pub histories: ScopeHistories,
+    /// The file system of these archives.
+    pub storage: Arc<dyn Storage>,
 }
 
 /// The thread that takes in what applications publish. Dropping it stops the thread after it has

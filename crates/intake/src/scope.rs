@@ -47,7 +47,7 @@ const RING_BYTES_MAX: usize = 1 << 30;
 const ENDED_MAX: usize = 1 << 16;
 
 /// Where and how scopes are made.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Places {
     pub run_dir: RunDir,
     node: String,
@@ -415,7 +415,8 @@ fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> Hist
         }
         Ok(())
     };
-    History::start_in(&config, &places.node, clock, Arc::new(prepare))
+    let storage = &places.shared.storage;
+    History::start_in(&config, &places.node, clock, storage, Arc::new(prepare))
 }
 
 /// Appends a count of losses, after declaring its stream if there is none.

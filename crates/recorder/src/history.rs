@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_archive::{
-    ArchiveConfig as WriterConfig, ArchiveError, Disk, Journal, Keeper, KeeperLoops, Layout, Mark,
+    ArchiveConfig as WriterConfig, ArchiveError, Journal, Keeper, KeeperLoops, Layout, Mark,
     Status, Storage, Target,
 };
 use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind};
@@ -44,6 +44,7 @@ struct Starting {
     config: ArchiveConfig,
     node: String,
     clock: Arc<dyn Clock>,
+    storage: Arc<dyn Storage>,
     prepare: Prepare,
     journal: Journal,
     /// Whether the caller steps the writer: then only the first start is made.
@@ -79,16 +80,19 @@ impl Starting {
     /// Tries to start the writer. A failure does not stop the agent: it goes on without an archive,
     /// reports the reason, and tries again.
     fn attempt(&self) -> Attempt {
-        self.attempt_by(|writer, target| {
-            let (clock, journal) = (Arc::clone(&self.clock), self.journal.clone());
-            Keeper::start_with_journal(writer, Arc::new(Disk), clock, target, journal)
-        })
+        self.attempt_by(Keeper::start_with_journal)
     }
 
-    /// Prepares the directory and calls `start` with the writer's settings and target.
+    /// Prepares the directory and calls `start`.
     fn attempt_by<T>(
         &self,
-        start: impl FnOnce(WriterConfig, Option<Box<dyn Target>>) -> Result<T, ArchiveError>,
+        start: impl FnOnce(
+            WriterConfig,
+            Arc<dyn Storage>,
+            Arc<dyn Clock>,
+            Option<Box<dyn Target>>,
+            Journal,
+        ) -> Result<T, ArchiveError>,
     ) -> Result<T, Failure> {
         let failure = |trouble: String, is_readable| Failure {
             trouble,
@@ -102,7 +106,9 @@ impl Starting {
         let told = self.config.writer(&self.node);
         let told = told.and_then(|writer| Ok((writer, self.config.target()?)));
         let (writer, target) = told.map_err(|e| failure(e.to_string(), false))?;
-        start(writer, target).map_err(|error| {
+        let (storage, clock) = (Arc::clone(&self.storage), Arc::clone(&self.clock));
+        let started = start(writer, storage, clock, target, self.journal.clone());
+        started.map_err(|error| {
             // An archive that another agent writes is that agent's past, and would hide the present
             // of this one. The same holds for a directory that somebody else may have written.
             let is_foreign = matches!(
@@ -120,8 +126,13 @@ impl Starting {
 
 impl History {
     /// Starts the writer and waits for it, so that it is known how far programs' rings were read.
-    pub fn start(config: &ArchiveConfig, node: &str, clock: &Arc<dyn Clock>) -> Self {
-        let history = Self::new(config, node, clock, Arc::new(|| Ok(())));
+    pub fn start(
+        config: &ArchiveConfig,
+        node: &str,
+        clock: &Arc<dyn Clock>,
+        storage: &Arc<dyn Storage>,
+    ) -> Self {
+        let history = Self::new(config, node, (clock, storage), Arc::new(|| Ok(())));
         history.wait();
         history
     }
@@ -132,9 +143,10 @@ impl History {
         config: &ArchiveConfig,
         node: &str,
         clock: &Arc<dyn Clock>,
+        storage: &Arc<dyn Storage>,
         prepare: Prepare,
     ) -> Self {
-        let history = Self::new(config, node, clock, prepare);
+        let history = Self::new(config, node, (clock, storage), prepare);
         if Layout::new(&config.dir, node).node_dir().exists() {
             history.wait();
         } else if let Some(starting) = &history.starting
@@ -145,25 +157,22 @@ impl History {
         history
     }
 
-    /// Starts the writer as [`Self::start`] does, without threads and on another storage: the caller
-    /// steps its loops. If the start fails, there are none, and no other start is made.
+    /// Starts the writer as [`Self::start`] does, without threads: the caller steps the writer's
+    /// loops. If the start fails, there are none, and no other start is made.
     pub fn start_stepped(
         config: &ArchiveConfig,
         node: &str,
         clock: &Arc<dyn Clock>,
-        storage: Arc<dyn Storage>,
+        storage: &Arc<dyn Storage>,
     ) -> (Self, Option<KeeperLoops>) {
-        let mut history = Self::new(config, node, clock, Arc::new(|| Ok(())));
+        let mut history = Self::new(config, node, (clock, storage), Arc::new(|| Ok(())));
         let Some(starting) = history.starting.as_mut().and_then(Arc::get_mut) else {
             return (history, None);
         };
         starting.is_stepped = true;
         let starting = &*starting;
         let (attempt, loops) = starting
-            .attempt_by(|writer, target| {
-                let (clock, journal) = (Arc::clone(&starting.clock), starting.journal.clone());
-                Keeper::start_stepped(writer, storage, clock, target, journal)
-            })
+            .attempt_by(Keeper::start_stepped)
             .map_or_else(
                 |failure| (Err(failure), None),
                 |(keeper, loops)| (Ok(keeper), Some(loops)),
@@ -172,7 +181,12 @@ impl History {
         (history, loops)
     }
 
-    fn new(config: &ArchiveConfig, node: &str, clock: &Arc<dyn Clock>, prepare: Prepare) -> Self {
+    fn new(
+        config: &ArchiveConfig,
+        node: &str,
+        (clock, storage): (&Arc<dyn Clock>, &Arc<dyn Storage>),
+        prepare: Prepare,
+    ) -> Self {
         let mut history = Self {
             starting: None,
             state: Mutex::default(),
@@ -193,6 +207,7 @@ impl History {
             config: config.clone(),
             node: node.to_owned(),
             clock: Arc::clone(clock),
+            storage: Arc::clone(storage),
             prepare,
             journal,
             is_stepped: false,
@@ -433,11 +448,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use barograph_archive::{Archive, Declared, Entry};
+    use barograph_archive::{Archive, Declared, Disk, Entry};
     use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, ValueType};
     use barograph_stream::SystemClock;
 
     use super::*;
+
+    fn disk() -> Arc<dyn Storage> {
+        Arc::new(Disk)
+    }
 
     /// Waits until a start that is under way has ended.
     fn settle(history: &History) {
@@ -457,7 +476,7 @@ mod tests {
             ..ArchiveConfig::default()
         };
         let check = |readable: bool, trouble: &str| {
-            let history = History::start(&config, "n1", &clock);
+            let history = History::start(&config, "n1", &clock, &disk());
             settle(&history);
             let is = history.readable_dir();
             assert_eq!(is, readable.then(|| config.dir.clone()), "{trouble}");
@@ -496,7 +515,7 @@ mod tests {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         });
-        let history = History::start_in(&config, "n1", &clock, prepare);
+        let history = History::start_in(&config, "n1", &clock, &disk(), prepare);
         settle(&history);
         let trouble = history.trouble().unwrap();
         assert!(trouble.contains("make room"), "{trouble}");

@@ -12,8 +12,8 @@ use barograph_source::{Batch, FactId, PolicySpec, Report, Source, SourceError};
 use barograph_stream::{Latest, SegmentConfig, SegmentReader};
 
 use super::*;
-use crate::Config;
 use crate::policies::statement::wanted;
+use crate::{Config, ProcessMeter};
 
 const HOUR_S: i64 = 3_600;
 
@@ -78,7 +78,7 @@ struct LoopRig<'c> {
 }
 
 impl<'c> LoopRig<'c> {
-    fn new(clock: &'c Arc<ManualClock>, seed: u64) -> Self {
+    fn new((clock, world): &'c (Arc<ManualClock>, World), seed: u64) -> Self {
         // In memory if possible, since a day has many documents.
         let memory = std::path::Path::new("/dev/shm");
         let dir = match memory.is_dir() {
@@ -110,11 +110,11 @@ impl<'c> LoopRig<'c> {
             ..config.archive.clone()
         };
         let doubled = "CREATE INSIGHT twice.bytes AS SELECT 2 * value FROM pool_available_bytes";
-        let mut graph = crate::start::graph(&config, &theirs);
+        let mut graph = crate::assemble::graph(&config, &theirs);
         graph.know_metric(&Name::new("pool.available.bytes").unwrap());
-        let parts = Parts {
+        let poller = Poller::with_sources(sources, Arc::clone(&theirs), Arc::new(|| {}));
+        let parts = LoopParts {
             run_dir,
-            poller: Poller::with_sources(sources, Arc::clone(&theirs), Arc::new(|| {})),
             segment,
             graph,
             wanted: Wanted {
@@ -122,15 +122,16 @@ impl<'c> LoopRig<'c> {
                 policies: wanted(&config.policy, &BTreeMap::new()),
             },
             troubles: Troubles::default(),
-            history: Arc::new(History::start(&off, "n", &theirs)),
+            history: Arc::new(History::start(&off, "n", &theirs, &world.storage)),
             repeat_ns: 240 * NS_PER_S,
             forecasts: Forecasts::new(&config.forecast, Room::new(&config.forecast).unwrap()),
             policies: Policies::new(&config, Arc::new(|| {})),
             ingest: Arc::default(),
+            exports: None,
         };
         Self {
             clock: Arc::clone(clock),
-            event_loop: EventLoop::new(&**clock, parts),
+            event_loop: EventLoop::new(world, poller, parts),
             reader,
             steps: 0,
             _dir: dir,
@@ -158,16 +159,11 @@ impl<'c> LoopRig<'c> {
         answer.try_recv().unwrap()
     }
 
-    /// Returns the newest sample of every stream by its name and labels, apart from the streams
-    /// that measure this process.
+    /// Returns the newest sample of every stream by its name and labels.
     fn newest(&self) -> BTreeMap<String, String> {
         let directory = self.reader.directory();
         let of = |entry: &barograph_stream::Entry| {
             let name = entry.descriptor.to_string();
-            let is_measured = ["agent.cpu.", "agent.memory.", "source."];
-            if is_measured.iter().any(|prefix| name.starts_with(prefix)) {
-                return None;
-            }
             match self.reader.stream(entry).latest() {
                 Latest::Sample {
                     sample, looked_ns, ..
@@ -189,15 +185,34 @@ impl<'c> LoopRig<'c> {
     }
 }
 
-fn clock() -> Arc<ManualClock> {
-    Arc::new(ManualClock::at(1_700_000_000 * NS_PER_S))
+/// A world of a manual clock, where no process uses anything.
+fn world() -> (Arc<ManualClock>, World) {
+    let clock = Arc::new(ManualClock::at(1_700_000_000 * NS_PER_S));
+    let world = World {
+        clock: clock.clone(),
+        meter: Arc::new(IdleMeter),
+        ..World::real()
+    };
+    (clock, world)
+}
+
+struct IdleMeter;
+
+impl ProcessMeter for IdleMeter {
+    fn cpu_seconds(&self) -> f64 {
+        0.0
+    }
+
+    fn resident_bytes(&self) -> Option<i64> {
+        None
+    }
 }
 
 #[test]
 fn hours_pass_twice_to_the_same_samples() {
     let hours = |seed: u64| {
-        let clock = clock();
-        let mut rig = LoopRig::new(&clock, seed);
+        let world = world();
+        let mut rig = LoopRig::new(&world, seed);
         rig.run(HOUR_S);
         let drop = rig.execute(StatementKind::Insight, "DROP INSIGHT twice.bytes");
         assert!(drop.is_ok(), "{drop:?}");
@@ -216,8 +231,8 @@ fn hours_pass_twice_to_the_same_samples() {
 
 #[test]
 fn events_are_applied_between_steps_and_counted() {
-    let clock = clock();
-    let mut rig = LoopRig::new(&clock, 1);
+    let world = world();
+    let mut rig = LoopRig::new(&world, 1);
     rig.run(10);
     let both = |rig: &LoopRig<'_>| {
         let value = |name: &str| rig.value(name).unwrap().as_f64().unwrap();

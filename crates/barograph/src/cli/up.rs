@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use barograph_agent::{Agent, AgentError, BlockTraceMode, Config, SOURCES_DOCUMENT};
+use barograph_agent::{Agent, AgentError, BlockTraceMode, Config, SOURCES_DOCUMENT, World};
 use clap::{Args, ValueEnum};
 use serde_json::Value as Json;
 use tracing::{error, warn};
@@ -72,7 +72,7 @@ impl Up {
             .with_ansi(std::io::stderr().is_terminal())
             .init();
         let json = self.json;
-        let agent = Agent::start_with(move || self.config())?;
+        let agent = Agent::start_with(move || self.config(), World::real())?;
         announce(&agent, json)?;
         let signalled = wait(&agent)?;
         let alive = agent.is_alive();

@@ -70,6 +70,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         Shared {
             forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
             histories: Default::default(),
+            storage: Arc::new(barograph_archive::Disk),
         },
     );
     let board = Board::new(

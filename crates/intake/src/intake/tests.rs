@@ -55,6 +55,7 @@ fn live(
     let shared = Shared {
         forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
         histories: Default::default(),
+        storage: Arc::new(barograph_archive::Disk),
     };
     let places = Places::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();

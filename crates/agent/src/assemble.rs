@@ -1,0 +1,138 @@
+//! Assembling an agent: all its parts, of which none runs yet. Nothing here waits or starts a thread.
+//!
+//! It is apart from the start, which gives the parts their threads, so that whole agents can be put
+//! together and run in one thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use barograph_insight::{Graph, Limits};
+use barograph_model::{Clock, Name};
+use barograph_server::ExportStatus;
+use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig};
+use tracing::warn;
+
+use crate::control::wanted;
+use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
+use crate::policies::{Policies, Wake};
+use crate::statements::{StatementStore, Troubles};
+use crate::world::World;
+use crate::{AgentError, Config};
+use barograph_recorder::{Forecasts, History, Room};
+
+/// The directories of an agent, taken and read: nobody else has them.
+pub(crate) struct AgentGround {
+    run_dir: RunDir,
+    lock: AgentLock,
+    troubles: Troubles,
+    statements: Arc<StatementStore>,
+    graph: Graph,
+}
+
+/// The parts of an agent.
+pub(crate) struct AgentParts {
+    /// The lock of the run directory.
+    pub lock: AgentLock,
+    /// The statements that users made at run time.
+    pub statements: Arc<StatementStore>,
+    /// The forecast slots of the agent.
+    pub room: Arc<Room>,
+    /// The channel of the sampling loop.
+    pub events: SyncSender<Event>,
+    /// The other end of it.
+    pub receiver: Receiver<Event>,
+    /// The parts of the sampling loop.
+    pub sampling: LoopParts,
+    /// Time at which the agent began, in ns since the epoch.
+    pub started_ns: i64,
+}
+
+impl AgentGround {
+    /// Takes the run directory and reads the statements. This comes before the archive is opened.
+    pub(crate) fn prepare(config: &Config, world: &World) -> Result<Self, AgentError> {
+        let run_dir = RunDir::new(&config.run_dir);
+        let lock = run_dir.occupy()?;
+        let troubles = Troubles::default();
+        let statements = StatementStore::open(&config.state_dir, &troubles)?;
+        Ok(Self {
+            run_dir,
+            lock,
+            troubles,
+            statements: Arc::new(statements),
+            graph: graph(config, &world.clock),
+        })
+    }
+
+    /// Makes the segment and all parts. `config` has been resolved.
+    pub(crate) fn assemble(
+        self,
+        config: &Config,
+        world: &World,
+        history: History,
+        exports: Option<ExportStatus>,
+    ) -> Result<AgentParts, AgentError> {
+        let started_ns = world.clock.now_ns();
+        let segment = Segment::create(&self.run_dir.segment(), segment_config(config), started_ns)?;
+        let (events, receiver) = sync_channel(EVENTS_MAX);
+        let room = Room::new(&config.forecast)?;
+        let sampling = LoopParts {
+            run_dir: self.run_dir,
+            segment,
+            graph: self.graph,
+            wanted: wanted(config, &self.statements),
+            troubles: self.troubles,
+            history: Arc::new(history),
+            repeat_ns: config.repeat_ns()?,
+            forecasts: Forecasts::new(&config.forecast, Arc::clone(&room)),
+            policies: Policies::new(config, waking(events.clone())),
+            ingest: Arc::default(),
+            exports,
+        };
+        Ok(AgentParts {
+            lock: self.lock,
+            statements: self.statements,
+            room,
+            events,
+            receiver,
+            sampling,
+            started_ns,
+        })
+    }
+}
+
+/// Returns a function that wakes the sampling loop.
+pub(crate) fn waking(events: SyncSender<Event>) -> Wake {
+    // A full channel means that the loop is about to run anyway.
+    Arc::new(move || drop(events.try_send(Event::Wake)))
+}
+
+fn segment_config(config: &Config) -> SegmentConfig {
+    SegmentConfig {
+        node: config.node.clone(),
+        streams_max: config.streams.max,
+        depth_default: config.streams.depth,
+        ring_bytes_max: usize::try_from(config.streams.ring_bytes_max).unwrap_or(usize::MAX >> 1),
+    }
+}
+
+/// Returns the graph with the built-in insights.
+pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
+    let limits = Limits {
+        node: config.node.clone(),
+        ..Limits::default()
+    };
+    let mut graph = Graph::new(limits).with_clock(Arc::clone(clock));
+    let curated_inputs = barograph_insight::curated_inputs();
+    for name in barograph_source::all_facts()
+        .map(|fact| fact.name)
+        .chain(curated_inputs)
+    {
+        graph.know_metric(&Name::new(name).expect("names of facts are literals"));
+    }
+    for (file, sql) in barograph_insight::curated() {
+        if let Err(error) = graph.create(sql, true) {
+            warn!(%error, file, "a built-in insight is left out");
+        }
+    }
+    graph
+}
