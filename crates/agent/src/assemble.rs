@@ -3,6 +3,8 @@
 //! It is apart from the start, which gives the parts their threads, so that whole agents can be put
 //! together and run in one thread.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -10,6 +12,7 @@ use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name};
 use barograph_server::ExportStatus;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig};
+use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::control::wanted;
@@ -98,6 +101,24 @@ impl AgentGround {
             started_ns,
         })
     }
+}
+
+/// Returns `agent.json`, by which readers find the archive, and programs the address of HTTP.
+pub(crate) fn agent_document(
+    (node, state_dir): (&str, &Path),
+    history: &History,
+    started_ns: i64,
+    http: Option<SocketAddr>,
+) -> Json {
+    json!({
+        "node": node,
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "started_ts": started_ns,
+        "http": http.map(|address| format!("http://{address}")),
+        "state": state_dir,
+        "archive": history.readable_dir(),
+    })
 }
 
 /// Returns a function that wakes the sampling loop.

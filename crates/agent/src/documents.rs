@@ -1,6 +1,8 @@
 //! The documents in the run directory, as JSON. `docs/design/0001-one-node.md` specifies them as
 //! `GET /api/v1/sources` and `GET /api/v1/insights`.
 
+use std::collections::BTreeMap;
+
 use barograph_insight::{Graph, InsightReport, InsightTestRow};
 use barograph_model::{Value, base64};
 use barograph_source::SourceReport;
@@ -14,6 +16,15 @@ use crate::account::{Account, account};
 struct InsightRow<'a> {
     #[serde(flatten)]
     account: Account,
+    #[serde(flatten)]
+    texts: InsightTexts<'a>,
+    #[serde(flatten)]
+    counts: InsightCounts,
+}
+
+/// The part of a row that stays the same as long as the statement does.
+#[derive(PartialEq, Serialize)]
+struct InsightTexts<'a> {
     name: &'a str,
     table: &'a str,
     sql: &'a str,
@@ -21,6 +32,11 @@ struct InsightRow<'a> {
     unit: &'a str,
     help: &'a str,
     inputs: &'a [String],
+}
+
+/// The part of a row that changes with each evaluation.
+#[derive(Serialize)]
+struct InsightCounts {
     groups: usize,
     evaluations: u64,
     cost_ns_mean: u64,
@@ -30,6 +46,15 @@ impl<'a> InsightRow<'a> {
     fn new(report: &'a InsightReport, sources: &[SourceReport]) -> Self {
         Self {
             account: account(report, sources),
+            texts: InsightTexts::new(report),
+            counts: InsightCounts::new(report),
+        }
+    }
+}
+
+impl<'a> InsightTexts<'a> {
+    fn new(report: &'a InsightReport) -> Self {
+        Self {
             name: &report.name,
             table: &report.table,
             sql: &report.sql,
@@ -37,11 +62,94 @@ impl<'a> InsightRow<'a> {
             unit: &report.unit,
             help: &report.help,
             inputs: &report.inputs,
+        }
+    }
+}
+
+impl InsightCounts {
+    fn new(report: &InsightReport) -> Self {
+        Self {
             groups: report.groups,
             evaluations: report.evaluations,
             cost_ns_mean: report.cost_ns / report.evaluations.max(1),
         }
     }
+}
+
+/// The rows of `insights.json` as they were rendered last: texts are rendered once for each
+/// statement, and a row that did not change is not rendered again.
+#[derive(Default)]
+pub(crate) struct RenderedInsights {
+    by_name: BTreeMap<String, RenderedRow>,
+}
+
+struct RenderedRow {
+    report: InsightReport,
+    account: Account,
+    /// The fields of [`InsightTexts`], without braces.
+    texts: Vec<u8>,
+    row: Vec<u8>,
+}
+
+impl RenderedInsights {
+    /// Returns the whole of `insights.json`.
+    pub(crate) fn render(
+        &mut self,
+        graph: &Graph,
+        sources: &[SourceReport],
+    ) -> serde_json::Result<Vec<u8>> {
+        let mut before = std::mem::take(&mut self.by_name);
+        let mut document = vec![b'['];
+        for report in graph.reports() {
+            let rendered = before.remove(&report.name);
+            let rendered = RenderedRow::render(rendered, report, sources)?;
+            if document.len() > 1 {
+                document.push(b',');
+            }
+            document.extend_from_slice(&rendered.row);
+            self.by_name.insert(rendered.report.name.clone(), rendered);
+        }
+        document.push(b']');
+        Ok(document)
+    }
+}
+
+impl RenderedRow {
+    fn render(
+        before: Option<Self>,
+        report: InsightReport,
+        sources: &[SourceReport],
+    ) -> serde_json::Result<Self> {
+        let account = account(&report, sources);
+        let texts = match before {
+            Some(same) if same.report == report && same.account == account => return Ok(same),
+            Some(like) if InsightTexts::new(&like.report) == InsightTexts::new(&report) => {
+                like.texts
+            }
+            _ => fields(&InsightTexts::new(&report))?,
+        };
+        let mut row = vec![b'{'];
+        row.extend(fields(&account)?);
+        row.push(b',');
+        row.extend_from_slice(&texts);
+        row.push(b',');
+        row.extend(fields(&InsightCounts::new(&report))?);
+        row.push(b'}');
+        Ok(Self {
+            report,
+            account,
+            texts,
+            row,
+        })
+    }
+}
+
+/// Returns the fields of an object, without its braces.
+fn fields(object: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec(object)?;
+    bytes.pop();
+    bytes.remove(0);
+    Ok(bytes)
 }
 
 /// The whole of `insights.json`.
@@ -84,4 +192,66 @@ pub(crate) fn test_row(row: &InsightTestRow) -> Json {
     };
     object.insert("value".into(), value);
     Json::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_insight::Limits;
+    use barograph_model::{
+        Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, ValueType,
+    };
+
+    use super::*;
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn declare(&mut self, _: &Descriptor, _: Option<u32>) -> Option<StreamKey> {
+            Some(StreamKey(9))
+        }
+        fn retire(&mut self, _: StreamKey) {}
+        fn put(&mut self, _: StreamKey, _: &Sample) {}
+        fn expect_interval(&mut self, _: StreamKey, _: i64) {}
+    }
+
+    #[test]
+    fn rows_that_are_kept_are_as_those_that_are_rendered_anew() {
+        let mut graph = Graph::new(Limits::default());
+        let level = Descriptor {
+            name: Name::new("a.level").unwrap(),
+            labels: Labels::none(),
+            value_type: ValueType::Int,
+            unit: Unit::new("count").unwrap(),
+            kind: Kind::Gauge,
+            help: String::new(),
+        };
+        graph.know_metric(&level.name);
+        graph.stream_added(StreamKey(1), &level);
+        let mut rendered = RenderedInsights::default();
+        let mut check = |graph: &Graph| {
+            let bytes = rendered.render(graph, &[]).unwrap();
+            let anew = Insights {
+                graph,
+                sources: &[],
+            };
+            assert_eq!(
+                String::from_utf8(bytes).unwrap(),
+                serde_json::to_string(&anew).unwrap()
+            );
+        };
+        check(&graph);
+        for sql in [
+            "CREATE INSIGHT b AS SELECT value FROM a_level",
+            r#"CREATE INSIGHT c HELP '"a\b"' AS SELECT value FROM a_level"#,
+            "CREATE OR REPLACE INSIGHT b AS SELECT value + 1 AS value FROM a_level",
+            "DROP INSIGHT b",
+        ] {
+            graph.execute(sql, &mut Nowhere).unwrap();
+            check(&graph);
+            graph.sample(StreamKey(1), &Sample::measured(1, sql.len() as i64));
+            graph.evaluate(1, &mut Nowhere);
+            check(&graph);
+            check(&graph);
+        }
+    }
 }

@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use crate::archive_watch::ArchiveWatch;
 use crate::control::Answer;
-use crate::documents;
+use crate::documents::{self, RenderedInsights};
 use crate::export::ExportWatch;
 use crate::facts::Facts;
 use crate::outlook::{FREE, Outlook};
@@ -34,6 +34,7 @@ use crate::world::World;
 use barograph_intake::IngestCounts;
 use barograph_recorder::{
     DOCUMENTS_NS, Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish,
+    publish_rendered,
 };
 
 /// Most events that wait for the loop.
@@ -118,6 +119,7 @@ pub(crate) struct EventLoop<'c> {
     poller: Poller,
     streams: Streams<'c>,
     graph: Graph,
+    insights: RenderedInsights,
     troubles: Troubles,
     outlook: Outlook,
     forecasts: Forecasts,
@@ -168,6 +170,7 @@ impl<'c> EventLoop<'c> {
             poller,
             streams,
             graph,
+            insights: RenderedInsights::default(),
             troubles,
             outlook: Outlook::default(),
             forecasts,
@@ -390,14 +393,13 @@ impl<'c> EventLoop<'c> {
     }
 
     /// Writes all documents at once, so that the tables made from them agree.
-    fn write_documents(&self) {
+    fn write_documents(&mut self) {
         let run_dir = &self.run_dir;
         let sources = &self.poller.reports()[..];
-        let graph = &self.graph;
-        let insights = documents::Insights { graph, sources };
+        let insights = self.insights.render(&self.graph, sources);
         let all = with_those_that_are_off(sources);
         publish(run_dir, SOURCES_DOCUMENT, &all);
-        publish(run_dir, INSIGHTS_DOCUMENT, &insights);
+        publish_rendered(run_dir, INSIGHTS_DOCUMENT, insights);
         let forecasts = self.forecasts.document();
         publish(run_dir, FORECASTS_DOCUMENT, &forecasts);
         let policies = self.policies.document();

@@ -21,6 +21,8 @@ mod reference;
 mod rules;
 mod saturation;
 mod self_watch;
+#[cfg(test)]
+mod simulated;
 mod start;
 mod statements;
 mod who;

@@ -23,8 +23,12 @@ use tracing::warn;
 
 use crate::AgentError;
 use crate::control::{Answer, Refusal};
+#[cfg(test)]
+pub(crate) use backfill::PastEvent;
 pub(crate) use calling::ProgramCalls;
-use rule_loop::RuleLoop;
+#[cfg(test)]
+pub(crate) use past::PastReaders;
+pub(crate) use rule_loop::RuleLoop;
 
 /// The action of rules that have fired.
 pub(crate) trait RuleAction: Send + Sync {
@@ -158,6 +162,12 @@ impl DeclaredRules {
         // The one before, if any, has left its loop.
         state.thread = Some(thread.map_err(AgentError::Thread)?);
         Ok(())
+    }
+
+    /// The loop, for a test that steps it from now on.
+    #[cfg(test)]
+    pub(crate) fn take_loop(&self) -> Option<RuleLoop> {
+        self.loop_of(&mut self.shared.lock())
     }
 
     /// The loop, for whoever runs it from now on; `None` if there is nothing to do, or somebody runs

@@ -15,10 +15,10 @@ use barograph_source::Poller;
 use barograph_statement::StatementKind;
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tracing::{info, warn};
 
-use crate::assemble::{AgentGround, waking};
+use crate::assemble::{AgentGround, agent_document, waking};
 use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::rules::{DeclaredRules, ProgramCalls};
@@ -196,15 +196,8 @@ impl Agent {
     pub fn stop(self) {}
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {
-        let document = json!({
-            "node": self.node,
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "started_ts": started_ns,
-            "http": self.http_addr().map(|a| format!("http://{a}")),
-            "state": self.state_dir,
-            "archive": self.history.readable_dir(),
-        });
+        let name = (&*self.node, &*self.state_dir);
+        let document = agent_document(name, &self.history, started_ns, self.http_addr());
         Ok(self
             .run_dir
             .publish(AGENT_DOCUMENT, document.to_string().as_bytes(), 0o644)?)

@@ -17,7 +17,12 @@ pub const DOCUMENTS_NS: i64 = 5 * NS_PER_S;
 /// Writes a document that everyone who may read the run directory can read. The rows are serialized
 /// directly to bytes, since thousands of rows must not delay a sampler. A failure is logged.
 pub fn publish(run_dir: &RunDir, name: &str, document: &impl Serialize) {
-    let written = serde_json::to_vec(document).map_err(|error| error.to_string());
+    publish_rendered(run_dir, name, serde_json::to_vec(document));
+}
+
+/// Writes a document as [`publish`] does, from its bytes.
+pub fn publish_rendered(run_dir: &RunDir, name: &str, bytes: serde_json::Result<Vec<u8>>) {
+    let written = bytes.map_err(|error| error.to_string());
     let published = written.and_then(|bytes| {
         let published = run_dir.publish(name, &bytes, 0o644);
         published.map_err(|error| error.to_string())

@@ -171,12 +171,10 @@ impl History {
         };
         starting.is_stepped = true;
         let starting = &*starting;
-        let (attempt, loops) = starting
-            .attempt_by(Keeper::start_stepped)
-            .map_or_else(
-                |failure| (Err(failure), None),
-                |(keeper, loops)| (Ok(keeper), Some(loops)),
-            );
+        let (attempt, loops) = starting.attempt_by(Keeper::start_stepped).map_or_else(
+            |failure| (Err(failure), None),
+            |(keeper, loops)| (Ok(keeper), Some(loops)),
+        );
         History::end(&mut locked(&history.state), attempt, starting);
         (history, loops)
     }

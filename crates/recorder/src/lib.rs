@@ -20,7 +20,7 @@ pub use access::{Reader, make_dir, make_parent};
 pub use archive_config::ArchiveConfig;
 pub use backoff::Backoff;
 pub use copies::{ScopeCopies, ScopeTarget};
-pub use documents::{DOCUMENTS_NS, LabelsJson, name_archive, publish};
+pub use documents::{DOCUMENTS_NS, LabelsJson, name_archive, publish, publish_rendered};
 pub use forecasts::{ForecastConfig, Forecasts, PROJECT_NS, Reached, Room};
 pub use histories::ScopeHistories;
 pub use history::{History, Prepare};

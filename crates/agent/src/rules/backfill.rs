@@ -16,11 +16,11 @@ use barograph_stream::RunDir;
 const WAIT_NS_MAX: i64 = 2 * NS_PER_S;
 
 /// The reason that people are given for a past that is late.
-pub(super) const LATE: &str = "the archive was not read in time";
+pub(crate) const LATE: &str = "the archive was not read in time";
 
 /// A stream whose past is wanted.
 #[derive(Clone, Debug)]
-pub(super) struct PastStream {
+pub(crate) struct PastStream {
     pub key: StreamKey,
     pub scope: Arc<str>,
     /// The run directory of that scope.
@@ -33,7 +33,7 @@ pub(super) struct PastStream {
 
 /// The past of one stream, as far as it was found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct FoundPast {
+pub(crate) struct FoundPast {
     /// Summaries of the samples before the others, where those were too many.
     pub older: Vec<Summary>,
     /// In order of time; those that the ring holds are among them.
@@ -44,7 +44,7 @@ pub(super) struct FoundPast {
 
 impl FoundPast {
     /// Nothing was found, for this reason.
-    pub(super) fn lacking(lack: &'static str) -> Self {
+    pub(crate) fn lacking(lack: &'static str) -> Self {
         Self {
             lack: Some(lack),
             ..Self::default()
@@ -52,17 +52,17 @@ impl FoundPast {
     }
 
     /// The time of the oldest that was found.
-    pub(super) fn oldest_ns(&self) -> Option<i64> {
+    pub(crate) fn oldest_ns(&self) -> Option<i64> {
         let older = self.older.first().map(|s| s.ts);
         older.or_else(|| self.samples.first().map(|s| s.ts))
     }
 }
 
 /// The past of several streams.
-pub(super) type FoundPasts = Vec<(StreamKey, FoundPast)>;
+pub(crate) type FoundPasts = Vec<(StreamKey, FoundPast)>;
 
 /// What a reader of the past reports.
-pub(super) enum PastEvent {
+pub(crate) enum PastEvent {
     /// The past of some of the streams of the request.
     Found(FoundPasts),
     /// The reader ended, or could not begin.
@@ -71,13 +71,13 @@ pub(super) enum PastEvent {
 
 /// The order to a reader. It ends early when the request is dropped.
 #[derive(Clone)]
-pub(super) struct PastOrder {
+pub(crate) struct PastOrder {
     pub streams: Vec<PastStream>,
     pub cancel: Arc<AtomicBool>,
 }
 
 /// A request under way.
-pub(super) struct Backfill {
+pub(crate) struct Backfill {
     order: PastOrder,
     /// The streams whose past was not found yet.
     left: BTreeSet<StreamKey>,
@@ -86,7 +86,7 @@ pub(super) struct Backfill {
 
 impl Backfill {
     /// Begins at `now_ns` of the monotonic clock.
-    pub(super) fn new(streams: Vec<PastStream>, now_ns: i64) -> Self {
+    pub(crate) fn new(streams: Vec<PastStream>, now_ns: i64) -> Self {
         Self {
             left: streams.iter().map(|stream| stream.key).collect(),
             order: PastOrder {
@@ -98,22 +98,22 @@ impl Backfill {
     }
 
     /// The order for a reader.
-    pub(super) fn order(&self) -> PastOrder {
+    pub(crate) fn order(&self) -> PastOrder {
         self.order.clone()
     }
 
     /// The streams of the request.
-    pub(super) fn streams(&self) -> &[PastStream] {
+    pub(crate) fn streams(&self) -> &[PastStream] {
         &self.order.streams
     }
 
     /// The time at which nobody waits any longer, in ns of the monotonic clock.
-    pub(super) fn deadline_ns(&self) -> i64 {
+    pub(crate) fn deadline_ns(&self) -> i64 {
         self.until_ns
     }
 
     /// Notes that these were found.
-    pub(super) fn found(&mut self, found: &FoundPasts) {
+    pub(crate) fn found(&mut self, found: &FoundPasts) {
         for (key, _) in found {
             self.left.remove(key);
         }
@@ -121,7 +121,7 @@ impl Backfill {
 
     /// The answer for the streams that are left when the reading has ended or is not waited for any
     /// longer.
-    pub(super) fn late(&self) -> FoundPasts {
+    pub(crate) fn late(&self) -> FoundPasts {
         let left = self.left.iter();
         left.map(|key| (*key, FoundPast::lacking(LATE))).collect()
     }

@@ -40,13 +40,13 @@ const FAILED: &str = "the archive could not be read (see the agent's log)";
 const ABSENT: &str = "there is no archive";
 
 /// Readers of the run directory and its scopes.
-pub(super) struct PastReaders {
+pub(crate) struct PastReaders {
     clock: Arc<dyn Clock>,
     by_scope: HashMap<Arc<str>, PastReader>,
 }
 
 impl PastReaders {
-    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
         Self {
             clock: Arc::clone(clock),
             by_scope: HashMap::new(),
@@ -55,7 +55,7 @@ impl PastReaders {
 
     /// Reads what an order names, and hands it over part by part, until there is no more, the order
     /// is cancelled, or `take` returns false.
-    pub(super) fn read(&mut self, order: PastOrder, take: &mut dyn FnMut(FoundPasts) -> bool) {
+    pub(crate) fn read(&mut self, order: PastOrder, take: &mut dyn FnMut(FoundPasts) -> bool) {
         let PastOrder {
             mut streams,
             cancel,
@@ -79,7 +79,7 @@ impl PastReaders {
 }
 
 /// The thread that reads the past, one order at a time.
-pub(super) struct PastThread {
+pub(crate) struct PastThread {
     readers: Arc<Mutex<PastReaders>>,
     /// The thread of the newest order; after a late answer it may still read.
     thread: Option<JoinHandle<()>>,
@@ -87,7 +87,7 @@ pub(super) struct PastThread {
 }
 
 impl PastThread {
-    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
         Self {
             readers: Arc::new(Mutex::new(PastReaders::new(clock))),
             thread: None,
@@ -96,7 +96,7 @@ impl PastThread {
     }
 
     /// Begins to read, unless the thread of an earlier order still reads.
-    pub(super) fn start(&mut self, order: PastOrder) {
+    pub(crate) fn start(&mut self, order: PastOrder) {
         // Without a receiver the reading has ended.
         self.found = None;
         if !self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -117,7 +117,7 @@ impl PastThread {
     }
 
     /// Waits for news of the order, but not for long.
-    pub(super) fn wait(&mut self, at_most: Duration) -> Option<PastEvent> {
+    pub(crate) fn wait(&mut self, at_most: Duration) -> Option<PastEvent> {
         let Some(found) = &self.found else {
             return Some(PastEvent::Ended);
         };

@@ -61,7 +61,7 @@ impl RuleRig {
         let kept = BTreeMap::from([("high".to_owned(), sql.to_owned())]);
         let theirs: Arc<dyn Clock> = clock.clone();
         let rules = DeclaredRules::new(&kept, &run_dir, &theirs, calls.clone());
-        let rule_loop = rules.loop_of(&mut rules.shared.lock()).unwrap();
+        let rule_loop = rules.take_loop().unwrap();
         Self {
             clock,
             calls,
@@ -126,12 +126,12 @@ fn a_rule_fires_when_its_condition_becomes_true() {
 fn the_loop_ends_with_its_last_rule_and_another_begins_with_the_next() {
     let mut rig = RuleRig::new(HIGH);
     assert!(rig.put(6).is_some());
-    let taken = rig.rules.loop_of(&mut rig.rules.shared.lock());
+    let taken = rig.rules.take_loop();
     assert!(taken.is_none(), "one loop at a time");
     rig.rules.execute("DROP RULE high").unwrap();
     assert_eq!(rig.rule_loop.step(), None);
     rig.rules.execute(HIGH).unwrap();
-    rig.rule_loop = rig.rules.loop_of(&mut rig.rules.shared.lock()).unwrap();
+    rig.rule_loop = rig.rules.take_loop().unwrap();
     rig.rule_loop.step();
     assert_eq!(rig.fired(), 2, "the new rule reads the newest sample");
     rig.rules.stop();

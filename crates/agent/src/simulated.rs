@@ -1,0 +1,372 @@
+//! Whole agents in one thread on virtual time, for tests: a [`SimulatedNode`] is a machine with its
+//! clock, its disk and its sources, and a [`SimulatedAgent`] the agent that runs there until it is
+//! stopped or the power is cut.
+
+mod sources;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use barograph_archive::KeeperLoops;
+use barograph_archive::testing::ForgettingDisk;
+use barograph_model::{Clock, ManualClock, NS_PER_S};
+use barograph_recorder::History;
+use barograph_rule::Firing;
+use barograph_source::policy::IntervalPolicy;
+use barograph_source::{PolicySpec, Poller, Source};
+use barograph_statement::StatementKind;
+use barograph_stream::{AGENT_DOCUMENT, AgentLock, Latest, SegmentReader};
+
+use self::sources::FakeSource;
+use crate::Config;
+use crate::assemble::{AgentGround, agent_document};
+use crate::control::{Answer, wanted};
+use crate::event_loop::{Event, EventLoop};
+use crate::rules::{DeclaredRules, PastEvent, PastReaders, RuleAction, RuleLoop};
+use crate::statements::StatementStore;
+use crate::world::{ProcessMeter, World};
+
+/// Time at which the simulation begins, in ns since the epoch.
+const START_NS: i64 = 1_700_000_000 * NS_PER_S;
+
+/// A process that uses nothing.
+struct IdleMeter;
+
+impl ProcessMeter for IdleMeter {
+    fn cpu_seconds(&self) -> f64 {
+        0.0
+    }
+
+    fn resident_bytes(&self) -> Option<i64> {
+        None
+    }
+}
+
+/// An action that writes down what has fired.
+struct RecordedCalls {
+    clock: Arc<ManualClock>,
+    lines: Mutex<Vec<String>>,
+}
+
+impl RecordedCalls {
+    fn tell(&self, line: &str) {
+        let second = (self.clock.now_ns() - START_NS) / NS_PER_S;
+        self.lines.lock().unwrap().push(format!("{second} {line}"));
+    }
+}
+
+impl RuleAction for RecordedCalls {
+    fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String> {
+        self.tell(&format!("{firing:?} {scope}"));
+        Ok(())
+    }
+}
+
+/// A machine.
+pub(crate) struct SimulatedNode {
+    pub config: Config,
+    world: World,
+    clock: Arc<ManualClock>,
+    disk: ForgettingDisk,
+    calls: Arc<RecordedCalls>,
+    dir: PathBuf,
+    seed: u64,
+}
+
+/// The clock of all machines of a simulation.
+pub(crate) fn virtual_time() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(START_NS))
+}
+
+/// A directory in memory if possible, since a day has many documents.
+pub(crate) fn memory_dir() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    match memory.is_dir() {
+        true => tempfile::tempdir_in(memory).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    }
+}
+
+impl SimulatedNode {
+    /// A machine with a new disk in a new directory.
+    pub(crate) fn new(name: &str, dir: &Path, clock: &Arc<ManualClock>, seed: u64) -> Self {
+        let archive_dir = dir.join("archive");
+        fs::create_dir_all(&archive_dir).unwrap();
+        let disk = ForgettingDisk::new(&archive_dir);
+        let mut config = Config {
+            node: name.into(),
+            run_dir: dir.join("run"),
+            state_dir: dir.join("state"),
+            policy: vec![PolicySpec {
+                name: "space".into(),
+                streams: vec!["filesystem.available.bytes".into()],
+                error: Some("64 MiB".into()),
+                ..PolicySpec::default()
+            }],
+            ..Config::default()
+        };
+        config.archive.dir = archive_dir;
+        config.sources.sys_root = dir.to_owned();
+        config.forecast.streams = vec!["filesystem.*".into()];
+        Self {
+            config: config.resolve().unwrap(),
+            world: World {
+                clock: clock.clone(),
+                storage: Arc::new(disk.clone()),
+                meter: Arc::new(IdleMeter),
+            },
+            clock: Arc::clone(clock),
+            disk,
+            calls: Arc::new(RecordedCalls {
+                clock: Arc::clone(clock),
+                lines: Mutex::default(),
+            }),
+            dir: dir.to_owned(),
+            seed,
+        }
+    }
+
+    /// Starts an agent.
+    pub(crate) fn start(&self) -> SimulatedAgent<'_> {
+        let (config, world) = (&self.config, &self.world);
+        let ground = AgentGround::prepare(config, world).unwrap();
+        let (clock, storage) = (&world.clock, &world.storage);
+        let (history, archive) =
+            History::start_stepped(&config.archive, &config.node, clock, storage);
+        let parts = ground.assemble(config, world, history, None).unwrap();
+        let run_dir = parts.sampling.run_dir.clone();
+        let reader = parts.sampling.segment.reader().unwrap();
+        let history = Arc::clone(&parts.sampling.history);
+        let poller = Poller::with_sources(self.sources(), Arc::clone(clock), Arc::new(|| {}));
+        let event_loop = EventLoop::new(world, poller, parts.sampling);
+        let document = agent_document(
+            (&config.node, &config.state_dir),
+            &history,
+            parts.started_ns,
+            None,
+        );
+        run_dir
+            .publish(AGENT_DOCUMENT, document.to_string().as_bytes(), 0o644)
+            .unwrap();
+        let kept = parts.statements.of(StatementKind::Rule);
+        let rules = DeclaredRules::new(&kept, &run_dir, clock, self.calls.clone());
+        SimulatedAgent {
+            node: self,
+            event_loop,
+            past: PastReaders::new(clock),
+            rule_loop: None,
+            rules,
+            archive,
+            history,
+            statements: parts.statements,
+            events: parts.receiver,
+            reader,
+            steps: 0,
+            _lock: parts.lock,
+        }
+    }
+
+    /// Loses the memory, and what the disk has not been told to keep.
+    pub(crate) fn restart_after_power_cut(&self) {
+        fs::remove_dir_all(&self.config.run_dir).unwrap();
+        let now_s = (self.clock.now_ns() / NS_PER_S).unsigned_abs();
+        self.disk.restart(self.seed ^ now_s).unwrap();
+    }
+
+    fn sources(&self) -> Vec<(Box<dyn Source>, IntervalPolicy)> {
+        let since_start_s = ((self.clock.now_ns() - START_NS) / NS_PER_S).unsigned_abs();
+        let seed = self.seed.wrapping_add(since_start_s);
+        let fixed = |seconds: i64| IntervalPolicy::Fixed {
+            interval_ns: seconds * NS_PER_S,
+        };
+        vec![
+            (Box::new(FakeSource::disk(seed)), fixed(1)),
+            (Box::new(FakeSource::filesystem(seed)), fixed(10)),
+        ]
+    }
+
+    /// Writes a line between those of calls, for the comparison of two runs.
+    pub(crate) fn tell(&self, line: &str) {
+        self.calls.tell(line);
+    }
+
+    /// All calls and lines so far.
+    pub(crate) fn told(&self) -> String {
+        self.calls.lines.lock().unwrap().join("\n")
+    }
+
+    /// All files of the machine, by path, apart from those that name this process: locks and the
+    /// segment.
+    pub(crate) fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let (mut files, mut dirs) = (BTreeMap::new(), vec![self.dir.clone()]);
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap().to_str().unwrap();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if name != "lock" && name != "segment" {
+                    files.insert(path.clone(), fs::read(&path).unwrap());
+                }
+            }
+        }
+        files
+    }
+}
+
+/// A running agent.
+pub(crate) struct SimulatedAgent<'n> {
+    node: &'n SimulatedNode,
+    pub event_loop: EventLoop<'n>,
+    rules: DeclaredRules,
+    rule_loop: Option<RuleLoop>,
+    past: PastReaders,
+    archive: Option<KeeperLoops>,
+    history: Arc<History>,
+    statements: Arc<StatementStore>,
+    events: Receiver<Event>,
+    reader: SegmentReader,
+    /// Number of steps so far.
+    pub steps: u64,
+    _lock: AgentLock,
+}
+
+impl SimulatedAgent<'_> {
+    /// Does what is due in every loop, and returns the time of the next.
+    pub(crate) fn step(&mut self) -> i64 {
+        self.steps += 1;
+        while let Ok(event) = self.events.try_recv() {
+            self.event_loop.apply(event);
+        }
+        let next_ns = self.event_loop.step();
+        let now_ns = self.node.clock.monotonic_ns();
+        let archive = self.archive.as_mut();
+        let archive_ns = archive.map_or(i64::MAX, |archive| archive.step(now_ns));
+        next_ns.min(self.step_rules()).min(archive_ns)
+    }
+
+    fn step_rules(&mut self) -> i64 {
+        if self.rule_loop.is_none() {
+            self.rule_loop = self.rules.take_loop();
+        }
+        let Some(rule_loop) = &mut self.rule_loop else {
+            return i64::MAX;
+        };
+        let Some(next_ns) = rule_loop.step() else {
+            self.rule_loop = None;
+            return i64::MAX;
+        };
+        let Some(order) = rule_loop.take_order() else {
+            return next_ns;
+        };
+        self.past.read(order, &mut |found| {
+            rule_loop.apply(PastEvent::Found(found));
+            true
+        });
+        rule_loop.apply(PastEvent::Ended);
+        self.node.clock.monotonic_ns()
+    }
+
+    /// Runs this agent alone for so long.
+    pub(crate) fn run(&mut self, seconds: i64) {
+        let end_ns = self.node.clock.monotonic_ns() + seconds * NS_PER_S;
+        let clock = Arc::clone(&self.node.clock);
+        run(&clock, end_ns, std::slice::from_mut(self));
+    }
+
+    /// Executes a statement as the server does: it is kept, and applied.
+    pub(crate) fn execute(&mut self, sql: &str) -> Answer {
+        let statements = Arc::clone(&self.statements);
+        statements.execute(sql, |head| match head.kind {
+            StatementKind::Rule => self.rules.execute(sql),
+            kind => {
+                let (reply, answer) = sync_channel(1);
+                let event = Event::Execute(kind, sql.to_owned(), reply);
+                self.event_loop.apply(event);
+                answer.try_recv().unwrap()
+            }
+        })
+    }
+
+    /// Applies a configuration that was read again.
+    pub(crate) fn reload(&mut self, config: &Config) -> Answer {
+        let (reply, answer) = sync_channel(1);
+        let wanted = wanted(config, &self.statements);
+        self.event_loop.apply(Event::Reload(wanted, reply));
+        answer.try_recv().unwrap()
+    }
+
+    /// Stops the parts in order.
+    pub(crate) fn stop(self) {
+        self.rules.stop();
+        self.event_loop.stop();
+        self.history.close();
+        if let Some(archive) = self.archive {
+            archive.finish(self.node.clock.monotonic_ns());
+        }
+    }
+
+    /// Ends as the process of a machine without power does.
+    pub(crate) fn cut(self) {
+        drop(self.archive);
+    }
+
+    /// The samples in the ring of each stream, by name and labels.
+    pub(crate) fn samples(&self) -> BTreeMap<String, String> {
+        let directory = self.reader.directory();
+        let of = |entry: &barograph_stream::Entry| {
+            let mut samples = Vec::new();
+            let handle = self.reader.stream(entry);
+            handle.scan(0, &mut samples)?;
+            let looked_ns = handle.looked_ns();
+            Some((
+                entry.descriptor.to_string(),
+                format!("{samples:?} {looked_ns}"),
+            ))
+        };
+        directory.entries.iter().filter_map(of).collect()
+    }
+
+    /// The newest value of the stream of this name.
+    pub(crate) fn value(&self, name: &str) -> Option<f64> {
+        let directory = self.reader.directory();
+        let mut entries = directory.entries.iter();
+        let entry = entries.find(|e| e.descriptor.name.as_str() == name)?;
+        match self.reader.stream(entry).latest() {
+            Latest::Sample { sample, .. } => sample.value.as_f64(),
+            _ => None,
+        }
+    }
+}
+
+/// Runs agents until `end_ns`, from one due time to the next.
+pub(crate) fn run(clock: &ManualClock, end_ns: i64, agents: &mut [SimulatedAgent<'_>]) {
+    loop {
+        let next_ns = agents.iter_mut().map(SimulatedAgent::step).min();
+        let next_ns = next_ns.unwrap_or(end_ns).min(end_ns);
+        let ahead_ns = next_ns - clock.monotonic_ns();
+        clock.advance(ahead_ns.max(0));
+        if next_ns >= end_ns {
+            return;
+        }
+    }
+}
+
+/// Random numbers of a seed (Knuth's MMIX generator).
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    /// Returns a number below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
