@@ -10,7 +10,7 @@ use std::time::Duration;
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, ConfigError, Name, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
-use barograph_server::ingest::Ingesting;
+use barograph_server::Ingesting;
 use barograph_server::{
     ExportStatus, Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
 };
