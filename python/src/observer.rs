@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barograph_client::{Observer as Client, RunDir, Stream as Held, SystemClock};
+use barograph_client::{Observer as Client, RunDir, StreamHandle, SystemClock};
 use barograph_model::{Labels, NS_PER_S, Selector, SqlLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -36,7 +36,7 @@ pub(crate) struct Observer {
 #[derive(Default)]
 struct Handles {
     changes: u64,
-    by_text: HashMap<String, Held>,
+    by_text: HashMap<String, StreamHandle>,
 }
 
 #[pymethods]
@@ -71,9 +71,9 @@ impl Observer {
         labels: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Sample> {
         let read = if allow_predicted {
-            Held::latest_predicted
+            StreamHandle::latest_predicted
         } else {
-            Held::latest
+            StreamHandle::latest
         };
         let text = text_of(name, labels)?;
         let changes = self.client.directory_changes();

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use barograph_client::{Stream as Held, Woken};
+use barograph_client::{StreamHandle, Woken};
 use barograph_model::{Selector, ValueType};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -17,18 +17,18 @@ pub(crate) struct Stream {
     observer: barograph_client::Observer,
     // Locked only under the GIL and never while waiting, so it is never contended and never held
     // over a fork.
-    held: Mutex<Held>,
+    held: Mutex<StreamHandle>,
 }
 
 impl Stream {
-    pub(crate) fn new(observer: barograph_client::Observer, held: Held) -> Self {
+    pub(crate) fn new(observer: barograph_client::Observer, held: StreamHandle) -> Self {
         Self {
             observer,
             held: Mutex::new(held),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, StreamHandle> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -29,7 +29,7 @@ const EXTENSIONS: &[&str] = &[
 ];
 
 /// Crates whose modules with children may still be files named `mod.rs`.
-const MOD_RS_LEFT: &[&str] = &["agent", "barograph", "server"];
+const MOD_RS_LEFT: &[&str] = &["agent"];
 
 /// The keyword, with the space that separates it from what it marks.
 const UNSAFE: &str = "unsafe ";

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_client::{Observer, RunDir, Stream, SystemClock};
+use barograph_client::{Observer, RunDir, StreamHandle, SystemClock};
 use barograph_model::{
     Clock as _, FORECAST_PREFIX, Knot, Name, Projection, Sample, Selector, Value, ValueType,
 };
@@ -45,7 +45,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
         Value::Floats(floats.into()),
     ))?;
     let observer = Observer::open(RunDir::new(&scratch.0), Arc::new(clock))?;
-    let hold = |at: usize| -> Result<Stream, Fault> {
+    let hold = |at: usize| -> Result<StreamHandle, Fault> {
         let selector = Selector::parse(&of[at].to_string())?;
         Ok(observer.stream(&selector)?)
     };

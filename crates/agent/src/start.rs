@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use barograph_model::{Clock, ConfigError, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
-use barograph_server::ingest::Ingesting;
-use barograph_server::{Exporter, Exports, Limits as ServerLimits, NodeInfo, Server, ServerConfig};
+use barograph_server::{
+    Exporter, Exports, Ingesting, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
+};
 use barograph_source::Poller;
 use barograph_statement::StatementKind;
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir};

@@ -9,7 +9,7 @@ use barograph_stream::RunDir;
 
 use crate::view::NodeView;
 
-/// Default for the most samples that [`Observer::history`](crate::Observer::history) returns.
+/// Default for the most samples of one answer of history.
 pub const HISTORY_SAMPLES_DEFAULT: usize = 1_000_000;
 
 /// A part of the past: a time range and a bound on the answer.

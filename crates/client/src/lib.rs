@@ -46,7 +46,7 @@ pub use fire::{Fire, FireError, Fired, fire};
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, Window};
 pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::Observer;
-pub use stream::{Stream, Woken};
+pub use stream::{StreamHandle, Woken};
 pub use values::{LatestValue, NodeStatus, StreamInfo};
 pub use view::{STALE_AGE_NS_MIN, STALE_INTERVALS};
 pub use watch::{UPDATES_MAX, Update, Watch};

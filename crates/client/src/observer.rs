@@ -17,7 +17,7 @@ use crate::sql::DatabasePool;
 use crate::values::{LatestValue, NodeStatus, StreamInfo};
 use crate::view::{NodeView, ViewStream};
 use crate::view_follower::ViewFollower;
-use crate::{ClientError, Stream, Watch, publish};
+use crate::{ClientError, StreamHandle, Watch, publish};
 
 /// Most streams that the error for an ambiguous selector lists.
 const MATCHES_SHOWN_MAX: usize = 5;
@@ -100,12 +100,15 @@ impl Observer {
 
     /// Returns a handle on the one stream that matches: it is resolved once and then read in
     /// nanoseconds.
-    pub fn stream(&self, selector: &Selector) -> Result<Stream, ClientError> {
+    pub fn stream(&self, selector: &Selector) -> Result<StreamHandle, ClientError> {
         let view = self.follower.view();
         let mut matching = view.matching(selector);
         match (matching.next(), matching.next()) {
             (None, _) => Err(self.unknown(selector)),
-            (Some(one), None) => Ok(Stream::new(Arc::clone(&self.follower), Arc::clone(one))),
+            (Some(one), None) => Ok(StreamHandle::new(
+                Arc::clone(&self.follower),
+                Arc::clone(one),
+            )),
             (Some(_), Some(_)) => Err(ClientError::Ambiguous {
                 selector: selector.to_string(),
                 count: view.matching(selector).count(),

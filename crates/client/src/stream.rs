@@ -18,7 +18,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// Time between two searches for a stream that is missing (its agent restarts, its device is gone).
 const MISSING_SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// The reasons why [`Stream::wait`] returned.
+/// The reasons why [`StreamHandle::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// There are samples that this handle has not returned yet.
@@ -30,11 +30,11 @@ pub enum Woken {
 }
 
 /// A handle on one stream: it is resolved once and then read without a system call or a lock. It
-/// remembers the last sample that it has returned (for [`Stream::wait`]) and finds its stream again
-/// after an agent restart or when its device comes back ([`Stream::restarted`] counts that). Clone
+/// remembers the last sample that it has returned (for [`StreamHandle::wait`]) and finds its stream again
+/// after an agent restart or when its device comes back ([`StreamHandle::restarted`] counts that). Clone
 /// it for another thread.
 #[derive(Clone)]
-pub struct Stream {
+pub struct StreamHandle {
     follower: Arc<ViewFollower>,
     known: Arc<ViewStream>,
     shown: u64,
@@ -44,7 +44,7 @@ pub struct Stream {
     said: Option<(u64, Option<Arc<ViewStream>>)>,
 }
 
-impl Stream {
+impl StreamHandle {
     pub(crate) fn new(follower: Arc<ViewFollower>, known: Arc<ViewStream>) -> Self {
         Self {
             follower,
@@ -88,7 +88,7 @@ impl Stream {
         Some(value)
     }
 
-    /// Like [`Stream::latest`], but if the stream has a forecast, the value predicted for now: its
+    /// Like [`StreamHandle::latest`], but if the stream has a forecast, the value predicted for now: its
     /// quality is `Predicted`, its error the half width of the interval at the agent's confidence.
     /// At the very time of a look it is the measured value.
     pub fn latest_predicted(&mut self) -> Option<LatestValue> {
@@ -105,7 +105,7 @@ impl Stream {
 
     /// The time and value of the newest sample of a numeric stream, without allocation and without
     /// reading the clock, so without a check whether the agent still lives (see
-    /// [`Stream::latest`]). `None` for text, before the first sample, and while the stream does not
+    /// [`StreamHandle::latest`]). `None` for text, before the first sample, and while the stream does not
     /// exist.
     #[inline]
     pub fn latest_f64(&mut self) -> Option<(i64, f64)> {
@@ -127,7 +127,7 @@ impl Stream {
         }
     }
 
-    /// Sleeps until there is a sample that neither [`Stream::latest`] nor an earlier wait has
+    /// Sleeps until there is a sample that neither [`StreamHandle::latest`] nor an earlier wait has
     /// returned, at most `timeout`. Goes on over agent restarts.
     pub fn wait(&mut self, timeout: Duration) -> Woken {
         let mut left = timeout;

@@ -1,7 +1,7 @@
 //! Bridges: values that come by OTLP or line protocol go to the intake thread, which owns the
 //! scopes, and the request is answered when they are safe.
 //!
-//! The server parses requests ([`barograph_server::ingest`]); this module decides what is taken,
+//! The server parses requests (`barograph_server`); this module decides what is taken,
 //! into which scope, and within which bounds. The requester's thread waits for the disk, the intake
 //! thread for nobody.
 

@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_client::{ClientError, LatestValue, Observer, RunDir, Stream, SystemClock, Woken};
+use barograph_client::{
+    ClientError, LatestValue, Observer, RunDir, StreamHandle, SystemClock, Woken,
+};
 use barograph_model::Selector;
 
 use crate::guard::{
@@ -18,7 +20,7 @@ impl Thing for Observer {
     const IS_EXCLUSIVE: bool = false;
 }
 
-impl Thing for Stream {
+impl Thing for StreamHandle {
     const KIND: u8 = 3;
     const NAME: &'static str = "the stream";
     const IS_EXCLUSIVE: bool = true;
@@ -63,7 +65,7 @@ pub(crate) extern "C" fn baro_node_close(node: *mut Observer) {
 
 /// # Safety
 /// As for [`baro_stream_open`].
-unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<Stream, Failure> {
+unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<StreamHandle, Failure> {
     // SAFETY: the caller upholds the requirements of this function.
     let (node, selector) = unsafe { (thing(node)?, text(selector, "the selector")?) };
     let selector = Selector::parse(selector).map_err(|e| Failure::new(E_ARGUMENT, e))?;
@@ -78,7 +80,7 @@ unsafe fn find(node: *const Observer, selector: *const c_char) -> Result<Stream,
 pub(crate) unsafe extern "C" fn baro_stream_open(
     node: *const Observer,
     selector: *const c_char,
-) -> *mut Stream {
+) -> *mut StreamHandle {
     // SAFETY: the caller upholds the requirements of this function.
     guarded(
         |_| std::ptr::null_mut(),
@@ -88,7 +90,7 @@ pub(crate) unsafe extern "C" fn baro_stream_open(
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn baro_stream_close(stream: *mut Stream) {
+pub(crate) extern "C" fn baro_stream_close(stream: *mut StreamHandle) {
     guarded(|_| (), || take_back(stream));
 }
 
@@ -98,7 +100,7 @@ pub(crate) extern "C" fn baro_stream_close(stream: *mut Stream) {
 /// The places are null or valid for writes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn baro_stream_latest_f64(
-    stream: *mut Stream,
+    stream: *mut StreamHandle,
     ts: *mut i64,
     value: *mut f64,
 ) -> c_int {
@@ -217,7 +219,7 @@ pub(crate) unsafe extern "C" fn baro_latest_expected(
 /// The places are null or valid for writes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn baro_stream_latest_expected(
-    stream: *mut Stream,
+    stream: *mut StreamHandle,
     ts: *mut i64,
     value: *mut f64,
     error: *mut f64,
@@ -240,7 +242,7 @@ pub(crate) unsafe extern "C" fn baro_stream_latest_expected(
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn baro_wait(stream: *mut Stream, timeout_ns: i64) -> c_int {
+pub(crate) extern "C" fn baro_wait(stream: *mut StreamHandle, timeout_ns: i64) -> c_int {
     guarded(
         |code| code,
         || {

@@ -32,7 +32,7 @@ pub(crate) struct Catalogue {
     seen: Option<Arc<Schema>>,
     /// Families and frames that statements named by more than a first word.
     asked: Vec<(WideForm, String)>,
-    names: Arc<Names>,
+    names: Arc<TableNames>,
     /// Tables that were registered, or registered again, since [`Self::take_new`].
     #[cfg(feature = "loadable")]
     new: Mutex<Vec<String>>,
@@ -40,7 +40,7 @@ pub(crate) struct Catalogue {
 
 /// The names of registered tables other than listings, each with its columns.
 #[derive(Default)]
-pub(crate) struct Names(Mutex<HashMap<String, Registered>>);
+pub(crate) struct TableNames(Mutex<HashMap<String, Registered>>);
 
 /// The columns with which a table was registered.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ enum Registered {
     Family(Arc<Wide>),
 }
 
-impl Names {
+impl TableNames {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Registered>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,7 +123,7 @@ impl Catalogue {
 
     /// The names of the tables, shared; they grow with the catalogue.
     #[cfg(feature = "bundled")]
-    pub(crate) fn names(&self) -> Arc<Names> {
+    pub(crate) fn names(&self) -> Arc<TableNames> {
         Arc::clone(&self.names)
     }
 

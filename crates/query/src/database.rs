@@ -13,7 +13,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, Statement};
 
 use crate::QueryError;
-use crate::catalogue::{Catalogue, Names};
+use crate::catalogue::{Catalogue, TableNames};
 use crate::fault::{Circumstances, fault};
 use crate::functions::WideForm;
 use crate::guard::{Guard, SQL_BYTES_MAX};
@@ -39,7 +39,7 @@ pub struct Database {
     connection: Connection,
     live: Arc<Live>,
     guard: Arc<Guard>,
-    names: Arc<Names>,
+    names: Arc<TableNames>,
     catalogue: RefCell<Catalogue>,
     /// Grows with each new table or column: statements that were prepared before do not know them.
     schema_version: Slot<u64>,

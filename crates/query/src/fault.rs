@@ -4,7 +4,7 @@ use barograph_model::{SqlFault, SqlFaultKind, SqlLimits, near};
 use rusqlite::{Error, ErrorCode};
 
 use crate::QueryError;
-use crate::catalogue::Names;
+use crate::catalogue::TableNames;
 use crate::documents::insight_without_streams;
 use crate::functions::FUNCTIONS;
 use crate::guard::{FUNCTIONS_ALLOWED, Guard};
@@ -20,7 +20,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) sql: &'a str,
     pub(crate) limits: &'a SqlLimits,
     pub(crate) guard: &'a Guard,
-    pub(crate) names: &'a Names,
+    pub(crate) names: &'a TableNames,
     pub(crate) live: &'a Live,
 }
 

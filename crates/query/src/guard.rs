@@ -9,7 +9,7 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, Result};
 
-use crate::catalogue::Names;
+use crate::catalogue::TableNames;
 use crate::live::Live;
 use crate::texts::{self, LIKE_PATTERN_BYTES_MAX, TEXT_RESULT_BYTES_MAX};
 
@@ -51,7 +51,7 @@ const FOREIGN_TABLES: [&str; 2] = ["json_each", "json_tree"];
 /// The guard over the statements of one connection.
 pub(crate) struct Guard {
     live: Arc<Live>,
-    names: Arc<Names>,
+    names: Arc<TableNames>,
     refusal: Mutex<Option<String>>,
     /// Number of function calls in the statement that is being prepared.
     calls: AtomicUsize,
@@ -64,7 +64,7 @@ impl Guard {
     pub(crate) fn install(
         connection: &mut Connection,
         live: &Arc<Live>,
-        names: Arc<Names>,
+        names: Arc<TableNames>,
     ) -> Result<Arc<Self>> {
         for (limit, value) in LIMITS {
             connection.set_limit(limit, value)?;

@@ -20,7 +20,7 @@ use crate::shape::Column;
 use crate::stream::row_id;
 
 /// Identity of a sample: series on its node, life, and number.
-pub(crate) type Which = (u64, i64, u64);
+pub(crate) type SampleId = (u64, i64, u64);
 
 /// Rows from archive and rings.
 pub(crate) struct Hybrid {
@@ -29,7 +29,7 @@ pub(crate) struct Hybrid {
     batch: Option<Batch>,
     at: usize,
     /// A row that was returned before.
-    given: Option<Which>,
+    given: Option<SampleId>,
     /// If only the newest sample of each series is wanted: how many are still to come.
     newest_left: Option<usize>,
 }
@@ -40,7 +40,7 @@ impl Hybrid {
         reading: Reading,
         span: Span,
         order: Option<Order>,
-        given: Option<Which>,
+        given: Option<SampleId>,
     ) -> Result<Self> {
         let reading = Arc::new(reading);
         let feed = Feed::start(live, &reading, span, order)?;

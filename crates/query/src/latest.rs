@@ -8,12 +8,11 @@ use std::sync::Arc;
 use barograph_model::{Sample, predicted_sample, projections_among};
 use rusqlite::Result;
 
-use crate::cell::{Cell, Row};
-use crate::listing::{Arguments, Batches, per_stream};
+use crate::listing::{Arguments, Batches, per_stream, table};
 use crate::live::Live;
 use crate::matching::selector;
 use crate::snapshot::Snapshot;
-use crate::stream::Stream;
+use crate::stream::SnapshotStream;
 
 /// A row for each stream that matches and has a sample.
 pub(crate) fn latest(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
@@ -45,7 +44,7 @@ pub(crate) fn latest(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches>
 }
 
 /// The value that is predicted for now.
-fn predicted(snapshot: &Snapshot, stream: &Stream, now_ns: i64) -> Option<Sample> {
+fn predicted(snapshot: &Snapshot, stream: &SnapshotStream, now_ns: i64) -> Option<Sample> {
     let descriptor = &stream.entry.descriptor;
     let all = projections_among(&snapshot.streams, |s| &s.entry.descriptor, descriptor);
     let said = all.iter().find(|said| said.node == stream.node)?;
@@ -53,19 +52,17 @@ fn predicted(snapshot: &Snapshot, stream: &Stream, now_ns: i64) -> Option<Sample
     predicted_sample(&newest.value, said.looked_ns(newest.ts), now_ns)
 }
 
-fn row(stream: &Stream, sample: &Sample, looked_ns: i64, now_ns: i64) -> Row {
+table! {
+    LATEST_COLUMNS, fn row(stream: &SnapshotStream, sample: &Sample, looked_ns: i64, now_ns: i64),
+    "name" "TEXT" = stream.name();
+    "labels" "TEXT" = stream.labels_json();
+    "ts" "INTEGER" = sample.ts;
+    "value" "" = &sample.value;
+    "quality" "TEXT" = sample.quality.as_str();
     // Unknown errors are NULL, as in `forecast`.
-    let is_known = sample.error != f32::INFINITY;
-    vec![
-        stream.name().into(),
-        stream.labels_json().into(),
-        sample.ts.into(),
-        (&sample.value).into(),
-        sample.quality.as_str().into(),
-        Cell::from(is_known.then_some(f64::from(sample.error))),
-        Arc::clone(&stream.node).into(),
-        looked_ns.into(),
-        now_ns.saturating_sub(looked_ns).into(),
-        stream.unit().into(),
-    ]
+    "error" "REAL" = (sample.error != f32::INFINITY).then_some(f64::from(sample.error));
+    "node" "TEXT" = Arc::clone(&stream.node);
+    "looked" "INTEGER" = looked_ns;
+    "age_ns" "INTEGER" = now_ns.saturating_sub(looked_ns);
+    "unit" "TEXT" = stream.unit();
 }

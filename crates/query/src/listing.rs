@@ -18,7 +18,7 @@ use crate::live::Live;
 use crate::memory::Claim;
 use crate::snapshot::Snapshot;
 use crate::sqlite::{Cursor, Table};
-use crate::stream::Stream;
+use crate::stream::SnapshotStream;
 
 /// The rows of a call, in batches.
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<Vec<Row>>>>;
@@ -31,7 +31,7 @@ pub(crate) fn one(rows: Vec<Row>) -> Batches {
 /// The row of each stream that has one, a batch per stream.
 pub(crate) fn per_stream(
     live: &Arc<Live>,
-    row: impl Fn(&Snapshot, &Stream) -> Option<Row> + 'static,
+    row: impl Fn(&Snapshot, &SnapshotStream) -> Option<Row> + 'static,
 ) -> Result<Batches> {
     let snapshot = live.attend().map_err(failed)?;
     let count = snapshot.streams.len();
@@ -52,6 +52,19 @@ pub(crate) struct Listing {
     pub(crate) arguments: &'static [&'static str],
     pub(crate) produce: fn(&Arc<Live>, &Arguments) -> Result<Batches>,
 }
+
+/// A table as one list: of each column the name, the declared type, and the cell of a row.
+macro_rules! table {
+    ($columns:ident, fn $row:ident($($given:ident: $of:ty),*),
+     $($name:literal $declared:literal = $cell:expr;)*) => {
+        pub(crate) const $columns: &[(&str, &str)] = &[$(($name, $declared)),*];
+
+        fn $row($($given: $of),*) -> crate::cell::Row {
+            vec![$($cell.into()),*]
+        }
+    };
+}
+pub(crate) use table;
 
 /// The function that makes the rows of a call.
 pub(crate) type Produce = Box<dyn Fn(&Arc<Live>, &Arguments) -> Result<Batches> + Send + Sync>;

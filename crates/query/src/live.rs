@@ -17,13 +17,13 @@ use barograph_stream::{LOOK_NS, RunDir, Scopes, SegmentFollower, SegmentPart};
 use crate::QueryError;
 use crate::asof_samples::AsofSamples;
 use crate::memory::Memory;
-use crate::snapshot::{Horizon, Part, Snapshot, TableId};
+use crate::snapshot::{Horizon, Snapshot, SnapshotPart, TableId};
 use crate::source::{self, Views};
-use crate::stream::Stream;
+use crate::stream::SnapshotStream;
 use crate::watch::Watch;
 
 /// The streams of a table.
-type Streams = Arc<[Arc<Stream>]>;
+type Streams = Arc<[Arc<SnapshotStream>]>;
 
 /// Time between two looks for the archive's directory, if the agent has not published it.
 const ASK_AGAIN_NS: i64 = NS_PER_S;
@@ -45,17 +45,17 @@ pub(crate) struct Live {
 
 struct Inner {
     /// None if an archive is read alone.
-    follower: Option<SegmentFollower<Stream>>,
+    follower: Option<SegmentFollower<SnapshotStream>>,
     /// The number of the follower's changes until the snapshot.
     changes: u64,
     /// One place for each part of the snapshot, in the same order.
-    places: Vec<Place>,
+    places: Vec<ArchivePlace>,
     snapshot: Arc<Snapshot>,
 }
 
 /// The run directory of a part, and its archive.
 #[derive(Default)]
-struct Place {
+struct ArchivePlace {
     run_dir: Option<RunDir>,
     /// The archive's directory, if the run directory names it.
     root: Option<PathBuf>,
@@ -71,7 +71,7 @@ fn is_due(last_ns: Option<i64>, now_ns: i64) -> bool {
     last_ns.is_none_or(|last_ns| now_ns.abs_diff(last_ns) >= ASK_AGAIN_NS as u64)
 }
 
-impl Place {
+impl ArchivePlace {
     fn of(run_dir: Option<&RunDir>, views: Option<Views>) -> Self {
         Self {
             run_dir: run_dir.cloned(),
@@ -107,9 +107,9 @@ impl Place {
     /// The part of a segment as it is followed now, after the part of this place.
     fn part_after(
         mut self,
-        before: &Arc<Part>,
-        followed: &Arc<SegmentPart<Stream>>,
-    ) -> (Self, Arc<Part>) {
+        before: &Arc<SnapshotPart>,
+        followed: &Arc<SegmentPart<SnapshotStream>>,
+    ) -> (Self, Arc<SnapshotPart>) {
         if before.followed().is_some_and(|f| Arc::ptr_eq(f, followed)) {
             return (self, Arc::clone(before));
         }
@@ -119,14 +119,14 @@ impl Place {
             true => None,
             false => before.view.clone(),
         };
-        (self, Arc::new(Part::of(followed, view)))
+        (self, Arc::new(SnapshotPart::of(followed, view)))
     }
 }
 
 impl Inner {
     /// Begins to read these segments, or if there are none an archive alone, with the run directory
     /// and the archive of `own`.
-    fn begin(&mut self, follower: Option<SegmentFollower<Stream>>, own: Place) {
+    fn begin(&mut self, follower: Option<SegmentFollower<SnapshotStream>>, own: ArchivePlace) {
         self.follower = follower;
         self.places = vec![own];
         self.become_of(vec![Arc::default()], i64::MIN);
@@ -151,18 +151,19 @@ impl Inner {
         };
         self.changes = follower.changes();
         let known = self.places.drain(..).zip(&self.snapshot.parts);
-        let mut known: Vec<(Place, &Arc<Part>)> = known.collect();
+        let mut known: Vec<(ArchivePlace, &Arc<SnapshotPart>)> = known.collect();
         let (mut parts, mut places) = (Vec::new(), Vec::new());
         for followed in follower.parts() {
-            let is_it = |(place, _): &(Place, _)| place.run_dir.as_ref() == Some(&followed.run_dir);
+            let is_it =
+                |(place, _): &(ArchivePlace, _)| place.run_dir.as_ref() == Some(&followed.run_dir);
             let (place, part) = match known.iter().position(is_it) {
                 Some(at) => {
                     let (place, before) = known.swap_remove(at);
                     place.part_after(before, followed)
                 }
                 None => {
-                    let place = Place::of(Some(&followed.run_dir), None);
-                    (place, Arc::new(Part::of(followed, None)))
+                    let place = ArchivePlace::of(Some(&followed.run_dir), None);
+                    (place, Arc::new(SnapshotPart::of(followed, None)))
                 }
             };
             parts.push(part);
@@ -172,7 +173,7 @@ impl Inner {
         self.become_of(parts, ended_ns);
     }
 
-    fn become_of(&mut self, parts: Vec<Arc<Part>>, ended_ns: i64) {
+    fn become_of(&mut self, parts: Vec<Arc<SnapshotPart>>, ended_ns: i64) {
         let schema = Arc::clone(&self.snapshot.schema);
         self.snapshot = Arc::new(Snapshot::of(parts, schema, ended_ns));
     }
@@ -182,7 +183,8 @@ impl Inner {
         let mut parts = self.snapshot.parts.clone();
         let mut changed = false;
         for Seen { views, found } in seen {
-            let is_of = |place: &Place| place.views.as_ref().is_some_and(|v| Arc::ptr_eq(v, views));
+            let is_of =
+                |place: &ArchivePlace| place.views.as_ref().is_some_and(|v| Arc::ptr_eq(v, views));
             let Some(at) = self.places.iter().position(is_of) else {
                 continue; // The part is gone meanwhile.
             };
@@ -239,7 +241,7 @@ impl Live {
             places: Vec::new(),
             snapshot: Arc::new(Snapshot::of(Vec::new(), Arc::default(), i64::MIN)),
         };
-        inner.begin(follower, Place::of(run_dir, views));
+        inner.begin(follower, ArchivePlace::of(run_dir, views));
         let live = Self {
             clock,
             inner: Mutex::new(inner),
@@ -313,7 +315,7 @@ impl Live {
     #[cfg(feature = "loadable")]
     pub(crate) fn move_to(&self, run_dir: &RunDir, scopes: Scopes) -> Result<(), QueryError> {
         let follower = SegmentFollower::open(run_dir, scopes, LOOK_NS, self.now_ns())?;
-        let own = Place::of(Some(run_dir), None);
+        let own = ArchivePlace::of(Some(run_dir), None);
         self.lock().begin(Some(follower), own);
         Ok(())
     }
@@ -322,9 +324,9 @@ impl Live {
     #[cfg(feature = "loadable")]
     pub(crate) fn move_to_archive(&self, root: PathBuf) -> Result<(), QueryError> {
         let views = Some(source::views_of(root.clone()));
-        let place = Place {
+        let place = ArchivePlace {
             root: Some(root),
-            ..Place::of(None, views)
+            ..ArchivePlace::of(None, views)
         };
         self.lock().begin(None, place);
         self.past().map(drop)

@@ -15,7 +15,7 @@ use rusqlite::types::Null;
 use rusqlite::vtab::{Context, Filters, IndexInfo};
 
 use crate::error::failed;
-use crate::hybrid::{Hybrid, Which};
+use crate::hybrid::{Hybrid, SampleId};
 use crate::live::Live;
 use crate::memory::Claim;
 use crate::plan::{self, Order, Plan, Size};
@@ -23,7 +23,7 @@ use crate::reading::Reading;
 use crate::shape::{Column, Shape};
 use crate::snapshot::{Horizon, TableId};
 use crate::sqlite::{Cursor, Table};
-use crate::stream::{SET_BACK_NS_MAX, Stream, row_id};
+use crate::stream::{SET_BACK_NS_MAX, SnapshotStream, row_id};
 
 /// Assumed samples of an archived series, for SQLite's choice between plans.
 const ARCHIVED_SAMPLES: u64 = 100_000;
@@ -93,7 +93,7 @@ pub(crate) struct MetricCursor {
     parts: Arc<Parts>,
     plan: Plan,
     now_ns: i64,
-    streams: Arc<[Arc<Stream>]>,
+    streams: Arc<[Arc<SnapshotStream>]>,
     /// The time up to which the archive may have more of the table.
     horizon: Horizon,
     rows: Vec<Row>,
@@ -126,9 +126,9 @@ enum Left {
     /// The archive up to this time, and the rings' rows of the same times.
     Past {
         to: i64,
-        given: Option<Which>,
+        given: Option<SampleId>,
         /// The newest sample of each stream when the scan began.
-        heads: Vec<Which>,
+        heads: Vec<SampleId>,
     },
 }
 
@@ -222,7 +222,7 @@ impl MetricCursor {
         let aux = &self.parts.aux;
         let (streams, horizon) = aux.live.streams_of(aux.table).map_err(failed)?;
         self.horizon = horizon;
-        let is_wanted = |s: &Arc<Stream>| self.wants(&s.node, &s.entry.descriptor);
+        let is_wanted = |s: &Arc<SnapshotStream>| self.wants(&s.node, &s.entry.descriptor);
         self.streams = if streams.iter().all(is_wanted) {
             streams
         } else {
@@ -292,7 +292,12 @@ impl MetricCursor {
     }
 
     /// Goes on in the archive, up to time `to`.
-    fn open_past(&mut self, to: Option<i64>, given: Option<Which>, heads: &[Which]) -> Result<()> {
+    fn open_past(
+        &mut self,
+        to: Option<i64>,
+        given: Option<SampleId>,
+        heads: &[SampleId],
+    ) -> Result<()> {
         let span = Span {
             from: self.plan.from.unwrap_or(i64::MIN),
             to: self.plan.to.unwrap_or(i64::MAX).min(to.unwrap_or(i64::MAX)),

@@ -15,7 +15,7 @@ use barograph_stream::RunDir;
 use crate::fault::fault;
 use crate::reader::{PastReader, told, too_many};
 use crate::reading::{KnownSeries, Reading};
-use crate::table::{Part, Table};
+use crate::table::{Table, TablePart};
 use crate::{QueryError, source};
 
 /// An empty span: a request for names alone copies no ring.
@@ -104,7 +104,7 @@ impl PastReader {
             return Ok(Table::of_buckets(&parts));
         }
         let found = self.read(request)?;
-        let parts = found.iter().map(|(series, columns)| Part {
+        let parts = found.iter().map(|(series, columns)| TablePart {
             node: &series.node,
             descriptor: &series.descriptor,
             life: None,
@@ -145,7 +145,7 @@ fn files_of(reading: &Reading, tier: Tier, request: &PastRequest<'_>) -> Vec<Pat
 fn table_of<'a>(reading: &'a Reading, chunks: &'a [Chunk]) -> Table {
     let part = |chunk: &'a Chunk| {
         let known: &KnownSeries = &reading.series[chunk.series];
-        Part {
+        TablePart {
             node: &known.node,
             descriptor: &known.descriptor,
             life: Some(chunk.life),

@@ -19,7 +19,7 @@ use crate::QueryError;
 use crate::asof::{append, sorted};
 use crate::fault::fault;
 use crate::live::Live;
-use crate::reading::{KnownSeries, Reading, Wanted, around, select};
+use crate::reading::{KnownSeries, Reading, SeriesSelection, around, select};
 use crate::snapshot::Snapshot;
 
 /// A reader of the past of a run directory's streams, usable from any thread.
@@ -91,7 +91,7 @@ impl PastReader {
     /// included even without samples.
     pub fn newest(
         &self,
-        wanted: Wanted<'_>,
+        wanted: SeriesSelection<'_>,
         span: Span,
         samples_max: usize,
         cancel: &AtomicBool,
@@ -130,7 +130,7 @@ impl PastReader {
 
     pub(crate) fn take(
         &self,
-        wanted: Wanted<'_>,
+        wanted: SeriesSelection<'_>,
         span: Span,
     ) -> Result<(Reading, Arc<Snapshot>), SqlFault> {
         // This notices an agent that was replaced.

@@ -17,11 +17,11 @@ use barograph_model::{Buckets, Columns, Descriptor, NS_PER_S, Sample, SeriesId, 
 use crate::QueryError;
 use crate::cell::SeriesCells;
 use crate::live::Live;
-use crate::snapshot::Part;
-use crate::stream::{SET_BACK_NS_MAX, Stream, identity, labels_json};
+use crate::snapshot::SnapshotPart;
+use crate::stream::{SET_BACK_NS_MAX, SnapshotStream, identity, labels_json};
 
 /// The selection of series, by node and descriptor.
-pub(crate) type Wanted<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
+pub(crate) type SeriesSelection<'a> = &'a dyn Fn(&str, &Descriptor) -> bool;
 
 /// Most time between two samples of a stream that is looked at, even if its value does not change.
 const CARRY_NS: i64 = 300 * NS_PER_S;
@@ -36,7 +36,7 @@ pub(crate) fn around(span: Span) -> Span {
 
 /// A series of a reading, archived or living.
 pub(crate) struct KnownSeries {
-    /// The scope of the series, as [`Part::scope`].
+    /// The scope of the series, as [`SnapshotPart::scope`].
     pub(crate) scope: Arc<str>,
     pub(crate) node: Arc<str>,
     pub(crate) descriptor: Arc<Descriptor>,
@@ -45,7 +45,7 @@ pub(crate) struct KnownSeries {
     /// The time that the archive has of it.
     pub(crate) archived: Option<Span>,
     /// The stream, while it lives.
-    pub(crate) stream: Option<Arc<Stream>>,
+    pub(crate) stream: Option<Arc<SnapshotStream>>,
     /// Life and number of the newest sample: of a living series or, if an archive is read alone, of
     /// any.
     pub(crate) newest: Option<(i64, u64)>,
@@ -89,7 +89,11 @@ struct Archive {
 
 impl Reading {
     /// Takes the selected series, including ended ones, to be read within the span.
-    pub(crate) fn take(live: &Live, wanted: Wanted<'_>, span: Span) -> Result<Self, QueryError> {
+    pub(crate) fn take(
+        live: &Live,
+        wanted: SeriesSelection<'_>,
+        span: Span,
+    ) -> Result<Self, QueryError> {
         // Done first, so that only newer samples have to be copied from the rings.
         live.past()?;
         let snapshot = live.current()?;
@@ -103,7 +107,7 @@ impl Reading {
         let is_alone = live.is_archive_alone();
         let mut reading = Self::default();
         for rings in rings {
-            let is_it = |part: &&Arc<Part>| part.scope == rings.part.scope;
+            let is_it = |part: &&Arc<SnapshotPart>| part.scope == rings.part.scope;
             // A scope that is gone meanwhile is read as it was.
             let part = after.parts.iter().find(is_it).unwrap_or(&rings.part);
             let view = part.view.clone();
@@ -117,7 +121,7 @@ impl Reading {
         &mut self,
         rings: Rings,
         view: Option<Arc<View>>,
-        wanted: Wanted<'_>,
+        wanted: SeriesSelection<'_>,
         span: Span,
         is_alone: bool,
     ) {
@@ -436,8 +440,8 @@ impl Archive {
 
 /// The copied rings of a part, taken before its archive is looked at.
 struct Rings {
-    part: Arc<Part>,
-    streams: Vec<Arc<Stream>>,
+    part: Arc<SnapshotPart>,
+    streams: Vec<Arc<SnapshotStream>>,
     /// A copy for each stream; `None` if it is empty or has ended.
     copies: Vec<Option<Copied>>,
     /// The numbers up to which the archive had them before.
@@ -445,12 +449,19 @@ struct Rings {
 }
 
 impl Rings {
-    fn copy(part: &Arc<Part>, wanted: Wanted<'_>, span: Span, scratch: &mut Vec<Sample>) -> Self {
-        let is_wanted = |s: &&Arc<Stream>| wanted(&s.node, &s.entry.descriptor);
-        let streams: Vec<Arc<Stream>> = part.streams().iter().filter(is_wanted).cloned().collect();
+    fn copy(
+        part: &Arc<SnapshotPart>,
+        wanted: SeriesSelection<'_>,
+        span: Span,
+        scratch: &mut Vec<Sample>,
+    ) -> Self {
+        let is_wanted = |s: &&Arc<SnapshotStream>| wanted(&s.node, &s.entry.descriptor);
+        let streams: Vec<Arc<SnapshotStream>> =
+            part.streams().iter().filter(is_wanted).cloned().collect();
         let reached = Reached::of(part.view.as_deref(), wanted);
-        let copy =
-            |stream: &Arc<Stream>| Copied::take(stream, reached.after(stream), span, scratch);
+        let copy = |stream: &Arc<SnapshotStream>| {
+            Copied::take(stream, reached.after(stream), span, scratch)
+        };
         Self {
             copies: streams.iter().map(copy).collect(),
             part: Arc::clone(part),
@@ -470,7 +481,12 @@ struct Copied {
 
 impl Copied {
     /// Copies a ring; `None` if the stream is empty or has ended.
-    fn take(stream: &Stream, after: u64, span: Span, scratch: &mut Vec<Sample>) -> Option<Self> {
+    fn take(
+        stream: &SnapshotStream,
+        after: u64,
+        span: Span,
+        scratch: &mut Vec<Sample>,
+    ) -> Option<Self> {
         // If the span has a beginning, the ring may hold all of it; for all time only the new
         // samples are copied.
         let has_beginning = span.from > i64::MIN;
@@ -494,7 +510,7 @@ struct Reached {
 }
 
 impl Reached {
-    fn of(view: Option<&View>, wanted: Wanted<'_>) -> Self {
+    fn of(view: Option<&View>, wanted: SeriesSelection<'_>) -> Self {
         let mut reached = Self {
             indexes: Vec::new(),
             known: HashMap::new(),
@@ -510,17 +526,17 @@ impl Reached {
         reached
     }
 
-    fn get(&self, stream: &Stream) -> Option<&(usize, Archived)> {
+    fn get(&self, stream: &SnapshotStream) -> Option<&(usize, Archived)> {
         self.known
             .get(&(Arc::clone(&stream.node), stream.entry.series))
     }
 
-    fn position(&self, stream: &Stream) -> Option<usize> {
+    fn position(&self, stream: &SnapshotStream) -> Option<usize> {
         self.get(stream).map(|(position, _)| *position)
     }
 
     /// The number in the stream's life up to which the archive has it.
-    fn after(&self, stream: &Stream) -> u64 {
+    fn after(&self, stream: &SnapshotStream) -> u64 {
         match self.get(stream) {
             Some((_, archived)) if archived.life == stream.life() => archived.number,
             Some((_, archived)) if archived.life > stream.life() => u64::MAX,

@@ -12,7 +12,7 @@ use barograph_model::SeriesId;
 use barograph_stream::{Entry, SegmentPart, SegmentReader};
 
 use crate::shape::Shape;
-use crate::stream::Stream;
+use crate::stream::SnapshotStream;
 
 /// The number of a table, which stays the same while the connection lives: a scan finds its streams
 /// by it without hashing a name.
@@ -45,7 +45,7 @@ type Place = (usize, usize);
 /// The streams and archived series of a table at one moment.
 #[derive(Clone)]
 pub(crate) struct Members {
-    pub(crate) streams: Arc<[Arc<Stream>]>,
+    pub(crate) streams: Arc<[Arc<SnapshotStream>]>,
     pub(crate) horizon: Horizon,
     pub(crate) archived: Arc<[Place]>,
 }
@@ -73,19 +73,19 @@ pub(crate) struct Schema {
 
 /// A segment and its archive at one moment: of the run directory itself, or of a scope.
 #[derive(Clone, Default)]
-pub(crate) struct Part {
+pub(crate) struct SnapshotPart {
     /// Name of the scope; empty for the run directory itself, and for an archive alone.
     pub(crate) scope: Arc<str>,
     pub(crate) node: Arc<str>,
     /// The archive's view from the last look.
     pub(crate) view: Option<Arc<View>>,
     /// None if an archive is read alone.
-    followed: Option<Arc<SegmentPart<Stream>>>,
+    followed: Option<Arc<SegmentPart<SnapshotStream>>>,
 }
 
-impl Part {
+impl SnapshotPart {
     /// Makes a part of a segment that is followed, and of its archive.
-    pub(crate) fn of(followed: &Arc<SegmentPart<Stream>>, view: Option<Arc<View>>) -> Self {
+    pub(crate) fn of(followed: &Arc<SegmentPart<SnapshotStream>>, view: Option<Arc<View>>) -> Self {
         Self {
             scope: Arc::clone(&followed.id.scope),
             node: Arc::clone(&followed.id.node),
@@ -101,7 +101,7 @@ impl Part {
     }
 
     /// The segment at one version of its directory; none if an archive is read alone.
-    pub(crate) fn followed(&self) -> Option<&Arc<SegmentPart<Stream>>> {
+    pub(crate) fn followed(&self) -> Option<&Arc<SegmentPart<SnapshotStream>>> {
         self.followed.as_ref()
     }
 
@@ -111,7 +111,7 @@ impl Part {
     }
 
     /// The streams, sorted by name and labels.
-    pub(crate) fn streams(&self) -> &[Arc<Stream>] {
+    pub(crate) fn streams(&self) -> &[Arc<SnapshotStream>] {
         let followed = self.followed.as_ref();
         followed.map_or(&[][..], |followed| &followed.streams)
     }
@@ -125,9 +125,9 @@ impl Part {
 /// The streams at one moment, and the archives from the last look at them.
 pub(crate) struct Snapshot {
     /// The run directory itself, or an archive alone, followed by the scopes.
-    pub(crate) parts: Vec<Arc<Part>>,
+    pub(crate) parts: Vec<Arc<SnapshotPart>>,
     /// The streams of all parts, sorted by name and labels.
-    pub(crate) streams: Vec<Arc<Stream>>,
+    pub(crate) streams: Vec<Arc<SnapshotStream>>,
     pub(crate) schema: Arc<Schema>,
     by_table: Vec<Members>,
 }
@@ -135,16 +135,16 @@ pub(crate) struct Snapshot {
 /// The members of a table while they are collected.
 #[derive(Default)]
 struct Group {
-    streams: Vec<Arc<Stream>>,
+    streams: Vec<Arc<SnapshotStream>>,
     archived: Vec<Place>,
 }
 
 impl Snapshot {
     /// Makes a snapshot of these parts, after one with this schema. Streams that ended since the
     /// last look at the archives may have samples up to `ended_ns` there.
-    pub(crate) fn of(parts: Vec<Arc<Part>>, schema: Arc<Schema>, ended_ns: i64) -> Self {
+    pub(crate) fn of(parts: Vec<Arc<SnapshotPart>>, schema: Arc<Schema>, ended_ns: i64) -> Self {
         let streams = parts.iter().flat_map(|part| part.streams().iter().cloned());
-        let mut streams: Vec<Arc<Stream>> = streams.collect();
+        let mut streams: Vec<Arc<SnapshotStream>> = streams.collect();
         if parts.len() > 1 {
             streams.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
         }
@@ -159,7 +159,7 @@ impl Snapshot {
     }
 
     /// The run directory itself, or an archive alone.
-    pub(crate) fn own(&self) -> &Part {
+    pub(crate) fn own(&self) -> &SnapshotPart {
         &self.parts[0]
     }
 
@@ -246,7 +246,7 @@ impl Snapshot {
 
 impl Schema {
     /// The schema that includes these groups; `None` if this one already does.
-    fn grown(&self, groups: &HashMap<String, Group>, parts: &[Arc<Part>]) -> Option<Self> {
+    fn grown(&self, groups: &HashMap<String, Group>, parts: &[Arc<SnapshotPart>]) -> Option<Self> {
         let mut grown: Option<Self> = None;
         for (table, group) in groups {
             let places = || group.archived.iter();

@@ -18,7 +18,7 @@ use crate::cell::SeriesCells;
 pub(crate) const SET_BACK_NS_MAX: i64 = 60 * NS_PER_S;
 
 /// A stream of a segment, with its reader.
-pub(crate) struct Stream {
+pub(crate) struct SnapshotStream {
     pub(crate) entry: Entry,
     pub(crate) node: Arc<str>,
     pub(crate) table: String,
@@ -58,7 +58,7 @@ pub(crate) struct Head {
     pub(crate) sorted: bool,
 }
 
-impl FollowedStream for Stream {
+impl FollowedStream for SnapshotStream {
     fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
         let reader = segment.stream(&entry);
         Self::new(reader, entry, Arc::clone(&part.node), &part.scope)
@@ -69,7 +69,7 @@ impl FollowedStream for Stream {
     }
 }
 
-impl Stream {
+impl SnapshotStream {
     pub(crate) fn new(reader: StreamReader, entry: Entry, node: Arc<str>, scope: &str) -> Self {
         let order = Mutex::new(Order {
             checked: 0,
@@ -261,7 +261,7 @@ mod tests {
         let mut writer = segment.register(&descriptor, Some(DEPTH), 0).unwrap();
         let reader = segment.reader().unwrap();
         let entry = reader.directory().entries.remove(0);
-        let stream = Stream::new(reader.stream(&entry), entry, "n".into(), "");
+        let stream = SnapshotStream::new(reader.stream(&entry), entry, "n".into(), "");
         assert!(stream.head().is_none());
 
         let mut append = |ts: i64| writer.append(&Sample::measured(ts, ts)).unwrap();

@@ -10,19 +10,19 @@ use barograph_archive::{PartInfo, PartKind};
 use barograph_stream::{
     FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS,
     KNOBS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
-    PUBLICATIONS_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT, SegmentState,
+    PUBLICATIONS_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT, SegmentReader, SegmentState,
 };
 use rusqlite::Result;
 
-use crate::cell::{Cell, Row};
+use crate::cell::Row;
 use crate::documents::{document, everywhere, per_scope};
 use crate::error::failed;
 use crate::functions::{FUNCTIONS, Wide, WideForm, families, publications as publications_of};
 use crate::latest;
-use crate::listing::{Arguments, Batches, Listing, one, per_stream};
+use crate::listing::{Arguments, Batches, Listing, one, per_stream, table};
 use crate::live::Live;
 use crate::snapshot::Snapshot;
-use crate::stream::Stream;
+use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
@@ -31,42 +31,15 @@ pub(crate) static SYSTEM: [Listing; 16] = [
         name: "streams",
         kind: "system",
         help: "every stream: what it is and how it is kept",
-        columns: &[
-            ("name", "TEXT"),
-            ("labels", "TEXT"),
-            ("table_name", "TEXT"),
-            ("type", "TEXT"),
-            ("unit", "TEXT"),
-            ("kind", "TEXT"),
-            ("help", "TEXT"),
-            ("id", "TEXT"),
-            ("depth", "INTEGER"),
-            ("samples", "INTEGER"),
-            ("interval_ns", "INTEGER"),
-            ("node", "TEXT"),
-            ("slot", "INTEGER"),
-            ("generation", "INTEGER"),
-            ("created_ts", "INTEGER"),
-        ],
+        columns: STREAMS_COLUMNS,
         arguments: &[],
-        produce: |live, _| per_stream(live, stream_row),
+        produce: |live, _| per_stream(live, |snapshot, stream| Some(stream_row(snapshot, stream))),
     },
     Listing {
         name: "latest",
         kind: "system",
         help: "the newest sample of every stream, or of those that match; with allow_predicted => 1 what is expected of now where that is forecast",
-        columns: &[
-            ("name", "TEXT"),
-            ("labels", "TEXT"),
-            ("ts", "INTEGER"),
-            ("value", ""),
-            ("quality", "TEXT"),
-            ("error", "REAL"),
-            ("node", "TEXT"),
-            ("looked", "INTEGER"),
-            ("age_ns", "INTEGER"),
-            ("unit", "TEXT"),
-        ],
+        columns: latest::LATEST_COLUMNS,
         arguments: &["pattern", "allow_predicted"],
         produce: latest::latest,
     },
@@ -74,12 +47,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
         name: "tables",
         kind: "system",
         help: "every table and table function",
-        columns: &[
-            ("name", "TEXT"),
-            ("columns", "TEXT"),
-            ("kind", "TEXT"),
-            ("help", "TEXT"),
-        ],
+        columns: TABLES_COLUMNS,
         arguments: &[],
         produce: tables,
     },
@@ -87,16 +55,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
         name: "nodes",
         kind: "system",
         help: "the nodes that are known here",
-        columns: &[
-            ("node", "TEXT"),
-            ("state", "TEXT"),
-            ("heartbeat_ts", "INTEGER"),
-            ("age_ns", "INTEGER"),
-            ("pid", "INTEGER"),
-            ("incarnation", "TEXT"),
-            ("streams", "INTEGER"),
-            ("streams_max", "INTEGER"),
-        ],
+        columns: NODES_COLUMNS,
         arguments: &[],
         produce: nodes,
     },
@@ -104,7 +63,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
         name: "loss",
         kind: "system",
         help: "what was refused or dropped, counted",
-        columns: &[("what", "TEXT"), ("count", "INTEGER"), ("where", "TEXT")],
+        columns: loss::LOSS_COLUMNS,
         arguments: &[],
         produce: loss::loss,
     },
@@ -112,18 +71,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
         name: "archive",
         kind: "system",
         help: "every part of the archive: log segments, and Parquet files of each tier",
-        columns: &[
-            ("node", "TEXT"),
-            ("tier", "TEXT"),
-            ("path", "TEXT"),
-            ("rows", "INTEGER"),
-            ("bytes", "INTEGER"),
-            ("from_ts", "INTEGER"),
-            ("to_ts", "INTEGER"),
-            ("first", "INTEGER"),
-            ("last", "INTEGER"),
-            ("copied", "BOOLEAN"),
-        ],
+        columns: ARCHIVE_COLUMNS,
         arguments: &[],
         produce: archive,
     },
@@ -183,48 +131,45 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     RULES_BEFORE,
 ];
 
-fn stream_row(snapshot: &Snapshot, stream: &Stream) -> Option<Row> {
-    let (entry, (_, held)) = (&stream.entry, stream.counts());
-    Some(vec![
-        stream.name().into(),
-        stream.labels_json().into(),
-        stream.table.as_str().into(),
-        entry.descriptor.value_type.as_str().into(),
-        stream.unit().into(),
-        entry.descriptor.kind.as_str().into(),
-        entry.descriptor.help.as_str().into(),
-        entry.series.to_string().into(),
-        i64::from(entry.depth).into(),
-        (held as i64).into(),
-        snapshot.interval_ns(entry).into(),
-        Arc::clone(&stream.node).into(),
-        (entry.slot as i64).into(),
-        i64::from(entry.generation).into(),
-        entry.created_ns.into(),
-    ])
+table! {
+    STREAMS_COLUMNS, fn stream_row(snapshot: &Snapshot, stream: &SnapshotStream),
+    "name" "TEXT" = stream.name();
+    "labels" "TEXT" = stream.labels_json();
+    "table_name" "TEXT" = stream.table.as_str();
+    "type" "TEXT" = stream.entry.descriptor.value_type.as_str();
+    "unit" "TEXT" = stream.unit();
+    "kind" "TEXT" = stream.entry.descriptor.kind.as_str();
+    "help" "TEXT" = stream.entry.descriptor.help.as_str();
+    "id" "TEXT" = stream.entry.series.to_string();
+    "depth" "INTEGER" = i64::from(stream.entry.depth);
+    "samples" "INTEGER" = stream.counts().1 as i64;
+    "interval_ns" "INTEGER" = snapshot.interval_ns(&stream.entry);
+    "node" "TEXT" = Arc::clone(&stream.node);
+    "slot" "INTEGER" = stream.entry.slot as i64;
+    "generation" "INTEGER" = i64::from(stream.entry.generation);
+    "created_ts" "INTEGER" = stream.entry.created_ns;
+}
+
+table! {
+    TABLES_COLUMNS, fn table_row(name: &str, columns: String, kind: &str, help: &str),
+    "name" "TEXT" = name;
+    "columns" "TEXT" = columns;
+    "kind" "TEXT" = kind;
+    "help" "TEXT" = help;
 }
 
 fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.current().map_err(failed)?;
     let shapes = &snapshot.schema.shapes;
     let metrics = shapes.iter().map(|(name, shape)| {
-        let columns = shape.column_names().join(",");
-        vec![
-            name.as_str().into(),
-            columns.into(),
-            "metric".into(),
-            shape.help.as_str().into(),
-        ]
+        table_row(name, shape.column_names().join(","), "metric", &shape.help)
     });
     let wide = |form: WideForm, name: &str, what: &str| -> Option<Row> {
         let wide = Wide::grown(None, form, name, shapes)?;
         let (word, arguments) = (form.word(), form.arguments().join(", "));
-        Some(vec![
-            format!("{}({arguments})", form.table_of(name)).into(),
-            wide.column_names().join(",").into(),
-            word.into(),
-            format!("{word}('{name}'): {what}").into(),
-        ])
+        let call = format!("{}({arguments})", form.table_of(name));
+        let help = format!("{word}('{name}'): {what}");
+        Some(table_row(&call, wide.column_names().join(","), word, &help))
     };
     let families = families(shapes.values()).into_iter().filter_map(|name| {
         let what = "a row per time with a column per metric";
@@ -242,15 +187,39 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             ("system", _) | (_, []) => listing.name.to_owned(),
             (_, arguments) => format!("{}({})", listing.name, arguments.join(", ")),
         };
-        vec![
-            call.into(),
-            columns.join(",").into(),
-            listing.kind.into(),
-            listing.help.into(),
-        ]
+        table_row(&call, columns.join(","), listing.kind, listing.help)
     });
     let rows = metrics.chain(families).chain(frames).chain(listings);
     Ok(one(rows.collect()))
+}
+
+/// The segment of a node whose agent is read here, at a time.
+struct OwnNode<'a> {
+    segment: &'a SegmentReader,
+    streams: usize,
+    now_ns: i64,
+}
+
+impl OwnNode<'_> {
+    fn state(&self) -> &'static str {
+        match self.segment.state() {
+            SegmentState::Closed => "closed",
+            SegmentState::Live if self.segment.is_alive(self.now_ns) => "live",
+            SegmentState::Live => "silent",
+        }
+    }
+}
+
+table! {
+    NODES_COLUMNS, fn node_row(node: &Arc<str>, own: Option<&OwnNode<'_>>),
+    "node" "TEXT" = Arc::clone(node);
+    "state" "TEXT" = own.map_or("archived", OwnNode::state);
+    "heartbeat_ts" "INTEGER" = own.map(|own| own.segment.heartbeat_ns());
+    "age_ns" "INTEGER" = own.map(|own| own.now_ns.saturating_sub(own.segment.heartbeat_ns()));
+    "pid" "INTEGER" = own.map(|own| own.segment.pid() as i64);
+    "incarnation" "TEXT" = own.map(|own| own.segment.incarnation().to_string());
+    "streams" "INTEGER" = own.map(|own| own.streams as i64);
+    "streams_max" "INTEGER" = own.map(|own| own.segment.streams_max() as i64);
 }
 
 fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
@@ -258,73 +227,80 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let mut rows: Vec<Row> = Vec::new();
     let own = snapshot.own();
     if let Some(segment) = own.segment() {
-        let now_ns = live.now_ns();
-        let age_ns = now_ns.saturating_sub(segment.heartbeat_ns());
-        let state = match segment.state() {
-            SegmentState::Closed => "closed",
-            SegmentState::Live if segment.is_alive(now_ns) => "live",
-            SegmentState::Live => "silent",
+        let (streams, now_ns) = (own.streams().len(), live.now_ns());
+        let known = OwnNode {
+            segment,
+            streams,
+            now_ns,
         };
-        rows.push(vec![
-            Arc::clone(&own.node).into(),
-            state.into(),
-            segment.heartbeat_ns().into(),
-            age_ns.into(),
-            (segment.pid() as i64).into(),
-            segment.incarnation().to_string().into(),
-            (own.streams().len() as i64).into(),
-            (segment.streams_max() as i64).into(),
-        ]);
+        rows.push(node_row(&own.node, Some(&known)));
     }
     let mut archived: Vec<&Arc<str>> = snapshot.schema.nodes.values().flatten().collect();
     archived.sort();
     archived.dedup();
-    for node in archived {
-        if own.segment().is_none() || *node != own.node {
-            let mut row: Row = vec![Arc::clone(node).into(), "archived".into()];
-            row.resize(8, Cell::Null);
-            rows.push(row);
+    let is_other = |node: &&Arc<str>| own.segment().is_none() || **node != own.node;
+    rows.extend(
+        archived
+            .into_iter()
+            .filter(is_other)
+            .map(|node| node_row(node, None)),
+    );
+    Ok(one(rows))
+}
+
+/// A file of an archive; one that cannot be read has neither kind nor counts.
+struct ArchiveFile<'a> {
+    node: Option<Arc<str>>,
+    path: Option<&'a Path>,
+    part: Option<&'a PartInfo>,
+}
+
+impl ArchiveFile<'_> {
+    fn tier(&self) -> &'static str {
+        match self.part.map(|part| part.kind) {
+            // The table `loss` has the reason.
+            None => "unreadable",
+            Some(PartKind::Log) => "log",
+            Some(PartKind::Parquet(tier)) => tier.as_str(),
         }
     }
-    Ok(one(rows))
+}
+
+table! {
+    ARCHIVE_COLUMNS, fn archive_row(file: &ArchiveFile<'_>),
+    "node" "TEXT" = file.node.clone();
+    "tier" "TEXT" = file.tier();
+    "path" "TEXT" = file.path.map(|path| path.display().to_string());
+    "rows" "INTEGER" = file.part.map(|part| part.rows as i64);
+    "bytes" "INTEGER" = file.part.map(|part| part.bytes as i64);
+    "from_ts" "INTEGER" = file.part.map(|part| part.span.from);
+    "to_ts" "INTEGER" = file.part.map(|part| part.span.to);
+    "first" "INTEGER" = file.part.map(|part| part.sequences.0 as i64);
+    "last" "INTEGER" = file.part.map(|part| part.sequences.1 as i64);
+    "copied" "BOOLEAN" = file.part.map(|part| i64::from(part.copied));
 }
 
 fn archive(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.past().map_err(failed)?;
-    let row = |part: PartInfo| -> Row {
-        let tier = match part.kind {
-            PartKind::Log => "log",
-            PartKind::Parquet(tier) => tier.as_str(),
-        };
-        vec![
-            part.node.into(),
-            tier.into(),
-            part.path.display().to_string().into(),
-            (part.rows as i64).into(),
-            (part.bytes as i64).into(),
-            part.span.from.into(),
-            part.span.to.into(),
-            (part.sequences.0 as i64).into(),
-            (part.sequences.1 as i64).into(),
-            i64::from(part.copied).into(),
-        ]
+    let unreadable = |node: Option<&Arc<str>>, path: Option<&Path>| {
+        let node = node.cloned();
+        archive_row(&ArchiveFile {
+            node,
+            path,
+            part: None,
+        })
     };
     let denied = live.archive_faults().into_iter();
     let denied = denied.map(|(_, root)| unreadable(None, root.as_deref()));
     let faults = snapshot.views().flat_map(|view| view.faults());
     let faults = faults.map(|fault| unreadable(Some(&fault.node), Some(&fault.path)));
-    let parts = snapshot.views().flat_map(|view| view.parts()).map(row);
+    let parts = snapshot.views().flat_map(|view| view.parts()).map(|part| {
+        let (node, path) = (Some(part.node.clone()), Some(&*part.path));
+        archive_row(&ArchiveFile {
+            node,
+            path,
+            part: Some(&part),
+        })
+    });
     Ok(one(denied.chain(faults).chain(parts).collect()))
-}
-
-/// The row of a file that cannot be read; the table `loss` has the reason.
-fn unreadable(node: Option<&Arc<str>>, path: Option<&Path>) -> Row {
-    let path = path.map(|path| path.display().to_string());
-    let mut row: Row = vec![
-        node.map_or(Cell::Null, |node| Arc::clone(node).into()),
-        "unreadable".into(),
-        path.map_or(Cell::Null, Cell::from),
-    ];
-    row.resize(10, Cell::Null);
-    row
 }

@@ -45,7 +45,7 @@ struct Texts {
 }
 
 /// Samples of one life of one series, or of several.
-pub(crate) struct Part<'a> {
+pub(crate) struct TablePart<'a> {
     pub(crate) node: &'a Arc<str>,
     pub(crate) descriptor: &'a Descriptor,
     /// Time of its registration; None if the columns are of several lives.
@@ -59,7 +59,7 @@ impl Table {
     /// and `value` is rounded), `text` (texts and JSON), `unit`, `quality`, `error`, `node`, with
     /// lives `life` and `number`, and if there are such values `bytes` and `floats` (lists of
     /// doubles).
-    pub(crate) fn of_samples(parts: &[Part<'_>]) -> Self {
+    pub(crate) fn of_samples(parts: &[TablePart<'_>]) -> Self {
         let (mut ts, mut value, mut exact) = (Vec::new(), Vec::new(), Vec::new());
         let (mut error, mut life, mut number) = (Vec::new(), Vec::new(), Vec::new());
         let (mut bytes, mut floats) = (Vec::new(), Vec::new());

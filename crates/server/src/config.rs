@@ -3,13 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use barograph_bridge::Ingest;
 use barograph_model::SqlLimits;
 use barograph_stream::StreamError;
 use thiserror::Error;
-
-use crate::ingest::Ingesting;
 
 /// Configuration of a server: its address, its limits, and its intake from other protocols.
 #[derive(Clone, Debug)]
@@ -20,6 +20,15 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Receiver of samples that other protocols write; `None` refuses all of them.
     pub ingest: Option<Ingesting>,
+}
+
+/// The receiver of writes, and the ways on which they may come.
+#[derive(Clone, Debug)]
+pub struct Ingesting {
+    /// The receiver of the points.
+    pub to: Arc<dyn Ingest>,
+    /// Whether writes are accepted over TCP too; over the unix sockets they always are.
+    pub over_tcp: bool,
 }
 
 /// All bounds of the server that can be configured.

@@ -5,11 +5,15 @@
 use axum::extract::{RawQuery, State};
 use barograph_stream::{POLICIES_DOCUMENT, RULES_DOCUMENT};
 
-use crate::api::{Answer, Asking, JSON, Shared};
+use crate::app::{Answer, JSON, RequestOrigin, Shared};
 use crate::params::Params;
 
 /// `GET /api/v1/rules`, and under its older name `/api/v1/triggers`
-pub(crate) async fn rules(State(app): Shared, asking: Asking, RawQuery(query): RawQuery) -> Answer {
+pub(crate) async fn rules(
+    State(app): Shared,
+    asking: RequestOrigin,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(RULES_DOCUMENT))
         .await
@@ -18,7 +22,7 @@ pub(crate) async fn rules(State(app): Shared, asking: Asking, RawQuery(query): R
 /// `GET /api/v1/policies`
 pub(crate) async fn policies(
     State(app): Shared,
-    asking: Asking,
+    asking: RequestOrigin,
     RawQuery(query): RawQuery,
 ) -> Answer {
     Params::parse(query.as_deref(), &[])?;

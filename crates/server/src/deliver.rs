@@ -25,7 +25,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::blocking;
 use crate::fault::Fault;
-use crate::share::Held;
+use crate::share::HeldPlace;
 
 /// Largest answer that is sent whole, in bytes.
 const WHOLE_BYTES_MAX: usize = 8 << 20;
@@ -68,7 +68,7 @@ pub(crate) fn claimed(bytes: Vec<u8>, claim: MemoryClaim) -> Bytes {
 
 /// The client for which an answer is made, and its bounds.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct AnswerAccount {
     /// The budget on which its memory is claimed.
     pub memory: Arc<MemoryBudget>,
     /// The client that the memory is counted for.
@@ -79,7 +79,7 @@ pub(crate) struct Asked {
 
 /// The sink of an answer while it is made.
 pub(crate) struct Pieces {
-    asked: Asked,
+    asked: AnswerAccount,
     clock: Arc<dyn Clock>,
     /// Until when a piece waits for memory, by the monotonic clock.
     until_ns: i64,
@@ -230,14 +230,14 @@ fn sql_fault(fault: Fault) -> SqlFault {
 /// One answer: who asked for it, its type, and how long the thread that makes it may wait for its
 /// reader.
 pub(crate) struct Delivery {
-    pub asked: Asked,
+    pub asked: AnswerAccount,
     pub clock: Arc<dyn Clock>,
     pub content_type: &'static str,
     pub time_max: Duration,
     /// Whether it is made at a low priority, on a thread of its own.
     pub is_large: bool,
     /// The place that is held until the answer is delivered.
-    pub place: Held,
+    pub place: HeldPlace,
 }
 
 /// Sets its flag when the request is dropped: nobody waits for the answer any more.
@@ -328,7 +328,7 @@ struct Delivered {
     /// The channel of the pieces still to come; none if all pieces are there.
     rest: Option<mpsc::Receiver<Message>>,
     late: Pin<Box<Sleep>>,
-    _place: Arc<Held>,
+    _place: Arc<HeldPlace>,
     _cancelled: CancelOnDrop,
 }
 

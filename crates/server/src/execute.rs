@@ -8,17 +8,18 @@ use axum::extract::{Request, State};
 use axum::response::IntoResponse as _;
 use barograph_model::{ControlFault, StatementKind};
 
-use crate::api::{Answer, App, Shared, statement, statements};
+use crate::app::{Answer, App, Shared};
 use crate::blocking;
 use crate::control::Control;
 use crate::fault::Fault;
 use crate::params::Params;
-use crate::rights::{Way, check_control};
+use crate::request_body::statement;
+use crate::rights::{AccessWay, check_control};
 
 /// `POST /api/v1/statements`
 pub(crate) async fn any(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     request: Request,
 ) -> Answer {
     execute(app, way, request, None).await
@@ -27,7 +28,7 @@ pub(crate) async fn any(
 /// `POST /api/v1/insights`
 pub(crate) async fn insight(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     request: Request,
 ) -> Answer {
     execute(app, way, request, Some(StatementKind::Insight)).await
@@ -36,7 +37,7 @@ pub(crate) async fn insight(
 /// `POST /api/v1/policies`
 pub(crate) async fn policy(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     request: Request,
 ) -> Answer {
     execute(app, way, request, Some(StatementKind::Policy)).await
@@ -45,7 +46,7 @@ pub(crate) async fn policy(
 /// `POST /api/v1/rules`, and under its older name `/api/v1/triggers`
 pub(crate) async fn rule(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     request: Request,
 ) -> Answer {
     execute(app, way, request, Some(StatementKind::Rule)).await
@@ -54,7 +55,7 @@ pub(crate) async fn rule(
 /// `POST /api/v1/reload`
 pub(crate) async fn reload(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     request: Request,
 ) -> Answer {
     check_control(way, &app.token, request.headers())?;
@@ -63,7 +64,12 @@ pub(crate) async fn reload(
 }
 
 /// Executes the statement of a request, which must be of this kind if one is given.
-async fn execute(app: Arc<App>, way: Way, request: Request, kind: Option<StatementKind>) -> Answer {
+async fn execute(
+    app: Arc<App>,
+    way: AccessWay,
+    request: Request,
+    kind: Option<StatementKind>,
+) -> Answer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
     let sql = statement(request, &app).await?;
@@ -73,10 +79,10 @@ async fn execute(app: Arc<App>, way: Way, request: Request, kind: Option<Stateme
 /// Has the agent do it, on a thread that may wait.
 async fn change(
     app: Arc<App>,
-    way: Way,
+    way: AccessWay,
     ask: impl FnOnce(&dyn Control) -> Result<serde_json::Value, ControlFault> + Send + 'static,
 ) -> Answer {
-    let place = statements(&app, way)?;
+    let place = app.statement_place(way)?;
     let work = move || {
         let _place = place;
         Ok::<_, Fault>(ask(&*app.control)?)

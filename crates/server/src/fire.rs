@@ -7,16 +7,15 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 
-use crate::api::{Answer, Shared, body_of};
+use crate::app::{Answer, Shared};
 use crate::blocking;
 use crate::fault::Fault;
 use crate::params::Params;
-use crate::rights::{PeerPid, Way, check_control};
+use crate::request_body::body_of;
+use crate::rights::{AccessWay, PeerPid, check_control};
 use crate::share::Client;
 use barograph_model::Asker;
 
-/// Most calls that run, or are waited for, at once in each room; more are refused as busy.
-pub(crate) const FIRES_MAX: usize = 32;
 /// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times as
 /// much.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -24,19 +23,19 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// `POST /api/v1/fire`
 pub(crate) async fn fire(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     Extension(client): Extension<Client>,
     Extension(pid): Extension<PeerPid>,
     request: Request,
 ) -> Answer {
     let via = match way {
-        Way::ReadSocket => "read.sock",
-        Way::ControlSocket => "control.sock",
-        Way::Tcp | Way::Stranger => "http",
+        AccessWay::ReadSocket => "read.sock",
+        AccessWay::ControlSocket => "control.sock",
+        AccessWay::Tcp | AccessWay::Stranger => "http",
     };
     // Over TCP a call needs the token; on `read.sock` the client's user decides which programs it
     // may call.
-    let may_control = way != Way::ReadSocket;
+    let may_control = way != AccessWay::ReadSocket;
     if may_control {
         check_control(way, &app.token, request.headers())?;
     }

@@ -11,7 +11,7 @@ use barograph_model::{
     instant_ns,
 };
 
-use crate::api::{Answer, App, Asking, JSON, Shared};
+use crate::app::{Answer, App, JSON, RequestOrigin, Shared};
 use crate::deliver::{Pieces, deliver};
 use crate::fault::Fault;
 use crate::json::{BucketsJson, HistoryJson};
@@ -50,7 +50,7 @@ struct Question {
 /// `GET /api/v1/history?match=P&start=&stop=[&step=|&points=]`: start <= ts < stop.
 pub(crate) async fn history(
     State(app): Shared,
-    Asking(way, client): Asking,
+    RequestOrigin(way, client): RequestOrigin,
     RawQuery(query): RawQuery,
 ) -> Answer {
     let question = Question::read(query.as_deref(), app.clock.now_ns())?;

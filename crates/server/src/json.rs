@@ -8,7 +8,7 @@ use barograph_stream::Latest;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use crate::view::{Stream, View};
+use crate::view::{ServedStream, ServedView};
 
 /// Labels as a JSON object.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +61,7 @@ pub(crate) struct StreamJson<'a> {
 
 impl<'a> StreamJson<'a> {
     /// Describes one stream; `index` is its number in a watcher's messages.
-    pub(crate) fn of(stream: &'a Stream, index: Option<usize>) -> Self {
+    pub(crate) fn of(stream: &'a ServedStream, index: Option<usize>) -> Self {
         let d = &stream.entry.descriptor;
         Self {
             index,
@@ -95,14 +95,18 @@ pub(crate) struct LatestJson<'a> {
 
 impl<'a> LatestJson<'a> {
     /// The newest sample, or `None` if the stream has no sample or has ended.
-    pub(crate) fn of(stream: &'a Stream, now_ns: i64) -> Option<Self> {
+    pub(crate) fn of(stream: &'a ServedStream, now_ns: i64) -> Option<Self> {
         let (sample, looked_ns) = newest(stream)?;
         Some(Self::of_sample(stream, sample, looked_ns, now_ns))
     }
 
     /// Like [`LatestJson::of`], but with the value that is predicted for now if the stream has a
     /// forecast.
-    pub(crate) fn of_predicted(view: &'a View, stream: &'a Stream, now_ns: i64) -> Option<Self> {
+    pub(crate) fn of_predicted(
+        view: &'a ServedView,
+        stream: &'a ServedStream,
+        now_ns: i64,
+    ) -> Option<Self> {
         let (measured, looked_ns) = newest(stream)?;
         let said = || {
             let (said, looked_ns) = newest(view.projections_of(stream)?)?;
@@ -113,7 +117,7 @@ impl<'a> LatestJson<'a> {
         Some(Self::of_sample(stream, sample, looked_ns, now_ns))
     }
 
-    fn of_sample(stream: &'a Stream, sample: Sample, looked_ns: i64, now_ns: i64) -> Self {
+    fn of_sample(stream: &'a ServedStream, sample: Sample, looked_ns: i64, now_ns: i64) -> Self {
         let d = &stream.entry.descriptor;
         Self {
             name: d.name.as_str(),
@@ -130,7 +134,7 @@ impl<'a> LatestJson<'a> {
 }
 
 /// The newest sample of a stream, and the time of the last look at its resource.
-fn newest(stream: &Stream) -> Option<(Sample, i64)> {
+fn newest(stream: &ServedStream) -> Option<(Sample, i64)> {
     match stream.handle.latest() {
         Latest::Sample {
             sample, looked_ns, ..

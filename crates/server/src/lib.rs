@@ -7,6 +7,7 @@
 //! systems.
 
 mod api;
+mod app;
 mod blocking;
 mod config;
 mod control;
@@ -18,12 +19,13 @@ mod export;
 mod fault;
 mod fire;
 mod history;
-pub mod ingest;
+mod ingest;
 mod json;
 mod listen;
 mod params;
 mod peer;
 mod prometheus;
+mod request_body;
 mod rights;
 mod server;
 mod share;
@@ -32,7 +34,7 @@ mod stall;
 mod view;
 mod watch;
 
-pub use config::{Limits, NodeInfo, ServerConfig, ServerError};
+pub use config::{Ingesting, Limits, NodeInfo, ServerConfig, ServerError};
 pub use control::Control;
 pub use counts::Counts;
 pub use export::{

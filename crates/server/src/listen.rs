@@ -24,9 +24,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::ServerError;
-use crate::api::App;
+use crate::app::App;
 use crate::peer;
-use crate::rights::{PeerPid, Way};
+use crate::rights::{AccessWay, PeerPid};
 use crate::share::{Client, Places};
 use crate::stall::Stalling;
 
@@ -114,7 +114,7 @@ pub(crate) async fn accept<L: Listener>(
     app: Arc<App>,
     router: Router,
     room: Arc<Places>,
-    look: impl Fn(&L::Io) -> (Way, Client, PeerPid) + Send,
+    look: impl Fn(&L::Io) -> (AccessWay, Client, PeerPid) + Send,
 ) {
     let mut stopped = pin!(app.stopped());
     loop {
@@ -148,8 +148,12 @@ async fn refuse<T: AsyncWrite + Unpin>(socket: &mut T) {
     .await;
 }
 
-async fn serve<T>(socket: T, (way, client, pid): (Way, Client, PeerPid), app: &App, router: Router)
-where
+async fn serve<T>(
+    socket: T,
+    (way, client, pid): (AccessWay, Client, PeerPid),
+    app: &App,
+    router: Router,
+) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let router = TowerToHyperService::new(router);

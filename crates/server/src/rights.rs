@@ -17,7 +17,7 @@ const TOKEN_MODE: u32 = 0o600;
 
 /// The way on which a request came in, which decides its rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum AccessWay {
     /// Loopback TCP: may read, and may control with the token.
     Tcp,
     /// `read.sock`: may read.
@@ -32,7 +32,7 @@ pub(crate) enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerPid(pub Option<u32>);
 
-impl Way {
+impl AccessWay {
     /// The way of a client of `control.sock`.
     pub(crate) fn of_control_peer(peer_uid: Option<u32>, our_uid: u32) -> Self {
         match peer_uid {
@@ -75,13 +75,13 @@ impl Token {
 }
 
 /// Refuses a client that may not ask at all.
-pub(crate) fn check_asker(way: Way, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
+pub(crate) fn check_asker(way: AccessWay, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
     match way {
-        Way::Stranger => Err(Fault::refused(
+        AccessWay::Stranger => Err(Fault::refused(
             "control.sock serves the agent's user and root: use read.sock to read",
         )),
-        Way::ReadSocket | Way::ControlSocket => Ok(()),
-        Way::Tcp => {
+        AccessWay::ReadSocket | AccessWay::ControlSocket => Ok(()),
+        AccessWay::Tcp => {
             let host = check_host(uri, headers)?;
             check_same_origin(uri, headers, host)
         }
@@ -89,16 +89,20 @@ pub(crate) fn check_asker(way: Way, uri: &Uri, headers: &HeaderMap) -> Result<()
 }
 
 /// Refuses a client that may not control.
-pub(crate) fn check_control(way: Way, token: &Token, headers: &HeaderMap) -> Result<(), Fault> {
+pub(crate) fn check_control(
+    way: AccessWay,
+    token: &Token,
+    headers: &HeaderMap,
+) -> Result<(), Fault> {
     match way {
-        Way::ControlSocket => Ok(()),
-        Way::ReadSocket => Err(Fault::unauthorized(
+        AccessWay::ControlSocket => Ok(()),
+        AccessWay::ReadSocket => Err(Fault::unauthorized(
             "read.sock only reads: use control.sock",
         )),
-        Way::Stranger => Err(Fault::refused(
+        AccessWay::Stranger => Err(Fault::refused(
             "control.sock serves the agent's user and root",
         )),
-        Way::Tcp => {
+        AccessWay::Tcp => {
             let shown = headers.get(header::AUTHORIZATION).map(|v| v.as_bytes());
             let bearer = shown.and_then(|v| {
                 let (scheme, token) = v.split_at_checked(b"Bearer ".len())?;
@@ -200,13 +204,13 @@ mod tests {
 
     #[test]
     fn peers_of_the_control_socket() {
-        let check = |peer, ours, expect| assert_eq!(Way::of_control_peer(peer, ours), expect);
-        check(Some(1000), 1000, Way::ControlSocket);
-        check(Some(0), 1000, Way::ControlSocket);
-        check(Some(0), 0, Way::ControlSocket);
-        check(Some(1001), 1000, Way::Stranger);
-        check(Some(1000), 0, Way::Stranger);
-        check(None, 1000, Way::Stranger);
+        let check = |peer, ours, expect| assert_eq!(AccessWay::of_control_peer(peer, ours), expect);
+        check(Some(1000), 1000, AccessWay::ControlSocket);
+        check(Some(0), 1000, AccessWay::ControlSocket);
+        check(Some(0), 0, AccessWay::ControlSocket);
+        check(Some(1001), 1000, AccessWay::Stranger);
+        check(Some(1000), 0, AccessWay::Stranger);
+        check(None, 1000, AccessWay::Stranger);
     }
 
     #[test]

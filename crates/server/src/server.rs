@@ -19,20 +19,21 @@ use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
 
-use crate::api::{self, App, Room, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
+use crate::api;
+use crate::app::{App, FIRES_MAX, INGESTS_MAX, RequestRoom, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{Counters, Counts};
 use crate::declared;
 use crate::execute;
 use crate::fault::Fault;
-use crate::fire::{self, FIRES_MAX};
+use crate::fire;
 use crate::history;
-use crate::ingest::{self, INGESTS_MAX};
+use crate::ingest;
 use crate::listen::{self, Listeners};
 use crate::prometheus::api as prometheus;
-use crate::rights::{PeerPid, Token, Way, check_asker};
+use crate::rights::{AccessWay, PeerPid, Token, check_asker};
 use crate::share::{Client, Places};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
-use crate::view::Views;
+use crate::view::ServedViews;
 use crate::{Control, Limits, NodeInfo, ServerConfig, ServerError};
 
 /// Threads that wait for the network; answers are made on other threads.
@@ -73,7 +74,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let app = Arc::new(App {
             token: Token::publish(&run_dir)?,
-            views: Views::new(run_dir),
+            views: ServedViews::new(run_dir),
             clock,
             sql,
             past,
@@ -81,7 +82,7 @@ impl Server {
             ingest: config.ingest,
             info,
             http: http.map(|address| format!("http://{address}")),
-            rooms: [Room::new(&limits), Room::new(&limits)],
+            rooms: [RequestRoom::new(&limits), RequestRoom::new(&limits)],
             turns: Arc::new(Semaphore::new(TURNS_MAX)),
             memory: Arc::new(MemoryBudget::new(limits.memory_bytes_max)),
             counters: Counters::default(),
@@ -195,7 +196,7 @@ fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listene
             // Answers are small and urgent; a socket that refuses this option still works.
             let _ = socket.set_nodelay(true);
             let client = Client(listen::user_over_tcp(socket));
-            (Way::Tcp, client, PeerPid(None))
+            (AccessWay::Tcp, client, PeerPid(None))
         }));
     }
     let (shared, routes_of_read, room) = spawn(1);
@@ -206,7 +207,7 @@ fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listene
         room,
         |socket| {
             let client = Client(listen::user_over_unix(socket));
-            (Way::ReadSocket, client, listen::pid_over_unix(socket))
+            (AccessWay::ReadSocket, client, listen::pid_over_unix(socket))
         },
     ));
     let (shared, routes_of_control, room) = spawn(2);
@@ -218,7 +219,7 @@ fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listene
         room,
         move |socket| {
             let peer_uid = listen::user_over_unix(socket);
-            let way = Way::of_control_peer(peer_uid, our_uid);
+            let way = AccessWay::of_control_peer(peer_uid, our_uid);
             (way, Client(peer_uid), listen::pid_over_unix(socket))
         },
     ));
@@ -339,9 +340,9 @@ fn routes(app: &Arc<App>) -> Router {
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let way = request
         .extensions()
-        .get::<Way>()
+        .get::<AccessWay>()
         .copied()
-        .unwrap_or(Way::Stranger);
+        .unwrap_or(AccessWay::Stranger);
     let time_max = match request.uri().path() {
         path if path.starts_with(api::ARCHIVE_PATH) => api::ARCHIVE_TIME_MAX,
         FIRE_PATH => app.limits.request_time_max + FIRE_WAIT_MAX,

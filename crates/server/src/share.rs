@@ -10,7 +10,7 @@ use barograph_model::{CONTROL, ClientNumber, UNKNOWN};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fault::Fault;
-use crate::rights::Way;
+use crate::rights::AccessWay;
 
 /// The client whose requests count together: one user, or all whose user is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,9 +19,9 @@ pub(crate) struct Client(pub Option<u32>);
 impl Client {
     /// The number under which memory and query threads count this client: clients of the control
     /// socket count as control, whatever their user.
-    pub(crate) fn number(self, way: Way) -> ClientNumber {
+    pub(crate) fn number(self, way: AccessWay) -> ClientNumber {
         match way {
-            Way::ControlSocket => CONTROL,
+            AccessWay::ControlSocket => CONTROL,
             _ => self.0.map_or(UNKNOWN, u64::from),
         }
     }
@@ -49,7 +49,7 @@ impl Places {
     }
 
     /// Takes a place now, or fails with 503. `what` names the kind in the message.
-    pub(crate) fn take(self: &Arc<Self>, client: Client, what: &str) -> Result<Held, Fault> {
+    pub(crate) fn take(self: &Arc<Self>, client: Client, what: &str) -> Result<HeldPlace, Fault> {
         let mut held = self.held();
         let count = held.get(&client).copied().unwrap_or(0);
         if count >= self.of_one_max {
@@ -61,7 +61,7 @@ impl Places {
             .try_acquire_owned()
             .map_err(|_| Fault::busy(format!("too many {what} at once: try again")))?;
         held.insert(client, count + 1);
-        Ok(Held {
+        Ok(HeldPlace {
             from: Arc::clone(self),
             client,
             _permits: (permit, None),
@@ -70,7 +70,7 @@ impl Places {
 
     /// Waits for a place, first within the client's own share, so that a client that waits for many
     /// places does not block others.
-    pub(crate) async fn wait(self: &Arc<Self>, client: Client) -> Result<Held, Fault> {
+    pub(crate) async fn wait(self: &Arc<Self>, client: Client) -> Result<HeldPlace, Fault> {
         let stopping = |_| Fault::busy("the server is stopping");
         let share = {
             let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ impl Places {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(stopping)?;
         *self.held().entry(client).or_default() += 1;
-        Ok(Held {
+        Ok(HeldPlace {
             from: Arc::clone(self),
             client,
             _permits: (place, Some(own)),
@@ -105,13 +105,13 @@ impl Places {
 
 /// A place, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldPlace {
     from: Arc<Places>,
     client: Client,
     _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
-impl Drop for Held {
+impl Drop for HeldPlace {
     fn drop(&mut self) {
         let mut held = self.from.held();
         if let Some(count) = held.get_mut(&self.client) {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn no_client_takes_every_place() {
         let shared = Arc::new(Places::new(8, 6));
-        let taken: Vec<Held> = (0..6)
+        let taken: Vec<HeldPlace> = (0..6)
             .map(|_| shared.take(EAGER, "queries").unwrap())
             .collect();
         assert!(shared.take(EAGER, "queries").is_err());

@@ -16,13 +16,13 @@ const LOOK_NS: i64 = 0;
 
 /// A stream of a segment with its open handle.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct ServedStream {
     pub entry: Entry,
     pub handle: StreamReader,
     segment: Arc<SegmentReader>,
 }
 
-impl FollowedStream for Stream {
+impl FollowedStream for ServedStream {
     fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
         Self {
             handle: segment.stream(&entry),
@@ -40,7 +40,7 @@ impl FollowedStream for Stream {
 /// reused.
 pub(crate) type StreamId = (Incarnation, usize, u16);
 
-impl Stream {
+impl ServedStream {
     /// The stream's identity, which stays the same while the stream lives.
     pub(crate) fn id(&self) -> StreamId {
         let Entry {
@@ -57,20 +57,20 @@ impl Stream {
 
 /// All streams at one version of their segments' directories.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct ServedView {
     /// The node's own segment first.
     segments: Vec<Arc<SegmentReader>>,
     /// Sorted by name, then labels; each series occurs once.
-    pub streams: Vec<Arc<Stream>>,
+    pub streams: Vec<Arc<ServedStream>>,
     /// The number of the follower's changes until this view.
     changes: u64,
 }
 
-impl View {
-    fn of(follower: &SegmentFollower<Stream>) -> Self {
+impl ServedView {
+    fn of(follower: &SegmentFollower<ServedStream>) -> Self {
         let parts = follower.parts();
         let streams = parts.iter().flat_map(|part| part.streams.iter().cloned());
-        let mut streams: Vec<Arc<Stream>> = streams.collect();
+        let mut streams: Vec<Arc<ServedStream>> = streams.collect();
         // The node's own streams come first, and the sort is stable.
         streams.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         streams.dedup_by(|a, b| a.entry.series == b.entry.series);
@@ -93,7 +93,7 @@ impl View {
 
     /// The indices of the streams that match any of the selectors, in order.
     pub(crate) fn select(&self, selectors: &[Selector]) -> Vec<usize> {
-        let meant = |stream: &Stream| {
+        let meant = |stream: &ServedStream| {
             let d = &stream.entry.descriptor;
             selectors
                 .iter()
@@ -105,7 +105,7 @@ impl View {
     }
 
     /// The stream that holds the projections of `stream`.
-    pub(crate) fn projections_of(&self, stream: &Stream) -> Option<&Stream> {
+    pub(crate) fn projections_of(&self, stream: &ServedStream) -> Option<&ServedStream> {
         let of = &stream.entry.descriptor;
         let found = projections_among(&self.streams, |s| &s.entry.descriptor, of);
         found.first().map(|stream| &**stream)
@@ -117,7 +117,7 @@ impl View {
     }
 }
 
-fn sort_key(stream: &Stream) -> (&Name, &Labels, SeriesId) {
+fn sort_key(stream: &ServedStream) -> (&Name, &Labels, SeriesId) {
     let Entry {
         descriptor, series, ..
     } = &stream.entry;
@@ -126,7 +126,7 @@ fn sort_key(stream: &Stream) -> (&Name, &Labels, SeriesId) {
 
 /// The holder of the current view.
 #[derive(Debug)]
-pub(crate) struct Views {
+pub(crate) struct ServedViews {
     run_dir: RunDir,
     seen: Mutex<Option<Seen>>,
 }
@@ -134,19 +134,19 @@ pub(crate) struct Views {
 /// What is followed once there is a segment, and its view as of the last change.
 #[derive(Debug)]
 struct Seen {
-    follower: SegmentFollower<Stream>,
-    view: Arc<View>,
+    follower: SegmentFollower<ServedStream>,
+    view: Arc<ServedView>,
 }
 
 impl Seen {
     fn open(run_dir: &RunDir, now_ns: i64) -> Result<Self, StreamError> {
         let follower = SegmentFollower::open(run_dir, Scopes::Public, LOOK_NS, now_ns)?;
-        let view = Arc::new(View::of(&follower));
+        let view = Arc::new(ServedView::of(&follower));
         Ok(Self { follower, view })
     }
 }
 
-impl Views {
+impl ServedViews {
     /// Makes views of the segments in a run directory.
     pub(crate) fn new(run_dir: RunDir) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Views {
 
     /// The view at `now_ns`; if nothing has changed this costs a `stat` and a load for each
     /// segment.
-    pub(crate) fn current(&self, now_ns: i64) -> Result<Arc<View>, StreamError> {
+    pub(crate) fn current(&self, now_ns: i64) -> Result<Arc<ServedView>, StreamError> {
         // A view is replaced as a whole, so a poisoned lock holds a valid one.
         let mut held = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = match &mut *held {
@@ -171,7 +171,7 @@ impl Views {
         };
         seen.follower.follow(now_ns)?;
         if seen.follower.changes() != seen.view.changes {
-            seen.view = Arc::new(View::of(&seen.follower));
+            seen.view = Arc::new(ServedView::of(&seen.follower));
         }
         Ok(Arc::clone(&seen.view))
     }

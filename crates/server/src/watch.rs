@@ -21,13 +21,13 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::api::App;
+use crate::app::App;
 use crate::blocking;
 use crate::deliver::claimed;
 use crate::fault::Fault;
 use crate::json::{StreamJson, TickJson, ValueJson};
-use crate::share::Held;
-use crate::view::{StreamId, View};
+use crate::share::HeldPlace;
+use crate::view::{ServedView, StreamId};
 
 /// Shortest period, in ms.
 pub(crate) const EVERY_MS_MIN: i64 = 50;
@@ -63,7 +63,7 @@ struct Watched {
 pub(crate) struct Watcher {
     selectors: Vec<Selector>,
     streams_max: usize,
-    view: Option<Arc<View>>,
+    view: Option<Arc<ServedView>>,
     watched: Vec<Watched>,
     left_out: u64,
     /// Ticks that were skipped since the last one that was sent.
@@ -80,7 +80,7 @@ impl Watcher {
     pub(crate) fn new(
         selectors: Vec<Selector>,
         streams_max: usize,
-        view: &View,
+        view: &ServedView,
     ) -> Result<Self, Fault> {
         let meant = view.select(&selectors).len();
         if meant > streams_max {
@@ -103,7 +103,7 @@ impl Watcher {
 
     /// Writes what is new since the last turn: `streams` if the list has changed, then `tick`, or
     /// `stale` once if the agent no longer writes. `view` is `None` if the segment cannot be read.
-    pub(crate) fn turn(&mut self, view: Option<Arc<View>>, now_ns: i64, out: &mut Vec<u8>) {
+    pub(crate) fn turn(&mut self, view: Option<Arc<ServedView>>, now_ns: i64, out: &mut Vec<u8>) {
         if let Some(view) = &view
             && !self
                 .view
@@ -128,7 +128,7 @@ impl Watcher {
     }
 
     /// Switches to a new view; streams that were followed before keep their cursors.
-    fn follow(&mut self, view: &Arc<View>, out: &mut Vec<u8>) {
+    fn follow(&mut self, view: &Arc<ServedView>, out: &mut Vec<u8>) {
         let before = self.view.replace(Arc::clone(view));
         let first_life = before.is_none();
         let old_watched = std::mem::take(&mut self.watched);
@@ -162,14 +162,14 @@ impl Watcher {
             self.watched.push(watched);
         }
         let same_life =
-            |known: &Arc<View>| known.segment().incarnation() == view.segment().incarnation();
+            |known: &Arc<ServedView>| known.segment().incarnation() == view.segment().incarnation();
         let ids = self.watched.iter().map(|w| view.streams[w.at].id());
         if !before.as_ref().is_some_and(same_life) || !ids.eq(old_ids) {
             self.write_streams(view, out);
         }
     }
 
-    fn write_streams(&mut self, view: &View, out: &mut Vec<u8>) {
+    fn write_streams(&mut self, view: &ServedView, out: &mut Vec<u8>) {
         for watched in &mut self.watched {
             watched.interval_ns = view.streams[watched.at].interval_ns();
         }
@@ -183,7 +183,7 @@ impl Watcher {
         write_event(out, "streams", Some(&incarnation), &list);
     }
 
-    fn tick(&mut self, view: &View, now_ns: i64) -> TickJson {
+    fn tick(&mut self, view: &ServedView, now_ns: i64) -> TickJson {
         let mut tick = TickJson {
             ts: now_ns,
             skipped: std::mem::take(&mut self.skipped),
@@ -250,12 +250,12 @@ fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl Seri
 #[derive(Debug)]
 pub(crate) struct MessageBody {
     messages: mpsc::Receiver<Bytes>,
-    _place: Held,
+    _place: HeldPlace,
 }
 
 impl MessageBody {
     /// Makes a body of the messages of a channel; it holds `place` until it is dropped.
-    pub(crate) fn new(messages: mpsc::Receiver<Bytes>, place: Held) -> Self {
+    pub(crate) fn new(messages: mpsc::Receiver<Bytes>, place: HeldPlace) -> Self {
         Self {
             messages,
             _place: place,

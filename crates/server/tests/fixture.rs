@@ -10,7 +10,7 @@ use barograph_model::{
     ManualClock, Name, Past, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink, StatementKind,
     Unit, ValueType,
 };
-use barograph_server::ingest::Ingesting;
+use barograph_server::Ingesting;
 use barograph_server::{Control, Limits, NodeInfo, Server, ServerConfig, ServerError};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};

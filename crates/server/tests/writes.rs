@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
 use barograph_bridge::{Ingest, IngestFault, IngestRequest, Ingested, Refusal, Refused};
-use barograph_server::ingest::Ingesting;
+use barograph_server::Ingesting;
 use barograph_stream::ingest::Readers;
 use flate2::Compression;
 use flate2::write::GzEncoder;

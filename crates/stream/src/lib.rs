@@ -28,12 +28,12 @@ pub mod ingest;
 mod layout;
 mod line;
 mod map;
-mod place;
 mod priority;
 mod reader;
 mod run_dir;
 mod segment;
 mod slots;
+mod trusted_dir;
 mod user;
 mod writer;
 
@@ -57,10 +57,10 @@ pub use layout::{
     CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, SLOTS_BYTES_MAX,
     STREAMS_DEFAULT, STREAMS_MAX, VALUE_BYTES_DEFAULT, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
 };
-pub use place::{DOCUMENT_BYTES_MAX, Place};
 pub use priority::{NICE, give_way};
 pub use reader::{HEARTBEAT_AGE_NS_MAX, SegmentReader, SegmentState};
 pub use run_dir::{AgentLock, Door, RunDir, SCOPE_OF_ALL, SCOPES_DIR, SCOPES_MAX, is_scope};
 pub use segment::{Segment, SegmentConfig};
+pub use trusted_dir::{DOCUMENT_BYTES_MAX, TrustedDir};
 pub use user::user_name;
 pub use writer::StreamWriter;

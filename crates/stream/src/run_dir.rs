@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::sockopt::socket_peercred;
 
-use crate::place::{Place, Trust};
+use crate::trusted_dir::{Trust, TrustedDir};
 use crate::{FileLock, Incarnation, StreamError, environment};
 
 /// Most scopes that a reader follows.
@@ -96,13 +96,13 @@ impl RunDir {
     /// Opens the directory once, and checks it: only its owner may write there, and a directory
     /// that was found (not chosen by the user) must belong to this user or root, or be given by
     /// root. [`StreamError::NoAgent`] if there is none.
-    pub fn open(&self) -> Result<Place, StreamError> {
+    pub fn open(&self) -> Result<TrustedDir, StreamError> {
         let Some(scope) = &self.scope else {
-            return Place::open(&self.path, self.trust);
+            return TrustedDir::open(&self.path, self.trust);
         };
         // The run directory is two levels above, by construction.
         let root = self.path.ancestors().nth(2).unwrap_or(&self.path);
-        let root = Place::open(root, self.trust)?;
+        let root = TrustedDir::open(root, self.trust)?;
         root.below(SCOPES_DIR)?.below(scope)
     }
 

@@ -53,7 +53,7 @@ pub(super) struct Fire {
     #[arg(long, value_name = "JSON", conflicts_with = "payload")]
     payload_json: Option<String>,
     #[command(flatten)]
-    meant: Meant,
+    meant: CallOptions,
     #[command(flatten)]
     target: Target,
 }
@@ -188,7 +188,7 @@ fn once(mut calls: Vec<Json>) -> Vec<Json> {
 
 /// Whom a call is for, and how long it holds.
 #[derive(Args)]
-pub(super) struct Meant {
+pub(super) struct CallOptions {
     /// Labels that a process must have, all of them: rank=0, application=lulesh, pid=71, user=eve
     #[arg(long = "target", value_name = "LABEL=VALUE")]
     labels: Vec<String>,
@@ -204,7 +204,7 @@ pub(super) struct Meant {
     expires: String,
 }
 
-impl Meant {
+impl CallOptions {
     /// Sends the call to the agent, and prints its outcome. `body` has its name and payload.
     pub(super) fn call(&self, target: &Target, mut body: Map<String, Json>) -> anyhow::Result<()> {
         let labels = self.labels()?;

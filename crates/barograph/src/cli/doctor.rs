@@ -62,7 +62,7 @@ impl Doctor {
         if self.probe {
             return String::new();
         }
-        let told = archive::Told::of(&self.target.run_dir());
+        let told = archive::ArchiveDocuments::of(&self.target.run_dir());
         let lines = told.lines(SystemClock::new().now_ns());
         let lines = lines
             .into_iter()

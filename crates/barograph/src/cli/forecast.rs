@@ -1,6 +1,7 @@
 //! `baro forecast`: predicted values of streams, their errors, and the predictors behind them.
 
 mod gather;
+mod reach;
 mod train;
 
 use std::time::Duration;
@@ -15,7 +16,6 @@ use serde_json::Value as Json;
 pub(super) use gather::read_trace;
 
 use super::call::cell;
-use super::forecast_reach::Reach;
 use super::{Target, Usage, format, output, selector};
 
 /// Arguments of `baro forecast`.
@@ -32,7 +32,7 @@ enum Verb {
     Show(Show),
     /// Show when streams will reach a level: baro forecast reach filesystem.available.bytes --level
     /// 90%
-    Reach(Reach),
+    Reach(reach::Reach),
     /// Show which predictor is used at each horizon, why, and how well it and the others did
     /// recently
     Explain(Explain),
@@ -48,7 +48,7 @@ enum Verb {
 #[derive(Args)]
 struct Show {
     #[command(flatten)]
-    which: Which,
+    which: StreamChoice,
     /// Time from now: 30s, 5min, 6h; 0s is now, between two looks
     #[arg(long, default_value = "0s")]
     horizon: String,
@@ -57,12 +57,12 @@ struct Show {
 #[derive(Args)]
 struct Explain {
     #[command(flatten)]
-    which: Which,
+    which: StreamChoice,
 }
 
 /// Selection of streams.
 #[derive(Args)]
-pub(super) struct Which {
+pub(super) struct StreamChoice {
     /// Name or glob: filesystem.available.bytes
     #[arg(default_value = "*")]
     pub name: String,
@@ -168,7 +168,7 @@ pub(super) fn rows(run_dir: &RunDir) -> anyhow::Result<Option<Vec<Json>>> {
     Ok(Some(all))
 }
 
-impl Which {
+impl StreamChoice {
     pub(super) fn selector(&self) -> anyhow::Result<Selector> {
         selector(&self.name, &self.labels)
     }

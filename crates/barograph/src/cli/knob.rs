@@ -5,7 +5,7 @@ use barograph_model::{Pattern, Selector, Value};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value as Json, json};
 
-use super::call::{Meant, cell, rows};
+use super::call::{CallOptions, cell, rows};
 use super::{Target, Usage, output};
 
 /// Arguments of `baro knob`.
@@ -39,7 +39,7 @@ struct Set {
     #[arg(long, value_name = "N|+K")]
     at_frame: Option<String>,
     #[command(flatten)]
-    meant: Meant,
+    meant: CallOptions,
     #[command(flatten)]
     target: Target,
 }

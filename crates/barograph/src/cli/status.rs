@@ -20,7 +20,7 @@ impl Status {
         let status = observer.status()?;
         let run_dir = self.target.run_dir();
         let http = http_address(&run_dir);
-        let archives = archive::Told::of(&run_dir);
+        let archives = archive::ArchiveDocuments::of(&run_dir);
         if self.target.json {
             let mut json = barograph_client::status_json(&status);
             json["run_dir"] = run_dir.path().display().to_string().into();

@@ -26,7 +26,7 @@ use barograph_model::{Clock as _, Name, text_start};
 use barograph_stream::calls::{AckStatus, Call, CallKind};
 use barograph_stream::ingest::{CallsSeen, Declaration};
 
-use self::hub::{Looked, Trigger};
+use self::hub::{CallsWord, Trigger};
 use super::PublishError;
 use super::clock::clock;
 use super::knob::{CheckedKnob, KnobCell};
@@ -41,7 +41,7 @@ const CALLS_PER_POLL_MAX: usize = 256;
 const FAILURE_BYTES_MAX: usize = 1_000;
 
 /// A handler of a trigger; an error is reported to the caller.
-pub(super) type Handler = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
+pub(super) type TriggerHandler = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
 
 /// The word that threads look at while there is no file: it changes with every declaration.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -91,7 +91,7 @@ pub(super) fn on(
     by: Declarer<'_>,
     name: &str,
     help: &str,
-    handler: Handler,
+    handler: TriggerHandler,
 ) -> Result<(), PublishError> {
     Name::new(name)?;
     home::enter()?;
@@ -204,7 +204,7 @@ pub(super) fn leave(generation: u32, owner: u64) {
         t.number = new_number();
         t.handler.take()
     });
-    let left: Vec<Handler> = left.collect();
+    let left: Vec<TriggerHandler> = left.collect();
     drop(hub);
     drop(left);
 }
@@ -234,7 +234,7 @@ pub(super) fn failure() -> Option<String> {
 fn run(
     mut hub: MutexGuard<'static, Hub>,
     part: CallsPart,
-) -> (MutexGuard<'static, Hub>, Looked, usize) {
+) -> (MutexGuard<'static, Hub>, CallsWord, usize) {
     let mut looked = hub.look();
     let mut done = 0;
     // Settings that have expired while they waited for a frame.

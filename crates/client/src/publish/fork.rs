@@ -11,7 +11,7 @@ use std::sync::{MutexGuard, RwLockWriteGuard};
 use barograph_stream::gate;
 
 use super::calls::{self, Hub};
-use super::state::{self, State};
+use super::state::{self, PublishState};
 use super::{clock, home, thread};
 
 /// The locks on the state of the process, held while it forks, so that no other thread is in the
@@ -21,7 +21,7 @@ struct ForkGuards(UnsafeCell<Option<Guards>>);
 /// Guards of these locks, in the order in which all code takes them.
 type Guards = (
     MutexGuard<'static, Hub>,
-    MutexGuard<'static, State>,
+    MutexGuard<'static, PublishState>,
     RwLockWriteGuard<'static, ()>,
 );
 

@@ -11,7 +11,7 @@ use barograph_stream::{Incarnation, RunDir};
 
 use super::calls::{self, Declarer};
 use super::declare::{ValueConfig, declare_knob, declare_value, labels_of, stream_name};
-use super::state::{self, LOST_WITHOUT_FILE, Pairs, State};
+use super::state::{self, LOST_WITHOUT_FILE, Pairs, PublishState};
 use super::value::ValueHandle;
 use super::{
     Knob, KnobConfig, PublicationConfig, PublishConfig, PublishError, config, fork, poll, thread,
@@ -290,7 +290,7 @@ impl Inner {
 /// Labels of a publisher; unlocked before the lock on the process's state is.
 struct LockedLabels<'a> {
     pairs: MutexGuard<'a, Pairs>,
-    _state: MutexGuard<'static, State>,
+    _state: MutexGuard<'static, PublishState>,
 }
 
 impl Drop for Inner {

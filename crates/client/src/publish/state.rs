@@ -30,7 +30,7 @@ static LOOK_DUE_NS: AtomicI64 = AtomicI64::new(0);
 /// Whether the file has been replaced since the last [`take_remade`].
 static IS_REMADE: AtomicBool = AtomicBool::new(false);
 
-static STATE: Mutex<State> = Mutex::new(State {
+static STATE: Mutex<PublishState> = Mutex::new(PublishState {
     generation: 0,
     opens: 0,
     life: Life::Closed,
@@ -42,7 +42,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     streams: BTreeMap::new(),
 });
 
-pub(super) struct State {
+pub(super) struct PublishState {
     /// Number of this opening: 1, 2, …
     generation: u32,
     /// Number of open publishers.
@@ -84,13 +84,13 @@ struct Meaning {
     value: Option<(u32, Declaration)>,
 }
 
-pub(super) fn lock() -> MutexGuard<'static, State> {
+pub(super) fn lock() -> MutexGuard<'static, PublishState> {
     // The state is changed in steps that each leave it valid, so a poisoned lock can be used.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns `None` while another thread holds the lock.
-pub(super) fn try_lock() -> Option<MutexGuard<'static, State>> {
+pub(super) fn try_lock() -> Option<MutexGuard<'static, PublishState>> {
     match STATE.try_lock() {
         Ok(state) => Some(state),
         Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
@@ -100,7 +100,7 @@ pub(super) fn try_lock() -> Option<MutexGuard<'static, State>> {
 
 /// Like [`lock`], for code that holds no lock of publishing yet: an error in a child that must
 /// leave the state alone.
-pub(super) fn enter() -> Result<MutexGuard<'static, State>, PublishError> {
+pub(super) fn enter() -> Result<MutexGuard<'static, PublishState>, PublishError> {
     home::enter()?;
     Ok(lock())
 }
@@ -122,7 +122,7 @@ pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
             leftovers::clear(&run_dir.ingest_dir());
         }
         sizes::forget();
-        *state = State {
+        *state = PublishState {
             generation,
             opens: 0,
             life: Life::Open(Arc::new(process)),
@@ -188,7 +188,7 @@ pub(super) fn take_remade() -> bool {
     IS_REMADE.load(Ordering::Relaxed) && IS_REMADE.swap(false, Ordering::Relaxed)
 }
 
-impl State {
+impl PublishState {
     /// Makes a new file if there is a directory for it in which the old one is no longer found.
     fn come_back(&mut self) {
         let Life::Open(process) = &self.life else {

@@ -15,7 +15,7 @@ use crate::error::{failed, usage};
 use crate::listing::{Arguments, Batches};
 use crate::live::Live;
 use crate::snapshot::Snapshot;
-use crate::stream::Stream;
+use crate::stream::SnapshotStream;
 
 /// The pattern in argument 0. Labels without a name match any name, and a path as `mount` matches
 /// the file system that holds it.
@@ -99,7 +99,7 @@ fn horizon(arguments: &Arguments) -> Result<Option<i64>> {
 }
 
 /// Time of the last look at the stream, and the projection since then.
-fn projection_of(stream: &Stream) -> Option<(i64, Projection)> {
+fn projection_of(stream: &SnapshotStream) -> Option<(i64, Projection)> {
     let (sample, _) = stream.latest()?;
     let Value::Floats(floats) = &sample.value else {
         return None;
@@ -176,9 +176,9 @@ fn level(arguments: &Arguments) -> Result<Option<Level>> {
 }
 
 /// The newest value of the stream `name` with the labels and node of stream `beside`.
-fn value_beside(snapshot: &Snapshot, beside: &Stream, name: &str) -> Option<f64> {
+fn value_beside(snapshot: &Snapshot, beside: &SnapshotStream, name: &str) -> Option<f64> {
     let labels = &beside.entry.descriptor.labels;
-    let order = |stream: &Arc<Stream>| {
+    let order = |stream: &Arc<SnapshotStream>| {
         let (of, has) = stream.sort_key();
         of.as_str().cmp(name).then_with(|| has.cmp(labels))
     };
@@ -201,7 +201,7 @@ fn nanoseconds(seconds: f64) -> i64 {
 
 /// The data that all rows of a stream share.
 struct Said<'a> {
-    stream: &'a Stream,
+    stream: &'a SnapshotStream,
     name: &'a str,
     looked_ns: i64,
 }

@@ -97,7 +97,7 @@ fn newest_of_rings(
         .collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.truncate(k);
-    let row = |(_, sample, stream): &(f64, Sample, &Arc<crate::stream::Stream>)| {
+    let row = |(_, sample, stream): &(f64, Sample, &Arc<crate::stream::SnapshotStream>)| {
         row_of(sample, &stream.cells(), stream.unit())
     };
     Ok(found.iter().map(row).collect())

@@ -11,23 +11,28 @@ use serde_json::Value as Json;
 use crate::cell::{Cell, Row};
 use crate::documents::{Object, objects, objects_everywhere};
 use crate::error::failed;
-use crate::listing::{Arguments, Batches, one};
+use crate::listing::{Arguments, Batches, one, table};
 use crate::live::Live;
-use crate::snapshot::Part;
-use crate::stream::Stream;
+use crate::snapshot::SnapshotPart;
+use crate::stream::SnapshotStream;
+
+table! {
+    LOSS_COLUMNS, fn loss_row(what: &str, count: impl Into<Cell>, place: impl Into<Cell>),
+    "what" "TEXT" = what;
+    "count" "INTEGER" = count;
+    "where" "TEXT" = place;
+}
 
 pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.past().map_err(failed)?;
-    let row = |what: &str, count: u64, place: String| -> Row {
-        vec![what.into(), (count as i64).into(), place.into()]
-    };
+    let row = |what: &str, count: u64, place: String| loss_row(what, count as i64, place);
     let own = live.run_dir().map(|run_dir| ("".into(), run_dir));
     let run_dirs: Vec<(Arc<str>, RunDir)> = own.into_iter().chain(live.scopes()).collect();
     let mut rows: Vec<Row> = Vec::new();
     for (reason, root) in live.archive_faults() {
         let what = format!("archives left out: {reason}: SQL has the newest samples alone");
-        let place = root.map_or(Cell::Null, |root| root.display().to_string().into());
-        rows.push(vec![what.into(), 1.into(), place]);
+        let place = root.map(|root| root.display().to_string());
+        rows.push(loss_row(&what, 1, place));
     }
     for fault in snapshot.views().flat_map(|view| view.faults()) {
         let what = format!("archives left out: {}", fault.reason);
@@ -88,16 +93,12 @@ fn of_scope(scope: &str) -> String {
     format!(", scope {scope}")
 }
 
-fn lost_by_none(own: &Arc<Part>) -> Option<Row> {
+fn lost_by_none(own: &Arc<SnapshotPart>) -> Option<Row> {
     let mut streams = own.streams().iter();
     let stream = streams.find(|stream| stream.name() == LOST_STREAM)?;
     let (newest, _) = stream.latest()?;
     let what = "values of applications whose scope could not be opened";
-    Some(vec![
-        what.into(),
-        (&newest.value).into(),
-        "applications".into(),
-    ])
+    Some(loss_row(what, &newest.value, "applications"))
 }
 
 /// Descriptions by the label `cause` of [`LOSS_STREAM`].
@@ -111,7 +112,7 @@ const CAUSES: [(&str, &str); 4] = [
     ("damaged", "records of applications that make no sense"),
 ];
 
-fn losses_of(part: &Part) -> impl Iterator<Item = (&'static str, &Arc<Stream>)> {
+fn losses_of(part: &SnapshotPart) -> impl Iterator<Item = (&'static str, &Arc<SnapshotStream>)> {
     let streams = part.streams().iter();
     let streams = streams.filter(|stream| stream.name() == LOSS_STREAM);
     streams.filter_map(|stream| {
@@ -122,13 +123,13 @@ fn losses_of(part: &Part) -> impl Iterator<Item = (&'static str, &Arc<Stream>)> 
 }
 
 /// The losses of a scope, by cause, publication and user.
-fn counted_losses(part: &Part, place: &str) -> Vec<Row> {
+fn counted_losses(part: &SnapshotPart, place: &str) -> Vec<Row> {
     let rows = losses_of(part).filter_map(|(what, stream)| {
         let (newest, _) = stream.latest()?;
         let labels = &stream.entry.descriptor.labels;
         let label = |name| labels.get(name).unwrap_or_default();
         let place = format!("{place}: {} of {}", label("publication"), label("user"));
-        Some(vec![what.into(), (&newest.value).into(), place.into()])
+        Some(loss_row(what, &newest.value, place))
     });
     rows.collect()
 }

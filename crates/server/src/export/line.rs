@@ -15,7 +15,7 @@ use crate::export::receiver::Receiver;
 use crate::export::remote_write::{self, RemoteWrite};
 use crate::export::sender::{Backoff, Failure, Outcome, Sender, random};
 use crate::export::status::Counters;
-use crate::view::View;
+use crate::view::ServedView;
 
 /// Most requests in one turn, so that other receivers get their turn too.
 const REQUESTS_PER_TURN_MAX: usize = 16;
@@ -103,7 +103,12 @@ impl Line {
     }
 
     /// Does the work that is due now; ends early if `stopped`.
-    pub(super) fn turn(&mut self, view: &Arc<View>, clock: &dyn Clock, stopped: &dyn Fn() -> bool) {
+    pub(super) fn turn(
+        &mut self,
+        view: &Arc<ServedView>,
+        clock: &dyn Clock,
+        stopped: &dyn Fn() -> bool,
+    ) {
         let (now_ns, monotonic_ns) = (clock.now_ns(), clock.monotonic_ns());
         let is_urgent = match &mut self.work {
             Work::Otlp(_) => false,

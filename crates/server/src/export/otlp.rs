@@ -16,7 +16,7 @@ use crate::export::receiver::Selection;
 use crate::export::sender::Protocol;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::exposition::is_old;
-use crate::view::{Stream, StreamId, View};
+use crate::view::{ServedStream, ServedView, StreamId};
 use barograph_bridge::messages::{
     Data, ExportMetricsServiceRequest, ExportMetricsServiceResponse, Gauge, InstrumentationScope,
     KeyValue, Metric, Number, NumberDataPoint, Resource, ResourceMetrics, ScopeMetrics, Sum,
@@ -54,7 +54,7 @@ impl Otlp {
 
     /// Makes the requests of a round from the present values; returns the number of samples of the
     /// last round that were never sent.
-    pub(super) fn begin(&mut self, view: &Arc<View>, now_ns: i64) -> u64 {
+    pub(super) fn begin(&mut self, view: &Arc<ServedView>, now_ns: i64) -> u64 {
         let given_up = self.waiting.iter().map(|batch| batch.samples).sum();
         self.waiting.clear();
         let node = view.segment().node();
@@ -106,7 +106,7 @@ pub(super) fn rejected(answer: &[u8]) -> Option<(u64, String)> {
 }
 
 /// The newest number of a stream, unless it is old, and its approximate size in bytes.
-fn point(stream: &Stream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
+fn point(stream: &ServedStream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
     let Latest::Sample {
         sample, looked_ns, ..
     } = stream.handle.latest()

@@ -13,7 +13,7 @@ use barograph_model::Selector;
 use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use crate::ServerError;
-use crate::view::View;
+use crate::view::ServedView;
 
 /// Most bytes of a file of headers or certificates.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -59,7 +59,7 @@ pub struct Selection {
 
 impl Selection {
     /// Indices of the selected streams, in the order of the view.
-    pub(super) fn of(&self, view: &View) -> Vec<usize> {
+    pub(super) fn of(&self, view: &ServedView) -> Vec<usize> {
         let mut selected = view.select(&self.select);
         selected.retain(|&at| {
             let descriptor = &view.streams[at].entry.descriptor;

@@ -16,8 +16,8 @@ use crate::export::receiver::Selection;
 use crate::export::sender::Protocol;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
-use crate::prometheus::names::{Exposed, exposed};
-use crate::view::{Stream, StreamId, View};
+use crate::prometheus::names::{ExposedName, exposed};
+use crate::view::{ServedStream, ServedView, StreamId};
 use barograph_bridge::messages::{Label, PromSample, TimeSeries, WriteRequest};
 
 /// The path, headers and retries of remote write 1.0.
@@ -47,7 +47,7 @@ const NEVER_MS: i64 = i64::MIN;
 pub(super) struct RemoteWrite {
     selection: Selection,
     counters: Arc<Counters>,
-    view: Option<Arc<View>>,
+    view: Option<Arc<ServedView>>,
     series: Vec<Series>,
     /// The stream at which the next request begins, so that no stream waits for ever behind a busy
     /// one.
@@ -60,7 +60,7 @@ pub(super) struct RemoteWrite {
 #[derive(Debug)]
 struct Series {
     id: StreamId,
-    exposed: Exposed,
+    exposed: ExposedName,
     labels: Vec<Label>,
     labels_bytes: usize,
     handle: StreamReader,
@@ -87,7 +87,7 @@ impl RemoteWrite {
 
     /// Takes over a new view; returns whether some ring holds so many new samples that they should
     /// not wait.
-    pub(super) fn look(&mut self, view: &Arc<View>) -> bool {
+    pub(super) fn look(&mut self, view: &Arc<ServedView>) -> bool {
         if self.view.as_ref().is_none_or(|old| !Arc::ptr_eq(old, view)) {
             self.follow(view);
             self.view = Some(Arc::clone(view));
@@ -142,7 +142,7 @@ impl RemoteWrite {
 
     /// Takes over the streams of a new directory. Samples of ended streams that were not taken are
     /// lost.
-    fn follow(&mut self, view: &Arc<View>) {
+    fn follow(&mut self, view: &Arc<ServedView>) {
         let mut before: HashMap<StreamId, Series> =
             self.series.drain(..).map(|s| (s.id, s)).collect();
         let node = view.segment().node();
@@ -182,7 +182,7 @@ impl RemoteWrite {
 }
 
 impl Series {
-    fn new(stream: &Stream, node: &str) -> Self {
+    fn new(stream: &ServedStream, node: &str) -> Self {
         let exposed = exposed(node, &stream.entry.descriptor);
         let labels = labels_of(&exposed);
         Self {
@@ -310,7 +310,7 @@ impl Room {
 }
 
 /// Name and labels as in the exposition: sorted, none empty.
-fn labels_of(exposed: &Exposed) -> Vec<Label> {
+fn labels_of(exposed: &ExposedName) -> Vec<Label> {
     let name = std::iter::once(("__name__", exposed.name.as_str()));
     let mut labels: Vec<Label> = name
         .chain(exposed.pairs())

@@ -14,7 +14,7 @@ use crate::export::otlp::Otlp;
 use crate::export::remote_write::RemoteWrite;
 use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, Selection};
-use crate::view::{View, Views};
+use crate::view::{ServedView, ServedViews};
 use barograph_bridge::messages::{
     Any, Data, ExportMetricsServiceRequest, Label, Number, WriteRequest,
 };
@@ -25,7 +25,7 @@ const STALE: u64 = 0x7ff0_0000_0000_0002;
 
 struct Rig {
     segment: Segment,
-    views: Views,
+    views: ServedViews,
     _dir: tempfile::TempDir,
 }
 
@@ -36,12 +36,12 @@ impl Rig {
         let config = SegmentConfig::new("n1");
         Self {
             segment: Segment::create(&run_dir.segment(), config, T0).unwrap(),
-            views: Views::new(run_dir),
+            views: ServedViews::new(run_dir),
             _dir: dir,
         }
     }
 
-    fn view(&self) -> Arc<View> {
+    fn view(&self) -> Arc<ServedView> {
         self.views.current(T0).unwrap()
     }
 

@@ -12,7 +12,7 @@ use crate::ServerError;
 use crate::export::line::Line;
 use crate::export::receiver::ExportConfig;
 use crate::export::status::ExportStatus;
-use crate::view::Views;
+use crate::view::ServedViews;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ impl Exports {
             .name("baro-export".into())
             .spawn(move || {
                 barograph_stream::give_way();
-                serve(&mut lines, &Views::new(run_dir), &*clock, &ours);
+                serve(&mut lines, &ServedViews::new(run_dir), &*clock, &ours);
                 ours.set(Phase::Ended);
             })
             .map_err(|source| ServerError::Threads { source })?;
@@ -84,7 +84,7 @@ impl Drop for Exporter {
     }
 }
 
-fn serve(lines: &mut [Line], views: &Views, clock: &dyn Clock, state: &State) {
+fn serve(lines: &mut [Line], views: &ServedViews, clock: &dyn Clock, state: &State) {
     let stopped = || state.phase() != Phase::Running;
     while !stopped() {
         // Without a segment there is nothing to send; it is looked for again at the next look.

@@ -19,16 +19,14 @@ use hyper::body::Body as _;
 use prost::Message as _;
 use serde_json::json;
 
-use crate::api::{App, JSON, Shared, claim_for_body};
+use crate::app::{App, JSON, Shared};
 use crate::blocking;
 use crate::fault::Fault;
 use crate::ingest::body::{Packing, too_large, unpacked};
 use crate::params::Params;
-use crate::rights::Way;
+use crate::request_body::claim_for_body;
+use crate::rights::AccessWay;
 use crate::share::Client;
-
-/// Most writes that are parsed and applied at once in each room; more are refused as busy.
-pub(crate) const INGESTS_MAX: usize = 8;
 
 /// Bytes of memory that a write takes per byte of its body: the body, the unpacked body, and the
 /// parsed points.
@@ -56,7 +54,7 @@ const RETRY_AFTER: &str = "1";
 /// `POST /write` and `POST /api/v2/write`
 pub(crate) async fn line_protocol(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
@@ -118,7 +116,7 @@ fn line_fault(fault: &Fault) -> Response {
 /// `POST /v1/metrics`
 pub(crate) async fn otlp_metrics(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
@@ -225,7 +223,7 @@ fn retried(mut response: Response) -> Response {
 /// turns the parameters into the function that parses the body.
 async fn take<R>(
     app: &Arc<App>,
-    (way, client, request): (Way, Client, Request),
+    (way, client, request): (AccessWay, Client, Request),
     known: &[&str],
     read: impl FnOnce(&Params) -> Result<R, Fault>,
 ) -> Result<Ingested, Fault>
@@ -257,7 +255,7 @@ where
 /// The receiver of writes and the user id of the writer, if this client may write.
 pub(super) fn writer(
     app: &App,
-    way: Way,
+    way: AccessWay,
     client: Client,
     headers: &HeaderMap,
 ) -> Result<(Arc<dyn Ingest>, u32), Fault> {
@@ -266,7 +264,7 @@ pub(super) fn writer(
             "nothing of applications is taken in: [applications] enabled = false",
         ));
     };
-    if way == Way::Tcp {
+    if way == AccessWay::Tcp {
         if !ingest.over_tcp {
             return Err(Fault::refused(
                 "writing over TCP is off: write to read.sock in the run directory, or have \

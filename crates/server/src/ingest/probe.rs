@@ -10,9 +10,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
 
-use crate::api::Shared;
+use crate::app::Shared;
 use crate::ingest::http::writer;
-use crate::rights::Way;
+use crate::rights::AccessWay;
 use crate::share::Client;
 
 /// The version of InfluxDB that accepts writes at the same paths, by which clients decide; our
@@ -31,7 +31,7 @@ pub(crate) async fn ping() -> Response {
 /// `GET /health`: whether the client may write, or why not.
 pub(crate) async fn health(
     State(app): Shared,
-    Extension(way): Extension<Way>,
+    Extension(way): Extension<AccessWay>,
     Extension(client): Extension<Client>,
     headers: HeaderMap,
 ) -> Response {

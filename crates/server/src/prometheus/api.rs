@@ -17,7 +17,7 @@ use super::exposition::{self, Format};
 use super::names;
 use super::promql::{Context, FaultKind, Grid, LabelSet, PromFault, Query, identities};
 use super::request::Form;
-use crate::api::{App, Asking};
+use crate::app::{App, RequestOrigin};
 use crate::deliver::{Pieces, deliver};
 use crate::fault::Fault;
 
@@ -34,7 +34,7 @@ type Answer = Result<Response, PromFault>;
 /// `GET /metrics`
 pub(crate) async fn metrics(
     State(app): Shared,
-    asker: Asking,
+    asker: RequestOrigin,
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 use barograph_model::{NS_PER_S, TEXT_BYTES_MAX, Value, text_start};
 use barograph_stream::Latest;
 
-use super::names::{self, Exposed, Type};
+use super::names::{self, ExposedName, MetricType};
 use crate::Counts;
-use crate::view::{Stream, View};
+use crate::view::{ServedStream, ServedView};
 
 /// Number of expected intervals without a look after which a stream is old…
 const OLD_INTERVALS: i64 = 3;
@@ -65,14 +65,14 @@ impl Format {
     }
 
     /// The name of the metric family: in OpenMetrics, a counter's without its suffix `_total`.
-    fn family(self, name: &str, kind: Type) -> &str {
+    fn family(self, name: &str, kind: MetricType) -> &str {
         match (self, kind) {
-            (Self::OpenMetrics, Type::Counter) => name.strip_suffix("_total").unwrap_or(name),
+            (Self::OpenMetrics, MetricType::Counter) => name.strip_suffix("_total").unwrap_or(name),
             _ => name,
         }
     }
 
-    fn write_head(self, out: &mut String, family: &str, help: &str, kind: Type) {
+    fn write_head(self, out: &mut String, family: &str, help: &str, kind: MetricType) {
         let unsaid = match self {
             Self::Text => "untyped",
             Self::OpenMetrics => "unknown",
@@ -85,14 +85,14 @@ impl Format {
 
 #[derive(Debug)]
 struct Family {
-    kind: Type,
+    kind: MetricType,
     help: String,
     seen: HashSet<String>,
     lines: String,
 }
 
 /// The exposition of a view at `now_ns`.
-pub(crate) fn exposition(view: &View, now_ns: i64, counts: Counts, format: Format) -> String {
+pub(crate) fn exposition(view: &ServedView, now_ns: i64, counts: Counts, format: Format) -> String {
     let node = view.segment().node();
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let (mut old, mut conflicting) = (0u64, 0u64);
@@ -145,7 +145,7 @@ pub(crate) fn exposition(view: &View, now_ns: i64, counts: Counts, format: Forma
 }
 
 /// Whether a stream with this time of the last look is too old to be shown as current.
-pub(crate) fn is_old(stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
+pub(crate) fn is_old(stream: &ServedStream, looked_ns: i64, now_ns: i64) -> bool {
     let old_after_ns = stream
         .interval_ns()
         .saturating_mul(OLD_INTERVALS)
@@ -154,7 +154,7 @@ pub(crate) fn is_old(stream: &Stream, looked_ns: i64, now_ns: i64) -> bool {
 }
 
 /// Labels like `device="vda",node="n1"`.
-fn labels_of(exposed: &Exposed) -> String {
+fn labels_of(exposed: &ExposedName) -> String {
     let mut out = String::new();
     for (name, value) in exposed.pairs() {
         write_label(&mut out, name, value);
@@ -169,7 +169,7 @@ fn write_label(out: &mut String, name: &str, value: &str) {
     out.push('"');
 }
 
-fn write_sample(out: &mut String, exposed: &Exposed, mut labels: String, value: &Value) {
+fn write_sample(out: &mut String, exposed: &ExposedName, mut labels: String, value: &Value) {
     if let (Value::Text(text), Some(label)) = (value, &exposed.text_label) {
         // A label value must not be a long text.
         write_label(&mut labels, label, text_start(text, TEXT_BYTES_MAX));
@@ -232,13 +232,13 @@ fn write_own(
     write_label(&mut node_label, "node", node);
     let name = "barograph__metrics_left_out_streams";
     let help = "Streams that have a sample and are not shown here, by reason.";
-    format.write_head(out, name, help, Type::Gauge);
+    format.write_head(out, name, help, MetricType::Gauge);
     for (reason, n) in left_out {
         let _ = writeln!(out, "{name}{{{node_label},reason=\"{reason}\"}} {n}");
     }
     let watchers = (
         "watchers",
-        Type::Gauge,
+        MetricType::Gauge,
         "Watchers connected.",
         counts.watchers,
     );
@@ -259,7 +259,7 @@ fn write_own(
             counts.skipped_ticks,
         ),
     ];
-    let counters = counters.map(|(name, help, n)| (name, Type::Counter, help, n));
+    let counters = counters.map(|(name, help, n)| (name, MetricType::Counter, help, n));
     for (name, kind, help, n) in std::iter::once(watchers).chain(counters) {
         let name = format!("barograph__server_{name}");
         format.write_head(out, format.family(&name, kind), help, kind);

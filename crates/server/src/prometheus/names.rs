@@ -7,11 +7,11 @@
 
 use barograph_model::{Descriptor, Kind, ValueType};
 
-use super::promql::{LabelSet, NAME};
+use super::labels::{LabelSet, NAME};
 
 /// The type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
+pub(crate) enum MetricType {
     /// A value that only grows.
     Counter,
     /// A value that goes up and down.
@@ -20,7 +20,7 @@ pub(crate) enum Type {
     Untyped,
 }
 
-impl Type {
+impl MetricType {
     /// The name of the type; `unsaid` is the name for no type, which is `untyped` in the text
     /// format and `unknown` in the API.
     pub(crate) fn as_str(self, unsaid: &'static str) -> &'static str {
@@ -34,10 +34,10 @@ impl Type {
 
 /// The name, type and labels of a stream in Prometheus.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Exposed {
+pub(crate) struct ExposedName {
     /// The metric's name.
     pub name: String,
-    pub kind: Type,
+    pub kind: MetricType,
     /// Labels and values, including the node; of a text stream without the text itself.
     labels: Vec<(String, String)>,
     /// The label that holds the text of a text stream.
@@ -45,7 +45,7 @@ pub(crate) struct Exposed {
     divide_by: u32,
 }
 
-impl Exposed {
+impl ExposedName {
     /// The value of a label, if the stream has it.
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         let found = self.labels.iter().find(|(n, _)| n == name);
@@ -81,7 +81,7 @@ pub(crate) fn has_place(value_type: ValueType) -> bool {
 
 /// The names of a stream in queries: the one in the exposition first, then our own, if that is
 /// another.
-pub(crate) fn both(node: &str, descriptor: &Descriptor) -> Vec<Exposed> {
+pub(crate) fn both(node: &str, descriptor: &Descriptor) -> Vec<ExposedName> {
     if !has_place(descriptor.value_type) {
         return Vec::new();
     }
@@ -90,25 +90,25 @@ pub(crate) fn both(node: &str, descriptor: &Descriptor) -> Vec<Exposed> {
 }
 
 /// The name of a stream in the exposition.
-pub(crate) fn exposed(node: &str, descriptor: &Descriptor) -> Exposed {
+pub(crate) fn exposed(node: &str, descriptor: &Descriptor) -> ExposedName {
     shared(node, descriptor).unwrap_or_else(|| own(node, descriptor))
 }
 
 /// Our own name of a stream. Counters end in `_total`; a text is a label of an `_info`.
-fn own(node: &str, descriptor: &Descriptor) -> Exposed {
+fn own(node: &str, descriptor: &Descriptor) -> ExposedName {
     let mut name = format!("barograph_{}", descriptor.name.table());
     let kind = match (descriptor.value_type, descriptor.kind) {
         (ValueType::Text, _) => {
             name.push_str("_info");
-            Type::Gauge
+            MetricType::Gauge
         }
         (_, Kind::Counter) => {
             if !name.ends_with("_total") {
                 name.push_str("_total");
             }
-            Type::Counter
+            MetricType::Counter
         }
-        (_, Kind::Gauge | Kind::State) => Type::Gauge,
+        (_, Kind::Gauge | Kind::State) => MetricType::Gauge,
     };
     let text_label = (descriptor.value_type == ValueType::Text).then(|| {
         let mut label = String::from("value");
@@ -118,7 +118,7 @@ fn own(node: &str, descriptor: &Descriptor) -> Exposed {
         label
     });
     let pairs = descriptor.labels.iter().chain(node_of(node, descriptor));
-    Exposed {
+    ExposedName {
         name,
         kind,
         labels: pairs.map(|(n, v)| (n.into(), v.into())).collect(),
@@ -137,11 +137,12 @@ fn node_of<'a>(node: &'a str, descriptor: &Descriptor) -> Option<(&'a str, &'a s
 }
 
 /// The name that node_exporter has for the stream, if it has one.
-fn shared(node: &str, descriptor: &Descriptor) -> Option<Exposed> {
+fn shared(node: &str, descriptor: &Descriptor) -> Option<ExposedName> {
     let stream = descriptor.name.as_str();
     let row = ROWS.iter().find(|row| row.stream == stream)?;
     let is_counter = descriptor.kind == Kind::Counter;
-    let kind_fits = row.kind == Type::Untyped || is_counter == (row.kind == Type::Counter);
+    let kind_fits =
+        row.kind == MetricType::Untyped || is_counter == (row.kind == MetricType::Counter);
     if !descriptor.value_type.is_number() || !kind_fits {
         return None;
     }
@@ -162,7 +163,7 @@ fn shared(node: &str, descriptor: &Descriptor) -> Option<Exposed> {
     }
     let fixed = row.fixed.iter().copied().chain(node_of(node, descriptor));
     labels.extend(fixed.map(|(n, v)| (n.to_owned(), v.to_owned())));
-    Some(Exposed {
+    Some(ExposedName {
         name: row.name.into(),
         kind: row.kind,
         labels,
@@ -190,7 +191,7 @@ const ON_DEVICES: &[&str] = &[
 struct Row {
     stream: &'static str,
     name: &'static str,
-    kind: Type,
+    kind: MetricType,
     /// Pairs of our label and node_exporter's; the second is empty if node_exporter has none.
     labels: &'static [(&'static str, &'static str)],
     fixed: &'static [(&'static str, &'static str)],
@@ -212,7 +213,7 @@ const fn counter(stream: &'static str, name: &'static str, labels: Pairs) -> Row
     Row {
         stream,
         name,
-        kind: Type::Counter,
+        kind: MetricType::Counter,
         labels,
         fixed: NONE,
         divide_by: 1,
@@ -221,14 +222,14 @@ const fn counter(stream: &'static str, name: &'static str, labels: Pairs) -> Row
 
 const fn gauge(stream: &'static str, name: &'static str, labels: Pairs) -> Row {
     Row {
-        kind: Type::Gauge,
+        kind: MetricType::Gauge,
         ..counter(stream, name, labels)
     }
 }
 
 const fn vmstat(stream: &'static str, name: &'static str, divide_by: u32) -> Row {
     Row {
-        kind: Type::Untyped,
+        kind: MetricType::Untyped,
         divide_by,
         ..counter(stream, name, NONE)
     }
@@ -440,7 +441,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ROWS.len());
-        for row in ROWS.iter().filter(|r| r.kind == Type::Counter) {
+        for row in ROWS.iter().filter(|r| r.kind == MetricType::Counter) {
             assert!(row.name.ends_with("_total"), "{}", row.name);
         }
     }

@@ -10,9 +10,10 @@ use axum::http::Method;
 use barograph_model::{DAY_S, MemoryClaim, NS_PER_MS, NS_PER_S, days_since_epoch};
 
 use super::promql::{Context, Grid, Matching, PromFault, Regexes, STEPS_MAX, matchers};
-use crate::api::{App, body_of};
+use crate::app::App;
 use crate::params::{MATCHES_MAX, decode};
-use crate::rights::Way;
+use crate::request_body::body_of;
+use crate::rights::AccessWay;
 use crate::share::Client;
 
 /// Most seconds from the epoch that a time may have: nanoseconds in 64 bits end there.
@@ -28,7 +29,7 @@ pub(super) struct Form {
     /// The client that sent the request.
     pub client: Client,
     /// The way on which it came.
-    pub way: Way,
+    pub way: AccessWay,
     /// The claim on the body's memory.
     _claim: Option<Arc<MemoryClaim>>,
 }
@@ -37,11 +38,11 @@ impl Form {
     /// Reads the parameters of the query string, and of the body of a POST.
     pub(super) async fn of(request: Request, app: &App) -> Result<Self, PromFault> {
         let client = request.extensions().get::<Client>().copied();
-        let way = request.extensions().get::<Way>().copied();
+        let way = request.extensions().get::<AccessWay>().copied();
         let mut form = Self {
             values: Vec::new(),
             client: client.unwrap_or(Client(None)),
-            way: way.unwrap_or(Way::Stranger),
+            way: way.unwrap_or(AccessWay::Stranger),
             _claim: None,
         };
         form.add(request.uri().query().unwrap_or_default())?;
@@ -289,7 +290,7 @@ mod tests {
         let form = |count: usize, text: &str| Form {
             values: vec![("match[]".into(), text.into()); count],
             client: Client(None),
-            way: Way::Tcp,
+            way: AccessWay::Tcp,
             _claim: None,
         };
         let one = form(20, "a{b=~`x.*`}");
@@ -306,7 +307,7 @@ mod tests {
         let mut form = Form {
             values: Vec::new(),
             client: Client(None),
-            way: Way::Tcp,
+            way: AccessWay::Tcp,
             _claim: None,
         };
         form.add(&"a=1&".repeat(PARAMETERS_MAX)).unwrap();

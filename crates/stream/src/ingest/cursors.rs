@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<Cursor>() <= STRIDE_BYTES);
 
 /// Whether the cursors and the file behind them may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum CursorsMark {
     /// Another process created them: this one is a child, which has no such file.
     Wiped,
     /// This process created them.
@@ -82,11 +82,11 @@ impl Cursors {
         self.is_wiped_on_fork
     }
 
-    pub(super) fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> CursorsMark {
         match self.mark_word().load(Ordering::Acquire) {
-            ALIVE => Mark::Alive,
-            RETIRED => Mark::Retired,
-            _ => Mark::Wiped,
+            ALIVE => CursorsMark::Alive,
+            RETIRED => CursorsMark::Retired,
+            _ => CursorsMark::Wiped,
         }
     }
 

@@ -47,9 +47,9 @@ static REGIONS: [Entry; REGIONS_MAX] = [const {
 
 /// A mapping in the table, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Region(usize);
+pub(super) struct WatchedRegion(usize);
 
-impl Region {
+impl WatchedRegion {
     /// Watches a range of addresses whose cursors are at `cursors`; `None` if the table is full.
     pub(super) fn watch(addresses: Range<usize>, cursors: usize) -> Option<Self> {
         install();
@@ -74,7 +74,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for WatchedRegion {
     fn drop(&mut self) {
         self.free();
     }

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::cursors::{Cursors, Mark};
-use super::fault::Region;
+use super::cursors::{Cursors, CursorsMark};
+use super::fault::WatchedRegion;
 use super::layout::{header, state};
 use super::make::allocate;
 use crate::map::{Access, Map};
@@ -29,7 +29,7 @@ type Identity = (u64, u64);
 pub(super) struct Memory {
     map: ManuallyDrop<Map>,
     cursors: ManuallyDrop<Cursors>,
-    region: Option<Region>,
+    region: Option<WatchedRegion>,
     path: PathBuf,
     identity: Identity,
     pid: u32,
@@ -47,7 +47,7 @@ impl Memory {
         }
         let metadata = file.metadata()?;
         Ok(Self {
-            region: Region::watch(map.address()..map.address() + bytes, cursors.address()),
+            region: WatchedRegion::watch(map.address()..map.address() + bytes, cursors.address()),
             map: ManuallyDrop::new(map),
             cursors: ManuallyDrop::new(cursors),
             path,
@@ -67,7 +67,7 @@ impl Memory {
     /// Whether the mapping exists: false in a forked child.
     #[inline]
     pub(super) fn is_here(&self) -> bool {
-        self.cursors.mark() != Mark::Wiped
+        self.cursors.mark() != CursorsMark::Wiped
     }
 
     /// Whether this process created the mapping: a forked child does not have it, and a child that
@@ -77,7 +77,7 @@ impl Memory {
     }
 
     pub(super) fn is_retired(&self) -> bool {
-        self.cursors.mark() == Mark::Retired
+        self.cursors.mark() == CursorsMark::Retired
     }
 
     /// Gives up the mapping in a child, right after a fork.

@@ -15,7 +15,7 @@ use super::layout::{
 };
 use super::make::{Unnamed, io_error, random_bytes, shape, start_ticks};
 use super::memory::Memory;
-use super::ring::Place;
+use super::ring::RingPlace;
 use super::{Declaration, ProducerConfig, ThreadRing, TimeSource};
 use crate::{Incarnation, StreamError};
 
@@ -179,7 +179,7 @@ impl Producer {
             }
             other => other?,
         };
-        let place = Place {
+        let place = RingPlace {
             ring,
             head_at: head_at(ring),
             records_at: self.records_at(ring),

@@ -49,7 +49,7 @@ const PUTS_BETWEEN_TRIES: u32 = 1_024;
 
 /// The place of a ring in its file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct RingPlace {
     pub ring: u32,
     pub head_at: usize,
     pub records_at: usize,
@@ -62,7 +62,7 @@ pub struct ThreadRing {
     /// Points into memory of `map`.
     cursor: NonNull<Cursor>,
     map: Arc<Memory>,
-    place: Place,
+    place: RingPlace,
     overflow: Overflow,
     dropped: u64,
     /// Number of records, from the first on, that have memory.
@@ -82,7 +82,7 @@ impl ThreadRing {
     /// Takes over a free ring; its positions continue where the last thread left them.
     pub(super) fn new(
         map: Arc<Memory>,
-        place: Place,
+        place: RingPlace,
         overflow: Overflow,
         clock: &dyn Clock,
     ) -> Self {

@@ -11,7 +11,7 @@ use barograph_model::{Clock as _, Selector, Span, instant_ns};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::place::{Archives, Place, closed_words};
+use super::place::{ArchiveChoice, ChosenArchives, closed_words};
 use crate::cli::{Usage, output};
 
 /// Form of the output.
@@ -45,7 +45,7 @@ pub(super) struct Export {
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: ArchiveChoice,
 }
 
 impl Export {
@@ -91,7 +91,7 @@ impl Export {
     /// Selects the samples of each archive; an empty selection is an error.
     fn select(
         &self,
-        archives: &Archives,
+        archives: &ChosenArchives,
         selectors: &[Selector],
         span: Span,
     ) -> anyhow::Result<Selection> {

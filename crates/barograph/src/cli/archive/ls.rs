@@ -9,7 +9,7 @@ use barograph_model::Span;
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use super::place::Place;
+use super::place::ArchiveChoice;
 use crate::cli::{format, output};
 
 /// Arguments of `baro archive ls`.
@@ -19,7 +19,7 @@ pub(super) struct Ls {
     #[arg(long)]
     files: bool,
     #[command(flatten)]
-    place: Place,
+    place: ArchiveChoice,
 }
 
 /// The sum of several parts, which are listed in one line.

@@ -16,7 +16,7 @@ use crate::cli::{Target, Usage};
 
 /// The choice of archives.
 #[derive(Args)]
-pub(super) struct Place {
+pub(super) struct ArchiveChoice {
     /// Directory of the archive; archives of applications are in `applications` below it [default:
     /// the archives of the agent of the run directory, or else this user's]
     #[arg(long, value_name = "DIR")]
@@ -26,7 +26,7 @@ pub(super) struct Place {
 }
 
 /// One archive.
-pub(super) struct Kept {
+pub(super) struct ChosenArchive {
     /// Scope of applications; `None` for the node's own archive.
     pub scope: Option<String>,
     pub dir: PathBuf,
@@ -35,14 +35,14 @@ pub(super) struct Kept {
 }
 
 /// The archives that were found.
-pub(super) struct Archives {
+pub(super) struct ChosenArchives {
     /// The archives, the node's first, if it exists.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ChosenArchive>,
     /// Scopes of applications whose archives this user may not read.
     pub closed: Vec<String>,
 }
 
-impl Kept {
+impl ChosenArchive {
     /// Name of the archive in listings.
     pub(super) fn name(&self) -> &str {
         self.scope.as_deref().unwrap_or("node")
@@ -56,7 +56,7 @@ impl Kept {
     }
 }
 
-impl Archives {
+impl ChosenArchives {
     /// Prints which archives are missing from the answer, on standard error.
     pub(super) fn tell_closed(&self) {
         if let Some(words) = closed_words(&self.closed) {
@@ -75,17 +75,17 @@ pub(super) fn closed_words(closed: &[String]) -> Option<String> {
     })
 }
 
-impl Place {
+impl ArchiveChoice {
     pub(super) fn json(&self) -> bool {
         self.target.json
     }
 
     /// Finds the archives: from the option, or else the agent's documents, or else the defaults. It
     /// is an error if there are none at all.
-    pub(super) fn archives(&self) -> anyhow::Result<Archives> {
+    pub(super) fn archives(&self) -> anyhow::Result<ChosenArchives> {
         if let Some(dir) = &self.archive_dir {
             let at = |scope: &str| dir.join(scope_path(scope));
-            return Archives::at(dir, &dir.join("applications"), &at)?.or_fail(|| {
+            return ChosenArchives::at(dir, &dir.join("applications"), &at)?.or_fail(|| {
                 let dir = dir.display();
                 Usage(format!(
                     "there is no archive at {dir}: give --archive-dir, or --run-dir of the agent"
@@ -95,11 +95,11 @@ impl Place {
         }
         let run_dir = self.target.run_dir();
         if let Some(agent) = agent_document(&run_dir)? {
-            return Archives::of_agent(&run_dir, &agent);
+            return ChosenArchives::of_agent(&run_dir, &agent);
         }
         let (dir, scopes) = (Config::default_archive_dir(), Config::default_scopes_dir());
         let at = |scope: &str| scopes.join(scope).join("archive");
-        Archives::at(&dir, &scopes, &at)?.or_fail(|| {
+        ChosenArchives::at(&dir, &scopes, &at)?.or_fail(|| {
             let dir = dir.display();
             anyhow::anyhow!(
                 "there is no archive at {dir}: give --archive-dir, or --run-dir of the agent"
@@ -108,7 +108,7 @@ impl Place {
     }
 }
 
-impl Archives {
+impl ChosenArchives {
     /// The archives that the agent of a run directory names, whether it lives or not.
     fn of_agent(run_dir: &RunDir, agent: &Json) -> anyhow::Result<Self> {
         // Only an agent that exists has named them, and they must belong to its user.
@@ -123,7 +123,7 @@ impl Archives {
                 "there is no archive at {dir}: give --archive-dir, or --run-dir of the agent"
             );
         }
-        let node = Kept {
+        let node = ChosenArchive {
             scope: None,
             dir,
             owner,
@@ -153,7 +153,7 @@ impl Archives {
             closed: Vec::new(),
         };
         if dir.is_dir() {
-            all.kept.push(Kept {
+            all.kept.push(ChosenArchive {
                 scope: None,
                 dir: dir.to_owned(),
                 owner: None,
@@ -176,7 +176,7 @@ impl Archives {
     /// Adds the archive of a scope, if it exists and this user may read it.
     fn add(&mut self, scope: String, dir: PathBuf, owner: Option<u32>) {
         match fs::read_dir(&dir).map_err(|error| error.kind()) {
-            Ok(_) => self.kept.push(Kept {
+            Ok(_) => self.kept.push(ChosenArchive {
                 scope: Some(scope),
                 dir,
                 owner,
@@ -206,13 +206,13 @@ mod tests {
     #[test]
     fn archives_below_a_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let names = |all: &Archives| -> Vec<String> {
+        let names = |all: &ChosenArchives| -> Vec<String> {
             all.kept.iter().map(|kept| kept.name().to_owned()).collect()
         };
         let look = || {
             let scopes = dir.path().join("applications");
             let at = |scope: &str| dir.path().join(scope_path(scope));
-            Archives::at(&dir.path().join("archive"), &scopes, &at).unwrap()
+            ChosenArchives::at(&dir.path().join("archive"), &scopes, &at).unwrap()
         };
         assert!(names(&look()).is_empty());
         assert!(look().or_fail(|| anyhow::anyhow!("none")).is_err());

@@ -4,7 +4,7 @@ use barograph_archive::{Verified, verify};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use super::Place;
+use super::ArchiveChoice;
 use crate::cli::{format, output};
 
 /// Most findings that are printed for people; JSON has them all.
@@ -14,7 +14,7 @@ const FINDINGS_MAX: usize = 50;
 #[derive(Args)]
 pub(super) struct Verify {
     #[command(flatten)]
-    place: Place,
+    place: ArchiveChoice,
 }
 
 impl Verify {

@@ -11,7 +11,7 @@ use barograph_client::{Door, SystemClock};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use super::place::{Place, agent_document, closed_words};
+use super::place::{ArchiveChoice, agent_document, closed_words};
 use crate::cli::{Usage, http, output};
 
 /// Longest wait for the agent: an archive of years is merged hour by hour.
@@ -37,7 +37,7 @@ struct Work {
     #[arg(long)]
     node: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: ArchiveChoice,
 }
 
 impl Seal {

@@ -25,7 +25,7 @@ const HOLD_NS: i64 = 300 * NS_PER_S;
 const HOLD_STEPS: i64 = 3;
 
 /// A series in equal steps.
-pub(super) struct Series {
+pub(super) struct TrainingSeries {
     /// The stream, or file and column.
     pub name: String,
     pub step_ns: i64,
@@ -36,7 +36,7 @@ pub(super) struct Series {
 /// The series that were found, and the number of those that were left out.
 #[derive(Default)]
 pub(super) struct Gathered {
-    pub series: Vec<Series>,
+    pub series: Vec<TrainingSeries>,
     /// Number of series that are too short for training.
     pub short: usize,
     /// Number of series that never change.
@@ -65,7 +65,7 @@ impl Gathered {
         if known.all(|value| Some(value) == first) {
             self.still += 1;
         } else {
-            self.series.push(Series {
+            self.series.push(TrainingSeries {
                 name,
                 step_ns,
                 values,

@@ -14,7 +14,7 @@ use barograph_model::{Selector, duration_ns};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use super::gather::{Gathered, SERIES_MAX, Series, progress};
+use super::gather::{Gathered, SERIES_MAX, TrainingSeries, progress};
 use crate::cli::{Target, Usage, output};
 
 /// Error at each of [`HORIZONS`].
@@ -53,7 +53,7 @@ impl Train {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         self.check_out()?;
         let gathered = self.gather()?;
-        let learned = |series: &Series| learned_len(series.values.len());
+        let learned = |series: &TrainingSeries| learned_len(series.values.len());
         let parts: Vec<&[f64]> = gathered
             .series
             .iter()

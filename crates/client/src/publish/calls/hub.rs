@@ -15,8 +15,8 @@ use super::identity::ProcessIdentity;
 use super::inbox::Inbox;
 use super::listen::Listener;
 use super::outbox::Outbox;
-use super::schedule::{Reached, Schedule};
-use super::{Declarer, EPOCH, Handler, new_number};
+use super::schedule::{FrameReached, Schedule};
+use super::{Declarer, EPOCH, TriggerHandler, new_number};
 use crate::publish::PublishError;
 use crate::publish::clock::clock;
 use crate::publish::knob::{self, CheckedKnob, DECLARED_MAX, KnobCell};
@@ -74,7 +74,7 @@ pub(super) struct Trigger {
     /// Number of the handler, unique in the process.
     pub(super) number: u64,
     /// `None` while it runs, and after its publisher was closed.
-    pub(super) handler: Option<Handler>,
+    pub(super) handler: Option<TriggerHandler>,
 }
 
 /// A knob that is declared here.
@@ -94,19 +94,19 @@ pub(super) struct Knob {
 }
 
 /// Result of a look: the word and its value.
-pub(super) struct Looked {
+pub(super) struct CallsWord {
     pub(super) word: &'static AtomicU32,
     pub(super) value: u32,
 }
 
 /// The remains of an opening, to be ended without the lock.
 #[must_use]
-pub(super) struct Ended {
+pub(super) struct EndedHub {
     triggers: BTreeMap<String, Vec<Trigger>>,
     listener: Option<Listener>,
 }
 
-impl Ended {
+impl EndedHub {
     pub(super) fn finish(self) {
         if let Some(listener) = self.listener {
             listener.stop();
@@ -154,9 +154,9 @@ impl Hub {
     }
 
     /// Changes to another generation; returns the declarations of the one before.
-    pub(super) fn belong_to(&mut self, generation: u32) -> Ended {
+    pub(super) fn belong_to(&mut self, generation: u32) -> EndedHub {
         if self.generation == generation {
-            return Ended {
+            return EndedHub {
                 triggers: BTreeMap::new(),
                 listener: None,
             };
@@ -167,7 +167,7 @@ impl Hub {
         self.file = before.file;
         self.failure = before.failure.take();
         EPOCH.fetch_add(1, Memory::Release);
-        Ended {
+        EndedHub {
             triggers: before.triggers,
             listener: before.listener,
         }
@@ -180,8 +180,8 @@ impl Hub {
         name: &str,
         help: &str,
         since_ns: i64,
-        handler: Handler,
-    ) -> Result<Option<Handler>, PublishError> {
+        handler: TriggerHandler,
+    ) -> Result<Option<TriggerHandler>, PublishError> {
         self.renew()?;
         if self.trigger_mut(name, by.publication).is_none() {
             if self.triggers.values().map(Vec::len).sum::<usize>() >= DECLARED_MAX {
@@ -236,7 +236,7 @@ impl Hub {
         &mut self,
         name: &str,
         publication: Option<u32>,
-    ) -> Option<(u64, Handler)> {
+    ) -> Option<(u64, TriggerHandler)> {
         let trigger = self.trigger_mut(name, publication)?;
         Some((trigger.number, trigger.handler.take()?))
     }
@@ -331,7 +331,7 @@ impl Hub {
     }
 
     /// Takes the calls that have come since the last look.
-    pub(super) fn look(&mut self) -> Looked {
+    pub(super) fn look(&mut self) -> CallsWord {
         // With another file this process is another callee.
         self.is_forked |= state::take_remade();
         if self.renew().is_ok() {
@@ -355,7 +355,7 @@ impl Hub {
             };
             self.inbox.take(&mut self.file, &mut self.outbox, &is_ours);
         }
-        Looked { word, value }
+        CallsWord { word, value }
     }
 
     fn word(&self) -> &'static AtomicU32 {
@@ -414,12 +414,12 @@ impl Hub {
         let reached = |knob: usize, at_frame: u64| match ended {
             Some((of, number)) if knobs.get(knob).is_some_and(|k| k.publication == Some(of)) => {
                 match number.cmp(&at_frame) {
-                    Ordering::Less => Reached::NotYet,
-                    Ordering::Equal => Reached::Now,
-                    Ordering::Greater => Reached::TooLate,
+                    Ordering::Less => FrameReached::NotYet,
+                    Ordering::Equal => FrameReached::Now,
+                    Ordering::Greater => FrameReached::TooLate,
                 }
             }
-            _ => Reached::NotYet,
+            _ => FrameReached::NotYet,
         };
         let mut set = |knob: usize, call: &Call| match knobs.get(knob) {
             Some(k) if k.cell.apply(&call.payload, call.version) => {
@@ -466,8 +466,8 @@ impl Hub {
         &mut self,
         name: &str,
         number: u64,
-        handler: Handler,
-    ) -> Result<(), Handler> {
+        handler: TriggerHandler,
+    ) -> Result<(), TriggerHandler> {
         let mut named = self.triggers.get_mut(name).into_iter().flatten();
         match named.find(|t| t.number == number) {
             Some(t) => {

@@ -18,7 +18,7 @@ pub(super) struct Schedule(Vec<Scheduled>);
 
 /// Meaning of a frame that has ended for a setting that waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reached {
+pub(super) enum FrameReached {
     /// The frame is another publication's, or before the named one.
     NotYet,
     /// The frame is the named one: set the knob now.
@@ -65,7 +65,7 @@ impl Schedule {
     pub(super) fn attend(
         &mut self,
         now_ns: i64,
-        reached: &dyn Fn(usize, u64) -> Reached,
+        reached: &dyn Fn(usize, u64) -> FrameReached,
         set: &mut dyn FnMut(usize, &Call) -> AckStatus,
     ) -> Vec<(Call, AckStatus)> {
         let mut decided = Vec::new();
@@ -76,9 +76,9 @@ impl Schedule {
             }
             knobs.retain(|&knob| {
                 let status = match reached(knob, call.at_frame.unwrap_or(0)) {
-                    Reached::NotYet => return true,
-                    Reached::Now => set(knob, call),
-                    Reached::TooLate => AckStatus::Late,
+                    FrameReached::NotYet => return true,
+                    FrameReached::Now => set(knob, call),
+                    FrameReached::TooLate => AckStatus::Late,
                 };
                 if *ended == AckStatus::Done {
                     *ended = status;

@@ -17,7 +17,7 @@ use barograph_model::{
 use promql_parser::label::{MatchOp, Matcher};
 
 use super::{Context, LabelSet, NAME, PromFault};
-use crate::prometheus::names::{self, Exposed};
+use crate::prometheus::names::{self, ExposedName};
 
 /// Time after the last look for which a value holds, as in Prometheus…
 const LOOK_BACK_NS: i64 = 300 * NS_PER_S;
@@ -58,7 +58,7 @@ impl Matching {
 
     /// The name under which a stream matches: that of the exposition, unless a matcher asks for its
     /// other name. A matcher that only excludes the exposition's name excludes the stream.
-    fn name_of(&self, node: &str, descriptor: &Descriptor) -> Option<Exposed> {
+    fn name_of(&self, node: &str, descriptor: &Descriptor) -> Option<ExposedName> {
         let mut known = names::both(node, descriptor);
         let at = known.iter().position(|e| self.asks_for(&e.name))?;
         let exposed = known.swap_remove(at);
@@ -186,7 +186,7 @@ pub(super) fn read(
 
 fn sampled(
     series: &PastSeries,
-    exposed: &Exposed,
+    exposed: &ExposedName,
     mut columns: Columns,
     wanted: &Matching,
     read_to: i64,

@@ -5,14 +5,14 @@ use barograph_model::{Level, SqlLimits};
 use clap::Args;
 use serde_json::Value as Json;
 
-use super::forecast::{Which, labels_of};
-use super::{Usage, format, output};
+use super::{StreamChoice, labels_of};
+use crate::cli::{Usage, format, output};
 
 /// Arguments of `baro forecast reach`.
 #[derive(Args)]
 pub(super) struct Reach {
     #[command(flatten)]
-    which: Which,
+    which: StreamChoice,
     /// Level to be reached: 10GiB, 0.5, or 90% (of a capacity: how full it is) [default: 0 of what
     /// is available or free]
     #[arg(long, allow_hyphen_values = true)]

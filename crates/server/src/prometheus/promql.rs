@@ -9,7 +9,6 @@ mod binary;
 mod calendar;
 mod eval;
 mod functions;
-mod labels;
 mod live;
 mod plan;
 mod range;
@@ -21,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Clock, Past};
 
+pub use super::labels::{LabelSet, NAME};
 pub use eval::Answer;
-pub use labels::{LabelSet, NAME};
 pub use plan::{QUERY_BYTES_MAX, Query, matchers};
 pub use regexes::Regexes;
 pub use select::{Matching, identities, look_back_ns};

@@ -6,6 +6,7 @@
 mod answer;
 pub(crate) mod api;
 pub(crate) mod exposition;
+mod labels;
 pub(crate) mod names;
 pub mod promql;
 mod request;

@@ -5,7 +5,6 @@ mod archive;
 mod call;
 mod doctor;
 mod forecast;
-mod forecast_reach;
 mod format;
 mod generate;
 mod http;

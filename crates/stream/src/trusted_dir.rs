@@ -39,13 +39,13 @@ pub(crate) enum Trust {
 
 /// A directory, opened and checked.
 #[derive(Debug)]
-pub struct Place {
+pub struct TrustedDir {
     dir: OwnedFd,
     owner: u32,
     path: PathBuf,
 }
 
-impl Place {
+impl TrustedDir {
     /// Opens a directory and checks it. [`StreamError::NoAgent`] if there is none.
     pub(crate) fn open(path: &Path, trust: Trust) -> Result<Self, StreamError> {
         let failed = |errno| not_opened(path, errno);

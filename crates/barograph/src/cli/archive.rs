@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
 use super::format;
-use place::{Place, closed_words};
+use place::{ArchiveChoice, closed_words};
 
 /// Arguments of `baro archive`.
 #[derive(Args)]
@@ -56,7 +56,7 @@ impl ArchiveCommand {
 }
 
 /// The documents of an agent about its archives.
-pub(super) struct Told {
+pub(super) struct ArchiveDocuments {
     /// Document of the node's archive.
     node: Option<Json>,
     /// Documents of the archives of applications that this user may read, by scope.
@@ -65,7 +65,7 @@ pub(super) struct Told {
     closed: Vec<String>,
 }
 
-impl Told {
+impl ArchiveDocuments {
     /// Reads the documents in a run directory.
     pub(super) fn of(run_dir: &RunDir) -> Self {
         let mut told = Self {

@@ -1,0 +1,203 @@
+//! The state that all handlers share: what they read, the places and the memory that bound them, and
+//! how a request came in.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::response::Response;
+use barograph_model::{Clock, MemoryBudget, Past, SqlEngine};
+use barograph_stream::StreamError;
+use tokio::sync::{Semaphore, watch as signal};
+
+use crate::config::{Ingesting, Limits, NodeInfo};
+use crate::control::Control;
+use crate::counts::Counters;
+use crate::deliver::{AnswerAccount, Delivery, deliver};
+use crate::fault::Fault;
+use crate::rights::{AccessWay, Token};
+use crate::share::{Client, HeldPlace, Places};
+use crate::view::{ServedView, ServedViews};
+
+/// Most answers about the present that are made at once; more wait.
+pub(crate) const SMALL_ANSWERS_MAX: usize = 4;
+/// Most control statements that run at once in each room; more are refused as busy.
+pub(crate) const STATEMENTS_MAX: usize = 2;
+/// Most tests of insights that run at once in each room; more are refused as busy.
+pub(crate) const TESTS_MAX: usize = 4;
+/// Most calls that run, or are waited for, at once in each room; more are refused as busy.
+pub(crate) const FIRES_MAX: usize = 32;
+/// Most writes that are parsed and applied at once in each room; more are refused as busy.
+pub(crate) const INGESTS_MAX: usize = 8;
+
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
+
+/// State that all handlers share.
+pub(crate) struct App {
+    pub views: ServedViews,
+    pub clock: Arc<dyn Clock>,
+    pub sql: Arc<dyn SqlEngine>,
+    pub past: Arc<dyn Past>,
+    pub control: Arc<dyn Control>,
+    pub ingest: Option<Ingesting>,
+    pub info: NodeInfo,
+    pub http: Option<String>,
+    pub token: Token,
+    pub limits: Limits,
+    /// The room of guests, and the room of clients of the control socket.
+    pub rooms: [RequestRoom; 2],
+    /// Permits for watchers' turns that are computed at the same time.
+    pub turns: Arc<Semaphore>,
+    /// Budget of the memory that all answers, and the bodies of requests, hold at once.
+    pub memory: Arc<MemoryBudget>,
+    pub counters: Counters,
+    pub stop: signal::Receiver<bool>,
+}
+
+/// Bounds on requests that run at once. There are two rooms, so that guests cannot use up the
+/// places of control.
+pub(crate) struct RequestRoom {
+    pub small: Arc<Places>,
+    pub large: Arc<Places>,
+    pub statements: Arc<Places>,
+    pub tests: Arc<Places>,
+    pub fires: Arc<Places>,
+    pub watchers: Arc<Places>,
+    pub ingest: Arc<Places>,
+}
+
+impl RequestRoom {
+    /// Makes the places that `limits` allow. One client gets a quarter to three quarters of each
+    /// kind, and all places for statements.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let of = |places: usize, of_one: usize| Arc::new(Places::new(places, of_one));
+        let large = limits.large_answers_max;
+        Self {
+            small: of(SMALL_ANSWERS_MAX, SMALL_ANSWERS_MAX / 2),
+            large: of(large, large - large / 4),
+            statements: of(STATEMENTS_MAX, STATEMENTS_MAX),
+            tests: of(TESTS_MAX, TESTS_MAX / 2),
+            fires: of(FIRES_MAX, FIRES_MAX / 4),
+            watchers: of(limits.watchers_max, limits.watchers_max.div_ceil(4)),
+            ingest: of(INGESTS_MAX, INGESTS_MAX / 2),
+        }
+    }
+}
+
+/// How a request came in, and from which client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestOrigin(pub AccessWay, pub Client);
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestOrigin {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let way = parts.extensions.get::<AccessWay>().copied();
+        let client = parts.extensions.get::<Client>().copied();
+        Ok(Self(
+            way.unwrap_or(AccessWay::Stranger),
+            client.unwrap_or(Client(None)),
+        ))
+    }
+}
+
+/// The state that handlers share, as axum passes it to them.
+pub(crate) type Shared = State<Arc<App>>;
+/// The result of a handler.
+pub(crate) type Answer = Result<Response, Fault>;
+
+impl App {
+    /// Returns when the server is stopped or dropped.
+    pub(crate) async fn stopped(&self) {
+        // The guard that `wait_for` returns must not live across an await of the caller.
+        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+    }
+
+    /// The room that requests of this way use.
+    pub(crate) fn room(&self, way: AccessWay) -> &RequestRoom {
+        match way {
+            AccessWay::ControlSocket => &self.rooms[1],
+            _ => &self.rooms[0],
+        }
+    }
+
+    /// Takes a place for a statement; the clients with the right to control share all of these
+    /// places.
+    pub(crate) fn statement_place(&self, way: AccessWay) -> Result<HeldPlace, Fault> {
+        let places = &self.room(way).statements;
+        places.take(Client(None), "control statements")
+    }
+
+    fn asked(&self, way: AccessWay, client: Client) -> AnswerAccount {
+        AnswerAccount {
+            memory: Arc::clone(&self.memory),
+            client: client.number(way),
+            cancel: Arc::default(),
+        }
+    }
+
+    /// Prepares the delivery of an answer of SQL or history, or fails as busy. A page asks for
+    /// several of them at once, so a request beyond the bound waits for a place, for a short time.
+    pub(crate) async fn large(
+        &self,
+        (way, client): (AccessWay, Client),
+        content_type: &'static str,
+    ) -> Result<Delivery, Fault> {
+        let places = &self.room(way).large;
+        let place = tokio::time::timeout(self.limits.place_time_max, places.wait(client))
+            .await
+            .map_err(|_| {
+                Fault::busy(
+                    "too many queries and histories at once by one user, or by all: try again",
+                )
+            })??;
+        Ok(Delivery {
+            asked: self.asked(way, client),
+            clock: Arc::clone(&self.clock),
+            content_type,
+            time_max: self.limits.request_time_max,
+            is_large: true,
+            place,
+        })
+    }
+
+    /// The view at present.
+    pub(crate) fn view(&self) -> Result<Arc<ServedView>, StreamError> {
+        self.views.current(self.clock.now_ns())
+    }
+
+    /// Makes a small answer from the current view, on a thread that may compute.
+    pub(crate) async fn render(
+        self: &Arc<Self>,
+        RequestOrigin(way, client): RequestOrigin,
+        content_type: &'static str,
+        make: impl FnOnce(&Self, &ServedView) -> Result<Vec<u8>, Fault> + Send + 'static,
+    ) -> Answer {
+        let delivery = Delivery {
+            asked: self.asked(way, client),
+            clock: Arc::clone(&self.clock),
+            content_type,
+            time_max: self.limits.request_time_max,
+            is_large: false,
+            place: self.room(way).small.wait(client).await?,
+        };
+        let app = Arc::clone(self);
+        deliver(delivery, move |mut pieces| {
+            let bytes = make(&app, &*app.view()?)?;
+            pieces.whole(&bytes)?;
+            pieces.finish()
+        })
+        .await
+    }
+
+    /// Reads a document that is a JSON list; the list is empty if the agent has not written it yet.
+    pub(crate) fn list_document(&self, name: &str) -> Result<Vec<u8>, Fault> {
+        Ok(self
+            .views
+            .run_dir()
+            .document(name)?
+            .unwrap_or_else(|| b"[]".to_vec()))
+    }
+}
