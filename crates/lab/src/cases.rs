@@ -12,7 +12,7 @@ const SECONDS: usize = 1_800;
 
 /// The origin of a case. Every part but the hold-out may have been used to choose something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum CaseOrigin {
     /// Made by a generator.
     Made,
     /// Recorded: first and second halves.
@@ -21,7 +21,7 @@ pub enum Part {
     Holdout,
 }
 
-impl Part {
+impl CaseOrigin {
     /// All parts.
     pub const ALL: [Self; 3] = [Self::Made, Self::Recorded, Self::Holdout];
 
