@@ -19,11 +19,13 @@ mod sentinel;
 use barograph_model::NS_PER_S;
 
 pub use aimd::{Aimd, PublishedAimd};
-pub use bounded::{Bound, BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
+pub use bounded::{
+    AssumedValue, BoundedConfig, ComparedLook, ErrorBound, ErrorBounded, LookPlan, ValueBasis,
+};
 pub use budget::{LookBudget, LookRequest, LookShare};
 pub use derived::MoveOutcome;
 pub use planner::{LookMethod, LookPlanner, ProjectionBuffers};
-pub use sentinel::{Sentinel, SentinelConfig, Step};
+pub use sentinel::{Sentinel, SentinelConfig, SentinelStep};
 
 /// Number of changes over which the complex policy averages.
 pub const WINDOW: usize = 10;

@@ -1,7 +1,7 @@
 //! Compares several ways of filling the ticks between the same looks.
 
 use barograph_forecast::delphi::{PublishedDelphi, RepairedDelphi};
-use barograph_forecast::interval::{IntervalPolicy, Outlook, PublishedAimd};
+use barograph_forecast::interval::{AssumedValue, IntervalPolicy, PublishedAimd};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
 
 use crate::replay::{HoldingPolicy, Outcome, Policy, PolicyAction, replay};
@@ -134,7 +134,7 @@ impl Filler {
         }
     }
 
-    fn say(&mut self, ts_ns: i64, held: Outlook) -> Outlook {
+    fn say(&mut self, ts_ns: i64, held: AssumedValue) -> AssumedValue {
         let mut half_width = f64::INFINITY;
         let along = |times: &[i64; 2]| (ts_ns - times[1]) as f64 / (times[1] - times[0]) as f64;
         let value = match self {
@@ -155,7 +155,7 @@ impl Filler {
         };
         // Before the second look there is no line.
         let value = if value.is_finite() { value } else { held.value };
-        Outlook {
+        AssumedValue {
             value,
             half_width,
             ..held

@@ -6,8 +6,8 @@
 //! one to the last bit, and right if it is within the bound.
 
 use barograph_forecast::interval::{
-    Bound, BoundedConfig, ErrorBounded, IntervalPolicy, Looked, Outlook, PolicyState,
-    PublishedAimd, Said, Sentinel, Step,
+    AssumedValue, BoundedConfig, ComparedLook, ErrorBound, ErrorBounded, IntervalPolicy,
+    PolicyState, PublishedAimd, Sentinel, SentinelStep, ValueBasis,
 };
 use barograph_forecast::{Forecaster, ForecasterConfig, Shape};
 
@@ -22,7 +22,7 @@ pub struct Stream<'a> {
     /// A counter that moves with the value; empty if there is none.
     pub counter: &'a [f64],
     /// The greatest error that is still right.
-    pub bound: Bound,
+    pub bound: ErrorBound,
 }
 
 /// Cost and accuracy of a policy on a stream.
@@ -49,7 +49,7 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyAction {
     /// Gives this outlook without looking.
-    Say(Outlook),
+    Say(AssumedValue),
     /// Looks at this tick.
     Look,
     /// Looked just after the tick before, when the value was still that of that tick, and gives the
@@ -96,8 +96,8 @@ pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
 }
 
 /// An outlook with the last value and an unknown error.
-fn known(value: f64) -> Outlook {
-    Outlook {
+fn known(value: f64) -> AssumedValue {
+    AssumedValue {
         value,
         half_width: f64::INFINITY,
         confidence: 0.0,
@@ -124,7 +124,7 @@ impl Tally {
         self.right += 1;
     }
 
-    fn said(&mut self, stream: &Stream, said: &Outlook, truth: f64, held: f64) {
+    fn said(&mut self, stream: &Stream, said: &AssumedValue, truth: f64, held: f64) {
         let off = (said.value - truth).abs();
         self.ticks += 1;
         self.exact += u64::from(off == 0.0);
@@ -244,7 +244,7 @@ pub struct BoundedPolicy {
     forecaster: Option<Forecaster>,
     confidence: f64,
     due_ns: i64,
-    said: Said,
+    said: ValueBasis,
     value: f64,
 }
 
@@ -290,7 +290,7 @@ impl BoundedPolicy {
             forecaster,
             confidence,
             due_ns: i64::MIN,
-            said: Said::Held,
+            said: ValueBasis::Held,
             value: f64::NAN,
         }
     }
@@ -303,9 +303,9 @@ impl BoundedPolicy {
         self
     }
 
-    fn forecast(&self, ts_ns: i64) -> Option<Outlook> {
+    fn forecast(&self, ts_ns: i64) -> Option<AssumedValue> {
         let forecast = self.forecaster.as_ref()?.at(ts_ns)?;
-        Some(Outlook {
+        Some(AssumedValue {
             value: forecast.value,
             half_width: forecast.half_width,
             confidence: self.confidence,
@@ -317,14 +317,14 @@ impl Policy for BoundedPolicy {
     fn tick(&mut self, ts_ns: i64, counter: f64) -> PolicyAction {
         match &self.kind {
             Kind::Alone(_) if ts_ns >= self.due_ns => PolicyAction::Look,
-            Kind::Alone(_) if self.said == Said::Forecast => {
+            Kind::Alone(_) if self.said == ValueBasis::Forecast => {
                 PolicyAction::Say(self.forecast(ts_ns).unwrap_or_else(|| known(self.value)))
             }
             Kind::Alone(_) => PolicyAction::Say(known(self.value)),
             Kind::Sentinel(sentinel) => {
                 match sentinel.counter(ts_ns, counter, self.forecast(ts_ns)) {
-                    Step::Call => PolicyAction::Look,
-                    Step::Say(outlook) => PolicyAction::Say(outlook),
+                    SentinelStep::Call => PolicyAction::Look,
+                    SentinelStep::Say(outlook) => PolicyAction::Say(outlook),
                 }
             }
         }
@@ -339,7 +339,7 @@ impl Policy for BoundedPolicy {
         let half_width = |ahead_ns| {
             forecaster.map_or(f64::INFINITY, |forecaster| forecaster.half_width(ahead_ns))
         };
-        let looked = Looked {
+        let looked = ComparedLook {
             ts_ns,
             value,
             forecast,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use barograph_forecast::delphi::{PublishedDelphi, RepairedDelphi, Weights};
-use barograph_forecast::interval::{Aimd, Bound, BoundedConfig, IntervalPolicy, PublishedAimd};
+use barograph_forecast::interval::{
+    Aimd, BoundedConfig, ErrorBound, IntervalPolicy, PublishedAimd,
+};
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Persistence, Rls, Spectral};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor, Shape};
 
@@ -25,7 +27,7 @@ pub struct Case {
     /// Index of a counter that costs nothing to read and moves with the value.
     pub counter: Option<usize>,
     /// The greatest error that is still right.
-    pub bound: Bound,
+    pub bound: ErrorBound,
     /// The values that the column can have.
     pub shape: Shape,
     /// Share of intervals that are to contain the true value.

@@ -416,9 +416,9 @@ impl Forecasts {
     }
 
     /// The forecast of a stream for a time after its newest look.
-    pub fn outlook(&self, key: StreamKey, ts_ns: i64) -> Option<interval::Outlook> {
+    pub fn outlook(&self, key: StreamKey, ts_ns: i64) -> Option<interval::AssumedValue> {
         let forecast = self.cascade(key)?.at(ts_ns)?;
-        Some(interval::Outlook {
+        Some(interval::AssumedValue {
             value: forecast.value,
             half_width: forecast.half_width,
             confidence: self.confidence,

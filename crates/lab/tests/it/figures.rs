@@ -1,7 +1,7 @@
 //! Reproduces the published figures of Apollo's intervals, and checks those of our policies.
 
 use barograph_forecast::Shape;
-use barograph_forecast::interval::{Bound, BoundedConfig, IntervalPolicy, PublishedAimd};
+use barograph_forecast::interval::{BoundedConfig, ErrorBound, IntervalPolicy, PublishedAimd};
 use barograph_lab::replay::{BoundedPolicy, HoldingPolicy, Outcome, Policy, Stream, replay};
 use barograph_lab::{
     Family, Hacc, Trace, forgetful_frontier, frontier, generate, hacc, is_ahead, renewal_frontier,
@@ -17,13 +17,13 @@ fn stream(trace: &Trace) -> Stream<'_> {
         interval_ns: trace.interval_ns,
         values: &trace.columns[0].values,
         counter: trace.columns.get(1).map_or(&[], |column| &column.values),
-        bound: Bound::Absolute(100.0),
+        bound: ErrorBound::Absolute(100.0),
     }
 }
 
 fn config() -> BoundedConfig {
     BoundedConfig {
-        bound: Bound::Absolute(100.0),
+        bound: ErrorBound::Absolute(100.0),
         confidence: 0.99,
         min_ns: NS_PER_S,
         max_ns: 60 * NS_PER_S,
@@ -122,7 +122,7 @@ fn a_sentinel_calls_for_a_tenth_of_recorded_seconds() {
                 interval_ns: trace.interval_ns,
                 values: &trace.column("available").unwrap().values,
                 counter: &trace.column("write_bytes").unwrap().values,
-                bound: Bound::Absolute(20_000.0),
+                bound: ErrorBound::Absolute(20_000.0),
             };
             let config = BoundedConfig {
                 bound: stream.bound,
@@ -170,7 +170,7 @@ fn where_nothing_can_be_known_fixed_intervals_are_the_bound_and_nearly_reached()
         for seed in 1..=SEEDS {
             let trace = generate(family, SECONDS, seed);
             let config = BoundedConfig {
-                bound: Bound::Absolute(20.0),
+                bound: ErrorBound::Absolute(20.0),
                 ..config()
             };
             let stream = Stream {
