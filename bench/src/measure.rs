@@ -51,7 +51,7 @@ pub(crate) fn batch_ns(for_: Duration, mut operation: impl FnMut()) -> f64 {
 
 /// Returns the median and the 99th percentile of single operations that take a microsecond or more,
 /// in ns.
-pub(crate) fn each_ns(count: usize, mut operation: impl FnMut()) -> Spread {
+pub(crate) fn each_ns(count: usize, mut operation: impl FnMut()) -> LatencySpread {
     for _ in 0..count / 10 {
         operation();
     }
@@ -62,7 +62,7 @@ pub(crate) fn each_ns(count: usize, mut operation: impl FnMut()) -> Spread {
             begin.elapsed().as_nanos() as f64
         })
         .collect();
-    Spread::of(&mut times)
+    LatencySpread::of(&mut times)
 }
 
 /// Returns the processor time of this thread for one operation in ns, over `count` of them.
@@ -76,14 +76,14 @@ pub(crate) fn cpu_ns(count: usize, mut operation: impl FnMut()) -> f64 {
 
 /// The median and the 99th percentile of many measurements.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spread {
+pub(crate) struct LatencySpread {
     /// Half of the measurements are below.
     pub p50: f64,
     /// 99 of 100 measurements are below.
     pub p99: f64,
 }
 
-impl Spread {
+impl LatencySpread {
     /// Returns the spread of measurements in any order.
     pub(crate) fn of(times: &mut [f64]) -> Self {
         let p50 = median(times);

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anyhow::Context;
 
-use crate::imports::{Modules, Place, read_crate, used_by};
+use crate::imports::{ModulePath, Modules, read_crate, used_by};
 use crate::workspace::root;
 
 /// Crates that are not yet free of circles, and how many are left. A number may only fall.
 const LEFT: &[(&str, usize)] = &[("agent", 5)];
 
 /// Imports from one module of a parent to another, each with the files at both ends.
-type Arrows = BTreeMap<Place, BTreeMap<Place, (String, String)>>;
+type Arrows = BTreeMap<ModulePath, BTreeMap<ModulePath, (String, String)>>;
 
 /// Reports the circles of every crate that has more, or fewer, than `LEFT` says.
 ///
@@ -105,7 +105,7 @@ fn circles(arrows: &Arrows) -> Vec<String> {
 }
 
 /// The modules of a shortest circle, the first of which is also the last.
-fn shortest_circle(arrows: &Arrows) -> Option<Vec<Place>> {
+fn shortest_circle(arrows: &Arrows) -> Option<Vec<ModulePath>> {
     arrows
         .keys()
         .filter_map(|start| way_back(start, arrows))
@@ -113,7 +113,7 @@ fn shortest_circle(arrows: &Arrows) -> Option<Vec<Place>> {
 }
 
 /// The shortest way along the arrows from a module to itself.
-fn way_back(start: &Place, arrows: &Arrows) -> Option<Vec<Place>> {
+fn way_back(start: &ModulePath, arrows: &Arrows) -> Option<Vec<ModulePath>> {
     let mut seen = BTreeSet::new();
     let mut ways = VecDeque::from([vec![start.clone()]]);
     while let Some(way) = ways.pop_front() {

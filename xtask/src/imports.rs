@@ -11,7 +11,7 @@ use anyhow::Context;
 type CodePath = Vec<String>;
 
 /// The place of a module in its crate, such as `["a", "b"]`; the root's is empty.
-pub(crate) type Place = Vec<String>;
+pub(crate) type ModulePath = Vec<String>;
 
 /// Most re-exports that are followed for one name.
 const HOPS_MAX: usize = 8;
@@ -29,7 +29,7 @@ pub(crate) struct ModuleFile {
 }
 
 /// The modules of a crate by their places.
-pub(crate) type Modules = BTreeMap<Place, ModuleFile>;
+pub(crate) type Modules = BTreeMap<ModulePath, ModuleFile>;
 
 /// Reads the modules that a crate's root file declares, and theirs.
 ///
@@ -60,7 +60,7 @@ pub(crate) fn read_crate(sources: &Path, root_file: &str) -> anyhow::Result<Modu
 }
 
 /// The places of the modules that one module uses.
-pub(crate) fn used_by(place: &[String], modules: &Modules) -> Vec<Place> {
+pub(crate) fn used_by(place: &[String], modules: &Modules) -> Vec<ModulePath> {
     let Some(module) = modules.get(place) else {
         return Vec::new();
     };
@@ -72,7 +72,12 @@ pub(crate) fn used_by(place: &[String], modules: &Modules) -> Vec<Place> {
 }
 
 /// The module in which a path ends, when `place` names it. `None` for paths of other crates.
-fn resolve(place: &[String], path: &[String], modules: &Modules, hops: usize) -> Option<Place> {
+fn resolve(
+    place: &[String],
+    path: &[String],
+    modules: &Modules,
+    hops: usize,
+) -> Option<ModulePath> {
     let mut at = place.to_vec();
     for (index, word) in path.iter().enumerate() {
         match word.as_str() {

@@ -1,7 +1,7 @@
 //! Checks which crate may import which. The table is the architecture: a new arrow is a decision,
 //! made here and nowhere else, so that reviewers see it.
 
-use crate::workspace::{Package, Use};
+use crate::workspace::{DependencyUse, Package};
 
 /// One crate and the crates of this project that it may import, by short name.
 struct Row {
@@ -210,8 +210,8 @@ impl Heavy {
         dependency == self.name
     }
 
-    fn may_be_used_by(&self, name: &str, usage: Use) -> bool {
-        self.owners.contains(&name) || (usage == Use::Test && self.tests.contains(&name))
+    fn may_be_used_by(&self, name: &str, usage: DependencyUse) -> bool {
+        self.owners.contains(&name) || (usage == DependencyUse::Test && self.tests.contains(&name))
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     /// Every crate of the table without dependencies, except for `extra` dependencies of one.
-    fn with(name: &str, extra: &[(&str, Use)]) -> Vec<Package> {
+    fn with(name: &str, extra: &[(&str, DependencyUse)]) -> Vec<Package> {
         let full = |short: &str| match short {
             "baro" => "barograph".to_owned(),
             "xtask" => "xtask".to_owned(),
@@ -258,24 +258,24 @@ mod tests {
 
     /// A crate, its dependency, the use of it, and the expected fault (empty: none).
     #[rustfmt::skip]
-    const PLANTED: &[(&str, &str, Use, &str)] = &[
-        ("barograph-stream", "barograph-model", Use::Build, ""),
-        ("barograph-model", "barograph-stream", Use::Build, "may not import barograph-stream"),
-        ("barograph-source", "barograph-stream", Use::Build, "may not import barograph-stream"),
-        ("barograph-source", "barograph-stream", Use::Test, "may not import barograph-stream"),
-        ("barograph-server", "barograph-query", Use::Build, "may not import barograph-query"),
-        ("barograph-server", "rusqlite", Use::Build, "rusqlite, which belongs to query"),
-        ("barograph-query", "rusqlite", Use::Build, ""),
-        ("barograph-insight", "rusqlite", Use::Test, ""),
-        ("barograph-insight", "rusqlite", Use::Build, "rusqlite, which belongs to query"),
-        ("barograph-client", "arrow-array", Use::Build, "arrow-array, which belongs to query"),
-        ("barograph-query", "arrow-ipc", Use::Build, ""),
-        ("barograph-source", "barograph-testing", Use::Test, ""),
-        ("barograph-source", "barograph-testing", Use::Build, "barograph-testing, which belongs to tests"),
-        ("barograph-agent", "axum", Use::Test, "axum, which belongs to server"),
-        ("barograph", "barograph-stream", Use::Build, "may not import barograph-stream"),
-        ("xtask", "barograph-model", Use::Build, "may not import barograph-model"),
-        ("barograph-fabric", "serde", Use::Build, "no row"),
+    const PLANTED: &[(&str, &str, DependencyUse, &str)] = &[
+        ("barograph-stream", "barograph-model", DependencyUse::Build, ""),
+        ("barograph-model", "barograph-stream", DependencyUse::Build, "may not import barograph-stream"),
+        ("barograph-source", "barograph-stream", DependencyUse::Build, "may not import barograph-stream"),
+        ("barograph-source", "barograph-stream", DependencyUse::Test, "may not import barograph-stream"),
+        ("barograph-server", "barograph-query", DependencyUse::Build, "may not import barograph-query"),
+        ("barograph-server", "rusqlite", DependencyUse::Build, "rusqlite, which belongs to query"),
+        ("barograph-query", "rusqlite", DependencyUse::Build, ""),
+        ("barograph-insight", "rusqlite", DependencyUse::Test, ""),
+        ("barograph-insight", "rusqlite", DependencyUse::Build, "rusqlite, which belongs to query"),
+        ("barograph-client", "arrow-array", DependencyUse::Build, "arrow-array, which belongs to query"),
+        ("barograph-query", "arrow-ipc", DependencyUse::Build, ""),
+        ("barograph-source", "barograph-testing", DependencyUse::Test, ""),
+        ("barograph-source", "barograph-testing", DependencyUse::Build, "barograph-testing, which belongs to tests"),
+        ("barograph-agent", "axum", DependencyUse::Test, "axum, which belongs to server"),
+        ("barograph", "barograph-stream", DependencyUse::Build, "may not import barograph-stream"),
+        ("xtask", "barograph-model", DependencyUse::Build, "may not import barograph-model"),
+        ("barograph-fabric", "serde", DependencyUse::Build, "no row"),
     ];
 
     #[test]

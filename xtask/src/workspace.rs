@@ -12,7 +12,7 @@ pub(crate) const MANIFESTS: [&str; 2] = ["Cargo.toml", "crates/query/extension/C
 
 /// How one package uses another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum DependencyUse {
     /// In the shipped code, or in building it.
     Build,
     /// In tests, examples and benchmarks only.
@@ -25,7 +25,7 @@ pub(crate) struct Package {
     /// The name in its manifest.
     pub(crate) name: String,
     /// Names and uses of the packages that it depends on.
-    pub(crate) dependencies: Vec<(String, Use)>,
+    pub(crate) dependencies: Vec<(String, DependencyUse)>,
 }
 
 /// The root folder of the repository.
@@ -93,11 +93,11 @@ fn package(value: &Value) -> Package {
     }
 }
 
-fn usage(dependency: &Value) -> Use {
+fn usage(dependency: &Value) -> DependencyUse {
     if dependency["kind"] == "dev" {
-        Use::Test
+        DependencyUse::Test
     } else {
-        Use::Build
+        DependencyUse::Build
     }
 }
 

@@ -11,7 +11,7 @@ use barograph_client::{Observer, RunDir, SystemClock};
 
 use super::Scratch;
 use crate::measure::now;
-use crate::peers::Server;
+use crate::peers::PeerServer;
 use crate::report::Fault;
 
 /// Every source, by its name in the configuration.
@@ -30,7 +30,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// A running agent with a run directory of its own.
 pub(super) struct Agent {
-    server: Server,
+    server: PeerServer,
     /// The run directory.
     pub scratch: Scratch,
     /// The agent's port on loopback.
@@ -63,7 +63,7 @@ impl Agent {
             .stderr(Stdio::null())
             .spawn()?;
         let agent = Self {
-            server: Server(child),
+            server: PeerServer(child),
             scratch,
             port,
         };
@@ -109,7 +109,7 @@ fn binary() -> Result<PathBuf, Fault> {
 
 /// The cost of a process and its children.
 #[derive(Clone, Copy)]
-pub(super) struct Cost {
+pub(super) struct AgentCost {
     /// Share of one core, in per cent.
     pub cpu: f64,
     /// Resident memory, shared pages included, in MB.
@@ -117,7 +117,7 @@ pub(super) struct Cost {
 }
 
 /// Runs `work`, and returns the cost of the process `pid` and those below it meanwhile.
-pub(super) fn cost(pid: u32, mut work: impl FnMut()) -> Result<Cost, Fault> {
+pub(super) fn cost(pid: u32, mut work: impl FnMut()) -> Result<AgentCost, Fault> {
     let family = family(pid);
     let cpu_s = || family.iter().map(|&pid| cpu_s(pid)).sum::<f64>();
     let (before, begin) = (cpu_s(), now());
@@ -127,7 +127,7 @@ pub(super) fn cost(pid: u32, mut work: impl FnMut()) -> Result<Cost, Fault> {
     if fs::metadata(format!("/proc/{pid}")).is_err() {
         return Err("the process ended while it was watched".into());
     }
-    Ok(Cost { cpu, rss })
+    Ok(AgentCost { cpu, rss })
 }
 
 /// Returns the process, its children, their children, and so on.

@@ -16,7 +16,7 @@ use barograph_model::{Clock as _, Descriptor, NS_PER_S, Sample, Selector, Stream
 use barograph_stream::{RunDir, SystemClock};
 
 use super::agent::Agent;
-use super::{Kept, named};
+use super::{DiskScratch, named};
 use crate::measure::{now, thread_cpu_s};
 use crate::report::{Fault, Report};
 
@@ -37,7 +37,7 @@ const RECORDING: &str = "BARO_BENCH_RUN_DIR";
 
 /// Measures the durable samples per second, with a group commit every 10 ms.
 pub(super) fn append(report: &mut Report) -> Result<(), Fault> {
-    let kept = Kept::new("append")?;
+    let kept = DiskScratch::new("append")?;
     let keeper = start(durable(&kept.0))?;
     let journal = keeper.journal();
     let (begin, cpu) = (now(), thread_cpu_s());
@@ -80,7 +80,7 @@ pub(super) fn append(report: &mut Report) -> Result<(), Fault> {
 
 /// Measures a start after a SIGKILL with 1 GB of log.
 pub(super) fn crashed(report: &mut Report) -> Result<(), Fault> {
-    let kept = Kept::new("crashed")?;
+    let kept = DiskScratch::new("crashed")?;
     let mut writer = Command::new(std::env::current_exe()?)
         .arg("--role=log")
         .arg(&kept.0)
@@ -137,7 +137,7 @@ pub(super) fn log(arguments: &[String]) -> Result<(), Fault> {
 
 /// Measures the bytes of a stored sample of this machine's own streams, including Parquet's index.
 pub(super) fn bytes(report: &mut Report) -> Result<(), Fault> {
-    let kept = Kept::new("bytes")?;
+    let kept = DiskScratch::new("bytes")?;
     let (observer, agent) = match std::env::var_os(RECORDING) {
         Some(directory) => (
             Observer::open(RunDir::new(directory), Arc::new(SystemClock::new()))?,

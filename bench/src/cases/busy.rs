@@ -14,10 +14,10 @@ use barograph_model::{Clock as _, Kind, SqlLimits, ValueType};
 use barograph_query::{Database, Field};
 use barograph_stream::SystemClock;
 
-use super::Kept;
+use super::DiskScratch;
 use super::agent::Agent;
 use super::visible::{OFFERED, PER_FRAME, ages, appeared, offer};
-use crate::measure::{Spread, now};
+use crate::measure::{LatencySpread, now};
 use crate::report::{Fault, Report};
 
 /// Number of blocks of 1 MiB that are written between two syncs.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Puts at a steady rate for some seconds while SQL queries the newest value and the disk is kept
 /// busy.
 pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
-    let disk = Kept::new("busy-disk")?;
+    let disk = DiskScratch::new("busy-disk")?;
     let agent = Agent::start_in("app-busy-disk", "", &disk.0.join("state"))?;
     let run_dir = RunDir::new(&agent.scratch.0);
     let publisher = Publisher::open(PublishConfig {
@@ -60,7 +60,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     // Frames are samples too, and are included.
     let put = put + put / PER_FRAME + 2;
     let (there, lost) = settled(&mut database, put)?;
-    let ages = Spread::of(&mut ages);
+    let ages = LatencySpread::of(&mut ages);
     for (what, number, unit) in [
         ("age of the newest in SQL, p50", ages.p50 / 1e6, "ms"),
         ("age of the newest in SQL, p99", ages.p99 / 1e6, "ms"),

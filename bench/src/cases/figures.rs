@@ -7,7 +7,7 @@ use barograph_model::{Clock as _, Sample, StreamKey};
 use barograph_source::{Batch, SourcesConfig, all_sources};
 use barograph_stream::{SegmentReader, StreamWriter, SystemClock};
 
-use super::insight::{Nowhere, graph};
+use super::insight::{NullSink, graph};
 use super::{Scratch, descriptor, segment};
 use crate::measure::{each_ns, keep, now};
 use crate::report::{Fault, Report};
@@ -73,7 +73,7 @@ fn insight(report: &mut Report) -> Result<(), Fault> {
     let mut segment = segment(&scratch)?;
     let mut writer = segment.register(&descriptor(0), None, 0)?;
     let mut ts = 1;
-    let mut sink = Nowhere::default();
+    let mut sink = NullSink::default();
     let mut one = graph(1, 1, &mut sink)?;
     let compute = each_ns(20_000, || {
         ts += 1;

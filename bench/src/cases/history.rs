@@ -12,7 +12,7 @@ use barograph_query::Database;
 use barograph_stream::SystemClock;
 
 use super::archive::{DAY_NS, pythons, start};
-use super::{Kept, named};
+use super::{DiskScratch, named};
 use crate::measure::{keep, median, now};
 use crate::report::{Fault, Report};
 
@@ -32,7 +32,7 @@ struct Case {
 
 /// Runs each query on both; the answers must have the same number of rows.
 pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
-    let kept = Kept::new("history")?;
+    let kept = DiskScratch::new("history")?;
     let first = fill(&kept.0)?;
     let files = kept.0.join("raw/**/*.parquet");
     let cases = cases(first);

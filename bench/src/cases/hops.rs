@@ -9,7 +9,7 @@ use barograph_stream::{Segment, SegmentReader, StreamReader, StreamWriter, Syste
 
 use super::insight::{chain, change, empty};
 use super::{Scratch, descriptor, segment};
-use crate::measure::Spread;
+use crate::measure::LatencySpread;
 use crate::report::{Fault, Report};
 
 const CHANGES: usize = 2_000;
@@ -59,7 +59,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
 }
 
 /// Returns the delays that this process sees on the last hop's stream.
-fn told(hops: usize) -> Result<Spread, Fault> {
+fn told(hops: usize) -> Result<LatencySpread, Fault> {
     let scratch = Scratch::new("hops")?;
     let clock = SystemClock::new();
     let base_ns = clock.now_ns();
@@ -85,7 +85,7 @@ fn told(hops: usize) -> Result<Spread, Fault> {
     }
     child.kill()?;
     child.wait()?;
-    Ok(Spread::of(&mut delays))
+    Ok(LatencySpread::of(&mut delays))
 }
 
 fn appear(scratch: &Scratch, name: &str) -> Result<StreamReader, Fault> {

@@ -11,13 +11,13 @@ use crate::report::{Fault, Report};
 
 /// A sink that stores nothing, and counts its samples.
 #[derive(Default)]
-pub(super) struct Nowhere {
+pub(super) struct NullSink {
     streams: u32,
     /// Number of samples so far.
     pub puts: u64,
 }
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn declare(&mut self, _: &Descriptor, _: Option<u32>) -> Option<StreamKey> {
         self.streams += 1;
         Some(StreamKey(1_000_000 + self.streams))
@@ -55,7 +55,7 @@ pub(super) fn empty() -> Graph {
 
 /// Returns a graph with `inputs` streams of one metric and a chain of `hops` insights over their
 /// sum.
-pub(super) fn graph(inputs: u32, hops: usize, sink: &mut Nowhere) -> Result<Graph, Fault> {
+pub(super) fn graph(inputs: u32, hops: usize, sink: &mut NullSink) -> Result<Graph, Fault> {
     let mut graph = empty();
     for i in 0..inputs {
         graph.stream_added(StreamKey(i), &named("bench.value.count", i as usize));
@@ -67,7 +67,7 @@ pub(super) fn graph(inputs: u32, hops: usize, sink: &mut Nowhere) -> Result<Grap
 }
 
 /// The cost of a change, from its input to the last output.
-pub(super) struct Change {
+pub(super) struct ChangeCost {
     /// Median time in ns.
     pub wall_ns: f64,
     /// Mean processor time in ns.
@@ -75,8 +75,8 @@ pub(super) struct Change {
 }
 
 /// Measures a change of one of `inputs` streams (or of `all`), which `hops` insights follow.
-pub(super) fn change(inputs: u32, hops: usize, all: bool) -> Result<Change, Fault> {
-    let mut sink = Nowhere::default();
+pub(super) fn change(inputs: u32, hops: usize, all: bool) -> Result<ChangeCost, Fault> {
+    let mut sink = NullSink::default();
     let mut graph = graph(inputs, hops, &mut sink)?;
     let (before, mut ts) = (sink.puts, 1);
     let changing = if all { inputs } else { 1 };
@@ -101,7 +101,7 @@ pub(super) fn change(inputs: u32, hops: usize, all: bool) -> Result<Change, Faul
         )
         .into());
     }
-    Ok(Change { wall_ns, cpu_ns })
+    Ok(ChangeCost { wall_ns, cpu_ns })
 }
 
 /// Measures the rows of the targets, in processor time.

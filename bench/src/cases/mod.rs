@@ -34,10 +34,10 @@ use barograph_stream::{Segment, SegmentConfig};
 use crate::report::{Fault, Report};
 
 /// A case: the prefix of its rows, and the function that runs it.
-pub(crate) type Case = (&'static str, fn(&mut Report) -> Result<(), Fault>);
+pub(crate) type BenchCase = (&'static str, fn(&mut Report) -> Result<(), Fault>);
 
 /// All cases, in the order of running.
-pub(crate) const ALL: &[Case] = &[
+pub(crate) const ALL: &[BenchCase] = &[
     ("read.latest", read::run),
     ("read.latest", proof::system_calls),
     ("read.latest", proof::python),
@@ -114,9 +114,9 @@ impl Drop for Scratch {
 }
 
 /// A directory of this run on a real disk, below the build's own, which is deleted on drop.
-pub(crate) struct Kept(pub PathBuf);
+pub(crate) struct DiskScratch(pub PathBuf);
 
-impl Kept {
+impl DiskScratch {
     /// Creates a directory with this name in its path.
     pub(crate) fn new(name: &str) -> Result<Self, Fault> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -127,7 +127,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for DiskScratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -16,7 +16,7 @@ use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, T
 
 use super::agent::Agent;
 use super::visible::resident_mb;
-use crate::measure::{Spread, now};
+use crate::measure::{LatencySpread, now};
 use crate::report::{Fault, Report};
 
 /// Number of commits of one measurement; `BETWEEN` is the time between two of them.
@@ -159,7 +159,7 @@ fn measure(report: &mut Report, program: &mut Program, case: &str) -> Result<(),
         took.push(program.commit(number)?);
         std::thread::sleep(BETWEEN);
     }
-    let spread = Spread::of(&mut took);
+    let spread = LatencySpread::of(&mut took);
     for (what, ns) in [("p50", spread.p50), ("p99", spread.p99)] {
         let case = format!("commit to tail {case}, {what}");
         report.row("app.neighbour", &case, ns / 1e6, "ms", &[]);

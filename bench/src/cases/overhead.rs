@@ -58,7 +58,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
             "%",
             &[],
         );
-        let of = |get: fn(&super::agent::Cost) -> f64| {
+        let of = |get: fn(&super::agent::AgentCost) -> f64| {
             median(
                 &mut costs
                     .iter()

@@ -11,7 +11,7 @@ use barograph_model::Selector;
 
 use super::agent::Agent;
 use crate::http::Connection;
-use crate::measure::{Spread, each_ns, keep, now};
+use crate::measure::{LatencySpread, each_ns, keep, now};
 use crate::peers;
 use crate::report::{Fault, Report};
 
@@ -58,7 +58,7 @@ pub(super) fn http(report: &mut Report) -> Result<(), Fault> {
 fn requests<S: std::io::Read + std::io::Write>(
     mut over: Connection<S>,
     path: &str,
-) -> Result<Spread, Fault> {
+) -> Result<LatencySpread, Fault> {
     match over.get(path) {
         Some((200, 3..)) => {}
         other => return Err(format!("GET {path}: {other:?}").into()),
@@ -132,7 +132,7 @@ pub(super) fn hostile(report: &mut Report) -> Result<(), Fault> {
 }
 
 /// Returns the lateness of every source in seconds, read more often than it changes.
-fn skew(observer: &Observer) -> Result<Spread, Fault> {
+fn skew(observer: &Observer) -> Result<LatencySpread, Fault> {
     let selector = Selector::parse("source.skew.seconds")?;
     let begin = now();
     let mut seen = Vec::new();
@@ -147,5 +147,5 @@ fn skew(observer: &Observer) -> Result<Spread, Fault> {
     if seen.is_empty() {
         return Err("no source says its skew".into());
     }
-    Ok(Spread::of(&mut seen))
+    Ok(LatencySpread::of(&mut seen))
 }

@@ -12,7 +12,7 @@ use barograph_model::{Clock as _, Kind, NS_PER_S, SqlLimits, ValueType};
 use barograph_query::{Database, Field, Scopes};
 
 use super::agent::Agent;
-use crate::measure::{Spread, keep, now};
+use crate::measure::{LatencySpread, keep, now};
 use crate::report::{Fault, Report};
 
 /// Values per second that are put: the target's rate.
@@ -86,7 +86,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
 }
 
 fn tell(report: &mut Report, ages: &mut [f64], put: u64, taken: &Taken, missing: u64) {
-    let ages = Spread::of(ages);
+    let ages = LatencySpread::of(ages);
     for (what, number, unit) in [
         ("age of the newest in SQL, p50", ages.p50 / 1e6, "ms"),
         ("age of the newest in SQL, p99", ages.p99 / 1e6, "ms"),

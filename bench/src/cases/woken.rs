@@ -12,7 +12,7 @@ use barograph_stream::{
 use rustix::thread::futex;
 
 use super::{Scratch, descriptor, segment};
-use crate::measure::{Spread, now};
+use crate::measure::{LatencySpread, now};
 use crate::report::{Fault, Report};
 
 const ROUNDS: u64 = 2_000;
@@ -30,11 +30,11 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
         processes.extend(across_processes(false)?);
     }
     let (bare, threads, processes) = (
-        Spread::of(&mut bare),
-        Spread::of(&mut threads),
-        Spread::of(&mut processes),
+        LatencySpread::of(&mut bare),
+        LatencySpread::of(&mut threads),
+        LatencySpread::of(&mut processes),
     );
-    let polled = Spread::of(&mut across_processes(true)?);
+    let polled = LatencySpread::of(&mut across_processes(true)?);
     let floor = |ns: f64| [("bare futex, two threads", ns / 1e3)];
     report.row(
         "read.woken",

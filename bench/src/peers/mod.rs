@@ -11,9 +11,9 @@ use std::process::{Child, Command};
 use crate::report::Report;
 
 /// A peer's server process; it is killed when this value is dropped.
-pub(crate) struct Server(pub Child);
+pub(crate) struct PeerServer(pub Child);
 
-impl Drop for Server {
+impl Drop for PeerServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -43,7 +43,7 @@ pub(crate) fn installed(report: &mut Report, peer: &str, program: &str) -> Optio
 }
 
 /// Starts a program without any output.
-pub(crate) fn start(command: &mut Command) -> Option<Server> {
+pub(crate) fn start(command: &mut Command) -> Option<PeerServer> {
     use std::process::Stdio;
     command
         .stdin(Stdio::null())
@@ -51,5 +51,5 @@ pub(crate) fn start(command: &mut Command) -> Option<Server> {
         .stderr(Stdio::null())
         .spawn()
         .ok()
-        .map(Server)
+        .map(PeerServer)
 }

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Server, installed, start};
+use super::{PeerServer, installed, start};
 use crate::measure::{each_ns, keep};
 use crate::report::Report;
 
@@ -13,7 +13,7 @@ use crate::report::Report;
 pub(crate) struct Exporter {
     port: u16,
     /// The server process.
-    pub server: Server,
+    pub server: PeerServer,
 }
 
 impl Exporter {

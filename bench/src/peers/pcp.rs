@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::{Server, installed};
+use super::{PeerServer, installed};
 use crate::cases::Scratch;
 use crate::report::Report;
 
@@ -20,7 +20,7 @@ const FETCH: &str = include_str!("pcp_fetch.py");
 pub(crate) struct Pcp {
     scratch: Scratch,
     /// The server process; its agents are its children.
-    pub server: Server,
+    pub server: PeerServer,
 }
 
 impl Pcp {

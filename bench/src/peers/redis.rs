@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Server, installed, start};
+use super::{PeerServer, installed, start};
 use crate::cases::Scratch;
 use crate::measure::{each_ns, now};
 use crate::report::Report;
@@ -15,7 +15,7 @@ const APPENDS: usize = 200_000;
 
 struct Redis {
     stream: BufReader<UnixStream>,
-    _server: Server,
+    _server: PeerServer,
     _scratch: Scratch,
 }
 

@@ -168,12 +168,12 @@ pub struct HistogramDataPoint {
 #[serde(default, rename_all = "camelCase")]
 pub struct ExponentialHistogram {
     #[prost(message, repeated, tag = "1")]
-    pub data_points: Vec<Unread>,
+    pub data_points: Vec<UnparsedMessage>,
 }
 
 /// A message whose fields are not parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Message, Deserialize)]
-pub struct Unread {}
+pub struct UnparsedMessage {}
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

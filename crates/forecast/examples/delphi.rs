@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::ops::ControlFlow;
 
 use barograph_forecast::delphi::{
-    EPOCHS_MAX, Family, Feature, HORIZONS, Published, PublishedTraining, PublishedWeights,
-    Repaired, TrainingOptions, Weights, train, train_published,
+    EPOCHS_MAX, HORIZONS, PublishedDelphi, PublishedTraining, PublishedWeights, RepairedDelphi,
+    SeriesFamily, SeriesFeature, TrainingOptions, Weights, train, train_published,
 };
 use barograph_forecast::{Predictor, Random};
 
@@ -53,9 +53,9 @@ fn train_all() -> std::io::Result<()> {
         .map(|neuron| format!("        {neuron:?},\n"))
         .collect();
     let text = format!(
-        "{head}\nuse super::Weights;\n\n/// The best of {SEEDS}, by the error of the stack.\n\
+        "{head}\nuse super::PublishedWeights;\n\n/// The best of {SEEDS}, by the error of the stack.\n\
          #[cfg(test)]\npub const SEED: u64 = {seed};\n\n/// What training with that seed gives.\n\
-         #[rustfmt::skip]\npub const WEIGHTS: Weights = Weights {{\n    neurons: [\n{neurons}    ],\n    stack: {:?},\n}};\n",
+         #[rustfmt::skip]\npub const WEIGHTS: PublishedWeights = PublishedWeights {{\n    neurons: [\n{neurons}    ],\n    stack: {:?},\n}};\n",
         training.weights.stack
     );
     std::fs::write(format!("{folder}/published/committed.rs"), text)?;
@@ -106,7 +106,7 @@ fn figures_published() {
             training.silent,
         );
         gains.push(gain);
-        let now = training.silent[..Feature::ALL.len()]
+        let now = training.silent[..SeriesFeature::ALL.len()]
             .iter()
             .filter(|share| **share > 0.99)
             .count();
@@ -123,7 +123,7 @@ fn figures_published() {
     println!(
         "{with_dead} of {SEEDS} trainings have frozen neurons that say 0 to 99 % of their set; {dead} neurons"
     );
-    let mut recursed = Published::default();
+    let mut recursed = PublishedDelphi::default();
     for _ in 0..5 {
         recursed.observe(250e9);
     }
@@ -134,7 +134,7 @@ fn figures_published() {
 }
 
 fn after(weights: &PublishedWeights, values: [f64; 5]) -> f64 {
-    let mut predictor = Published::new(weights.clone());
+    let mut predictor = PublishedDelphi::new(weights.clone());
     for value in values {
         predictor.observe(value);
     }
@@ -145,14 +145,14 @@ fn after(weights: &PublishedWeights, values: [f64; 5]) -> f64 {
 fn figures_repaired() {
     const SERIES: u64 = 200;
     println!("family          h=1 published  repaired: h=1  h=4  h=16  h=64  worst series: h=1");
-    for family in Family::ALL {
+    for family in SeriesFamily::ALL {
         let mut sums = [[0.0; 4]; 3];
         let mut worst = 0.0f64;
         for seed in 0..SERIES {
             let values = family.series(&mut Random::new(1_000_000 + seed), 512);
-            errors(&mut Published::default(), &values, &mut sums[0]);
+            errors(&mut PublishedDelphi::default(), &values, &mut sums[0]);
             let (mut ours, mut theirs) = ([0.0; 4], [0.0; 4]);
-            errors(&mut Repaired::default(), &values, &mut ours);
+            errors(&mut RepairedDelphi::default(), &values, &mut ours);
             errors(&mut Last(0.0), &values, &mut theirs);
             for head in 0..4 {
                 sums[1][head] += ours[head];
@@ -201,11 +201,11 @@ fn errors(predictor: &mut impl Predictor, values: &[f64], sums: &mut [f64; 4]) {
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark is about time")]
 fn speed() {
-    let values = Family::RandomWalk.series(&mut Random::new(7), 4096);
+    let values = SeriesFamily::RandomWalk.series(&mut Random::new(7), 4096);
     let mut predictors: Vec<Box<dyn Predictor>> = vec![
         Box::new(Last(0.0)),
-        Box::<Published>::default(),
-        Box::<Repaired>::default(),
+        Box::<PublishedDelphi>::default(),
+        Box::<RepairedDelphi>::default(),
     ];
     for predictor in &mut predictors {
         let mut best = f64::INFINITY;

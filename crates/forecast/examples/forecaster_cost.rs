@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use barograph_forecast::delphi::{Repaired, Weights};
+use barograph_forecast::delphi::{RepairedDelphi, Weights};
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Rls, Spectral};
 use barograph_forecast::{Cascade, Forecaster, ForecasterConfig, Predictor};
 
@@ -126,6 +126,6 @@ fn main() {
         predictor(Rls::<4>::default(), &values);
         predictor(Rls::<8>::default(), &values);
         predictor(Spectral::default(), &values);
-        predictor(Repaired::default(), &values);
+        predictor(RepairedDelphi::default(), &values);
     }
 }

@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use barograph_forecast::delphi::Repaired;
+use barograph_forecast::delphi::RepairedDelphi;
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Rls, Spectral};
 use barograph_forecast::{Forecaster, ForecasterConfig, LEVELS, Predictor};
 
 #[path = "../tests/it/families.rs"]
 mod families;
 
-use families::{FAMILIES, Family};
+use families::{FAMILIES, SeriesFamily};
 
 const STEP_NS: i64 = 1_000_000_000;
 const SAMPLES: usize = 20_000;
@@ -56,14 +56,14 @@ fn made(letters: &str) -> Forecaster {
                 'r' => Box::new(Rls::<8>::default()),
                 'R' => Box::new(Rls::<4>::default()),
                 's' => Box::new(Spectral::default()),
-                'd' => Box::new(Repaired::default()),
+                'd' => Box::new(RepairedDelphi::default()),
                 _ => return None,
             })
         });
     Forecaster::with_predictors(config, predictors.collect())
 }
 
-fn run(letters: &str, family: &Family) -> ([Sum; 4], String) {
+fn run(letters: &str, family: &SeriesFamily) -> ([Sum; 4], String) {
     let mut sums = [Sum::default(); 4];
     let mut by = String::new();
     for seed in 0..SEEDS {
@@ -98,7 +98,7 @@ fn run(letters: &str, family: &Family) -> ([Sum; 4], String) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures time")]
-fn nanoseconds(letters: &str, family: &Family) -> (f64, f64) {
+fn nanoseconds(letters: &str, family: &SeriesFamily) -> (f64, f64) {
     let values = family.values(9, SAMPLES);
     let mut least = [f64::INFINITY; 2];
     for _ in 0..15 {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::delphi::Weights;
 use crate::explain::Explanation;
-use crate::forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
+use crate::forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, LookEffect};
 use crate::shape::Shape;
 use crate::steps::GAP_STEPS_MAX;
-use crate::straight::Straight;
+use crate::straight::StraightLines;
 
 /// Ratio of the step of a coarser forecaster to that of the finer one.
 pub const COARSER: i64 = GAP_STEPS_MAX as i64;
@@ -25,7 +25,7 @@ pub struct Cascade {
     /// without their resets.
     coarser: [Option<Box<Coarser>>; 2],
     /// The straight line of a stream that has bounds.
-    straight: Option<Box<Straight>>,
+    straight: Option<Box<StraightLines>>,
 }
 
 /// A forecaster of longer steps.
@@ -44,7 +44,7 @@ impl Coarser {
 
 /// The accuracy of the forecasts at one horizon.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Coverage {
+pub struct HorizonCoverage {
     /// The horizon, in ns.
     pub horizon_ns: i64,
     /// Number of forecasts with a half width that were compared with the later value; at most some
@@ -77,21 +77,21 @@ impl Cascade {
     }
 
     /// Takes in a look at the stream.
-    pub fn observe(&mut self, ts_ns: i64, value: f64) -> Taken {
+    pub fn observe(&mut self, ts_ns: i64, value: f64) -> LookEffect {
         let taken = self.finest.observe(ts_ns, value);
         self.go_on(ts_ns, taken);
         taken
     }
 
     /// Takes in a look at a stream of integers. Counters keep all their digits.
-    pub fn observe_int(&mut self, ts_ns: i64, value: i64) -> Taken {
+    pub fn observe_int(&mut self, ts_ns: i64, value: i64) -> LookEffect {
         let taken = self.finest.observe_int(ts_ns, value);
         self.go_on(ts_ns, taken);
         taken
     }
 
-    fn go_on(&mut self, ts_ns: i64, taken: Taken) {
-        if matches!(taken, Taken::Late | Taken::NotFinite) {
+    fn go_on(&mut self, ts_ns: i64, taken: LookEffect) {
+        if matches!(taken, LookEffect::Late | LookEffect::NotFinite) {
             return;
         }
         let seen = self.finest.last;
@@ -186,7 +186,7 @@ impl Cascade {
 
     /// The share of values that lay within their forecast's half width, at each horizon for which
     /// it is known, in ascending order.
-    pub fn coverage(&self) -> impl Iterator<Item = Coverage> + '_ {
+    pub fn coverage(&self) -> impl Iterator<Item = HorizonCoverage> + '_ {
         let coarser = self.coarser.iter().flatten();
         let coarser = coarser.map(|coarser| (&coarser.forecaster, 1));
         // The first level of a coarser forecaster is left out: one of its steps is 64 of the finer,
@@ -199,7 +199,7 @@ impl Cascade {
                     clippy::cast_sign_loss,
                     reason = "at most some hundreds"
                 )]
-                Some(Coverage {
+                Some(HorizonCoverage {
                     horizon_ns: forecaster.step_ns().saturating_mul(i64::from(level.steps)),
                     compared: level.calibration.compared() as u32,
                     share: level.calibration.coverage()?,

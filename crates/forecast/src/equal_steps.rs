@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::shape::{Raw, Shape, Track};
+use crate::shape::{MeasuredValue, Shape, ValueTrack};
 use crate::steps::{Advance, GAP_STEPS_MAX, Steps};
 
 /// The configuration of resampling.
@@ -27,7 +27,7 @@ pub struct Resampling {
 pub struct EqualSteps {
     config: Resampling,
     steps: Steps,
-    track: Track,
+    track: ValueTrack,
     values: VecDeque<f64>,
 }
 
@@ -37,7 +37,7 @@ impl EqualSteps {
         Self {
             config,
             steps: Steps::new(config.step_ns),
-            track: Track::new(config.shape),
+            track: ValueTrack::new(config.shape),
             values: VecDeque::new(),
         }
     }
@@ -45,13 +45,13 @@ impl EqualSteps {
     /// Takes in a sample. One that is not later than those before, or not finite, is skipped.
     pub fn sample(&mut self, ts_ns: i64, value: f64) {
         if value.is_finite() {
-            self.take(ts_ns, Raw::Float(value));
+            self.take(ts_ns, MeasuredValue::Float(value));
         }
     }
 
     /// Takes in a sample of integers. Counters keep all their digits.
     pub fn sample_int(&mut self, ts_ns: i64, value: i64) {
-        self.take(ts_ns, Raw::Int(value));
+        self.take(ts_ns, MeasuredValue::Int(value));
     }
 
     /// Returns one value per step, oldest first. An unknown time, however long, becomes as many NaN
@@ -60,7 +60,7 @@ impl EqualSteps {
         self.values.into()
     }
 
-    fn take(&mut self, ts_ns: i64, value: Raw) {
+    fn take(&mut self, ts_ns: i64, value: MeasuredValue) {
         let Some(newest_ns) = self.steps.newest_ns() else {
             let first = self.track.start(value);
             self.steps.take(ts_ns, Advance::First);
@@ -107,7 +107,7 @@ impl EqualSteps {
         }
     }
 
-    fn see(&mut self, value: Raw) -> f64 {
+    fn see(&mut self, value: MeasuredValue) -> f64 {
         if self.track.is_reset(value) {
             let last = self.values.iter().rev().find(|value| value.is_finite());
             let last = last.copied().unwrap_or(0.0);

@@ -21,7 +21,7 @@ pub struct LevelExplanation {
     /// Name of the predictor that is followed.
     pub follows: &'static str,
     /// The reason why that predictor is followed.
-    pub reason: Reason,
+    pub reason: FollowReason,
     /// The step since which it is followed; 0 is the first look.
     pub since_step: u64,
     /// Number of switches to another predictor.
@@ -52,7 +52,7 @@ pub struct MemberExplanation {
 
 /// The reason why a predictor is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum FollowReason {
     /// Too few forecasts were compared with later values.
     Start,
     /// No predictor was better than persistence by more than the margin.
@@ -63,7 +63,7 @@ pub enum Reason {
     NearLeast,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for FollowReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Start => "too few forecasts compared yet",

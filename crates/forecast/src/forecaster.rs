@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 use crate::delphi::Weights;
 use crate::members::{Member, Members};
 use crate::predictor::Predictor;
-use crate::select::{Level, bounded};
-use crate::shape::{Raw, Shape, Track};
+use crate::select::{HorizonLevel, bounded};
+use crate::shape::{MeasuredValue, Shape, ValueTrack};
 use crate::steps::{Advance, GAP_STEPS_MAX, Steps};
 
 /// The horizons of a forecaster, in steps. Each has its own losses, credit and calibration.
@@ -62,7 +62,7 @@ pub struct Forecast {
 
 /// The effect of a look on a forecaster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum LookEffect {
     /// The look advanced the forecaster by one or more steps.
     Fed,
     /// The look is in the same step as the one before, and replaces it as the start of the next
@@ -83,9 +83,9 @@ pub enum Taken {
 pub struct Forecaster {
     pub(crate) shape: Shape,
     pub(crate) steps: Steps,
-    pub(crate) track: Track,
+    pub(crate) track: ValueTrack,
     pub(crate) members: Members,
-    pub(crate) levels: [Level; 4],
+    pub(crate) levels: [HorizonLevel; 4],
     /// Number of steps since the first look.
     pub(crate) now: u64,
     /// The newest value, in the form that predictors see.
@@ -117,11 +117,11 @@ impl Forecaster {
     }
 
     fn of(config: ForecasterConfig, members: Members) -> Self {
-        let level = |at: usize| Level::new(LEVELS[at], MEMORIES[at], config.confidence);
+        let level = |at: usize| HorizonLevel::new(LEVELS[at], MEMORIES[at], config.confidence);
         Self {
             shape: config.shape,
             steps: Steps::new(config.step_ns),
-            track: Track::new(config.shape),
+            track: ValueTrack::new(config.shape),
             members,
             levels: std::array::from_fn(level),
             now: 0,
@@ -148,28 +148,28 @@ impl Forecaster {
     }
 
     /// Takes in a look at the stream: its value at `ts_ns` was `value`.
-    pub fn observe(&mut self, ts_ns: i64, value: f64) -> Taken {
+    pub fn observe(&mut self, ts_ns: i64, value: f64) -> LookEffect {
         if !value.is_finite() {
-            return Taken::NotFinite;
+            return LookEffect::NotFinite;
         }
-        self.look(ts_ns, Raw::Float(value))
+        self.look(ts_ns, MeasuredValue::Float(value))
     }
 
     /// Takes in a look at a stream of integers. Counters keep all their digits.
-    pub fn observe_int(&mut self, ts_ns: i64, value: i64) -> Taken {
-        self.look(ts_ns, Raw::Int(value))
+    pub fn observe_int(&mut self, ts_ns: i64, value: i64) -> LookEffect {
+        self.look(ts_ns, MeasuredValue::Int(value))
     }
 
-    fn look(&mut self, ts_ns: i64, value: Raw) -> Taken {
+    fn look(&mut self, ts_ns: i64, value: MeasuredValue) -> LookEffect {
         let advance = self.steps.look(ts_ns);
         let reset =
             !matches!(advance, Advance::First | Advance::Late) && self.track.is_reset(value);
         let taken = match advance {
-            Advance::Late => return Taken::Late,
+            Advance::Late => return LookEffect::Late,
             Advance::First => {
                 self.last = self.track.start(value);
                 self.members.observe(self.last);
-                Taken::Fed
+                LookEffect::Fed
             }
             Advance::Same => {
                 if reset {
@@ -177,14 +177,14 @@ impl Forecaster {
                 } else {
                     self.last = self.track.see(value);
                 }
-                Taken::SameStep
+                LookEffect::SameStep
             }
             Advance::Steps(steps) => {
                 match (steps, reset) {
                     (1, false) => self.next_step(value),
                     _ => self.later_step(steps, value, reset),
                 }
-                Taken::Fed
+                LookEffect::Fed
             }
             Advance::Gap => {
                 if reset {
@@ -192,22 +192,22 @@ impl Forecaster {
                 } else {
                     self.last = self.track.see(value);
                 }
-                self.levels.iter_mut().for_each(Level::drop_said);
+                self.levels.iter_mut().for_each(HorizonLevel::drop_said);
                 self.now = self.now.saturating_add(u64::from(GAP_STEPS_MAX));
                 self.members.forget();
                 self.members.observe(self.last);
-                Taken::Gap
+                LookEffect::Gap
             }
         };
         self.steps.take(ts_ns, advance);
-        if taken != Taken::SameStep {
+        if taken != LookEffect::SameStep {
             self.say();
         }
-        if reset { Taken::Reset } else { taken }
+        if reset { LookEffect::Reset } else { taken }
     }
 
     /// Takes in the value of the next step.
-    fn next_step(&mut self, value: Raw) {
+    fn next_step(&mut self, value: MeasuredValue) {
         let before = self.last;
         self.last = self.track.see(value);
         self.score(before, 1);
@@ -216,7 +216,7 @@ impl Forecaster {
 
     /// Takes in the value `steps` steps later.
     #[inline(never)]
-    fn later_step(&mut self, steps: u32, value: Raw, reset: bool) {
+    fn later_step(&mut self, steps: u32, value: MeasuredValue, reset: bool) {
         let mut path = [0.0; PATH_MAX];
         let path = &mut path[..steps as usize];
         self.path(path);
@@ -258,7 +258,7 @@ impl Forecaster {
 
     /// Continues after the counter was reset to `value`: the forecast replaces the values that it
     /// would have had without the reset.
-    fn continue_as_said(&mut self, value: Raw, path: &[f64]) {
+    fn continue_as_said(&mut self, value: MeasuredValue, path: &[f64]) {
         self.now = self.now.saturating_add(path.len() as u64);
         for level in &mut self.levels {
             if level.said().is_some_and(|said| said.due <= self.now) {

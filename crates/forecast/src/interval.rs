@@ -2,7 +2,7 @@
 //!
 //! An [`IntervalPolicy`] uses only the values: fixed, and Apollo's adaptive intervals, repaired.
 //! [`ErrorBounded`] looks again when the value assumed between looks may be too far off,
-//! [`Sentinel`] when a cheap stream shows that a dear one has moved. [`Budget`] shares looks
+//! [`Sentinel`] when a cheap stream shows that a dear one has moved. [`LookBudget`] shares looks
 //! between streams. A [`LookPlanner`] plans the looks at one stream by any of them, and the projection
 //! that is published until the next look.
 
@@ -19,11 +19,13 @@ mod sentinel;
 use barograph_model::NS_PER_S;
 
 pub use aimd::{Aimd, PublishedAimd};
-pub use bounded::{Bound, BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
-pub use budget::{Budget, Share, Want};
+pub use bounded::{
+    AssumedValue, BoundedConfig, ComparedLook, ErrorBound, ErrorBounded, LookPlan, ValueBasis,
+};
+pub use budget::{LookBudget, LookRequest, LookShare};
 pub use derived::MoveOutcome;
 pub use planner::{LookMethod, LookPlanner, ProjectionBuffers};
-pub use sentinel::{Sentinel, SentinelConfig, Step};
+pub use sentinel::{Sentinel, SentinelConfig, SentinelStep};
 
 /// Number of changes over which the complex policy averages.
 pub const WINDOW: usize = 10;

@@ -23,10 +23,10 @@ mod shape;
 mod steps;
 mod straight;
 
-pub use cascade::{COARSER, Cascade, Coverage};
+pub use cascade::{COARSER, Cascade, HorizonCoverage};
 pub use equal_steps::{EqualSteps, Resampling};
-pub use explain::{Explanation, LevelExplanation, MemberExplanation, Reason};
-pub use forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, Taken};
+pub use explain::{Explanation, FollowReason, LevelExplanation, MemberExplanation};
+pub use forecaster::{Forecast, Forecaster, ForecasterConfig, LEVELS, LookEffect};
 pub use predictor::Predictor;
 pub use random::Random;
 pub use select::WORST;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::delphi::{Repaired, Weights};
+use crate::delphi::{RepairedDelphi, Weights};
 use crate::predictor::Predictor;
 use crate::predictors::{Holt, Kalman, Rls, Spectral};
 
@@ -22,7 +22,7 @@ pub(crate) enum Member {
     Rls(Box<Rls<8>>),
     Spectral(Box<Spectral>),
     /// Delphi with weights that a user trained.
-    Delphi(Box<Repaired>),
+    Delphi(Box<RepairedDelphi>),
     /// A predictor from outside, such as those of `lab`.
     Other(Box<dyn Predictor + Send>),
 }
@@ -83,7 +83,7 @@ impl Members {
             Member::Rls(Box::default()),
             Member::Spectral(Box::default()),
         ];
-        let delphi = delphi.map(|weights| Member::Delphi(Box::new(Repaired::new(weights))));
+        let delphi = delphi.map(|weights| Member::Delphi(Box::new(RepairedDelphi::new(weights))));
         Self::new(set.into_iter().chain(delphi))
     }
 

@@ -15,7 +15,7 @@
 //! times the sum of those before: it is not negative, which is the bound.
 
 use crate::conformal::Calibration;
-use crate::explain::Reason;
+use crate::explain::FollowReason;
 use crate::members::{MEMBERS_MAX, Members};
 
 /// The greatest error of the forecasts, as a multiple of the error of persistence.
@@ -39,7 +39,7 @@ const ERROR_MAX: f64 = 1e300;
 
 /// A forecast that was made, until its time comes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Said {
+pub(crate) struct PendingForecast {
     /// The step for which it was made.
     pub(crate) due: u64,
     /// The last value when it was made.
@@ -48,7 +48,7 @@ pub(crate) struct Said {
     half_width: f64,
 }
 
-impl Said {
+impl PendingForecast {
     /// The distance of the forecast from the last value.
     pub(crate) fn moved(&self) -> f64 {
         self.value - self.last
@@ -57,10 +57,10 @@ impl Said {
 
 /// One level: the state for one horizon, in steps.
 #[derive(Debug, Clone)]
-pub(crate) struct Level {
+pub(crate) struct HorizonLevel {
     pub(crate) steps: u32,
     kept: f64,
-    said: Option<Said>,
+    said: Option<PendingForecast>,
     /// The forecast of each predictor for the step of `said`.
     members_said: [f64; MEMBERS_MAX],
     /// Sums of absolute errors, of which older ones count less.
@@ -74,7 +74,7 @@ pub(crate) struct Level {
     pub(crate) calibration: Calibration,
 }
 
-impl Level {
+impl HorizonLevel {
     /// Creates a level with a memory of `memory` scores: older ones count less than a third.
     pub(crate) fn new(steps: u32, memory: f64, confidence: f64) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Level {
         CREDIT_KEPT * self.credit
     }
 
-    pub(crate) fn said(&self) -> Option<Said> {
+    pub(crate) fn said(&self) -> Option<PendingForecast> {
         self.said
     }
 
@@ -115,20 +115,20 @@ impl Level {
     }
 
     /// The reason why `followed` is followed.
-    pub(crate) fn reason(&self, members: usize) -> Reason {
+    pub(crate) fn reason(&self, members: usize) -> FollowReason {
         if self.scores < SCORES_MIN {
-            Reason::Start
+            FollowReason::Start
         } else if self.followed == 0 {
-            Reason::NoneBetter
+            FollowReason::NoneBetter
         } else if self
             .losses
             .iter()
             .take(members)
             .all(|loss| *loss >= self.losses[self.followed])
         {
-            Reason::Least
+            FollowReason::Least
         } else {
-            Reason::NearLeast
+            FollowReason::NearLeast
         }
     }
 
@@ -187,7 +187,7 @@ impl Level {
     ) {
         members.predict(self.steps, &mut self.members_said);
         let off = bounded(self.members_said[self.followed] - last, self.reach());
-        self.said = Some(Said {
+        self.said = Some(PendingForecast {
             due: now.saturating_add(u64::from(self.steps)),
             last,
             value: possible(last + off),

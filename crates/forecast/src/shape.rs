@@ -45,12 +45,12 @@ impl Shape {
 
 /// A value as it was measured.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Raw {
+pub(crate) enum MeasuredValue {
     Float(f64),
     Int(i64),
 }
 
-impl Raw {
+impl MeasuredValue {
     fn float(self) -> f64 {
         match self {
             Self::Float(value) => value,
@@ -85,41 +85,41 @@ impl Raw {
 
 /// The conversion from measured values to the values that predictors see, and back.
 #[derive(Debug, Clone)]
-pub(crate) struct Track {
+pub(crate) struct ValueTrack {
     counter: bool,
-    base: Raw,
-    newest: Raw,
+    base: MeasuredValue,
+    newest: MeasuredValue,
     /// The newest value, as predictors saw it.
     seen: f64,
     /// The value that predictors saw when the base was measured.
     shift: f64,
 }
 
-impl Track {
+impl ValueTrack {
     pub(crate) fn new(shape: Shape) -> Self {
         Self {
             counter: shape == Shape::Counter,
-            base: Raw::Int(0),
-            newest: Raw::Int(0),
+            base: MeasuredValue::Int(0),
+            newest: MeasuredValue::Int(0),
             seen: 0.0,
             shift: 0.0,
         }
     }
 
     /// Takes in the first value.
-    pub(crate) fn start(&mut self, value: Raw) -> f64 {
+    pub(crate) fn start(&mut self, value: MeasuredValue) -> f64 {
         if self.counter {
             self.base = value;
         }
         self.see(value)
     }
 
-    pub(crate) fn is_reset(&self, value: Raw) -> bool {
+    pub(crate) fn is_reset(&self, value: MeasuredValue) -> bool {
         self.counter && value.is_below(self.newest)
     }
 
     /// Takes in `value` and returns it as predictors see it.
-    pub(crate) fn see(&mut self, value: Raw) -> f64 {
+    pub(crate) fn see(&mut self, value: MeasuredValue) -> f64 {
         self.newest = value;
         self.seen = if self.counter {
             (value.above(self.base) + self.shift).clamp(f64::MIN, f64::MAX)
@@ -130,7 +130,7 @@ impl Track {
     }
 
     /// Takes in a reset to `value`, which predictors see as `seen`: as if the counter had gone on.
-    pub(crate) fn reset(&mut self, value: Raw, seen: f64) {
+    pub(crate) fn reset(&mut self, value: MeasuredValue, seen: f64) {
         self.base = value;
         self.newest = value;
         self.seen = seen;
@@ -149,8 +149,8 @@ impl Track {
     /// result is out of range.
     pub(crate) fn int(&self, seen: f64) -> Option<i64> {
         let (from, since) = match (self.counter, self.newest) {
-            (true, Raw::Int(newest)) => (newest, seen - self.seen),
-            (false, Raw::Int(_)) => (0, seen),
+            (true, MeasuredValue::Int(newest)) => (newest, seen - self.seen),
+            (false, MeasuredValue::Int(_)) => (0, seen),
             _ => return None,
         };
         // The conversion saturates at the ends of i128, so the sum is then outside of i64.
@@ -166,28 +166,28 @@ mod tests {
 
     #[test]
     fn a_counter_at_the_end_of_its_bits_keeps_its_digits() {
-        let mut track = Track::new(Shape::Counter);
-        assert_eq!(track.start(Raw::Int(i64::MAX - 3)), 0.0);
-        assert_eq!(track.see(Raw::Int(i64::MAX - 2)), 1.0);
+        let mut track = ValueTrack::new(Shape::Counter);
+        assert_eq!(track.start(MeasuredValue::Int(i64::MAX - 3)), 0.0);
+        assert_eq!(track.see(MeasuredValue::Int(i64::MAX - 2)), 1.0);
         assert_eq!(track.int(2.0), Some(i64::MAX - 1));
         assert_eq!(track.int(3.0), Some(i64::MAX));
         assert_eq!(track.int(4.0), None);
-        assert!(track.is_reset(Raw::Int(i64::MIN)));
-        track.reset(Raw::Int(i64::MIN), 2.0);
-        assert_eq!(track.see(Raw::Int(i64::MIN + 7)), 9.0);
+        assert!(track.is_reset(MeasuredValue::Int(i64::MIN)));
+        track.reset(MeasuredValue::Int(i64::MIN), 2.0);
+        assert_eq!(track.see(MeasuredValue::Int(i64::MIN + 7)), 9.0);
         assert_eq!(track.int(9.0), Some(i64::MIN + 7));
         assert_eq!(track.int(9.6), Some(i64::MIN + 8));
-        assert_eq!(track.see(Raw::Int(i64::MAX)), 2.0f64.powi(64));
+        assert_eq!(track.see(MeasuredValue::Int(i64::MAX)), 2.0f64.powi(64));
     }
 
     #[test]
     fn a_gauge_is_seen_as_it_is() {
-        let mut track = Track::new(Shape::Gauge);
-        assert_eq!(track.start(Raw::Float(7.5)), 7.5);
-        assert_eq!(track.see(Raw::Float(-1.0)), -1.0);
-        assert!(!track.is_reset(Raw::Float(-2.0)));
+        let mut track = ValueTrack::new(Shape::Gauge);
+        assert_eq!(track.start(MeasuredValue::Float(7.5)), 7.5);
+        assert_eq!(track.see(MeasuredValue::Float(-1.0)), -1.0);
+        assert!(!track.is_reset(MeasuredValue::Float(-2.0)));
         assert_eq!((track.float(3.25), track.int(3.25)), (3.25, None));
-        assert_eq!(track.see(Raw::Int(4)), 4.0);
+        assert_eq!(track.see(MeasuredValue::Int(4)), 4.0);
         assert_eq!(track.int(3.75), Some(4));
     }
 

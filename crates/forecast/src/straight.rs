@@ -26,14 +26,14 @@ const STEPS_PER_OCTAVE: f64 = 32.0;
 
 /// Lines through the looks at one stream, each with a memory of its own.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Straight {
+pub(crate) struct StraightLines {
     newest: Option<(i64, f64)>,
     looks: u32,
     span_s: f64,
     lines: [Line; MEMORIES_S.len()],
 }
 
-impl Straight {
+impl StraightLines {
     /// Takes in a look that is not earlier than those before.
     pub(crate) fn look(&mut self, ts_ns: i64, value: f64) {
         let since_s = match self.newest {
@@ -115,8 +115,8 @@ mod tests {
 
     const BOUNDS: (f64, f64) = (0.0, 1e12);
 
-    fn looked(values: impl IntoIterator<Item = f64>, every_s: i64) -> Straight {
-        let mut straight = Straight::default();
+    fn looked(values: impl IntoIterator<Item = f64>, every_s: i64) -> StraightLines {
+        let mut straight = StraightLines::default();
         for (look, value) in (0..).zip(values) {
             straight.look(look * every_s * 1_000_000_000, value);
         }

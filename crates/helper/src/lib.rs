@@ -42,12 +42,12 @@ pub use shares::REQUESTS_PER_USER_MAX;
 pub use vet::vet;
 
 use run::Deadline;
-use shares::{Answer, Subject};
-use verbs::Verb;
+use shares::{HelperAnswer, RequestLock};
+use verbs::HelperVerb;
 
 /// Timeouts of the parts of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct HelperLimits {
     /// Time until the request is complete.
     pub request: Duration,
     /// Time until other requests for the same are done, and the program has ended.
@@ -56,7 +56,7 @@ pub struct Limits {
     pub answer: Duration,
 }
 
-impl Limits {
+impl HelperLimits {
     /// The limits of the real helper. The agent, whose requests take no time, waits for 30 s, which
     /// is longer than all of these and the end of a killed program together.
     pub const REAL: Self = Self {
@@ -71,22 +71,22 @@ impl Limits {
 const REFUSED_REQUEST_WAIT: Duration = Duration::from_millis(100);
 
 /// A function that decides whether a program may be run, and returns its real path.
-pub type Vet = fn(&std::path::Path) -> Result<PathBuf, String>;
+pub type ProgramVet = fn(&std::path::Path) -> Result<PathBuf, String>;
 
 /// The helper with everything that it depends on. Tests replace programs here, never by the
 /// environment.
 #[derive(Clone, Debug)]
 pub struct Helper {
     /// The verbs that may be requested.
-    pub verbs: &'static [Verb],
+    pub verbs: &'static [HelperVerb],
     /// Path of `/sys`.
     pub sys: PathBuf,
     /// Directory of the files that helpers share: locks, and answers for a while.
     pub shares: PathBuf,
     /// Decides which programs may be run.
-    pub vet: Vet,
+    pub vet: ProgramVet,
     /// Timeouts of the parts of a request.
-    pub limits: Limits,
+    pub limits: HelperLimits,
 }
 
 impl Helper {
@@ -97,7 +97,7 @@ impl Helper {
             sys: PathBuf::from("/sys"),
             shares: PathBuf::from("/run/barograph-helper"),
             vet,
-            limits: Limits::REAL,
+            limits: HelperLimits::REAL,
         }
     }
 
@@ -117,7 +117,7 @@ impl Helper {
         write_answer(output, &answer, self.limits.answer) && answer.is_ok()
     }
 
-    fn answer(&self, input: impl AsFd) -> Answer {
+    fn answer(&self, input: impl AsFd) -> HelperAnswer {
         let line = request::read(input, self.limits.request)?;
         let (verb, argument) = request::parse(&line, self.verbs)?;
         let device = match verb.takes_device {
@@ -131,7 +131,7 @@ impl Helper {
             disk => format!("{}.{disk}", verb.name),
         };
         let deadline = Deadline::after(self.limits.run);
-        let subject = Subject::hold(&self.shares, &name, deadline)?;
+        let subject = RequestLock::hold(&self.shares, &name, deadline)?;
         if let Some(answer) = subject.kept(verb.fresh) {
             return answer;
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use crate::run::{Deadline, ready};
-use crate::verbs::Verb;
+use crate::verbs::HelperVerb;
 
 /// Longest request in bytes, including its newline.
 pub const REQUEST_BYTES_MAX: usize = 256;
@@ -46,8 +46,8 @@ pub(crate) fn read(input: impl AsFd, within: Duration) -> Result<Vec<u8>, String
 /// Parses the verb and its argument, which is empty if there is none.
 pub(crate) fn parse<'a>(
     line: &'a [u8],
-    verbs: &'static [Verb],
-) -> Result<(&'static Verb, &'a str), String> {
+    verbs: &'static [HelperVerb],
+) -> Result<(&'static HelperVerb, &'a str), String> {
     // A request is text without control characters, so that no later message has to escape it.
     let is_plain = line.iter().all(|b| (b' '..=b'~').contains(b));
     let text = std::str::from_utf8(line).ok().filter(|_| is_plain);

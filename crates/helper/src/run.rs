@@ -15,8 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::Vet;
-use crate::verbs::{Exit, Program};
+use crate::ProgramVet;
+use crate::verbs::{HelperProgram, SuccessStatus};
 
 /// Most bytes that a program may print.
 pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
@@ -35,9 +35,9 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 
 /// Runs a program and returns its output.
 pub(crate) fn run(
-    program: &Program,
+    program: &HelperProgram,
     device: Option<&str>,
-    vet: Vet,
+    vet: ProgramVet,
     deadline: Deadline,
 ) -> Result<Vec<u8>, String> {
     let name = program.name;
@@ -66,8 +66,8 @@ pub(crate) fn run(
         }
     };
     let is_good = match program.exit {
-        Exit::Zero => status.success(),
-        Exit::Any => status.code().is_some() && !taken.output.is_empty(),
+        SuccessStatus::Zero => status.success(),
+        SuccessStatus::Any => status.code().is_some() && !taken.output.is_empty(),
     };
     match is_good {
         true => Ok(taken.output),

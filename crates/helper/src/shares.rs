@@ -47,12 +47,12 @@ pub(crate) fn place(dir: &Path, input: impl AsFd) -> Result<Option<File>, String
 
 /// The locked file of a verb and disk, for which only one request runs at a time.
 #[derive(Debug)]
-pub(crate) struct Subject(File);
+pub(crate) struct RequestLock(File);
 
 /// The output of a program, or the reason why there is none.
-pub(crate) type Answer = Result<Vec<u8>, String>;
+pub(crate) type HelperAnswer = Result<Vec<u8>, String>;
 
-impl Subject {
+impl RequestLock {
     /// Waits for other requests for the same, and locks the file.
     pub(crate) fn hold(dir: &Path, name: &str, deadline: Deadline) -> Result<Self, String> {
         check(dir)?;
@@ -67,7 +67,7 @@ impl Subject {
     }
 
     /// The kept answer, if it is younger than `fresh`.
-    pub(crate) fn kept(&self, fresh: Duration) -> Option<Answer> {
+    pub(crate) fn kept(&self, fresh: Duration) -> Option<HelperAnswer> {
         let mut bytes = Vec::new();
         let bytes_max = OUTPUT_BYTES_MAX as u64 + 64;
         (&self.0).take(bytes_max).read_to_end(&mut bytes).ok()?;
@@ -84,7 +84,7 @@ impl Subject {
     }
 
     /// Keeps an answer for later requesters. If it cannot be kept, they run the program again.
-    pub(crate) fn keep(&self, answer: &Answer) {
+    pub(crate) fn keep(&self, answer: &HelperAnswer) {
         let mut text = format!("{}\n", since_boot().as_nanos()).into_bytes();
         match answer {
             Ok(output) => {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 /// One kind of request.
 #[derive(Clone, Copy, Debug)]
-pub struct Verb {
+pub struct HelperVerb {
     /// The first word of the request.
     pub name: &'static str,
     /// Whether the second word is the name of a whole disk; otherwise there is none.
     pub takes_device: bool,
     /// The program that is run.
-    pub program: Program,
+    pub program: HelperProgram,
     /// How long an answer is kept: the same request before that time gets the answer, and no
     /// program runs. This is much shorter than the time between two requests of the agent.
     pub fresh: Duration,
@@ -20,7 +20,7 @@ pub struct Verb {
 
 /// A program with its arguments and input.
 #[derive(Clone, Copy, Debug)]
-pub struct Program {
+pub struct HelperProgram {
     /// The program's name in messages.
     pub name: &'static str,
     /// Possible paths: the first that exists is taken.
@@ -30,12 +30,12 @@ pub struct Program {
     /// The bytes on standard input.
     pub input: &'static [u8],
     /// The exit statuses that count as success.
-    pub exit: Exit,
+    pub exit: SuccessStatus,
 }
 
 /// The exit statuses that count as success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum SuccessStatus {
     /// Status 0.
     Zero,
     /// Any status, if something was printed: the status is a finding and not a failure.
@@ -43,15 +43,15 @@ pub enum Exit {
 }
 
 /// The verbs of the real helper.
-pub const VERBS: &[Verb] = &[
-    Verb {
+pub const VERBS: &[HelperVerb] = &[
+    HelperVerb {
         name: "smart",
         takes_device: true,
         // smartctl(8): `--nocheck=standby` never wakes a disk. The exit status is a mask of
         // findings, and the JSON also lists commands that failed. `devstat` has the counters whose
         // units the ATA standard fixes; the vendors' attributes of `--all` differ from model to
         // model.
-        program: Program {
+        program: HelperProgram {
             name: "smartctl",
             paths: &[
                 "/usr/sbin/smartctl",
@@ -60,15 +60,15 @@ pub const VERBS: &[Verb] = &[
             ],
             arguments: &["--json=c", "--all", "--log=devstat", "--nocheck=standby"],
             input: b"",
-            exit: Exit::Any,
+            exit: SuccessStatus::Any,
         },
         fresh: Duration::from_secs(10),
         help: "health of a disk, as JSON; a sleeping disk is not woken",
     },
-    Verb {
+    HelperVerb {
         name: "bmc-power",
         takes_device: false,
-        program: Program {
+        program: HelperProgram {
             name: "ipmitool",
             paths: &[
                 "/usr/bin/ipmitool",
@@ -77,21 +77,21 @@ pub const VERBS: &[Verb] = &[
             ],
             arguments: &["dcmi", "power", "reading"],
             input: b"",
-            exit: Exit::Zero,
+            exit: SuccessStatus::Zero,
         },
         fresh: Duration::from_millis(500),
         help: "what the node draws, as its management controller says",
     },
-    Verb {
+    HelperVerb {
         name: "gpfs",
         takes_device: false,
         // mmpmon reads requests from standard input; this request changes nothing.
-        program: Program {
+        program: HelperProgram {
             name: "mmpmon",
             paths: &["/usr/lpp/mmfs/bin/mmpmon"],
             arguments: &["-p"],
             input: b"fs_io_s\n",
-            exit: Exit::Zero,
+            exit: SuccessStatus::Zero,
         },
         fresh: Duration::from_millis(500),
         help: "counters of mounted GPFS file systems",
@@ -99,7 +99,7 @@ pub const VERBS: &[Verb] = &[
 ];
 
 /// The output of `--verbs`: each verb and its program.
-pub fn table(verbs: &[Verb]) -> String {
+pub fn table(verbs: &[HelperVerb]) -> String {
     let mut text = String::new();
     for verb in verbs {
         let argument = if verb.takes_device { " DEVICE" } else { "" };

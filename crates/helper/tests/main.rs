@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use barograph_helper::verbs::{Exit, Program, VERBS, Verb};
-use barograph_helper::{Helper, Limits, OUTPUT_BYTES_MAX};
+use barograph_helper::verbs::{HelperProgram, HelperVerb, SuccessStatus, VERBS};
+use barograph_helper::{Helper, HelperLimits, OUTPUT_BYTES_MAX};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_barograph-helper");
 
@@ -178,7 +178,7 @@ struct Fake {
 }
 
 impl Fake {
-    fn new(script: &str, exit: Exit, run_ms: u64) -> Self {
+    fn new(script: &str, exit: SuccessStatus, run_ms: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -189,10 +189,10 @@ impl Fake {
             std::fs::write(disk.join("size"), "8\n").unwrap();
         }
         let path: &'static str = program.to_str().unwrap().to_owned().leak();
-        let verb = Verb {
+        let verb = HelperVerb {
             name: "ask",
             takes_device: true,
-            program: Program {
+            program: HelperProgram {
                 name: "program",
                 paths: vec!["/nonexistent/program", path].leak(),
                 arguments: &["--fixed"],
@@ -207,7 +207,7 @@ impl Fake {
             sys: dir.path().join("sys"),
             shares: dir.path().join("shares"),
             vet: anything,
-            limits: Limits {
+            limits: HelperLimits {
                 request: Duration::from_secs(20),
                 run: Duration::from_millis(run_ms),
                 answer: Duration::from_secs(20),
@@ -250,7 +250,7 @@ fn anything(path: &Path) -> Result<PathBuf, String> {
 #[test]
 fn a_program_gets_fixed_arguments_our_input_and_a_clean_environment() {
     let script = "echo \"$# $1 $2\"; cat; env | sort; pwd; ls /proc/self/fd | wc -l; grep NoNewPrivs /proc/self/status";
-    let answer = Fake::new(script, Exit::Zero, 20_000).ask();
+    let answer = Fake::new(script, SuccessStatus::Zero, 20_000).ask();
     let lines: Vec<_> = answer.lines().collect();
     assert_eq!(lines[..3], ["ok", "2 --fixed /dev/sda", "from us"]);
     // The shell sets PWD itself.
@@ -268,7 +268,7 @@ fn a_program_gets_fixed_arguments_our_input_and_a_clean_environment() {
 /// The descriptors of the helper itself, such as the requester's socket, are not inherited.
 #[test]
 fn a_program_does_not_inherit_the_socket() {
-    let answer = Fake::new("ls -l /proc/self/fd", Exit::Zero, 20_000).ask();
+    let answer = Fake::new("ls -l /proc/self/fd", SuccessStatus::Zero, 20_000).ask();
     assert!(
         answer.starts_with("ok\n") && !answer.contains("socket:"),
         "{answer}"
@@ -277,36 +277,36 @@ fn a_program_does_not_inherit_the_socket() {
 
 #[test]
 fn ends_of_programs() {
-    let check = |script: &str, exit: Exit, expect: &str| {
+    let check = |script: &str, exit: SuccessStatus, expect: &str| {
         let answer = Fake::new(script, exit, 20_000).ask();
         assert_eq!(answer, expect, "{script}");
     };
     // smartctl's status is a mask of findings.
-    check("echo '{}'; exit 64", Exit::Any, "ok\n{}\n");
-    check("echo '{}'; exit 2", Exit::Any, "ok\n{}\n");
+    check("echo '{}'; exit 64", SuccessStatus::Any, "ok\n{}\n");
+    check("echo '{}'; exit 2", SuccessStatus::Any, "ok\n{}\n");
     check(
         "exit 1",
-        Exit::Any,
+        SuccessStatus::Any,
         "error: program: exit status: 1: it said nothing of why\n",
     );
     check(
         "echo cut; kill -9 $$",
-        Exit::Any,
+        SuccessStatus::Any,
         "error: program: signal: 9 (SIGKILL): it said nothing of why\n",
     );
     check(
         "echo x; exit 3",
-        Exit::Zero,
+        SuccessStatus::Zero,
         "error: program: exit status: 3: it said nothing of why\n",
     );
     check(
         "printf '\\nno \\001 b\\303\\244mc\\nmore\\n' >&2; exit 1",
-        Exit::Zero,
+        SuccessStatus::Zero,
         "error: program: exit status: 1: no \\x01 b\\xc3\\xa4mc\n",
     );
     let long = Fake::new(
         "head -c 100000 /dev/zero | tr '\\0' e >&2; exit 1",
-        Exit::Zero,
+        SuccessStatus::Zero,
         20_000,
     );
     assert!(long.ask().len() < 300);
@@ -316,7 +316,7 @@ fn ends_of_programs() {
 fn output_up_to_the_bound_and_not_beyond() {
     let print = |bytes: usize| {
         let script = format!("head -c {bytes} /dev/zero | tr '\\0' x");
-        Fake::new(&script, Exit::Zero, 60_000).ask()
+        Fake::new(&script, SuccessStatus::Zero, 60_000).ask()
     };
     let whole = print(OUTPUT_BYTES_MAX);
     assert_eq!(whole.len(), 3 + OUTPUT_BYTES_MAX);
@@ -325,7 +325,7 @@ fn output_up_to_the_bound_and_not_beyond() {
         answer,
         format!("error: program printed more than {OUTPUT_BYTES_MAX} bytes\n")
     );
-    let endless = Fake::new("cat /dev/zero", Exit::Zero, 60_000).ask();
+    let endless = Fake::new("cat /dev/zero", SuccessStatus::Zero, 60_000).ask();
     assert_eq!(endless, answer);
 }
 
@@ -336,7 +336,7 @@ fn what_takes_too_long_is_ended_with_all_it_started() {
         "exec >&- 2>&-; sleep 60",
         "trap '' TERM; sleep 60",
     ] {
-        let fake = Fake::new(script, Exit::Zero, 300);
+        let fake = Fake::new(script, SuccessStatus::Zero, 300);
         assert_eq!(
             fake.ask(),
             "error: program took too long and was ended\n",
@@ -353,7 +353,11 @@ fn what_takes_too_long_is_ended_with_all_it_started() {
 /// A requester that does not read the answer does not hold the helper.
 #[test]
 fn an_answer_that_nobody_takes_is_dropped() {
-    let mut fake = Fake::new("head -c 4000000 /dev/zero | tr '\\0' x", Exit::Zero, 20_000);
+    let mut fake = Fake::new(
+        "head -c 4000000 /dev/zero | tr '\\0' x",
+        SuccessStatus::Zero,
+        20_000,
+    );
     fake.helper.limits.answer = Duration::from_millis(200);
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     ours.write_all(b"ask sda\n").unwrap();
@@ -366,7 +370,7 @@ fn an_answer_that_nobody_takes_is_dropped() {
 
 #[test]
 fn programs_that_are_not_there_or_not_roots() {
-    let mut fake = Fake::new("echo x", Exit::Zero, 20_000);
+    let mut fake = Fake::new("echo x", SuccessStatus::Zero, 20_000);
     fake.helper.vet = barograph_helper::vet;
     let answer = fake.ask();
     assert!(answer.contains("others than root may write"), "{answer}");
@@ -402,7 +406,7 @@ fn a_user_has_few_requests_at_once_and_takes_no_place_of_others() {
         eprintln!("left out: only root can ask as other users");
         return;
     }
-    let fake = Fake::new(GATED, Exit::Zero, 60_000);
+    let fake = Fake::new(GATED, SuccessStatus::Zero, 60_000);
     std::thread::scope(|scope| {
         let ask = |user: u32, disk: &'static str| {
             let fake = &fake;
@@ -435,7 +439,7 @@ fn a_disk_is_asked_once_however_many_want_to_know() {
         // A program that fails is not run again at once either.
         (failing.as_str(), "error: program: exit status: 1: no\n"),
     ] {
-        let mut fake = Fake::new(script, Exit::Zero, 60_000);
+        let mut fake = Fake::new(script, SuccessStatus::Zero, 60_000);
         let mut verb = fake.helper.verbs[0];
         verb.fresh = Duration::from_secs(3_600);
         fake.helper.verbs = vec![verb].leak();
@@ -455,7 +459,7 @@ fn a_disk_is_asked_once_however_many_want_to_know() {
 
 #[test]
 fn who_waits_for_others_waits_no_longer_than_for_the_program() {
-    let mut fake = Fake::new(GATED, Exit::Zero, 60_000);
+    let mut fake = Fake::new(GATED, SuccessStatus::Zero, 60_000);
     std::thread::scope(|scope| {
         let held = scope.spawn(|| fake.ask());
         fake.wait_for_runs(1);

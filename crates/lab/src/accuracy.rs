@@ -1,7 +1,7 @@
 //! Accuracy of predictions one step ahead on recorded streams, as in Apollo's Figure 11: errors and
 //! R2, compared with persistence.
 
-use barograph_forecast::delphi::{Published, Repaired};
+use barograph_forecast::delphi::{PublishedDelphi, RepairedDelphi};
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Persistence, Rls, Spectral};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
 
@@ -110,8 +110,8 @@ const fn model(name: &'static str, trained: u32) -> Model {
 /// is replaced by the value itself, as users of a model do.
 pub fn say(model: &str, values: &[f64]) -> Vec<f64> {
     let mut predictor: Box<dyn Predictor> = match model {
-        "Delphi published" => Box::new(Published::default()),
-        "Delphi repaired" => Box::new(Repaired::default()),
+        "Delphi published" => Box::new(PublishedDelphi::default()),
+        "Delphi repaired" => Box::new(RepairedDelphi::default()),
         "Holt" => Box::new(Holt::default()),
         "Kalman" => Box::new(Kalman::default()),
         "NLMS" => Box::new(<Nlms>::default()),
@@ -142,7 +142,7 @@ fn say_selector(values: &[f64]) -> Vec<f64> {
 
 /// The accuracy of one model on one quantity.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct ModelAccuracy {
     /// Name of the model.
     pub model: String,
     /// Name of the trace.
@@ -158,7 +158,7 @@ pub struct Answer {
 
 /// Compares all models on one quantity. Each result has the time per value in ns, by the caller's
 /// clock `now_ns`.
-pub fn compare(quantity: &Quantity, now_ns: &mut dyn FnMut() -> u64) -> Vec<(Answer, f64)> {
+pub fn compare(quantity: &Quantity, now_ns: &mut dyn FnMut() -> u64) -> Vec<(ModelAccuracy, f64)> {
     let values = &quantity.values;
     let held = accuracy(values, values);
     let answer = |model: &Model| {
@@ -166,7 +166,7 @@ pub fn compare(quantity: &Quantity, now_ns: &mut dyn FnMut() -> u64) -> Vec<(Ans
         let said = say(model.name, values);
         let took_ns = now_ns().saturating_sub(begun_ns) as f64;
         let accuracy = accuracy(values, &said);
-        let answer = Answer {
+        let answer = ModelAccuracy {
             model: model.name.to_owned(),
             trace: quantity.trace.clone(),
             metric: quantity.metric.to_owned(),

@@ -1,15 +1,15 @@
 //! Compares several ways of filling the ticks between the same looks.
 
-use barograph_forecast::delphi::{Published, Repaired};
-use barograph_forecast::interval::{IntervalPolicy, Outlook, PublishedAimd};
+use barograph_forecast::delphi::{PublishedDelphi, RepairedDelphi};
+use barograph_forecast::interval::{AssumedValue, IntervalPolicy, PublishedAimd};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
 
-use crate::replay::{Act, Held, Outcome, Policy, replay};
+use crate::replay::{HoldingPolicy, Outcome, Policy, PolicyAction, replay};
 use crate::suite::Case;
 
 /// A way of filling the ticks between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum FillMethod {
     /// The last value holds.
     Hold,
     /// The line through the last two values goes on.
@@ -20,13 +20,13 @@ pub enum Way {
     /// Delphi as published, run on looks only; a line leads from each look to its prediction of the
     /// next.
     Published,
-    /// Delphi repaired, used like `Published`.
+    /// Delphi repaired, used like `PublishedDelphi`.
     Repaired,
     /// The selector run on looks, and asked for the time of each tick.
     Selector,
 }
 
-impl Way {
+impl FillMethod {
     /// All ways, in the order of the tables.
     pub const ALL: [Self; 6] = [
         Self::Hold,
@@ -51,42 +51,46 @@ impl Way {
 }
 
 /// A policy that looks as one policy does, and fills the ticks between in one way.
-pub struct Between {
-    looks: Held,
+pub struct FillPolicy {
+    looks: HoldingPolicy,
     filler: Filler,
 }
 
 enum Filler {
     Hold(f64),
     Line([f64; 2], [i64; 2]),
-    FedBack(Box<Published>),
+    FedBack(Box<PublishedDelphi>),
     Along(Box<dyn Predictor>, f64, [i64; 2]),
     Selector(Box<Forecaster>),
 }
 
-impl Between {
+impl FillPolicy {
     /// Looks every `ticks` ticks.
-    pub fn fixed(case: &Case, ticks: i64, way: Way) -> Self {
+    pub fn fixed(case: &Case, ticks: i64, way: FillMethod) -> Self {
         let interval_ns = ticks.max(1) * case.trace.interval_ns;
-        let looks = Held::new(IntervalPolicy::Fixed { interval_ns });
+        let looks = HoldingPolicy::new(IntervalPolicy::Fixed { interval_ns });
         Self::of(looks, case, interval_ns, way)
     }
 
     /// Looks as Apollo's AIMD with a window of ten does; it is defined for ticks of one second.
-    pub fn aimd(case: &Case, way: Way) -> Self {
+    pub fn aimd(case: &Case, way: FillMethod) -> Self {
         let tick = case.trace.interval_ns;
-        let looks = Held::published(PublishedAimd::new(0.1, 10, 5 * tick));
+        let looks = HoldingPolicy::published(PublishedAimd::new(0.1, 10, 5 * tick));
         Self::of(looks, case, tick, way)
     }
 
-    fn of(looks: Held, case: &Case, step_ns: i64, way: Way) -> Self {
+    fn of(looks: HoldingPolicy, case: &Case, step_ns: i64, way: FillMethod) -> Self {
         let filler = match way {
-            Way::Hold => Filler::Hold(f64::NAN),
-            Way::Line => Filler::Line([f64::NAN; 2], [0; 2]),
-            Way::FedBack => Filler::FedBack(Box::default()),
-            Way::Published => Filler::Along(Box::<Published>::default(), f64::NAN, [0; 2]),
-            Way::Repaired => Filler::Along(Box::<Repaired>::default(), f64::NAN, [0; 2]),
-            Way::Selector => Filler::Selector(Box::new(Forecaster::new(ForecasterConfig {
+            FillMethod::Hold => Filler::Hold(f64::NAN),
+            FillMethod::Line => Filler::Line([f64::NAN; 2], [0; 2]),
+            FillMethod::FedBack => Filler::FedBack(Box::default()),
+            FillMethod::Published => {
+                Filler::Along(Box::<PublishedDelphi>::default(), f64::NAN, [0; 2])
+            }
+            FillMethod::Repaired => {
+                Filler::Along(Box::<RepairedDelphi>::default(), f64::NAN, [0; 2])
+            }
+            FillMethod::Selector => Filler::Selector(Box::new(Forecaster::new(ForecasterConfig {
                 step_ns,
                 confidence: 0.9,
                 shape: case.shape,
@@ -96,10 +100,10 @@ impl Between {
     }
 }
 
-impl Policy for Between {
-    fn tick(&mut self, ts_ns: i64, counter: f64) -> Act {
+impl Policy for FillPolicy {
+    fn tick(&mut self, ts_ns: i64, counter: f64) -> PolicyAction {
         match self.looks.tick(ts_ns, counter) {
-            Act::Say(held) => Act::Say(self.filler.say(ts_ns, held)),
+            PolicyAction::Say(held) => PolicyAction::Say(self.filler.say(ts_ns, held)),
             act => act,
         }
     }
@@ -130,7 +134,7 @@ impl Filler {
         }
     }
 
-    fn say(&mut self, ts_ns: i64, held: Outlook) -> Outlook {
+    fn say(&mut self, ts_ns: i64, held: AssumedValue) -> AssumedValue {
         let mut half_width = f64::INFINITY;
         let along = |times: &[i64; 2]| (ts_ns - times[1]) as f64 / (times[1] - times[0]) as f64;
         let value = match self {
@@ -151,7 +155,7 @@ impl Filler {
         };
         // Before the second look there is no line.
         let value = if value.is_finite() { value } else { held.value };
-        Outlook {
+        AssumedValue {
             value,
             half_width,
             ..held
@@ -160,10 +164,10 @@ impl Filler {
 }
 
 /// The outcome of each way with looks every `ticks` ticks.
-pub fn between(case: &Case, ticks: i64) -> Vec<(Way, Outcome)> {
+pub fn between(case: &Case, ticks: i64) -> Vec<(FillMethod, Outcome)> {
     let outcome = |way| {
-        let mut policy = Between::fixed(case, ticks, way);
+        let mut policy = FillPolicy::fixed(case, ticks, way);
         (way, replay(&case.stream(), &mut policy))
     };
-    Way::ALL.map(outcome).into()
+    FillMethod::ALL.map(outcome).into()
 }

@@ -2,7 +2,7 @@
 //! the columns of recorded traces.
 
 use barograph_forecast::Shape;
-use barograph_forecast::interval::Bound;
+use barograph_forecast::interval::ErrorBound;
 
 use crate::suite::Case;
 use crate::{Family, Hacc, Trace, generate, hacc};
@@ -12,7 +12,7 @@ const SECONDS: usize = 1_800;
 
 /// The origin of a case. Every part but the hold-out may have been used to choose something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum CaseOrigin {
     /// Made by a generator.
     Made,
     /// Recorded: first and second halves.
@@ -21,7 +21,7 @@ pub enum Part {
     Holdout,
 }
 
-impl Part {
+impl CaseOrigin {
     /// All parts.
     pub const ALL: [Self; 3] = [Self::Made, Self::Recorded, Self::Holdout];
 
@@ -51,7 +51,7 @@ pub fn made() -> Vec<Case> {
         trace,
         value: 0,
         counter,
-        bound: Bound::Absolute(bound),
+        bound: ErrorBound::Absolute(bound),
         shape: Shape::Gauge,
         confidence: 0.99,
     };
@@ -68,9 +68,13 @@ pub fn recorded(name: &str, trace: &Trace) -> Vec<Case> {
     // The bounds are five blocks of a capacity, a megabyte of bytes written, half a percent of
     // memory.
     let wanted = [
-        ("available", Bound::Absolute(20_000.0), Shape::Gauge),
-        ("write_bytes", Bound::Absolute(1_000_000.0), Shape::Counter),
-        ("memory_free", Bound::Relative(0.005), Shape::Gauge),
+        ("available", ErrorBound::Absolute(20_000.0), Shape::Gauge),
+        (
+            "write_bytes",
+            ErrorBound::Absolute(1_000_000.0),
+            Shape::Counter,
+        ),
+        ("memory_free", ErrorBound::Relative(0.005), Shape::Gauge),
     ];
     let is_machine = name.starts_with("machine");
     let of_it = wanted.into_iter().filter(|(column, ..)| match *column {

@@ -9,7 +9,7 @@ mod selector;
 use std::collections::BTreeMap;
 
 use crate::Trace;
-use crate::cases::{self, Part};
+use crate::cases::{self, CaseOrigin};
 use crate::plot::{Figure, PlotError};
 use crate::suite::Case;
 
@@ -17,7 +17,7 @@ pub use models::Lstm;
 
 /// The inputs of the evaluation.
 #[derive(Clone, Debug, Default)]
-pub struct Inputs {
+pub struct EvaluationInputs {
     /// Recorded traces, by the names of their files without extensions.
     pub traces: Vec<(String, Trace)>,
     /// The output of `barograph-forecast --example selector`.
@@ -39,7 +39,10 @@ pub struct Evaluation {
 
 impl Evaluation {
     /// Makes the evaluation; `now_ns` is the caller's clock.
-    pub fn of(inputs: &Inputs, now_ns: &mut dyn FnMut() -> u64) -> Result<Self, PlotError> {
+    pub fn of(
+        inputs: &EvaluationInputs,
+        now_ns: &mut dyn FnMut() -> u64,
+    ) -> Result<Self, PlotError> {
         let mut all = cases::made();
         for (name, trace) in &inputs.traces {
             all.extend(cases::recorded(name, trace));
@@ -113,7 +116,7 @@ fn against(figure: &str, ours: String, is_met: bool, target: &str) -> Vec<String
 }
 
 fn part_at(name: &str) -> usize {
-    Part::of(name) as usize
+    CaseOrigin::of(name) as usize
 }
 
 /// The cases that tick once a second.

@@ -1,8 +1,8 @@
 //! The figures of the documents, of `baro lab replay` and of its page.
 
-use crate::plot::{Axis, Figure, Mark, Series};
-use crate::record::{Moment, Recorder};
-use crate::replay::{Bounded, Policy, replay};
+use crate::plot::{Figure, PlotAxis, PlotMark, PlotSeries};
+use crate::record::{ReplayTick, TickRecorder};
+use crate::replay::{BoundedPolicy, Policy, replay};
 use crate::suite::Case;
 use crate::{Row, Table};
 
@@ -13,15 +13,15 @@ pub fn frontier(table: &Table) -> Figure {
     let (fixed, others): (Vec<&Row>, Vec<&Row>) =
         table.rows.iter().partition(|row| row.ahead.is_none());
     let mut series = vec![
-        Series {
+        PlotSeries {
             name: "fixed intervals".to_owned(),
-            mark: Mark::Line,
+            mark: PlotMark::Line,
             color: 0,
             points: fixed.iter().map(|row| place(row)).collect(),
         },
-        Series {
+        PlotSeries {
             name: String::new(),
-            mark: Mark::Points,
+            mark: PlotMark::Points,
             color: 0,
             points: fixed.iter().map(|row| place(row)).collect(),
         },
@@ -33,28 +33,28 @@ pub fn frontier(table: &Table) -> Figure {
     );
     Figure {
         title: format!("{}: cost and accuracy", table.trace),
-        x: Axis {
+        x: PlotAxis {
             label: "cost [looks per tick]".to_owned(),
             is_log: true,
-            ..Axis::default()
+            ..PlotAxis::default()
         },
-        y: Axis::of("right within the bound [share of ticks]"),
+        y: PlotAxis::of("right within the bound [share of ticks]"),
         series,
     }
 }
 
-fn points(name: &str, color: usize, points: Vec<(f64, f64)>) -> Series {
-    Series {
+fn points(name: &str, color: usize, points: Vec<(f64, f64)>) -> PlotSeries {
+    PlotSeries {
         name: name.to_owned(),
-        mark: Mark::Points,
+        mark: PlotMark::Points,
         color,
         points,
     }
 }
 
 /// The outlooks and looks of a policy on a case, tick by tick.
-pub fn moments(case: &Case, policy: &mut dyn Policy) -> Vec<Moment> {
-    let mut recorder = Recorder::new(policy);
+pub fn moments(case: &Case, policy: &mut dyn Policy) -> Vec<ReplayTick> {
+    let mut recorder = TickRecorder::new(policy);
     replay(&case.stream(), &mut recorder);
     recorder.moments()
 }
@@ -64,9 +64,15 @@ pub fn moments(case: &Case, policy: &mut dyn Policy) -> Vec<Moment> {
 pub fn over_time(case: &Case) -> Figure {
     let config = case.config();
     let (name, mut policy) = if case.counter.is_some() {
-        ("sentinel", Bounded::sentinel(config, Some(case.shape)))
+        (
+            "sentinel",
+            BoundedPolicy::sentinel(config, Some(case.shape)),
+        )
     } else {
-        ("error-bounded", Bounded::new(config, Some(case.shape)))
+        (
+            "error-bounded",
+            BoundedPolicy::new(config, Some(case.shape)),
+        )
     };
     let moments = moments(case, &mut policy);
     let mut figure = said(case, &[(name, &moments)], 0..usize::MAX);
@@ -75,7 +81,11 @@ pub fn over_time(case: &Case) -> Figure {
 }
 
 /// The true value and the outlooks of some policies, in a range of seconds of the replay.
-pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<usize>) -> Figure {
+pub fn said(
+    case: &Case,
+    told: &[(&str, &[ReplayTick])],
+    seconds: std::ops::Range<usize>,
+) -> Figure {
     let column = &case.trace.columns[case.value];
     let second = |ts_ns: i64| ts_ns as f64 / 1e9;
     let inside = |at: &f64| *at >= seconds.start as f64 && *at < seconds.end as f64;
@@ -88,21 +98,21 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
         .collect();
     let from = truth.first().map_or(0.0, |(_, value)| *value);
     let moved = |points: Vec<(f64, f64)>| points.into_iter().map(|(x, y)| (x, y - from)).collect();
-    let mut series = vec![Series {
+    let mut series = vec![PlotSeries {
         name: "true".to_owned(),
-        mark: Mark::Steps,
+        mark: PlotMark::Steps,
         color: 0,
         points: moved(truth),
     }];
     for (color, (name, moments)) in (1..).zip(told) {
-        let place = |moment: &Moment| (second(moment.ts_ns), moment.value);
-        let places = |of: Vec<&Moment>| {
+        let place = |moment: &ReplayTick| (second(moment.ts_ns), moment.value);
+        let places = |of: Vec<&ReplayTick>| {
             let places = of.into_iter().map(place);
             moved(places.filter(|(at, _)| inside(at)).collect())
         };
-        series.push(Series {
+        series.push(PlotSeries {
             name: format!("{name}, said"),
-            mark: Mark::Steps,
+            mark: PlotMark::Steps,
             color,
             points: places(moments.iter().collect()),
         });
@@ -118,8 +128,8 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
     };
     Figure {
         title: case.name.clone(),
-        x: Axis::of("time [s]"),
-        y: Axis::of(&format!(
+        x: PlotAxis::of("time [s]"),
+        y: PlotAxis::of(&format!(
             "{} - {} [{unit}]",
             column.name,
             crate::plot::number(from)
@@ -132,10 +142,16 @@ pub fn said(case: &Case, told: &[(&str, &[Moment])], seconds: std::ops::Range<us
 pub type NamedRow = (String, Vec<(usize, f64)>);
 
 /// A row of points for each name, coloured by part, and a vertical line at `even`.
-pub fn rows(title: &str, x: Axis, even: (&str, f64), rows: &[NamedRow], parts: &[&str]) -> Figure {
-    let mut series = vec![Series {
+pub fn rows(
+    title: &str,
+    x: PlotAxis,
+    even: (&str, f64),
+    rows: &[NamedRow],
+    parts: &[&str],
+) -> Figure {
+    let mut series = vec![PlotSeries {
         name: even.0.to_owned(),
-        mark: Mark::Line,
+        mark: PlotMark::Line,
         color: 0,
         points: vec![(even.1, -0.5), (even.1, rows.len() as f64 - 0.5)],
     }];
@@ -152,9 +168,9 @@ pub fn rows(title: &str, x: Axis, even: (&str, f64), rows: &[NamedRow], parts: &
     Figure {
         title: title.to_owned(),
         x,
-        y: Axis {
+        y: PlotAxis {
             names: rows.iter().rev().map(|(name, _)| name.clone()).collect(),
-            ..Axis::default()
+            ..PlotAxis::default()
         },
         series,
     }

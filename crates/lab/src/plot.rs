@@ -42,7 +42,7 @@ pub struct PlotError {
 
 /// One axis.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Axis {
+pub struct PlotAxis {
     /// The quantity, and its unit in brackets.
     pub label: String,
     /// Whether the axis is logarithmic; values that are not above 0 are not drawn.
@@ -56,7 +56,7 @@ pub struct Axis {
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum PlotMark {
     /// A line from point to point.
     Line,
     /// A line of steps: each value holds until the next.
@@ -67,11 +67,11 @@ pub enum Mark {
 
 /// Points that are drawn with the same name, mark and colour.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub struct PlotSeries {
     /// Name in the legend; a series with an empty name is not in it.
     pub name: String,
     /// How the points are drawn.
-    pub mark: Mark,
+    pub mark: PlotMark,
     /// Index of the colour and of the shape of points.
     pub color: usize,
     /// Coordinates; a point that is not finite, or beyond 1e100, is left out.
@@ -84,11 +84,11 @@ pub struct Figure {
     /// The title above the figure.
     pub title: String,
     /// The horizontal axis.
-    pub x: Axis,
+    pub x: PlotAxis,
     /// The vertical axis.
-    pub y: Axis,
+    pub y: PlotAxis,
     /// The series, in the order of drawing.
-    pub series: Vec<Series>,
+    pub series: Vec<PlotSeries>,
 }
 
 impl Figure {
@@ -172,7 +172,7 @@ impl Figure {
     }
 
     /// The points of a series that are drawn, in the coordinates of the axes.
-    fn places<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (f64, f64)> + 'a {
+    fn places<'a>(&'a self, series: &'a PlotSeries) -> impl Iterator<Item = (f64, f64)> + 'a {
         let every = series.points.len().div_ceil(POINTS_MAX).max(1);
         let places = series.points.iter().step_by(every);
         places
@@ -183,12 +183,12 @@ impl Figure {
     fn draw_series<B: DrawingBackend>(
         &self,
         chart: &mut ChartContext<'_, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>,
-        series: &Series,
+        series: &PlotSeries,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         let color = COLORS[series.color % COLORS.len()];
         let places: Vec<(f64, f64)> = self.places(series).collect();
         let line = match series.mark {
-            Mark::Points => {
+            PlotMark::Points => {
                 let dots = places.into_iter();
                 match series.color % SHAPES {
                     0 => chart.draw_series(dots.map(|at| Circle::new(at, 4, color.filled())))?,
@@ -199,8 +199,8 @@ impl Figure {
                 };
                 return Ok(());
             }
-            Mark::Line => places,
-            Mark::Steps => {
+            PlotMark::Line => places,
+            PlotMark::Steps => {
                 let corner = |pair: &[(f64, f64)]| [pair[0], (pair[1].0, pair[0].1)];
                 let last = places.last().copied();
                 places.windows(2).flat_map(corner).chain(last).collect()
@@ -217,7 +217,7 @@ impl Figure {
         let mut y = 42;
         for series in self.series.iter().filter(|series| !series.name.is_empty()) {
             let color = COLORS[series.color % COLORS.len()];
-            if series.mark == Mark::Points {
+            if series.mark == PlotMark::Points {
                 match series.color % SHAPES {
                     0 => area.draw(&Circle::new((16, y), 4, color.filled()))?,
                     1 => area.draw(&TriangleMarker::new((16, y), 6, color.filled()))?,
@@ -234,7 +234,7 @@ impl Figure {
     }
 }
 
-impl Axis {
+impl PlotAxis {
     /// Creates an axis of numbers.
     pub fn of(label: &str) -> Self {
         Self {

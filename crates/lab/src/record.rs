@@ -1,10 +1,10 @@
 //! Records the values of a policy at each tick, for figures.
 
-use crate::replay::{Act, Policy};
+use crate::replay::{Policy, PolicyAction};
 
 /// One tick of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Moment {
+pub struct ReplayTick {
     /// Time from the first tick, in nanoseconds.
     pub ts_ns: i64,
     /// The value of the policy's outlook, or the value that was seen.
@@ -17,12 +17,12 @@ pub struct Moment {
 }
 
 /// Wraps a policy and records its outlooks and looks.
-pub struct Recorder<'a> {
+pub struct TickRecorder<'a> {
     policy: &'a mut dyn Policy,
-    moments: Vec<Moment>,
+    moments: Vec<ReplayTick>,
 }
 
-impl<'a> Recorder<'a> {
+impl<'a> TickRecorder<'a> {
     /// Records `policy`.
     pub fn new(policy: &'a mut dyn Policy) -> Self {
         Self {
@@ -32,16 +32,16 @@ impl<'a> Recorder<'a> {
     }
 
     /// The recorded ticks, in order.
-    pub fn moments(self) -> Vec<Moment> {
+    pub fn moments(self) -> Vec<ReplayTick> {
         self.moments
     }
 }
 
-impl Policy for Recorder<'_> {
-    fn tick(&mut self, ts_ns: i64, counter: f64) -> Act {
+impl Policy for TickRecorder<'_> {
+    fn tick(&mut self, ts_ns: i64, counter: f64) -> PolicyAction {
         let act = self.policy.tick(ts_ns, counter);
-        if let Act::Say(said) = act {
-            self.moments.push(Moment {
+        if let PolicyAction::Say(said) = act {
+            self.moments.push(ReplayTick {
                 ts_ns,
                 value: said.value,
                 half_width: said.half_width,
@@ -55,7 +55,7 @@ impl Policy for Recorder<'_> {
         self.policy.look(ts_ns, counter, value);
         // A policy that has an outlook before the first look is made to look, which replaces it.
         self.moments.pop_if(|last| last.ts_ns == ts_ns);
-        self.moments.push(Moment {
+        self.moments.push(ReplayTick {
             ts_ns,
             value,
             half_width: 0.0,

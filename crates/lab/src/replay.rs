@@ -6,8 +6,8 @@
 //! one to the last bit, and right if it is within the bound.
 
 use barograph_forecast::interval::{
-    Bound, BoundedConfig, ErrorBounded, IntervalPolicy, Looked, Outlook, PolicyState,
-    PublishedAimd, Said, Sentinel, Step,
+    AssumedValue, BoundedConfig, ComparedLook, ErrorBound, ErrorBounded, IntervalPolicy,
+    PolicyState, PublishedAimd, Sentinel, SentinelStep, ValueBasis,
 };
 use barograph_forecast::{Forecaster, ForecasterConfig, Shape};
 
@@ -22,7 +22,7 @@ pub struct Stream<'a> {
     /// A counter that moves with the value; empty if there is none.
     pub counter: &'a [f64],
     /// The greatest error that is still right.
-    pub bound: Bound,
+    pub bound: ErrorBound,
 }
 
 /// Cost and accuracy of a policy on a stream.
@@ -47,9 +47,9 @@ pub struct Outcome {
 
 /// The action of a policy at a tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Act {
+pub enum PolicyAction {
     /// Gives this outlook without looking.
-    Say(Outlook),
+    Say(AssumedValue),
     /// Looks at this tick.
     Look,
     /// Looked just after the tick before, when the value was still that of that tick, and gives the
@@ -60,7 +60,7 @@ pub enum Act {
 /// A policy that decides at each tick whether to look, and gives an outlook if it does not.
 pub trait Policy {
     /// Decides the action at this tick.
-    fn tick(&mut self, ts_ns: i64, counter: f64) -> Act;
+    fn tick(&mut self, ts_ns: i64, counter: f64) -> PolicyAction;
 
     /// Receives the value that was seen by a look.
     fn look(&mut self, ts_ns: i64, counter: f64, value: f64);
@@ -77,8 +77,8 @@ pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
         let ts_ns = (tick as i64).saturating_mul(stream.interval_ns);
         let counter = stream.counter.get(tick).copied().unwrap_or(0.0);
         match policy.tick(ts_ns, counter) {
-            Act::Say(said) if held.is_finite() => tally.said(stream, &said, truth, held),
-            Act::Looked if held.is_finite() => {
+            PolicyAction::Say(said) if held.is_finite() => tally.said(stream, &said, truth, held),
+            PolicyAction::Looked if held.is_finite() => {
                 held = before;
                 policy.look(ts_ns, counter, held);
                 tally.looks += 1;
@@ -96,8 +96,8 @@ pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
 }
 
 /// An outlook with the last value and an unknown error.
-fn known(value: f64) -> Outlook {
-    Outlook {
+fn known(value: f64) -> AssumedValue {
+    AssumedValue {
         value,
         half_width: f64::INFINITY,
         confidence: 0.0,
@@ -124,7 +124,7 @@ impl Tally {
         self.right += 1;
     }
 
-    fn said(&mut self, stream: &Stream, said: &Outlook, truth: f64, held: f64) {
+    fn said(&mut self, stream: &Stream, said: &AssumedValue, truth: f64, held: f64) {
         let off = (said.value - truth).abs();
         self.ticks += 1;
         self.exact += u64::from(off == 0.0);
@@ -155,20 +155,20 @@ impl Tally {
     }
 }
 
-/// The interval policy behind [`Held`].
+/// The interval policy behind [`HoldingPolicy`].
 enum Next {
     Known(IntervalPolicy, PolicyState),
     Published(PublishedAimd),
 }
 
 /// A policy that decides by values only; its outlook is the last value.
-pub struct Held {
+pub struct HoldingPolicy {
     next: Next,
     due_ns: i64,
     value: f64,
 }
 
-impl Held {
+impl HoldingPolicy {
     /// Wraps one of the sources' policies.
     pub fn new(policy: IntervalPolicy) -> Self {
         Self::of(Next::Known(policy, policy.start()))
@@ -188,14 +188,14 @@ impl Held {
     }
 }
 
-impl Policy for Held {
-    fn tick(&mut self, ts_ns: i64, _: f64) -> Act {
+impl Policy for HoldingPolicy {
+    fn tick(&mut self, ts_ns: i64, _: f64) -> PolicyAction {
         if ts_ns < self.due_ns {
-            Act::Say(known(self.value))
+            PolicyAction::Say(known(self.value))
         } else if ts_ns == self.due_ns || self.due_ns == i64::MIN {
-            Act::Look
+            PolicyAction::Look
         } else {
-            Act::Looked
+            PolicyAction::Looked
         }
     }
 
@@ -221,15 +221,15 @@ impl Policy for Held {
 /// Looks whenever the counter has moved and at no other time: the policy that trusts the counter
 /// alone.
 #[derive(Default)]
-pub struct EachMove {
+pub struct CounterPolicy {
     looked: Option<(f64, f64)>,
 }
 
-impl Policy for EachMove {
-    fn tick(&mut self, _: i64, counter: f64) -> Act {
+impl Policy for CounterPolicy {
+    fn tick(&mut self, _: i64, counter: f64) -> PolicyAction {
         match self.looked {
-            Some((before, value)) if before == counter => Act::Say(known(value)),
-            _ => Act::Look,
+            Some((before, value)) if before == counter => PolicyAction::Say(known(value)),
+            _ => PolicyAction::Look,
         }
     }
 
@@ -239,12 +239,12 @@ impl Policy for EachMove {
 }
 
 /// [`ErrorBounded`] or [`Sentinel`], with an optional forecaster.
-pub struct Bounded {
+pub struct BoundedPolicy {
     kind: Kind,
     forecaster: Option<Forecaster>,
     confidence: f64,
     due_ns: i64,
-    said: Said,
+    said: ValueBasis,
     value: f64,
 }
 
@@ -253,7 +253,7 @@ enum Kind {
     Sentinel(Box<Sentinel>),
 }
 
-impl Bounded {
+impl BoundedPolicy {
     /// Creates a policy that looks at the value alone; `shape` adds a forecaster.
     pub fn new(config: BoundedConfig, shape: Option<Shape>) -> Self {
         Self::of(
@@ -290,7 +290,7 @@ impl Bounded {
             forecaster,
             confidence,
             due_ns: i64::MIN,
-            said: Said::Held,
+            said: ValueBasis::Held,
             value: f64::NAN,
         }
     }
@@ -303,9 +303,9 @@ impl Bounded {
         self
     }
 
-    fn forecast(&self, ts_ns: i64) -> Option<Outlook> {
+    fn forecast(&self, ts_ns: i64) -> Option<AssumedValue> {
         let forecast = self.forecaster.as_ref()?.at(ts_ns)?;
-        Some(Outlook {
+        Some(AssumedValue {
             value: forecast.value,
             half_width: forecast.half_width,
             confidence: self.confidence,
@@ -313,18 +313,18 @@ impl Bounded {
     }
 }
 
-impl Policy for Bounded {
-    fn tick(&mut self, ts_ns: i64, counter: f64) -> Act {
+impl Policy for BoundedPolicy {
+    fn tick(&mut self, ts_ns: i64, counter: f64) -> PolicyAction {
         match &self.kind {
-            Kind::Alone(_) if ts_ns >= self.due_ns => Act::Look,
-            Kind::Alone(_) if self.said == Said::Forecast => {
-                Act::Say(self.forecast(ts_ns).unwrap_or_else(|| known(self.value)))
+            Kind::Alone(_) if ts_ns >= self.due_ns => PolicyAction::Look,
+            Kind::Alone(_) if self.said == ValueBasis::Forecast => {
+                PolicyAction::Say(self.forecast(ts_ns).unwrap_or_else(|| known(self.value)))
             }
-            Kind::Alone(_) => Act::Say(known(self.value)),
+            Kind::Alone(_) => PolicyAction::Say(known(self.value)),
             Kind::Sentinel(sentinel) => {
                 match sentinel.counter(ts_ns, counter, self.forecast(ts_ns)) {
-                    Step::Call => Act::Look,
-                    Step::Say(outlook) => Act::Say(outlook),
+                    SentinelStep::Call => PolicyAction::Look,
+                    SentinelStep::Say(outlook) => PolicyAction::Say(outlook),
                 }
             }
         }
@@ -339,7 +339,7 @@ impl Policy for Bounded {
         let half_width = |ahead_ns| {
             forecaster.map_or(f64::INFINITY, |forecaster| forecaster.half_width(ahead_ns))
         };
-        let looked = Looked {
+        let looked = ComparedLook {
             ts_ns,
             value,
             forecast,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use barograph_forecast::interval::IntervalPolicy;
 
-use crate::replay::{Held, Outcome, Stream, replay};
+use crate::replay::{HoldingPolicy, Outcome, Stream, replay};
 
 /// The intervals of the fixed frontier, in ticks.
 pub const FIXED_TICKS: [i64; 8] = [1, 2, 3, 5, 10, 20, 40, 60];
@@ -15,7 +15,7 @@ pub fn frontier(stream: &Stream) -> Vec<(i64, Outcome)> {
         let policy = IntervalPolicy::Fixed {
             interval_ns: ticks * stream.interval_ns,
         };
-        (ticks, replay(stream, &mut Held::new(policy)))
+        (ticks, replay(stream, &mut HoldingPolicy::new(policy)))
     };
     FIXED_TICKS.map(fixed).into()
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use barograph_forecast::delphi::{Published, Repaired, Weights};
-use barograph_forecast::interval::{Aimd, Bound, BoundedConfig, IntervalPolicy, PublishedAimd};
+use barograph_forecast::delphi::{PublishedDelphi, RepairedDelphi, Weights};
+use barograph_forecast::interval::{
+    Aimd, BoundedConfig, ErrorBound, IntervalPolicy, PublishedAimd,
+};
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Persistence, Rls, Spectral};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor, Shape};
 
-use crate::replay::{Bounded, EachMove, Held, Policy, Stream, replay};
+use crate::replay::{BoundedPolicy, CounterPolicy, HoldingPolicy, Policy, Stream, replay};
 use crate::{Row, Table, Trace, frontier, is_ahead};
 
 /// Horizons of [`score`], in ticks.
@@ -25,7 +27,7 @@ pub struct Case {
     /// Index of a counter that costs nothing to read and moves with the value.
     pub counter: Option<usize>,
     /// The greatest error that is still right.
-    pub bound: Bound,
+    pub bound: ErrorBound,
     /// The values that the column can have.
     pub shape: Shape,
     /// Share of intervals that are to contain the true value.
@@ -93,7 +95,7 @@ fn all_policies(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
         multiply: 0.75,
         threshold,
     };
-    let held = |policy| Box::new(Held::new(policy));
+    let held = |policy| Box::new(HoldingPolicy::new(policy));
     let config = case.config();
     let mut policies: Vec<(&'static str, Box<dyn Policy>)> = vec![
         (
@@ -104,22 +106,33 @@ fn all_policies(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
             "AIMD complex, repaired",
             held(IntervalPolicy::AimdComplex(aimd(1.1))),
         ),
-        ("error-bounded, held", Box::new(Bounded::new(config, None))),
+        (
+            "error-bounded, held",
+            Box::new(BoundedPolicy::new(config, None)),
+        ),
         (
             "error-bounded",
-            Box::new(Bounded::new(config, Some(case.shape))),
+            Box::new(BoundedPolicy::new(config, Some(case.shape))),
         ),
     ];
     if tick == 1_000_000_000 {
-        let published =
-            |window| Box::new(Held::published(PublishedAimd::new(0.1, window, 5 * tick)));
+        let published = |window| {
+            Box::new(HoldingPolicy::published(PublishedAimd::new(
+                0.1,
+                window,
+                5 * tick,
+            )))
+        };
         policies.insert(0, ("AIMD published, window 10", published(10)));
         policies.insert(1, ("AIMD published, window 1", published(1)));
     }
     if case.counter.is_some() {
-        let sentinel = Bounded::sentinel(config, Some(case.shape));
+        let sentinel = BoundedPolicy::sentinel(config, Some(case.shape));
         policies.push(("sentinel", Box::new(sentinel)));
-        policies.push(("each move of the counter", Box::new(EachMove::default())));
+        policies.push((
+            "each move of the counter",
+            Box::new(CounterPolicy::default()),
+        ));
     }
     policies
 }
@@ -154,8 +167,8 @@ pub fn score_with(
     let known: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     let mut alone: Vec<(&str, Box<dyn Predictor>)> = vec![
         ("", Box::new(Persistence::default())),
-        ("", Box::new(Published::default())),
-        ("", Box::new(Repaired::default())),
+        ("", Box::new(PublishedDelphi::default())),
+        ("", Box::new(RepairedDelphi::default())),
         ("", Box::new(Holt::default())),
         ("", Box::new(Kalman::default())),
         ("", Box::new(<Nlms>::default())),
@@ -163,7 +176,7 @@ pub fn score_with(
         ("", Box::new(Spectral::default())),
     ];
     if let Some(weights) = delphi {
-        alone.push((TRAINED, Box::new(Repaired::new(Arc::clone(weights)))));
+        alone.push((TRAINED, Box::new(RepairedDelphi::new(Arc::clone(weights)))));
     }
     let mut scores: Vec<Score> = Vec::new();
     for (kind, mut predictor) in alone {

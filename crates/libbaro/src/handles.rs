@@ -25,7 +25,7 @@ const USERS: u64 = OPEN - 1;
 const USE_SHIFT: u32 = 32;
 
 /// An object that is given to C programs.
-pub(crate) trait Thing: 'static {
+pub(crate) trait HandleObject: 'static {
     /// A number that is different for each type.
     const KIND: u8;
     /// Name of the type in error messages.
@@ -57,7 +57,7 @@ static FREE: AtomicU64 = AtomicU64::new(0);
 static USED: AtomicU32 = AtomicU32::new(0);
 
 /// Stores an object and returns its handle.
-pub(crate) fn give<T: Thing>(thing: T) -> Result<*mut T, Failure> {
+pub(crate) fn give<T: HandleObject>(thing: T) -> Result<*mut T, Failure> {
     let Some(at) = take_place() else {
         let text = format!("{THINGS_MAX} things are open already: close some");
         return Err(Failure::new(E_BUSY, text));
@@ -75,7 +75,7 @@ pub(crate) fn give<T: Thing>(thing: T) -> Result<*mut T, Failure> {
 }
 
 /// Closes a handle; the object is freed when nobody uses it any more.
-pub(crate) fn take_back<T: Thing>(handle: *mut T) -> Result<(), Failure> {
+pub(crate) fn take_back<T: HandleObject>(handle: *mut T) -> Result<(), Failure> {
     if handle.is_null() {
         return Ok(());
     }
@@ -98,7 +98,7 @@ pub(crate) fn take_back<T: Thing>(handle: *mut T) -> Result<(), Failure> {
 }
 
 /// Pins the object of a handle, for any thread.
-pub(crate) fn thing<T: Thing>(handle: *const T) -> Result<Held<T>, Failure> {
+pub(crate) fn thing<T: HandleObject>(handle: *const T) -> Result<HandleGuard<T>, Failure> {
     if handle.is_null() {
         return Err(Failure::new(E_ARGUMENT, format!("{} is null", T::NAME)));
     }
@@ -114,7 +114,7 @@ pub(crate) fn thing<T: Thing>(handle: *const T) -> Result<Held<T>, Failure> {
         .state
         .fetch_update(Ordering::Acquire, Ordering::Relaxed, pin);
     match pinned {
-        Ok(_) => Ok(Held {
+        Ok(_) => Ok(HandleGuard {
             at,
             thing: place.thing.load(Ordering::Relaxed).cast(),
             of: PhantomData,
@@ -128,19 +128,19 @@ pub(crate) fn thing<T: Thing>(handle: *const T) -> Result<Held<T>, Failure> {
 }
 
 /// Like [`thing`], for a type that one thread at a time may use: to change the object.
-pub(crate) fn thing_mut<T: Thing>(handle: *mut T) -> Result<HeldMut<T>, Failure> {
+pub(crate) fn thing_mut<T: HandleObject>(handle: *mut T) -> Result<HandleGuardMut<T>, Failure> {
     const { assert!(T::IS_EXCLUSIVE, "only one thread has it") };
-    thing(handle.cast_const()).map(HeldMut)
+    thing(handle.cast_const()).map(HandleGuardMut)
 }
 
 /// A pinned object.
-pub(crate) struct Held<T: Thing> {
+pub(crate) struct HandleGuard<T: HandleObject> {
     at: u32,
     thing: *mut T,
     of: PhantomData<T>,
 }
 
-impl<T: Thing> Deref for Held<T> {
+impl<T: HandleObject> Deref for HandleGuard<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -150,7 +150,7 @@ impl<T: Thing> Deref for Held<T> {
     }
 }
 
-impl<T: Thing> Drop for Held<T> {
+impl<T: HandleObject> Drop for HandleGuard<T> {
     fn drop(&mut self) {
         let state = &PLACES[self.at as usize].state;
         let before = state.fetch_sub(1, Ordering::AcqRel);
@@ -162,9 +162,9 @@ impl<T: Thing> Drop for Held<T> {
 }
 
 /// A pinned object that nobody else uses.
-pub(crate) struct HeldMut<T: Thing>(Held<T>);
+pub(crate) struct HandleGuardMut<T: HandleObject>(HandleGuard<T>);
 
-impl<T: Thing> Deref for HeldMut<T> {
+impl<T: HandleObject> Deref for HandleGuardMut<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -172,20 +172,20 @@ impl<T: Thing> Deref for HeldMut<T> {
     }
 }
 
-impl<T: Thing> DerefMut for HeldMut<T> {
+impl<T: HandleObject> DerefMut for HandleGuardMut<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `Held`; an object of such a type has one user at a time.
+        // SAFETY: as in `HandleGuard`; an object of such a type has one user at a time.
         unsafe { &mut *self.0.thing }
     }
 }
 
-fn gone<T: Thing>() -> Failure {
+fn gone<T: HandleObject>() -> Failure {
     let text = format!("{} was closed before, or was never opened", T::NAME);
     Failure::new(E_ARGUMENT, text)
 }
 
 /// Returns index and use number, if it is a handle of this type.
-fn parse<T: Thing>(handle: *const T) -> Option<(u32, u64)> {
+fn parse<T: HandleObject>(handle: *const T) -> Option<(u32, u64)> {
     let handle = handle as usize as u64;
     let begins = FAMILY | u64::from(T::KIND) << KIND_SHIFT;
     let place = u64::from(u16::MAX) << PLACE_SHIFT | u64::from(u32::MAX);
@@ -194,7 +194,7 @@ fn parse<T: Thing>(handle: *const T) -> Option<(u32, u64)> {
 }
 
 /// Frees an object that is closed and that nobody uses.
-fn free<T: Thing>(at: u32) {
+fn free<T: HandleObject>(at: u32) {
     let place = &PLACES[at as usize];
     let thing: *mut T = place
         .thing
@@ -245,7 +245,7 @@ mod tests {
 
     struct Counted(std::sync::Arc<()>);
 
-    impl Thing for Counted {
+    impl HandleObject for Counted {
         const KIND: u8 = 200;
         const NAME: &'static str = "the thing";
         const IS_EXCLUSIVE: bool = false;
@@ -253,7 +253,7 @@ mod tests {
 
     struct Alone;
 
-    impl Thing for Alone {
+    impl HandleObject for Alone {
         const KIND: u8 = 201;
         const NAME: &'static str = "the other";
         const IS_EXCLUSIVE: bool = true;

@@ -12,13 +12,13 @@ use barograph_model::{Kind, ValueType};
 use crate::guard::{
     E_ARGUMENT, E_REFUSED, E_TOO_LONG, E_TYPE, Failure, OK, guarded, remember, text, text_or_empty,
 };
-use crate::handles::{Thing, give, take_back, thing};
+use crate::handles::{HandleObject, give, take_back, thing};
 use crate::put;
 
 /// The C struct `baro_config_t`: fields that a caller's older header does not have are 0.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-pub(crate) struct Config {
+pub(crate) struct BaroConfig {
     size: usize,
     run_dir: usize,
     overflow: u32,
@@ -38,7 +38,7 @@ impl From<PublishError> for Failure {
     }
 }
 
-impl Thing for Publisher {
+impl HandleObject for Publisher {
     const KIND: u8 = 1;
     const NAME: &'static str = "baro";
     const IS_EXCLUSIVE: bool = false;
@@ -51,7 +51,7 @@ impl Thing for Publisher {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn baro_open(
     application: *const c_char,
-    config: *const Config,
+    config: *const BaroConfig,
 ) -> *mut Publisher {
     guarded(
         |_| std::ptr::null_mut(),
@@ -71,20 +71,23 @@ pub(crate) unsafe extern "C" fn baro_open(
 
 /// # Safety
 /// `config` is null, or begins with its size and has that many bytes.
-unsafe fn config_of(application: &str, config: *const Config) -> Result<PublishConfig, Failure> {
+unsafe fn config_of(
+    application: &str,
+    config: *const BaroConfig,
+) -> Result<PublishConfig, Failure> {
     let mut wanted = PublishConfig::of(application);
     if config.is_null() {
         return Ok(wanted);
     }
-    let mut known = Config::default();
+    let mut known = BaroConfig::default();
     // SAFETY: the size is the first field in every version.
     let size = unsafe { config.cast::<usize>().read() };
     if size < size_of::<usize>() {
         let text = "the configuration has no size: begin with BARO_CONFIG_INIT";
         return Err(Failure::new(E_ARGUMENT, text));
     }
-    let bytes = size.min(size_of::<Config>());
-    // SAFETY: both have that many bytes; all bit patterns of `Config` are valid.
+    let bytes = size.min(size_of::<BaroConfig>());
+    // SAFETY: both have that many bytes; all bit patterns of `BaroConfig` are valid.
     unsafe {
         std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes);
     }

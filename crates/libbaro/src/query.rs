@@ -7,7 +7,7 @@ use barograph_client::{Cell as Field, Observer, Rows};
 use barograph_model::SqlLimits;
 
 use crate::guard::{E_ARGUMENT, E_SQL, Failure, OK, guarded, set, text};
-use crate::handles::{Thing, give, take_back, thing};
+use crate::handles::{HandleObject, give, take_back, thing};
 
 /// Types of cells, as in `baro.h`.
 const NULL: c_int = 0;
@@ -17,14 +17,14 @@ const TEXT: c_int = 4;
 const BYTES: c_int = 6;
 
 /// The C type `baro_table_t`: its texts end with a zero byte, unlike those of `Rows`.
-pub(crate) struct Table {
+pub(crate) struct BaroTable {
     names: Vec<CString>,
     /// The cells, column by column.
     columns: Vec<Vec<Cell>>,
     rows: usize,
 }
 
-impl Thing for Table {
+impl HandleObject for BaroTable {
     const KIND: u8 = 5;
     const NAME: &'static str = "the table";
     const IS_EXCLUSIVE: bool = false;
@@ -42,7 +42,7 @@ enum Cell {
 /// The C struct `baro_cell_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct CellOut {
+pub(crate) struct BaroCell {
     kind: c_int,
     bytes: usize,
     content: Content,
@@ -56,7 +56,7 @@ union Content {
     pointer: *const u8,
 }
 
-impl From<&Rows> for Table {
+impl From<&Rows> for BaroTable {
     fn from(rows: &Rows) -> Self {
         let names = rows.columns().iter();
         let names = names.map(|c| CString::new(c.name.replace('\0', " ")).unwrap_or_default());
@@ -81,7 +81,7 @@ impl From<&Field> for Cell {
     }
 }
 
-impl From<&Cell> for CellOut {
+impl From<&Cell> for BaroCell {
     fn from(cell: &Cell) -> Self {
         let pointer = |bytes: &[u8]| Content {
             pointer: bytes.as_ptr(),
@@ -109,7 +109,7 @@ impl From<&Cell> for CellOut {
 pub(crate) unsafe extern "C" fn baro_query(
     node: *const Observer,
     sql: *const c_char,
-    table: *mut *mut Table,
+    table: *mut *mut BaroTable,
 ) -> c_int {
     // SAFETY: the caller upholds the requirements of this function.
     unsafe { set(table, ptr::null_mut()) };
@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn baro_query(
             let rows = node.sql(sql, &SqlLimits::default());
             let rows = rows.map_err(|fault| Failure::new(E_SQL, fault))?;
             // SAFETY: the caller upholds the requirements of this function.
-            unsafe { set(table, give(Table::from(&rows))?) };
+            unsafe { set(table, give(BaroTable::from(&rows))?) };
             Ok(OK)
         },
     )
@@ -132,13 +132,13 @@ pub(crate) unsafe extern "C" fn baro_query(
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn baro_table_free(table: *mut Table) {
+pub(crate) extern "C" fn baro_table_free(table: *mut BaroTable) {
     guarded(|_| (), || take_back(table));
 }
 
 /// Reads something of a table; returns `nothing`, and sets an error, if the table was freed. For
 /// null it returns `nothing` without an error.
-fn of<T>(table: *const Table, nothing: T, look: impl FnOnce(&Table) -> Option<T>) -> T
+fn of<T>(table: *const BaroTable, nothing: T, look: impl FnOnce(&BaroTable) -> Option<T>) -> T
 where
     T: Copy,
 {
@@ -151,19 +151,19 @@ where
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn baro_table_rows(table: *const Table) -> usize {
+pub(crate) extern "C" fn baro_table_rows(table: *const BaroTable) -> usize {
     of(table, 0, |table| Some(table.rows))
 }
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn baro_table_columns(table: *const Table) -> usize {
+pub(crate) extern "C" fn baro_table_columns(table: *const BaroTable) -> usize {
     of(table, 0, |table| Some(table.columns.len()))
 }
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn baro_table_name(table: *const Table, column: usize) -> *const c_char {
+pub(crate) extern "C" fn baro_table_name(table: *const BaroTable, column: usize) -> *const c_char {
     of(table, ptr::null(), |table| {
         table.names.get(column).map(|name| name.as_ptr())
     })
@@ -172,11 +172,11 @@ pub(crate) extern "C" fn baro_table_name(table: *const Table, column: usize) -> 
 /// See `baro.h`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn baro_table_cell(
-    table: *const Table,
+    table: *const BaroTable,
     row: usize,
     column: usize,
-) -> CellOut {
-    of(table, CellOut::from(&Cell::Null), |table| {
-        table.columns.get(column)?.get(row).map(CellOut::from)
+) -> BaroCell {
+    of(table, BaroCell::from(&Cell::Null), |table| {
+        table.columns.get(column)?.get(row).map(BaroCell::from)
     })
 }

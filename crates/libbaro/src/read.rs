@@ -12,15 +12,15 @@ use barograph_model::Selector;
 use crate::guard::{
     E_ARGUMENT, E_NO_AGENT, E_TYPE, E_UNKNOWN, Failure, NOTHING, OK, guarded, set, text,
 };
-use crate::handles::{Thing, give, take_back, thing, thing_mut};
+use crate::handles::{HandleObject, give, take_back, thing, thing_mut};
 
-impl Thing for Observer {
+impl HandleObject for Observer {
     const KIND: u8 = 2;
     const NAME: &'static str = "the node";
     const IS_EXCLUSIVE: bool = false;
 }
 
-impl Thing for StreamHandle {
+impl HandleObject for StreamHandle {
     const KIND: u8 = 3;
     const NAME: &'static str = "the stream";
     const IS_EXCLUSIVE: bool = true;

@@ -9,7 +9,7 @@ use barograph_client::{Observer, Update, Watch};
 use barograph_model::{Descriptor, Selector, Value};
 
 use crate::guard::{E_ARGUMENT, Failure, NOTHING, OK, guarded, set, text};
-use crate::handles::{Thing, give, take_back, thing, thing_mut};
+use crate::handles::{HandleObject, give, take_back, thing, thing_mut};
 
 /// The C type `baro_subscription_t`.
 pub(crate) struct Subscription {
@@ -20,10 +20,10 @@ pub(crate) struct Subscription {
     stream: Option<Stream>,
     value: Option<Value>,
     ended: Vec<u8>,
-    given: UpdateOut,
+    given: BaroUpdate,
 }
 
-impl Thing for Subscription {
+impl HandleObject for Subscription {
     const KIND: u8 = 4;
     const NAME: &'static str = "the subscription";
     const IS_EXCLUSIVE: bool = true;
@@ -51,7 +51,7 @@ impl From<Arc<Descriptor>> for Stream {
 
 /// The C struct `baro_update_t`.
 #[repr(C)]
-pub(crate) struct UpdateOut {
+pub(crate) struct BaroUpdate {
     name: *const c_char,
     labels: *const c_char,
     ts: i64,
@@ -79,7 +79,7 @@ impl Subscription {
             stream: None,
             value: None,
             ended: Vec::new(),
-            given: UpdateOut {
+            given: BaroUpdate {
                 name: ptr::null(),
                 labels: ptr::null(),
                 ts: 0,
@@ -93,7 +93,7 @@ impl Subscription {
         }
     }
 
-    fn next(&mut self, timeout: Duration) -> Option<&UpdateOut> {
+    fn next(&mut self, timeout: Duration) -> Option<&BaroUpdate> {
         let update = match self.waiting.next() {
             Some(update) => update,
             None => {
@@ -114,7 +114,7 @@ impl Subscription {
             .insert(held.unwrap_or_else(|| descriptor.into()));
         let value = self.value.insert(sample.value);
         let (bytes, content) = content(value, &mut self.ended);
-        self.given = UpdateOut {
+        self.given = BaroUpdate {
             name: stream.name.as_ptr(),
             labels: stream.labels.as_ptr(),
             ts: sample.ts,
@@ -184,7 +184,7 @@ pub(crate) unsafe extern "C" fn baro_subscribe(
 pub(crate) unsafe extern "C" fn baro_subscription_next(
     subscription: *mut Subscription,
     timeout_ns: i64,
-    update: *mut *const UpdateOut,
+    update: *mut *const BaroUpdate,
 ) -> c_int {
     // SAFETY: the caller upholds the requirements of this function.
     unsafe { set(update, ptr::null()) };

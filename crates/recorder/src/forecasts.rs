@@ -19,7 +19,7 @@ mod totals;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_forecast::{Cascade, ForecasterConfig, Shape, Taken, interval};
+use barograph_forecast::{Cascade, ForecasterConfig, LookEffect, Shape, interval};
 use barograph_model::{
     Descriptor, FORECAST_PREFIX, KNOTS_MAX, Kind, Labels, Name, Sample, Selector, StreamKey, Value,
     ValueType,
@@ -416,9 +416,9 @@ impl Forecasts {
     }
 
     /// The forecast of a stream for a time after its newest look.
-    pub fn outlook(&self, key: StreamKey, ts_ns: i64) -> Option<interval::Outlook> {
+    pub fn outlook(&self, key: StreamKey, ts_ns: i64) -> Option<interval::AssumedValue> {
         let forecast = self.cascade(key)?.at(ts_ns)?;
-        Some(interval::Outlook {
+        Some(interval::AssumedValue {
             value: forecast.value,
             half_width: forecast.half_width,
             confidence: self.confidence,
@@ -503,11 +503,14 @@ impl Followed {
             Value::Float(value) => cascade.observe(sample.ts, value),
             _ => return false,
         };
-        if !matches!(taken, Taken::SameStep | Taken::Late | Taken::NotFinite) {
+        if !matches!(
+            taken,
+            LookEffect::SameStep | LookEffect::Late | LookEffect::NotFinite
+        ) {
             self.steps += 1;
         }
         // After a look that was not used, the last projection still begins at the look before.
-        !matches!(taken, Taken::Late | Taken::NotFinite)
+        !matches!(taken, LookEffect::Late | LookEffect::NotFinite)
     }
 
     fn project(

@@ -1,7 +1,9 @@
 //! The budget for reading the sources whose streams are under policies, and how it is shared among
 //! them.
 
-use barograph_forecast::interval::{Budget, INTERVAL_NS_MAX, INTERVAL_NS_MIN, Share, Want};
+use barograph_forecast::interval::{
+    INTERVAL_NS_MAX, INTERVAL_NS_MIN, LookBudget, LookRequest, LookShare,
+};
 use barograph_model::NS_PER_S;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,8 +64,8 @@ impl BudgetConfig {
 pub(crate) struct Purse {
     pub(crate) config: BudgetConfig,
     next_ns: i64,
-    wants: Vec<Want>,
-    shares: Vec<Share>,
+    wants: Vec<LookRequest>,
+    shares: Vec<LookShare>,
 }
 
 impl Purse {
@@ -84,16 +86,16 @@ impl Purse {
     pub(crate) fn share(
         &mut self,
         now_ns: i64,
-        wants: impl Iterator<Item = Want>,
-    ) -> Option<&[Share]> {
+        wants: impl Iterator<Item = LookRequest>,
+    ) -> Option<&[LookShare]> {
         self.next_ns = now_ns.saturating_add(PERIOD_NS);
         self.wants.clear();
         self.wants.extend(wants);
-        let spent = |want: &Want| want.cost * NS_PER_S as f64 / want.min_ns.max(1) as f64;
+        let spent = |want: &LookRequest| want.cost * NS_PER_S as f64 / want.min_ns.max(1) as f64;
         if self.wants.iter().map(spent).sum::<f64>() <= self.config.cpu_share {
             return None;
         }
-        let budget = Budget {
+        let budget = LookBudget {
             cost_per_s_max: self.config.cpu_share,
         };
         budget.share(&self.wants, &mut self.shares);
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn who_wants_little_enough_gets_it() {
-        let want = |cost| Want {
+        let want = |cost| LookRequest {
             wrong_per_s: 1.0,
             weight: 1.0,
             cost,

@@ -1,7 +1,7 @@
 //! The interval of one source whose streams are under policies: the shortest that the policies
 //! want, within what the source can bear and what the budget allows.
 
-use barograph_forecast::interval::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, Want};
+use barograph_forecast::interval::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, LookRequest};
 use barograph_model::{NS_PER_S, Wanted};
 
 use crate::budget::BudgetConfig;
@@ -95,7 +95,12 @@ impl Pace {
     }
 
     /// What the source asks of the budget, from the mean cost of its recent reads.
-    pub(crate) fn ask(&self, now_ns: i64, polls_min_ns: i64, cost_ns_mean: i64) -> Option<Want> {
+    pub(crate) fn ask(
+        &self,
+        now_ns: i64,
+        polls_min_ns: i64,
+        cost_ns_mean: i64,
+    ) -> Option<LookRequest> {
         let wants = self.wants?;
         let least_ns = wants.min_ns.max(self.caps.min_ns).max(polls_min_ns);
         let most_ns = wants.max_ns.min(self.caps.max_ns).max(least_ns);
@@ -111,7 +116,7 @@ impl Pace {
             0 => cost_ns_mean,
             reads => self.cost_ns / reads,
         };
-        Some(Want {
+        Some(LookRequest {
             wrong_per_s: wants.wrong_per_s,
             weight: 1.0,
             cost: cost_ns as f64 / NS_PER_S as f64,

@@ -2,7 +2,7 @@
 //! in forecasts between looks, for streams that need not be looked at often. They are checked here,
 //! so that configuration and statements are refused with the same messages.
 
-use barograph_forecast::interval::{Bound, INTERVAL_NS_MAX, INTERVAL_NS_MIN};
+use barograph_forecast::interval::{ErrorBound, INTERVAL_NS_MAX, INTERVAL_NS_MIN};
 use barograph_model::{Level, NAME_BYTES_MAX, NS_PER_MS, Selector, duration_ns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -181,7 +181,7 @@ impl PolicySpec {
     }
 
     /// The greatest error of a forecast, parsed from `error`.
-    pub fn bound(&self) -> Result<Option<Bound>, PolicyFault> {
+    pub fn bound(&self) -> Result<Option<ErrorBound>, PolicyFault> {
         let Some(text) = &self.error else {
             return Ok(None);
         };
@@ -337,15 +337,15 @@ impl PressureTrigger {
 }
 
 /// Parses an error bound such as `1 %`, `0.5` or `10 MiB`; it must not be negative.
-fn parse_bound(text: &str) -> Option<Bound> {
+fn parse_bound(text: &str) -> Option<ErrorBound> {
     if text.len() > POLICY_TEXT_BYTES_MAX {
         return None;
     }
     let bound = match Level::parse(text).ok()? {
-        Level::Absolute(most) => Bound::Absolute(most),
-        Level::Share(share) => Bound::Relative(share),
+        Level::Absolute(most) => ErrorBound::Absolute(most),
+        Level::Share(share) => ErrorBound::Relative(share),
     };
-    let (Bound::Absolute(most) | Bound::Relative(most)) = bound;
+    let (ErrorBound::Absolute(most) | ErrorBound::Relative(most)) = bound;
     (most >= 0.0).then_some(bound)
 }
 
@@ -373,15 +373,15 @@ mod tests {
     #[test]
     fn bounds_are_shares_or_have_units() {
         for (text, expect) in [
-            ("1 %", Some(Bound::Relative(0.01))),
-            ("0.5%", Some(Bound::Relative(0.005))),
-            ("10 MiB", Some(Bound::Absolute(10.0 * 1_048_576.0))),
-            ("2GB", Some(Bound::Absolute(2e9))),
-            (" 0.5 ", Some(Bound::Absolute(0.5))),
-            ("1e3", Some(Bound::Absolute(1000.0))),
-            ("20 ms", Some(Bound::Absolute(0.02))),
-            ("2 k", Some(Bound::Absolute(2000.0))),
-            ("0", Some(Bound::Absolute(0.0))),
+            ("1 %", Some(ErrorBound::Relative(0.01))),
+            ("0.5%", Some(ErrorBound::Relative(0.005))),
+            ("10 MiB", Some(ErrorBound::Absolute(10.0 * 1_048_576.0))),
+            ("2GB", Some(ErrorBound::Absolute(2e9))),
+            (" 0.5 ", Some(ErrorBound::Absolute(0.5))),
+            ("1e3", Some(ErrorBound::Absolute(1000.0))),
+            ("20 ms", Some(ErrorBound::Absolute(0.02))),
+            ("2 k", Some(ErrorBound::Absolute(2000.0))),
+            ("0", Some(ErrorBound::Absolute(0.0))),
             ("-1", None),
             ("-1 %", None),
             ("", None),

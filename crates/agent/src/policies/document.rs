@@ -1,6 +1,6 @@
 //! The document `policies.json` with the state of policies, which is also the table `policies`.
 
-use barograph_forecast::interval::Said;
+use barograph_forecast::interval::ValueBasis;
 use barograph_model::{Descriptor, NS_PER_S};
 use barograph_source::{PolicySpec, PolicySpecKind};
 use serde::ser::SerializeSeq as _;
@@ -69,9 +69,9 @@ fn plan_reason(governed: &Governed) -> String {
         return format!("the next look is {wait} after the last");
     }
     let what = match plan.said {
-        Said::Held => "what was seen is held",
-        Said::Forecast => "what is forecast is said",
-        Said::Derived => "what its sentinel says is derived",
+        ValueBasis::Held => "what was seen is held",
+        ValueBasis::Forecast => "what is forecast is said",
+        ValueBasis::Derived => "what its sentinel says is derived",
     };
     format!("{what}, and the next look is {wait} after the last")
 }
@@ -196,9 +196,9 @@ impl<'a> Stream<'a> {
         let plan = governed.planner.plan();
         let is_bounded = governed.policy.spec.kind == PolicySpecKind::ErrorBounded;
         let said = plan.map(|plan| match plan.said {
-            Said::Held => "held",
-            Said::Forecast => "forecast",
-            Said::Derived => "derived",
+            ValueBasis::Held => "held",
+            ValueBasis::Forecast => "forecast",
+            ValueBasis::Derived => "derived",
         });
         let looks_per_s = governed.planner.looks_per_s();
         let configured_s = seconds(governed.caps.interval_ns);

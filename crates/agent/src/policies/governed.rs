@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use barograph_forecast::interval::{
-    Aimd, Bound, BoundedConfig, IntervalPolicy, LookMethod, LookPlanner,
+    Aimd, BoundedConfig, ErrorBound, IntervalPolicy, LookMethod, LookPlanner,
 };
 use barograph_model::{StreamKey, Wanted};
 use barograph_source::{Caps, PolicySpecKind};
@@ -94,7 +94,7 @@ fn method(policy: &Policy, min_ns: i64, max_ns: i64) -> LookMethod {
         PolicySpecKind::ErrorBounded => {
             return LookMethod::ByError(BoundedConfig {
                 // A bounded policy has a bound: [`Policy::new`] has checked that.
-                bound: policy.bound.unwrap_or(Bound::Absolute(0.0)),
+                bound: policy.bound.unwrap_or(ErrorBound::Absolute(0.0)),
                 confidence: policy.spec.confidence,
                 min_ns,
                 max_ns,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use barograph_forecast::interval::Bound;
+use barograph_forecast::interval::ErrorBound;
 use barograph_model::{ConfigError, Descriptor, Selector, near};
 use barograph_source::{PolicyFault, PolicySpec, PressureTrigger};
 use tracing::warn;
@@ -20,7 +20,7 @@ pub(crate) struct Policy {
     /// The policy as it was written.
     pub spec: PolicySpec,
     selectors: Vec<Selector>,
-    pub(super) bound: Option<Bound>,
+    pub(super) bound: Option<ErrorBound>,
     pub(super) sentinel: Option<Selector>,
     pub(super) pressure: Option<PressureTrigger>,
     /// The statement that made it; `None` if it comes from the configuration.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use barograph_forecast::Shape;
 use barograph_forecast::delphi::Weights;
-use barograph_forecast::interval::Bound;
+use barograph_forecast::interval::ErrorBound;
 use barograph_lab::page::{self, Section};
 use barograph_lab::suite::{self, Case, Score};
 use barograph_lab::{Family, Hacc, Table, figures, generate, hacc};
@@ -48,7 +48,7 @@ struct Replay {
     /// Largest error that still counts as right: a number in the column's unit, or a share of the
     /// value like 1%
     #[arg(long, default_value = "1%", value_parser = bound)]
-    bound: Bound,
+    bound: ErrorBound,
     /// A column that costs nothing to read and changes with the others, for the sentinel
     #[arg(long, value_name = "NAME")]
     counter: Option<String>,
@@ -294,15 +294,15 @@ fn weights(path: &Path) -> anyhow::Result<Arc<Weights>> {
     Ok(Arc::new(weights))
 }
 
-fn bound(text: &str) -> Result<Bound, String> {
+fn bound(text: &str) -> Result<ErrorBound, String> {
     let (number, is_share) = match text.strip_suffix('%') {
         Some(number) => (number, true),
         None => (text, false),
     };
     match number.trim().parse::<f64>() {
         Ok(number) if number >= 0.0 && number.is_finite() => Ok(match is_share {
-            true => Bound::Relative(number / 100.0),
-            false => Bound::Absolute(number),
+            true => ErrorBound::Relative(number / 100.0),
+            false => ErrorBound::Absolute(number),
         }),
         _ => Err("a number that is not negative, or a share like 1%".into()),
     }

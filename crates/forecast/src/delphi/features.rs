@@ -9,7 +9,7 @@ pub(super) const SEGMENT_LEN: usize = 100;
 /// The features in the authors' code. Their paper names eight (3.4.2); 50 parameters leave room for
 /// six.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feature {
+pub enum SeriesFeature {
     /// `a ln x + b`.
     Concave,
     /// `-a ln x + b`.
@@ -24,7 +24,7 @@ pub enum Feature {
     TrendDown,
 }
 
-impl Feature {
+impl SeriesFeature {
     /// All features, in the order of the authors' stack.
     pub const ALL: [Self; 6] = [
         Self::Concave,
@@ -110,7 +110,7 @@ impl Feature {
 
 /// The 1000 values on which the stack is trained.
 pub(super) fn stack_set() -> Vec<f64> {
-    use Feature::{Concave, Convex, Sine, TrendDown, TrendUp};
+    use SeriesFeature::{Concave, Convex, Sine, TrendDown, TrendUp};
     [
         (Sine, (11.0, 5.0)),
         (Convex, (2.0, 10.0)),
@@ -131,7 +131,7 @@ pub(super) fn stack_set() -> Vec<f64> {
 /// A kind of series that a stream may be for a while. The repaired Delphi has a feature for each of
 /// the first eight; the others must not mislead it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum SeriesFamily {
     /// Grows, slower and slower, like a cache that fills.
     Concave,
     /// Falls, slower and slower, like a queue that drains.
@@ -159,7 +159,7 @@ pub enum Family {
     NoisyWalk,
 }
 
-impl Family {
+impl SeriesFamily {
     /// All families, those with a feature first.
     pub const ALL: [Self; 12] = [
         Self::Concave,
@@ -349,12 +349,12 @@ mod tests {
 
     #[test]
     fn the_sets_of_the_authors_have_their_size_and_their_first_values() {
-        for feature in Feature::ALL {
+        for feature in SeriesFeature::ALL {
             assert_eq!(feature.set().len(), 1000, "{}", feature.name());
         }
-        assert_eq!(Feature::Concave.set()[..2], [2.0, 2.0]);
-        assert_eq!(Feature::TrendDown.set()[99..101], [-97.0, 3.0]);
-        assert_eq!(Feature::Constant.set()[999], 50.0);
+        assert_eq!(SeriesFeature::Concave.set()[..2], [2.0, 2.0]);
+        assert_eq!(SeriesFeature::TrendDown.set()[99..101], [-97.0, 3.0]);
+        assert_eq!(SeriesFeature::Constant.set()[999], 50.0);
         let stack = stack_set();
         assert_eq!(stack.len(), 1000);
         assert_eq!(stack[200..202], [3.0, 3.2]);
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn families_give_what_was_asked_for_and_the_same_for_a_seed() {
-        for family in Family::ALL {
+        for family in SeriesFamily::ALL {
             for seed in 0..20 {
                 let values = family.series(&mut Random::new(seed), 200);
                 assert_eq!(values.len(), 200, "{}", family.name());
@@ -370,6 +370,6 @@ mod tests {
                 assert_eq!(values, family.series(&mut Random::new(seed), 200));
             }
         }
-        assert!(Family::Sine.series(&mut Random::new(1), 0).is_empty());
+        assert!(SeriesFamily::Sine.series(&mut Random::new(1), 0).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::repaired::Repaired;
+use super::repaired::RepairedDelphi;
 use super::weights::{HEADS, HORIZONS, WINDOW, Weights};
 use crate::Predictor;
 
@@ -23,7 +23,7 @@ pub fn relative_errors(
     values: &[f64],
     from: usize,
 ) -> [Option<f64>; HEADS] {
-    let mut predictor = Repaired::new(weights.clone());
+    let mut predictor = RepairedDelphi::new(weights.clone());
     let mut sums = [(0.0f64, 0.0f64); HEADS];
     for (at, value) in values.iter().enumerate() {
         if !value.is_finite() {

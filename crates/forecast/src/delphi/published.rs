@@ -24,14 +24,14 @@ pub(super) type Neuron = [f64; WINDOW + 1];
 
 /// All 50 parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weights {
+pub struct PublishedWeights {
     /// The neurons in the order of [`super::Feature::ALL`], then the seventh.
     pub neurons: [Neuron; 7],
     /// The weight of each neuron, and the bias.
     pub stack: [f64; 8],
 }
 
-impl Weights {
+impl PublishedWeights {
     /// Predicts the next value from the five before it, oldest first.
     pub fn apply(&self, window: &[f64; WINDOW]) -> f64 {
         let [weights @ .., bias] = &self.stack;
@@ -61,23 +61,23 @@ pub(super) fn rectified(neuron: &Neuron, window: &[f64; WINDOW]) -> f64 {
 
 /// The predictor of the published Delphi.
 #[derive(Clone, Debug)]
-pub struct Published {
-    weights: Weights,
+pub struct PublishedDelphi {
+    weights: PublishedWeights,
     /// The last values, oldest first.
     window: [f64; WINDOW],
     seen: usize,
 }
 
-impl Default for Published {
+impl Default for PublishedDelphi {
     /// Creates the predictor with the weights of our training.
     fn default() -> Self {
         Self::new(WEIGHTS)
     }
 }
 
-impl Published {
+impl PublishedDelphi {
     /// Creates the predictor with other weights.
-    pub fn new(weights: Weights) -> Self {
+    pub fn new(weights: PublishedWeights) -> Self {
         Self {
             weights,
             window: [0.0; WINDOW],
@@ -106,7 +106,7 @@ fn push(window: &mut [f64; WINDOW], value: f64) {
     window[WINDOW - 1] = value;
 }
 
-impl Predictor for Published {
+impl Predictor for PublishedDelphi {
     fn name(&self) -> &'static str {
         "delphi-published"
     }
@@ -141,7 +141,7 @@ impl Predictor for Published {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delphi::Feature;
+    use crate::delphi::SeriesFeature;
     use proptest::prelude::*;
 
     fn after(predictor: &mut impl Predictor, values: impl IntoIterator<Item = f64>) -> f64 {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn parameters_are_as_many_as_the_paper_says() {
         let weights = WEIGHTS;
-        let frozen = Feature::ALL.len() * weights.neurons[0].len();
+        let frozen = SeriesFeature::ALL.len() * weights.neurons[0].len();
         let trainable = weights.neurons[6].len() + weights.stack.len();
         assert_eq!((frozen, trainable), (36, PARAMETERS_TRAINABLE));
         assert_eq!(frozen + trainable, PARAMETERS);
@@ -164,16 +164,16 @@ mod tests {
     /// neuron is then either dead or linear. Its numbers were read from the released files.
     #[test]
     fn the_filter_of_the_released_weights_loses_a_constant_and_a_ramp() {
-        let mut weights = Weights {
+        let mut weights = PublishedWeights {
             neurons: [[0.0; 6]; 7],
             stack: [0.0; 8],
         };
         weights.neurons[0] = [0.0839, 0.1091, -0.5117, -0.4949, 1.7783, 0.101];
         weights.stack[0] = 1.0;
-        let constant = after(&mut Published::new(weights.clone()), [250e9; 8]);
+        let constant = after(&mut PublishedDelphi::new(weights.clone()), [250e9; 8]);
         assert!((constant / 241.2e9 - 1.0).abs() < 1e-3, "{constant}");
         let ramp = after(
-            &mut Published::new(weights),
+            &mut PublishedDelphi::new(weights),
             (0..5).map(|t| 1000.0 + f64::from(t)),
         );
         assert!((ramp - 969.0).abs() < 1.0, "{ramp}");
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_constant_is_lost_more_with_each_step() {
-        let mut predictor = Published::default();
+        let mut predictor = PublishedDelphi::default();
         let one = after(&mut predictor, [250e9; 8]);
         assert!((one / 250e9 - 1.0).abs() > 0.001, "{one}");
         assert!((predictor.predict(16) / 250e9 - 1.0).abs() > (one / 250e9 - 1.0).abs());
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_not_yet_known_is_the_last_value_and_a_gap_makes_it_so_again() {
-        let mut predictor = Published::default();
+        let mut predictor = PublishedDelphi::default();
         assert_eq!(predictor.predict(1), 0.0);
         assert_eq!(after(&mut predictor, [1.0, 2.0, 3.0, 4.0]), 4.0);
         assert_ne!(after(&mut predictor, [5.0]), 5.0);
@@ -200,7 +200,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_path_is_what_each_step_says(values in prop::collection::vec(-1e6..1e6f64, 0..12)) {
-            let mut predictor = Published::default();
+            let mut predictor = PublishedDelphi::default();
             after(&mut predictor, values);
             let mut path = [0.0; 20];
             predictor.path(&mut path);
@@ -214,7 +214,7 @@ mod tests {
             values in prop::collection::vec(any::<f64>().prop_filter("finite", |v| v.is_finite()), 0..12),
             steps in any::<u32>(),
         ) {
-            let mut predictor = Published::default();
+            let mut predictor = PublishedDelphi::default();
             after(&mut predictor, values);
             let first = predictor.predict(steps);
             prop_assert_eq!(first.to_bits(), predictor.predict(steps).to_bits());

@@ -39,7 +39,7 @@ const RING: usize = 32;
 
 /// The predictor of the repaired Delphi.
 #[derive(Clone, Debug)]
-pub struct Repaired {
+pub struct RepairedDelphi {
     weights: Arc<Weights>,
     ring: [f64; 2 * RING],
     /// Index of the newest value; older ones follow it.
@@ -70,14 +70,14 @@ pub struct Repaired {
     periodic: bool,
 }
 
-impl Default for Repaired {
+impl Default for RepairedDelphi {
     /// Creates the predictor with the weights of our training.
     fn default() -> Self {
         Self::new(Weights::built_in())
     }
 }
 
-impl Repaired {
+impl RepairedDelphi {
     /// Creates the predictor with other weights: those trained on a machine's archive.
     pub fn new(weights: Arc<Weights>) -> Self {
         Self {
@@ -337,7 +337,7 @@ const LOWEST: [f32; FILTERS] = [0.0, -CUT, -CUT, -CUT, 0.0, -CUT, -CUT, -CUT];
 pub(super) const SILENT_BELOW: [f32; FILTERS] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
 const HIGHEST: [f32; FILTERS] = [CUT, 0.0, CUT, CUT, CUT, 0.0, CUT, CUT];
 
-impl Predictor for Repaired {
+impl Predictor for RepairedDelphi {
     fn name(&self) -> &'static str {
         "delphi"
     }
@@ -379,11 +379,11 @@ impl Predictor for Repaired {
 mod tests {
     use super::*;
     use crate::Random;
-    use crate::delphi::{Family, Published};
+    use crate::delphi::{PublishedDelphi, SeriesFamily};
     use proptest::prelude::*;
 
-    fn after(values: impl IntoIterator<Item = f64>) -> Repaired {
-        let mut predictor = Repaired::default();
+    fn after(values: impl IntoIterator<Item = f64>) -> RepairedDelphi {
+        let mut predictor = RepairedDelphi::default();
         for value in values {
             predictor.observe(value);
         }
@@ -398,7 +398,7 @@ mod tests {
                 assert_eq!(predictor.predict(steps), value);
             }
         }
-        assert_eq!(Repaired::default().predict(1), 0.0);
+        assert_eq!(RepairedDelphi::default().predict(1), 0.0);
         assert_eq!(after([3.5]).predict(64), 3.5);
     }
 
@@ -457,18 +457,19 @@ mod tests {
     /// Sums of absolute errors one step ahead, as multiples of those of the last value.
     #[test]
     fn families_are_predicted_no_worse_than_by_the_last_value() {
-        let bound = |family: Family| match family {
-            Family::RandomWalk | Family::Jumps => 1.05,
-            Family::PeriodicStep | Family::TrendUp | Family::TrendDown => 0.6,
-            Family::Concave | Family::Convex | Family::Sine => 0.75,
-            Family::Level => 0.85,
+        let bound = |family: SeriesFamily| match family {
+            SeriesFamily::RandomWalk | SeriesFamily::Jumps => 1.05,
+            SeriesFamily::PeriodicStep | SeriesFamily::TrendUp | SeriesFamily::TrendDown => 0.6,
+            SeriesFamily::Concave | SeriesFamily::Convex | SeriesFamily::Sine => 0.75,
+            SeriesFamily::Level => 0.85,
             _ => 1.02,
         };
-        for family in Family::ALL {
+        for family in SeriesFamily::ALL {
             let mut sums = [0.0; 3];
             for seed in 0..40 {
                 let series = family.series(&mut Random::new(9_000_000 + seed), 400);
-                let (mut published, mut repaired) = (Published::default(), Repaired::default());
+                let (mut published, mut repaired) =
+                    (PublishedDelphi::default(), RepairedDelphi::default());
                 for pair in series.windows(2) {
                     published.observe(pair[0]);
                     repaired.observe(pair[0]);
@@ -539,7 +540,7 @@ mod tests {
                 Just(f64::NAN), Just(f64::MAX), Just(f64::MIN), Just(0.0), Just(1e-310), -1e3..1e3f64,
             ], 0..200),
         ) {
-            let mut predictor = Repaired::default();
+            let mut predictor = RepairedDelphi::default();
             for value in values {
                 if value.is_nan() { predictor.forget() } else { predictor.observe(value) }
             }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::adam::Adam;
-use super::features::Family;
-use super::repaired::{Repaired, SILENT_BELOW};
+use super::features::SeriesFamily;
+use super::repaired::{RepairedDelphi, SILENT_BELOW};
 use super::weights::{EXPERTS, FILTERS, HEADS, HORIZONS, REST, WINDOW, Weights};
 use crate::{Predictor, Random};
 
@@ -34,7 +34,7 @@ impl Default for TrainingOptions {
 
 /// The progress of a training.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
+pub struct TrainingProgress {
     /// Number of completed stages.
     pub done: u32,
     /// Number of all stages.
@@ -47,7 +47,7 @@ pub struct Progress {
 /// The callback stopped the training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("training was stopped")]
-pub struct Stopped;
+pub struct TrainingStopped;
 
 /// Number of stages: the filters, then the trust of each horizon.
 pub const STAGES: u32 = (FILTERS + HEADS) as u32;
@@ -64,21 +64,21 @@ const SERIES_FACTOR_MAX: f64 = 1e4;
 pub fn train(
     series: &[&[f64]],
     options: TrainingOptions,
-    mut progress: impl FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Weights, Stopped> {
+    mut progress: impl FnMut(TrainingProgress) -> ControlFlow<()>,
+) -> Result<Weights, TrainingStopped> {
     let examples = options.examples.clamp(1_000, 300_000);
     let mut random = Random::new(options.seed);
     let mut weights = Weights::zero();
     let mut done = 0;
     let mut tell = |error| {
         done += 1;
-        match progress(Progress {
+        match progress(TrainingProgress {
             done,
             of: STAGES,
             error,
         }) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stopped),
+            ControlFlow::Break(()) => Err(TrainingStopped),
         }
     };
     for (lane, family) in OF_LANES.into_iter().enumerate() {
@@ -112,23 +112,25 @@ pub fn train(
 }
 
 /// The families of the filters that are frozen after they are fitted.
-const OF_LANES: [Family; REST] = [
-    Family::Concave,
-    Family::Convex,
-    Family::Sine,
-    Family::Level,
-    Family::TrendUp,
-    Family::TrendDown,
-    Family::Spike,
+const OF_LANES: [SeriesFamily; REST] = [
+    SeriesFamily::Concave,
+    SeriesFamily::Convex,
+    SeriesFamily::Sine,
+    SeriesFamily::Level,
+    SeriesFamily::TrendUp,
+    SeriesFamily::TrendDown,
+    SeriesFamily::Spike,
 ];
 
 /// Every family, and random walks as often as nine of them: most streams cannot be predicted.
 fn mixture(random: &mut Random, count: usize) -> Vec<Vec<f64>> {
     (0..count)
         .map(|at| {
-            let family = Family::ALL.get(at % (Family::ALL.len() + 8)).copied();
+            let family = SeriesFamily::ALL
+                .get(at % (SeriesFamily::ALL.len() + 8))
+                .copied();
             family
-                .unwrap_or(Family::RandomWalk)
+                .unwrap_or(SeriesFamily::RandomWalk)
                 .series(random, SERIES_LEN)
         })
         .collect()
@@ -169,8 +171,8 @@ fn windows<'a>(
 }
 
 /// Feeds a series to a predictor, and calls `each` after each value whose window is full.
-fn walk(values: &[f64], weights: &Arc<Weights>, mut each: impl FnMut(usize, &Repaired)) {
-    let mut predictor = Repaired::new(weights.clone());
+fn walk(values: &[f64], weights: &Arc<Weights>, mut each: impl FnMut(usize, &RepairedDelphi)) {
+    let mut predictor = RepairedDelphi::new(weights.clone());
     let mut run = 0;
     for (at, value) in values.iter().enumerate() {
         if !value.is_finite() {
@@ -187,7 +189,7 @@ fn walk(values: &[f64], weights: &Arc<Weights>, mut each: impl FnMut(usize, &Rep
 }
 
 /// The value at each horizon; `None` if the series ends before, or is not finite there.
-fn truth(values: &[f64], at: usize, predictor: &Repaired) -> Option<[f64; HEADS]> {
+fn truth(values: &[f64], at: usize, predictor: &RepairedDelphi) -> Option<[f64; HEADS]> {
     let mut truth = [0.0; HEADS];
     for (truth, horizon) in truth.iter_mut().zip(HORIZONS) {
         let value = values
@@ -424,7 +426,7 @@ mod tests {
 
     /// Absolute error one step ahead, as a multiple of that of the last value.
     fn error(weights: &Weights, series: &[f64]) -> f64 {
-        let mut predictor = Repaired::new(Arc::new(weights.clone()));
+        let mut predictor = RepairedDelphi::new(Arc::new(weights.clone()));
         let (mut ours, mut theirs) = (0.0, 0.0);
         for pair in series.windows(2) {
             predictor.observe(pair[0]);
@@ -454,7 +456,7 @@ mod tests {
             examples: 6_000,
         };
         let weights = train(&[], options, |_| ControlFlow::Continue(())).unwrap();
-        for family in Family::ALL {
+        for family in SeriesFamily::ALL {
             let series: Vec<Vec<f64>> = (77..97)
                 .map(|seed| family.series(&mut Random::new(seed), 400))
                 .collect();
@@ -489,7 +491,10 @@ mod tests {
                 .all(|one| one.of == STAGES && one.error.is_finite())
         );
         assert_eq!(told.last().map(|one| one.done), Some(STAGES));
-        assert_eq!(train(&[], SHORT, |_| ControlFlow::Break(())), Err(Stopped));
+        assert_eq!(
+            train(&[], SHORT, |_| ControlFlow::Break(())),
+            Err(TrainingStopped)
+        );
     }
 
     /// Each value is the one three before it, turned: no family contains that.
@@ -524,7 +529,7 @@ mod tests {
     #[test]
     fn any_series_gives_weights_that_can_be_kept() {
         let nan = [f64::NAN; 300];
-        let mut holes = Family::RandomWalk.series(&mut Random::new(1), 900);
+        let mut holes = SeriesFamily::RandomWalk.series(&mut Random::new(1), 900);
         for at in (0..900).step_by(90) {
             holes[at] = f64::INFINITY;
         }

@@ -2,8 +2,8 @@
 //! time.
 
 use super::adam::Adam;
-use super::features::{Feature, stack_set};
-use super::published::{Neuron, WINDOW, Weights, linear, rectified};
+use super::features::{SeriesFeature, stack_set};
+use super::published::{Neuron, PublishedWeights, WINDOW, linear, rectified};
 use crate::Random;
 
 const RATE: f64 = 1e-3;
@@ -16,7 +16,7 @@ pub(super) const PATIENCE: u32 = 10;
 #[derive(Clone, Debug)]
 pub struct PublishedTraining {
     /// The weights of all neurons.
-    pub weights: Weights,
+    pub weights: PublishedWeights,
     /// Mean squared error of each feature's neuron on its set, and of the stack on its own, in the
     /// last round.
     pub errors: [f64; 7],
@@ -33,7 +33,7 @@ pub struct PublishedTraining {
 pub fn train_published(seed: u64, epochs_max: u32) -> PublishedTraining {
     let mut random = Random::new(seed);
     let mut training = PublishedTraining {
-        weights: Weights {
+        weights: PublishedWeights {
             neurons: [[0.0; WINDOW + 1]; 7],
             stack: [0.0; 8],
         },
@@ -41,7 +41,7 @@ pub fn train_published(seed: u64, epochs_max: u32) -> PublishedTraining {
         silent: [0.0; 7],
         epochs: [0; 7],
     };
-    for (at, feature) in Feature::ALL.into_iter().enumerate() {
+    for (at, feature) in SeriesFeature::ALL.into_iter().enumerate() {
         let windows = windows(&feature.set());
         let mut neuron = first_neuron(&mut random);
         let mut adam = Adam::new(RATE);
@@ -151,7 +151,7 @@ fn neuron_step(
 
 /// Like [`neuron_step`], for the seventh neuron and the sum.
 fn stack_step(
-    weights: &mut Weights,
+    weights: &mut PublishedWeights,
     adam: &mut Adam<14>,
     window: &[f64; WINDOW],
     truth: f64,
@@ -206,7 +206,7 @@ mod tests {
     fn a_neuron_that_is_negative_by_luck_is_never_trained() {
         let mut neuron = [-0.1, -0.2, -0.3, -0.1, -0.5, 0.0];
         let before = neuron;
-        let windows = windows(&Feature::Constant.set());
+        let windows = windows(&SeriesFeature::Constant.set());
         let mut adam = Adam::new(RATE);
         rounds(&mut Random::new(1), &windows, 3, |window, truth| {
             neuron_step(&mut neuron, &mut adam, window, truth)

@@ -43,14 +43,14 @@ const EARLIER_MAX: usize = 32;
 
 /// The largest error that readers accept.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
+pub enum ErrorBound {
     /// An absolute error, in the stream's unit.
     Absolute(f64),
     /// A relative error, as a share of the value.
     Relative(f64),
 }
 
-impl Bound {
+impl ErrorBound {
     /// The largest error at this value, in the stream's unit. 0 if it is negative or not a number.
     pub fn tolerance(&self, value: f64) -> f64 {
         let tolerance = match self {
@@ -65,7 +65,7 @@ impl Bound {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BoundedConfig {
     /// The largest error of the assumed value.
-    pub bound: Bound,
+    pub bound: ErrorBound,
     /// The share of time for which the bound must hold, below 1.
     pub confidence: f64,
     /// Shortest interval, in ns: the tick in which all other times are counted.
@@ -78,7 +78,7 @@ pub struct BoundedConfig {
 
 /// An assumed value at one time, with its half width at the forecaster's confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outlook {
+pub struct AssumedValue {
     /// The expected value.
     pub value: f64,
     /// Its half width, infinite while it is unknown.
@@ -87,7 +87,7 @@ pub struct Outlook {
     pub confidence: f64,
 }
 
-impl Outlook {
+impl AssumedValue {
     /// The probability of an error greater than `tolerance`, if errors have a Laplace distribution,
     /// which has the heavier of the usual tails. `None` while the error is unknown, and where it is
     /// mostly 0: then only looks show how often it is not.
@@ -100,7 +100,7 @@ impl Outlook {
 
 /// The way in which values are assumed between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ValueBasis {
     /// The last value that was seen.
     Held,
     /// The value of the forecast.
@@ -111,28 +111,28 @@ pub enum Said {
 
 /// A look, with the values that each way assumed for its time just before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Looked {
+pub struct ComparedLook {
     /// Time of the look, in ns.
     pub ts_ns: i64,
     /// The value that was seen.
     pub value: f64,
     /// The value of the forecast, if there was one.
-    pub forecast: Option<Outlook>,
+    pub forecast: Option<AssumedValue>,
     /// The value derived from another stream, if there was one. If its half width is greater than
     /// the bound, it requested this look itself, so the look does not show how often it is wrong.
-    pub derived: Option<Outlook>,
+    pub derived: Option<AssumedValue>,
 }
 
 /// The plan until the next look.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
+pub struct LookPlan {
     /// Time from this look to the next one, in ns.
     pub wait_ns: i64,
     /// The way in which values are assumed until then.
-    pub said: Said,
+    pub said: ValueBasis,
     /// The share of that time for which the error is expected to exceed the bound.
     pub wrong_share: f64,
-    /// How often per second the assumed value becomes wrong, for a [`Budget`](super::Budget).
+    /// How often per second the assumed value becomes wrong, for a [`LookBudget`](super::Budget).
     pub wrong_per_s: f64,
 }
 
@@ -148,7 +148,7 @@ pub struct ErrorBounded {
     price: f64,
     /// Number of ticks planned so far.
     planned: f64,
-    said: Said,
+    said: ValueBasis,
     looks: u32,
     dense: u32,
     tokens: f64,
@@ -172,7 +172,7 @@ impl ErrorBounded {
             earlier: Earlier::default(),
             price: 0.0,
             planned: 0.0,
-            said: Said::Held,
+            said: ValueBasis::Held,
             looks: 0,
             dense: 0,
             tokens: TOKENS_MAX,
@@ -183,7 +183,7 @@ impl ErrorBounded {
     /// Takes in a look and returns the plan until the next. `half_width` returns the half width of
     /// the forecast at a number of ns from now, with this look included. A value that is not
     /// finite, or not later than the last, teaches nothing.
-    pub fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
+    pub fn look(&mut self, looked: &ComparedLook, half_width: impl Fn(i64) -> f64) -> LookPlan {
         let fresh =
             looked.value.is_finite() && self.last.is_none_or(|(ts_ns, _)| ts_ns < looked.ts_ns);
         if fresh {
@@ -197,7 +197,7 @@ impl ErrorBounded {
         self.plan(looked, half_width)
     }
 
-    /// Sets the most looks per second from now on, as a [`Budget`](super::Budget) gives them.
+    /// Sets the most looks per second from now on, as a [`LookBudget`](super::Budget) gives them.
     pub fn set_looks_per_s_max(&mut self, looks_per_s_max: f64) {
         self.config.looks_per_s_max = looks_per_s_max;
     }
@@ -213,27 +213,29 @@ impl ErrorBounded {
         off.is_nan() || off > self.config.bound.tolerance(value)
     }
 
-    fn learn(&mut self, looked: &Looked, elapsed_ns: i64, held: f64) {
+    fn learn(&mut self, looked: &ComparedLook, elapsed_ns: i64, held: f64) {
         let ticks = self.ticks(elapsed_ns);
         let tolerance = self.config.bound.tolerance(looked.value);
-        let held = Outlook {
+        let held = AssumedValue {
             value: held,
             half_width: f64::INFINITY,
             confidence: 0.9,
         };
         let ways = [
-            (Said::Held, Some(held)),
-            (Said::Forecast, looked.forecast),
-            (Said::Derived, looked.derived),
+            (ValueBasis::Held, Some(held)),
+            (ValueBasis::Forecast, looked.forecast),
+            (ValueBasis::Derived, looked.derived),
         ];
         for (way, outlook) in ways {
             let Some(outlook) = outlook else { continue };
-            if way == Said::Derived && outlook.half_width > tolerance {
+            if way == ValueBasis::Derived && outlook.half_width > tolerance {
                 self.risks[way as usize].skip(ticks);
                 continue;
             }
             let missed = self.is_wrong(looked.value, outlook.value);
-            let prior = outlook.wrong(tolerance).filter(|_| way == Said::Forecast);
+            let prior = outlook
+                .wrong(tolerance)
+                .filter(|_| way == ValueBasis::Forecast);
             let doubtful = self.risks[way as usize].look(ticks, missed, prior);
             if doubtful && way == self.said {
                 self.dense = DENSE_LOOKS;
@@ -246,7 +248,7 @@ impl ErrorBounded {
     /// Records for earlier looks whether holding their value until now would have been right: so
     /// all waits are learned, also those that were never made, whatever the reason of a look was.
     /// `since`: ticks since the last look.
-    fn compare(&mut self, looked: &Looked, since: u64) {
+    fn compare(&mut self, looked: &ComparedLook, since: u64) {
         for (ts_ns, value) in self.earlier.newest_first() {
             let elapsed_ns = looked.ts_ns.saturating_sub(ts_ns);
             if elapsed_ns > self.config.max_ns {
@@ -255,29 +257,29 @@ impl ErrorBounded {
             let (ticks, missed) = (self.ticks(elapsed_ns), self.is_wrong(looked.value, value));
             // Waits that overlap repeat the same information.
             let weight = (since as f64 / ticks as f64).min(1.0);
-            self.risks[Said::Held as usize].compare(ticks, missed, weight);
+            self.risks[ValueBasis::Held as usize].compare(ticks, missed, weight);
         }
     }
 
-    fn plan(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
+    fn plan(&mut self, looked: &ComparedLook, half_width: impl Fn(i64) -> f64) -> LookPlan {
         self.tokens -= 1.0;
         self.looks = self.looks.wrapping_add(1);
         let tolerance = self.config.bound.tolerance(looked.value);
         let allowed = 1.0 - self.config.confidence;
         let price = self.price.exp() / allowed;
         let mut best = Choice::none();
-        for way in [Said::Derived, Said::Held, Said::Forecast] {
+        for way in [ValueBasis::Derived, ValueBasis::Held, ValueBasis::Forecast] {
             let outlook = match way {
-                Said::Held => None,
-                Said::Forecast => looked.forecast,
-                Said::Derived => looked.derived,
+                ValueBasis::Held => None,
+                ValueBasis::Forecast => looked.forecast,
+                ValueBasis::Derived => looked.derived,
             };
-            if way == Said::Held || outlook.is_some() {
+            if way == ValueBasis::Held || outlook.is_some() {
                 best = self.choose(way, price, best, |ticks| {
-                    let outlook = outlook.filter(|_| way == Said::Forecast)?;
+                    let outlook = outlook.filter(|_| way == ValueBasis::Forecast)?;
                     let ahead_ns = self.config.min_ns.saturating_mul(ticks.min(1 << 40) as i64);
                     let half_width = half_width(ahead_ns);
-                    let outlook = Outlook {
+                    let outlook = AssumedValue {
                         half_width,
                         ..outlook
                     };
@@ -293,7 +295,7 @@ impl ErrorBounded {
         self.price = self.price.clamp(PRICE_MIN.ln(), PRICE_MAX.ln());
         let ticks = self.vary(best.ticks);
         let wait_ns = self.afford(ticks);
-        Plan {
+        LookPlan {
             wait_ns,
             said: best.said,
             wrong_share: best.late / best.ticks as f64,
@@ -304,7 +306,7 @@ impl ErrorBounded {
 
     fn choose(
         &self,
-        way: Said,
+        way: ValueBasis,
         price: f64,
         mut best: Choice,
         prior: impl Fn(u64) -> Option<f64>,
@@ -313,7 +315,7 @@ impl ErrorBounded {
         let ticks_max = (self.config.max_ns / self.config.min_ns).max(1) as u64;
         let curve = risk.curve(ticks_max, prior);
         let (bias, worth) = (risk.bias(), if way == self.said { SWITCH } else { 1.0 });
-        let beside = if way == Said::Derived {
+        let beside = if way == ValueBasis::Derived {
             self.derived_cost
         } else {
             0.0
@@ -389,7 +391,7 @@ impl Earlier {
 /// The best wait so far.
 #[derive(Clone, Copy)]
 struct Choice {
-    said: Said,
+    said: ValueBasis,
     ticks: u64,
     late: f64,
     cost: f64,
@@ -399,7 +401,7 @@ struct Choice {
 impl Choice {
     fn none() -> Self {
         Self {
-            said: Said::Held,
+            said: ValueBasis::Held,
             ticks: 1,
             late: 0.0,
             cost: f64::INFINITY,

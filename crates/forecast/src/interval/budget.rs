@@ -14,9 +14,9 @@ const STEPS: u32 = 100;
 
 /// The request of one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Want {
+pub struct LookRequest {
     /// How often per second its assumed value becomes wrong:
-    /// [`Plan::wrong_per_s`](super::Plan::wrong_per_s).
+    /// [`LookPlan::wrong_per_s`](super::Plan::wrong_per_s).
     pub wrong_per_s: f64,
     /// Weight of its wrong time, relative to other streams.
     pub weight: f64,
@@ -30,7 +30,7 @@ pub struct Want {
 
 /// The share of one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share {
+pub struct LookShare {
     /// Interval between its looks, in ns.
     pub interval_ns: i64,
     /// Its cost, in the budget's unit per second.
@@ -39,15 +39,15 @@ pub struct Share {
 
 /// The budget for looks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Budget {
-    /// Most cost per second, in the unit of [`Want::cost`]: looks, or seconds of CPU.
+pub struct LookBudget {
+    /// Most cost per second, in the unit of [`LookRequest::cost`]: looks, or seconds of CPU.
     pub cost_per_s_max: f64,
 }
 
-impl Budget {
+impl LookBudget {
     /// Computes one share per request, in the same order; `shares` is cleared first. If the longest
     /// intervals alone exceed the budget, they are the shares: no stream is ever given up.
-    pub fn share(&self, wants: &[Want], shares: &mut Vec<Share>) {
+    pub fn share(&self, wants: &[LookRequest], shares: &mut Vec<LookShare>) {
         let (mut low, mut high) = (1e-18_f64, 1e18_f64);
         // At the least μ all streams have their shortest interval; at the highest, their longest.
         for _ in 0..STEPS {
@@ -64,8 +64,8 @@ impl Budget {
     }
 }
 
-impl Want {
-    fn at(&self, price: f64) -> Share {
+impl LookRequest {
+    fn at(&self, price: f64) -> LookShare {
         let min_ns = clamp(self.min_ns, INTERVAL_NS_MIN, INTERVAL_NS_MAX);
         let max_ns = clamp(self.max_ns, min_ns, INTERVAL_NS_MAX);
         let cost = if self.cost > 0.0 { self.cost } else { 0.0 };
@@ -76,7 +76,7 @@ impl Want {
             f64::INFINITY
         };
         let interval_ns = clamp((interval_s * NS_PER_S as f64) as i64, min_ns, max_ns);
-        Share {
+        LookShare {
             interval_ns,
             cost_per_s: cost * NS_PER_S as f64 / interval_ns as f64,
         }
@@ -89,8 +89,8 @@ mod tests {
 
     use super::*;
 
-    fn want(wrong_per_s: f64, cost: f64) -> Want {
-        Want {
+    fn want(wrong_per_s: f64, cost: f64) -> LookRequest {
+        LookRequest {
             wrong_per_s,
             weight: 1.0,
             cost,
@@ -99,14 +99,14 @@ mod tests {
         }
     }
 
-    fn share(cost_per_s_max: f64, wants: &[Want]) -> Vec<Share> {
+    fn share(cost_per_s_max: f64, wants: &[LookRequest]) -> Vec<LookShare> {
         let mut shares = Vec::new();
-        Budget { cost_per_s_max }.share(wants, &mut shares);
+        LookBudget { cost_per_s_max }.share(wants, &mut shares);
         shares
     }
 
-    fn wrong(wants: &[Want], shares: &[Share]) -> f64 {
-        let each = |(want, share): (&Want, &Share)| {
+    fn wrong(wants: &[LookRequest], shares: &[LookShare]) -> f64 {
+        let each = |(want, share): (&LookRequest, &LookShare)| {
             want.weight * want.wrong_per_s * share.interval_ns as f64
         };
         wants.iter().zip(shares).map(each).sum()
@@ -143,7 +143,7 @@ mod tests {
             wants in prop::collection::vec((1e-3..1e3f64, 1e-2..1e2f64), 2..8),
             budget in 0.1..10.0f64,
         ) {
-            let wants: Vec<Want> = wants.into_iter().map(|(wrong, cost)| want(wrong, cost)).collect();
+            let wants: Vec<LookRequest> = wants.into_iter().map(|(wrong, cost)| want(wrong, cost)).collect();
             let shares = share(budget, &wants);
             let spent: f64 = shares.iter().map(|share| share.cost_per_s).sum();
             let least: f64 = wants.iter().map(|want| want.cost / 3600.0).sum();
@@ -153,7 +153,7 @@ mod tests {
                 for to in 0..wants.len() {
                     let mut other = shares.clone();
                     let moved = other[from].cost_per_s * 0.05;
-                    let change = |share: &mut Share, want: &Want, by: f64| {
+                    let change = |share: &mut LookShare, want: &LookRequest, by: f64| {
                         share.cost_per_s += by;
                         share.interval_ns = (want.cost / share.cost_per_s * NS_PER_S as f64) as i64;
                         (want.min_ns..=want.max_ns).contains(&share.interval_ns)

@@ -3,9 +3,9 @@
 
 use barograph_model::{Knot, Projection};
 
-use super::bounded::{Looked, Outlook, Plan};
+use super::bounded::{AssumedValue, ComparedLook, LookPlan};
 use super::seconds;
-use super::sentinel::{Sentinel, SentinelConfig, Step};
+use super::sentinel::{Sentinel, SentinelConfig, SentinelStep};
 
 /// The consequence of a look at the cheap stream for the stream that follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct DerivedValue {
     /// Value of the following stream at its newest look.
     value: f64,
     /// Value that was derived since then and published, and the time of it.
-    now: Option<(i64, Outlook)>,
+    now: Option<(i64, AssumedValue)>,
 }
 
 impl DerivedValue {
@@ -40,7 +40,11 @@ impl DerivedValue {
     }
 
     /// Records a look at the following stream.
-    pub(super) fn look(&mut self, looked: &Looked, half_width: impl Fn(i64) -> f64) -> Plan {
+    pub(super) fn look(
+        &mut self,
+        looked: &ComparedLook,
+        half_width: impl Fn(i64) -> f64,
+    ) -> LookPlan {
         self.value = looked.value;
         self.now = None;
         self.sentinel.called(
@@ -60,13 +64,13 @@ impl DerivedValue {
         &mut self,
         ts_ns: i64,
         counter: f64,
-        forecast: Option<Outlook>,
+        forecast: Option<AssumedValue>,
         told_ns: Option<i64>,
     ) -> MoveOutcome {
         self.counter = counter;
         match self.sentinel.counter(ts_ns, counter, forecast) {
-            Step::Call => MoveOutcome::Call,
-            Step::Say(now) if told_ns.is_some_and(|told_ns| told_ns <= ts_ns) => {
+            SentinelStep::Call => MoveOutcome::Call,
+            SentinelStep::Say(now) if told_ns.is_some_and(|told_ns| told_ns <= ts_ns) => {
                 let told = self.now.as_ref();
                 let told =
                     told.map_or((self.value, 0.0), |(_, told)| (told.value, told.half_width));
@@ -77,7 +81,7 @@ impl DerivedValue {
                 self.now = Some((ts_ns, now));
                 MoveOutcome::Say
             }
-            Step::Say(_) => MoveOutcome::Nothing,
+            SentinelStep::Say(_) => MoveOutcome::Nothing,
         }
     }
 

@@ -31,7 +31,7 @@ const SHIFT_MAX: u32 = 24;
 
 /// The distribution of gaps between changes, and the time of the last change.
 #[derive(Clone, Debug)]
-pub(super) struct Gaps {
+pub(super) struct GapDistribution {
     /// Weight of gaps of `index + 1` ticks.
     bins: [f32; BINS],
     /// Weight of longer gaps.
@@ -56,7 +56,7 @@ pub(super) struct Gaps {
     rest: u64,
 }
 
-impl Gaps {
+impl GapDistribution {
     pub(super) fn new() -> Self {
         let mut gaps = Self {
             bins: [0.0; BINS],

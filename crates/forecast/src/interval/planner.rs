@@ -3,7 +3,9 @@
 
 use barograph_model::{Knot, Projection, Sample};
 
-use super::bounded::{BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
+use super::bounded::{
+    AssumedValue, BoundedConfig, ComparedLook, ErrorBounded, LookPlan, ValueBasis,
+};
 use super::derived::{DerivedValue, MoveOutcome};
 use super::{IntervalPolicy, PolicyState, seconds};
 
@@ -30,7 +32,7 @@ pub struct LookPlanner {
     method: Method,
     /// Shortest time between looks.
     min_ns: i64,
-    plan: Option<Plan>,
+    plan: Option<LookPlan>,
     /// Whether a look is wanted now, whatever the plan is.
     is_called: bool,
     looks: u64,
@@ -77,7 +79,7 @@ impl LookPlanner {
     }
 
     /// Returns the plan of the newest look; `None` before the first one.
-    pub fn plan(&self) -> Option<Plan> {
+    pub fn plan(&self) -> Option<LookPlan> {
         self.plan
     }
 
@@ -109,7 +111,7 @@ impl LookPlanner {
     pub fn look(
         &mut self,
         sample: &Sample,
-        forecast: Option<Outlook>,
+        forecast: Option<AssumedValue>,
         is_said: bool,
         half_width: impl Fn(i64) -> f64,
     ) {
@@ -124,7 +126,7 @@ impl LookPlanner {
         self.newest_ns = sample.ts;
         self.value = value;
         self.said_ns = is_said.then_some(sample.ts);
-        let looked = Looked {
+        let looked = ComparedLook {
             ts_ns: sample.ts,
             value,
             forecast,
@@ -155,10 +157,12 @@ impl LookPlanner {
             return looked_ns;
         };
         let tolerance = match (plan.said, self.config) {
-            (Said::Held, LookMethod::ByError(config)) => config.bound.tolerance(self.value),
+            (ValueBasis::Held, LookMethod::ByError(config)) => config.bound.tolerance(self.value),
             // A move of the cheap stream will be published.
-            (Said::Derived, _) => 0.0,
-            (Said::Forecast, _) | (Said::Held, LookMethod::ByValues(_)) => return said_ns,
+            (ValueBasis::Derived, _) => 0.0,
+            (ValueBasis::Forecast, _) | (ValueBasis::Held, LookMethod::ByValues(_)) => {
+                return said_ns;
+            }
         };
         let ProjectionBuffers { expected, said } = buffers;
         expected.refill_from_floats(floats);
@@ -181,11 +185,13 @@ impl LookPlanner {
         &mut self,
         ts_ns: i64,
         counter: f64,
-        forecast: impl FnOnce() -> Option<Outlook>,
+        forecast: impl FnOnce() -> Option<AssumedValue>,
     ) -> MoveOutcome {
         let said = self.plan.map(|plan| plan.said);
-        let told_ns = self.said_ns.filter(|_| said == Some(Said::Derived));
-        let forecast = (said == Some(Said::Forecast)).then(forecast).flatten();
+        let told_ns = self.said_ns.filter(|_| said == Some(ValueBasis::Derived));
+        let forecast = (said == Some(ValueBasis::Forecast))
+            .then(forecast)
+            .flatten();
         let Method::BySentinel(derived) = &mut self.method else {
             return MoveOutcome::Nothing;
         };
@@ -203,10 +209,10 @@ fn alone(config: LookMethod) -> Method {
 
 /// Returns the plan of a fixed or adaptive interval. Such an interval knows no error, so it counts
 /// as if the value were wrong once, at the end of each wait.
-fn known_plan(wait_ns: i64) -> Plan {
-    Plan {
+fn known_plan(wait_ns: i64) -> LookPlan {
+    LookPlan {
         wait_ns,
-        said: Said::Held,
+        said: ValueBasis::Held,
         wrong_share: f64::NAN,
         wrong_per_s: 1.0 / seconds(wait_ns.max(1)),
     }

@@ -2,11 +2,11 @@
 //! been wrong.
 //!
 //! It mixes three models, weighted by how well each predicted the results of looks. Two count from
-//! the last time that the value became wrong ([`Gaps`]: regular or irregular steps); the third
+//! the last time that the value became wrong ([`GapDistribution`]: regular or irregular steps); the third
 //! counts from the last look ([`Waits`]: a wandering value, or a forecast whose error grows). If a
 //! forecast has a half width, the third model starts from that.
 
-use super::gaps::Gaps;
+use super::gaps::GapDistribution;
 
 /// Waits have a bucket each up to this length, and four per doubling beyond it.
 const SINGLE: u64 = 16;
@@ -39,7 +39,7 @@ const MODELS: usize = 3;
 /// The risk of one way of assuming values, learned from looks.
 #[derive(Clone, Debug)]
 pub(super) struct Risk {
-    gaps: Gaps,
+    gaps: GapDistribution,
     waits: Waits,
     /// How well each model predicted, in nats.
     scores: [f64; MODELS],
@@ -51,7 +51,7 @@ pub(super) struct Risk {
 
 /// The probability of being wrong after each of a series of growing waits.
 pub(super) struct Curve<'a> {
-    gaps: &'a Gaps,
+    gaps: &'a GapDistribution,
     alive: [f32; 2],
     waits: [f64; BUCKETS],
     weights: [f64; MODELS],
@@ -70,7 +70,7 @@ impl Risk {
 
     fn with(least: f64) -> Self {
         Self {
-            gaps: Gaps::new(),
+            gaps: GapDistribution::new(),
             waits: Waits::new(least),
             scores: [0.0; MODELS],
             surprises: 0.0,

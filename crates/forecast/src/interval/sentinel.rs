@@ -7,7 +7,9 @@
 //! error of the derived one may exceed the bound, and when [`ErrorBounded`] plans a look; that
 //! learns how often the derived value was wrong all the same.
 
-use super::bounded::{Bound, BoundedConfig, ErrorBounded, Looked, Outlook, Plan, Said};
+use super::bounded::{
+    AssumedValue, BoundedConfig, ComparedLook, ErrorBound, ErrorBounded, LookPlan, ValueBasis,
+};
 
 /// Number of calls that are remembered, for ratio and error.
 const PAIRS_MAX: usize = 32;
@@ -22,11 +24,11 @@ pub type SentinelConfig = BoundedConfig;
 
 /// The next step after the counter was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
+pub enum SentinelStep {
     /// Look at the dear value.
     Call,
     /// Assume this value: no look is needed.
-    Say(Outlook),
+    Say(AssumedValue),
 }
 
 /// Derives a dear value from a cheap counter.
@@ -37,7 +39,7 @@ pub struct Sentinel {
     /// Counter and value at the last call.
     anchor: Option<(f64, f64)>,
     due_ns: i64,
-    said: Said,
+    said: ValueBasis,
     map: Ratio,
     /// Recent calls that the error asked for, and recent ticks.
     asked: f64,
@@ -53,7 +55,7 @@ impl Sentinel {
             bounded: ErrorBounded::new(config),
             anchor: None,
             due_ns: i64::MIN,
-            said: Said::Held,
+            said: ValueBasis::Held,
             map: Ratio::default(),
             asked: 0.0,
             ticks: 1.0,
@@ -64,26 +66,33 @@ impl Sentinel {
     /// Takes in a reading of the counter. The meaning of the first moves is unknown, so each is a
     /// call. A forecast of the value is used if forecasts have been better than derived values.
     /// Neither a forecast nor the held value is used once a move of the counter contradicts it.
-    pub fn counter(&self, ts_ns: i64, counter: f64, forecast: Option<Outlook>) -> Step {
+    pub fn counter(
+        &self,
+        ts_ns: i64,
+        counter: f64,
+        forecast: Option<AssumedValue>,
+    ) -> SentinelStep {
         let Some((from, value)) = self.anchor else {
-            return Step::Call;
+            return SentinelStep::Call;
         };
         if ts_ns >= self.due_ns || !counter.is_finite() || counter < from {
-            return Step::Call;
+            return SentinelStep::Call;
         }
         let moved = counter - from;
         if moved != 0.0 && self.map.len < PAIRS_MIN {
-            return Step::Call;
+            return SentinelStep::Call;
         }
         let derived = self.map.derive(value, moved, self.config.confidence);
         let must_look = |said: f64| contradicts(&derived, moved, said, self.config.bound);
         match (self.said, forecast) {
-            (Said::Derived, _) if self.asks(moved, value) => Step::Call,
-            (Said::Derived, _) => Step::Say(derived),
-            (Said::Forecast, Some(forecast)) if must_look(forecast.value) => Step::Call,
-            (Said::Forecast, Some(forecast)) => Step::Say(forecast),
-            _ if must_look(value) => Step::Call,
-            _ => Step::Say(Outlook {
+            (ValueBasis::Derived, _) if self.asks(moved, value) => SentinelStep::Call,
+            (ValueBasis::Derived, _) => SentinelStep::Say(derived),
+            (ValueBasis::Forecast, Some(forecast)) if must_look(forecast.value) => {
+                SentinelStep::Call
+            }
+            (ValueBasis::Forecast, Some(forecast)) => SentinelStep::Say(forecast),
+            _ if must_look(value) => SentinelStep::Call,
+            _ => SentinelStep::Say(AssumedValue {
                 value,
                 half_width: self.config.bound.tolerance(value),
                 confidence: self.config.confidence,
@@ -97,9 +106,9 @@ impl Sentinel {
         ts_ns: i64,
         counter: f64,
         value: f64,
-        forecast: Option<Outlook>,
+        forecast: Option<AssumedValue>,
         half_width: impl Fn(i64) -> f64,
-    ) -> Plan {
+    ) -> LookPlan {
         let mut derived = None;
         if let Some((from, before)) = self.anchor.filter(|(from, _)| *from <= counter)
             && value.is_finite()
@@ -110,7 +119,7 @@ impl Sentinel {
             self.count(ts_ns, asked);
             self.map.learn(moved, value - before);
         }
-        let looked = Looked {
+        let looked = ComparedLook {
             ts_ns,
             value,
             forecast,
@@ -143,7 +152,7 @@ impl Sentinel {
 
 /// Whether the value derived from a move proves that the assumed value `said` is off by more than
 /// the bound. A counter that did not move proves nothing: it may not see what a forecast knows.
-fn contradicts(derived: &Outlook, moved: f64, said: f64, bound: Bound) -> bool {
+fn contradicts(derived: &AssumedValue, moved: f64, said: f64, bound: ErrorBound) -> bool {
     let off = (derived.value - said).abs() - derived.half_width;
     moved != 0.0 && off > bound.tolerance(said)
 }
@@ -173,8 +182,8 @@ impl Default for Ratio {
 }
 
 impl Ratio {
-    fn derive(&self, value: f64, moved: f64, confidence: f64) -> Outlook {
-        Outlook {
+    fn derive(&self, value: f64, moved: f64, confidence: f64) -> AssumedValue {
+        AssumedValue {
             value: value + self.ratio * moved,
             half_width: self.half_width(moved, confidence),
             confidence,
@@ -233,13 +242,13 @@ mod tests {
     use barograph_model::NS_PER_S;
 
     use super::*;
-    use crate::interval::Bound;
+    use crate::interval::ErrorBound;
 
     /// The value falls by three for each one of the counter; counter and value are 49 and 853 at
     /// the last look.
     fn taught() -> Sentinel {
         let mut sentinel = Sentinel::new(SentinelConfig {
-            bound: Bound::Absolute(0.5),
+            bound: ErrorBound::Absolute(0.5),
             confidence: 0.99,
             min_ns: NS_PER_S,
             max_ns: 3600 * NS_PER_S,
@@ -256,44 +265,47 @@ mod tests {
     #[test]
     fn the_first_moves_are_calls() {
         let mut sentinel = taught();
-        sentinel.said = Said::Held;
+        sentinel.said = ValueBasis::Held;
         let moved = |sentinel: &Sentinel| sentinel.counter(9 * NS_PER_S, 49.1, None);
-        assert!(matches!(moved(&sentinel), Step::Say(_)));
+        assert!(matches!(moved(&sentinel), SentinelStep::Say(_)));
         sentinel.map.len = PAIRS_MIN - 1;
-        assert_eq!(moved(&sentinel), Step::Call);
+        assert_eq!(moved(&sentinel), SentinelStep::Call);
         assert!(matches!(
             sentinel.counter(9 * NS_PER_S, 49.0, None),
-            Step::Say(_)
+            SentinelStep::Say(_)
         ));
     }
 
     #[test]
     fn a_move_that_contradicts_what_is_held_is_a_call() {
         let mut sentinel = taught();
-        sentinel.said = Said::Held;
+        sentinel.said = ValueBasis::Held;
         let moved = |by| sentinel.counter(9 * NS_PER_S, 49.0 + by, None);
-        assert_eq!(moved(7.0), Step::Call);
-        assert!(matches!(moved(0.1), Step::Say(_)), "within the bound");
-        assert!(matches!(moved(0.0), Step::Say(_)));
+        assert_eq!(moved(7.0), SentinelStep::Call);
+        assert!(
+            matches!(moved(0.1), SentinelStep::Say(_)),
+            "within the bound"
+        );
+        assert!(matches!(moved(0.0), SentinelStep::Say(_)));
     }
 
     #[test]
     fn a_move_that_contradicts_a_forecast_is_a_call() {
         let mut sentinel = taught();
-        sentinel.said = Said::Forecast;
-        let expected = |value| Outlook {
+        sentinel.said = ValueBasis::Forecast;
+        let expected = |value| AssumedValue {
             value,
             half_width: 0.0,
             confidence: 0.9,
         };
         // After a move of 7, the derived value is 21 less than the 853 of the last look.
         let moved = |by, value| sentinel.counter(9 * NS_PER_S, 49.0 + by, Some(expected(value)));
-        assert_eq!(moved(7.0, 853.0), Step::Call);
-        assert_eq!(moved(7.0, 832.2), Step::Say(expected(832.2)));
-        assert_eq!(moved(7.0, 831.0), Step::Call);
+        assert_eq!(moved(7.0, 853.0), SentinelStep::Call);
+        assert_eq!(moved(7.0, 832.2), SentinelStep::Say(expected(832.2)));
+        assert_eq!(moved(7.0, 831.0), SentinelStep::Call);
         assert_eq!(
             moved(0.0, 832.0),
-            Step::Say(expected(832.0)),
+            SentinelStep::Say(expected(832.0)),
             "no move says nothing"
         );
     }

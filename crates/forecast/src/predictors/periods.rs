@@ -39,17 +39,17 @@ const MULTIPLE_MIN: f64 = 0.03;
 
 /// A period, and how it repeats.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundPeriod {
     pub(super) period: usize,
     /// Number of earlier periods that are averaged.
     pub(super) periods: usize,
-    pub(super) repeats: Repeats,
+    pub(super) repeats: RepeatingPart,
     pub(super) confidence: f64,
 }
 
 /// The part of a series that repeats: values if the level is steady, changes if it is not.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Repeats {
+pub(super) enum RepeatingPart {
     Values,
     Changes,
 }
@@ -57,26 +57,26 @@ pub(super) enum Repeats {
 /// The plans of the transform, made once for all streams. It uses the vector instructions of the
 /// machine, so the last bits of a spectrum differ between machines: they decide between candidates
 /// that are equal, and nothing else.
-pub(super) struct Transform {
+pub(super) struct FourierTransform {
     forward: Arc<dyn RealToComplex<f64>>,
     backward: Arc<dyn ComplexToReal<f64>>,
 }
 
-pub(super) static TRANSFORM: LazyLock<Transform> = LazyLock::new(|| {
+pub(super) static TRANSFORM: LazyLock<FourierTransform> = LazyLock::new(|| {
     let mut planner = RealFftPlanner::new();
-    Transform {
+    FourierTransform {
         forward: planner.plan_fft_forward(PADDED),
         backward: planner.plan_fft_inverse(PADDED),
     }
 });
 
 /// Detects the period of `values`, oldest first, at most [`WINDOW`]; the values are changed.
-pub(super) fn detect(values: &mut [f64], transform: &Transform) -> Option<Found> {
+pub(super) fn detect(values: &mut [f64], transform: &FourierTransform) -> Option<FoundPeriod> {
     let rounding = normalise(values)?;
     let correlation = transform.correlation(values)?;
     let mut periods = candidates(&correlation[..=values.len() / PERIODS_MIN]);
     periods.sort_unstable();
-    let mut best: Option<Found> = None;
+    let mut best: Option<FoundPeriod> = None;
     for period in periods.into_iter().flatten() {
         if let Some(found) = trial(values, period, rounding)
             && best.is_none_or(|best| found.confidence > best.confidence + MULTIPLE_MIN)
@@ -87,13 +87,13 @@ pub(super) fn detect(values: &mut [f64], transform: &Transform) -> Option<Found>
     best
 }
 
-impl fmt::Debug for Transform {
+impl fmt::Debug for FourierTransform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transform").finish_non_exhaustive()
     }
 }
 
-impl Transform {
+impl FourierTransform {
     /// The autocorrelation by distance: the power of the lines above the threshold, transformed
     /// back (Wiener and Khinchin).
     fn correlation(&self, values: &[f64]) -> Option<[f64; PADDED]> {
@@ -181,7 +181,7 @@ fn candidates(correlation: &[f64]) -> [Option<usize>; CANDIDATES] {
 }
 
 /// Repeats a period over the newest values, as the predictor would have done one step before each.
-fn trial(values: &[f64], period: usize, rounding: f64) -> Option<Found> {
+fn trial(values: &[f64], period: usize, rounding: f64) -> Option<FoundPeriod> {
     let periods = (values.len() / period - 1).min(PERIODS_MEAN);
     let first = (periods * period + 1).max(values.len().saturating_sub(TRIED));
     let tried = values.len().saturating_sub(first);
@@ -210,16 +210,16 @@ fn trial(values: &[f64], period: usize, rounding: f64) -> Option<Found> {
         without[3] += (value - nearest).abs();
     }
     let repeats = if repetition[0] <= repetition[1] {
-        Repeats::Values
+        RepeatingPart::Values
     } else {
-        Repeats::Changes
+        RepeatingPart::Changes
     };
     let without = without.iter().copied().fold(f64::INFINITY, f64::min);
     if without <= tried as f64 * rounding {
         return None;
     }
     let confidence = 1.0 - repetition[repeats as usize] / without;
-    (confidence > CONFIDENCE_MIN + 1.0 / (tried as f64).sqrt()).then_some(Found {
+    (confidence > CONFIDENCE_MIN + 1.0 / (tried as f64).sqrt()).then_some(FoundPeriod {
         period,
         periods,
         repeats,

@@ -1,7 +1,7 @@
 //! Prediction by periods: found in a thresholded spectrum, proved by repetition, extrapolated by
 //! repeating.
 
-use super::periods::{Found, Repeats, TRANSFORM, Transform, WINDOW, detect};
+use super::periods::{FoundPeriod, FourierTransform, RepeatingPart, TRANSFORM, WINDOW, detect};
 use super::{JUMP_MAX, finite_or};
 use crate::Predictor;
 
@@ -39,8 +39,8 @@ pub struct Spectral {
     next: usize,
     count: usize,
     until_analysis: u32,
-    found: Option<Found>,
-    transform: &'static Transform,
+    found: Option<FoundPeriod>,
+    transform: &'static FourierTransform,
 }
 
 impl Default for Spectral {
@@ -70,9 +70,9 @@ impl Spectral {
         self.ring[(self.next + 2 * WINDOW - 1 - age) % WINDOW]
     }
 
-    fn repeat(&self, found: Found, steps: usize) -> f64 {
+    fn repeat(&self, found: FoundPeriod, steps: usize) -> f64 {
         let last = self.before(0);
-        let Found {
+        let FoundPeriod {
             period, periods, ..
         } = found;
         // The place within the next period, and the number of whole periods before it.
@@ -80,8 +80,8 @@ impl Spectral {
         let mean = 1.0 / periods as f64;
         let ages = (1..=periods).map(|n| n * period);
         match found.repeats {
-            Repeats::Values => ages.map(|age| mean * self.before(age - phase)).sum(),
-            Repeats::Changes => {
+            RepeatingPart::Values => ages.map(|age| mean * self.before(age - phase)).sum(),
+            RepeatingPart::Changes => {
                 let cycle = mean * (last - self.before(periods * period));
                 let change: f64 = ages
                     .map(|age| mean * (self.before(age - phase) - self.before(age)))
@@ -91,7 +91,7 @@ impl Spectral {
         }
     }
 
-    fn analyse(&self) -> Option<Found> {
+    fn analyse(&self) -> Option<FoundPeriod> {
         let mut values = [0.0; WINDOW];
         for (age, value) in values[..self.count].iter_mut().rev().enumerate() {
             *value = self.before(age);

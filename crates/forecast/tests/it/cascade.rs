@@ -1,6 +1,6 @@
 //! Forecasts of hours from looks of seconds, and the time at which a capacity is full.
 
-use barograph_forecast::{Cascade, ForecasterConfig, Shape, Taken};
+use barograph_forecast::{Cascade, ForecasterConfig, LookEffect, Shape};
 
 use crate::families::Random;
 
@@ -23,7 +23,7 @@ fn coarser_forecasters_go_on_where_the_finer_end() {
         // The counter starts again about once an hour.
         let value = (at % 4000) * 10;
         let taken = cascade.observe_int(at * STEP_NS, value);
-        assert_eq!(taken == Taken::Reset, at > 0 && value == 0);
+        assert_eq!(taken == LookEffect::Reset, at > 0 && value == 0);
     }
     assert_eq!(cascade.explain().len(), 3);
     let now_ns = count * STEP_NS;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use barograph_forecast::delphi::{Repaired, Weights, relative_errors};
+use barograph_forecast::delphi::{RepairedDelphi, Weights, relative_errors};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor};
 
 /// Overwrites parts of a valid text (each given as a place of two bytes, a length of one byte, and
@@ -39,7 +39,7 @@ pub(crate) fn read(bytes: &[u8]) {
     let weights = Arc::new(weights);
     let config = ForecasterConfig::default();
     let mut forecaster = Forecaster::with_delphi(config, Some(weights.clone()));
-    let mut alone = Repaired::new(weights.clone());
+    let mut alone = RepairedDelphi::new(weights.clone());
     let mut values = Vec::new();
     for at in 0..80_u32 {
         let value = match at % 20 {

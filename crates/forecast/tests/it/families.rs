@@ -39,7 +39,7 @@ pub(crate) enum Errors {
     Alike,
 }
 
-pub(crate) struct Family {
+pub(crate) struct SeriesFamily {
     pub name: &'static str,
     pub errors: Errors,
     /// Whether something in it can be predicted.
@@ -47,7 +47,7 @@ pub(crate) struct Family {
     value: fn(&mut State) -> f64,
 }
 
-impl Family {
+impl SeriesFamily {
     pub(crate) fn values(&self, seed: u64, count: usize) -> Vec<f64> {
         let mut state = State {
             random: Random(seed),
@@ -77,8 +77,8 @@ const fn family(
     errors: Errors,
     predictable: bool,
     value: fn(&mut State) -> f64,
-) -> Family {
-    Family {
+) -> SeriesFamily {
+    SeriesFamily {
         name,
         errors,
         predictable,
@@ -102,7 +102,7 @@ fn add(sum: &mut f64, more: f64) -> f64 {
 
 use Errors::{Alike, Continuous};
 
-pub(crate) const FAMILIES: &[Family] = &[
+pub(crate) const FAMILIES: &[SeriesFamily] = &[
     family("white noise", Continuous, true, |s| s.random.normal()),
     family("random walk", Continuous, false, |s| {
         add(&mut s.a, s.random.normal())

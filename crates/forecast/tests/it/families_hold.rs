@@ -3,13 +3,13 @@
 
 use barograph_forecast::{Forecaster, ForecasterConfig, LEVELS};
 
-use crate::families::{Errors, FAMILIES, Family};
+use crate::families::{Errors, FAMILIES, SeriesFamily};
 
 const STEP_NS: i64 = 1_000_000_000;
 const SAMPLES: usize = 12_000;
 
 /// At one level: the error relative to persistence, and the share that was covered.
-fn measure(family: &Family, level: usize) -> (f64, f64) {
+fn measure(family: &SeriesFamily, level: usize) -> (f64, f64) {
     let values = family.values(11, SAMPLES);
     let mut forecaster = Forecaster::new(ForecasterConfig::default());
     let steps = LEVELS[level] as usize;

@@ -2,22 +2,22 @@
 //! ever.
 
 use barograph_forecast::interval::{
-    Bound, BoundedConfig, ErrorBounded, INTERVAL_NS_MAX, INTERVAL_NS_MIN, Looked, Outlook, Plan,
-    PublishedAimd, Said, Sentinel, Step,
+    AssumedValue, BoundedConfig, ComparedLook, ErrorBound, ErrorBounded, INTERVAL_NS_MAX,
+    INTERVAL_NS_MIN, LookPlan, PublishedAimd, Sentinel, SentinelStep, ValueBasis,
 };
 use barograph_model::NS_PER_S;
 use proptest::prelude::*;
 
 const CONFIG: BoundedConfig = BoundedConfig {
-    bound: Bound::Absolute(0.5),
+    bound: ErrorBound::Absolute(0.5),
     confidence: 0.99,
     min_ns: NS_PER_S,
     max_ns: 60 * NS_PER_S,
     looks_per_s_max: f64::INFINITY,
 };
 
-fn look(policy: &mut ErrorBounded, tick: usize, value: f64) -> Plan {
-    let looked = Looked {
+fn look(policy: &mut ErrorBounded, tick: usize, value: f64) -> LookPlan {
+    let looked = ComparedLook {
         ts_ns: tick as i64 * NS_PER_S,
         value,
         forecast: None,
@@ -120,10 +120,10 @@ fn a_forecast_that_holds_is_said_and_looked_at_seldom() {
         }
         looks += 1;
         let value = 3.0 * tick as f64;
-        let looked = Looked {
+        let looked = ComparedLook {
             ts_ns: tick as i64 * NS_PER_S,
             value,
-            forecast: Some(Outlook {
+            forecast: Some(AssumedValue {
                 value,
                 half_width: 0.01,
                 confidence: 0.9,
@@ -134,7 +134,7 @@ fn a_forecast_that_holds_is_said_and_looked_at_seldom() {
         due = tick + (plan.wait_ns / NS_PER_S) as usize;
         last = Some(plan.said);
     }
-    assert_eq!(last, Some(Said::Forecast));
+    assert_eq!(last, Some(ValueBasis::Forecast));
     assert!(looks < 160, "{looks}");
 }
 
@@ -146,11 +146,11 @@ fn watch(counter: &[f64], value: &[f64]) -> (usize, usize) {
     for (tick, (counter, value)) in counter.iter().zip(value).enumerate() {
         let ts_ns = tick as i64 * NS_PER_S;
         match sentinel.counter(ts_ns, *counter, None) {
-            Step::Call => {
+            SentinelStep::Call => {
                 calls += 1;
                 sentinel.called(ts_ns, *counter, *value, None, |_| f64::INFINITY);
             }
-            Step::Say(said) => wrong += usize::from((said.value - value).abs() > 0.5),
+            SentinelStep::Say(said) => wrong += usize::from((said.value - value).abs() > 0.5),
         }
     }
     (calls, wrong)
@@ -180,8 +180,8 @@ fn a_counter_that_says_nothing_is_not_believed() {
 fn a_counter_that_begins_again_is_a_call() {
     let mut sentinel = Sentinel::new(CONFIG);
     sentinel.called(0, 100.0, 1.0, None, |_| f64::INFINITY);
-    assert_eq!(sentinel.counter(1, 99.0, None), Step::Call);
-    assert_eq!(sentinel.counter(1, f64::NAN, None), Step::Call);
+    assert_eq!(sentinel.counter(1, 99.0, None), SentinelStep::Call);
+    assert_eq!(sentinel.counter(1, f64::NAN, None), SentinelStep::Call);
 }
 
 #[test]
@@ -197,7 +197,7 @@ proptest! {
         bound in any::<f64>(), confidence in any::<f64>(), rate in any::<f64>(), min in any::<i64>(), max in any::<i64>(),
     ) {
         let config = BoundedConfig {
-            bound: Bound::Relative(bound),
+            bound: ErrorBound::Relative(bound),
             confidence,
             min_ns: min,
             max_ns: max,
@@ -208,8 +208,8 @@ proptest! {
         let mut policy = ErrorBounded::new(config);
         let mut sentinel = Sentinel::new(config);
         for (ts_ns, value, said, half_width) in looks {
-            let outlook = Some(Outlook { value: said, half_width, confidence });
-            let looked = Looked { ts_ns, value, forecast: outlook, derived: outlook };
+            let outlook = Some(AssumedValue { value: said, half_width, confidence });
+            let looked = ComparedLook { ts_ns, value, forecast: outlook, derived: outlook };
             let plan = policy.look(&looked, |_| half_width);
             prop_assert!((low..=high).contains(&plan.wait_ns), "{plan:?}");
             sentinel.counter(ts_ns, said, outlook);

@@ -1,7 +1,7 @@
 //! The life of a forecaster: first looks, gaps, resets, looks that are not steps, and its
 //! explanation of itself.
 
-use barograph_forecast::{Forecaster, ForecasterConfig, Reason, Shape, Taken};
+use barograph_forecast::{FollowReason, Forecaster, ForecasterConfig, LookEffect, Shape};
 
 use crate::simple;
 
@@ -21,7 +21,7 @@ fn ramp(shape: Shape) -> Forecaster {
     let mut forecaster = forecaster(shape);
     for at in 0..100 {
         let taken = forecaster.observe_int(at * STEP_NS, 2 * at);
-        assert_eq!(taken, Taken::Fed);
+        assert_eq!(taken, LookEffect::Fed);
     }
     forecaster
 }
@@ -40,7 +40,7 @@ fn nothing_is_said_before_the_first_look_and_it_stays_after_one() {
     assert_eq!(forecaster.at(0), None);
     assert_eq!(forecaster.levels(), [None; 4]);
     assert_eq!(forecaster.half_width(1), f64::INFINITY);
-    assert_eq!(forecaster.observe(5, 3.5), Taken::Fed);
+    assert_eq!(forecaster.observe(5, 3.5), LookEffect::Fed);
     let first = forecaster.at(5).unwrap();
     assert_eq!(
         (first.value, first.half_width, first.by),
@@ -52,7 +52,7 @@ fn nothing_is_said_before_the_first_look_and_it_stays_after_one() {
         assert_eq!((said.value, said.half_width), (3.5, f64::INFINITY));
     }
     assert_eq!(forecaster.at(5 + 64_001), None);
-    assert_eq!(forecaster.explain().levels[0].reason, Reason::Start);
+    assert_eq!(forecaster.explain().levels[0].reason, FollowReason::Start);
 }
 
 #[test]
@@ -75,10 +75,13 @@ fn what_is_late_or_no_number_changes_nothing() {
     let mut forecaster = ramp(Shape::Gauge);
     let before = format!("{:?}", forecaster.explain());
     let levels = forecaster.levels();
-    assert_eq!(forecaster.observe(99 * STEP_NS, 7.0), Taken::Late);
-    assert_eq!(forecaster.observe(3, 7.0), Taken::Late);
+    assert_eq!(forecaster.observe(99 * STEP_NS, 7.0), LookEffect::Late);
+    assert_eq!(forecaster.observe(3, 7.0), LookEffect::Late);
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        assert_eq!(forecaster.observe(200 * STEP_NS, value), Taken::NotFinite);
+        assert_eq!(
+            forecaster.observe(200 * STEP_NS, value),
+            LookEffect::NotFinite
+        );
     }
     assert_eq!(format!("{:?}", forecaster.explain()), before);
     assert_eq!(forecaster.levels(), levels);
@@ -90,20 +93,20 @@ fn a_second_look_in_a_step_moves_what_comes_next() {
     let steps = forecaster.explain().steps;
     assert_eq!(
         forecaster.observe(99 * STEP_NS + 300, 198.5),
-        Taken::SameStep
+        LookEffect::SameStep
     );
     assert_eq!(forecaster.explain().steps, steps);
     assert_eq!(value(&forecaster, 0), 198.5);
     assert_eq!(value(&forecaster, STEP_NS), 200.5);
     assert_eq!(value(&forecaster, 3 * STEP_NS), 204.5);
-    assert_eq!(forecaster.observe(100 * STEP_NS, 200.0), Taken::Fed);
+    assert_eq!(forecaster.observe(100 * STEP_NS, 200.0), LookEffect::Fed);
     assert_eq!(value(&forecaster, STEP_NS), 202.0);
 }
 
 #[test]
 fn steps_without_a_look_are_what_was_said_of_them() {
     let mut forecaster = ramp(Shape::Gauge);
-    assert_eq!(forecaster.observe_int(110 * STEP_NS, 220), Taken::Fed);
+    assert_eq!(forecaster.observe_int(110 * STEP_NS, 220), LookEffect::Fed);
     assert_eq!(forecaster.explain().steps, 110);
     assert_eq!(value(&forecaster, STEP_NS), 222.0);
     assert_eq!(forecaster.explain().levels[0].switches, 1);
@@ -112,9 +115,9 @@ fn steps_without_a_look_are_what_was_said_of_them() {
 #[test]
 fn after_a_gap_what_was_before_is_forgotten() {
     let mut forecaster = ramp(Shape::Gauge);
-    assert_eq!(forecaster.observe(1_000_000, 5.0), Taken::Gap);
+    assert_eq!(forecaster.observe(1_000_000, 5.0), LookEffect::Gap);
     assert_eq!(value(&forecaster, STEP_NS), 5.0);
-    assert_eq!(forecaster.observe(1_001_000, 7.0), Taken::Fed);
+    assert_eq!(forecaster.observe(1_001_000, 7.0), LookEffect::Fed);
     assert_eq!(value(&forecaster, STEP_NS), 9.0);
 }
 
@@ -122,15 +125,18 @@ fn after_a_gap_what_was_before_is_forgotten() {
 fn a_reset_is_no_error() {
     let mut forecaster = ramp(Shape::Counter);
     let scores = forecaster.explain().levels[0].scores;
-    assert_eq!(forecaster.observe_int(100 * STEP_NS, 1), Taken::Reset);
+    assert_eq!(forecaster.observe_int(100 * STEP_NS, 1), LookEffect::Reset);
     assert_eq!(forecaster.explain().levels[0].scores, scores);
     assert_eq!(value(&forecaster, 0), 1.0);
     assert_eq!(value(&forecaster, STEP_NS), 3.0);
     assert_eq!(forecaster.half_width(STEP_NS), 0.0);
-    assert_eq!(forecaster.observe_int(100 * STEP_NS + 1, 0), Taken::Reset);
+    assert_eq!(
+        forecaster.observe_int(100 * STEP_NS + 1, 0),
+        LookEffect::Reset
+    );
     assert_eq!(value(&forecaster, STEP_NS), 2.0);
-    assert_eq!(forecaster.observe_int(101 * STEP_NS, 2), Taken::Fed);
-    assert_eq!(forecaster.observe_int(900 * STEP_NS, 1), Taken::Reset);
+    assert_eq!(forecaster.observe_int(101 * STEP_NS, 2), LookEffect::Fed);
+    assert_eq!(forecaster.observe_int(900 * STEP_NS, 1), LookEffect::Reset);
     assert_eq!(value(&forecaster, 0), 1.0);
 }
 

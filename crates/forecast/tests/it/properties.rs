@@ -1,7 +1,7 @@
 //! Properties of every sequence: bounds against persistence, finite results, no panic.
 
 use barograph_forecast::{
-    Cascade, Forecast, Forecaster, ForecasterConfig, LEVELS, Predictor, Shape, Taken, WORST,
+    Cascade, Forecast, Forecaster, ForecasterConfig, LEVELS, LookEffect, Predictor, Shape, WORST,
 };
 use proptest::prelude::*;
 
@@ -146,8 +146,8 @@ proptest! {
                 cascade.observe(ts_ns, value)
             };
             match taken {
-                Taken::NotFinite => assert!(!value.is_finite() && !is_int),
-                Taken::Late => assert!(newest_ns >= Some(ts_ns)),
+                LookEffect::NotFinite => assert!(!value.is_finite() && !is_int),
+                LookEffect::Late => assert!(newest_ns >= Some(ts_ns)),
                 _ => newest_ns = newest_ns.max(Some(ts_ns)),
             }
             assert_eq!(cascade.finest().newest_ns(), newest_ns);

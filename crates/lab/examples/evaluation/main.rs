@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use barograph_lab::evaluation::{Evaluation, Inputs};
+use barograph_lab::evaluation::{Evaluation, EvaluationInputs};
 use barograph_lab::{Trace, fill};
 
 const TEMPLATE: &str = include_str!("forecast.md");
@@ -75,7 +75,7 @@ fn write(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-fn inputs(arguments: &Arguments) -> Result<Inputs, String> {
+fn inputs(arguments: &Arguments) -> Result<EvaluationInputs, String> {
     let mut paths = Vec::new();
     for folder in &arguments.traces {
         let entries = std::fs::read_dir(folder).map_err(|error| fault(folder, &error))?;
@@ -100,7 +100,7 @@ fn inputs(arguments: &Arguments) -> Result<Inputs, String> {
         Ok(bytes) => Some(serde_json::from_slice(&bytes).map_err(|error| fault(&lstm, &error))?),
         Err(_) => None,
     };
-    Ok(Inputs {
+    Ok(EvaluationInputs {
         traces,
         selector,
         lstm,

@@ -1,10 +1,10 @@
 //! Figure 3c: several ways of filling the ticks between looks.
 
 use super::{Evaluation, by_second, geometric, largest, markdown, part_at, shown};
-use crate::between::{Way, between};
-use crate::cases::Part;
+use crate::between::{FillMethod, between};
+use crate::cases::CaseOrigin;
 use crate::figures;
-use crate::plot::{Axis, PlotError};
+use crate::plot::{PlotAxis, PlotError};
 use crate::suite::Case;
 
 /// Seconds between looks.
@@ -25,15 +25,15 @@ pub(super) fn sections(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), 
                 .collect();
             let figure = figures::rows(
                 "Between looks every 5 s: mean error of each stream",
-                Axis {
+                PlotAxis {
                     label: "mean error / that of holding the last value [1]".to_owned(),
                     is_log: true,
                     range: Some((1e-3, 1e6)),
-                    ..Axis::default()
+                    ..PlotAxis::default()
                 },
                 ("as holding", 1.0),
                 &named,
-                &Part::ALL.map(Part::name),
+                &CaseOrigin::ALL.map(CaseOrigin::name),
             );
             evaluation.image("between", &figure)?;
         }
@@ -44,7 +44,7 @@ pub(super) fn sections(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), 
         );
     }
     let mut heads = vec!["looks every".to_owned(), "between them".to_owned()];
-    for part in Part::ALL {
+    for part in CaseOrigin::ALL {
         heads.push(format!("{}: mean", part.name()));
         heads.push("worst".to_owned());
         heads.push("better on".to_owned());
@@ -53,8 +53,8 @@ pub(super) fn sections(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), 
     Ok(())
 }
 
-fn ratios(all: &[Case], ticks: i64) -> Vec<(Way, Ratios)> {
-    let mut ways: Vec<(Way, Ratios)> = Way::ALL.map(|way| (way, Vec::new())).into();
+fn ratios(all: &[Case], ticks: i64) -> Vec<(FillMethod, Ratios)> {
+    let mut ways: Vec<(FillMethod, Ratios)> = FillMethod::ALL.map(|way| (way, Vec::new())).into();
     for case in by_second(all) {
         let outcomes = between(case, ticks);
         let held = outcomes[0].1.mean_error;
@@ -68,9 +68,9 @@ fn ratios(all: &[Case], ticks: i64) -> Vec<(Way, Ratios)> {
     ways
 }
 
-fn row(ticks: i64, way: Way, ratios: &Ratios) -> Vec<String> {
+fn row(ticks: i64, way: FillMethod, ratios: &Ratios) -> Vec<String> {
     let mut cells = vec![format!("{ticks} s"), way.name().to_owned()];
-    for part in 0..Part::ALL.len() {
+    for part in 0..CaseOrigin::ALL.len() {
         let mine = ratios.iter().filter(|(of, _)| *of == part);
         let mine: Vec<f64> = mine.map(|(_, ratio)| *ratio).collect();
         let better = mine.iter().filter(|ratio| **ratio < 0.9995).count();

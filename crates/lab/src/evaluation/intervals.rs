@@ -1,12 +1,12 @@
 //! Figures 8, 9 and 10: the cost of looks and the share of right values.
 
 use super::{Evaluation, against, markdown, median, part_at, shown};
-use crate::between::{Between, Way};
-use crate::cases::Part;
+use crate::between::{FillMethod, FillPolicy};
+use crate::cases::CaseOrigin;
 use crate::figures;
-use crate::plot::{Axis, Figure, PlotError};
-use crate::record::Moment;
-use crate::replay::{Bounded, Outcome, Policy, replay};
+use crate::plot::{Figure, PlotAxis, PlotError};
+use crate::record::ReplayTick;
+use crate::replay::{BoundedPolicy, Outcome, Policy, replay};
 use crate::suite::{Case, policies};
 use crate::{Row, Table, renewal_frontier};
 
@@ -120,14 +120,14 @@ fn count_behind(leads: &[f64]) -> String {
 
 fn behind(tables: &[Table]) -> String {
     let mut heads = vec!["policy".to_owned()];
-    for part in Part::ALL {
+    for part in CaseOrigin::ALL {
         heads.push(format!("{}: behind", part.name()));
         heads.push("worst".to_owned());
         heads.push("median".to_owned());
     }
     let line = |policy: &str| {
         let mut cells = vec![policy.to_owned()];
-        for part in 0..Part::ALL.len() {
+        for part in 0..CaseOrigin::ALL.len() {
             let leads = leads(tables, policy, part);
             let signed =
                 |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:+.3}"));
@@ -150,16 +150,16 @@ fn ahead(tables: &[Table]) -> Figure {
         };
         (
             policy.to_owned(),
-            (0..Part::ALL.len()).flat_map(of_part).collect(),
+            (0..CaseOrigin::ALL.len()).flat_map(of_part).collect(),
         )
     };
     let rows: Vec<_> = names(tables).into_iter().map(line).collect();
     figures::rows(
         "Right more often than fixed intervals of equal cost, each stream",
-        Axis::of("ahead [share of ticks]"),
+        PlotAxis::of("ahead [share of ticks]"),
         ("as fixed intervals", 0.0),
         &rows,
-        &Part::ALL.map(Part::name),
+        &CaseOrigin::ALL.map(CaseOrigin::name),
     )
 }
 
@@ -188,7 +188,7 @@ fn capacity(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> 
         let Some(case) = all.iter().find(|case| case.name == of) else {
             continue;
         };
-        let mut told: Vec<(&str, Vec<Moment>)> = Vec::new();
+        let mut told: Vec<(&str, Vec<ReplayTick>)> = Vec::new();
         for (policy, mut is) in lookers(case) {
             let outcome = replay(&case.stream(), is.as_mut());
             rows.push(cost(case, policy, &outcome));
@@ -198,7 +198,8 @@ fn capacity(evaluation: &mut Evaluation, all: &[Case]) -> Result<(), PlotError> 
                 told.push((policy, figures::moments(case, is.as_mut())));
             }
         }
-        let told: Vec<(&str, &[Moment])> = told.iter().map(|(n, m)| (*n, m.as_slice())).collect();
+        let told: Vec<(&str, &[ReplayTick])> =
+            told.iter().map(|(n, m)| (*n, m.as_slice())).collect();
         let mut figure = figures::said(case, &told, 600..720);
         // Delphi's gain takes its predictions far below the truth; the full range would squeeze the
         // others into one line.
@@ -233,27 +234,36 @@ fn cost(case: &Case, policy: &str, outcome: &Outcome) -> Vec<String> {
 fn lookers(case: &Case) -> Vec<(&'static str, Box<dyn Policy>)> {
     let (config, shape) = (case.config(), Some(case.shape));
     vec![
-        ("every second", Box::new(Between::fixed(case, 1, Way::Hold))),
-        ("AIMD published", Box::new(Between::aimd(case, Way::Hold))),
+        (
+            "every second",
+            Box::new(FillPolicy::fixed(case, 1, FillMethod::Hold)),
+        ),
+        (
+            "AIMD published",
+            Box::new(FillPolicy::aimd(case, FillMethod::Hold)),
+        ),
         (
             "AIMD, Delphi published, fed back",
-            Box::new(Between::aimd(case, Way::FedBack)),
+            Box::new(FillPolicy::aimd(case, FillMethod::FedBack)),
         ),
         (
             "AIMD, Delphi published",
-            Box::new(Between::aimd(case, Way::Published)),
+            Box::new(FillPolicy::aimd(case, FillMethod::Published)),
         ),
         (
             "AIMD, Delphi repaired",
-            Box::new(Between::aimd(case, Way::Repaired)),
+            Box::new(FillPolicy::aimd(case, FillMethod::Repaired)),
         ),
         (
             "AIMD, selector",
-            Box::new(Between::aimd(case, Way::Selector)),
+            Box::new(FillPolicy::aimd(case, FillMethod::Selector)),
         ),
-        ("error-bounded, held", Box::new(Bounded::new(config, None))),
-        ("error-bounded", Box::new(Bounded::new(config, shape))),
-        ("sentinel", Box::new(Bounded::sentinel(config, shape))),
+        (
+            "error-bounded, held",
+            Box::new(BoundedPolicy::new(config, None)),
+        ),
+        ("error-bounded", Box::new(BoundedPolicy::new(config, shape))),
+        ("sentinel", Box::new(BoundedPolicy::sentinel(config, shape))),
     ]
 }
 
@@ -299,7 +309,7 @@ fn summary(tables: &[Table]) -> Vec<Vec<String>> {
         }
     }
     for policy in ["error-bounded", "sentinel"] {
-        let parts = Part::ALL.map(|part| (part, leads(tables, policy, part as usize)));
+        let parts = CaseOrigin::ALL.map(|part| (part, leads(tables, policy, part as usize)));
         let there = parts.iter().filter(|(_, leads)| !leads.is_empty());
         let ours = there.map(|(part, leads)| format!("{} {}", part.name(), count_behind(leads)));
         let is_met = parts

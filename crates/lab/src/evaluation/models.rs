@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Evaluation, Inputs, geometric, largest, markdown, median, part_at, shown};
-use crate::accuracy::{Accuracy, Answer, MODELS, compare, quantities, relative};
-use crate::cases::Part;
+use super::{Evaluation, EvaluationInputs, geometric, largest, markdown, median, part_at, shown};
+use crate::accuracy::{Accuracy, MODELS, ModelAccuracy, compare, quantities, relative};
+use crate::cases::CaseOrigin;
 use crate::figures;
-use crate::plot::{Axis, Figure, PlotError, number};
+use crate::plot::{Figure, PlotAxis, PlotError, number};
 
 /// The output of `scripts/lstm.py`.
 #[derive(Clone, Debug, Deserialize)]
@@ -74,10 +74,10 @@ const SHOWN: [&str; 6] = [
 
 pub(super) fn sections(
     evaluation: &mut Evaluation,
-    inputs: &Inputs,
+    inputs: &EvaluationInputs,
     now_ns: &mut dyn FnMut() -> u64,
 ) -> Result<(), PlotError> {
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut answers: Vec<ModelAccuracy> = Vec::new();
     let mut took: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, trace) in &inputs.traces {
         if !name.ends_with("-1s-test") && !name.ends_with("-1s-holdout") {
@@ -104,7 +104,7 @@ pub(super) fn sections(
         "trained numbers".into(),
         "ns a value".into(),
     ];
-    for part in [Part::Recorded, Part::Holdout] {
+    for part in [CaseOrigin::Recorded, CaseOrigin::Holdout] {
         heads.push(format!("{}: error", part.name()));
         heads.extend(["worst", "median R2", "better on"].map(str::to_owned));
     }
@@ -114,9 +114,9 @@ pub(super) fn sections(
     evaluation.image("models", &figure(&names, &answers))
 }
 
-fn lstm_answers(lstm: &Lstm) -> Vec<Answer> {
+fn lstm_answers(lstm: &Lstm) -> Vec<ModelAccuracy> {
     let both = |series: &LstmSeries| {
-        [(OWN, series.own), (ONE, series.one)].map(|(model, accuracy)| Answer {
+        [(OWN, series.own), (ONE, series.one)].map(|(model, accuracy)| ModelAccuracy {
             model: model.to_owned(),
             trace: series.trace.clone(),
             metric: series.metric.clone(),
@@ -129,7 +129,7 @@ fn lstm_answers(lstm: &Lstm) -> Vec<Answer> {
 
 fn row(
     name: &str,
-    answers: &[Answer],
+    answers: &[ModelAccuracy],
     took: &BTreeMap<String, Vec<f64>>,
     lstm: Option<&Lstm>,
 ) -> Vec<String> {
@@ -143,10 +143,10 @@ fn row(
         trained.to_string(),
         ns.map_or("–".to_owned(), |ns| format!("{ns:.0}")),
     ];
-    for part in [Part::Recorded, Part::Holdout] {
+    for part in [CaseOrigin::Recorded, CaseOrigin::Holdout] {
         let mine = answers.iter().filter(|answer| answer.model == name);
-        let mine: Vec<&Answer> = mine
-            .filter(|answer| Part::of(&answer.trace) == part)
+        let mine: Vec<&ModelAccuracy> = mine
+            .filter(|answer| CaseOrigin::of(&answer.trace) == part)
             .collect();
         let ratios: Vec<f64> = mine.iter().filter_map(|answer| answer.relative).collect();
         let r2: Vec<f64> = mine
@@ -163,12 +163,12 @@ fn row(
 }
 
 /// RMSE and R2 of some models, for the second half of each series.
-fn series(answers: &[Answer]) -> String {
+fn series(answers: &[ModelAccuracy]) -> String {
     let first = answers.iter().filter(|answer| answer.model == SHOWN[0]);
-    let line = |of: &Answer| {
+    let line = |of: &ModelAccuracy| {
         let mut cells = vec![of.trace.replace("-1s-test", ""), of.metric.clone()];
         for model in SHOWN {
-            let same = |answer: &&Answer| {
+            let same = |answer: &&ModelAccuracy| {
                 answer.model == model && answer.trace == of.trace && answer.metric == of.metric
             };
             cells.push(answers.iter().find(same).map_or("–".to_owned(), |answer| {
@@ -178,7 +178,7 @@ fn series(answers: &[Answer]) -> String {
         }
         cells
     };
-    let recorded = first.filter(|answer| Part::of(&answer.trace) == Part::Recorded);
+    let recorded = first.filter(|answer| CaseOrigin::of(&answer.trace) == CaseOrigin::Recorded);
     let rows: Vec<Vec<String>> = recorded.map(line).collect();
     let heads: Vec<&str> = ["trace", "metric"].into_iter().chain(SHOWN).collect();
     markdown(&heads, &rows)
@@ -209,23 +209,23 @@ fn note(lstm: Option<&Lstm>) -> String {
     )
 }
 
-fn figure(names: &[&str], answers: &[Answer]) -> Figure {
+fn figure(names: &[&str], answers: &[ModelAccuracy]) -> Figure {
     let line = |name: &&str| {
         let mine = answers.iter().filter(|answer| answer.model == **name);
-        let place = |answer: &Answer| Some((part_at(&answer.trace) - 1, answer.relative?));
+        let place = |answer: &ModelAccuracy| Some((part_at(&answer.trace) - 1, answer.relative?));
         ((*name).to_owned(), mine.filter_map(place).collect())
     };
     let rows: Vec<_> = names.iter().skip(1).map(line).collect();
     figures::rows(
         "One step ahead, 1 s: mean error of each stream",
-        Axis {
+        PlotAxis {
             label: "mean error / that of the last value [1]".to_owned(),
             is_log: true,
             range: Some((1e-3, 1e6)),
-            ..Axis::default()
+            ..PlotAxis::default()
         },
         ("as the last value", 1.0),
         &rows,
-        &[Part::Recorded.name(), Part::Holdout.name()],
+        &[CaseOrigin::Recorded.name(), CaseOrigin::Holdout.name()],
     )
 }

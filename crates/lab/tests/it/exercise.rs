@@ -2,7 +2,7 @@
 //! share this file.
 
 use barograph_forecast::Shape;
-use barograph_forecast::interval::Bound;
+use barograph_forecast::interval::ErrorBound;
 use barograph_lab::Trace;
 use barograph_lab::suite::{self, Case};
 
@@ -65,7 +65,7 @@ pub(crate) fn read(bytes: &[u8]) {
         name: "t".to_owned(),
         value: 0,
         counter: (trace.columns.len() > 1).then_some(1),
-        bound: Bound::Relative(0.01),
+        bound: ErrorBound::Relative(0.01),
         shape: Shape::Gauge,
         confidence: 0.9,
         trace,

@@ -1,8 +1,8 @@
 //! Reproduces the published figures of Apollo's intervals, and checks those of our policies.
 
 use barograph_forecast::Shape;
-use barograph_forecast::interval::{Bound, BoundedConfig, IntervalPolicy, PublishedAimd};
-use barograph_lab::replay::{Bounded, Held, Outcome, Policy, Stream, replay};
+use barograph_forecast::interval::{BoundedConfig, ErrorBound, IntervalPolicy, PublishedAimd};
+use barograph_lab::replay::{BoundedPolicy, HoldingPolicy, Outcome, Policy, Stream, replay};
 use barograph_lab::{
     Family, Hacc, Trace, forgetful_frontier, frontier, generate, hacc, is_ahead, renewal_frontier,
 };
@@ -17,13 +17,13 @@ fn stream(trace: &Trace) -> Stream<'_> {
         interval_ns: trace.interval_ns,
         values: &trace.columns[0].values,
         counter: trace.columns.get(1).map_or(&[], |column| &column.values),
-        bound: Bound::Absolute(100.0),
+        bound: ErrorBound::Absolute(100.0),
     }
 }
 
 fn config() -> BoundedConfig {
     BoundedConfig {
-        bound: Bound::Absolute(100.0),
+        bound: ErrorBound::Absolute(100.0),
         confidence: 0.99,
         min_ns: NS_PER_S,
         max_ns: 60 * NS_PER_S,
@@ -32,13 +32,13 @@ fn config() -> BoundedConfig {
 }
 
 fn fixed(ticks: i64) -> Box<dyn Policy> {
-    Box::new(Held::new(IntervalPolicy::Fixed {
+    Box::new(HoldingPolicy::new(IntervalPolicy::Fixed {
         interval_ns: ticks * NS_PER_S,
     }))
 }
 
 fn published(window: usize) -> Box<dyn Policy> {
-    Box::new(Held::published(PublishedAimd::new(
+    Box::new(HoldingPolicy::published(PublishedAimd::new(
         0.1,
         window,
         5 * NS_PER_S,
@@ -103,7 +103,7 @@ fn a_sentinel_calls_for_a_tenth_and_is_right_for_99_hundredths() {
             let trace = hacc(kind, SECONDS, seed);
             let outcome = replay(
                 &stream(&trace),
-                &mut Bounded::sentinel(config(), Some(Shape::Gauge)),
+                &mut BoundedPolicy::sentinel(config(), Some(Shape::Gauge)),
             );
             assert!(outcome.cost <= 0.05, "{kind:?} {seed} {outcome:?}");
             assert!(outcome.exact >= 0.99, "{kind:?} {seed} {outcome:?}");
@@ -122,13 +122,16 @@ fn a_sentinel_calls_for_a_tenth_of_recorded_seconds() {
                 interval_ns: trace.interval_ns,
                 values: &trace.column("available").unwrap().values,
                 counter: &trace.column("write_bytes").unwrap().values,
-                bound: Bound::Absolute(20_000.0),
+                bound: ErrorBound::Absolute(20_000.0),
             };
             let config = BoundedConfig {
                 bound: stream.bound,
                 ..config()
             };
-            let outcome = replay(&stream, &mut Bounded::sentinel(config, Some(Shape::Gauge)));
+            let outcome = replay(
+                &stream,
+                &mut BoundedPolicy::sentinel(config, Some(Shape::Gauge)),
+            );
             assert!(outcome.cost <= 0.10, "{name} {half} {outcome:?}");
             assert!(outcome.right >= 0.99, "{name} {half} {outcome:?}");
         }
@@ -139,7 +142,7 @@ fn a_sentinel_calls_for_a_tenth_of_recorded_seconds() {
 #[test]
 fn a_constant_costs_little_from_the_start() {
     let trace = generate(Family::Constant, 750, 1);
-    let outcome = replay(&stream(&trace), &mut Bounded::new(config(), None));
+    let outcome = replay(&stream(&trace), &mut BoundedPolicy::new(config(), None));
     assert!(outcome.cost <= 0.10, "{outcome:?}");
 }
 
@@ -147,7 +150,9 @@ fn a_constant_costs_little_from_the_start() {
 /// looks to learn the period.
 #[test]
 fn regular_writes_cost_little_more_than_a_look_each() {
-    let (cost, exact) = mean(Hacc::Regular, || Box::new(Bounded::new(config(), None)));
+    let (cost, exact) = mean(Hacc::Regular, || {
+        Box::new(BoundedPolicy::new(config(), None))
+    });
     assert!(cost <= 0.235 && exact == 1.0, "{cost} {exact}");
 }
 
@@ -165,14 +170,14 @@ fn where_nothing_can_be_known_fixed_intervals_are_the_bound_and_nearly_reached()
         for seed in 1..=SEEDS {
             let trace = generate(family, SECONDS, seed);
             let config = BoundedConfig {
-                bound: Bound::Absolute(20.0),
+                bound: ErrorBound::Absolute(20.0),
                 ..config()
             };
             let stream = Stream {
                 bound: config.bound,
                 ..stream(&trace)
             };
-            let outcome = replay(&stream, &mut Bounded::new(config, None));
+            let outcome = replay(&stream, &mut BoundedPolicy::new(config, None));
             ours += outcome.right / SEEDS as f64;
             bound += forgetful_frontier(&wrong, outcome.cost) / SEEDS as f64;
         }
@@ -212,7 +217,7 @@ fn bounded_by_error_beats_fixed_on_what_has_a_memory() {
         for seed in 1..=SEEDS {
             let trace = hacc(kind, SECONDS, seed);
             let stream = stream(&trace);
-            let outcome = replay(&stream, &mut Bounded::new(config(), None));
+            let outcome = replay(&stream, &mut BoundedPolicy::new(config(), None));
             let ahead = is_ahead(&outcome, &frontier(&stream), |outcome| outcome.exact);
             assert!(ahead >= 0.0, "{kind:?} {seed} {ahead} {outcome:?}");
             assert!(outcome.exact >= 0.98, "{kind:?} {seed} {outcome:?}");
@@ -240,7 +245,9 @@ fn what_looks_alone_can_do_on_irregular_writes_is_known() {
         .filter(|point| point.cost <= 0.12)
         .map(|point| point.accuracy);
     assert!(tenth.fold(0.0, f64::max) < 0.75, "{bound:?}");
-    let ours = mean(Hacc::Irregular, || Box::new(Bounded::new(config(), None)));
+    let ours = mean(Hacc::Irregular, || {
+        Box::new(BoundedPolicy::new(config(), None))
+    });
     assert!(
         ours.0 >= least(ours.1 - 0.002) * 0.98,
         "{ours:?} passes {bound:?}"

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use barograph_lab::cases;
-use barograph_lab::evaluation::{Evaluation, Inputs};
+use barograph_lab::evaluation::{Evaluation, EvaluationInputs};
 use barograph_lab::page::{self, Section};
-use barograph_lab::plot::{Axis, Figure, Mark, SIZE, Series};
+use barograph_lab::plot::{Figure, PlotAxis, PlotMark, PlotSeries, SIZE};
 use barograph_lab::suite::{Case, policies, score};
 use barograph_lab::{Trace, figures, fill, placeholders};
 
@@ -70,15 +70,15 @@ fn what_no_axis_can_have_is_left_out() {
         1e-300,
     ];
     for is_log in [false, true] {
-        for marks in [Mark::Line, Mark::Steps, Mark::Points] {
-            let axis = Axis {
+        for marks in [PlotMark::Line, PlotMark::Steps, PlotMark::Points] {
+            let axis = PlotAxis {
                 is_log,
-                ..Axis::of("x")
+                ..PlotAxis::of("x")
             };
             let figure = Figure {
                 x: axis.clone(),
                 y: axis,
-                series: vec![Series {
+                series: vec![PlotSeries {
                     name: "s".to_owned(),
                     mark: marks,
                     color: 9,
@@ -129,7 +129,7 @@ fn the_document_has_all_of_its_sections() {
         (name.to_owned(), Trace::parse(name, &bytes).unwrap())
     };
     let lstm = fs::read(folder.join("data/lstm.json")).unwrap();
-    let inputs = Inputs {
+    let inputs = EvaluationInputs {
         traces: names.map(trace).into(),
         selector: "steps                 1.000  1.000  1.000  1.000   98.1  93.5  90.2  89.8 *  143  155  p".to_owned(),
         lstm: Some(serde_json::from_slice(&lstm).unwrap()),

@@ -1,6 +1,6 @@
 //! The document `forecasts.json`: what people and the table `forecasts` learn of each forecast.
 
-use barograph_forecast::{Cascade, Explanation, LevelExplanation, MemberExplanation, Reason};
+use barograph_forecast::{Cascade, Explanation, FollowReason, LevelExplanation, MemberExplanation};
 use barograph_model::{Descriptor, FORECAST_PREFIX, Kind, Name, ValueType};
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
@@ -70,7 +70,7 @@ struct Row<'a> {
     horizon_ns: i64,
     step_ns: i64,
     follows: &'static str,
-    reason: Shown<Reason>,
+    reason: Shown<FollowReason>,
     since_step: u64,
     steps: u64,
     switches: u64,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use barograph_forecast::delphi::{
-    HORIZONS, Progress, TrainingOptions, Weights, learned_len, relative_errors, train,
+    HORIZONS, TrainingOptions, TrainingProgress, Weights, learned_len, relative_errors, train,
 };
 use barograph_model::{Selector, duration_ns};
 use clap::Args;
@@ -143,7 +143,7 @@ impl Train {
     }
 }
 
-fn tell(now: Progress) -> ControlFlow<()> {
+fn tell(now: TrainingProgress) -> ControlFlow<()> {
     progress(&format!(
         "stage {} of {}, error {:.3} of persistence's",
         now.done, now.of, now.error

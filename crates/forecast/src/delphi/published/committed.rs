@@ -1,6 +1,6 @@
 //! Made by `cargo run --release -p barograph-forecast --example delphi -- train`: do not edit.
 
-use super::Weights;
+use super::PublishedWeights;
 
 /// The best of 40, by the error of the stack.
 #[cfg(test)]
@@ -8,7 +8,7 @@ pub(crate) const SEED: u64 = 38;
 
 /// What training with that seed gives.
 #[rustfmt::skip]
-pub(crate) const WEIGHTS: Weights = Weights {
+pub(crate) const WEIGHTS: PublishedWeights = PublishedWeights {
     neurons: [
         [0.10325157314628697, -0.13696181269827457, 0.04003655473124281, 0.006211229896958643, 0.9346334026055554, 0.38635309763997155],
         [0.0634552317469806, -0.00196309128333951, 0.32071794725975056, -0.38420125854240944, 1.1203984507289975, -0.703599612527922],
