@@ -16,6 +16,7 @@ use serde_json::Value as Json;
 use tracing::warn;
 
 use crate::audit::Desk;
+use crate::desk::AuditWriter;
 use crate::guests::Guests;
 use crate::members::{Member, Members, why_nobody};
 use crate::request::{FireError, FireRequest, Fired, LeftOut, Outcome};
@@ -64,20 +65,23 @@ pub(super) struct State {
 pub(super) struct User {
     members: Members,
     pub desk: Desk,
-    pub stand: Stand,
+    pub audit: AuditState,
     /// Why the audit could not be opened at the last attempt.
     pub failure: Option<String>,
 }
 
 /// Whether a user's audit is open.
-pub(super) enum Stand {
+pub(super) enum AuditState {
     /// The audit is not open yet; answers and ends that have come meanwhile.
-    Opening { events: Vec<Told>, lost: u64 },
+    Opening {
+        events: Vec<ProcessReport>,
+        lost: u64,
+    },
     /// The calls of this user can be written and read.
     Open(Box<UserCalls>),
 }
 
-impl Default for Stand {
+impl Default for AuditState {
     fn default() -> Self {
         Self::Opening {
             events: Vec::new(),
@@ -87,7 +91,7 @@ impl Default for Stand {
 }
 
 /// A report of a process to the board.
-pub(super) enum Told {
+pub(super) enum ProcessReport {
     /// The process answers a call.
     Answer(Incarnation, u64, AckStatus),
     /// The process has ended.
@@ -95,7 +99,7 @@ pub(super) enum Told {
 }
 
 /// The state of one user's part of a call.
-enum Part {
+enum CallPart {
     /// It waits for the disk: user, ticket, number of matching processes.
     Made(u32, Ticket, usize),
     /// It is not made for this user's processes.
@@ -105,6 +109,23 @@ enum Part {
 impl Board {
     /// Makes a board for a run directory; `state_dir` is the directory of the scopes' state.
     pub fn new(run_dir: RunDir, state_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
+        let (mut board, writer) = Self::assemble(run_dir, state_dir, clock);
+        let thread = std::thread::Builder::new()
+            .name("baro-calls".into())
+            .spawn(move || writer.run());
+        if let Err(error) = &thread {
+            warn!(%error, "answers to calls are written down by the next call alone");
+        }
+        board.writer = thread.ok();
+        board
+    }
+
+    /// Makes a board and the work of its thread, which is not started.
+    pub(super) fn assemble(
+        run_dir: RunDir,
+        state_dir: PathBuf,
+        clock: Arc<dyn Clock>,
+    ) -> (Self, AuditWriter) {
         let shared = Arc::new(Shared {
             run_dir,
             state_dir,
@@ -113,17 +134,12 @@ impl Board {
             answered: Condvar::new(),
             work: Condvar::new(),
         });
-        let its = Arc::clone(&shared);
-        let writer = std::thread::Builder::new()
-            .name("baro-calls".into())
-            .spawn(move || its.attend_all());
-        if let Err(error) = &writer {
-            warn!(%error, "answers to calls are written down by the next call alone");
-        }
-        Self {
+        let writer = AuditWriter::new(Arc::clone(&shared));
+        let board = Self {
             shared,
-            writer: writer.ok(),
-        }
+            writer: None,
+        };
+        (board, writer)
     }
 
     /// Adds a process that can be called, or replaces its offers. The scope of its user must be
@@ -137,19 +153,19 @@ impl Board {
 
     /// Removes a process that has ended. Calls that wait for it wait no longer.
     pub fn leave(&self, uid: u32, who: Incarnation) {
-        self.take_in(uid, Told::End(who));
+        self.take_in(uid, ProcessReport::End(who));
     }
 
     /// Takes in a process's answer to a call. Repeated answers, and answers of processes that do
     /// not match the call, are ignored.
     pub fn answer(&self, uid: u32, from: Incarnation, id: u64, status: AckStatus) {
-        self.take_in(uid, Told::Answer(from, id, status));
+        self.take_in(uid, ProcessReport::Answer(from, id, status));
     }
 
-    fn take_in(&self, uid: u32, told: Told) {
+    fn take_in(&self, uid: u32, report: ProcessReport) {
         let mut state = self.shared.state();
         let now_ns = self.shared.clock.now_ns();
-        if state.take_in(uid, told, now_ns) {
+        if state.take_in(uid, report, now_ns) {
             self.shared.answered.notify_all();
         }
         self.shared.tell_writer(&state);
@@ -175,8 +191,8 @@ impl Board {
         let mut first_error = None;
         for part in parts {
             let (left_out, error) = match part {
-                Part::LeftOut(left_out, error) => (left_out, error),
-                Part::Made(uid, ticket, matched) => match shared.settle(uid, &ticket) {
+                CallPart::LeftOut(left_out, error) => (left_out, error),
+                CallPart::Made(uid, ticket, matched) => match shared.settle(uid, &ticket) {
                     Ok(id) => {
                         fired.calls.push((uid, id));
                         fired.matched += matched;
@@ -259,7 +275,7 @@ impl Board {
         let mut state = self.shared.state();
         let mut documents = Vec::new();
         for (uid, user) in &mut state.users {
-            if let Stand::Open(calls) = &mut user.stand
+            if let AuditState::Open(calls) = &mut user.audit
                 && is_wanted(*uid)
                 && std::mem::take(&mut calls.is_dirty)
             {
@@ -379,27 +395,27 @@ impl State {
     }
 
     /// Takes in a process's report; returns whether the state of calls has changed.
-    pub(super) fn take_in(&mut self, uid: u32, told: Told, now_ns: i64) -> bool {
+    pub(super) fn take_in(&mut self, uid: u32, report: ProcessReport, now_ns: i64) -> bool {
         let Some(user) = self.users.get_mut(&uid) else {
             return false;
         };
-        if let Told::End(who) = told {
+        if let ProcessReport::End(who) = report {
             user.members.leave(who);
         }
-        let calls = match &mut user.stand {
-            Stand::Open(calls) => calls,
-            Stand::Opening { events, lost } if events.len() >= OPENING_MAX => {
+        let calls = match &mut user.audit {
+            AuditState::Open(calls) => calls,
+            AuditState::Opening { events, lost } if events.len() >= OPENING_MAX => {
                 *lost += 1;
                 return false;
             }
-            Stand::Opening { events, .. } => {
-                events.push(told);
+            AuditState::Opening { events, .. } => {
+                events.push(report);
                 return false;
             }
         };
-        match told {
-            Told::End(who) => calls.leave(who, now_ns),
-            Told::Answer(from, id, status) => {
+        match report {
+            ProcessReport::End(who) => calls.leave(who, now_ns),
+            ProcessReport::Answer(from, id, status) => {
                 let Some(row) = calls.answer(from, id, status, now_ns) else {
                     return false;
                 };
@@ -424,13 +440,14 @@ impl State {
     fn unopened(&self, request: &FireRequest) -> Vec<u32> {
         let asked = self.asked(request);
         let unopened = asked.filter(|(_, user)| {
-            matches!(user.stand, Stand::Opening { .. }) && user.members.meant(request).is_some()
+            matches!(user.audit, AuditState::Opening { .. })
+                && user.members.meant(request).is_some()
         });
         unopened.map(|(uid, _)| uid).collect()
     }
 
     /// Reserves a call for each user whose processes match.
-    fn reserve(&mut self, request: &FireRequest, now_ns: i64) -> Result<Vec<Part>, FireError> {
+    fn reserve(&mut self, request: &FireRequest, now_ns: i64) -> Result<Vec<CallPart>, FireError> {
         let asked = self.asked(request);
         let meant = asked.filter_map(|(uid, user)| Some((uid, user.members.meant(request)?)));
         let meant: Vec<_> = meant.collect();
@@ -444,7 +461,7 @@ impl State {
             let part = match (meant, user) {
                 (Err((count, reason)), _) => {
                     let error = FireError::Request(reason);
-                    Part::LeftOut(LeftOut::of(uid, count, &error), error)
+                    CallPart::LeftOut(LeftOut::of(uid, count, &error), error)
                 }
                 (Ok((meant, payload)), Some(user)) => {
                     let matched = meant.who.len();
@@ -452,9 +469,9 @@ impl State {
                     call.check().map_err(FireError::Request)?;
                     let row = CallRow::new(call, request.by.clone(), meant);
                     match user.reserve(row, now_ns) {
-                        Ok(ticket) => Part::Made(uid, ticket, matched),
+                        Ok(ticket) => CallPart::Made(uid, ticket, matched),
                         Err(error) => {
-                            Part::LeftOut(LeftOut::of(uid, matched as u64, &error), error)
+                            CallPart::LeftOut(LeftOut::of(uid, matched as u64, &error), error)
                         }
                     }
                 }
@@ -468,9 +485,9 @@ impl State {
     fn outcome(&self, fired: &Fired, now_ns: i64) -> Outcome {
         let mut sum = fired.left_out();
         for (uid, id) in &fired.calls {
-            let calls = self.users.get(uid).and_then(|user| match &user.stand {
-                Stand::Open(calls) => Some(calls),
-                Stand::Opening { .. } => None,
+            let calls = self.users.get(uid).and_then(|user| match &user.audit {
+                AuditState::Open(calls) => Some(calls),
+                AuditState::Opening { .. } => None,
             });
             if let Some(row) = calls.and_then(|calls| calls.row(*id)) {
                 sum.add(row.outcome(now_ns));
@@ -490,16 +507,16 @@ impl State {
 
 impl User {
     fn open_calls(&mut self) -> Option<&mut UserCalls> {
-        match &mut self.stand {
-            Stand::Open(calls) => Some(calls),
-            Stand::Opening { .. } => None,
+        match &mut self.audit {
+            AuditState::Open(calls) => Some(calls),
+            AuditState::Opening { .. } => None,
         }
     }
 
     fn is_waiting(&self) -> bool {
-        match &self.stand {
-            Stand::Open(calls) => calls.has_entries(),
-            Stand::Opening { .. } => !self.members.is_empty(),
+        match &self.audit {
+            AuditState::Open(calls) => calls.has_entries(),
+            AuditState::Opening { .. } => !self.members.is_empty(),
         }
     }
 

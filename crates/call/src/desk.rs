@@ -1,5 +1,5 @@
 //! The writing of audits. A thread that makes a call writes for all calls of that moment; one
-//! thread of the board writes lines for which no call waits (answers, ends, a user's first
+//! thread of the board ([`AuditWriter`]) writes lines for which no call waits (answers, ends, a user's first
 //! process). This is a module of its own so that the locks are easy to see: a user's desk is held
 //! while its disk is waited for, the board's state never is.
 
@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use barograph_model::NS_PER_S;
 use barograph_stream::calls::CALLS_FILE;
 use barograph_stream::user_name;
 use tracing::warn;
 
 use crate::audit::{Audit, Desk, position};
-use crate::board::{Shared, Stand};
+use crate::board::{AuditState, Shared, State};
 use crate::row::CallEvent;
 use crate::user::{Entry, Replayed, UserCalls};
 
@@ -21,7 +22,7 @@ const AUDIT_FILE: &str = "calls.jsonl";
 /// Most lines that are written and synced at once.
 const BATCH_MAX: usize = 1_024;
 /// Time after which a failed write or opening is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_NS: i64 = NS_PER_S;
 
 /// Locks a desk. Ignoring poison is sound: a panic under the lock leaves no half-written state.
 pub(crate) fn hold(desk: &Desk) -> MutexGuard<'_, Option<Audit>> {
@@ -69,8 +70,8 @@ impl Shared {
             }
         };
         user.failure = None;
-        let before = std::mem::replace(&mut user.stand, Stand::Open(Box::new(calls)));
-        if let Stand::Opening { events, lost } = before {
+        let before = std::mem::replace(&mut user.audit, AuditState::Open(Box::new(calls)));
+        if let AuditState::Opening { events, lost } = before {
             if lost > 0 {
                 warn!(
                     uid,
@@ -129,32 +130,65 @@ impl Shared {
     fn with<T: Default>(&self, uid: u32, work: impl FnOnce(&mut UserCalls) -> T) -> T {
         self.state().calls(uid).map(work).unwrap_or_default()
     }
+}
 
-    /// The loop of the writing thread: attends to users with waiting lines. At the end it tries the
-    /// remaining lines once more.
-    pub(super) fn attend_all(&self) {
+/// The work of the writing thread.
+pub(super) struct AuditWriter {
+    shared: Arc<Shared>,
+    /// No attempt before this monotonic time, after one that failed.
+    next_ns: i64,
+}
+
+impl AuditWriter {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            next_ns: i64::MIN,
+        }
+    }
+
+    /// Attends to the users with waiting lines. Returns the monotonic time of the next attempt if
+    /// one has failed, and otherwise `i64::MAX`: there is nothing to do until a line waits. When the
+    /// board ends, the time of the next attempt does not matter.
+    pub(super) fn step(&mut self) -> i64 {
+        let now_ns = self.shared.clock.monotonic_ns();
+        let state = self.shared.state();
+        if now_ns < self.next_ns && !state.is_over {
+            return self.next_ns;
+        }
+        let waiting = state.waiting();
+        drop(state);
         let mut has_failed = false;
+        for uid in waiting {
+            if let Err(why) = self.shared.attend(uid) {
+                has_failed = true;
+                warn!(uid, why, "calls are not written down; it is tried again");
+            }
+        }
+        if !has_failed {
+            return i64::MAX;
+        }
+        self.next_ns = now_ns.saturating_add(RETRY_NS);
+        self.next_ns
+    }
+
+    /// The shell of the thread: it alone waits. At the end it tries the remaining lines once more.
+    pub(super) fn run(mut self) {
         loop {
-            let mut state = self.state();
-            if has_failed {
-                let rested = self.work.wait_timeout_while(state, RETRY, |s| !s.is_over);
-                state = rested.unwrap_or_else(PoisonError::into_inner).0;
-            }
-            while !state.is_over && !state.is_waiting() {
-                let woken = self.work.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
-            }
-            let (is_over, waiting) = (state.is_over, state.waiting());
-            drop(state);
-            has_failed = false;
-            for uid in waiting {
-                if let Err(why) = self.attend(uid) {
-                    has_failed = true;
-                    warn!(uid, why, "calls are not written down; it is tried again");
-                }
-            }
+            let is_over = self.shared.state().is_over;
+            let next_ns = self.step();
             if is_over {
                 return;
+            }
+            let shared = &self.shared;
+            let state = shared.state();
+            if next_ns == i64::MAX {
+                let is_idle = |state: &mut State| !state.is_over && !state.is_waiting();
+                drop(shared.work.wait_while(state, is_idle));
+            } else {
+                let wait_ns = next_ns.saturating_sub(shared.clock.monotonic_ns()).max(0);
+                let wait = Duration::from_nanos(wait_ns.unsigned_abs());
+                drop(shared.work.wait_timeout_while(state, wait, |s| !s.is_over));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Tests of the board: matching processes, outcomes, and a new agent that continues.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,13 +37,19 @@ impl World {
     }
 
     fn board(dir: &Path, clock: &Arc<ManualClock>) -> Arc<Board> {
+        let (run_dir, state_dir) = Self::dirs(dir);
+        Arc::new(Board::new(run_dir, state_dir, Arc::clone(clock) as _))
+    }
+
+    /// Makes the directories of run and state.
+    fn dirs(dir: &Path) -> (RunDir, PathBuf) {
         let (run_dir, state_dir) = (RunDir::new(dir.join("run")), dir.join("state"));
         for uid in [OURS, OTHERS] {
             let scope = format!("u{uid}");
             fs::create_dir_all(run_dir.scope(&scope).path()).unwrap();
             fs::create_dir_all(state_dir.join(&scope)).unwrap();
         }
-        Arc::new(Board::new(run_dir, state_dir, Arc::clone(clock) as _))
+        (run_dir, state_dir)
     }
 
     /// Replaces the agent by a new one.

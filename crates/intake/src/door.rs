@@ -35,8 +35,9 @@ pub(crate) struct Door {
 
 /// The knocks that were read.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
-    pub knocks: Vec<Incarnation>,
+pub(crate) struct Knocks {
+    /// The processes that knocked.
+    pub from: Vec<Incarnation>,
     /// Whether so many were read that others may have been lost.
     pub is_burst: bool,
 }
@@ -85,8 +86,8 @@ impl Door {
     }
 
     /// Reads the knocks since the last call.
-    pub(crate) fn hear(&self) -> Heard {
-        let mut heard = Heard::default();
+    pub(crate) fn hear(&self) -> Knocks {
+        let mut heard = Knocks::default();
         let mut knock = [0; INCARNATION_BYTES + 1];
         let mut count = 0;
         while count < KNOCKS_MAX
@@ -95,7 +96,7 @@ impl Door {
             count += 1;
             // An empty knock comes from a bridge, which is attended next.
             if let Some((incarnation, [])) = knock[..length].split_first_chunk() {
-                heard.knocks.push(Incarnation(*incarnation));
+                heard.from.push(Incarnation(*incarnation));
             }
         }
         heard.is_burst = count >= self.burst.min(KNOCKS_MAX);

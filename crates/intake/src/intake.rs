@@ -1,16 +1,17 @@
-//! The intake thread, which takes in what applications publish: it makes rounds over busy
-//! processes, and sleeps until a knock from the others.
+//! The intake, which takes in what applications publish: it makes rounds over busy processes, and
+//! sleeps until a knock from the others. [`Intake::step`] does what is due and returns when it is to
+//! be called next, [`Intake::apply`] applies one event, and neither waits: `shell.rs` does.
 //!
 //! A user who publishes is a stranger to all others and may do anything with his files. So
 //! everything that a round does for a user is bounded by a share of the round, and the directory is
 //! read in steps beside the rounds.
 
 mod documents;
+mod step;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::ingest::IngestFile;
@@ -23,7 +24,7 @@ use super::closer::Closer;
 use super::config::ApplicationsConfig;
 use super::counts::IngestCounts;
 use super::directory::{Directory, Found, is_named};
-use super::door::{Door, descriptors_for_processes};
+use super::door::{Knocks, descriptors_for_processes};
 use super::identity::Instances;
 use super::process::{LOOK_WORK, PROCESS_BYTES, Process, Round, Takes};
 use super::rates::Rates;
@@ -34,6 +35,8 @@ use super::timing::{Timing, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_recorder::Reader;
+use step::Stage;
+pub(crate) use step::{IntakeEvent, NextStep};
 
 /// A process without news for so long is put to sleep: it has to knock.
 const AWAKE_NS: i64 = 50_000_000;
@@ -50,18 +53,32 @@ const USER_WORK_MIN: u64 = 1 << 10;
 const PROCESS_WORK_MIN: u64 = 1 << 9;
 /// Most sleeping processes that one round checks for news.
 const SWEEP_MAX: usize = 2_048;
+/// The start waits at most so long for the scopes of earlier lives of the agent. Those that take
+/// longer are waited for by their own programs alone.
+const BEGIN_NS_MAX: i64 = 2 * NS_PER_S;
 /// When the thread stops, it waits at most so long for applications that keep putting, and for the
 /// disk.
 const FINISH_NS_MAX: i64 = 2 * NS_PER_S;
 /// When the thread stops, it makes at most this many steps over the directory.
 const LAST_STEPS_MAX: usize = 64;
-const PAUSE: Duration = Duration::from_millis(2);
+/// Time between two steps while other threads are waited for, at the beginning and at the end.
+const PAUSE_NS: i64 = 2_000_000;
 
-/// The state of the intake thread.
+/// The parts that an intake is made of.
+pub(crate) struct IntakeParts {
+    pub places: Places,
+    pub limits: ApplicationsConfig,
+    /// Counts of ingest files for the agent's own streams.
+    pub counts: Arc<IngestCounts>,
+    pub board: Arc<Board>,
+    pub bridge: Bridge,
+}
+
+/// The intake.
 pub(crate) struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
     limits: ApplicationsConfig,
-    door: Door,
+    stage: Stage,
     board: Arc<Board>,
     call_streams: CallStreams,
     answers: Answers,
@@ -122,19 +139,18 @@ macro_rules! round {
 }
 
 impl<'c> Intake<'c> {
-    pub(crate) fn new(
-        clock: &'c Arc<dyn Clock>,
-        places: Places,
-        limits: ApplicationsConfig,
-        door: Door,
-        counts: Arc<IngestCounts>,
-        board: Arc<Board>,
-        bridge: Bridge,
-    ) -> Self {
+    /// Puts the parts together, and begins to open the scopes of earlier lives of the agent.
+    pub(crate) fn new(clock: &'c Arc<dyn Clock>, parts: IntakeParts) -> Self {
+        let IntakeParts {
+            places,
+            limits,
+            counts,
+            board,
+            bridge,
+        } = parts;
         let directory = Directory::new(places.run_dir.ingest_dir());
         let mut scopes = Scopes::new(places, clock);
         scopes.reopen();
-        scopes.forget_all_but(|process| directory.has(process));
         let is_shared = limits.is_open_to_all();
         let processes_max = (limits.processes_max as u64).min(descriptors_for_processes());
         let of_user_max = limits.processes_of_user_max() as u64;
@@ -145,7 +161,7 @@ impl<'c> Intake<'c> {
             places: Shares::new(processes_max, of_user_max, is_shared),
             memory: Shares::new(limits.memory_bytes_max, u64::MAX, is_shared),
             limits,
-            door,
+            stage: Stage::Beginning(clock.monotonic_ns().saturating_add(BEGIN_NS_MAX)),
             board,
             call_streams: CallStreams::new(is_shared),
             answers: Answers::default(),
@@ -168,38 +184,64 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Takes in until `stop` is set; then takes in everything that is committed by then.
-    pub(crate) fn run(mut self, stop: &AtomicBool) {
-        while !stop.load(Ordering::Acquire) {
-            self.beat();
-            let begun_ns = self.clock.monotonic_ns();
-            self.attend_bridge();
-            let round = self.round(false);
-            if !self.bridge.has_more() && !round.has_more {
-                self.wait(begun_ns, round.has_news);
+    /// Does what is due.
+    pub(crate) fn step(&mut self) -> NextStep {
+        let begun_ns = self.clock.monotonic_ns();
+        let stage = self.stage;
+        match stage {
+            Stage::Beginning(until_ns) if !self.has_begun(begun_ns, until_ns) => {
+                return NextStep::At(begun_ns + PAUSE_NS);
             }
-            self.hear();
+            Stage::Beginning(_) | Stage::Running => self.stage = Stage::Running,
+            Stage::Ending(until_ns) => return self.step_to_end(begun_ns, until_ns),
+            Stage::Ended => return NextStep::Never,
         }
-        self.scan_all();
-        self.finish();
-        self.write_documents();
+        self.beat();
+        let begun_ns = self.clock.monotonic_ns();
+        self.attend_bridge();
+        let round = self.round(false);
+        if self.bridge.has_more() || round.has_more {
+            return NextStep::At(begun_ns);
+        }
+        self.next_round(begun_ns, round.has_news)
     }
 
-    /// Takes in what is committed and waits until it is safe, so that the next agent does not take
-    /// it in again.
-    fn finish(&mut self) {
-        let until_ns = self.clock.monotonic_ns() + FINISH_NS_MAX;
-        while self.clock.monotonic_ns() < until_ns {
+    /// Applies one event. Work that becomes due by it is done by the next [`Self::step`].
+    pub(crate) fn apply(&mut self, event: IntakeEvent) {
+        match event {
+            IntakeEvent::Knocks(knocks) => self.hear(knocks),
+            IntakeEvent::Stop => {
+                self.scan_all();
+                let until_ns = self.clock.monotonic_ns().saturating_add(FINISH_NS_MAX);
+                self.stage = Stage::Ending(until_ns);
+            }
+        }
+    }
+
+    /// Whether rounds can be made: the rate of the counter is known, and the scopes of earlier lives
+    /// are open or take too long.
+    fn has_begun(&mut self, now_ns: i64, until_ns: i64) -> bool {
+        let is_timed = self.timing.begin(&**self.clock);
+        (is_timed && self.scopes.are_reopened()) || now_ns >= until_ns
+    }
+
+    /// Takes in what is committed until all of it is safe, so that the next agent does not take it
+    /// in again.
+    fn step_to_end(&mut self, now_ns: i64, until_ns: i64) -> NextStep {
+        if now_ns < until_ns {
             let round = self.round(true);
             let is_waiting =
                 self.scopes.are_opening() || self.roster.iter().any(Process::is_waiting);
-            if !round.has_news && !round.has_more && !is_waiting {
-                return;
+            if round.has_more {
+                return NextStep::At(now_ns);
             }
-            if !round.has_more {
-                std::thread::sleep(PAUSE);
+            if round.has_news || is_waiting {
+                return NextStep::At(self.clock.monotonic_ns() + PAUSE_NS);
             }
         }
+        self.write_documents();
+        self.stage = Stage::Ended;
+        NextStep::Never
     }
 
     /// Does what is due once a second: searches for new files, beats scopes and board, writes
@@ -489,10 +531,9 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Waits until the next round is due, or until a knock. Rounds begin `round_ms` apart: the
-    /// duration of a round is taken off the rest after it, but some rest always remains, so that
-    /// others have the processor.
-    fn wait(&mut self, begun_ns: i64, has_news: bool) {
+    /// When the next round is due. Rounds begin `round_ms` apart: the duration of a round is taken
+    /// off the rest after it, but some rest always remains, so that others have the processor.
+    fn next_round(&self, begun_ns: i64, has_news: bool) -> NextStep {
         let now_ns = self.clock.monotonic_ns();
         let round_ns = (self.limits.round_ms * 1e6) as i64;
         let took_ns = now_ns.saturating_sub(begun_ns);
@@ -510,21 +551,19 @@ impl<'c> Intake<'c> {
         if self.is_deaf {
             until_ns = until_ns.min(self.next_sweep_ns);
         }
-        let wait_ns = until_ns.saturating_sub(now_ns).max(0);
         // After too many knocks at once, single knocks do not end the sleep.
         if is_busy || self.is_deaf {
-            std::thread::sleep(Duration::from_nanos(wait_ns.min(rest_ns).unsigned_abs()));
+            NextStep::At(until_ns.min(now_ns + rest_ns))
         } else {
-            self.door.wait(wait_ns);
+            NextStep::AtOrKnock(until_ns)
         }
     }
 
-    /// Reads the knocks and wakes their processes. If there were so many that some were lost,
-    /// checks all sleeping processes for news.
-    fn hear(&mut self) {
-        let heard = self.door.hear();
+    /// Wakes the processes that have knocked. If there were so many that some were lost, checks all
+    /// sleeping processes for news.
+    fn hear(&mut self, knocks: Knocks) {
         let mut strangers = Vec::new();
-        for incarnation in heard.knocks {
+        for incarnation in knocks.from {
             if !self.roster.wake(incarnation) {
                 strangers.push(incarnation);
             }
@@ -539,7 +578,7 @@ impl<'c> Intake<'c> {
                 self.welcome(incarnation);
             }
         }
-        self.is_deaf |= heard.is_burst;
+        self.is_deaf |= knocks.is_burst;
         self.sweep();
     }
 

@@ -81,7 +81,7 @@ pub(crate) struct Ledger {
 }
 
 /// A count to append; with the descriptor of its stream if the stream has to be declared first.
-pub(crate) struct Told<'l> {
+pub(crate) struct LossSample<'l> {
     pub stream: &'l mut Option<StreamKey>,
     pub descriptor: Option<Descriptor>,
     pub sample: Sample,
@@ -96,7 +96,7 @@ impl Ledger {
         user: &str,
         count: u64,
         now_ns: i64,
-    ) -> Told<'_> {
+    ) -> LossSample<'_> {
         let key = self.key(cause, publication, user);
         let row = self.rows.entry(key.clone()).or_default();
         row.count = row.count.saturating_add(count);
@@ -104,38 +104,28 @@ impl Ledger {
     }
 
     /// Counts that have to be appended again, for example those of an archive that was just opened.
-    pub(crate) fn due(&mut self, now_ns: i64) -> impl Iterator<Item = Told<'_>> {
+    pub(crate) fn due(&mut self, now_ns: i64) -> impl Iterator<Item = LossSample<'_>> {
         let due = self.rows.iter_mut();
         let due = due.filter(move |(_, row)| now_ns.abs_diff(row.told_ns) >= REPEAT_NS as u64);
         due.map(move |(key, row)| row.tell(key, now_ns))
     }
 
-    /// Adds the counts of earlier lives of the agent from the archive, which may have been opened
-    /// only now. It can already contain counts of this life, which began at `since_ns`; these are
-    /// not added to themselves.
-    pub(crate) fn add_past(
-        &mut self,
-        run_dir: &RunDir,
-        node: &str,
-        clock: &Arc<dyn Clock>,
-        since_ns: i64,
-    ) {
-        // The time matters only for counts that this life has too: the clock may have been set back
-        // since the earlier life.
-        let until = |key: &LossKey| match self.rows.contains_key(key) {
-            true => since_ns.saturating_sub(1),
-            false => i64::MAX,
-        };
-        match past(run_dir, node, clock, &until) {
-            Ok(past) => {
-                for ((cause, publication, user), count) in past {
-                    let key = self.key(cause, &publication, &user);
-                    let row = self.rows.entry(key).or_default();
-                    row.count = row.count.saturating_add(count);
-                    row.told_ns = i64::MIN;
-                }
-            }
-            Err(error) => warn!(error, "what was lost before this start is not counted on"),
+    /// Adds the counts of earlier lives of the agent, which may have been read only now.
+    pub(crate) fn add_past(&mut self, losses: Vec<PastLoss>) {
+        for loss in losses {
+            // The time matters only for counts that this life has too: the clock may have been set
+            // back since the earlier life.
+            let is_counted = self.rows.contains_key(&loss.key);
+            let count = if is_counted {
+                loss.count_before
+            } else {
+                loss.count
+            };
+            let (cause, publication, user) = &loss.key;
+            let key = self.key(*cause, publication, user);
+            let row = self.rows.entry(key).or_default();
+            row.count = row.count.saturating_add(count);
+            row.told_ns = i64::MIN;
         }
     }
 
@@ -160,10 +150,10 @@ impl Ledger {
 }
 
 impl LossRow {
-    fn tell(&mut self, key: &LossKey, now_ns: i64) -> Told<'_> {
+    fn tell(&mut self, key: &LossKey, now_ns: i64) -> LossSample<'_> {
         self.told_ns = now_ns;
         let is_new = self.stream.is_none();
-        Told {
+        LossSample {
             descriptor: is_new.then(|| descriptor(key)).flatten(),
             sample: Sample {
                 ts: now_ns,
@@ -192,13 +182,38 @@ fn descriptor((cause, publication, user): &LossKey) -> Option<Descriptor> {
     })
 }
 
-/// The newest counts in the archive, each before the time that `until` returns for it.
-fn past(
+/// A count in the archive, which may already contain counts of the present life of the scope.
+pub(crate) struct PastLoss {
+    key: LossKey,
+    /// The newest count.
+    count: u64,
+    /// The newest count from before the present life; 0 if there is none.
+    count_before: u64,
+}
+
+impl PastLoss {
+    /// Reads the counts of a scope whose present life began at `since_ns`. If that fails, there are
+    /// none and a warning is logged.
+    pub(crate) fn read(
+        run_dir: &RunDir,
+        node: &str,
+        clock: &Arc<dyn Clock>,
+        since_ns: i64,
+    ) -> Vec<Self> {
+        let read = past_losses(run_dir, node, clock, since_ns);
+        read.unwrap_or_else(|error| {
+            warn!(error, "what was lost before this start is not counted on");
+            Vec::new()
+        })
+    }
+}
+
+fn past_losses(
     run_dir: &RunDir,
     node: &str,
     clock: &Arc<dyn Clock>,
-    until: &dyn Fn(&LossKey) -> i64,
-) -> Result<Vec<(LossKey, u64)>, String> {
+    since_ns: i64,
+) -> Result<Vec<PastLoss>, String> {
     let wanted = |of: &str, d: &Descriptor| of == node && d.name.as_str() == LOSS_STREAM;
     let cancel = AtomicBool::new(false);
     let reader = PastReader::open(run_dir, Scopes::None, Arc::clone(clock));
@@ -218,19 +233,31 @@ fn past(
         let Some(cause) = Cause::of(label("cause")) else {
             continue;
         };
-        let key = (cause, label("publication").into(), label("user").into());
         let id = known.descriptor.series_id();
         let only = |of: &str, d: &Descriptor| of == node && d.series_id() == id;
-        let to = known.known.to.min(until(&key));
-        let at = Span { to, ..Span::ALL };
-        let newest = reader.newest(&only, at, 1, &cancel);
-        let newest = newest.map_err(|e| e.to_string())?;
-        let sample = newest.first().and_then(|of| of.columns.sample(0));
-        if let Some(Sample { value, .. }) = sample
-            && let Value::Int(count) = value
-        {
-            found.push((key, u64::try_from(count).unwrap_or(0)));
-        }
+        // The newest count of at most this time, with its own time.
+        let newest_at = |to: i64| -> Result<Option<(i64, u64)>, String> {
+            let at = Span { to, ..Span::ALL };
+            let newest = reader.newest(&only, at, 1, &cancel);
+            let newest = newest.map_err(|e| e.to_string())?;
+            let sample = newest.first().and_then(|of| of.columns.sample(0));
+            Ok(sample.and_then(|sample| match sample.value {
+                Value::Int(count) => Some((sample.ts, u64::try_from(count).unwrap_or(0))),
+                _ => None,
+            }))
+        };
+        let Some((ts, count)) = newest_at(known.known.to)? else {
+            continue;
+        };
+        let count_before = match ts < since_ns {
+            true => count,
+            false => newest_at(since_ns.saturating_sub(1))?.map_or(0, |(_, count)| count),
+        };
+        found.push(PastLoss {
+            key: (cause, label("publication").into(), label("user").into()),
+            count,
+            count_before,
+        });
     }
     Ok(found)
 }

@@ -26,6 +26,7 @@ mod roster;
 mod rows;
 mod scope;
 mod shares;
+mod shell;
 mod taken;
 mod timing;
 mod value;
@@ -46,7 +47,7 @@ pub use config::{ApplicationsConfig, IntakeConfig};
 pub use counts::IngestCounts;
 use door::Door;
 pub use error::IntakeError;
-use intake::Intake;
+use intake::{Intake, IntakeParts};
 use scope::Places;
 
 use barograph_recorder::{Room, ScopeHistories};
@@ -86,7 +87,8 @@ impl Applications {
         if !config.applications.enabled {
             return None;
         }
-        match Self::try_start(config, run_dir, clock, counts, shared) {
+        let started = Assembly::new(config, run_dir, clock, counts, shared);
+        match started.and_then(Assembly::start) {
             Ok(started) => Some(started),
             Err(error) => {
                 warn!(%error, "what applications publish is not taken in");
@@ -100,45 +102,76 @@ impl Applications {
         &self.bridge
     }
 
-    fn try_start(
+    /// The board on which any thread makes calls into programs.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+}
+
+/// All parts of the intake, before its thread is started.
+struct Assembly {
+    parts: IntakeParts,
+    door: Door,
+    knock: std::path::PathBuf,
+    bridge: Arc<dyn Ingest>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Assembly {
+    /// Opens the ingest directory and makes the parts.
+    fn new(
         config: &IntakeConfig,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         counts: Arc<IngestCounts>,
         shared: Shared,
     ) -> Result<Self, IntakeError> {
-        let places = Places::new(config, run_dir.clone(), shared);
-        let stop = Arc::new(AtomicBool::new(false));
-        let door = Door::open(run_dir, config.applications.is_open_to_all())?;
-        let state_dir = places.state_dir().to_owned();
-        let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock)));
-        let (bridge_door, bridge) = bridge::bridge(
-            run_dir.ingest_socket(),
-            config.applications.is_open_to_all(),
-            config.applications.bridged_max,
-        )
-        .map_err(IntakeError::Thread)?;
-        let (ours, clock, to_board) = (Arc::clone(&stop), Arc::clone(clock), Arc::clone(&board));
         let limits = config.applications.clone();
-        let intake = move || {
-            Intake::new(&clock, places, limits, door, counts, to_board, bridge).run(&ours);
-        };
+        let places = Places::new(config, run_dir.clone(), shared);
+        let door = Door::open(run_dir, limits.is_open_to_all())?;
+        let state_dir = places.state_dir().to_owned();
+        let knock = run_dir.ingest_socket();
+        let (to_bridge, bridge) =
+            bridge::bridge(knock.clone(), limits.is_open_to_all(), limits.bridged_max)
+                .map_err(IntakeError::Thread)?;
+        Ok(Self {
+            parts: IntakeParts {
+                places,
+                limits,
+                counts,
+                board: Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock))),
+                bridge,
+            },
+            door,
+            knock,
+            bridge: Arc::new(to_bridge),
+            clock: Arc::clone(clock),
+        })
+    }
+
+    /// Starts the thread.
+    fn start(self) -> Result<Applications, IntakeError> {
+        let Self {
+            parts,
+            door,
+            knock,
+            bridge,
+            clock,
+        } = self;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (board, ours) = (Arc::clone(&parts.board), Arc::clone(&stop));
+        let intake = move || shell::run(Intake::new(&clock, parts), &door, &*clock, &ours);
         let thread = std::thread::Builder::new()
             .name("baro-intake".into())
             .spawn(intake)
             .map_err(IntakeError::Thread)?;
-        Ok(Self {
+        Ok(Applications {
             stop,
-            knock: run_dir.ingest_socket(),
+            knock,
             board,
-            bridge: Arc::new(bridge_door),
+            bridge,
             thread: Some(thread),
         })
-    }
-
-    /// The board on which any thread makes calls into programs.
-    pub fn board(&self) -> &Arc<Board> {
-        &self.board
     }
 }
 

@@ -58,6 +58,15 @@ impl Newest {
         newest
     }
 
+    /// Adds the times of the past to those that were given meanwhile.
+    pub(crate) fn add(&mut self, past: Self) {
+        for (series, ns) in past.0 {
+            let known_ns = self.0.entry(series).or_insert(ns);
+            *known_ns = ns.max(*known_ns);
+        }
+        self.cut();
+    }
+
     /// Removes and returns the time of a series' newest sample.
     pub(crate) fn take(&mut self, descriptor: &Descriptor) -> Option<i64> {
         self.0.remove(&descriptor.series_id())

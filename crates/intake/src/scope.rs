@@ -2,6 +2,7 @@
 
 mod all;
 mod opening;
+mod past;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -19,7 +20,7 @@ use serde::Serialize;
 use tracing::{info, warn};
 
 use super::Shared;
-use super::ledger::{Cause, LOSS_STREAMS_MAX, Ledger, Told};
+use super::ledger::{Cause, LOSS_STREAMS_MAX, Ledger, LossSample};
 use super::newest::Newest;
 use super::shares::Shares;
 use crate::IntakeConfig;
@@ -29,6 +30,7 @@ use barograph_recorder::{
     ScopeHistories, Streams, make_dir, make_parent, name_archive, publish,
 };
 use opening::OpenedScope;
+use past::PastReading;
 
 /// Samples in a ring of a scope.
 const DEPTH: u32 = 1_024;
@@ -125,8 +127,7 @@ pub(crate) struct Scope<'c> {
     journal: Option<Journal>,
     /// The marks of earlier lives of the agent, for ingest files that still exist.
     marks: Vec<Mark>,
-    /// Whether the archive was asked for the past.
-    knows_past: bool,
+    past: PastReading,
     /// Time of the newest archived sample of each series that no bridged source owns now.
     newest: Newest,
     run_dir: RunDir,
@@ -160,8 +161,14 @@ impl<'c> Scope<'c> {
     ) -> Self {
         let history = opened.history;
         let journal = history.journal();
-        let knows_past = opened.past.is_some();
-        let (newest, ledger) = opened.past.unwrap_or_default();
+        let past = match opened.past {
+            Some(_) => PastReading::Done,
+            None => PastReading::Awaited,
+        };
+        let (mut newest, mut ledger) = (Newest::default(), Ledger::default());
+        if let Some(past) = opened.past {
+            past.add_to(&mut newest, &mut ledger);
+        }
         let mut scope = Self {
             // Every update is kept, and none is repeated because it holds.
             streams: Streams::new(opened.segment, &**clock, journal.clone(), i64::MAX),
@@ -176,7 +183,7 @@ impl<'c> Scope<'c> {
             ended: BTreeSet::new(),
             rooms: 0,
             marks: opened.marks,
-            knows_past,
+            past,
             history,
             histories: places.shared.histories.clone(),
             name: opened.name,
@@ -195,12 +202,15 @@ impl<'c> Scope<'c> {
 
     /// Goes on with an archive whose start is under way or has failed; returns whether this call
     /// brought it up.
-    fn attend(&mut self, node: &str, clock: &Arc<dyn Clock>) -> bool {
+    fn attend(&mut self, places: &Places, clock: &Arc<dyn Clock>) -> bool {
         let is_new = self.history.attend(clock.monotonic_ns());
         if is_new {
             name_archive(&self.run_dir, self.history.readable_dir().as_deref());
             self.marks = self.history.marks();
-            self.remember(node, clock);
+            self.begin_past(places, clock);
+        }
+        if self.past.is_finished() {
+            self.take_past();
         }
         is_new
     }
@@ -210,24 +220,10 @@ impl<'c> Scope<'c> {
         self.history.trouble()
     }
 
-    /// Asks the archive for the newest time of each series and for the losses: once, as soon as it
-    /// can be read, which may be before it can be written. Only indexes and the samples of losses
-    /// are read.
-    fn remember(&mut self, node: &str, clock: &Arc<dyn Clock>) {
-        if self.knows_past || self.history.readable_dir().is_none() {
-            return;
-        }
-        self.knows_past = true;
-        self.newest = Newest::read(&self.run_dir, node, clock);
-        self.ledger
-            .add_past(&self.run_dir, node, clock, self.opened_ns);
-        self.tell_due(self.streams.now_ns());
-    }
-
     /// Appends the counts of losses that are due.
     fn tell_due(&mut self, now_ns: i64) {
-        for told in self.ledger.due(now_ns) {
-            tell_loss(told, None, &mut self.streams);
+        for loss in self.ledger.due(now_ns) {
+            tell_loss(loss, None, &mut self.streams);
         }
     }
 
@@ -308,8 +304,8 @@ impl<'c> Scope<'c> {
         mark: Option<Mark>,
     ) {
         let now_ns = self.streams.now_ns();
-        let told = self.ledger.lose(cause, publication, user, count, now_ns);
-        tell_loss(told, mark, &mut self.streams);
+        let loss = self.ledger.lose(cause, publication, user, count, now_ns);
+        tell_loss(loss, mark, &mut self.streams);
     }
 
     /// Appends a sample, even if the value has not changed, with the mark up to which the ring was
@@ -384,6 +380,8 @@ impl<'c> Scope<'c> {
 
 impl Drop for Scope<'_> {
     fn drop(&mut self) {
+        // The counts of losses go on from those of the past also where it was read late.
+        self.take_past();
         self.streams.finish();
         self.streams.segment().close();
         self.histories.remove(&self.name);
@@ -420,12 +418,12 @@ fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> Hist
 }
 
 /// Appends a count of losses, after declaring its stream if there is none.
-fn tell_loss(told: Told<'_>, mark: Option<Mark>, streams: &mut Streams<'_>) {
-    if let (None, Some(descriptor)) = (&told.stream, &told.descriptor) {
-        *told.stream = streams.declare(descriptor, Some(LOSS_DEPTH));
+fn tell_loss(loss: LossSample<'_>, mark: Option<Mark>, streams: &mut Streams<'_>) {
+    if let (None, Some(descriptor)) = (&loss.stream, &loss.descriptor) {
+        *loss.stream = streams.declare(descriptor, Some(LOSS_DEPTH));
     }
-    if let Some(key) = told.stream {
-        streams.append(*key, &told.sample, mark);
+    if let Some(key) = loss.stream {
+        streams.append(*key, &loss.sample, mark);
     }
 }
 

@@ -18,8 +18,8 @@ const EVERY_NS: i64 = 1_000_000;
 /// The clock was set if it differs this much from what the last pairs predict; the pairs then begin
 /// anew.
 const STEP_NS: u64 = NS_PER_S as u64 / 100;
-/// Time between the first two pairs.
-const APART: std::time::Duration = std::time::Duration::from_millis(2);
+/// Most pairs after the first one of which the first rate is taken.
+const FIRST_PAIRS_MAX: u32 = 5;
 /// Greatest difference of the clock's rate from its mean since the first pair. The kernel allows no
 /// greater correction of its frequency (`MAXFREQ`, include/linux/timex.h). If the last pair shows a
 /// greater difference, since the clock is steered in another way, that one is used.
@@ -41,22 +41,30 @@ pub(crate) struct Timing {
     drift: f64,
     /// Resolution of the node's clock.
     resolution_ns: i64,
+    /// Number of pairs that [`Self::begin`] may still take.
+    begins_left: u32,
 }
 
 impl Timing {
-    /// Begins with two pairs some milliseconds apart.
+    /// Begins with one pair; [`Self::begin`] takes the next.
     pub(crate) fn new(clock: &dyn Clock) -> Self {
-        const TRIES: usize = 5;
         let resolution = clock_getres(ClockId::Realtime);
         let mut timing = Self::from(Pair::take(clock));
         timing.resolution_ns = (resolution.tv_sec * NS_PER_S + resolution.tv_nsec).max(1);
-        for _ in 0..TRIES {
-            std::thread::sleep(APART);
-            if timing.follow(Pair::take(clock)) {
-                break;
-            }
-        }
         timing
+    }
+
+    /// Takes a further pair, if the rate is not known yet. Calls are some milliseconds apart.
+    /// Returns whether times can be converted: the rate is known, or cannot be found in a few tries.
+    pub(crate) fn begin(&mut self, clock: &dyn Clock) -> bool {
+        if self.begins_left == 0 {
+            return true;
+        }
+        self.begins_left -= 1;
+        if self.follow(Pair::take(clock)) {
+            self.begins_left = 0;
+        }
+        self.begins_left == 0
     }
 
     /// Takes a pair if one is due.
@@ -140,6 +148,7 @@ impl From<Pair> for Timing {
             rate_error: 1.0,
             drift: DRIFT_RATIO,
             resolution_ns: 1,
+            begins_left: FIRST_PAIRS_MAX,
         }
     }
 }
@@ -177,13 +186,16 @@ mod tests {
         let clock = SystemClock::new();
         let mut timing = Timing::new(&clock);
         let source = TimeSource::of_this_machine();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        timing.attend(&clock);
+        let is_known = |timing: &Timing| timing.rate_error < 1.0;
+        while !is_known(&timing) {
+            timing.attend(&clock);
+            std::thread::yield_now();
+        }
         let before = clock.now_ns();
         let count = source.now(&clock);
         let ns = timing.ns_of(source, count);
         let after = clock.now_ns();
-        // A millisecond of slack, since the rate comes from only 20 ms.
+        // A millisecond of slack, since the rate comes from so short a time.
         let slack = timing.error_ns(source, count).max(1_000_000);
         assert!(
             (before - slack..=after + slack).contains(&ns),

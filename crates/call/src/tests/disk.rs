@@ -3,13 +3,14 @@
 use std::fs::{self, OpenOptions};
 use std::sync::Arc;
 
+use barograph_model::{Clock as _, ManualClock};
 use barograph_stream::calls::AckStatus;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 
 use super::{OURS, S, World, all, member, who};
-use crate::FireError;
-use crate::desk::hold;
+use crate::desk::{RETRY_NS, hold};
+use crate::{Board, FireError};
 
 /// All uses that the intake makes of the board.
 fn do_as_the_intake_does(world: &World) {
@@ -112,6 +113,26 @@ fn what_cannot_be_written_is_not_made_and_the_next_is() {
     assert_eq!(world.reader().written(), last);
     fs::remove_dir_all(&in_the_way).unwrap();
     assert_eq!(fire().unwrap().calls, [(OURS, last + 1)]);
+}
+
+#[test]
+fn an_audit_that_cannot_be_opened_is_tried_again_after_a_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(100 * S));
+    let (run_dir, state_dir) = World::dirs(dir.path());
+    let (board, mut writer) = Board::assemble(run_dir, state_dir, Arc::clone(&clock) as _);
+    assert_eq!(writer.step(), i64::MAX, "nothing waits");
+    let in_the_way = dir.path().join("state/u1000/calls.jsonl");
+    fs::create_dir(&in_the_way).unwrap();
+    board.join(member(1, OURS));
+    let next_ns = clock.monotonic_ns() + RETRY_NS;
+    assert_eq!(writer.step(), next_ns);
+    fs::remove_dir(&in_the_way).unwrap();
+    let is_open = || !board.documents(|_| true).is_empty();
+    for (wait_ns, expect) in [(RETRY_NS - 1, (next_ns, false)), (1, (i64::MAX, true))] {
+        clock.advance(wait_ns);
+        assert_eq!((writer.step(), is_open()), expect);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use barograph_archive::Layout;
 use barograph_model::{Descriptor, Kind, ManualClock, Span, Value, ValueType};
@@ -12,8 +13,9 @@ use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, T
 use barograph_stream::{RunDir, SystemClock};
 
 mod opening;
+mod steps;
 
-use super::super::{Shared, bridge::bridge};
+use super::super::{Shared, bridge::bridge, door::Door};
 use super::*;
 use crate::IntakeConfig;
 use opening::open;
@@ -23,14 +25,35 @@ const EVE: u32 = 12_345;
 const MALLORY: u32 = 12_346;
 const NODE: &str = "n1";
 
-fn with_limits(limits: ApplicationsConfig, test: impl FnOnce(&mut Intake<'_>, &RunDir)) {
+/// What is outside of the intake.
+struct Outside {
+    run_dir: RunDir,
+    door: Door,
+}
+
+impl std::ops::Deref for Outside {
+    type Target = RunDir;
+
+    fn deref(&self) -> &RunDir {
+        &self.run_dir
+    }
+}
+
+impl Outside {
+    /// Tells the intake of all knocks.
+    fn hear(&self, intake: &mut Intake<'_>) {
+        intake.apply(IntakeEvent::Knocks(self.door.hear()));
+    }
+}
+
+fn with_limits(limits: ApplicationsConfig, test: impl FnOnce(&mut Intake<'_>, &Outside)) {
     with_clock(limits, Arc::new(SystemClock::new()), test);
 }
 
 fn with_clock(
     limits: ApplicationsConfig,
     clock: Arc<dyn Clock>,
-    test: impl FnOnce(&mut Intake<'_>, &RunDir),
+    test: impl FnOnce(&mut Intake<'_>, &Outside),
 ) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     live(dir.path(), limits, clock, test);
@@ -41,7 +64,7 @@ fn live(
     dir: &Path,
     limits: ApplicationsConfig,
     clock: Arc<dyn Clock>,
-    test: impl FnOnce(&mut Intake<'_>, &RunDir),
+    test: impl FnOnce(&mut Intake<'_>, &Outside),
 ) {
     let mut config = IntakeConfig {
         node: NODE.into(),
@@ -61,13 +84,22 @@ fn live(
     let state_dir = config.state_dir.clone();
     let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(&clock)));
     let (_to, from) = bridge(run_dir.ingest_socket(), false, 16).unwrap();
-    let limits = config.applications.clone();
-    let counts = Arc::default();
-    let mut intake = Intake::new(&clock, places, limits, door, counts, board, from);
-    test(&mut intake, &run_dir);
+    let parts = IntakeParts {
+        places,
+        limits: config.applications.clone(),
+        counts: Arc::default(),
+        board,
+        bridge: from,
+    };
+    let mut intake = Intake::new(&clock, parts);
+    while !intake.has_begun(0, i64::MAX) {
+        std::thread::yield_now();
+    }
+    intake.stage = Stage::Running;
+    test(&mut intake, &Outside { run_dir, door });
 }
 
-fn with_intake(test: impl FnOnce(&mut Intake<'_>, &RunDir)) {
+fn with_intake(test: impl FnOnce(&mut Intake<'_>, &Outside)) {
     with_limits(ApplicationsConfig::default(), test);
 }
 
@@ -178,7 +210,7 @@ fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
 fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_twice() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let life = |test: &dyn Fn(&mut Intake<'_>, &RunDir)| {
+    let life = |test: &dyn Fn(&mut Intake<'_>, &Outside)| {
         live(
             dir.path(),
             ApplicationsConfig::default(),
@@ -239,14 +271,14 @@ fn parents_that_are_known_late_are_taken_before_their_child_that_knocks() {
         // There are so many that no directory has them in this order by chance.
         let family = programs(run_dir, 12);
         knock(run_dir, family[11].incarnation());
-        intake.hear();
+        run_dir.hear(intake);
         assert_eq!(taken_in(intake), incarnations(&family));
         // Those that come later are behind, and none is there twice.
         let later = programs(run_dir, 12);
         knock(run_dir, family[3].incarnation());
         knock(run_dir, later[0].incarnation());
         intake.directory.rest(0, i64::MIN);
-        intake.hear();
+        run_dir.hear(intake);
         let all = [incarnations(&family), incarnations(&later)].concat();
         assert_eq!(taken_in(intake), all);
     });
@@ -258,7 +290,7 @@ fn while_a_search_rests_who_knocks_is_taken_in_alone() {
         intake.directory.rest(0, i64::MAX);
         let family = programs(run_dir, 3);
         knock(run_dir, family[2].incarnation());
-        intake.hear();
+        run_dir.hear(intake);
         assert_eq!(taken_in(intake), [family[2].incarnation()]);
         // The search of each second finds the others.
         intake.scan();
@@ -275,7 +307,7 @@ fn who_knocks_is_found_however_full_the_directory_is() {
         let ours = programs(run_dir, 1);
         let mut steps = 0;
         knock(run_dir, ours[0].incarnation());
-        intake.hear();
+        run_dir.hear(intake);
         assert_eq!(taken_in(intake), incarnations(&ours));
         let silent = programs(run_dir, 1);
         while intake.roster.len() < 2 {
@@ -310,12 +342,12 @@ fn each_user_has_a_share_of_a_round() {
         intake.round(false);
         let least = intake.roster.iter().filter(|p| p.uid() == EVE);
         assert!(least.map(|p| p.counts.frames).min().unwrap() > 0);
-        for _ in 0..10_000 {
+        for _ in 0..10_000_000 {
             if count(intake, EVE, |p| p.counts.frames) == 20 * 50_000 {
                 break;
             }
             if !intake.round(false).has_more {
-                std::thread::sleep(PAUSE);
+                std::thread::yield_now();
             }
         }
         assert_eq!(count(intake, EVE, |p| p.counts.frames), 20 * 50_000);
@@ -375,13 +407,13 @@ fn users_share_places_and_those_without_one_wait() {
         assert_eq!(intake.counts.waiting.load(Ordering::Relaxed), 42);
         // After his processes have ended, the first user has no more places than the others.
         drop(eves);
-        for _ in 0..10_000 {
+        for _ in 0..10_000_000 {
             intake.round(true);
             // Their files are closed by another thread.
             if intake.places.taken() == 7 {
                 break;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::yield_now();
         }
         assert_eq!(intake.places.taken(), 7);
         scan(intake);
@@ -497,7 +529,7 @@ fn no_name_in_the_directory_leads_elsewhere() {
         let copy = run_dir.ingest_file(Incarnation([9; 16]));
         std::fs::copy(ours[0].path(), copy).unwrap();
         knock(run_dir, hidden.incarnation());
-        intake.hear();
+        run_dir.hear(intake);
         scan(intake);
         assert_eq!(taken_in(intake), incarnations(&ours));
         assert!(!intake.directory.has(hidden.incarnation()));
@@ -522,11 +554,11 @@ fn after_a_burst_of_knocks_all_who_have_news_are_looked_at() {
             ring.commit();
         }
         // The knocks come from none of these processes: their own found the queue full.
-        while intake.door.hear().is_burst {}
+        while run_dir.door.hear().is_burst {}
         let socket = UnixDatagram::unbound().unwrap();
         socket.set_nonblocking(true).unwrap();
         while socket.send_to(&[1; 16], run_dir.ingest_socket()).is_ok() {}
-        intake.hear();
+        run_dir.hear(intake);
         let awake: usize = intake.roster.awake().iter().map(|(_, count)| count).sum();
         assert_eq!(awake, 200);
     });

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use barograph_model::Clock;
 use barograph_stream::{Incarnation, SCOPE_OF_ALL, SCOPES_MAX};
@@ -21,11 +20,6 @@ use barograph_recorder::{Backoff, Reader};
 /// Most scopes that are remembered as failed. If there are more, one is forgotten and tried again
 /// when it is next needed.
 const REFUSED_MAX: usize = 1_024;
-
-/// How often the start checks whether scopes of earlier lives are open.
-const REOPEN_LOOKS_MAX: u32 = 1_000;
-/// Time between two of these checks.
-const REOPEN_LOOK: Duration = Duration::from_millis(2);
 
 /// The open scopes.
 pub(crate) struct Scopes<'c> {
@@ -159,7 +153,7 @@ impl<'c> Scopes<'c> {
         let has_opened = std::mem::take(&mut self.has_opened);
         let mut is_new = has_opened;
         for scope in self.open.values_mut() {
-            let has_come = scope.attend(&self.places.node, self.clock);
+            let has_come = scope.attend(&self.places, self.clock);
             self.marks_read += u64::from(has_come && !scope.marks.is_empty());
             is_new |= has_come;
         }
@@ -213,8 +207,8 @@ impl<'c> Scopes<'c> {
         }
     }
 
-    /// Opens the scopes that existed in earlier lives of the agent, so that their past can be read.
-    /// Those that take long are waited for by their own programs alone.
+    /// Begins to open the scopes that existed in earlier lives of the agent, so that their past can
+    /// be read.
     pub(crate) fn reopen(&mut self) {
         let Ok(names) = fs::read_dir(&self.places.state_dir) else {
             return;
@@ -224,12 +218,11 @@ impl<'c> Scopes<'c> {
                 self.is_opening(reader);
             }
         }
-        for _ in 0..REOPEN_LOOKS_MAX {
-            if self.opening.values().all(Opening::is_finished) {
-                return;
-            }
-            std::thread::sleep(REOPEN_LOOK);
-        }
+    }
+
+    /// Whether no opening is under way any more.
+    pub(crate) fn are_reopened(&self) -> bool {
+        self.opening.values().all(Opening::is_finished)
     }
 }
 

@@ -14,10 +14,9 @@ use barograph_recorder::{History, Reader, make_dir, make_parent, publish};
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, Segment};
 use serde_json::json;
 
+use super::past::ScopePast;
 use super::{Places, open_history, tell_closed};
 use crate::IntakeError;
-use crate::ledger::Ledger;
-use crate::newest::Newest;
 
 /// The parts of a scope that the thread makes.
 pub(super) struct OpenedScope {
@@ -29,7 +28,7 @@ pub(super) struct OpenedScope {
     pub segment: Segment,
     pub opened_ns: i64,
     /// What the archive has of earlier lives, if it can be read already.
-    pub past: Option<(Newest, Ledger)>,
+    pub past: Option<ScopePast>,
 }
 
 /// A scope that is being opened.
@@ -52,7 +51,8 @@ pub(super) fn begin(
     thread.spawn(open).map_err(IntakeError::Thread)
 }
 
-fn knock(socket: &Path) {
+/// Wakes the intake thread.
+pub(super) fn knock(socket: &Path) {
     // Losing the knock does no harm: the intake thread also looks by itself.
     if let Ok(bell) = UnixDatagram::unbound()
         && bell.set_nonblocking(true).is_ok()
@@ -95,11 +95,7 @@ fn open(
             "archive": archive,
         }),
     );
-    let past = archive.map(|_| {
-        let mut ledger = Ledger::default();
-        ledger.add_past(&run_dir, &places.node, clock, opened_ns);
-        (Newest::read(&run_dir, &places.node, clock), ledger)
-    });
+    let past = archive.map(|_| ScopePast::read(&run_dir, &places.node, clock, opened_ns));
     Ok(OpenedScope {
         marks: history.marks(),
         name,

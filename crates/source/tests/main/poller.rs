@@ -90,6 +90,9 @@ impl Source for Fake {
                 max: 1,
             });
         }
+        if self.is_absent() {
+            return Ok(());
+        }
         let (changing, rare) = *self.facts.get_or_insert_with(|| {
             let rare = descriptor(self.name, "rare");
             let changing = batch.declare(descriptor(self.name, "changing"), None);

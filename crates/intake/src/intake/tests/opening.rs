@@ -5,7 +5,7 @@ use super::*;
 /// Opens a scope, or finds that it cannot be opened.
 pub(super) fn open(intake: &mut Intake<'_>, reader: Reader) {
     while intake.scopes.is_opening(reader) {
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::yield_now();
     }
 }
 
@@ -32,16 +32,35 @@ fn what_an_ended_program_put_is_counted_where_its_scope_cannot_be_opened_for_lon
     });
 }
 
-/// A clock that stands still for the thread of one scope's opening, until it is let go.
-struct Held {
-    clock: SystemClock,
+/// A clock that stands still for a thread that waits for a disk, until it is let go.
+struct HeldClock<C> {
+    clock: C,
+    /// The first letters of the thread's name.
     thread: &'static str,
     gate: std::sync::Mutex<()>,
+    /// Whether the thread has come to the gate.
+    has_come: AtomicBool,
 }
 
-impl Clock for Held {
+impl<C: Clock> HeldClock<C> {
+    fn new(clock: C, thread: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            thread,
+            gate: Default::default(),
+            has_come: AtomicBool::new(false),
+        })
+    }
+}
+
+impl<C: Clock> Clock for HeldClock<C> {
     fn now_ns(&self) -> i64 {
-        if std::thread::current().name() == Some(self.thread) {
+        let thread = std::thread::current();
+        if thread
+            .name()
+            .is_some_and(|name| name.starts_with(self.thread))
+        {
+            self.has_come.store(true, Ordering::SeqCst);
             drop(self.gate.lock().unwrap());
         }
         self.clock.now_ns()
@@ -54,11 +73,7 @@ impl Clock for Held {
 
 #[test]
 fn a_scope_that_is_slow_to_open_is_waited_for_by_its_own_programs_alone() {
-    let clock = Arc::new(Held {
-        clock: SystemClock::new(),
-        thread: "scope-all",
-        gate: Default::default(),
-    });
+    let clock = HeldClock::new(SystemClock::new(), "scope-all");
     let limits = ApplicationsConfig::default();
     with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
         let held = clock.gate.lock().unwrap();
@@ -92,4 +107,63 @@ fn a_scope_that_is_slow_to_open_is_waited_for_by_its_own_programs_alone() {
             "nothing is lost"
         );
     });
+}
+
+/// The archive of a scope comes up late, after an agent before it has counted losses there.
+#[test]
+fn the_past_of_an_archive_that_comes_up_late_holds_up_nobody() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let limits = ApplicationsConfig::default;
+    let us = rustix::process::getuid().as_raw();
+    let run_dir = RunDir::new(dir.path().join("run"));
+    let scope = run_dir.scope(&format!("u{us}"));
+    let newest = || {
+        let losses = archived(&scope, barograph_stream::ingest::LOSS_STREAM);
+        losses.last().cloned()
+    };
+    let take_in = |intake: &mut Intake<'_>| {
+        scan(intake);
+        while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+    };
+    let earlier: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut program = None;
+    live(dir.path(), limits(), earlier, |intake, run_dir| {
+        let program = program.insert(programs(run_dir, 1).remove(0));
+        drop(put(program, kind::FRAME, 1));
+        program.count_homeless(5);
+        take_in(intake);
+        assert_eq!(newest(), Some(Value::Int(5)));
+    });
+    let program = program.unwrap();
+    // No archive can be made in a file's place.
+    let state = dir.path().join(format!("state/applications/u{us}"));
+    let aside = state.with_extension("aside");
+    fs::rename(&state, &aside).unwrap();
+    fs::write(&state, "").unwrap();
+    let clock = HeldClock::new(ManualClock::at(SystemClock::new().now_ns()), "past-");
+    live(
+        dir.path(),
+        limits(),
+        Arc::clone(&clock) as _,
+        |intake, _| {
+            let rounds_until = |intake: &mut Intake<'_>, is_done: &dyn Fn() -> bool| {
+                while !is_done() {
+                    clock.clock.advance(NS_PER_S);
+                    intake.round(true);
+                    std::thread::yield_now();
+                }
+            };
+            program.count_homeless(2);
+            scan(intake);
+            rounds_until(intake, &|| newest() == Some(Value::Int(2)));
+            let held = clock.gate.lock().unwrap();
+            fs::remove_file(&state).unwrap();
+            fs::rename(&aside, &state).unwrap();
+            rounds_until(intake, &|| clock.has_come.load(Ordering::SeqCst));
+            program.count_homeless(1);
+            rounds_until(intake, &|| newest() == Some(Value::Int(3)));
+            drop(held);
+            rounds_until(intake, &|| newest() == Some(Value::Int(8)));
+        },
+    );
 }

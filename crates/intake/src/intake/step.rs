@@ -1,0 +1,34 @@
+//! What comes to the intake, and what its steps do and return.
+
+use crate::door::Knocks;
+
+/// Everything that can happen to the intake, apart from the passing of time and what its users put.
+pub(crate) enum IntakeEvent {
+    /// Knocks were read from the door.
+    Knocks(Knocks),
+    /// The request to stop, after everything that is committed was taken in.
+    Stop,
+}
+
+/// When the next step is to be made, in ns of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextStep {
+    /// At this time; knocks wait until then.
+    At(i64),
+    /// At this time, or as soon as somebody knocks.
+    AtOrKnock(i64),
+    /// Never: everything is taken in.
+    Never,
+}
+
+/// What the steps do. Times are those at which a stage ends at the latest.
+#[derive(Clone, Copy)]
+pub(super) enum Stage {
+    /// They wait for the scopes of earlier lives and for the rate of the counter.
+    Beginning(i64),
+    /// They make rounds.
+    Running,
+    /// They make last rounds until nothing is left to take in, and all of it is safe.
+    Ending(i64),
+    Ended,
+}

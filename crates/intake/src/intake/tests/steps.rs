@@ -1,0 +1,73 @@
+//! The steps of the intake on a clock that stands still between them.
+
+use super::*;
+
+/// Makes a step, and returns in how many ns the next is due.
+fn step(intake: &mut Intake<'_>) -> (NextStep, i64) {
+    let next = intake.step();
+    let (NextStep::At(at_ns) | NextStep::AtOrKnock(at_ns)) = next else {
+        return (next, 0);
+    };
+    (next, at_ns - intake.clock.monotonic_ns())
+}
+
+#[test]
+fn rounds_begin_by_the_clock_while_there_is_news_and_else_with_a_knock() {
+    let clock = Arc::new(ManualClock::at(SystemClock::new().now_ns()));
+    let limits = ApplicationsConfig::default();
+    let round_ns = (limits.round_ms * 1e6) as i64;
+    with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
+        let (next, wait_ns) = step(intake);
+        assert!(matches!(next, NextStep::AtOrKnock(_)), "{next:?}");
+        assert_eq!(wait_ns, SCAN_NS);
+        let program = programs(run_dir, 1).remove(0);
+        let mut ring = put(&program, kind::FRAME, 1);
+        knock(run_dir, program.incarnation());
+        run_dir.hear(intake);
+        open(intake, Reader::User(rustix::process::getuid().as_raw()));
+        let us = rustix::process::getuid().as_raw();
+        let frames = |intake: &Intake<'_>| count(intake, us, |process| process.counts.frames);
+        for round in 1..=5 {
+            let (next, wait_ns) = step(intake);
+            assert!(matches!(next, NextStep::At(_)), "{next:?}");
+            assert_eq!((frames(intake), wait_ns), (round, round_ns));
+            assert!(ring.put(kind::FRAME, 0, round, round));
+            ring.commit();
+            clock.advance(wait_ns);
+        }
+        // After a while without news the program has to knock.
+        let begun_ns = clock.monotonic_ns();
+        let last_ns = loop {
+            match step(intake) {
+                (NextStep::At(_), wait_ns) => clock.advance(wait_ns),
+                (next, _) => break next,
+            }
+        };
+        assert!(matches!(last_ns, NextStep::AtOrKnock(_)), "{last_ns:?}");
+        let quiet_ns = clock.monotonic_ns() - begun_ns;
+        assert!(
+            (AWAKE_NS..=AWAKE_NS + 2 * round_ns).contains(&quiet_ns),
+            "{quiet_ns}"
+        );
+    });
+}
+
+#[test]
+fn at_the_end_all_that_is_committed_is_taken_in() {
+    let clock = Arc::new(ManualClock::at(SystemClock::new().now_ns()));
+    let limits = ApplicationsConfig::default();
+    with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
+        let program = programs(run_dir, 1).remove(0);
+        let _ring = put(&program, kind::FRAME, 50_000);
+        intake.apply(IntakeEvent::Stop);
+        let begun_ns = clock.monotonic_ns();
+        // The clock stands still, so that the scope and the disk have the time that they need.
+        while intake.step() != NextStep::Never {
+            std::thread::yield_now();
+        }
+        let us = rustix::process::getuid().as_raw();
+        let frames = count(intake, us, |process| process.counts.frames);
+        assert_eq!((frames, clock.monotonic_ns()), (50_000, begun_ns));
+        assert_eq!(intake.step(), NextStep::Never);
+    });
+}

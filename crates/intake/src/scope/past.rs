@@ -1,0 +1,98 @@
+//! What a scope's archive has of earlier lives of the agent.
+//!
+//! It is read on a thread of its own where the archive comes up late, since the files of an archive
+//! may be many and their disk slow. Meanwhile the scope takes in as if it had no past.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use barograph_model::Clock;
+use barograph_stream::RunDir;
+use tracing::warn;
+
+use super::opening::knock;
+use super::{Places, Scope};
+use crate::ledger::{Ledger, PastLoss};
+use crate::newest::Newest;
+
+/// The past of a scope.
+pub(super) struct ScopePast {
+    newest: Newest,
+    losses: Vec<PastLoss>,
+}
+
+impl ScopePast {
+    /// Reads the time of each series' newest sample, and the losses. Only indexes and the samples
+    /// of losses are read. The present life of the scope began at `opened_ns`.
+    pub(super) fn read(
+        run_dir: &RunDir,
+        node: &str,
+        clock: &Arc<dyn Clock>,
+        opened_ns: i64,
+    ) -> Self {
+        Self {
+            losses: PastLoss::read(run_dir, node, clock, opened_ns),
+            newest: Newest::read(run_dir, node, clock),
+        }
+    }
+
+    /// Adds the past to what the scope knows of its present life.
+    pub(super) fn add_to(self, newest: &mut Newest, ledger: &mut Ledger) {
+        newest.add(self.newest);
+        ledger.add_past(self.losses);
+    }
+}
+
+/// How far the reading of a scope's past is.
+pub(super) enum PastReading {
+    /// There was no archive yet that could be read.
+    Awaited,
+    /// A thread reads.
+    Running(JoinHandle<ScopePast>),
+    /// The past was read, or cannot be.
+    Done,
+}
+
+impl PastReading {
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(self, Self::Running(thread) if thread.is_finished())
+    }
+}
+
+impl Scope<'_> {
+    /// Begins to read the past, if that is still to be done. The thread knocks when it ends, so that
+    /// the intake thread takes the result.
+    pub(super) fn begin_past(&mut self, places: &Places, clock: &Arc<dyn Clock>) {
+        if !matches!(self.past, PastReading::Awaited) || self.history.readable_dir().is_none() {
+            return;
+        }
+        let (run_dir, opened_ns) = (self.run_dir.clone(), self.opened_ns);
+        let (places, clock) = (places.clone(), Arc::clone(clock));
+        let read = move || {
+            let past = ScopePast::read(&run_dir, &places.node, &clock, opened_ns);
+            knock(&places.run_dir.ingest_socket());
+            past
+        };
+        let thread = std::thread::Builder::new().name(format!("past-{}", self.name));
+        self.past = match thread.spawn(read) {
+            Ok(thread) => PastReading::Running(thread),
+            Err(error) => {
+                warn!(%error, scope = self.name, "the past of a scope is not read");
+                PastReading::Done
+            }
+        };
+    }
+
+    /// Takes the past that a thread reads, and waits for it if it is not finished.
+    pub(super) fn take_past(&mut self) {
+        let PastReading::Running(thread) = std::mem::replace(&mut self.past, PastReading::Done)
+        else {
+            return;
+        };
+        // A panic of that thread was already reported.
+        if let Ok(past) = thread.join() {
+            past.add_to(&mut self.newest, &mut self.ledger);
+            self.tell_due(self.streams.now_ns());
+        }
+    }
+}
