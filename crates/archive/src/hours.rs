@@ -84,10 +84,10 @@ pub(crate) fn open_together(hours: &[Hours]) -> impl Iterator<Item = &[Hours]> {
 fn instants(first: i64, last: i64) -> Span {
     Span {
         from: first.saturating_mul(HOUR_NS),
-        to: last
-            .saturating_add(1)
-            .saturating_mul(HOUR_NS)
-            .saturating_sub(1),
+        // The last hour of all time ends with time.
+        to: (last + 1)
+            .checked_mul(HOUR_NS)
+            .map_or(i64::MAX, |end| end - 1),
     }
 }
 
@@ -185,6 +185,15 @@ mod tests {
         for hours in &hours {
             let first = layout::first_of_several(hours.hour).expect("it claims no hour");
             assert!(hours.span.holds(first * HOUR_NS));
+        }
+    }
+
+    #[test]
+    fn the_first_and_the_last_instant_are_of_an_hour() {
+        let mut set = HourSet::default();
+        set.add_times(&[i64::MIN, i64::MAX]);
+        for ts in [i64::MIN, i64::MAX] {
+            assert!(set.hours().iter().any(|hours| hours.span.holds(ts)));
         }
     }
 
