@@ -9,7 +9,7 @@ use barograph_model::NS_PER_S;
 
 use crate::retain::Full;
 use crate::seal::append;
-use crate::support::{config, start, start_on};
+use crate::support::{config, dir_in_memory, start, start_on};
 
 /// Interval of samples: two of each stream per hour.
 const STEP_NS: i64 = 1_800 * NS_PER_S;
@@ -125,7 +125,7 @@ fn damages(root: &Path, file: &Path, all: &[PathBuf]) -> Vec<Damage> {
 
 #[test]
 fn whatever_happens_to_a_file_verification_names_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     specimen(dir.path());
     // The lock is only a name without content.
     let all: Vec<PathBuf> = files(dir.path())
@@ -153,7 +153,7 @@ fn whatever_happens_to_a_file_verification_names_it() {
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                let own = tempfile::tempdir().unwrap();
+                let own = dir_in_memory();
                 copy(dir.path(), own.path());
                 while let Some((file, damage)) = { cases.lock().unwrap().pop() } {
                     if !names(own.path(), dir.path(), &file, &damage) {

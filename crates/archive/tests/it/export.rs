@@ -7,7 +7,9 @@ use barograph_archive::{Archive, Export, ExportTo, Keeper, Series};
 use barograph_model::{NS_PER_S, Span};
 
 use crate::seal::append;
-use crate::support::{assert_sound, config, everything, export_all, parquet_files, start};
+use crate::support::{
+    assert_sound, config, dir_in_memory, everything, export_all, parquet_files, start,
+};
 
 /// Interval of samples: two of each stream per hour.
 const STEP_NS: i64 = 1_800 * NS_PER_S;
@@ -50,7 +52,7 @@ fn disturbed(root: &Path, keeper: &Keeper, to: ExportTo<'_>) -> u64 {
 
 #[test]
 fn an_export_has_each_sample_once_though_all_is_merged_meanwhile() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let (root, out) = (dir.path().join("archive"), dir.path().join("out"));
     let keeper = prepare(&root);
     let before = everything(&root);
@@ -63,7 +65,7 @@ fn an_export_has_each_sample_once_though_all_is_merged_meanwhile() {
 
 #[test]
 fn a_text_has_each_sample_once_though_all_is_merged_meanwhile() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = prepare(dir.path());
     let mut text = Vec::new();
     let samples = disturbed(dir.path(), &keeper, ExportTo::JsonLines(&mut text));
@@ -74,7 +76,7 @@ fn a_text_has_each_sample_once_though_all_is_merged_meanwhile() {
 
 #[test]
 fn what_other_hands_removed_is_left_out() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let (root, out) = (dir.path().join("archive"), dir.path().join("out"));
     let keeper = prepare(&root);
     drop(keeper);
@@ -92,7 +94,7 @@ fn what_other_hands_removed_is_left_out() {
 /// a file of the other.
 #[test]
 fn archives_of_applications_lie_beside_the_nodes() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let (node, scope) = (dir.path().join("node"), dir.path().join("scope"));
     for root in [&node, &scope] {
         let keeper = start(config(root)).unwrap();

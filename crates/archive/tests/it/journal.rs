@@ -9,20 +9,9 @@ use barograph_model::{Sample, StreamKey, Value, ValueType};
 
 use crate::failing::{Failing, Failure};
 use crate::support::{
-    SOON, TwoClocks, awkward, config, declare, everything, losses, sample, segments, start,
-    start_on, told,
+    SOON, SteppedArchive, TwoClocks, awkward, config, declare, everything, losses, sample,
+    segments, start, start_on, told,
 };
-
-/// Waits until a condition holds; the time is not measured.
-fn until(so: impl Fn() -> bool) {
-    for _ in 0..SOON.as_millis() / 5 {
-        if so() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("it did not happen");
-}
 
 fn commit(journal: &Journal, mut entries: Vec<Entry>) {
     let position = journal.submit(&mut entries);
@@ -71,20 +60,16 @@ fn what_is_acknowledged_is_there_while_the_writer_lives() {
 #[test]
 fn what_is_not_durable_follows_with_the_flush_and_with_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let keeper = start(config(dir.path())).unwrap();
-    let journal = keeper.journal();
-    commit(
-        &journal,
-        vec![
-            declare(0, "other", ValueType::Int, 1),
-            declare(1, "unwanted.thing", ValueType::Int, 1),
-            sample(0, 1, 1, 1),
-            sample(1, 1, 1, 1),
-        ],
-    );
-    until(|| !everything(dir.path()).is_empty());
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    assert!(archive.commit(vec![
+        declare(0, "other", ValueType::Int, 1),
+        declare(1, "unwanted.thing", ValueType::Int, 1),
+        sample(0, 1, 1, 1),
+        sample(1, 1, 1, 1),
+    ]));
+    archive.until(|_| !everything(dir.path()).is_empty());
     let mut slow = config(dir.path());
-    drop(keeper);
+    drop(archive);
     slow.flush_ns = SOON.as_nanos() as i64;
     let keeper = start(slow).unwrap();
     let journal = keeper.journal();
@@ -109,19 +94,18 @@ fn what_is_not_durable_follows_with_the_flush_and_with_the_end() {
 fn the_log_follows_before_a_ring_is_lapped() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());
-    config.flush_ns = SOON.as_nanos() as i64;
-    let keeper = start(config).unwrap();
+    config.flush_ns = i64::MAX;
+    let mut archive = SteppedArchive::start(config, Arc::new(Disk)).unwrap();
     let Entry::Declare(key, mut declared) = declare(0, "other", ValueType::Int, 1) else {
         unreachable!()
     };
     declared.depth = 8;
     let mut entries = vec![Entry::Declare(key, declared)];
     entries.extend((1..=5).map(|n| sample(0, n, 1, 1)));
-    keeper.journal().submit(&mut entries);
-    until(|| {
-        everything(dir.path())
-            .values()
-            .any(|samples| samples.len() == 5)
+    archive.keeper().journal().submit(&mut entries);
+    archive.until(|_| {
+        let found = everything(dir.path());
+        found.values().any(|samples| samples.len() == 5)
     });
 }
 
@@ -130,28 +114,25 @@ fn what_finds_no_room_is_counted_and_the_count_survives() {
     let dir = tempfile::tempdir().unwrap();
     let mut small = config(dir.path());
     small.buffer_bytes_max = 10 * 32;
-    let keeper = start(small).unwrap();
-    let journal = keeper.journal();
+    let mut archive = SteppedArchive::start(small, Arc::new(Disk)).unwrap();
+    let journal = archive.keeper().journal();
     let mut entries = vec![declare(0, "durable", ValueType::Int, 1)];
     entries.extend((1..=25).map(|n| sample(0, n, 1, 1)));
     let position = journal.submit(&mut entries);
     assert!(!journal.wait_durable(position, SOON), "15 of them are lost");
     // Samples that come when there is room again are acknowledged.
-    until(|| keeper.status().waiting_bytes == 0);
-    commit(&journal, vec![sample(0, 26, 1, 1)]);
-    commit(
-        &journal,
-        vec![
-            declare(1, "durable.too", ValueType::Int, 1),
-            sample(1, 1, 1, 1),
-        ],
-    );
+    archive.until(|keeper| keeper.status().waiting_bytes == 0);
+    assert!(archive.commit(vec![sample(0, 26, 1, 1)]));
+    assert!(archive.commit(vec![
+        declare(1, "durable.too", ValueType::Int, 1),
+        sample(1, 1, 1, 1),
+    ]));
     let expect = Losses {
         overflow_samples: 15,
         ..Losses::default()
     };
-    assert_eq!(keeper.status().losses, expect);
-    drop(keeper);
+    assert_eq!(archive.keeper().status().losses, expect);
+    drop(archive);
     assert_eq!(losses(dir.path()), expect);
     let keeper = start(config(dir.path())).unwrap();
     assert_eq!(keeper.status().losses, expect);
@@ -233,33 +214,38 @@ fn segments_grow_old_by_monotonic_time_alone() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(TwoClocks::default());
     let hour = config(dir.path()).segment_ns_max;
-    let keeper =
-        Keeper::start(config(dir.path()), Arc::new(Disk), Arc::clone(&clock) as _).unwrap();
-    let journal = keeper.journal();
-    let mut number = 0;
-    let mut append = |entries: Vec<Entry>| {
+    let journal = Journal::new(&config(dir.path()));
+    let (_keeper, mut loops) = Keeper::start_stepped(
+        config(dir.path()),
+        Arc::new(Disk),
+        Arc::clone(&clock) as _,
+        None,
+        journal.clone(),
+    )
+    .unwrap();
+    let (mut number, mut now_ns) = (0, 0);
+    // Returns the segment that is written after a commit.
+    let mut append = |mut entries: Vec<Entry>| {
         number += 1;
-        let mut entries = entries;
         entries.push(sample(0, number, clock.wall.load(Ordering::SeqCst), 1));
-        commit(&journal, entries);
-        // A commit after the one in which the segment became due.
-        commit(&journal, vec![]);
-        segments(dir.path()).len()
+        let position = journal.submit(&mut entries);
+        while !journal.wait_durable(position, Duration::ZERO) {
+            now_ns = loops.step(now_ns).max(now_ns);
+        }
+        segments(dir.path()).pop()
     };
-    assert_eq!(append(vec![declare(0, "durable", ValueType::Int, 1)]), 1);
+    let first = append(vec![declare(0, "durable", ValueType::Int, 1)]);
+    assert!(first.is_some());
     for wall in [100 * hour, -100 * hour, i64::MAX, i64::MIN, 0] {
         clock.wall.store(wall, Ordering::SeqCst);
-        assert_eq!(append(vec![]), 1, "{wall}");
+        assert_eq!(append(vec![]), first, "{wall}");
     }
     clock.monotonic.fetch_add(hour, Ordering::SeqCst);
     append(vec![]);
-    until(|| {
-        keeper.status().trouble.is_empty()
-            && LogPart::open(&segments(dir.path())[0]).unwrap().is_closed()
-    });
-    assert_eq!(append(vec![]), 2);
+    let second = append(vec![]);
+    assert!(second.is_some() && second != first, "{first:?} {second:?}");
     let found = everything(dir.path());
-    assert_eq!(found[&("durable".to_owned(), 1)].len(), 8);
+    assert_eq!(found[&("durable".to_owned(), 1)].len(), 8, "{found:?}");
 }
 
 #[test]
@@ -306,15 +292,15 @@ fn a_full_disk_is_said_and_what_waits_is_written_when_there_is_room() {
     for at in 0..5 {
         let dir = tempfile::tempdir().unwrap();
         let disk = Arc::new(Failing::of_log(at, Failure::Twice));
-        let keeper = start_on(config(dir.path()), Arc::clone(&disk) as _).unwrap();
-        let journal = keeper.journal();
-        commit(
-            &journal,
-            vec![declare(0, "durable", ValueType::Int, 1), sample(0, 1, 1, 1)],
-        );
+        let storage = Arc::clone(&disk) as _;
+        let mut archive = SteppedArchive::start(config(dir.path()), storage).unwrap();
+        assert!(archive.commit(vec![
+            declare(0, "durable", ValueType::Int, 1),
+            sample(0, 1, 1, 1),
+        ]));
         assert!(disk.count() > at + 2, "{at}: {}", disk.count());
-        until(|| keeper.status().trouble.is_empty());
-        drop(keeper);
+        archive.until(|keeper| keeper.status().trouble.is_empty());
+        drop(archive);
         let found = everything(dir.path());
         assert_eq!(found[&("durable".to_owned(), 1)].len(), 1, "{at}");
     }
@@ -328,8 +314,8 @@ fn a_disk_that_stays_full_blocks_nobody() {
     let healthy = Arc::new(Failing::new(u64::MAX, Failure::Once));
     drop(start_on(config(dir.path()), Arc::clone(&healthy) as _).unwrap());
     let disk = Arc::new(Failing::new(healthy.count() + 1, Failure::ForEver));
-    let keeper = start_on(small, disk).unwrap();
-    let journal = keeper.journal();
+    let mut archive = SteppedArchive::start(small, disk).unwrap();
+    let journal = archive.keeper().journal();
     journal.submit(&mut vec![
         declare(0, "durable", ValueType::Int, 1),
         sample(0, 1, 1, 1),
@@ -341,12 +327,12 @@ fn a_disk_that_stays_full_blocks_nobody() {
         number.set(number.get() + 1);
         number.get()
     };
-    until(|| {
+    archive.until(|keeper| {
         journal.submit(&mut vec![sample(0, next(), 1, 1)]);
         let trouble = keeper.status().trouble;
         trouble.contains("samples wait in memory")
     });
-    assert!(keeper.seal().is_err());
+    assert!(archive.seal().is_err());
     for life in 2..=1_000 {
         let mut entries = vec![sample(0, next(), 1, 1)];
         // Streams that come and go meanwhile do not accumulate: they use the keys of earlier ones.
@@ -354,7 +340,7 @@ fn a_disk_that_stays_full_blocks_nobody() {
         entries.push(sample(1, 1, 1, 1));
         journal.submit(&mut entries);
     }
-    let status = keeper.status();
+    let status = archive.keeper().status();
     assert!(status.waiting_bytes <= 2 * 100 * 32, "{status:?}");
     assert!(status.losses.failed_samples >= 1_999 - 200, "{status:?}");
 }

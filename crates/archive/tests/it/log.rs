@@ -12,7 +12,8 @@ use proptest::prelude::*;
 
 use crate::exercise;
 use crate::support::{
-    Everything, SOON, add, config, declare, everything, read, sample, segments, start, told,
+    Everything, SOON, add, config, declare, dir_in_memory, everything, read, sample, segments,
+    start, told,
 };
 
 fn commit(journal: &Journal, mut entries: Vec<Entry>) {
@@ -65,7 +66,7 @@ fn assert_begins(found: &Everything, all: &Everything, what: &str) {
 
 #[test]
 fn a_segment_tells_what_is_in_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let part = LogPart::open(&specimen(dir.path())).unwrap();
     assert_eq!(
         (part.node(), part.sequence(), part.is_closed()),
@@ -92,7 +93,7 @@ fn a_segment_tells_what_is_in_it() {
 
 #[test]
 fn reads_what_is_wanted_of_a_span() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let part = LogPart::open(&specimen(dir.path())).unwrap();
     let rows = |from, to| {
         let chunks = read(&part, Span { from, to });
@@ -121,7 +122,7 @@ fn reads_what_is_wanted_of_a_span() {
 
 #[test]
 fn a_segment_cut_at_any_byte_has_what_was_whole() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let path = specimen(dir.path());
     let (bytes, all) = (fs::read(&path).unwrap(), whole(&path));
     let mut rows = 0;
@@ -140,7 +141,7 @@ fn a_segment_cut_at_any_byte_has_what_was_whole() {
 
 #[test]
 fn a_segment_with_any_byte_changed_invents_nothing() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let path = specimen(dir.path());
     let (bytes, all) = (fs::read(&path).unwrap(), whole(&path));
     for at in 0..bytes.len() {
@@ -159,7 +160,7 @@ fn a_segment_with_any_byte_changed_invents_nothing() {
 
 #[test]
 fn a_reader_follows_its_writer_and_a_cut() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let path = specimen(dir.path());
     let (bytes, all) = (fs::read(&path).unwrap(), whole(&path));
     fs::write(&path, &bytes[..128]).unwrap();
@@ -189,7 +190,7 @@ fn a_reader_follows_its_writer_and_a_cut() {
 
 #[test]
 fn torn_tails_are_cut_and_counted_and_strangers_set_aside() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let path = specimen(dir.path());
     let (bytes, all) = (fs::read(&path).unwrap(), whole(&path));
     let length = bytes.len() as u64;
@@ -224,7 +225,7 @@ fn torn_tails_are_cut_and_counted_and_strangers_set_aside() {
 
 #[test]
 fn a_segment_of_a_later_version_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let path = specimen(dir.path());
     let mut bytes = fs::read(&path).unwrap();
     bytes[8] = 3;
@@ -312,7 +313,7 @@ proptest! {
 
     #[test]
     fn what_is_read_is_what_was_submitted(steps in prop::collection::vec(step(), 0..120)) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = dir_in_memory();
         let mut keeper = start(config(dir.path())).unwrap();
         let mut entries = Vec::new();
         let mut expect = Everything::new();
@@ -364,7 +365,7 @@ proptest! {
         cut in 0..2_000_usize,
         tail in prop::collection::vec(any::<u8>(), 0..600),
     ) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = dir_in_memory();
         let path = specimen(dir.path());
         let all = whole(&path);
         let mut bytes = fs::read(&path).unwrap();
@@ -379,7 +380,7 @@ proptest! {
         edits in prop::collection::vec(
             (any::<u16>(), prop::collection::vec(any::<u8>(), 1..9)), 1..8),
     ) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = dir_in_memory();
         let path = exercise::specimen(dir.path());
         let bytes = fs::read(&path).unwrap();
         let edits = edits.into_iter().flat_map(|(at, new)| {
@@ -395,7 +396,7 @@ proptest! {
 
 #[test]
 fn values_of_any_length_go_through_the_log_and_the_files() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut config = config(dir.path());
     config.buffer_bytes_max = 64 << 20;
     let keeper = start(config).unwrap();
@@ -436,7 +437,7 @@ fn values_of_any_length_go_through_the_log_and_the_files() {
 
 #[test]
 fn the_exercise_reads_an_undamaged_segment() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let path = exercise::specimen(dir.path());
     assert_eq!(exercise::read_everything(&path), 21);
     let same = exercise::overlay(fs::read(&path).unwrap(), &[]);

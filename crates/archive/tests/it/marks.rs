@@ -10,15 +10,15 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_archive::{Disk, Entry, Journal, LogPart, Mark, Storage};
+use barograph_archive::{Disk, Entry, Journal, Keeper, LogPart, Mark, Storage};
 use barograph_model::{Sample, StreamKey, ValueType};
 use barograph_stream::Incarnation;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::failing::{Failing, Failure};
 use crate::support::{
-    SOON, assert_once, assert_sound, config, declare, dir_in_memory, everything, segments, start,
-    start_on,
+    SOON, SteppedArchive, assert_once, assert_sound, config, declare, dir_in_memory, everything,
+    segments, start,
 };
 
 /// Environment variable with the archive to write, for this binary started again.
@@ -53,14 +53,14 @@ struct Taker {
 }
 
 impl Taker {
-    fn new(journal: Journal, marks: &[Mark], life: i64) -> Self {
+    fn of(keeper: &Keeper, life: i64) -> Self {
         let entries = vec![declare(0, "durable.ring", ValueType::Int, life)];
         Self {
-            journal,
+            journal: keeper.journal(),
             life,
             number: 0,
             entries,
-            from: positions(marks),
+            from: positions(keeper.marks()),
         }
     }
 
@@ -112,7 +112,7 @@ fn a_start_gives_back_how_far_rings_were_read() {
         let keeper = start(config(dir.path())).unwrap();
         assert_eq!(positions(keeper.marks()), expect);
         assert_eq!(taken(dir.path(), "start"), expect);
-        let mut taker = Taker::new(keeper.journal(), keeper.marks(), life);
+        let mut taker = Taker::of(&keeper, life);
         for ring in 0..RINGS {
             // More than one frame.
             let to = life as u64 * 3_000 + u64::from(ring);
@@ -146,7 +146,7 @@ fn who_is_forgotten_leaves_no_marks() {
     let other = Incarnation([8; 16]);
     {
         let keeper = start(config(dir.path())).unwrap();
-        let mut taker = Taker::new(keeper.journal(), &[], 1);
+        let mut taker = Taker::of(&keeper, 1);
         taker.take(0, 10);
         let sample = Sample::measured(1, RING_VALUES as i64 + 1);
         let mark = Mark {
@@ -176,7 +176,7 @@ fn wherever_a_log_is_cut_samples_and_marks_agree() {
     let dir = dir_in_memory();
     let whole = {
         let keeper = start(config(dir.path())).unwrap();
-        let mut taker = Taker::new(keeper.journal(), &[], 1);
+        let mut taker = Taker::of(&keeper, 1);
         for to in [3, 4, 9, 2_500] {
             for ring in 0..RINGS {
                 taker.take(ring, to);
@@ -236,32 +236,32 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
     let what = format!("operation {at} fails {failure:?}");
     let disk = Arc::new(Failing::new(at, failure));
     let storage: Arc<dyn Storage> = Arc::clone(&disk) as _;
-    if let Ok(keeper) = start_on(config(dir.path()), storage) {
-        let mut taker = Taker::new(keeper.journal(), keeper.marks(), 1);
+    if let Ok(mut archive) = SteppedArchive::start(config(dir.path()), storage) {
+        let mut taker = Taker::of(archive.keeper(), 1);
         for to in 1..=RECORDS {
             for ring in 0..RINGS {
                 taker.take(ring, to);
             }
-            assert!(taker.submit(), "{what}");
+            assert!(archive.commit(std::mem::take(&mut taker.entries)), "{what}");
             if to == 3 {
-                let _ = keeper.seal();
+                let _ = archive.seal();
             }
         }
     }
     // Two lives: the marks that the first carries over without a sample are there for the second.
     for life in 2..4 {
-        let keeper = start(config(dir.path())).unwrap();
+        let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
         let before = taken(dir.path(), &what);
-        assert_eq!(positions(keeper.marks()), before, "{what}");
+        assert_eq!(positions(archive.keeper().marks()), before, "{what}");
         if life == 2 {
-            keeper.seal().unwrap();
+            archive.seal().unwrap();
             continue;
         }
-        let mut taker = Taker::new(keeper.journal(), keeper.marks(), life);
+        let mut taker = Taker::of(archive.keeper(), life);
         for ring in 0..RINGS {
             taker.take(ring, RECORDS + 1);
         }
-        assert!(taker.submit(), "{what}");
+        assert!(archive.commit(taker.entries), "{what}");
     }
     let all = (0..RINGS).map(|ring| (ring, RECORDS + 1));
     assert_eq!(taken(dir.path(), &what), all.collect(), "{what}");
@@ -296,7 +296,7 @@ fn takes_in_until_it_is_killed() {
     // Segments are closed often, so that many writers are killed at that moment.
     config.segment_bytes_max = 20_000;
     let keeper = start(config).unwrap();
-    let mut taker = Taker::new(keeper.journal(), keeper.marks(), life);
+    let mut taker = Taker::of(&keeper, life);
     let mut out = std::io::stdout();
     let first = taker.from.values().max().map_or(1, |last| last + 1);
     for to in first.. {

@@ -13,10 +13,10 @@ use barograph_archive::{
 use barograph_model::{Clock, NS_PER_S, Span};
 
 use crate::failing::{Failing, Failure};
-use crate::seal::append;
+use crate::seal::{append, copy, entries};
 use crate::support::{
-    TwoClocks, assert_sound, config, everything, everything_of, losses, parquet_files, segments,
-    start_on,
+    SteppedArchive, TwoClocks, assert_sound, config, dir_in_memory, everything, everything_of,
+    losses, parquet_files, segments, start_on,
 };
 
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
@@ -46,7 +46,7 @@ fn tiers(root: &Path) -> Vec<(Tier, u64)> {
 
 #[test]
 fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut config = config(dir.path());
     config.keep.raw_ns = 10 * HOUR_NS;
     config.keep.minute_ns = 20 * HOUR_NS;
@@ -88,7 +88,7 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
 
 #[test]
 fn a_clock_that_was_set_forward_costs_nothing_until_it_has_run_for_a_week() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut config = config(dir.path());
     config.keep = KeepConfig::default();
     let clock = Arc::new(TwoClocks {
@@ -139,7 +139,7 @@ fn a_clock_that_was_set_forward_costs_nothing_until_it_has_run_for_a_week() {
 
 #[test]
 fn the_oldest_go_first_when_it_is_too_much() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start_on(config(dir.path()), Arc::new(Disk)).unwrap();
     append(&keeper, 1, 1..=4_000, 10 * NS_PER_S);
     keeper.seal().unwrap();
@@ -269,7 +269,7 @@ fn held_unlinked(root: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut config = config(dir.path());
     config.free_bytes_min = 100_000;
     let (disk, clock) = (Arc::new(Full::default()), Arc::new(TwoClocks::default()));
@@ -304,7 +304,7 @@ fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
 /// Log segments after those that are being sealed are deleted to make room.
 #[test]
 fn what_is_sealed_stays_sealed_when_log_segments_are_let_go() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let root = dir.path();
     let mut config = config(root);
     config.segment_bytes_max = 16 << 10;
@@ -345,27 +345,25 @@ fn what_is_sealed_stays_sealed_when_log_segments_are_let_go() {
 }
 
 /// Deletes history on a disk that fails at operation `at`; afterwards every sample is there or
-/// counted as shed.
-fn on_failing(at: u64, failure: Failure) -> u64 {
-    let dir = tempfile::tempdir().unwrap();
+/// counted as shed. Returns the number of operations.
+fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
+    let dir = dir_in_memory();
     let root = dir.path();
-    let keeper = start_on(config(root), Arc::new(Disk)).unwrap();
-    append(&keeper, 1, 1..=100, 60 * NS_PER_S);
-    keeper.seal().unwrap();
+    copy(from, root);
     let (before, all) = (bytes(root), rows(root));
-    drop(keeper);
     let what = format!("operation {at} fails {failure:?}");
     let mut config = config(root);
     config.bytes_max = before / 2;
     let disk = Arc::new(Failing::new(at, failure));
-    if let Ok(keeper) = start_on(config.clone(), Arc::clone(&disk) as Arc<dyn Storage>) {
-        let _ = keeper.seal();
+    let storage = Arc::clone(&disk) as Arc<dyn Storage>;
+    if let Ok(mut archive) = SteppedArchive::start(config.clone(), storage) {
+        let _ = archive.seal();
     }
     assert_eq!(rows(root) + losses(root).shed_samples, all, "{what}");
-    let keeper = start_on(config, Arc::new(Disk)).unwrap();
-    keeper.seal().unwrap();
+    let mut archive = SteppedArchive::start(config, Arc::new(Disk)).unwrap();
+    archive.seal().unwrap();
     assert!(bytes(root) <= before / 2, "{what}");
-    drop(keeper);
+    drop(archive);
     assert_eq!(rows(root) + losses(root).shed_samples, all, "{what}");
     assert_sound(root);
     disk.count()
@@ -373,16 +371,21 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
 
 #[test]
 fn each_operation_of_letting_go_fails() {
+    let dir = dir_in_memory();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    assert!(archive.commit(entries(1, 1..=100, 60 * NS_PER_S)));
+    archive.seal().unwrap();
+    drop(archive);
     for failure in [
         Failure::Once,
         Failure::Twice,
         Failure::DoneNevertheless,
         Failure::ForEver,
     ] {
-        let operations = on_failing(u64::MAX, failure);
+        let operations = on_failing(dir.path(), u64::MAX, failure);
         assert!(operations > 30, "{operations}");
         for at in 0..operations {
-            on_failing(at, failure);
+            on_failing(dir.path(), at, failure);
         }
     }
 }
@@ -467,7 +470,7 @@ fn a_disk_that_others_fill_to_the_brim_is_lived_with() {
 
 #[test]
 fn buckets_of_what_only_tiers_have() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let mut config = config(dir.path());
     let keeper = start_on(config.clone(), Arc::new(Disk)).unwrap();
     append(&keeper, 1, 1..=7_200, NS_PER_S);

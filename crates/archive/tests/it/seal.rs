@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use barograph_archive::{Archive, Keeper, PartInfo, PartKind, Storage, Tier};
-use barograph_model::{NS_PER_S, Span, Value, ValueType};
+use barograph_archive::{Archive, Disk, Entry, Keeper, PartInfo, PartKind, Storage, Tier};
+use barograph_model::{NS_PER_S, Span, StreamKey, Value, ValueType};
 
 use crate::failing::{Failing, Failure};
 use crate::support::{
-    SOON, TwoClocks, assert_once, assert_sound, config, declare, dir_in_memory, everything,
-    everything_of, export_all, parquet_files, sample, segments, start, start_on,
+    SOON, SteppedArchive, TwoClocks, assert_once, assert_sound, config, declare, dir_in_memory,
+    everything, everything_of, export_all, parquet_files, sample, segments, start,
 };
 
 const HOUR_NS: i64 = 3_600 * NS_PER_S;
@@ -27,6 +27,18 @@ pub(crate) fn append(
     numbers: std::ops::RangeInclusive<u64>,
     step_ns: i64,
 ) {
+    let position = keeper
+        .journal()
+        .submit(&mut entries(life, numbers, step_ns));
+    assert!(keeper.journal().wait_durable(position, SOON));
+}
+
+/// Returns samples of three streams, one each `step_ns`, which then retire.
+pub(crate) fn entries(
+    life: i64,
+    numbers: std::ops::RangeInclusive<u64>,
+    step_ns: i64,
+) -> Vec<Entry> {
     let mut entries = vec![
         declare(0, "durable.int", ValueType::Int, life),
         declare(1, "durable.float", ValueType::Float, life),
@@ -45,16 +57,13 @@ pub(crate) fn append(
             Value::text(&format!("t{}", number / 7)),
         ));
     }
-    entries.extend(
-        (0..3).map(|key| barograph_archive::Entry::Retire(barograph_model::StreamKey(key))),
-    );
-    let position = keeper.journal().submit(&mut entries);
-    assert!(keeper.journal().wait_durable(position, SOON));
+    entries.extend((0..3).map(|key| Entry::Retire(StreamKey(key))));
+    entries
 }
 
 #[test]
 fn what_is_sealed_is_parquet_and_the_log_is_gone() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     append(&keeper, 1, 1..=500, 20 * NS_PER_S);
     let before = everything(dir.path());
@@ -92,7 +101,7 @@ fn what_is_sealed_is_parquet_and_the_log_is_gone() {
 
 #[test]
 fn what_is_merged_is_one_file_of_each_tier_and_hour() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     // One more would be merged without a request.
     for part in 0..4 {
@@ -113,16 +122,12 @@ fn what_is_merged_is_one_file_of_each_tier_and_hour() {
 
 #[test]
 fn hours_that_are_over_are_merged_unasked() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let clock = TwoClocks {
         wall: AtomicI64::new(BEGIN + 2 * HOUR_NS),
         ..TwoClocks::default()
     };
-    let keeper = Keeper::start(
-        config(dir.path()),
-        Arc::new(barograph_archive::Disk),
-        Arc::new(clock),
-    );
+    let keeper = Keeper::start(config(dir.path()), Arc::new(Disk), Arc::new(clock));
     let keeper = keeper.unwrap();
     for part in 0..5 {
         append(&keeper, 1 + part, 1..=20, NS_PER_S);
@@ -138,7 +143,7 @@ fn hours_that_are_over_are_merged_unasked() {
 
 #[test]
 fn clocks_that_are_set_about_make_few_files() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     append(&keeper, 1, 1..=2_000, 5 * 24 * HOUR_NS);
     let before = everything(dir.path());
@@ -154,7 +159,7 @@ fn clocks_that_are_set_about_make_few_files() {
 
 #[test]
 fn a_segment_larger_than_a_pass_is_sealed_in_several() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     for life in 1..=3 {
         for from in (0..150_000).step_by(10_000) {
@@ -191,7 +196,7 @@ fn prepare(root: &Path) {
     append(&keeper, 4, 1..=30, 100 * NS_PER_S);
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -206,16 +211,17 @@ fn copy(from: &Path, to: &Path) {
 /// Seals and merges on a disk that fails at operation `at`; then a start on a disk that does not
 /// fail finds everything once, and leaves no other files. Returns the number of operations.
 fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let root = dir.path();
     copy(from, root);
     let before = everything(root);
     let what = format!("operation {at} fails {failure:?}");
     let disk = Arc::new(Failing::new(at, failure));
-    if let Ok(keeper) = start_on(config(root), Arc::clone(&disk) as Arc<dyn Storage>) {
+    let storage = Arc::clone(&disk) as Arc<dyn Storage>;
+    if let Ok(mut archive) = SteppedArchive::start(config(root), storage) {
         // Either may fail: that is reported, and nothing is lost.
-        let sealed = keeper.seal();
-        let merged = keeper.compact();
+        let sealed = archive.seal();
+        let merged = archive.compact();
         let view = Archive::open(root).view().unwrap();
         assert_eq!(
             everything_of(&view, Span::ALL),
@@ -223,22 +229,22 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
             "{what}: {sealed:?} {merged:?}"
         );
         if failure == Failure::Once && disk.count().saturating_sub(at) > 2 {
-            keeper.compact().unwrap();
+            archive.compact().unwrap();
         }
     }
     assert_eq!(everything(root), before, "{what}: after the end");
-    let keeper = start(config(root)).unwrap();
+    let mut archive = SteppedArchive::start(config(root), Arc::new(Disk)).unwrap();
     assert_eq!(everything(root), before, "{what}: after the start");
-    keeper.compact().unwrap();
+    archive.compact().unwrap();
     assert_eq!(everything(root), before, "{what}: after the merge");
-    drop(keeper);
+    drop(archive);
     assert_sound(root);
     assert_eq!(segments(root).len(), 0, "{what}");
     disk.count()
 }
 
 fn on_every(failure: Failure) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     prepare(dir.path());
     let operations = on_failing(dir.path(), u64::MAX, failure);
     assert!(operations > 100, "{operations}");
@@ -296,7 +302,7 @@ fn directories_that_are_not_ours_are_refused_and_nothing_in_them_is_touched() {
             true
         };
         for how in ["link", "open to all", "another's"] {
-            let dir = tempfile::tempdir().unwrap();
+            let dir = dir_in_memory();
             prepare(dir.path());
             let tmp = dir.path().join("nodes/n1/tmp/precious");
             fs::write(&tmp, "precious").unwrap();
@@ -318,7 +324,7 @@ fn directories_that_are_not_ours_are_refused_and_nothing_in_them_is_touched() {
 #[test]
 fn a_damaged_manifest_is_made_anew_from_the_files() {
     for damage in [0, 20, 60, 10_000] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = dir_in_memory();
         prepare(dir.path());
         let before = everything(dir.path());
         let series = Archive::open(dir.path()).view().unwrap().series().to_vec();
@@ -343,7 +349,7 @@ fn a_damaged_manifest_is_made_anew_from_the_files() {
 
 #[test]
 fn a_damaged_part_is_set_aside_and_the_others_stay() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     for life in 1..=3 {
         append(&keeper, life, 1..=30, NS_PER_S);

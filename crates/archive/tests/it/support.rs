@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use barograph_archive::{
-    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, Export, ExportTo, KeepConfig,
-    Keeper, Layout, LogPart, Losses, Storage, View,
+    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, Export, ExportTo, Journal,
+    KeepConfig, Keeper, KeeperLoops, Layout, LogPart, Losses, Storage, View,
 };
 use barograph_model::{
-    Clock, Columns, Descriptor, Kind, Labels, Name, Quality, Sample, Selector, Span, StreamKey,
-    Unit, Value, ValueType,
+    Clock, Columns, Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Quality, Sample,
+    Selector, Span, StreamKey, Unit, Value, ValueType,
 };
 
 /// Longest wait for something that should happen soon; nothing is measured by it.
@@ -90,8 +90,85 @@ pub(crate) fn start_on(
     Keeper::start(config, storage, clock)
 }
 
-/// Returns a directory in memory, if the system has one: for tests with thousands of syncs that
-/// need no real disk.
+/// An archive without threads, on a clock that stands unless the archive is waited for.
+pub(crate) struct SteppedArchive {
+    keeper: Option<Keeper>,
+    loops: Option<KeeperLoops>,
+    clock: Arc<ManualClock>,
+}
+
+impl SteppedArchive {
+    pub(crate) fn start(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Self, ArchiveError> {
+        // Later than all samples, so that hours are over.
+        let clock = Arc::new(ManualClock::at(2_000_000_000 * NS_PER_S));
+        let journal = Journal::new(&config);
+        let clock_of_it = Arc::clone(&clock) as _;
+        let (keeper, loops) = Keeper::start_stepped(config, storage, clock_of_it, None, journal)?;
+        Ok(Self {
+            keeper: Some(keeper),
+            loops: Some(loops),
+            clock,
+        })
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        self.keeper.as_ref().unwrap()
+    }
+
+    /// Steps the archive until there is an answer, for at most a minute of its clock.
+    pub(crate) fn run<T>(&mut self, answer: impl Fn(&Keeper) -> Option<T>) -> Option<T> {
+        let end_ns = self.clock.monotonic_ns() + 60 * NS_PER_S;
+        loop {
+            let now_ns = self.clock.monotonic_ns();
+            let found = answer(self.keeper());
+            if found.is_some() || now_ns >= end_ns {
+                return found;
+            }
+            let due_ns = self.loops.as_mut().unwrap().step(now_ns);
+            self.clock.advance(due_ns.min(end_ns) - now_ns);
+        }
+    }
+
+    /// Steps the archive until a condition holds.
+    #[track_caller]
+    pub(crate) fn until(&mut self, holds: impl Fn(&Keeper) -> bool) {
+        let found = self.run(|keeper| holds(keeper).then_some(()));
+        assert_eq!(found, Some(()), "it does not come to that");
+    }
+
+    /// Submits entries and waits for them; false if they are not synced within a minute.
+    pub(crate) fn commit(&mut self, mut entries: Vec<Entry>) -> bool {
+        let position = self.keeper().journal().submit(&mut entries);
+        let is_durable = |keeper: &Keeper| keeper.journal().wait_durable(position, Duration::ZERO);
+        self.run(|keeper| is_durable(keeper).then_some(()))
+            .is_some()
+    }
+
+    pub(crate) fn seal(&mut self) -> Result<(), ArchiveError> {
+        let request = self.keeper().request_seal()?;
+        self.run(|_| request.poll()).unwrap().map(drop)
+    }
+
+    pub(crate) fn compact(&mut self) -> Result<usize, ArchiveError> {
+        let request = self.keeper().request_compact()?;
+        self.run(|_| request.poll()).unwrap()
+    }
+}
+
+impl Drop for SteppedArchive {
+    fn drop(&mut self) {
+        self.keeper = None;
+        if let Some(loops) = self.loops.take() {
+            loops.finish(self.clock.monotonic_ns());
+        }
+    }
+}
+
+/// Returns a directory in memory, if the system has one: on a disk, the syncs of a busy machine
+/// take most of the time of a test.
 pub(crate) fn dir_in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())

@@ -11,7 +11,9 @@ use barograph_model::NS_PER_S;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
 use crate::seal::append;
-use crate::support::{assert_sound, config, everything, parquet_files, start, start_on};
+use crate::support::{
+    assert_sound, config, dir_in_memory, everything, parquet_files, start, start_on,
+};
 
 /// Returns the rows of the raw files that a pattern over the directories finds.
 fn rows(root: &Path) -> i64 {
@@ -123,7 +125,7 @@ fn merged(root: &Path, exchanges: bool) -> BTreeSet<i64> {
 
 #[test]
 fn a_pattern_over_the_files_meets_each_row_once_while_they_are_merged() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let root = dir.path();
     prepare(root);
     let (before, all) = (everything(root), rows(root));
@@ -144,7 +146,7 @@ fn a_pattern_over_the_files_meets_each_row_once_while_they_are_merged() {
 
 #[test]
 fn where_directories_cannot_be_exchanged_files_are_merged_all_the_same() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let root = dir.path();
     prepare(root);
     let (before, all) = (everything(root), rows(root));
@@ -161,7 +163,7 @@ fn where_directories_cannot_be_exchanged_files_are_merged_all_the_same() {
 /// merged one.
 #[test]
 fn what_waits_for_its_exchange_is_read_and_put_in_place_by_the_next_start() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let root = dir.path();
     prepare(root);
     let before = everything(root);

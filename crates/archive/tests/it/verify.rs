@@ -7,7 +7,7 @@ use barograph_archive::{Layout, verify};
 use barograph_model::NS_PER_S;
 
 use crate::seal::append;
-use crate::support::{config, parquet_files, start};
+use crate::support::{config, dir_in_memory, parquet_files, start};
 
 /// Interval of samples: two of each stream per hour.
 const STEP_NS: i64 = 1_800 * NS_PER_S;
@@ -19,7 +19,7 @@ mod exercise;
 /// read without harm.
 #[test]
 fn a_manifest_that_lies_does_no_harm() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     exercise::specimen(dir.path());
     let manifest = Layout::new(dir.path(), "n1").manifest();
     let whole = fs::read(&manifest).unwrap();
@@ -34,7 +34,7 @@ fn a_manifest_that_lies_does_no_harm() {
 
 #[test]
 fn an_archive_that_is_written_to_is_whole() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn an_archive_that_is_written_to_is_whole() {
 /// Files are merged while the others are read; there are more than are held open.
 #[test]
 fn what_is_merged_while_the_rest_is_read_is_not_missing() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     for life in 1..=2 {
         append(&keeper, life, 1..=120, STEP_NS);
@@ -91,7 +91,7 @@ fn what_is_merged_while_the_rest_is_read_is_not_missing() {
 /// Files are moved into place, and then listed in the manifest.
 #[test]
 fn files_that_are_just_being_made_are_no_damage() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     let manifest = Layout::new(dir.path(), "n1").manifest();
     append(&keeper, 1, 1..=20, STEP_NS);

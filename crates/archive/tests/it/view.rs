@@ -14,7 +14,8 @@ use barograph_model::{NS_PER_S, Span, ValueType};
 
 use crate::seal::append;
 use crate::support::{
-    SOON, config, declare, everything, everything_of, parquet_files, sample, segments, start,
+    SOON, config, declare, dir_in_memory, everything, everything_of, parquet_files, sample,
+    segments, start,
 };
 
 #[test]
@@ -37,7 +38,7 @@ fn nobody_waits_for_a_pipe_in_place_of_a_file() {
 
 fn in_place_of_each() {
     for (which, corrupt_files) in [("log", 1), ("manifest", 1), ("raw", 1)] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = dir_in_memory();
         let root = dir.path();
         let keeper = start(config(root)).unwrap();
         for life in 1..=2 {
@@ -85,7 +86,7 @@ fn in_place_of_each() {
 #[test]
 fn buckets_are_bounded_while_they_are_made() {
     const SAMPLES: usize = 3_000;
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     for life in [1, 2] {
         let keeper = start(config(dir.path())).unwrap();
         let mut entries = vec![declare(1, "a", ValueType::Int, life)];
@@ -112,7 +113,7 @@ fn buckets_are_bounded_while_they_are_made() {
 
 #[test]
 fn a_node_that_cannot_be_read_is_left_out_and_named() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     let mut entries = vec![declare(1, "a", ValueType::Int, 1), sample(1, 1, 1, 1)];
     let position = keeper.journal().submit(&mut entries);
@@ -147,7 +148,7 @@ fn a_node_that_cannot_be_read_is_left_out_and_named() {
 /// names may belong to anybody.
 #[test]
 fn an_agent_names_no_archive_but_its_own() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
     append(&keeper, 1, 1..=20, NS_PER_S);
     keeper.seal().unwrap();
