@@ -10,7 +10,6 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_MS, NS_PER_S};
 use barograph_stream::SystemClock;
@@ -124,8 +123,8 @@ pub(crate) fn run(mut flusher: Flusher) {
     let clock = SystemClock::new();
     while !flusher.is_ended {
         let due_ns = flusher.step(clock.monotonic_ns());
-        let wait = duration(due_ns.saturating_sub(clock.monotonic_ns()));
-        flusher.shared.wait(wait, flusher.wait.seen);
+        let wait_ns = due_ns.saturating_sub(clock.monotonic_ns());
+        flusher.shared.wait(wait_ns, flusher.wait.seen);
     }
 }
 
@@ -380,11 +379,6 @@ impl Drop for Ended {
         drop(state);
         self.0.done.notify_all();
     }
-}
-
-/// Returns a length of time for a wait; none if it is negative.
-pub(crate) fn duration(ns: i64) -> Duration {
-    Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
 }
 
 /// Returns a copy of an error, for another request.

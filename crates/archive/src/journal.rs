@@ -253,11 +253,13 @@ impl Shared {
         (state.call, state.stop)
     }
 
-    /// Waits until the urgency is another than was seen, at most so long.
-    pub(crate) fn wait(&self, at_most: Duration, seen: (Call, bool)) {
-        if at_most.is_zero() {
+    /// Waits until the urgency is another than was seen, at most so long; not at all if the time is
+    /// not positive.
+    pub(crate) fn wait(&self, at_most_ns: i64, seen: (Call, bool)) {
+        if at_most_ns <= 0 {
             return;
         }
+        let at_most = Duration::from_nanos(at_most_ns.unsigned_abs());
         let mut state = self.lock();
         state.asleep = true;
         let waited = self

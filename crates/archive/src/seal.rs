@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::SystemClock;
@@ -21,7 +22,6 @@ use crate::believe::Belief;
 use crate::compose::{self, Composed, Failure, Place};
 use crate::context::Context;
 use crate::copier::Errands;
-use crate::flusher::duration;
 use crate::freed::Freed;
 use crate::log::LogPart;
 use crate::manifest::Manifest;
@@ -68,8 +68,8 @@ pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
     let clock = SystemClock::new();
     let mut due_ns = 0;
     loop {
-        let wait = duration(due_ns - clock.monotonic_ns());
-        match orders.recv_timeout(wait) {
+        let wait_ns = u64::try_from(due_ns - clock.monotonic_ns()).unwrap_or(0);
+        match orders.recv_timeout(Duration::from_nanos(wait_ns)) {
             Ok(order) => sealer.apply(order),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return sealer.end_copies(),
