@@ -117,7 +117,11 @@ fn two_agents_live_through_a_day_twice_to_the_same_bytes() {
     let dir = dir.path().join("machines");
     // In the same directory, since documents have paths.
     let outcome = |seed: u64| {
-        let outcome = simulate(&dir, std::env::var("SIM_HOURS").map_or(HOURS, |h| h.parse().unwrap()), seed);
+        let outcome = simulate(
+            &dir,
+            std::env::var("SIM_HOURS").map_or(HOURS, |h| h.parse().unwrap()),
+            seed,
+        );
         fs::remove_dir_all(&dir).unwrap();
         outcome
     };
