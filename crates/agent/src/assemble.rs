@@ -87,7 +87,7 @@ impl AgentGround {
             history: Arc::new(history),
             repeat_ns: config.repeat_ns()?,
             forecasts: Forecasts::new(&config.forecast, Arc::clone(&room)),
-            policies: Policies::new(config, waking(events.clone())),
+            policies: Policies::new(&config.sources, waking(events.clone())),
             ingest: Arc::default(),
             exports,
         };

@@ -6,18 +6,16 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barograph_insight::{InsightError, TestQuery};
+use barograph_insight::TestQuery;
 use barograph_model::{ArchiveVerb, Asker, Clock, ControlFault, ControlFaultKind};
 use barograph_server::Control;
-use barograph_statement::{
-    StatementError, StatementHead, StatementKind, StatementWords, statement_head,
-};
+use barograph_statement::{StatementHead, StatementKind, StatementWords, statement_head};
 use serde_json::{Value as Json, json};
-use thiserror::Error;
 use tracing::info;
 
 use crate::event_loop::{Event, Wanted};
 use crate::policies::statement;
+use crate::refusal::{Answer, Refusal};
 use crate::rules::DeclaredRules;
 use crate::statements::StatementStore;
 use crate::{AgentError, Config, documents};
@@ -30,58 +28,6 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Further tests wait, so that copies take a few hundredths of the loop's time at most, however
 /// many clients ask.
 const GROUND_EVERY: Duration = Duration::from_millis(50);
-
-/// The reason why a statement was not executed.
-#[derive(Debug, Error)]
-pub enum Refusal {
-    /// The statement is not valid, or was refused.
-    #[error("{0}")]
-    Statement(String),
-    /// The thing to drop does not exist.
-    #[error("{0}")]
-    Absent(String),
-    /// Too many requests wait, and the statement was not taken.
-    #[error("{0}")]
-    Busy(String),
-    /// The statement was taken, but its answer did not come in time.
-    #[error("{0}")]
-    Late(String),
-    /// The agent failed.
-    #[error("{0}")]
-    Internal(String),
-}
-
-impl From<InsightError> for Refusal {
-    fn from(error: InsightError) -> Self {
-        match error {
-            InsightError::UnknownInsight { .. } => Self::Absent(error.to_string()),
-            error => Self::Statement(error.to_string()),
-        }
-    }
-}
-
-impl From<StatementError> for Refusal {
-    fn from(error: StatementError) -> Self {
-        Self::Statement(error.to_string())
-    }
-}
-
-impl From<Refusal> for ControlFault {
-    fn from(refusal: Refusal) -> Self {
-        let kind = match refusal {
-            Refusal::Statement(_) | Refusal::Absent(_) => ControlFaultKind::Statement,
-            Refusal::Busy(_) | Refusal::Late(_) => ControlFaultKind::Busy,
-            Refusal::Internal(_) => ControlFaultKind::Internal,
-        };
-        Self {
-            kind,
-            message: refusal.to_string(),
-        }
-    }
-}
-
-/// The loop's answer to a statement.
-pub(crate) type Answer = Result<Json, Refusal>;
 
 /// Reads the configuration again, in the same way as at the start.
 pub(crate) type ReadConfig = Arc<dyn Fn() -> Result<Config, AgentError> + Send + Sync>;

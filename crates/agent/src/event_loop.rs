@@ -21,12 +21,12 @@ use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
 use crate::archive_watch::ArchiveWatch;
-use crate::control::Answer;
 use crate::documents::{self, RenderedInsights};
 use crate::export::ExportWatch;
 use crate::facts::Facts;
 use crate::outlook::{FREE, Outlook};
 use crate::policies::{Carrier, Policies, Policy, statement};
+use crate::refusal::Answer;
 use crate::saturation::Saturation;
 use crate::self_watch::{EVENT_KINDS, SelfState, SelfWatch};
 use crate::statements::Troubles;

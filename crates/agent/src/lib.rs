@@ -18,6 +18,7 @@ mod look;
 mod outlook;
 mod policies;
 mod reference;
+mod refusal;
 mod rules;
 mod saturation;
 mod self_watch;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use barograph_forecast::interval::{MoveOutcome, ProjectionBuffers};
 use barograph_model::{Descriptor, Sample, StreamKey, ValueType, Wanted};
-use barograph_source::{Caps, PolicySpecKind};
+use barograph_source::{Caps, PolicySpecKind, SourcesConfig};
 
 use self::governed::Governed;
 use self::pressure::Pressure;
@@ -29,7 +29,6 @@ pub(crate) use self::pressure::Wake;
 #[cfg(test)]
 pub(crate) use self::roster::POLICIES_MADE_MAX;
 pub(crate) use self::roster::{Carry, Change, Policy, Roster, check};
-use crate::Config;
 use barograph_recorder::{Forecasts, Streams};
 
 /// Most streams under policies. Further streams are read as configured, and counted.
@@ -96,12 +95,12 @@ impl Carrier<'_, '_> {
 impl Policies {
     /// Returns a set without policies, for the sources of a configuration. `wake` makes the loop
     /// run at once.
-    pub(crate) fn new(config: &Config, wake: Wake) -> Self {
+    pub(crate) fn new(sources: &SourcesConfig, wake: Wake) -> Self {
         let caps = barograph_source::catalogue().map(|source| {
-            let poll = config.sources.poll_of(source.name);
+            let poll = sources.poll_of(source.name);
             (source.name, poll.caps())
         });
-        let is_here = config.sources.sys_root == Path::new("/");
+        let is_here = sources.sys_root == Path::new("/");
         Self {
             roster: Roster::default(),
             caps: caps.collect(),

@@ -22,7 +22,7 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
-use crate::control::{Answer, Refusal};
+use crate::refusal::{Answer, Refusal};
 #[cfg(test)]
 pub(crate) use backfill::PastEvent;
 pub(crate) use calling::ProgramCalls;

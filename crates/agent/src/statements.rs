@@ -24,7 +24,7 @@ use serde_json::{Value as Json, json};
 use tracing::{error, info};
 
 use crate::AgentError;
-use crate::control::{Answer, Refusal};
+use crate::refusal::{Answer, Refusal};
 
 /// Most damaged files that are kept beside each file. If there are that many, the next damaged file
 /// stays where it is, and no statement is kept in its place.

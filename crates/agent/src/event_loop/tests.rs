@@ -2,7 +2,7 @@
 //! waits.
 
 use super::*;
-use crate::control::Refusal;
+use crate::refusal::Refusal;
 use crate::simulated::{SimulatedAgent, SimulatedNode, memory_dir, virtual_time};
 
 #[test]

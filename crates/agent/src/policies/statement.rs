@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use tracing::warn;
 
 use super::roster::{Carry, Change, Made, Policy};
-use crate::control::Refusal;
+use crate::refusal::Refusal;
 
 /// The result of a statement.
 #[derive(Debug, PartialEq)]

@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 
 use super::roster::Made;
 use super::*;
+use crate::Config;
 use crate::facts::Facts;
 use crate::outlook::Outlook;
 use barograph_recorder::{PROJECT_NS, Room};
@@ -145,7 +146,7 @@ impl<'c> Rig<'c> {
             graph: Graph::new(Limits::default()),
             outlook: Outlook::default(),
             forecasts: Forecasts::new(&config.forecast, Room::new(&config.forecast).unwrap()),
-            policies: Policies::new(&config, Arc::new(|| {})),
+            policies: Policies::new(&config.sources, Arc::new(|| {})),
             found,
             reads,
             waits: false,
