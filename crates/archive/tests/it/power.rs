@@ -212,7 +212,7 @@ impl Life {
         let is_synced =
             |(position, _): &(Position, u64)| self.journal.wait_durable(*position, Duration::ZERO);
         let synced = self.unsynced.iter().take_while(|of| is_synced(of)).count();
-        if let Some((_, number)) = self.unsynced.drain(..synced).last() {
+        if let Some((_, number)) = self.unsynced.drain(..synced).next_back() {
             self.reported.synced = number;
         }
         let answer = self
