@@ -10,15 +10,15 @@ use barograph_model::{
 const REASONS: [(&str, &str); 3] = [
     (
         "overflow",
-        "Samples lost since the archive began because too many waited for the disk",
+        "Samples lost since the archive began, because too many samples waited for the disk",
     ),
     (
         "failed",
-        "Samples lost since the archive began because they could not be written",
+        "Samples lost since the archive began, because they could not be written",
     ),
     (
         "shed",
-        "Samples given up before their time because the disk or the bound was full",
+        "Samples deleted before their age, because the disk was full or the archive had reached its greatest size",
     ),
 ];
 
@@ -75,7 +75,7 @@ impl ArchiveWatch {
                 ValueType::Float,
                 "seconds",
                 Gauge,
-                "When the oldest sample that is kept was taken, in seconds since 1970",
+                "Time of the oldest sample in the archive, in seconds since 1970",
             ),
             trouble: declare(
                 "archive.trouble.text",
@@ -83,7 +83,7 @@ impl ArchiveWatch {
                 ValueType::Text,
                 "",
                 State,
-                "What is wrong with history just now: it is not written, not made into Parquet, or not copied, and why; empty when all is well",
+                "Present problem of the archive and its reason: history is not written, not sealed into Parquet, or not copied; empty if there is none",
             ),
         }
     }
@@ -129,7 +129,7 @@ const NUMBERS: &[Number] = &[
         "archive.log.bytes",
         "bytes",
         Kind::Gauge,
-        "Bytes of history that are log segments, not yet Parquet",
+        "Bytes of history in log segments, which are not Parquet yet",
         |s| s.log_bytes,
     ),
     (
@@ -164,21 +164,21 @@ const NUMBERS: &[Number] = &[
         "archive.copies.stale.count",
         "count",
         Kind::Gauge,
-        "Copies of files that were merged, which wait to be removed from archive.target",
+        "Copies of merged files that are still to be removed from archive.target",
         |s| s.stale_copies,
     ),
     (
         "archive.torn.bytes",
         "bytes",
         Kind::Counter,
-        "Bytes of torn tails that were cut after crashes, since the archive began",
+        "Bytes cut from incomplete ends of the log after crashes, since the archive began",
         |s| s.losses.torn_bytes,
     ),
     (
         "archive.corrupt.files.count",
         "count",
         Kind::Counter,
-        "Files set aside since the archive began because their checksums do not hold",
+        "Files set aside since the archive began, because their checksums do not match",
         |s| s.losses.corrupt_files,
     ),
 ];

@@ -166,17 +166,17 @@ impl ExportWatch {
             (
                 "export.sent.samples",
                 "samples",
-                "Samples that the receiver took",
+                "Samples that the receiver accepted",
             ),
             (
                 "export.failed.requests",
                 "requests",
-                "Requests to the receiver that failed, each try counted",
+                "Requests to the receiver that failed; each attempt counts",
             ),
             (
                 "export.lost.samples",
                 "samples",
-                "Samples that the receiver will never have: refused, gone from the ring before they were sent, or out of order",
+                "Samples that the receiver will never get: refused, overwritten in the ring before they were sent, or out of order",
             ),
         ];
         let mut declare = |to: &str, (name, unit, help): (&str, &str, &str)| {

@@ -4,7 +4,7 @@
 //! This module is separate because it is the one place where the parts of the sampling thread meet.
 
 use barograph_insight::Graph;
-use barograph_model::{Descriptor, Sample, Sink, StreamKey, Wanted};
+use barograph_model::{Descriptor, IntervalRequest, Sample, Sink, StreamKey};
 use barograph_recorder::{Forecasts, Streams};
 
 use crate::outlook::Outlook;
@@ -60,7 +60,7 @@ impl Sink for Facts<'_, '_> {
         self.streams.expect_interval(key, interval_ns);
     }
 
-    fn wanted(&self, key: StreamKey) -> Option<Wanted> {
+    fn wanted(&self, key: StreamKey) -> Option<IntervalRequest> {
         self.policies.wanted(key)
     }
 

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use barograph_forecast::interval::{MoveOutcome, ProjectionBuffers};
-use barograph_model::{Descriptor, Sample, StreamKey, ValueType, Wanted};
+use barograph_model::{Descriptor, IntervalRequest, Sample, StreamKey, ValueType};
 use barograph_source::{Caps, PolicySpecKind, SourcesConfig};
 
 use self::governed::Governed;
@@ -267,7 +267,7 @@ impl Policies {
     }
 
     /// Returns when a look at the stream is wanted, if a policy decides about it.
-    pub(crate) fn wanted(&self, key: StreamKey) -> Option<Wanted> {
+    pub(crate) fn wanted(&self, key: StreamKey) -> Option<IntervalRequest> {
         let slot = self.slots.get(key.0 as usize)?.as_ref()?;
         slot.governed.as_ref()?.wanted()
     }

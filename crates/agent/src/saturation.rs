@@ -84,7 +84,7 @@ fn descriptor(labels: Labels) -> Descriptor {
         value_type: ValueType::Float,
         unit: Unit::new("seconds").expect("a literal"),
         kind: Kind::Gauge,
-        help: "For how long the disk has been saturated (hardly ever idle); 0 when it is not"
+        help: "Time for which the disk has been saturated (almost never idle); 0 if it is not"
             .into(),
     }
 }

@@ -18,11 +18,11 @@ pub(crate) const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "ground"
 const FORECASTS: [(&str, &str); 2] = [
     (
         "agent.forecast.streams.count",
-        "Streams that are forecast, those of applications too",
+        "Streams that have a forecast, those of applications included",
     ),
     (
         "agent.forecast.beyond.count",
-        "Streams that are meant to be forecast and are not, as there are too many",
+        "Streams that should have a forecast and have none, because the greatest number is reached",
     ),
 ];
 
@@ -31,17 +31,17 @@ const INGEST: [(&str, Kind, &str); 3] = [
     (
         "agent.ingest.abandoned.count",
         Kind::Counter,
-        "Files removed that programs were killed over while they made them",
+        "Incomplete ingest files that the agent removed, because their programs were killed while creating them",
     ),
     (
         "agent.ingest.waiting.count",
         Kind::Gauge,
-        "Processes whose values wait in their rings, for a place, or until their files can be opened",
+        "Processes whose values wait in their rings, because there is no room for the process or its file cannot be opened yet",
     ),
     (
         barograph_stream::ingest::LOST_STREAM,
         Kind::Counter,
-        "Values of processes that have ended, and whose scope could not be opened",
+        "Values that were lost because their process ended and its scope could not be opened",
     ),
 ];
 
@@ -101,21 +101,21 @@ impl SelfWatch {
                 Float,
                 "seconds",
                 Counter,
-                "Processor time of the agent, all threads",
+                "Processor time of all threads of the agent",
             ),
             memory: declare(
                 "agent.memory.bytes",
                 Int,
                 "bytes",
                 Gauge,
-                "Resident memory of the agent, shared pages included",
+                "Resident memory of the agent, including shared pages",
             ),
             streams: declare(
                 "agent.streams.count",
                 Int,
                 "count",
                 Gauge,
-                "Streams in the segment",
+                "Streams in the agent's segment",
             ),
             refused: declare(
                 "agent.refused.streams.count",
@@ -133,14 +133,14 @@ impl SelfWatch {
                 Text,
                 "",
                 State,
-                "The state of the node's storage in one sentence",
+                "State of the node's storage in one sentence",
             ),
             who: declare(
                 "node.who.text",
                 Text,
                 "",
                 State,
-                "Who moves what the disks move, best evidence first, or that it is not counted here",
+                "Processes, jobs or control groups that move the bytes of the disks, in one sentence by the best evidence; or that the bytes are not counted here",
             ),
         }
     }

@@ -118,10 +118,13 @@ impl Written {
 
 fn descriptor(user: &str, is_answer: bool, name: &str) -> Option<Descriptor> {
     let (stream, help) = match is_answer {
-        false => ("app.call.fired.id", "A call was made: its id."),
+        false => (
+            "app.call.fired.id",
+            "Id of a call, at the time when it was made.",
+        ),
         true => (
             "app.call.acked.id",
-            "A process has answered a call: the call's id.",
+            "Id of a call, at the time when a process answered it.",
         ),
     };
     Some(Descriptor {

@@ -152,7 +152,7 @@ impl Identity {
 
     /// The descriptor of the stream of frames.
     pub(crate) fn frames(&self) -> Result<Descriptor, ModelError> {
-        let help = "Committed frames, by their number.";
+        let help = "Number of the newest committed frame.";
         self.stream(FRAME_VALUE, ValueType::Int, Kind::Counter, "frames", help)
     }
 }

@@ -178,7 +178,7 @@ fn descriptor((cause, publication, user): &LossKey) -> Option<Descriptor> {
         value_type: ValueType::Int,
         unit: Unit::new("count").ok()?,
         kind: Kind::Counter,
-        help: "Values that were put since the archive began and are not there.".into(),
+        help: "Values that were put and lost since the archive began.".into(),
     })
 }
 

@@ -48,7 +48,7 @@ pub use sample::{
     EXACT_MAX, Quality, Sample, TEXT_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueType, base64,
     floats_json, hex, text_start,
 };
-pub use sink::{Sink, StreamKey, Wanted};
+pub use sink::{IntervalRequest, Sink, StreamKey};
 pub use sql::{
     BigIntegers, ResultFormat, SqlEngine, SqlFault, SqlFaultKind, SqlLimits, SqlReply, SqlRequest,
     SqlSink,

@@ -9,7 +9,7 @@ pub struct StreamKey(pub u32);
 
 /// The request of an interval policy for a stream that may be looked at seldom.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wanted {
+pub struct IntervalRequest {
     /// Time from the newest look to the next one, in ns; 0 means as soon as possible.
     pub wait_ns: i64,
     /// How often per second the value assumed between looks becomes wrong.
@@ -46,7 +46,7 @@ pub trait Sink {
 
     /// The time at which a stream is to be looked at again. `None` if no policy sets it: its source
     /// is then polled as configured.
-    fn wanted(&self, _key: StreamKey) -> Option<Wanted> {
+    fn wanted(&self, _key: StreamKey) -> Option<IntervalRequest> {
         None
     }
 

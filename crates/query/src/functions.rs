@@ -48,7 +48,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "history",
         kind: "function",
-        help: "samples of the streams that match, or buckets of a step: value is the mean over the time (held_ns) in which one was known",
+        help: "samples of the streams that match, or buckets of a step, whose value is the mean over the time for which a value is known (held_ns)",
         columns: &[
             ("ts", "INTEGER"),
             ("value", ""),
@@ -83,7 +83,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "quantile",
         kind: "function",
-        help: "a quantile (0 to 1) over time of each stream that matches, and of its samples",
+        help: "a quantile (0 to 1) of each stream that matches: over time, and of its samples",
         columns: &[
             ("name", "TEXT"),
             ("labels", "TEXT"),
@@ -99,7 +99,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "topk",
         kind: "function",
-        help: "the k largest newest values among the streams that match, or means over a span",
+        help: "the k streams that match with the largest newest values, or with the largest means over a time range",
         columns: &[
             ("name", "TEXT"),
             ("labels", "TEXT"),
@@ -114,7 +114,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "gaps",
         kind: "function",
-        help: "when nobody looked at the streams that match: from their last look (ts) until the next sample; NULL where there is none yet",
+        help: "times in which nobody looked at the streams that match: from the last look (ts) until the next sample; NULL if there is none yet",
         columns: &[
             ("ts", "INTEGER"),
             ("until", "INTEGER"),
@@ -129,7 +129,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "asof",
         kind: "function",
-        help: "of each stream that matches the sample that held at a time",
+        help: "the sample of each stream that matches that held at a given time",
         columns: &[
             ("name", "TEXT"),
             ("labels", "TEXT"),
@@ -145,7 +145,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "family",
         kind: "function",
-        help: "a row per time, node and labels with a column per metric of a family: family('disk')",
+        help: "a row for each time, node and labels, with a column for each metric of a family: family('disk')",
         columns: &[("ts", "INTEGER"), ("node", "TEXT")],
         arguments: &["prefix", "start", "stop", "step"],
         produce: family::without_columns,
@@ -153,7 +153,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "frames",
         kind: "function",
-        help: "a row per committed frame of a publication with a column per value: frames('lulesh')",
+        help: "a row for each committed frame of a publication, with a column for each value: frames('lulesh')",
         columns: &[("ts", "INTEGER"), ("frame", "INTEGER"), ("node", "TEXT")],
         arguments: &["publication", "start", "stop"],
         produce: frames::without_columns,
@@ -161,7 +161,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "forecast",
         kind: "function",
-        help: "what is expected of the streams that match, at a horizon from now ('30s') or at all that are known, with its error",
+        help: "forecasts of the streams that match, with their errors: at a horizon from now ('30s'), or at each point of the projection",
         columns: &[
             ("ts", "INTEGER"),
             ("value", "REAL"),
@@ -179,7 +179,7 @@ pub(crate) static FUNCTIONS: [Listing; 10] = [
     Listing {
         name: "time_to",
         kind: "function",
-        help: "when the streams that match are expected to reach a level (1e9, '10 GiB', '90 %'; else 0 of what is available or free), ns from now",
+        help: "time in ns from now at which the streams that match are predicted to reach a level (1e9, '10 GiB', '90 %'; by default 0 for what is available or free)",
         columns: &[
             ("ts", "INTEGER"),
             ("stream", "TEXT"),

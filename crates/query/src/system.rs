@@ -30,7 +30,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "streams",
         kind: "system",
-        help: "every stream: what it is and how it is kept",
+        help: "all streams, with their descriptors and the number of samples kept",
         columns: STREAMS_COLUMNS,
         arguments: &[],
         produce: |live, _| per_stream(live, |snapshot, stream| Some(stream_row(snapshot, stream))),
@@ -38,7 +38,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "latest",
         kind: "system",
-        help: "the newest sample of every stream, or of those that match; with allow_predicted => 1 what is expected of now where that is forecast",
+        help: "the newest sample of every stream, or of those that match; with allow_predicted => 1, the predicted value of now of the streams that have a forecast",
         columns: latest::LATEST_COLUMNS,
         arguments: &["pattern", "allow_predicted"],
         produce: latest::latest,
@@ -46,7 +46,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "tables",
         kind: "system",
-        help: "every table and table function",
+        help: "all tables and table functions",
         columns: TABLES_COLUMNS,
         arguments: &[],
         produce: tables,
@@ -54,7 +54,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "nodes",
         kind: "system",
-        help: "the nodes that are known here",
+        help: "the nodes that this node knows",
         columns: NODES_COLUMNS,
         arguments: &[],
         produce: nodes,
@@ -62,7 +62,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "loss",
         kind: "system",
-        help: "what was refused or dropped, counted",
+        help: "numbers of samples and events that were refused or dropped, by reason",
         columns: loss::LOSS_COLUMNS,
         arguments: &[],
         produce: loss::loss,
@@ -70,7 +70,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "archive",
         kind: "system",
-        help: "every part of the archive: log segments, and Parquet files of each tier",
+        help: "the files of the archive: log segments, and Parquet files of each tier",
         columns: ARCHIVE_COLUMNS,
         arguments: &[],
         produce: archive,
@@ -78,7 +78,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "sources",
         kind: "system",
-        help: "what each source of facts sees, and what is missing and why",
+        help: "the sources: what each of them sees, and what is missing and why",
         columns: SOURCES_COLUMNS,
         arguments: &[],
         produce: |live, _| document(live, SOURCES_DOCUMENT, SOURCES_COLUMNS),
@@ -86,7 +86,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "insights",
         kind: "system",
-        help: "the insights: their SQL, their inputs and how they are",
+        help: "the insights, with their SQL, inputs and state",
         columns: INSIGHTS_COLUMNS,
         arguments: &[],
         produce: |live, _| document(live, INSIGHTS_DOCUMENT, INSIGHTS_COLUMNS),
@@ -94,7 +94,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "publications",
         kind: "system",
-        help: "what applications publish now; counts of values are those of the process",
+        help: "publications of running applications; numbers of samples are those of the process",
         columns: PUBLICATIONS_COLUMNS,
         arguments: &[],
         produce: |live, _| per_scope(live, PUBLICATIONS_DOCUMENT, PUBLICATIONS_COLUMNS),
@@ -103,7 +103,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "knobs",
         kind: "system",
-        help: "values of running programs that may be set, with their bounds",
+        help: "values of running programs that can be set, with their bounds",
         columns: KNOBS_COLUMNS,
         arguments: &[],
         produce: |live, _| per_scope(live, KNOBS_DOCUMENT, KNOBS_COLUMNS),
@@ -112,7 +112,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "forecasts",
         kind: "system",
-        help: "who predicts each stream that is forecast at each horizon, why, and how well of late",
+        help: "forecasts by stream and horizon: the predictor that is followed, the reason, and its recent accuracy",
         columns: FORECASTS_COLUMNS,
         arguments: &[],
         produce: |live, _| everywhere(live, FORECASTS_DOCUMENT, FORECASTS_COLUMNS),
@@ -122,7 +122,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
     Listing {
         name: "policies",
         kind: "system",
-        help: "the policies: how wrong what is said between looks may be, when each stream is looked at, and what that saves",
+        help: "the policies by stream: the accepted error between looks, the interval between looks, and the share of looks saved",
         columns: POLICIES_COLUMNS,
         arguments: &[],
         produce: |live, _| document(live, POLICIES_DOCUMENT, POLICIES_COLUMNS),

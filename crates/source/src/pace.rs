@@ -2,7 +2,7 @@
 //! want, within what the source can bear and what the budget allows.
 
 use barograph_forecast::interval::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, LookRequest};
-use barograph_model::{NS_PER_S, Wanted};
+use barograph_model::{IntervalRequest, NS_PER_S};
 
 use crate::budget::BudgetConfig;
 use crate::config::Caps;
@@ -20,7 +20,7 @@ pub(crate) struct Wants {
 }
 
 impl Wants {
-    pub(crate) fn of(wanted: &Wanted) -> Self {
+    pub(crate) fn of(wanted: &IntervalRequest) -> Self {
         let min_ns = wanted.min_ns.clamp(INTERVAL_NS_MIN, INTERVAL_NS_MAX);
         let max_ns = wanted.max_ns.clamp(min_ns, INTERVAL_NS_MAX);
         let wrong = wanted.wrong_per_s * wanted.weight;
@@ -156,8 +156,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn wanted(wait_s: i64, weight: f64) -> Wanted {
-        Wanted {
+    fn wanted(wait_s: i64, weight: f64) -> IntervalRequest {
+        IntervalRequest {
             wait_ns: wait_s * NS_PER_S,
             wrong_per_s: 0.5,
             weight,

@@ -62,16 +62,16 @@ impl Policies {
 
 fn plan_reason(governed: &Governed) -> String {
     let Some(plan) = governed.planner.plan() else {
-        return "it was not looked at yet".into();
+        return "it has not been looked at yet".into();
     };
     let wait = duration(plan.wait_ns);
     if governed.policy.spec.kind != PolicySpecKind::ErrorBounded {
         return format!("the next look is {wait} after the last");
     }
     let what = match plan.said {
-        ValueBasis::Held => "what was seen is held",
-        ValueBasis::Forecast => "what is forecast is said",
-        ValueBasis::Derived => "what its sentinel says is derived",
+        ValueBasis::Held => "the last value is assumed",
+        ValueBasis::Forecast => "the forecast is assumed",
+        ValueBasis::Derived => "the value is derived from the sentinel",
     };
     format!("{what}, and the next look is {wait} after the last")
 }

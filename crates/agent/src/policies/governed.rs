@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barograph_forecast::interval::{
     Aimd, BoundedConfig, ErrorBound, IntervalPolicy, LookMethod, LookPlanner,
 };
-use barograph_model::{StreamKey, Wanted};
+use barograph_model::{IntervalRequest, StreamKey};
 use barograph_source::{Caps, PolicySpecKind};
 
 use super::roster::Policy;
@@ -64,9 +64,9 @@ impl Governed {
     }
 
     /// Returns when a look is wanted; `None` before the first look.
-    pub(super) fn wanted(&self) -> Option<Wanted> {
+    pub(super) fn wanted(&self) -> Option<IntervalRequest> {
         let plan = self.planner.plan()?;
-        Some(Wanted {
+        Some(IntervalRequest {
             wait_ns: if self.planner.is_called() {
                 0
             } else {

@@ -20,10 +20,10 @@ pub enum LookMethod {
 
 /// The method, with what it has learned.
 enum Method {
-    ByValues(IntervalPolicy, PolicyState),
-    ByError(Box<ErrorBounded>),
-    /// Like `ByError`, and from the values of a cheap stream.
-    BySentinel(Box<DerivedValue>),
+    Values(IntervalPolicy, PolicyState),
+    Error(Box<ErrorBounded>),
+    /// Like `Error`, and from the values of a cheap stream.
+    Sentinel(Box<DerivedValue>),
 }
 
 /// Plans the looks at one stream.
@@ -72,7 +72,7 @@ impl LookPlanner {
     pub fn follow(&mut self, is_following: bool) {
         self.method = match self.config {
             LookMethod::ByError(config) if is_following => {
-                Method::BySentinel(Box::new(DerivedValue::new(config)))
+                Method::Sentinel(Box::new(DerivedValue::new(config)))
             }
             config => alone(config),
         };
@@ -133,12 +133,12 @@ impl LookPlanner {
             derived: None,
         };
         self.plan = Some(match &mut self.method {
-            Method::ByValues(policy, state) => {
+            Method::Values(policy, state) => {
                 *state = policy.next(*state, value);
                 known_plan(state.interval_ns)
             }
-            Method::ByError(bounded) => bounded.look(&looked, half_width),
-            Method::BySentinel(derived) => derived.look(&looked, half_width),
+            Method::Error(bounded) => bounded.look(&looked, half_width),
+            Method::Sentinel(derived) => derived.look(&looked, half_width),
         });
     }
 
@@ -169,7 +169,7 @@ impl LookPlanner {
         let (first_s, until_s) = (seconds(self.min_ns), seconds(plan.wait_ns));
         hold(expected, self.value, first_s, until_s, tolerance, said);
         let mut from_ns = said_ns;
-        if let Method::BySentinel(derived) = &self.method
+        if let Method::Sentinel(derived) = &self.method
             && let Some(moved_ns) = derived.shift(said_ns, said, expected)
         {
             std::mem::swap(said, expected);
@@ -192,7 +192,7 @@ impl LookPlanner {
         let forecast = (said == Some(ValueBasis::Forecast))
             .then(forecast)
             .flatten();
-        let Method::BySentinel(derived) = &mut self.method else {
+        let Method::Sentinel(derived) = &mut self.method else {
             return MoveOutcome::Nothing;
         };
         derived.moved(ts_ns, counter, forecast, told_ns)
@@ -202,8 +202,8 @@ impl LookPlanner {
 /// Returns the method without a cheap stream.
 fn alone(config: LookMethod) -> Method {
     match config {
-        LookMethod::ByError(config) => Method::ByError(Box::new(ErrorBounded::new(config))),
-        LookMethod::ByValues(policy) => Method::ByValues(policy, policy.start()),
+        LookMethod::ByError(config) => Method::Error(Box::new(ErrorBounded::new(config))),
+        LookMethod::ByValues(policy) => Method::Values(policy, policy.start()),
     }
 }
 

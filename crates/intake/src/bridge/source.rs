@@ -310,7 +310,7 @@ impl BridgedSource {
                 ValueType::Int,
                 Kind::Counter,
                 "count",
-                "Values that were put and are not there.",
+                "Values that were put and lost.",
             );
             let declared = stream.ok().map(|of| scope.declare(&of, 0, &self.user));
             *key = declared.and_then(Result::ok);

@@ -40,11 +40,12 @@ impl ProcessStreams {
                 *key = declared.and_then(Result::ok);
             }
         };
-        let received = "Time of the newest put that the agent had at this time.";
-        let stored = "Time of the newest put that was safe at this time.";
-        let clock_error = "How far times of puts that were read at this time may be from what this node's \
-            clock showed; that clock's own distance from true time is clock.error.max.seconds.";
-        let lost = "Values that were put and are not there.";
+        let received =
+            "Time of the newest put that the agent had received by the time of this sample.";
+        let stored = "Time of the newest put that was on disk by the time of this sample.";
+        let clock_error = "Greatest difference between the times of puts and this node's clock, at this \
+            sample; the clock's own difference from true time is clock.error.max.seconds.";
+        let lost = "Values that were put and lost.";
         let (gauge, counter) = (Kind::Gauge, Kind::Counter);
         declare(&mut self.received, "received.ns", gauge, "ns", received);
         declare(&mut self.stored, "stored.ns", gauge, "ns", stored);

@@ -11,7 +11,7 @@ use crate::listing::Listing;
 pub(super) const CALLS: Listing = Listing {
     name: "calls",
     kind: "system",
-    help: "calls into running programs, the newest of each user: handlers called, knobs set",
+    help: "calls into running programs, the newest of each user: calls of handlers, and settings of knobs",
     columns: CALLS_COLUMNS,
     arguments: &[],
     produce: |live, _| calls(live, CALLS_DOCUMENT, CALLS_COLUMNS),
@@ -28,7 +28,7 @@ pub(super) const CALLS_BEFORE: Listing = Listing {
 pub(super) const RULES: Listing = Listing {
     name: "rules",
     kind: "system",
-    help: "the rules made by CREATE RULE: their SQL, what they call and how they are",
+    help: "the rules made by CREATE RULE, with their SQL, the handlers that they call, and their state",
     columns: RULES_COLUMNS,
     arguments: &[],
     produce: |live, _| document(live, RULES_DOCUMENT, RULES_COLUMNS),

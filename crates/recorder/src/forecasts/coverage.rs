@@ -97,7 +97,7 @@ fn descriptor(of: &Name, labels: &Labels, horizon_ns: i64) -> Option<Descriptor>
         value_type: ValueType::Float,
         unit: Unit::new("ratio").ok()?,
         kind: Kind::Gauge,
-        help: "Which share of what came of late was within the error that was said of it so many seconds before."
+        help: "Share of recent values that were within the error of their forecast, which was made as many seconds before as the label horizon states."
             .into(),
     })
 }

@@ -163,7 +163,7 @@ pub(super) fn projections_of(of: &Descriptor) -> Option<Descriptor> {
         value_type: ValueType::Floats,
         unit: of.unit.clone(),
         kind: Kind::State,
-        help: "What is expected after the newest look: seconds after it, value and half width of each point in turn."
+        help: "Forecast after the newest look, as an array of points: for each, seconds after the look, predicted value and half width of its error."
             .into(),
     })
 }

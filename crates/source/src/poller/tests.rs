@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{
-    Clock, Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Sink, StreamKey, Unit,
-    ValueType, Wanted,
+    Clock, Descriptor, IntervalRequest, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Sink,
+    StreamKey, Unit, ValueType,
 };
 
 use super::*;
@@ -72,8 +72,8 @@ impl Sink for Caller {
 
     fn expect_interval(&mut self, _: StreamKey, _: i64) {}
 
-    fn wanted(&self, key: StreamKey) -> Option<Wanted> {
-        (key.0 == 0).then_some(Wanted {
+    fn wanted(&self, key: StreamKey) -> Option<IntervalRequest> {
+        (key.0 == 0).then_some(IntervalRequest {
             wait_ns: self.wait_ns,
             wrong_per_s: 0.1,
             weight: 1.0,

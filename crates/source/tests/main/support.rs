@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, NS_PER_S, Sample, Sink, StreamKey, Wanted};
+use barograph_model::{Descriptor, IntervalRequest, NS_PER_S, Sample, Sink, StreamKey};
 use barograph_source::sources::filesystem::{Filesystems, Space, StatFn};
 use barograph_source::{
     Batch, FactId, FilesystemConfig, Source, SourceConfig, SourceError, SourcesConfig, all_sources,
@@ -271,7 +271,7 @@ pub(crate) struct Map {
     /// Most streams that it takes.
     pub room: Option<usize>,
     /// The wishes of policies, by stream.
-    pub wanted: BTreeMap<String, Wanted>,
+    pub wanted: BTreeMap<String, IntervalRequest>,
     pub wishes: u64,
 }
 
@@ -328,7 +328,7 @@ impl Sink for Map {
         self.intervals.insert(key.0, interval_ns);
     }
 
-    fn wanted(&self, key: StreamKey) -> Option<Wanted> {
+    fn wanted(&self, key: StreamKey) -> Option<IntervalRequest> {
         let (descriptor, _) = self.streams.get(&key.0)?;
         self.wanted.get(&descriptor.to_string()).copied()
     }

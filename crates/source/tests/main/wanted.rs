@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use barograph_model::{Clock, ManualClock, NS_PER_S, Wanted};
+use barograph_model::{Clock, IntervalRequest, ManualClock, NS_PER_S};
 use barograph_source::policy::IntervalPolicy;
 use barograph_source::{BudgetConfig, Caps, Source};
 
 use crate::poller::{A, B, Bench, Fake, PATIENCE, fixed, gated};
 
-fn wanted(wait_s: i64) -> Wanted {
-    Wanted {
+fn wanted(wait_s: i64) -> IntervalRequest {
+    IntervalRequest {
         wait_ns: wait_s * NS_PER_S,
         wrong_per_s: 0.1,
         weight: 1.0,
@@ -115,7 +115,7 @@ fn the_source_says_what_it_bears() {
 #[test]
 fn at_most_so_many_reads_per_second() {
     let mut bench = bench(0);
-    let eager = Wanted {
+    let eager = IntervalRequest {
         min_ns: 1_000_000,
         ..wanted(0)
     };
@@ -219,7 +219,7 @@ fn the_budget_is_kept_and_goes_where_it_buys_most() {
     let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));
     let sources = vec![dear("a", &clock, 50), dear("b", &clock, 50)];
     let mut bench = want(Bench::at(clock, sources), 0);
-    let rare = Wanted {
+    let rare = IntervalRequest {
         wrong_per_s: 0.1 / 9.0,
         ..wanted(0)
     };
