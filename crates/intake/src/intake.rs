@@ -29,7 +29,7 @@ use super::identity::Instances;
 use super::process::{LOOK_WORK, PROCESS_BYTES, Process, Round, Takes};
 use super::rates::Rates;
 use super::roster::Roster;
-use super::scope::{ScopeSettings, Scopes};
+use super::scope::Scopes;
 use super::shares::Shares;
 use super::timing::{Timing, after_rest};
 use crate::call_streams::CallStreams;
