@@ -424,12 +424,12 @@ fn a_full_disk_sheds_the_oldest_and_goes_on() {
     let mut config = config(&root);
     config.free_bytes_min = 1 << 20;
     config.segment_bytes_max = 256 << 10;
-    let keeper = start_on(config, Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config, Arc::new(Disk)).unwrap();
     for life in 1..=60 {
-        append(&keeper, life, 1..=4_000, NS_PER_S);
-        keeper.seal().unwrap();
+        assert!(archive.commit(entries(life, 1..=4_000, NS_PER_S)));
+        archive.seal().unwrap();
     }
-    let status = keeper.status();
+    let status = archive.keeper().status();
     assert_eq!(status.troubles(), "");
     let shed = losses(&root).shed_samples;
     assert!(shed > 0, "{status:?}");

@@ -144,10 +144,10 @@ fn hours_that_are_over_are_merged_unasked() {
 #[test]
 fn clocks_that_are_set_about_make_few_files() {
     let dir = dir_in_memory();
-    let keeper = start(config(dir.path())).unwrap();
-    append(&keeper, 1, 1..=2_000, 5 * 24 * HOUR_NS);
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    assert!(archive.commit(entries(1, 1..=2_000, 5 * 24 * HOUR_NS)));
     let before = everything(dir.path());
-    keeper.seal().unwrap();
+    archive.seal().unwrap();
     assert_eq!(everything(dir.path()), before);
     assert!(parquet_files(dir.path()).len() <= 1_024 * 3);
     assert_sound(dir.path());
@@ -160,14 +160,14 @@ fn clocks_that_are_set_about_make_few_files() {
 #[test]
 fn a_segment_larger_than_a_pass_is_sealed_in_several() {
     let dir = dir_in_memory();
-    let keeper = start(config(dir.path())).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
     for life in 1..=3 {
         for from in (0..150_000).step_by(10_000) {
-            append(&keeper, life, from + 1..=from + 10_000, NS_PER_S / 1_000);
+            assert!(archive.commit(entries(life, from + 1..=from + 10_000, NS_PER_S / 1_000)));
         }
     }
     let before = everything(dir.path());
-    keeper.seal().unwrap();
+    archive.seal().unwrap();
     assert_once(&everything(dir.path()));
     assert!(everything(dir.path()) == before);
     assert_sound(dir.path());
@@ -405,14 +405,14 @@ fn files_without_an_hour(root: &Path) -> usize {
 #[test]
 fn old_values_are_in_files_of_their_own_hours() {
     let dir = dir_in_memory();
-    let keeper = start(config(dir.path())).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
     for life in 1..=2 {
-        append(&keeper, life, 1..=200, HOUR_NS);
-        keeper.seal().unwrap();
+        assert!(archive.commit(entries(life, 1..=200, HOUR_NS)));
+        archive.seal().unwrap();
         assert_eq!(files_without_an_hour(dir.path()), 0);
     }
     let before = everything(dir.path());
-    keeper.compact().unwrap();
+    archive.compact().unwrap();
     assert_eq!(everything(dir.path()), before);
     assert_eq!(files_without_an_hour(dir.path()), 0);
     assert_sound(dir.path());
@@ -423,9 +423,9 @@ fn old_values_are_in_files_of_their_own_hours() {
 #[test]
 fn files_of_several_hours_claim_none() {
     let dir = dir_in_memory();
-    let keeper = start(config(dir.path())).unwrap();
-    append(&keeper, 1, 1..=1_100, HOUR_NS);
-    keeper.seal().unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    assert!(archive.commit(entries(1, 1..=1_100, HOUR_NS)));
+    archive.seal().unwrap();
     let before = everything(dir.path());
     assert!(files_without_an_hour(dir.path()) > 1_000);
     assert_sound(dir.path());
@@ -433,7 +433,7 @@ fn files_of_several_hours_claim_none() {
     export_all(dir.path(), barograph_archive::ExportTo::Parquet(&out));
     assert_eq!(everything(&out), before);
     assert_sound(&out);
-    drop(keeper);
+    drop(archive);
     std::fs::remove_file(dir.path().join("nodes/n1/manifest.json")).unwrap();
     drop(start(config(dir.path())).unwrap());
     assert_eq!(everything(dir.path()), before);
