@@ -20,7 +20,7 @@ pub enum FillMethod {
     /// Delphi as published, run on looks only; a line leads from each look to its prediction of the
     /// next.
     Published,
-    /// Delphi repaired, used like `PublishedDelphi`.
+    /// Delphi repaired, used like `Published`.
     Repaired,
     /// The selector run on looks, and asked for the time of each tick.
     Selector,

@@ -132,7 +132,7 @@ pub struct LookPlan {
     pub said: ValueBasis,
     /// The share of that time for which the error is expected to exceed the bound.
     pub wrong_share: f64,
-    /// How often per second the assumed value becomes wrong, for a [`LookBudget`](super::Budget).
+    /// How often per second the assumed value becomes wrong, for a [`LookBudget`](super::LookBudget).
     pub wrong_per_s: f64,
 }
 
@@ -197,7 +197,7 @@ impl ErrorBounded {
         self.plan(looked, half_width)
     }
 
-    /// Sets the most looks per second from now on, as a [`LookBudget`](super::Budget) gives them.
+    /// Sets the most looks per second from now on, as a [`LookBudget`](super::LookBudget) gives them.
     pub fn set_looks_per_s_max(&mut self, looks_per_s_max: f64) {
         self.config.looks_per_s_max = looks_per_s_max;
     }

@@ -16,7 +16,7 @@ const STEPS: u32 = 100;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LookRequest {
     /// How often per second its assumed value becomes wrong:
-    /// [`LookPlan::wrong_per_s`](super::Plan::wrong_per_s).
+    /// [`LookPlan::wrong_per_s`](super::LookPlan::wrong_per_s).
     pub wrong_per_s: f64,
     /// Weight of its wrong time, relative to other streams.
     pub weight: f64,
