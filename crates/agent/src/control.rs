@@ -21,7 +21,7 @@ use crate::policies::statement;
 use crate::rules::DeclaredRules;
 use crate::statements::StatementStore;
 use crate::{AgentError, Config, documents};
-use barograph_call::{Board, FireRequest};
+use barograph_call::{Board, CallRequest};
 use barograph_recorder::{History, ScopeHistories};
 
 /// How long a request waits for the loop's answer.
@@ -210,7 +210,7 @@ impl Control for LoopControl {
     }
 
     fn fire(&self, request: &Json, asker: &Asker) -> Result<Json, ControlFault> {
-        let (request, wait) = FireRequest::parse(request, asker)?;
+        let (request, wait) = CallRequest::parse(request, asker)?;
         let board = self.board.as_ref().ok_or_else(|| ControlFault {
             kind: ControlFaultKind::Unknown,
             message: "this agent takes in no applications (applications.enabled)".into(),

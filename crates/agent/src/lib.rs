@@ -28,7 +28,7 @@ mod statements;
 mod who;
 mod world;
 
-pub use barograph_call::{Board, By, FireError, FireRequest, Fired, Outcome};
+pub use barograph_call::{Board, CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
 pub use barograph_intake::ApplicationsConfig;
 pub use barograph_recorder::{ArchiveConfig, ForecastConfig};
 pub use barograph_source::{BlockTraceMode, probe};

@@ -26,7 +26,7 @@ use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::StatementStore;
 use crate::world::World;
 use crate::{AgentError, Config};
-use barograph_intake::{Applications, IngestCounts, IntakeConfig, Shared};
+use barograph_intake::{Applications, IngestCounts, IntakeConfig, ScopeShared};
 use barograph_recorder::{History, ScopeHistories};
 
 /// Longest time that a start waits for the first round of sources.
@@ -102,7 +102,7 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        let shared = Shared {
+        let shared = ScopeShared {
             forecasts: parts.room,
             histories: ScopeHistories::default(),
             storage: Arc::clone(&world.storage),
@@ -125,7 +125,7 @@ impl Agent {
         config: &Config,
         clock: &Arc<dyn Clock>,
         started_ns: i64,
-        shared: Shared,
+        shared: ScopeShared,
         ingest: Arc<IngestCounts>,
         (statements, read): (Arc<StatementStore>, ReadConfig),
     ) -> Result<(), AgentError> {

@@ -20,7 +20,7 @@ const MODE: u32 = 0o600;
 
 /// One user's audit, if it is open. The holder of a desk waits for a disk and may take the lock of
 /// the state meanwhile; a holder of that lock never waits for a desk.
-pub(crate) type Desk = Arc<Mutex<Option<Audit>>>;
+pub(crate) type AuditDesk = Arc<Mutex<Option<Audit>>>;
 
 /// The open audit of one user.
 pub(crate) struct Audit {

@@ -15,13 +15,12 @@ use barograph_stream::{Incarnation, RunDir};
 use serde_json::Value as Json;
 use tracing::warn;
 
-use crate::audit::Desk;
-use crate::desk::AuditWriter;
+use crate::audit::AuditDesk;
 use crate::guests::Guests;
 use crate::members::{Member, Members, why_nobody};
-use crate::request::{FireError, FireRequest, Fired, LeftOut, Outcome};
+use crate::request::{CallError, CallOutcome, CallRequest, CallsMade, UserLeftOut};
 use crate::row::{CallEvent, CallRow};
-use crate::user::{ROWS_MAX, Ticket, UserCalls};
+use crate::user::{CallTicket, ROWS_MAX, UserCalls};
 
 /// Most events that wait to be taken; beyond it the oldest are dropped.
 const EVENTS_MAX: usize = 4_096;
@@ -64,7 +63,7 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct User {
     members: Members,
-    pub desk: Desk,
+    pub desk: AuditDesk,
     pub audit: AuditState,
     /// Why the audit could not be opened at the last attempt.
     pub failure: Option<String>,
@@ -101,18 +100,19 @@ pub(super) enum ProcessReport {
 /// The state of one user's part of a call.
 enum CallPart {
     /// It waits for the disk: user, ticket, number of matching processes.
-    Made(u32, Ticket, usize),
+    Made(u32, CallTicket, usize),
     /// It is not made for this user's processes.
-    LeftOut(LeftOut, FireError),
+    LeftOut(UserLeftOut, CallError),
 }
 
 impl Board {
     /// Makes a board for a run directory; `state_dir` is the directory of the scopes' state.
     pub fn new(run_dir: RunDir, state_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        let (mut board, writer) = Self::assemble(run_dir, state_dir, clock);
+        let mut board = Self::without_thread(run_dir, state_dir, clock);
+        let shared = Arc::clone(&board.shared);
         let thread = std::thread::Builder::new()
             .name("baro-calls".into())
-            .spawn(move || writer.run());
+            .spawn(move || shared.run());
         if let Err(error) = &thread {
             warn!(%error, "answers to calls are written down by the next call alone");
         }
@@ -120,26 +120,24 @@ impl Board {
         board
     }
 
-    /// Makes a board and the work of its thread, which is not started.
-    pub(super) fn assemble(
+    /// Makes a board whose lines are written by calls alone.
+    pub(super) fn without_thread(
         run_dir: RunDir,
         state_dir: PathBuf,
         clock: Arc<dyn Clock>,
-    ) -> (Self, AuditWriter) {
-        let shared = Arc::new(Shared {
+    ) -> Self {
+        let shared = Shared {
             run_dir,
             state_dir,
             clock,
             state: Mutex::default(),
             answered: Condvar::new(),
             work: Condvar::new(),
-        });
-        let writer = AuditWriter::new(Arc::clone(&shared));
-        let board = Self {
-            shared,
-            writer: None,
         };
-        (board, writer)
+        Self {
+            shared: Arc::new(shared),
+            writer: None,
+        }
     }
 
     /// Adds a process that can be called, or replaces its offers. The scope of its user must be
@@ -174,7 +172,7 @@ impl Board {
     /// Makes a call. Fails if no living process matches, if a knob's value is out of its bounds, or
     /// if there is no room since earlier calls are unhandled. If processes of several users match,
     /// users for whom the call cannot be made are left out and counted in the result.
-    pub fn fire(&self, request: &FireRequest) -> Result<Fired, FireError> {
+    pub fn fire(&self, request: &CallRequest) -> Result<CallsMade, CallError> {
         request.check_time()?;
         let shared = &self.shared;
         if let Some(uid) = request.only_user {
@@ -187,7 +185,7 @@ impl Board {
             let _ = shared.attend(uid);
         }
         let parts = shared.state().reserve(request, shared.clock.now_ns())?;
-        let mut fired = Fired::default();
+        let mut fired = CallsMade::default();
         let mut first_error = None;
         for part in parts {
             let (left_out, error) = match part {
@@ -198,7 +196,7 @@ impl Board {
                         fired.matched += matched;
                         continue;
                     }
-                    Err(error) => (LeftOut::of(uid, matched as u64, &error), error),
+                    Err(error) => (UserLeftOut::of(uid, matched as u64, &error), error),
                 },
             };
             first_error.get_or_insert(error);
@@ -214,9 +212,9 @@ impl Board {
     /// who may not control can wait for only a few calls at a time.
     pub fn fire_and_wait(
         &self,
-        request: &FireRequest,
+        request: &CallRequest,
         longest: Duration,
-    ) -> Result<(Fired, Outcome), FireError> {
+    ) -> Result<(CallsMade, CallOutcome), CallError> {
         let waiter = request.only_user.filter(|_| !longest.is_zero());
         if let Some(uid) = waiter {
             self.shared.state().guests.begin_wait(uid)?;
@@ -233,14 +231,14 @@ impl Board {
     }
 
     /// The present state of a call. One that is forgotten counts as nothing.
-    pub fn outcome(&self, fired: &Fired) -> Outcome {
+    pub fn outcome(&self, fired: &CallsMade) -> CallOutcome {
         let now_ns = self.shared.clock.now_ns();
         self.shared.state().outcome(fired, now_ns)
     }
 
     /// Waits until every matching process has answered or is gone, the call has expired, or
     /// `longest` is over.
-    pub fn wait(&self, fired: &Fired, longest: Duration) -> Outcome {
+    pub fn wait(&self, fired: &CallsMade, longest: Duration) -> CallOutcome {
         let clock = &self.shared.clock;
         let longest_ns = i64::try_from(longest.as_nanos()).unwrap_or(i64::MAX);
         let until_ns = clock.monotonic_ns().saturating_add(longest_ns);
@@ -323,9 +321,15 @@ impl Board {
         }
     }
 
+    /// Makes a step of the writing thread, for tests of boards without one.
+    #[cfg(test)]
+    pub(super) fn step(&self, next_ns: i64) -> i64 {
+        self.shared.step(next_ns)
+    }
+
     /// A user's desk, for tests in which something waits for a disk.
     #[cfg(test)]
-    pub(super) fn desk(&self, uid: u32) -> Option<Desk> {
+    pub(super) fn desk(&self, uid: u32) -> Option<AuditDesk> {
         let state = self.shared.state();
         state.users.get(&uid).map(|user| Arc::clone(&user.desk))
     }
@@ -357,7 +361,7 @@ impl Shared {
 
     /// Brings a reserved call to disk and into its slot, together with everything that waits beside
     /// it.
-    fn settle(&self, uid: u32, ticket: &Ticket) -> Result<u64, FireError> {
+    fn settle(&self, uid: u32, ticket: &CallTicket) -> Result<u64, CallError> {
         loop {
             if let Some(settled) = ticket.get() {
                 return settled.clone();
@@ -367,7 +371,7 @@ impl Shared {
             if let Err(why) = self.attend(uid)
                 && ticket.get().is_none()
             {
-                return Err(FireError::Internal(why));
+                return Err(CallError::Internal(why));
             }
         }
     }
@@ -429,7 +433,7 @@ impl State {
 
     fn asked<'s>(
         &'s self,
-        request: &'s FireRequest,
+        request: &'s CallRequest,
     ) -> impl Iterator<Item = (u32, &'s User)> + use<'s> {
         let only = request.only_user;
         let users = self.users.iter().map(|(uid, user)| (*uid, user));
@@ -437,7 +441,7 @@ impl State {
     }
 
     /// Users whose processes match and whose audit is not open.
-    fn unopened(&self, request: &FireRequest) -> Vec<u32> {
+    fn unopened(&self, request: &CallRequest) -> Vec<u32> {
         let asked = self.asked(request);
         let unopened = asked.filter(|(_, user)| {
             matches!(user.audit, AuditState::Opening { .. })
@@ -447,31 +451,31 @@ impl State {
     }
 
     /// Reserves a call for each user whose processes match.
-    fn reserve(&mut self, request: &FireRequest, now_ns: i64) -> Result<Vec<CallPart>, FireError> {
+    fn reserve(&mut self, request: &CallRequest, now_ns: i64) -> Result<Vec<CallPart>, CallError> {
         let asked = self.asked(request);
         let meant = asked.filter_map(|(uid, user)| Some((uid, user.members.meant(request)?)));
         let meant: Vec<_> = meant.collect();
         if meant.is_empty() {
             let members = self.asked(request).map(|(_, user)| &user.members);
-            return Err(FireError::Nobody(why_nobody(members, request)));
+            return Err(CallError::Nobody(why_nobody(members, request)));
         }
         let mut parts = Vec::with_capacity(meant.len());
         for (uid, meant) in meant {
             let user = self.users.get_mut(&uid);
             let part = match (meant, user) {
                 (Err((count, reason)), _) => {
-                    let error = FireError::Request(reason);
-                    CallPart::LeftOut(LeftOut::of(uid, count, &error), error)
+                    let error = CallError::Request(reason);
+                    CallPart::LeftOut(UserLeftOut::of(uid, count, &error), error)
                 }
                 (Ok((meant, payload)), Some(user)) => {
                     let matched = meant.who.len();
                     let call = request.call(payload, now_ns);
-                    call.check().map_err(FireError::Request)?;
+                    call.check().map_err(CallError::Request)?;
                     let row = CallRow::new(call, request.by.clone(), meant);
                     match user.reserve(row, now_ns) {
                         Ok(ticket) => CallPart::Made(uid, ticket, matched),
                         Err(error) => {
-                            CallPart::LeftOut(LeftOut::of(uid, matched as u64, &error), error)
+                            CallPart::LeftOut(UserLeftOut::of(uid, matched as u64, &error), error)
                         }
                     }
                 }
@@ -482,7 +486,7 @@ impl State {
         Ok(parts)
     }
 
-    fn outcome(&self, fired: &Fired, now_ns: i64) -> Outcome {
+    fn outcome(&self, fired: &CallsMade, now_ns: i64) -> CallOutcome {
         let mut sum = fired.left_out();
         for (uid, id) in &fired.calls {
             let calls = self.users.get(uid).and_then(|user| match &user.audit {
@@ -520,11 +524,11 @@ impl User {
         }
     }
 
-    fn reserve(&mut self, row: CallRow, now_ns: i64) -> Result<Ticket, FireError> {
+    fn reserve(&mut self, row: CallRow, now_ns: i64) -> Result<CallTicket, CallError> {
         let failure = self.failure.clone();
         let Some(calls) = self.open_calls() else {
             let why = failure.unwrap_or_else(|| "the audit of calls is not open yet".into());
-            return Err(FireError::Internal(why));
+            return Err(CallError::Internal(why));
         };
         calls.check_room(now_ns)?;
         Ok(calls.reserve(row))

@@ -1,5 +1,5 @@
 //! The writing of audits. A thread that makes a call writes for all calls of that moment; one
-//! thread of the board ([`AuditWriter`]) writes lines for which no call waits (answers, ends, a user's first
+//! thread of the board writes lines for which no call waits (answers, ends, a user's first
 //! process). This is a module of its own so that the locks are easy to see: a user's desk is held
 //! while its disk is waited for, the board's state never is.
 
@@ -12,10 +12,10 @@ use barograph_stream::calls::CALLS_FILE;
 use barograph_stream::user_name;
 use tracing::warn;
 
-use crate::audit::{Audit, Desk, position};
+use crate::audit::{Audit, AuditDesk, position};
 use crate::board::{AuditState, Shared, State};
 use crate::row::CallEvent;
-use crate::user::{Entry, Replayed, UserCalls};
+use crate::user::{AuditEntry, ReplayedAudit, UserCalls};
 
 /// Name of the audit in a user's scope of the state directory.
 const AUDIT_FILE: &str = "calls.jsonl";
@@ -25,7 +25,7 @@ const BATCH_MAX: usize = 1_024;
 pub(crate) const RETRY_NS: i64 = NS_PER_S;
 
 /// Locks a desk. Ignoring poison is sound: a panic under the lock leaves no half-written state.
-pub(crate) fn hold(desk: &Desk) -> MutexGuard<'_, Option<Audit>> {
+pub(crate) fn hold(desk: &AuditDesk) -> MutexGuard<'_, Option<Audit>> {
     desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -50,7 +50,7 @@ impl Shared {
         let scope = format!("u{uid}");
         let calls = self.run_dir.scope(&scope).path().join(CALLS_FILE);
         let path: PathBuf = self.state_dir.join(&scope).join(AUDIT_FILE);
-        let mut replayed = Replayed::default();
+        let mut replayed = ReplayedAudit::default();
         let opened = Audit::open(&path, &mut |line| replayed.take(line));
         let opened = opened.map_err(|e| format!("the audit of calls cannot be opened: {e}"));
         let calls = opened.and_then(|audit| {
@@ -92,9 +92,9 @@ impl Shared {
             if entries.is_empty() {
                 return Ok(());
             }
-            let must_last = entries.iter().any(|e| matches!(e, Entry::Called(_)));
+            let must_last = entries.iter().any(|e| matches!(e, AuditEntry::Called(_)));
             let done = self.turn_over(uid, audit).and_then(|()| {
-                let lines = entries.iter().map(Entry::to_json);
+                let lines = entries.iter().map(AuditEntry::to_json);
                 let written = audit.append(lines, must_last);
                 written.map_err(|e| format!("nothing was fired: the audit cannot be written: {e}"))
             });
@@ -130,65 +130,50 @@ impl Shared {
     fn with<T: Default>(&self, uid: u32, work: impl FnOnce(&mut UserCalls) -> T) -> T {
         self.state().calls(uid).map(work).unwrap_or_default()
     }
-}
 
-/// The work of the writing thread.
-pub(super) struct AuditWriter {
-    shared: Arc<Shared>,
-    /// No attempt before this monotonic time, after one that failed.
-    next_ns: i64,
-}
-
-impl AuditWriter {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            next_ns: i64::MIN,
-        }
-    }
-
-    /// Attends to the users with waiting lines. Returns the monotonic time of the next attempt if
-    /// one has failed, and otherwise `i64::MAX`: there is nothing to do until a line waits. When the
-    /// board ends, the time of the next attempt does not matter.
-    pub(super) fn step(&mut self) -> i64 {
-        let now_ns = self.shared.clock.monotonic_ns();
-        let state = self.shared.state();
-        if now_ns < self.next_ns && !state.is_over {
-            return self.next_ns;
+    /// One step of the writing thread: attends to the users with waiting lines. `next_ns` is what
+    /// the step before returned: the monotonic time of the next attempt if one has failed, and
+    /// otherwise `i64::MAX`, as there is nothing to do until a line waits. When the board ends, the
+    /// time of the next attempt does not matter.
+    pub(super) fn step(&self, next_ns: i64) -> i64 {
+        let now_ns = self.clock.monotonic_ns();
+        let state = self.state();
+        if next_ns != i64::MAX && now_ns < next_ns && !state.is_over {
+            return next_ns;
         }
         let waiting = state.waiting();
         drop(state);
         let mut has_failed = false;
         for uid in waiting {
-            if let Err(why) = self.shared.attend(uid) {
+            if let Err(why) = self.attend(uid) {
                 has_failed = true;
                 warn!(uid, why, "calls are not written down; it is tried again");
             }
         }
-        if !has_failed {
-            return i64::MAX;
+        match has_failed {
+            true => now_ns.saturating_add(RETRY_NS),
+            false => i64::MAX,
         }
-        self.next_ns = now_ns.saturating_add(RETRY_NS);
-        self.next_ns
     }
 
-    /// The shell of the thread: it alone waits. At the end it tries the remaining lines once more.
-    pub(super) fn run(mut self) {
+    /// The shell of the writing thread: it alone waits. At the end it tries the remaining lines once
+    /// more.
+    pub(super) fn run(&self) {
+        let mut next_ns = i64::MAX;
         loop {
-            let is_over = self.shared.state().is_over;
-            let next_ns = self.step();
+            let is_over = self.state().is_over;
+            next_ns = self.step(next_ns);
             if is_over {
                 return;
             }
-            let shared = &self.shared;
-            let state = shared.state();
+            let state = self.state();
             if next_ns == i64::MAX {
                 let is_idle = |state: &mut State| !state.is_over && !state.is_waiting();
-                drop(shared.work.wait_while(state, is_idle));
+                drop(self.work.wait_while(state, is_idle));
             } else {
-                let wait_ns = next_ns.saturating_sub(shared.clock.monotonic_ns()).max(0);
+                let wait_ns = next_ns.saturating_sub(self.clock.monotonic_ns()).max(0);
                 let wait = Duration::from_nanos(wait_ns.unsigned_abs());
-                drop(shared.work.wait_timeout_while(state, wait, |s| !s.is_over));
+                drop(self.work.wait_timeout_while(state, wait, |s| !s.is_over));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use barograph_model::NS_PER_S;
 
-use crate::request::FireError;
+use crate::request::CallError;
 
 /// Calls per second of a user who may not control: each is a write to disk for which others wait.
 const GUEST_CALLS_PER_S: f64 = 200.0;
@@ -27,7 +27,7 @@ pub(crate) struct Guests {
 
 impl Guests {
     /// Counts one call of a user; fails if the bucket is empty.
-    pub(crate) fn take(&mut self, uid: u32, now_ns: i64) -> Result<(), FireError> {
+    pub(crate) fn take(&mut self, uid: u32, now_ns: i64) -> Result<(), CallError> {
         if self.left.len() >= GUESTS_MAX {
             let is_full =
                 |left: f64, since_ns: i64| filled(left, since_ns, now_ns) >= GUEST_CALLS_MAX;
@@ -37,7 +37,7 @@ impl Guests {
         let entry = self.left.entry(uid).or_insert((GUEST_CALLS_MAX, now_ns));
         *entry = (filled(entry.0, entry.1, now_ns), now_ns);
         if entry.0 < 1.0 {
-            return Err(FireError::Busy(format!(
+            return Err(CallError::Busy(format!(
                 "more than {GUEST_CALLS_PER_S} calls per second of one user: try again"
             )));
         }
@@ -47,10 +47,10 @@ impl Guests {
 
     /// Counts the beginning of a user's wait; fails, before the call is made, if there are too
     /// many.
-    pub(crate) fn begin_wait(&mut self, uid: u32) -> Result<(), FireError> {
+    pub(crate) fn begin_wait(&mut self, uid: u32) -> Result<(), CallError> {
         let waits = self.waits.entry(uid).or_default();
         if *waits >= GUEST_WAITS_MAX {
-            return Err(FireError::Busy(format!(
+            return Err(CallError::Busy(format!(
                 "nothing was fired: {GUEST_WAITS_MAX} calls of this user are waited for already; \
                  fire without waiting (wait_s), or let one of them end"
             )));

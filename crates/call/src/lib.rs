@@ -20,6 +20,6 @@ mod value;
 
 pub use board::Board;
 pub use members::{Member, Offer};
-pub use request::{By, FireError, FireRequest, Fired, Outcome};
+pub use request::{CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
 pub use row::CallEvent;
-pub use value::Bounds;
+pub use value::KnobBounds;

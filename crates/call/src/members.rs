@@ -7,8 +7,8 @@ use barograph_model::near;
 use barograph_stream::Incarnation;
 use barograph_stream::calls::{CallKind, CallPayload, Subject};
 
-use crate::request::FireRequest;
-use crate::value::Bounds;
+use crate::request::CallRequest;
+use crate::value::KnobBounds;
 
 /// Most names of publications that are kept of a call.
 pub(crate) const PUBLICATIONS_MAX: usize = 16;
@@ -43,14 +43,14 @@ pub struct Offer {
     /// The labels that targets are matched with.
     pub subject: Subject,
     /// The bounds of a knob; none for a trigger.
-    pub bounds: Option<Bounds>,
+    pub bounds: Option<KnobBounds>,
     /// Whether its library can apply a setting at the end of a frame.
     pub takes_frames: bool,
 }
 
 /// One user's processes that match a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Meant {
+pub(crate) struct MatchedProcesses {
     pub who: Vec<Incarnation>,
     /// Publications to which the trigger or knob belongs.
     pub publications: BTreeSet<String>,
@@ -59,7 +59,7 @@ pub(crate) struct Meant {
     pub is_public: bool,
 }
 
-impl Default for Meant {
+impl Default for MatchedProcesses {
     fn default() -> Self {
         Self {
             who: Vec::new(),
@@ -69,7 +69,7 @@ impl Default for Meant {
     }
 }
 
-impl Meant {
+impl MatchedProcesses {
     /// Adds a matching offer.
     pub(crate) fn add(&mut self, offer: &Offer) {
         self.is_public &= offer.is_public;
@@ -88,7 +88,7 @@ pub(crate) struct Members {
 }
 
 /// The matching processes of one user, and the payload in the type of their knob.
-pub(crate) type MeantBy = (Meant, CallPayload);
+pub(crate) type MatchedCall = (MatchedProcesses, CallPayload);
 
 impl Members {
     /// Adds a process, or replaces its offers.
@@ -125,9 +125,12 @@ impl Members {
     /// The matching processes and the payload to write, for a knob in its type. `None` if no
     /// process matches; an error is the reason why a knob cannot be set, and the number of matching
     /// processes.
-    pub(crate) fn meant(&self, request: &FireRequest) -> Option<Result<MeantBy, (u64, String)>> {
+    pub(crate) fn meant(
+        &self,
+        request: &CallRequest,
+    ) -> Option<Result<MatchedCall, (u64, String)>> {
         let named = self.names[index(request.kind)].get(&request.name)?;
-        let mut meant = Meant::default();
+        let mut meant = MatchedProcesses::default();
         let mut payload: Option<CallPayload> = None;
         let mut refusal = None;
         for member in named.iter().filter_map(|who| self.all.get(who)) {
@@ -171,7 +174,7 @@ impl Members {
         names.map(String::as_str)
     }
 
-    fn has(&self, request: &FireRequest) -> bool {
+    fn has(&self, request: &CallRequest) -> bool {
         self.names[index(request.kind)].contains_key(&request.name)
     }
 }
@@ -184,7 +187,7 @@ fn index(kind: CallKind) -> usize {
 }
 
 /// The payload for a knob in its type; `None` for a trigger.
-fn admit(request: &FireRequest, offer: &Offer) -> Result<Option<CallPayload>, String> {
+fn admit(request: &CallRequest, offer: &Offer) -> Result<Option<CallPayload>, String> {
     let Some(bounds) = offer.bounds else {
         return Ok(None);
     };
@@ -200,7 +203,7 @@ fn admit(request: &FireRequest, offer: &Offer) -> Result<Option<CallPayload>, St
 /// Why none of these users' processes matches.
 pub(crate) fn why_nobody<'m>(
     asked: impl Iterator<Item = &'m Members>,
-    request: &FireRequest,
+    request: &CallRequest,
 ) -> String {
     let asked: Vec<&Members> = asked.collect();
     let name = &request.name;

@@ -20,7 +20,7 @@ const LEFT_OUT_MAX: usize = 16;
 
 /// The caller, for the audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct By {
+pub struct CallOrigin {
     /// The user id, if the kernel reports it.
     pub uid: Option<u32>,
     /// The process id, if the kernel reports it.
@@ -32,7 +32,7 @@ pub struct By {
 
 /// A request for a call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FireRequest {
+pub struct CallRequest {
     /// Whether a handler is called or a knob is set.
     pub kind: CallKind,
     /// The handler's name, or the knob's as `publication.knob`.
@@ -44,7 +44,7 @@ pub struct FireRequest {
     /// Time until the call expires: 1 s to a day.
     pub expires: Duration,
     /// The caller.
-    pub by: By,
+    pub by: CallOrigin,
     /// Only processes of this user are called; `None`: those of all users.
     pub only_user: Option<u32>,
     /// For a knob, the frame of its publication at whose end it is set; `None`: as soon as a
@@ -54,7 +54,7 @@ pub struct FireRequest {
 
 /// Why a call was not made. Nothing was written, unless the message says so.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum FireError {
+pub enum CallError {
     /// The request is wrong.
     #[error("{0}")]
     Request(String),
@@ -74,13 +74,13 @@ pub enum FireError {
 
 /// A call that was made, in the file of each user concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fired {
+pub struct CallsMade {
     /// User id, and id of the call in that user's file.
     pub calls: Vec<(u32, u64)>,
     /// Number of matching processes of these users.
     pub matched: usize,
     /// Users for whose processes it was not made, as far as they are named.
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<UserLeftOut>,
     /// Number of processes that were left out since they refuse the value.
     pub(super) refused: u64,
     /// Number of processes that were left out since their user has no room for a call, or since the
@@ -90,20 +90,20 @@ pub struct Fired {
 
 /// A user for whose processes a call was not made, although it was made for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LeftOut {
+pub(crate) struct UserLeftOut {
     uid: u32,
     processes: u64,
     is_refusal: bool,
     reason: String,
 }
 
-impl LeftOut {
+impl UserLeftOut {
     /// Leaves out `processes` of a user, for the reason in `error`.
-    pub(crate) fn of(uid: u32, processes: u64, error: &FireError) -> Self {
+    pub(crate) fn of(uid: u32, processes: u64, error: &CallError) -> Self {
         Self {
             uid,
             processes,
-            is_refusal: matches!(error, FireError::Request(_)),
+            is_refusal: matches!(error, CallError::Request(_)),
             reason: error.to_string(),
         }
     }
@@ -111,7 +111,7 @@ impl LeftOut {
 
 /// The state of a call, as numbers of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CallOutcome {
     /// Processes that match the call.
     pub matched: u64,
     /// Processes that have handled it.
@@ -132,7 +132,7 @@ pub struct Outcome {
     pub waiting: u64,
 }
 
-impl FireRequest {
+impl CallRequest {
     /// A request to call a handler without a payload, in all processes that have it. `via` names
     /// the caller.
     pub fn trigger(name: impl Into<String>, via: impl Into<String>) -> Self {
@@ -142,9 +142,9 @@ impl FireRequest {
             target: Target::default(),
             payload: CallPayload::None,
             expires: CALL_EXPIRES_DEFAULT,
-            by: By {
+            by: CallOrigin {
                 via: via.into(),
-                ..By::default()
+                ..CallOrigin::default()
             },
             only_user: None,
             at_frame: None,
@@ -169,14 +169,14 @@ impl FireRequest {
 
     /// Parses the body of `POST /api/v1/fire`; also returns how long the caller wants to wait for
     /// answers.
-    pub fn parse(body: &Json, asker: &Asker) -> Result<(Self, Duration), FireError> {
+    pub fn parse(body: &Json, asker: &Asker) -> Result<(Self, Duration), CallError> {
         let body: Body = Body::deserialize(body).map_err(|e| refused(e.to_string()))?;
         let only_user = match (asker.may_control, asker.uid) {
             (true, _) => None,
             (false, Some(uid)) => Some(uid),
             (false, None) => {
                 let why = "the kernel does not tell whose this connection is: use control.sock";
-                return Err(FireError::Forbidden(why.into()));
+                return Err(CallError::Forbidden(why.into()));
             }
         };
         let request = Self {
@@ -192,7 +192,7 @@ impl FireRequest {
             },
             payload: payload_of(&body.payload, body.payload_type.as_deref()).map_err(refused)?,
             expires: seconds("expires_s", body.expires_s, CALL_EXPIRES_DEFAULT)?,
-            by: By {
+            by: CallOrigin {
                 uid: asker.uid,
                 pid: asker.pid,
                 via: asker.via.into(),
@@ -213,7 +213,7 @@ impl FireRequest {
     }
 
     /// Fails if the time to expiry is out of range.
-    pub(super) fn check_time(&self) -> Result<(), FireError> {
+    pub(super) fn check_time(&self) -> Result<(), CallError> {
         if (CALL_EXPIRES_MIN..=CALL_EXPIRES_MAX).contains(&self.expires) {
             return Ok(());
         }
@@ -242,11 +242,11 @@ struct Body {
     at_frame: Option<u64>,
 }
 
-fn refused(reason: impl Into<String>) -> FireError {
-    FireError::Request(reason.into())
+fn refused(reason: impl Into<String>) -> CallError {
+    CallError::Request(reason.into())
 }
 
-fn incarnation(text: &str) -> Result<Incarnation, FireError> {
+fn incarnation(text: &str) -> Result<Incarnation, CallError> {
     let bytes = unhex(text).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
     let bytes = bytes.filter(|bytes| *bytes != [0; 16]);
     bytes
@@ -255,7 +255,7 @@ fn incarnation(text: &str) -> Result<Incarnation, FireError> {
 }
 
 /// The labels of a target as texts; numbers and booleans are written as texts.
-fn labels(target: BTreeMap<String, Json>) -> Result<Vec<(String, String)>, FireError> {
+fn labels(target: BTreeMap<String, Json>) -> Result<Vec<(String, String)>, CallError> {
     let text = |value: Json| match value {
         Json::String(text) => Some(text),
         Json::Number(number) => Some(number.to_string()),
@@ -270,13 +270,13 @@ fn labels(target: BTreeMap<String, Json>) -> Result<Vec<(String, String)>, FireE
     target.into_iter().map(pair).collect()
 }
 
-fn seconds(key: &str, given: Option<f64>, default: Duration) -> Result<Duration, FireError> {
+fn seconds(key: &str, given: Option<f64>, default: Duration) -> Result<Duration, CallError> {
     let seconds = given.unwrap_or(default.as_secs_f64());
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| refused(format!("{key} = {seconds} is no number of seconds")))
 }
 
-impl Outcome {
+impl CallOutcome {
     /// The state in one word.
     pub fn state(&self) -> &'static str {
         match self {
@@ -309,9 +309,9 @@ impl Outcome {
     }
 }
 
-impl Fired {
+impl CallsMade {
     /// Adds a user that is left out.
-    pub(super) fn leave_out(&mut self, left_out: LeftOut) {
+    pub(super) fn leave_out(&mut self, left_out: UserLeftOut) {
         match left_out.is_refusal {
             true => self.refused += left_out.processes,
             false => self.busy += left_out.processes,
@@ -322,17 +322,17 @@ impl Fired {
     }
 
     /// The outcome for the processes that were left out.
-    pub(super) fn left_out(&self) -> Outcome {
-        Outcome {
+    pub(super) fn left_out(&self) -> CallOutcome {
+        CallOutcome {
             matched: self.refused + self.busy,
             refused: self.refused,
             busy: self.busy,
-            ..Outcome::default()
+            ..CallOutcome::default()
         }
     }
 
     /// The answer of the API. Ids are unique per user.
-    pub fn json(&self, outcome: Outcome) -> Json {
+    pub fn json(&self, outcome: CallOutcome) -> Json {
         let ids: Vec<String> = self
             .calls
             .iter()
@@ -360,14 +360,14 @@ impl Fired {
     }
 }
 
-impl From<FireError> for ControlFault {
-    fn from(error: FireError) -> Self {
+impl From<CallError> for ControlFault {
+    fn from(error: CallError) -> Self {
         let kind = match &error {
-            FireError::Request(_) => ControlFaultKind::Statement,
-            FireError::Nobody(_) => ControlFaultKind::Unknown,
-            FireError::Forbidden(_) => ControlFaultKind::Refused,
-            FireError::Busy(_) => ControlFaultKind::Busy,
-            FireError::Internal(_) => ControlFaultKind::Internal,
+            CallError::Request(_) => ControlFaultKind::Statement,
+            CallError::Nobody(_) => ControlFaultKind::Unknown,
+            CallError::Forbidden(_) => ControlFaultKind::Refused,
+            CallError::Busy(_) => ControlFaultKind::Busy,
+            CallError::Internal(_) => ControlFaultKind::Internal,
         };
         Self {
             kind,

@@ -6,8 +6,8 @@ use barograph_stream::Incarnation;
 use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Target};
 use serde_json::{Value as Json, json};
 
-use crate::members::{Meant, PUBLICATIONS_MAX};
-use crate::request::{By, Outcome};
+use crate::members::{MatchedProcesses, PUBLICATIONS_MAX};
+use crate::request::{CallOrigin, CallOutcome};
 use crate::value::{from_audit, text, to_audit, unhex};
 
 /// Most characters of a payload in documents.
@@ -35,12 +35,12 @@ pub struct CallEvent {
 pub(crate) struct CallRow {
     /// The call as in the file.
     pub call: Call,
-    pub by: By,
+    pub by: CallOrigin,
     publications: Vec<String>,
     /// Whether everyone may read it, except a trigger's payload.
     pub is_public: bool,
     /// Numbers of answers; processes without an answer are in the following fields.
-    counts: Outcome,
+    counts: CallOutcome,
     /// The processes that have not answered.
     waiting: Vec<Incarnation>,
     /// Number of processes that had not answered when the call's slot was reused.
@@ -51,10 +51,10 @@ pub(crate) struct CallRow {
 
 impl CallRow {
     /// A call to these processes.
-    pub(crate) fn new(call: Call, by: By, meant: Meant) -> Self {
-        let counts = Outcome {
+    pub(crate) fn new(call: Call, by: CallOrigin, meant: MatchedProcesses) -> Self {
+        let counts = CallOutcome {
             matched: meant.who.len() as u64,
-            ..Outcome::default()
+            ..CallOutcome::default()
         };
         Self {
             call,
@@ -70,7 +70,7 @@ impl CallRow {
     }
 
     /// The present state of the call.
-    pub(crate) fn outcome(&self, now_ns: i64) -> Outcome {
+    pub(crate) fn outcome(&self, now_ns: i64) -> CallOutcome {
         let open = self.waiting.len() as u64 + self.unanswered;
         let mut outcome = self.counts;
         if self.is_over || self.call.is_expired(now_ns) {
@@ -232,12 +232,12 @@ impl CallRow {
         Some(Self {
             publications: publications.take(PUBLICATIONS_MAX).collect(),
             is_public: line["public"].as_bool().unwrap_or(false),
-            by: By {
+            by: CallOrigin {
                 uid: small("user"),
                 pid: small("pid"),
                 via: by["via"].as_str()?.to_owned(),
             },
-            counts: Outcome {
+            counts: CallOutcome {
                 matched: count(0)?,
                 acknowledged: count(1)?,
                 failed: count(2)?,
@@ -245,7 +245,7 @@ impl CallRow {
                 expired: count(4)?,
                 gone: count(5)?,
                 late: count(6).unwrap_or(0),
-                ..Outcome::default()
+                ..CallOutcome::default()
             },
             waiting: waiting.collect::<Option<_>>()?,
             unanswered: 0,

@@ -12,7 +12,7 @@ use barograph_stream::calls::{
 use barograph_stream::{Incarnation, RunDir, user_name};
 use serde_json::{Value as Json, json};
 
-use crate::{Board, Bounds, FireError, FireRequest, Fired, Member, Offer};
+use crate::{Board, CallError, CallRequest, CallsMade, KnobBounds, Member, Offer};
 
 mod disk;
 mod foreign;
@@ -71,7 +71,7 @@ impl World {
         CallsReader::open(&self.calls_file()).unwrap()
     }
 
-    fn fire(&self, body: Json) -> Result<Fired, FireError> {
+    fn fire(&self, body: Json) -> Result<CallsMade, CallError> {
         self.fire_as(
             &body,
             &Asker {
@@ -83,12 +83,12 @@ impl World {
         )
     }
 
-    fn fire_as(&self, body: &Json, asker: &Asker) -> Result<Fired, FireError> {
-        let (request, _) = FireRequest::parse(body, asker)?;
+    fn fire_as(&self, body: &Json, asker: &Asker) -> Result<CallsMade, CallError> {
+        let (request, _) = CallRequest::parse(body, asker)?;
         self.board.fire(&request)
     }
 
-    fn state(&self, fired: &Fired) -> &'static str {
+    fn state(&self, fired: &CallsMade) -> &'static str {
         self.board.outcome(fired).state()
     }
 
@@ -108,7 +108,7 @@ fn member(n: u8, uid: u32) -> Member {
     let labels = [("rank".to_owned(), n.to_string())];
     let subject = Subject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
     // Everyone may read about the knob.
-    let offer = |kind, name: &str, bounds: Option<Bounds>| Offer {
+    let offer = |kind, name: &str, bounds: Option<KnobBounds>| Offer {
         takes_frames: true,
         kind,
         name: name.into(),
@@ -117,7 +117,7 @@ fn member(n: u8, uid: u32) -> Member {
         subject: subject.clone(),
         bounds,
     };
-    let bounds = Bounds {
+    let bounds = KnobBounds {
         value_type: ValueType::Float,
         min: 0.0,
         max: 1.0,
@@ -218,7 +218,7 @@ fn one_process_by_its_labels_or_its_life() {
     ] {
         let error = world.fire(body).unwrap_err();
         assert!(
-            matches!(&error, FireError::Nobody(m) if m.contains(hint)),
+            matches!(&error, CallError::Nobody(m) if m.contains(hint)),
             "{error}"
         );
     }
@@ -240,9 +240,9 @@ fn on_the_read_side_ones_own_processes_alone() {
     let nobody = world.fire_as(&body, &asker(Some(7))).unwrap_err();
     // The error does not name triggers of other users either.
     assert!(!nobody.to_string().contains("checkpoint"), "{nobody}");
-    assert!(matches!(nobody, FireError::Nobody(_)));
+    assert!(matches!(nobody, CallError::Nobody(_)));
     let unknown = world.fire_as(&body, &asker(None)).unwrap_err();
-    assert!(matches!(unknown, FireError::Forbidden(_)));
+    assert!(matches!(unknown, CallError::Forbidden(_)));
 }
 
 /// Some columns of the rows.
@@ -333,7 +333,7 @@ fn guests_have_a_rate() {
             .unwrap_err()
     };
     let allowed = |count: usize| {
-        let found = (0..).find(|_| matches!(fire(), FireError::Busy(_)));
+        let found = (0..).find(|_| matches!(fire(), CallError::Busy(_)));
         assert_eq!(found, Some(count));
     };
     allowed(1_000);
@@ -356,7 +356,7 @@ fn knobs_are_held_to_their_bounds_before_anything_is_written() {
     }
     for value in [json!(1.5), json!("0.5"), json!(null), json!(true)] {
         let error = set(value.clone()).unwrap_err();
-        assert!(matches!(error, FireError::Request(_)), "{value}: {error}");
+        assert!(matches!(error, CallError::Request(_)), "{value}: {error}");
     }
     let calls = all(&world.reader());
     let expect = [0.0, 0.25, 1.0].map(CallPayload::Float);
@@ -385,7 +385,7 @@ fn what_is_asked_wrongly_says_so() {
         json!({"name": "checkpoint", "payload": "x".repeat(3_073)}),
     ] {
         let error = world.fire(body.clone()).unwrap_err();
-        assert!(matches!(error, FireError::Request(_)), "{body}: {error}");
+        assert!(matches!(error, CallError::Request(_)), "{body}: {error}");
     }
 }
 
@@ -400,7 +400,7 @@ fn a_slot_is_not_given_away_while_somebody_is_to_have_it() {
     }
     let busy = fire().unwrap_err();
     assert!(
-        matches!(&busy, FireError::Busy(m) if m.contains("checkpoint")),
+        matches!(&busy, CallError::Busy(m) if m.contains("checkpoint")),
         "{busy}"
     );
     world.board.answer(OURS, who(1), 1, AckStatus::Done);
@@ -410,10 +410,10 @@ fn a_slot_is_not_given_away_while_somebody_is_to_have_it() {
     world.clock.advance(61 * S);
     world.board.beat();
     assert_eq!(fire().unwrap().calls, [(OURS, SLOTS + 2)]);
-    let second = Fired {
+    let second = CallsMade {
         calls: vec![(OURS, 2)],
         matched: 1,
-        ..Fired::default()
+        ..CallsMade::default()
     };
     assert_eq!(world.state(&second), "expired");
     // The end of a process frees the slots that wait for it.
@@ -549,7 +549,7 @@ fn a_full_audit_forgets_nobody_who_waits() {
         let body = json!({"name": "checkpoint", "payload": payload, "expires_s": 3_600});
         world.fire(body).unwrap()
     };
-    let answer = |world: &World, fired: &Fired| {
+    let answer = |world: &World, fired: &CallsMade| {
         world
             .board
             .answer(OURS, who(1), fired.calls[0].1, AckStatus::Done);

@@ -10,7 +10,7 @@ use barograph_stream::calls::{AckStatus, CallsWriter, SLOTS};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
-use crate::request::FireError;
+use crate::request::CallError;
 use crate::row::{CallRow, incarnation};
 
 /// Most calls that are remembered and shown.
@@ -25,11 +25,11 @@ const ID_MAX: u64 = 1 << 62;
 const _: () = assert!(ROWS_MAX as u64 >= SLOTS, "what is in a slot is known");
 
 /// The result of a call on its way to disk: its id once it is in its slot, or the error.
-pub(crate) type Ticket = Arc<OnceLock<Result<u64, FireError>>>;
+pub(crate) type CallTicket = Arc<OnceLock<Result<u64, CallError>>>;
 
 /// A line for the audit.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum AuditEntry {
     /// A call, with the id that it will have.
     Called(Box<CallRow>),
     /// An answer of a process.
@@ -40,7 +40,7 @@ pub(crate) enum Entry {
     Lost(u64),
 }
 
-impl Entry {
+impl AuditEntry {
     /// The JSON of this line.
     pub(crate) fn to_json(&self) -> Json {
         match self {
@@ -59,8 +59,8 @@ impl Entry {
 
 /// An entry that waits to be written, in order.
 enum Pending {
-    Call(Box<CallRow>, Ticket),
-    Note(Entry),
+    Call(Box<CallRow>, CallTicket),
+    Note(AuditEntry),
 }
 
 /// One user's calls.
@@ -75,7 +75,7 @@ pub(crate) struct UserCalls {
     calls_pending: u64,
     notes_lost: u64,
     /// Calls that are being written to disk now, with their ids.
-    in_flight: VecDeque<(CallRow, Ticket)>,
+    in_flight: VecDeque<(CallRow, CallTicket)>,
     /// Whether the user's document is out of date.
     pub is_dirty: bool,
     /// Whether the document of calls that everyone may read is out of date.
@@ -84,13 +84,13 @@ pub(crate) struct UserCalls {
 
 /// The calls of earlier agents, read from an audit.
 #[derive(Default)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayedAudit {
     rows: VecDeque<CallRow>,
     /// The greatest id so far.
     last: u64,
 }
 
-impl Replayed {
+impl ReplayedAudit {
     /// Takes in a line of the audit.
     pub(crate) fn take(&mut self, line: &Json) {
         let id = line["id"].as_u64().filter(|id| (1..=ID_MAX).contains(id));
@@ -138,10 +138,10 @@ impl UserCalls {
     pub(crate) fn open(
         name: String,
         calls: &Path,
-        replayed: Replayed,
+        replayed: ReplayedAudit,
         now_ns: i64,
     ) -> Result<Self, String> {
-        let Replayed { rows, last } = replayed;
+        let ReplayedAudit { rows, last } = replayed;
         let writer = CallsWriter::open_or_create(calls, now_ns).map_err(|e| e.to_string())?;
         let mut user = Self {
             name,
@@ -186,17 +186,17 @@ impl UserCalls {
     }
 
     /// Fails if there is no room for one more call, beside those on their way.
-    pub(crate) fn check_room(&self, now_ns: i64) -> Result<(), FireError> {
+    pub(crate) fn check_room(&self, now_ns: i64) -> Result<(), CallError> {
         let on_their_way = self.calls_pending + self.in_flight.len() as u64;
         let next = self.writer.written() + on_their_way + 1;
         let in_the_way = next.checked_sub(SLOTS);
         if in_the_way.is_some_and(|id| id > self.writer.written()) {
-            return Err(FireError::Busy(format!(
+            return Err(CallError::Busy(format!(
                 "{SLOTS} calls wait for the disk that their audit is on: try again"
             )));
         }
         match in_the_way.and_then(|id| self.row(id)) {
-            Some(row) if row.is_pending(now_ns) => Err(FireError::Busy(format!(
+            Some(row) if row.is_pending(now_ns) => Err(CallError::Busy(format!(
                 "{SLOTS} calls wait: {:?} of the oldest has not been handled by {} processes; let them \
                  poll, or wait until it expires",
                 row.call.name,
@@ -207,8 +207,8 @@ impl UserCalls {
     }
 
     /// Reserves a call. It is made once it is on disk; the ticket then has the result.
-    pub(crate) fn reserve(&mut self, row: CallRow) -> Ticket {
-        let ticket = Ticket::default();
+    pub(crate) fn reserve(&mut self, row: CallRow) -> CallTicket {
+        let ticket = CallTicket::default();
         self.calls_pending += 1;
         let call = Pending::Call(Box::new(row), Arc::clone(&ticket));
         self.pending.push_back(call);
@@ -222,21 +222,21 @@ impl UserCalls {
 
     /// Takes at most `count_max` entries to write next. The calls among them get their ids and wait
     /// for [`Self::publish`]; there is one batch at a time.
-    pub(crate) fn take_entries(&mut self, count_max: usize) -> Vec<Entry> {
+    pub(crate) fn take_entries(&mut self, count_max: usize) -> Vec<AuditEntry> {
         if !self.in_flight.is_empty() {
             let why = "nothing was fired: writing the audit was given up";
             self.publish(Err(why.into()));
         }
         let count = self.pending.len().min(count_max);
         let taken: Vec<Pending> = self.pending.drain(..count).collect();
-        let mut entries: Vec<Entry> = taken.into_iter().map(|next| self.enter(next)).collect();
+        let mut entries: Vec<AuditEntry> = taken.into_iter().map(|next| self.enter(next)).collect();
         if self.notes_lost > 0 {
-            entries.push(Entry::Lost(std::mem::take(&mut self.notes_lost)));
+            entries.push(AuditEntry::Lost(std::mem::take(&mut self.notes_lost)));
         }
         entries
     }
 
-    fn enter(&mut self, next: Pending) -> Entry {
+    fn enter(&mut self, next: Pending) -> AuditEntry {
         match next {
             Pending::Note(entry) => entry,
             Pending::Call(mut row, ticket) => {
@@ -244,17 +244,17 @@ impl UserCalls {
                 let id = self.writer.written() + self.in_flight.len() as u64 + 1;
                 (row.call.id, row.call.version) = (id, id);
                 self.in_flight.push_back(((*row).clone(), ticket));
-                Entry::Called(row)
+                AuditEntry::Called(row)
             }
         }
     }
 
     /// Puts entries that could not be written back to the front; their calls were given up.
-    pub(crate) fn put_back(&mut self, entries: Vec<Entry>) {
+    pub(crate) fn put_back(&mut self, entries: Vec<AuditEntry>) {
         for entry in entries.into_iter().rev() {
             match entry {
-                Entry::Called(_) => {}
-                Entry::Lost(count) => self.notes_lost += count,
+                AuditEntry::Called(_) => {}
+                AuditEntry::Lost(count) => self.notes_lost += count,
                 note if self.pending.len() < NOTES_MAX => {
                     self.pending.push_front(Pending::Note(note));
                 }
@@ -277,7 +277,7 @@ impl UserCalls {
                 Ok(()) => Err("the call is noted, but not made: one before it failed".into()),
                 Err(why) => Err(why.clone()),
             };
-            let written = written.map_err(FireError::Internal);
+            let written = written.map_err(CallError::Internal);
             if written.is_ok() {
                 self.is_public_dirty |= row.is_public;
                 self.rows.push_back(row);
@@ -310,7 +310,7 @@ impl UserCalls {
         if !self.rows[at].answer(from, status, now_ns) {
             return None;
         }
-        self.note(Entry::Answered(id, from, status, now_ns));
+        self.note(AuditEntry::Answered(id, from, status, now_ns));
         self.is_public_dirty |= self.rows[at].is_public;
         Some(&self.rows[at])
     }
@@ -332,7 +332,7 @@ impl UserCalls {
             }
         }
         for id in &left {
-            self.note(Entry::Gone(*id, who, now_ns));
+            self.note(AuditEntry::Gone(*id, who, now_ns));
         }
         !left.is_empty()
     }
@@ -372,7 +372,7 @@ impl UserCalls {
         self.rows.binary_search_by_key(&id, |row| row.call.id).ok()
     }
 
-    fn note(&mut self, entry: Entry) {
+    fn note(&mut self, entry: AuditEntry) {
         self.is_dirty = true;
         if self.pending.len() < NOTES_MAX {
             self.pending.push_back(Pending::Note(entry));

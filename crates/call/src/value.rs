@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 /// The values that a knob admits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bounds {
+pub struct KnobBounds {
     /// Its type: an integer, a float or a bool.
     pub value_type: ValueType,
     /// The smallest value.
@@ -15,7 +15,7 @@ pub struct Bounds {
     pub max: f64,
 }
 
-impl Bounds {
+impl KnobBounds {
     /// Checks declared bounds.
     pub fn check(self) -> Result<Self, String> {
         let is_whole = |v: f64| v.is_infinite() || v.fract() == 0.0;
@@ -244,21 +244,21 @@ mod tests {
 
     #[test]
     fn what_a_knob_admits() {
-        let float = Bounds {
+        let float = KnobBounds {
             value_type: ValueType::Float,
             min: 0.0,
             max: 1.0,
         };
-        let int = Bounds {
+        let int = KnobBounds {
             value_type: ValueType::Int,
             min: -2.0,
             max: f64::INFINITY,
         };
-        let bool = Bounds {
+        let bool = KnobBounds {
             value_type: ValueType::Bool,
             ..float
         };
-        let check = |bounds: Bounds, given: CallPayload, expect: Option<CallPayload>| {
+        let check = |bounds: KnobBounds, given: CallPayload, expect: Option<CallPayload>| {
             assert_eq!(bounds.admit(&given).ok(), expect, "{given:?} in {bounds:?}");
         };
         check(
@@ -288,13 +288,16 @@ mod tests {
         check(bool, CallPayload::Text("true".into()), None);
         assert!(float.check().is_ok() && int.check().is_ok() && bool.check().is_ok());
         for (min, max) in [(1.0, 0.0), (f64::NAN, 1.0), (0.0, f64::NAN)] {
-            assert!(Bounds { min, max, ..float }.check().is_err(), "{min} {max}");
+            assert!(
+                KnobBounds { min, max, ..float }.check().is_err(),
+                "{min} {max}"
+            );
         }
-        let half = Bounds { min: 0.5, ..int };
+        let half = KnobBounds { min: 0.5, ..int };
         assert!(half.check().is_err());
         let value_type = ValueType::Text;
         assert!(
-            Bounds {
+            KnobBounds {
                 value_type,
                 ..float
             }

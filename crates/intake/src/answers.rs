@@ -18,14 +18,14 @@ use barograph_recorder::Reader;
 const WAITING_MAX: usize = 1 << 16;
 
 /// One process's answer to one call.
-pub(crate) struct Answer {
+pub(crate) struct CallAnswer {
     pub uid: u32,
     pub from: Incarnation,
     pub id: u64,
     pub status: AckStatus,
 }
 
-impl Answer {
+impl CallAnswer {
     fn tell(&self, board: &Board) {
         board.answer(self.uid, self.from, self.id, self.status);
     }
@@ -33,18 +33,23 @@ impl Answer {
 
 /// The answers that wait for lists to be written.
 #[derive(Default)]
-pub(crate) struct Answers {
-    waiting: Vec<Answer>,
+pub(crate) struct CallAnswers {
+    waiting: Vec<CallAnswer>,
     /// Readers whose lists lack the values that these answers are about.
     behind: BTreeSet<Reader>,
     /// Monotonic time from which lists may be written for answers again.
     next_ns: i64,
 }
 
-impl Answers {
+impl CallAnswers {
     /// Takes the answers of a process. They wait until the lists of the readers in `behind` are
     /// written; if there are none, they are passed on at once.
-    pub(crate) fn take(&mut self, answers: Vec<Answer>, behind: BTreeSet<Reader>, board: &Board) {
+    pub(crate) fn take(
+        &mut self,
+        answers: Vec<CallAnswer>,
+        behind: BTreeSet<Reader>,
+        board: &Board,
+    ) {
         if behind.is_empty() {
             answers.iter().for_each(|answer| answer.tell(board));
             return;
@@ -96,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    fn answers(from: u8, count: usize) -> Vec<Answer> {
-        let one = |id| Answer {
+    fn answers(from: u8, count: usize) -> Vec<CallAnswer> {
+        let one = |id| CallAnswer {
             uid: 7,
             from: Incarnation([from; 16]),
             id: id as u64,
@@ -110,7 +115,7 @@ mod tests {
     fn those_that_wait_for_a_list_wait_no_longer_than_it_is_to_write() {
         let clock = Arc::new(ManualClock::at(0));
         let board = Board::new(RunDir::new("/nowhere"), "/nowhere".into(), clock);
-        let mut all = Answers::default();
+        let mut all = CallAnswers::default();
         let of = |reader| BTreeSet::from([reader]);
         all.take(answers(1, 9), BTreeSet::new(), &board);
         assert!(all.is_empty() && all.due(0).is_none(), "told at once");

@@ -28,7 +28,7 @@ use serde_json::Value as Json;
 
 use super::process::Round;
 use super::rates::Rates;
-use source::{Allowance, Bridged, Taken, Whose};
+use source::{BridgedSource, SeriesAllowance, SourceOwner, TakenSeries};
 
 /// Requests that wait for the intake thread; a further one is refused as busy.
 const WAITING_MAX: usize = 32;
@@ -125,7 +125,7 @@ impl Ingest for BridgeDoor {
 #[derive(Default)]
 struct User {
     name: String,
-    sources: HashMap<(Reader, Arc<Source>), Bridged>,
+    sources: HashMap<(Reader, Arc<Source>), BridgedSource>,
     /// Number of series of all sources.
     series: usize,
 }
@@ -135,7 +135,7 @@ pub(crate) struct Bridge {
     jobs: Receiver<Job>,
     series_max: usize,
     users: HashMap<u32, User>,
-    taken: Taken,
+    taken: TakenSeries,
     /// Number of sources made so far, which numbers the next one.
     sources: u64,
     /// Readers whose documents have to be written.
@@ -154,7 +154,7 @@ impl Bridge {
             jobs,
             series_max,
             users: HashMap::new(),
-            taken: Taken::new(),
+            taken: TakenSeries::new(),
             sources: 0,
             changed: BTreeSet::new(),
             next_sweep_ns: i64::MIN,
@@ -286,12 +286,12 @@ impl Bridge {
         let before = left;
         let mut taking = Taking {
             sources: &mut user.sources,
-            whose: Whose {
+            whose: SourceOwner {
                 user: &user.name,
                 reader,
                 owner,
             },
-            allowance: Allowance {
+            allowance: SeriesAllowance {
                 taken: &mut self.taken,
                 series: &mut left,
             },
@@ -401,9 +401,9 @@ impl Hand {
 
 /// A request that is being distributed to a user's sources.
 struct Taking<'a> {
-    sources: &'a mut HashMap<(Reader, Arc<Source>), Bridged>,
-    whose: Whose<'a>,
-    allowance: Allowance<'a>,
+    sources: &'a mut HashMap<(Reader, Arc<Source>), BridgedSource>,
+    whose: SourceOwner<'a>,
+    allowance: SeriesAllowance<'a>,
     made: &'a mut u64,
 }
 
@@ -454,7 +454,7 @@ impl Taking<'_> {
         &mut self,
         source: &Arc<Source>,
         round: &mut Round<'_, '_>,
-        act: impl FnOnce(&mut Bridged, &mut Round<'_, '_>, &mut Allowance<'_>) -> T,
+        act: impl FnOnce(&mut BridgedSource, &mut Round<'_, '_>, &mut SeriesAllowance<'_>) -> T,
     ) -> Result<T, String> {
         let is_full = self.sources.len() >= SOURCES_MAX;
         let bridged = match self.sources.entry((self.whose.reader, Arc::clone(source))) {
@@ -464,7 +464,7 @@ impl Taking<'_> {
             }
             Entry::Vacant(place) => {
                 let id = format!("bridge-{}", *self.made);
-                let made = Bridged::new(id, source, &self.whose, round)?;
+                let made = BridgedSource::new(id, source, &self.whose, round)?;
                 *self.made += 1;
                 place.insert(made)
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Counts of a process's records, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct ProcessCounts {
     /// Values taken in.
     pub values: u64,
     /// Frames taken in.
@@ -24,7 +24,7 @@ pub(crate) struct Counts {
     pub cut: u64,
 }
 
-impl Counts {
+impl ProcessCounts {
     /// Number of values that were put and are not recorded.
     pub(crate) fn lost(&self) -> u64 {
         let lost = self.missed.saturating_add(self.dropped);
@@ -39,11 +39,11 @@ mod tests {
     /// The counts in a process's file can be any number.
     #[test]
     fn counts_beyond_all_numbers_stay_the_greatest() {
-        let counts = Counts {
+        let counts = ProcessCounts {
             missed: 2,
             dropped: u64::MAX,
             damaged: 3,
-            ..Counts::default()
+            ..ProcessCounts::default()
         };
         assert_eq!(counts.lost(), u64::MAX);
     }

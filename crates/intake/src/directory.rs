@@ -38,7 +38,7 @@ type Place = (u64, u64);
 
 /// The file of a process: its incarnation from its name, and its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     pub incarnation: Incarnation,
     pub uid: u32,
     place: Place,
@@ -57,9 +57,9 @@ struct Refused {
 
 /// The result of one step.
 #[derive(Debug, Default)]
-pub(crate) struct Step {
+pub(crate) struct DirectoryStep {
     /// Files that are not known yet.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundFile>,
     /// Number of removed files that were never finished.
     pub abandoned: u64,
     /// Whether it was the last step of its pass.
@@ -138,8 +138,12 @@ impl Directory {
     }
 
     /// Makes a step: reads on, or begins a new pass. Files that `is_known` accepts are skipped.
-    pub(crate) fn step(&mut self, now_ns: i64, is_known: impl Fn(Incarnation) -> bool) -> Step {
-        let mut step = Step::default();
+    pub(crate) fn step(
+        &mut self,
+        now_ns: i64,
+        is_known: impl Fn(Incarnation) -> bool,
+    ) -> DirectoryStep {
+        let mut step = DirectoryStep::default();
         if !self.is_in_pass {
             self.begin_pass();
         }
@@ -177,14 +181,14 @@ impl Directory {
     }
 
     /// The file of a process, if it exists and is worth opening.
-    pub(crate) fn look_at(&mut self, incarnation: Incarnation) -> Option<Found> {
+    pub(crate) fn look_at(&mut self, incarnation: Incarnation) -> Option<FoundFile> {
         self.spend(LOOK_WORK);
         let metadata = fs::symlink_metadata(self.file(incarnation)).ok()?;
         // An empty file is being made.
         if !metadata.is_file() || metadata.len() == 0 {
             return None;
         }
-        let found = Found {
+        let found = FoundFile {
             incarnation,
             uid: metadata.uid(),
             place: place_of(&metadata),
@@ -201,14 +205,14 @@ impl Directory {
     }
 
     /// Whether one more file of this user may be opened in this pass.
-    pub(crate) fn may_open(&self, found: &Found) -> bool {
+    pub(crate) fn may_open(&self, found: &FoundFile) -> bool {
         let failures = self.failures.get(&found.uid).copied().unwrap_or(0);
         failures < FAILURES_OF_USER_MAX
     }
 
     /// Notes that a file could not be taken in. It is not opened again before it is changed, since
     /// its content does not change by itself; if the error is passing, the next pass tries again.
-    pub(crate) fn failed(&mut self, found: &Found, error: &StreamError) {
+    pub(crate) fn failed(&mut self, found: &FoundFile, error: &StreamError) {
         self.opened_in_vain(found);
         if !error.is_passing() {
             self.refuse(*found);
@@ -216,12 +220,12 @@ impl Directory {
     }
 
     /// Counts a file that was opened and not taken in against its user's number for this pass.
-    pub(crate) fn opened_in_vain(&mut self, found: &Found) {
+    pub(crate) fn opened_in_vain(&mut self, found: &FoundFile) {
         *self.failures.entry(found.uid).or_default() += 1;
     }
 
     /// Remembers a file as useless until it is changed.
-    pub(crate) fn refuse(&mut self, found: Found) {
+    pub(crate) fn refuse(&mut self, found: FoundFile) {
         self.forget(found.place);
         if self.refused_of.take(found.uid, 1) {
             let refused = Refused {
@@ -324,7 +328,7 @@ mod tests {
     }
 
     /// The number of steps of one pass, and the files that they found.
-    fn pass(directory: &mut Directory) -> (usize, Vec<Found>) {
+    fn pass(directory: &mut Directory) -> (usize, Vec<FoundFile>) {
         let (mut steps, mut found) = (0, Vec::new());
         loop {
             steps += 1;

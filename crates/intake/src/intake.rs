@@ -18,25 +18,25 @@ use barograph_stream::ingest::IngestFile;
 use barograph_stream::{Incarnation, StreamError};
 use tracing::{debug, warn};
 
-use super::answers::Answers;
+use super::answers::CallAnswers;
 use super::bridge::Bridge;
 use super::closer::Closer;
 use super::config::ApplicationsConfig;
 use super::counts::IngestCounts;
-use super::directory::{Directory, Found, is_named};
+use super::directory::{Directory, FoundFile, is_named};
 use super::door::{Knocks, descriptors_for_processes};
 use super::identity::Instances;
 use super::process::{LOOK_WORK, PROCESS_BYTES, Process, Round, Takes};
 use super::rates::Rates;
 use super::roster::Roster;
-use super::scope::{Places, Scopes};
+use super::scope::Scopes;
 use super::shares::Shares;
 use super::timing::{Timing, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_recorder::Reader;
 use step::Stage;
-pub(crate) use step::{IntakeEvent, NextStep};
+pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
 
 /// A process without news for so long is put to sleep: it has to knock.
 const AWAKE_NS: i64 = 50_000_000;
@@ -64,16 +64,6 @@ const LAST_STEPS_MAX: usize = 64;
 /// Time between two steps while other threads are waited for, at the beginning and at the end.
 const PAUSE_NS: i64 = 2_000_000;
 
-/// The parts that an intake is made of.
-pub(crate) struct IntakeParts {
-    pub places: Places,
-    pub limits: ApplicationsConfig,
-    /// Counts of ingest files for the agent's own streams.
-    pub counts: Arc<IngestCounts>,
-    pub board: Arc<Board>,
-    pub bridge: Bridge,
-}
-
 /// The intake.
 pub(crate) struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
@@ -81,7 +71,7 @@ pub(crate) struct Intake<'c> {
     stage: Stage,
     board: Arc<Board>,
     call_streams: CallStreams,
-    answers: Answers,
+    answers: CallAnswers,
     scopes: Scopes<'c>,
     instances: Instances,
     timing: Timing,
@@ -142,14 +132,14 @@ impl<'c> Intake<'c> {
     /// Puts the parts together, and begins to open the scopes of earlier lives of the agent.
     pub(crate) fn new(clock: &'c Arc<dyn Clock>, parts: IntakeParts) -> Self {
         let IntakeParts {
-            places,
+            settings,
             limits,
             counts,
             board,
             bridge,
         } = parts;
-        let directory = Directory::new(places.run_dir.ingest_dir());
-        let mut scopes = Scopes::new(places, clock);
+        let directory = Directory::new(settings.run_dir.ingest_dir());
+        let mut scopes = Scopes::new(settings, clock);
         scopes.reopen();
         let is_shared = limits.is_open_to_all();
         let processes_max = (limits.processes_max as u64).min(descriptors_for_processes());
@@ -164,7 +154,7 @@ impl<'c> Intake<'c> {
             stage: Stage::Beginning(clock.monotonic_ns().saturating_add(BEGIN_NS_MAX)),
             board,
             call_streams: CallStreams::new(is_shared),
-            answers: Answers::default(),
+            answers: CallAnswers::default(),
             bridge,
             scopes,
             instances: Instances::default(),
@@ -288,7 +278,7 @@ impl<'c> Intake<'c> {
         self.counts
             .abandoned
             .fetch_add(step.abandoned, Ordering::Relaxed);
-        let mut files: Vec<(Found, IngestFile)> = std::mem::take(&mut step.found)
+        let mut files: Vec<(FoundFile, IngestFile)> = std::mem::take(&mut step.found)
             .into_iter()
             .filter_map(|found| Some((found, self.open(found)?)))
             .collect();
@@ -330,7 +320,7 @@ impl<'c> Intake<'c> {
     }
 
     /// Opens an ingest file, if there is a place for its process and the file is valid.
-    fn open(&mut self, found: Found) -> Option<IngestFile> {
+    fn open(&mut self, found: FoundFile) -> Option<IngestFile> {
         if !self.places.has_room(&found.uid, 1) || !self.directory.may_open(&found) {
             self.waiting += 1;
             return None;
@@ -346,7 +336,7 @@ impl<'c> Intake<'c> {
         }
     }
 
-    fn add(&mut self, found: Found, file: IngestFile) {
+    fn add(&mut self, found: FoundFile, file: IngestFile) {
         let (incarnation, uid) = (file.incarnation(), file.owner().0);
         // What was taken in is known by its incarnation, which is also the file's name: a process
         // must not come twice, nor under another one's name.
@@ -399,7 +389,7 @@ impl<'c> Intake<'c> {
             end.has_news |= of_user.has_news;
             end.has_more |= of_user.has_more;
         }
-        self.end_round();
+        end.has_news |= self.end_round();
         end
     }
 
@@ -513,8 +503,9 @@ impl<'c> Intake<'c> {
     }
 
     /// Ends a round: writes lists of knobs and passes on the answers that wait for them, appends
-    /// the streams of calls, and hands over what was appended to the scopes.
-    fn end_round(&mut self) {
+    /// the streams of calls, and hands over what was appended to the scopes. Returns whether a scope
+    /// was opened, so that there may be news that waited for it.
+    fn end_round(&mut self) -> bool {
         let begun_ns = self.clock.monotonic_ns();
         if let Some(behind) = self.answers.due(begun_ns) {
             self.write_knobs(&behind);
@@ -523,12 +514,14 @@ impl<'c> Intake<'c> {
         }
         self.call_streams.append(&self.board, &mut self.scopes);
         let directory = &self.directory;
-        if self.scopes.attend(|process| directory.has(process)) {
+        let has_opened = self.scopes.attend(|process| directory.has(process));
+        if has_opened {
             self.roster.wake_all();
         }
         for (_, scope) in self.scopes.iter_mut() {
             scope.finish();
         }
+        has_opened
     }
 
     /// When the next round is due. Rounds begin `round_ms` apart: the duration of a round is taken

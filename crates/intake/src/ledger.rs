@@ -25,7 +25,7 @@ pub(crate) const LOSS_OWNERS_MAX: usize = 64;
 const OTHERS: &str = "(others)";
 /// Most streams of losses in a scope: one per cause for each pair and for the others. They do not
 /// count towards the scope's bound of streams.
-pub(crate) const LOSS_STREAMS_MAX: u32 = (LOSS_OWNERS_MAX as u32 + 1) * Cause::ALL.len() as u32;
+pub(crate) const LOSS_STREAMS_MAX: u32 = (LOSS_OWNERS_MAX as u32 + 1) * LossCause::ALL.len() as u32;
 /// A count is appended again after this time, so that it stays in the archive at least as long as
 /// the samples that it is about.
 const REPEAT_NS: i64 = 3_600 * NS_PER_S;
@@ -34,7 +34,7 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Why a value is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Cause {
+pub(crate) enum LossCause {
     /// It was overwritten in the ring before it was read.
     Missed,
     /// The program dropped it: its ring was full, or its thread had none.
@@ -45,7 +45,7 @@ pub(crate) enum Cause {
     Damaged,
 }
 
-impl Cause {
+impl LossCause {
     const ALL: [Self; 4] = [Self::Missed, Self::Dropped, Self::Refused, Self::Damaged];
 
     fn as_str(self) -> &'static str {
@@ -63,7 +63,7 @@ impl Cause {
 }
 
 /// Cause, publication, user.
-type LossKey = (Cause, Box<str>, Box<str>);
+type LossKey = (LossCause, Box<str>, Box<str>);
 
 #[derive(Default)]
 struct LossRow {
@@ -74,7 +74,7 @@ struct LossRow {
 
 /// The losses of a scope.
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct LossLedger {
     rows: BTreeMap<LossKey, LossRow>,
     /// Pairs of publication and user that have their own counts.
     owners: BTreeSet<(Box<str>, Box<str>)>,
@@ -87,11 +87,11 @@ pub(crate) struct LossSample<'l> {
     pub sample: Sample,
 }
 
-impl Ledger {
+impl LossLedger {
     /// Counts lost values; returns the count to append.
     pub(crate) fn lose(
         &mut self,
-        cause: Cause,
+        cause: LossCause,
         publication: &str,
         user: &str,
         count: u64,
@@ -130,7 +130,7 @@ impl Ledger {
     }
 
     /// The key under which a loss is counted. The caller makes the row if there is none.
-    fn key(&mut self, cause: Cause, publication: &str, user: &str) -> LossKey {
+    fn key(&mut self, cause: LossCause, publication: &str, user: &str) -> LossKey {
         let publication = text_start(publication, NAME_BYTES_MAX);
         let key: LossKey = (cause, publication.into(), user.into());
         // The sum of the others has a row of its own: found in an archive, it must not take the
@@ -230,7 +230,7 @@ fn past_losses(
     for known in series {
         let labels = &known.descriptor.labels;
         let label = |name| labels.get(name).unwrap_or_default();
-        let Some(cause) = Cause::of(label("cause")) else {
+        let Some(cause) = LossCause::of(label("cause")) else {
             continue;
         };
         let id = known.descriptor.series_id();
@@ -266,15 +266,15 @@ fn past_losses(
 mod tests {
     use super::*;
 
-    fn lose(ledger: &mut Ledger, publication: &str, user: &str) -> (String, Value) {
-        let told = ledger.lose(Cause::Missed, publication, user, 7, 1);
+    fn lose(ledger: &mut LossLedger, publication: &str, user: &str) -> (String, Value) {
+        let told = ledger.lose(LossCause::Missed, publication, user, 7, 1);
         let labels = told.descriptor.unwrap().labels.to_string();
         (labels, told.sample.value)
     }
 
     #[test]
     fn whoever_comes_too_late_is_summed_with_others() {
-        let mut ledger = Ledger::default();
+        let mut ledger = LossLedger::default();
         for at in 0..LOSS_OWNERS_MAX {
             lose(&mut ledger, &format!("p{at}"), "eve");
         }
@@ -284,7 +284,7 @@ mod tests {
             assert_eq!(told, (others.to_owned(), Value::Int(sum)));
         }
         // An archive returns rows in any order.
-        let mut ledger = Ledger::default();
+        let mut ledger = LossLedger::default();
         assert_eq!(lose(&mut ledger, OTHERS, OTHERS).0, others);
         for at in 0..LOSS_OWNERS_MAX {
             let told = lose(&mut ledger, &format!("p{at}"), "eve");
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_was_told_long_ago_is_told_again() {
-        let mut ledger = Ledger::default();
+        let mut ledger = LossLedger::default();
         lose(&mut ledger, "p", "eve");
         assert_eq!(ledger.due(REPEAT_NS).count(), 0);
         assert_eq!(ledger.due(REPEAT_NS + 1).count(), 1);

@@ -48,13 +48,13 @@ pub use counts::IngestCounts;
 use door::Door;
 pub use error::IntakeError;
 use intake::{Intake, IntakeParts};
-use scope::Places;
+use scope::ScopeSettings;
 
 use barograph_recorder::{Room, ScopeHistories};
 
 /// The parts of the agent that scopes share with it.
 #[derive(Clone)]
-pub struct Shared {
+pub struct ScopeShared {
     /// The forecast slots of the agent.
     pub forecasts: Arc<Room>,
     /// The archives of the open scopes.
@@ -82,7 +82,7 @@ impl Applications {
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         counts: Arc<IngestCounts>,
-        shared: Shared,
+        shared: ScopeShared,
     ) -> Option<Self> {
         if !config.applications.enabled {
             return None;
@@ -124,19 +124,19 @@ impl Assembly {
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         counts: Arc<IngestCounts>,
-        shared: Shared,
+        shared: ScopeShared,
     ) -> Result<Self, IntakeError> {
         let limits = config.applications.clone();
-        let places = Places::new(config, run_dir.clone(), shared);
+        let settings = ScopeSettings::new(config, run_dir.clone(), shared);
         let door = Door::open(run_dir, limits.is_open_to_all())?;
-        let state_dir = places.state_dir().to_owned();
+        let state_dir = settings.state_dir().to_owned();
         let knock = run_dir.ingest_socket();
         let (to_bridge, bridge) =
             bridge::bridge(knock.clone(), limits.is_open_to_all(), limits.bridged_max)
                 .map_err(IntakeError::Thread)?;
         Ok(Self {
             parts: IntakeParts {
-                places,
+                settings,
                 limits,
                 counts,
                 board: Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock))),

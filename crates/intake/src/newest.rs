@@ -21,9 +21,9 @@ const SERIES_MAX: usize = 1 << 17;
 
 /// The time of the newest sample of each series.
 #[derive(Debug, Default)]
-pub(crate) struct Newest(HashMap<SeriesId, i64>);
+pub(crate) struct NewestTimes(HashMap<SeriesId, i64>);
 
-impl Newest {
+impl NewestTimes {
     /// Reads the times from the archive. If that fails, nothing is known and a warning is logged.
     pub(crate) fn read(run_dir: &RunDir, node: &str, clock: &Arc<dyn Clock>) -> Self {
         // Older points are refused anyway.

@@ -6,7 +6,7 @@ use barograph_model::{Name, Value, ValueType};
 use barograph_stream::calls::{CallKind, NAME_BYTES_MAX};
 use serde_json::{Value as Json, json};
 
-use barograph_call::Bounds;
+use barograph_call::KnobBounds;
 use barograph_recorder::Reader;
 
 /// Most triggers of one process.
@@ -30,7 +30,7 @@ pub(crate) struct Knob {
     value: String,
     unit: String,
     help: String,
-    pub bounds: Bounds,
+    pub bounds: KnobBounds,
     /// Time and value of the last put.
     newest: Option<(i64, Value)>,
     /// Whether the newest value is in no list yet.
@@ -109,7 +109,7 @@ impl Offers {
         if self.by_value.contains_key(&index) {
             return refused("it is declared twice");
         }
-        let bounds = Bounds {
+        let bounds = KnobBounds {
             value_type: value.value_type,
             min,
             max,
@@ -175,7 +175,7 @@ impl Offers {
     /// Kind, name, publication, and a knob's bounds of everything that can be called.
     pub(crate) fn iter(
         &self,
-    ) -> impl Iterator<Item = (CallKind, &str, Option<usize>, Option<Bounds>)> {
+    ) -> impl Iterator<Item = (CallKind, &str, Option<usize>, Option<KnobBounds>)> {
         let triggers = self.triggers.iter();
         let triggers = triggers.map(|t| (CallKind::Trigger, &*t.name, t.publication, None));
         let knobs = self.knobs.iter();

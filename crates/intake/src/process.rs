@@ -17,15 +17,15 @@ use barograph_stream::ingest::{CellsTold, Declaration, IngestFile};
 use barograph_stream::{StreamError, user_name};
 use tracing::debug;
 
-use super::answers::Answer;
-use super::counts::{Counts, IngestCounts};
+use super::answers::CallAnswer;
+use super::counts::{IngestCounts, ProcessCounts};
 use super::identity::{Identity, Instances};
 use super::offers::Offers;
 use super::scope::{Scope, Scopes};
 use super::shares::Shares;
-use super::taken::Taken;
+use super::taken::TakenMarks;
 use super::timing::Timing;
-use about::About;
+use about::ProcessStreams;
 use barograph_call::Board;
 use barograph_recorder::Reader;
 use cells::Cells;
@@ -123,8 +123,8 @@ pub(crate) struct Process {
     offers: Offers,
     cells: Cells,
     /// Its answers in this round.
-    answers: Vec<Answer>,
-    about: Option<About>,
+    answers: Vec<CallAnswer>,
+    about: Option<ProcessStreams>,
     waiting: VecDeque<Waiting>,
     /// Most values, and most publications, that it may declare.
     values_max: usize,
@@ -152,9 +152,9 @@ pub(crate) struct Process {
     newest_ns: i64,
     /// Time of each ring's last record; after a frame, 1 ns more.
     reached: Vec<i64>,
-    pub counts: Counts,
+    pub counts: ProcessCounts,
     /// What earlier lives of the agent took in.
-    taken: Taken,
+    taken: TakenMarks,
     /// [`Scopes::marks_read`] when `taken` was last read.
     marks_known: u64,
     /// Whether it is looked at in each round; otherwise it knocks.
@@ -186,7 +186,7 @@ impl Round<'_, '_> {
 
 /// The result of a look.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Attended {
+pub(crate) struct ProcessLook {
     pub has_news: bool,
     /// Whether there is more that could be taken now.
     pub has_more: bool,
@@ -227,8 +227,8 @@ impl Process {
             dropped_told: 0,
             newest_ns: 0,
             reached: Vec::new(),
-            counts: Counts::default(),
-            taken: Taken::default(),
+            counts: ProcessCounts::default(),
+            taken: TakenMarks::default(),
             marks_known: 0,
             is_awake: true,
             news_ns: monotonic_ns,
@@ -254,7 +254,7 @@ impl Process {
         &mut self,
         round: &mut Round<'_, '_>,
         records_max: u64,
-    ) -> Result<Attended, StreamError> {
+    ) -> Result<ProcessLook, StreamError> {
         self.settle(round);
         self.file.look()?;
         let awaits_scope =
@@ -265,9 +265,9 @@ impl Process {
         }
         if awaits_scope || !self.pay_rings(round) {
             // Its records wait in the rings.
-            return Ok(Attended {
+            return Ok(ProcessLook {
                 work: LOOK_WORK,
-                ..Attended::default()
+                ..ProcessLook::default()
             });
         }
         let mut declared = Vec::new();
@@ -287,9 +287,9 @@ impl Process {
         self.counts.refused += self.cells.note(declared);
         let has_counted = self.look_at_cells(round)? && records_max > 0;
         self.undeclared.extend(self.cells.declared());
-        let mut attended = Attended {
+        let mut attended = ProcessLook {
             work: LOOK_WORK + rings / RINGS_PER_WORK + declared_work,
-            ..Attended::default()
+            ..ProcessLook::default()
         };
         while let Some(declaration) = self.undeclared.pop_front() {
             if self.awaits_scope(&declaration, round) {
@@ -325,8 +325,8 @@ impl Process {
         round: &mut Round<'_, '_>,
         records_max: u64,
         has_counted: bool,
-        mut attended: Attended,
-    ) -> Result<Attended, StreamError> {
+        mut attended: ProcessLook,
+    ) -> Result<ProcessLook, StreamError> {
         let before = self.counts;
         attended.work += self.retry(round)? * DECLARATION_WORK;
         if self.has_more_to_retry() {
@@ -468,7 +468,7 @@ impl Process {
         {
             debug!(%error, "a process is not told how far its cells were read");
         }
-        let stored = |about: &About| about.stored;
+        let stored = |about: &ProcessStreams| about.stored;
         self.tell(round, stored, Value::Int(settled.newest_ns));
     }
 

@@ -19,9 +19,9 @@ use barograph_stream::{
 use serde::Serialize;
 use tracing::{info, warn};
 
-use super::Shared;
-use super::ledger::{Cause, LOSS_STREAMS_MAX, Ledger, LossSample};
-use super::newest::Newest;
+use super::ScopeShared;
+use super::ledger::{LOSS_STREAMS_MAX, LossCause, LossLedger, LossSample};
+use super::newest::NewestTimes;
 use super::shares::Shares;
 use crate::IntakeConfig;
 pub(crate) use all::Scopes;
@@ -50,7 +50,7 @@ const ENDED_MAX: usize = 1 << 16;
 
 /// Where and how scopes are made.
 #[derive(Clone)]
-pub(crate) struct Places {
+pub(crate) struct ScopeSettings {
     pub run_dir: RunDir,
     node: String,
     state_dir: PathBuf,
@@ -60,12 +60,12 @@ pub(crate) struct Places {
     ring_bytes_max: u64,
     is_shared: bool,
     forecast: ForecastConfig,
-    shared: Shared,
+    shared: ScopeShared,
     copies: Option<ScopeCopies>,
 }
 
-impl Places {
-    pub(crate) fn new(config: &IntakeConfig, run_dir: RunDir, shared: Shared) -> Self {
+impl ScopeSettings {
+    pub(crate) fn new(config: &IntakeConfig, run_dir: RunDir, shared: ScopeShared) -> Self {
         Self {
             run_dir,
             node: config.node.clone(),
@@ -129,10 +129,10 @@ pub(crate) struct Scope<'c> {
     marks: Vec<Mark>,
     past: PastReading,
     /// Time of the newest archived sample of each series that no bridged source owns now.
-    newest: Newest,
+    newest: NewestTimes,
     run_dir: RunDir,
     /// Counts of values that were put and are not recorded.
-    ledger: Ledger,
+    ledger: LossLedger,
     opened_ns: i64,
     streams_max: u32,
     /// Number of streams, without those of losses, which have room of their own.
@@ -154,7 +154,7 @@ impl<'c> Scope<'c> {
     /// Makes a scope of what a thread has opened.
     fn new(
         opened: OpenedScope,
-        places: &Places,
+        settings: &ScopeSettings,
         reader: Reader,
         clock: &'c Arc<dyn Clock>,
         rings: Rc<RefCell<Shares<Box<str>>>>,
@@ -165,31 +165,31 @@ impl<'c> Scope<'c> {
             Some(_) => PastReading::Done,
             None => PastReading::Awaited,
         };
-        let (mut newest, mut ledger) = (Newest::default(), Ledger::default());
+        let (mut newest, mut ledger) = (NewestTimes::default(), LossLedger::default());
         if let Some(past) = opened.past {
             past.add_to(&mut newest, &mut ledger);
         }
         let mut scope = Self {
             // Every update is kept, and none is repeated because it holds.
             streams: Streams::new(opened.segment, &**clock, journal.clone(), i64::MAX),
-            forecasts: Forecasts::new(&places.forecast, Arc::clone(&places.shared.forecasts)),
+            forecasts: Forecasts::new(&settings.forecast, Arc::clone(&settings.shared.forecasts)),
             tells_forecasts: false,
             next_documents_ns: i64::MIN,
             newest,
             ledger,
             opened_ns: opened.opened_ns,
-            streams_max: places.streams_max,
+            streams_max: settings.streams_max,
             streams_used: 0,
             ended: BTreeSet::new(),
             rooms: 0,
             marks: opened.marks,
             past,
             history,
-            histories: places.shared.histories.clone(),
+            histories: settings.shared.histories.clone(),
             name: opened.name,
             journal,
             run_dir: opened.run_dir,
-            shares: (!matches!(reader, Reader::User(_))).then(|| places.shares_of_streams()),
+            shares: (!matches!(reader, Reader::User(_))).then(|| settings.shares_of_streams()),
             rings,
             owners: HashMap::new(),
             _lock: opened.lock,
@@ -202,12 +202,12 @@ impl<'c> Scope<'c> {
 
     /// Goes on with an archive whose start is under way or has failed; returns whether this call
     /// brought it up.
-    fn attend(&mut self, places: &Places, clock: &Arc<dyn Clock>) -> bool {
+    fn attend(&mut self, settings: &ScopeSettings, clock: &Arc<dyn Clock>) -> bool {
         let is_new = self.history.attend(clock.monotonic_ns());
         if is_new {
             name_archive(&self.run_dir, self.history.readable_dir().as_deref());
             self.marks = self.history.marks();
-            self.begin_past(places, clock);
+            self.begin_past(settings, clock);
         }
         if self.past.is_finished() {
             self.take_past();
@@ -297,7 +297,7 @@ impl<'c> Scope<'c> {
     /// Counts lost values, with the mark up to which the ring was read for them.
     pub(crate) fn lose(
         &mut self,
-        cause: Cause,
+        cause: LossCause,
         publication: &str,
         user: &str,
         count: u64,
@@ -398,13 +398,13 @@ fn tell_closed(scope: &str) {
 
 /// Starts a scope's archive. If its directory cannot be made now, that is a failed start that is
 /// tried again.
-fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> History {
-    let scopes = places.state_dir.clone();
+fn open_history(settings: &ScopeSettings, reader: Reader, clock: &Arc<dyn Clock>) -> History {
+    let scopes = settings.state_dir.clone();
     let state_dir = scopes.join(reader.scope());
     let config = ArchiveConfig {
         dir: state_dir.join("archive"),
-        copies: places.copies.as_ref().map(|copies| copies.of(reader)),
-        ..places.archive.clone()
+        copies: settings.copies.as_ref().map(|copies| copies.of(reader)),
+        ..settings.archive.clone()
     };
     let prepare = move || {
         make_parent(&scopes)?;
@@ -413,8 +413,8 @@ fn open_history(places: &Places, reader: Reader, clock: &Arc<dyn Clock>) -> Hist
         }
         Ok(())
     };
-    let storage = &places.shared.storage;
-    History::start_in(&config, &places.node, clock, storage, Arc::new(prepare))
+    let storage = &settings.shared.storage;
+    History::start_in(&config, &settings.node, clock, storage, Arc::new(prepare))
 }
 
 /// Appends a count of losses, after declaring its stream if there is none.

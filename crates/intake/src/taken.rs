@@ -21,7 +21,7 @@ pub(crate) const FRAMES_RING: u32 = u32::MAX - 1;
 
 /// How far each ring was read, for each scope.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct TakenMarks {
     of: BTreeMap<(u32, Reader), u64>,
     /// Number of values dropped by the program that were counted in each scope.
     dropped: BTreeMap<Reader, u64>,
@@ -30,7 +30,7 @@ pub(crate) struct Taken {
     group: Option<u32>,
 }
 
-impl Taken {
+impl TakenMarks {
     pub(crate) fn add(&mut self, reader: Reader, mark: &Mark) {
         let position = match mark.ring {
             DROPPED_RING => self.dropped.entry(reader).or_default(),
@@ -119,8 +119,8 @@ mod tests {
     const ALL: Reader = Reader::All;
     const ALICE: Reader = Reader::User(1_000);
 
-    fn taken(marks: &[(Reader, u32, u64)]) -> Taken {
-        let mut taken = Taken::default();
+    fn taken(marks: &[(Reader, u32, u64)]) -> TakenMarks {
+        let mut taken = TakenMarks::default();
         for &(reader, ring, position) in marks {
             let incarnation = Incarnation([1; 16]);
             taken.add(

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use tracing::info;
 
 use super::RuleAction;
-use barograph_call::{Board, FireError, FireRequest};
+use barograph_call::{Board, CallError, CallRequest};
 
 /// Calls programs by the board. Values that only some may read are told to their programs alone.
 pub(crate) struct ProgramCalls {
@@ -28,7 +28,7 @@ impl RuleAction for ProgramCalls {
     fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String> {
         let board = self.board.as_ref();
         let board = board.ok_or("this agent takes in no applications (applications.enabled)")?;
-        let request = FireRequest {
+        let request = CallRequest {
             target: Target {
                 incarnation: None,
                 labels: firing.target.clone(),
@@ -36,11 +36,11 @@ impl RuleAction for ProgramCalls {
             payload: payload(&firing.payload),
             expires: Duration::from_nanos(firing.expires_ns.unsigned_abs()),
             only_user: only_user(scope)?,
-            ..FireRequest::trigger(&*firing.call, format!("rule {}", firing.rule))
+            ..CallRequest::trigger(&*firing.call, format!("rule {}", firing.rule))
         };
         let (rule, call, why) = (&firing.rule, &firing.call, &firing.explanation);
         info!(rule, call, scope, why, "a rule has fired");
-        let fired: Result<_, FireError> = board.fire(&request);
+        let fired: Result<_, CallError> = board.fire(&request);
         fired.map(drop).map_err(|error| error.to_string())
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{OURS, S, World, all, member, who};
 use crate::desk::{RETRY_NS, hold};
-use crate::{Board, FireError};
+use crate::{Board, CallError};
 
 /// All uses that the intake makes of the board.
 fn do_as_the_intake_does(world: &World) {
@@ -107,7 +107,7 @@ fn what_cannot_be_written_is_not_made_and_the_next_is() {
     }
     let error = error.expect("the file is full at some time");
     assert!(
-        matches!(&error, FireError::Internal(m) if m.contains("nothing was fired")),
+        matches!(&error, CallError::Internal(m) if m.contains("nothing was fired")),
         "{error}"
     );
     assert_eq!(world.reader().written(), last);
@@ -120,18 +120,18 @@ fn an_audit_that_cannot_be_opened_is_tried_again_after_a_rest() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(100 * S));
     let (run_dir, state_dir) = World::dirs(dir.path());
-    let (board, mut writer) = Board::assemble(run_dir, state_dir, Arc::clone(&clock) as _);
-    assert_eq!(writer.step(), i64::MAX, "nothing waits");
+    let board = Board::without_thread(run_dir, state_dir, Arc::clone(&clock) as _);
+    assert_eq!(board.step(i64::MAX), i64::MAX, "nothing waits");
     let in_the_way = dir.path().join("state/u1000/calls.jsonl");
     fs::create_dir(&in_the_way).unwrap();
     board.join(member(1, OURS));
     let next_ns = clock.monotonic_ns() + RETRY_NS;
-    assert_eq!(writer.step(), next_ns);
+    assert_eq!(board.step(i64::MAX), next_ns);
     fs::remove_dir(&in_the_way).unwrap();
     let is_open = || !board.documents(|_| true).is_empty();
     for (wait_ns, expect) in [(RETRY_NS - 1, (next_ns, false)), (1, (i64::MAX, true))] {
         clock.advance(wait_ns);
-        assert_eq!((writer.step(), is_open()), expect);
+        assert_eq!((board.step(next_ns), is_open()), expect);
     }
 }
 

@@ -8,7 +8,7 @@ use barograph_stream::calls::AckStatus;
 use serde_json::{Value as Json, json};
 
 use super::{OURS, World, member, who};
-use crate::FireRequest;
+use crate::CallRequest;
 
 /// Well mixed bits of `n` (SplitMix64).
 fn mix(n: u64) -> u64 {
@@ -120,7 +120,7 @@ fn whatever_is_asked_is_made_or_refused() {
             continue;
         };
         asked += 1;
-        if let Ok((request, _)) = FireRequest::parse(&body, &asker)
+        if let Ok((request, _)) = CallRequest::parse(&body, &asker)
             && let Ok(fired) = world.board.fire(&request)
         {
             for (uid, id) in fired.calls {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{OTHERS, OURS, World, all, member, who};
 use crate::guests::GUEST_WAITS_MAX;
-use crate::{FireError, FireRequest};
+use crate::{CallError, CallRequest};
 
 fn guest(uid: u32) -> Asker {
     Asker {
@@ -27,7 +27,7 @@ fn a_user_whose_calls_wait_keeps_no_other_from_being_called() {
         world.fire_as(&own, &guest(OTHERS)).unwrap();
     }
     let alone = world.fire_as(&own, &guest(OTHERS)).unwrap_err();
-    assert!(matches!(alone, FireError::Busy(_)), "{alone}");
+    assert!(matches!(alone, CallError::Busy(_)), "{alone}");
     let fired = world.fire(json!({"name": "checkpoint"})).unwrap();
     assert_eq!(fired.calls, [(OURS, 1)]);
     world.board.answer(OURS, who(1), 1, AckStatus::Done);
@@ -62,7 +62,7 @@ fn a_user_who_declares_a_name_otherwise_keeps_no_others_knob_from_being_set() {
     assert_eq!(set(json!(1)).unwrap().calls, [(OURS, 2), (OTHERS, 1)]);
     assert_eq!(all(&world.reader())[1].payload, CallPayload::Float(1.0));
     let nobody = set(json!("x")).unwrap_err();
-    assert!(matches!(nobody, FireError::Request(_)), "{nobody}");
+    assert!(matches!(nobody, CallError::Request(_)), "{nobody}");
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn a_knob_is_set_at_a_frame_where_all_can() {
     assert!(refused.to_string().contains("library"), "{refused}");
     for at_frame in [json!(-1), json!("x"), json!(1.5)] {
         let refused = set(at_frame).unwrap_err();
-        assert!(matches!(refused, FireError::Request(_)), "{refused}");
+        assert!(matches!(refused, CallError::Request(_)), "{refused}");
     }
     let trigger = world.fire(json!({"name": "checkpoint", "at_frame": 1}));
-    assert!(matches!(trigger, Err(FireError::Request(_))));
+    assert!(matches!(trigger, Err(CallError::Request(_))));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn one_user_waits_for_a_few_calls_at_a_time() {
     world.join(member(2, OTHERS));
     let request = |uid| {
         let body = json!({"name": "checkpoint"});
-        FireRequest::parse(&body, &guest(uid)).unwrap().0
+        CallRequest::parse(&body, &guest(uid)).unwrap().0
     };
     let (ours, theirs) = (request(OURS), request(OTHERS));
     std::thread::scope(|scope| {
@@ -110,16 +110,16 @@ fn one_user_waits_for_a_few_calls_at_a_time() {
         };
         let waits: Vec<_> = (0..GUEST_WAITS_MAX).map(|_| wait(&theirs)).collect();
         // A wait begins before its call is made: once the last call exists, all waits have begun.
-        let last = super::Fired {
+        let last = super::CallsMade {
             calls: vec![(OTHERS, GUEST_WAITS_MAX as u64)],
-            ..super::Fired::default()
+            ..super::CallsMade::default()
         };
         while world.board.outcome(&last).matched < 1 {
             std::thread::yield_now();
         }
         let fifth = world.board.fire_and_wait(&theirs, Duration::from_secs(60));
         let refused = fifth.unwrap_err();
-        assert!(matches!(refused, FireError::Busy(_)), "{refused}");
+        assert!(matches!(refused, CallError::Busy(_)), "{refused}");
         // Calls without waiting, and other users, are not affected.
         let call = world.board.fire_and_wait(&theirs, Duration::ZERO).unwrap();
         assert_eq!(call.1.state(), "fired");
@@ -136,5 +136,5 @@ fn one_user_waits_for_a_few_calls_at_a_time() {
     });
     // Waits that have ended no longer count: this call is refused for another reason.
     let nobody = world.board.fire_and_wait(&theirs, Duration::from_secs(60));
-    assert!(matches!(nobody, Err(FireError::Nobody(_))));
+    assert!(matches!(nobody, Err(CallError::Nobody(_))));
 }

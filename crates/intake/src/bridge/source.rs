@@ -15,28 +15,28 @@ use barograph_stream::value_bytes_max;
 use serde_json::{Value as Json, json};
 
 use super::series::{Histogram, Series};
-use crate::counts::Counts;
+use crate::counts::ProcessCounts;
 use crate::identity::{Identity, Instances, PROCESS};
-use crate::ledger::Cause;
+use crate::ledger::LossCause;
 use crate::process::{REFUSAL_BYTES_MAX, Round};
 use crate::scope::NoStream;
 use barograph_recorder::Reader;
 
 /// Names and labels that have a stream already, so that no two series share one.
-pub(super) type Taken = HashSet<(Reader, Name, Labels)>;
+pub(super) type TakenSeries = HashSet<(Reader, Name, Labels)>;
 
 /// A series as it was sent: name and labels.
 type SeriesKey = (Arc<str>, Tags);
 
 /// The limits within which a request may make series.
-pub(super) struct Allowance<'a> {
-    pub taken: &'a mut Taken,
+pub(super) struct SeriesAllowance<'a> {
+    pub taken: &'a mut TakenSeries,
     /// Series that the user may still make.
     pub series: &'a mut usize,
 }
 
 /// A bridged source.
-pub(super) struct Bridged {
+pub(super) struct BridgedSource {
     /// Identifies the source where a process has its incarnation.
     id: String,
     application: String,
@@ -46,7 +46,7 @@ pub(super) struct Bridged {
     owner: Reader,
     series: HashMap<SeriesKey, (Series, Descriptor)>,
     histograms: HashMap<SeriesKey, Histogram>,
-    pub counts: Counts,
+    pub counts: ProcessCounts,
     lost: Option<(Identity, Option<StreamKey>)>,
     lost_told: u64,
     last_refusal: String,
@@ -56,18 +56,18 @@ pub(super) struct Bridged {
 }
 
 /// The user and the readers of a source.
-pub(super) struct Whose<'a> {
+pub(super) struct SourceOwner<'a> {
     pub user: &'a str,
     pub reader: Reader,
     pub owner: Reader,
 }
 
-impl Bridged {
+impl BridgedSource {
     /// Names a source; fails if its name or labels cannot be made valid.
     pub(super) fn new(
         id: String,
         source: &Source,
-        whose: &Whose<'_>,
+        whose: &SourceOwner<'_>,
         round: &mut Round<'_, '_>,
     ) -> Result<Self, String> {
         let words = stream_words(&source.name).ok_or("a source has no name")?;
@@ -94,7 +94,7 @@ impl Bridged {
             owner: whose.owner,
             series: HashMap::new(),
             histograms: HashMap::new(),
-            counts: Counts::default(),
+            counts: ProcessCounts::default(),
             lost: None,
             lost_told: 0,
             last_refusal: String::new(),
@@ -113,7 +113,7 @@ impl Bridged {
         &mut self,
         point: Point,
         round: &mut Round<'_, '_>,
-        allowance: &mut Allowance<'_>,
+        allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         self.used_ns = round.monotonic_ns;
         let key = (point.origin.name, point.origin.labels);
@@ -146,7 +146,7 @@ impl Bridged {
         ts: Option<i64>,
         (value, half): (Value, Option<f32>),
         round: &mut Round<'_, '_>,
-        allowance: &mut Allowance<'_>,
+        allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         if !self.series.contains_key(&key) {
             let made = self.declare(&key, about, round, allowance)?;
@@ -183,7 +183,7 @@ impl Bridged {
         ts: Option<i64>,
         sent: Distribution,
         round: &mut Round<'_, '_>,
-        allowance: &mut Allowance<'_>,
+        allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         if !self.histograms.contains_key(&key) {
             spend(allowance.series)?;
@@ -212,7 +212,7 @@ impl Bridged {
         (name, labels): &SeriesKey,
         about: &Arc<About>,
         round: &mut Round<'_, '_>,
-        allowance: &mut Allowance<'_>,
+        allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(Series, Descriptor), String> {
         let descriptor = self.descriptor(name, labels, about)?;
         let place = (
@@ -289,7 +289,7 @@ impl Bridged {
         self.lost_told = lost;
         if let Some(scope) = round.scopes.of(self.reader) {
             scope.lose(
-                Cause::Damaged,
+                LossCause::Damaged,
                 self.identity.name(),
                 &self.user,
                 newly,
@@ -343,7 +343,7 @@ impl Bridged {
         &mut self,
         idle_ns: i64,
         round: &mut Round<'_, '_>,
-        taken: &mut Taken,
+        taken: &mut TakenSeries,
     ) -> usize {
         let before = self.series.len() + self.histograms.len();
         let is_idle = |used_ns: i64| round.monotonic_ns.saturating_sub(used_ns) >= idle_ns;

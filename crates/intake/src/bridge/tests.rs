@@ -6,10 +6,10 @@ use barograph_stream::{RunDir, SystemClock};
 
 use super::*;
 use crate::IntakeConfig;
-use crate::Shared;
+use crate::ScopeShared;
 use crate::identity::Instances;
 use crate::process::Takes;
-use crate::scope::{Places, Scopes};
+use crate::scope::{ScopeSettings, Scopes};
 use crate::shares::Shares;
 use crate::timing::Timing;
 use crate::{Board, IngestCounts};
@@ -64,10 +64,10 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let run_dir = RunDir::new(dir.path().join("run"));
-    let places = Places::new(
+    let settings = ScopeSettings::new(
         &config,
         run_dir.clone(),
-        Shared {
+        ScopeShared {
             forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
             histories: Default::default(),
             storage: Arc::new(barograph_archive::Disk),
@@ -75,10 +75,10 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     );
     let board = Board::new(
         run_dir.clone(),
-        places.state_dir().to_owned(),
+        settings.state_dir().to_owned(),
         Arc::clone(&clock),
     );
-    let mut scopes = Scopes::new(places, &clock);
+    let mut scopes = Scopes::new(settings, &clock);
     let (mut instances, timing) = (Instances::default(), Timing::new(&*clock));
     let mut rates = Rates::new(1e9);
     let counts = IngestCounts::default();

@@ -1,6 +1,24 @@
-//! What comes to the intake, and what its steps do and return.
+//! What the intake is made of, what comes to it, and what its steps do and return.
 
+use std::sync::Arc;
+
+use barograph_call::Board;
+
+use crate::bridge::Bridge;
+use crate::config::ApplicationsConfig;
+use crate::counts::IngestCounts;
 use crate::door::Knocks;
+use crate::scope::ScopeSettings;
+
+/// The parts that an intake is made of.
+pub(crate) struct IntakeParts {
+    pub settings: ScopeSettings,
+    pub limits: ApplicationsConfig,
+    /// Counts of ingest files for the agent's own streams.
+    pub counts: Arc<IngestCounts>,
+    pub board: Arc<Board>,
+    pub bridge: Bridge,
+}
 
 /// Everything that can happen to the intake, apart from the passing of time and what its users put.
 pub(crate) enum IntakeEvent {

@@ -9,7 +9,7 @@ use crate::scope::Scopes;
 use barograph_recorder::Reader;
 
 /// The streams about a process.
-pub(super) struct About {
+pub(super) struct ProcessStreams {
     pub identity: Identity,
     pub received: Option<StreamKey>,
     pub stored: Option<StreamKey>,
@@ -20,7 +20,7 @@ pub(super) struct About {
     seen: Option<u64>,
 }
 
-impl About {
+impl ProcessStreams {
     /// Declares the streams that do not exist, if there may be room since the last attempt.
     fn declare(&mut self, user: &str, owner: Reader, scopes: &mut Scopes<'_>) {
         let is_whole = self.keys().count() == 4;
@@ -92,7 +92,7 @@ impl Process {
     pub(super) fn tell(
         &mut self,
         round: &mut Round<'_, '_>,
-        which: impl FnOnce(&About) -> Option<StreamKey>,
+        which: impl FnOnce(&ProcessStreams) -> Option<StreamKey>,
         value: Value,
     ) {
         if self.about.is_none() && !self.publications.is_empty() && !self.is_retired {
@@ -118,7 +118,7 @@ impl Process {
         }
     }
 
-    fn introduce(&self, round: &mut Round<'_, '_>) -> Option<About> {
+    fn introduce(&self, round: &mut Round<'_, '_>) -> Option<ProcessStreams> {
         // The scope comes first, since an instance number is given back only at the end of the
         // process.
         round.scopes.of(self.owner)?;
@@ -126,7 +126,7 @@ impl Process {
         let taken = round
             .instances
             .take(PROCESS, &self.user, &self.application, &labels);
-        Some(About {
+        Some(ProcessStreams {
             identity: taken.ok()?,
             received: None,
             stored: None,

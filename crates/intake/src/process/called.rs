@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use barograph_stream::calls::{AckStatus, Subject};
 
 use super::{Process, Round};
-use crate::answers::{Answer, Answers};
+use crate::answers::{CallAnswer, CallAnswers};
 use crate::offers::KnobValue;
 use barograph_call::{Board, Member, Offer};
 use barograph_recorder::Reader;
@@ -88,7 +88,7 @@ impl Process {
         for &(id, status) in answers {
             self.counts.answers += 1;
             match AckStatus::from_u32(status) {
-                Some(status) => self.answers.push(Answer {
+                Some(status) => self.answers.push(CallAnswer {
                     uid,
                     from,
                     id,
@@ -100,7 +100,7 @@ impl Process {
     }
 
     /// Passes on its answers since the last call.
-    pub(crate) fn answer(&mut self, answers: &mut Answers, board: &Board) {
+    pub(crate) fn answer(&mut self, answers: &mut CallAnswers, board: &Board) {
         if self.answers.is_empty() {
             return;
         }

@@ -12,7 +12,7 @@ use super::{Publication, Target};
 const BEFORE_NS_MAX: i64 = NS_PER_S;
 
 /// The times of the records of one look; times outside of the range of a put are moved to its ends.
-pub(super) struct Times<'t> {
+pub(super) struct RecordTimes<'t> {
     timing: &'t Timing,
     source: TimeSource,
     oldest: i64,
@@ -21,7 +21,7 @@ pub(super) struct Times<'t> {
     pub error_ns: Option<i64>,
 }
 
-impl<'t> Times<'t> {
+impl<'t> RecordTimes<'t> {
     pub(super) fn new(file: &IngestFile, timing: &'t Timing, now_ns: i64) -> Self {
         // Puts go on while they are read, and clocks differ a little.
         let latest = now_ns.saturating_add(AFTER_NS_MAX);
@@ -59,7 +59,7 @@ pub(super) fn in_order(reached: &mut Vec<i64>, ring: usize, ts: i64, is_frame: b
 }
 
 /// The destination of a record.
-pub(super) enum Place {
+pub(super) enum RecordPlace {
     /// Publication, stream and value.
     At(usize, StreamKey, Value),
     /// The record belongs to a declaration that was refused.
@@ -74,21 +74,23 @@ pub(super) fn place(
     record: &Record<'_>,
     publications: &[Publication],
     targets: &[Target],
-) -> Place {
+) -> RecordPlace {
     let at = record.series as usize;
     let (publication, key, value) = if let Payload::Frame(number) = record.payload {
         let Some(publication) = publications.get(at) else {
-            return Place::None;
+            return RecordPlace::None;
         };
         (at, publication.frames, Value::Int(number as i64))
     } else {
         let Some(target) = targets.get(at) else {
-            return Place::None;
+            return RecordPlace::None;
         };
         let Some(value) = value_of(record.payload, target.value_type, target.bytes_max) else {
-            return Place::None;
+            return RecordPlace::None;
         };
         (target.publication, target.key, value)
     };
-    key.map_or(Place::Refused, |key| Place::At(publication, key, value))
+    key.map_or(RecordPlace::Refused, |key| {
+        RecordPlace::At(publication, key, value)
+    })
 }

@@ -11,9 +11,9 @@ use barograph_model::{NS_PER_S, Quality, Sample, StreamKey, Value};
 use barograph_stream::StreamError;
 use barograph_stream::ingest::{Drained, Payload, Record};
 
-use super::records::{Place, Times, in_order, place};
+use super::records::{RecordPlace, RecordTimes, in_order, place};
 use super::{Process, Round};
-use crate::ledger::Cause;
+use crate::ledger::LossCause;
 use crate::taken::DROPPED_RING;
 use barograph_recorder::Reader;
 
@@ -59,13 +59,13 @@ enum TakeKind {
         value: Value,
         is_frame: bool,
     },
-    Lost(Cause, u64),
+    Lost(LossCause, u64),
 }
 
 /// Successive losses of one ring that have the same cause.
 struct LostRun {
     next: u64,
-    cause: Cause,
+    cause: LossCause,
     count: u64,
 }
 
@@ -76,7 +76,7 @@ impl Process {
         round: &mut Round<'_, '_>,
         records_max: u64,
     ) -> Result<Drained, StreamError> {
-        let mut times = Times::new(&self.file, round.timing, round.now_ns);
+        let mut times = RecordTimes::new(&self.file, round.timing, round.now_ns);
         let (mut takes, mut answers) = (round.takes.lend(), Vec::new());
         let (publications, targets, reached) =
             (&self.publications, &self.targets, &mut self.reached);
@@ -97,15 +97,15 @@ impl Process {
                     let _ = in_order(reached, at, times.of(record.time), false);
                     answers.push((id, status));
                 }
-                Payload::Missed(count) => lose(reached, Cause::Missed, count),
-                Payload::Damaged => lose(reached, Cause::Damaged, 1),
+                Payload::Missed(count) => lose(reached, LossCause::Missed, count),
+                Payload::Damaged => lose(reached, LossCause::Damaged, 1),
                 payload => {
                     let is_frame = matches!(payload, Payload::Frame(_));
                     let ts = in_order(reached, at, times.of(record.time), is_frame);
                     match place(&record, publications, targets) {
-                        Place::Refused => lose(reached, Cause::Refused, 1),
-                        Place::None => lose(reached, Cause::Damaged, 1),
-                        Place::At(publication, key, value) => takes.push(Take {
+                        RecordPlace::Refused => lose(reached, LossCause::Refused, 1),
+                        RecordPlace::None => lose(reached, LossCause::Damaged, 1),
+                        RecordPlace::At(publication, key, value) => takes.push(Take {
                             ts,
                             ring,
                             next,
@@ -145,7 +145,7 @@ impl Process {
                 ts: i64::MAX,
                 ring: DROPPED_RING,
                 next: self.dropped_told,
-                what: TakeKind::Lost(Cause::Dropped, self.dropped_told - told),
+                what: TakeKind::Lost(LossCause::Dropped, self.dropped_told - told),
             });
         }
     }
@@ -268,12 +268,12 @@ impl Process {
         }
     }
 
-    fn count_lost(&mut self, cause: Cause, count: u64) {
+    fn count_lost(&mut self, cause: LossCause, count: u64) {
         match cause {
-            Cause::Missed => self.counts.missed += count,
-            Cause::Refused | Cause::Damaged => self.counts.damaged += count,
+            LossCause::Missed => self.counts.missed += count,
+            LossCause::Refused | LossCause::Damaged => self.counts.damaged += count,
             // This count is read from the file.
-            Cause::Dropped => {}
+            LossCause::Dropped => {}
         }
     }
 

@@ -10,11 +10,11 @@ use barograph_model::Clock;
 use barograph_stream::{Incarnation, SCOPE_OF_ALL, SCOPES_MAX};
 use tracing::warn;
 
-use super::opening::{self, Opening};
-use super::{Places, Scope};
+use super::opening::{self, ScopeOpening};
+use super::{Scope, ScopeSettings};
 use crate::IntakeError;
 use crate::shares::Shares;
-use crate::taken::Taken;
+use crate::taken::TakenMarks;
 use barograph_recorder::{Backoff, Reader};
 
 /// Most scopes that are remembered as failed. If there are more, one is forgotten and tried again
@@ -23,10 +23,10 @@ const REFUSED_MAX: usize = 1_024;
 
 /// The open scopes.
 pub(crate) struct Scopes<'c> {
-    places: Places,
+    settings: ScopeSettings,
     clock: &'c Arc<dyn Clock>,
     open: BTreeMap<Reader, Scope<'c>>,
-    opening: BTreeMap<Reader, Opening>,
+    opening: BTreeMap<Reader, ScopeOpening>,
     /// Whether a scope was opened since the last [`Self::attend`].
     has_opened: bool,
     /// Bytes of the rings of all scopes, by user.
@@ -38,10 +38,10 @@ pub(crate) struct Scopes<'c> {
 }
 
 impl<'c> Scopes<'c> {
-    pub(crate) fn new(places: Places, clock: &'c Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(settings: ScopeSettings, clock: &'c Arc<dyn Clock>) -> Self {
         Self {
-            rings: Rc::new(RefCell::new(places.shares_of_rings())),
-            places,
+            rings: Rc::new(RefCell::new(settings.shares_of_rings())),
+            settings,
             clock,
             open: BTreeMap::new(),
             opening: BTreeMap::new(),
@@ -66,7 +66,11 @@ impl<'c> Scopes<'c> {
         }
         if !self.opening.contains_key(&reader) {
             self.begin(reader);
-        } else if self.opening.get(&reader).is_some_and(Opening::is_finished) {
+        } else if self
+            .opening
+            .get(&reader)
+            .is_some_and(ScopeOpening::is_finished)
+        {
             self.take(reader);
         }
         self.opening.contains_key(&reader)
@@ -98,7 +102,7 @@ impl<'c> Scopes<'c> {
         }
         let held = self.open.keys().chain(self.opening.keys());
         let begun = has_place(held, reader).and_then(|()| {
-            opening::begin(&self.places, reader, self.clock).map_err(|e| e.to_string())
+            opening::begin(&self.settings, reader, self.clock).map_err(|e| e.to_string())
         });
         match begun {
             Ok(opening) => drop(self.opening.insert(reader, opening)),
@@ -116,7 +120,7 @@ impl<'c> Scopes<'c> {
         match ended {
             Ok(opened) => {
                 let rings = Rc::clone(&self.rings);
-                let scope = Scope::new(opened, &self.places, reader, self.clock, rings);
+                let scope = Scope::new(opened, &self.settings, reader, self.clock, rings);
                 self.refused.remove(&reader);
                 self.marks_read += u64::from(!scope.marks.is_empty());
                 self.open.insert(reader, scope);
@@ -153,7 +157,7 @@ impl<'c> Scopes<'c> {
         let has_opened = std::mem::take(&mut self.has_opened);
         let mut is_new = has_opened;
         for scope in self.open.values_mut() {
-            let has_come = scope.attend(&self.places, self.clock);
+            let has_come = scope.attend(&self.settings, self.clock);
             self.marks_read += u64::from(has_come && !scope.marks.is_empty());
             is_new |= has_come;
         }
@@ -179,7 +183,7 @@ impl<'c> Scopes<'c> {
     }
 
     /// Adds what earlier lives of the agent took in from a process.
-    pub(crate) fn tell_taken(&self, incarnation: Incarnation, taken: &mut Taken) {
+    pub(crate) fn tell_taken(&self, incarnation: Incarnation, taken: &mut TakenMarks) {
         for (reader, scope) in &self.open {
             let marks = scope.marks.iter();
             for mark in marks.filter(|mark| mark.incarnation == incarnation) {
@@ -210,7 +214,7 @@ impl<'c> Scopes<'c> {
     /// Begins to open the scopes that existed in earlier lives of the agent, so that their past can
     /// be read.
     pub(crate) fn reopen(&mut self) {
-        let Ok(names) = fs::read_dir(&self.places.state_dir) else {
+        let Ok(names) = fs::read_dir(&self.settings.state_dir) else {
             return;
         };
         for name in names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
@@ -222,7 +226,7 @@ impl<'c> Scopes<'c> {
 
     /// Whether no opening is under way any more.
     pub(crate) fn are_reopened(&self) -> bool {
-        self.opening.values().all(Opening::is_finished)
+        self.opening.values().all(ScopeOpening::is_finished)
     }
 }
 

@@ -3,7 +3,6 @@
 //! It is apart from the scope because it waits for a disk: for directories, for the start of an
 //! archive and for its past. Meanwhile the intake thread goes on with other users.
 
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,8 +14,9 @@ use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, Segment};
 use serde_json::json;
 
 use super::past::ScopePast;
-use super::{Places, open_history, tell_closed};
+use super::{ScopeSettings, open_history, tell_closed};
 use crate::IntakeError;
+use crate::door::knock;
 
 /// The parts of a scope that the thread makes.
 pub(super) struct OpenedScope {
@@ -32,61 +32,51 @@ pub(super) struct OpenedScope {
 }
 
 /// A scope that is being opened.
-pub(super) type Opening = JoinHandle<Result<OpenedScope, IntakeError>>;
+pub(super) type ScopeOpening = JoinHandle<Result<OpenedScope, IntakeError>>;
 
 /// Starts the thread that opens a scope. The thread knocks when it ends, so that the intake thread
 /// takes the result.
 pub(super) fn begin(
-    places: &Places,
+    settings: &ScopeSettings,
     reader: Reader,
     clock: &Arc<dyn Clock>,
-) -> Result<Opening, IntakeError> {
-    let (places, clock) = (places.clone(), Arc::clone(clock));
+) -> Result<ScopeOpening, IntakeError> {
+    let (settings, clock) = (settings.clone(), Arc::clone(clock));
     let open = move || {
-        let opened = open(&places, reader, &clock);
-        knock(&places.run_dir.ingest_socket());
+        let opened = open(&settings, reader, &clock);
+        knock(&settings.run_dir.ingest_socket());
         opened
     };
     let thread = std::thread::Builder::new().name(format!("scope-{}", reader.scope()));
     thread.spawn(open).map_err(IntakeError::Thread)
 }
 
-/// Wakes the intake thread.
-pub(super) fn knock(socket: &Path) {
-    // Losing the knock does no harm: the intake thread also looks by itself.
-    if let Ok(bell) = UnixDatagram::unbound()
-        && bell.set_nonblocking(true).is_ok()
-    {
-        let _ = bell.send_to(&[], socket);
-    }
-}
-
 fn open(
-    places: &Places,
+    settings: &ScopeSettings,
     reader: Reader,
     clock: &Arc<dyn Clock>,
 ) -> Result<OpenedScope, IntakeError> {
     let name = reader.scope();
-    let above = places.run_dir.path().join(SCOPES_DIR);
+    let above = settings.run_dir.path().join(SCOPES_DIR);
     let io = |path: &Path| {
         let path = path.to_owned();
         move |source| IntakeError::Directory { path, source }
     };
     make_parent(&above).map_err(io(&above))?;
-    let run_dir = places.run_dir.scope(&name);
+    let run_dir = settings.run_dir.scope(&name);
     if !make_dir(run_dir.path(), reader).map_err(io(run_dir.path()))? {
         tell_closed(&name);
     }
     let lock = run_dir.occupy()?;
-    let history = Arc::new(open_history(places, reader, clock));
+    let history = Arc::new(open_history(settings, reader, clock));
     let opened_ns = clock.now_ns();
-    let segment = Segment::create(&run_dir.segment(), places.segment_config(), opened_ns)?;
+    let segment = Segment::create(&run_dir.segment(), settings.segment_config(), opened_ns)?;
     let archive = history.readable_dir();
     publish(
         &run_dir,
         AGENT_DOCUMENT,
         &json!({
-            "node": places.node,
+            "node": settings.node,
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "scope": name,
@@ -95,7 +85,7 @@ fn open(
             "archive": archive,
         }),
     );
-    let past = archive.map(|_| ScopePast::read(&run_dir, &places.node, clock, opened_ns));
+    let past = archive.map(|_| ScopePast::read(&run_dir, &settings.node, clock, opened_ns));
     Ok(OpenedScope {
         marks: history.marks(),
         name,

@@ -10,14 +10,14 @@ use barograph_model::Clock;
 use barograph_stream::RunDir;
 use tracing::warn;
 
-use super::opening::knock;
-use super::{Places, Scope};
-use crate::ledger::{Ledger, PastLoss};
-use crate::newest::Newest;
+use super::{Scope, ScopeSettings};
+use crate::door::knock;
+use crate::ledger::{LossLedger, PastLoss};
+use crate::newest::NewestTimes;
 
 /// The past of a scope.
 pub(super) struct ScopePast {
-    newest: Newest,
+    newest: NewestTimes,
     losses: Vec<PastLoss>,
 }
 
@@ -32,12 +32,12 @@ impl ScopePast {
     ) -> Self {
         Self {
             losses: PastLoss::read(run_dir, node, clock, opened_ns),
-            newest: Newest::read(run_dir, node, clock),
+            newest: NewestTimes::read(run_dir, node, clock),
         }
     }
 
     /// Adds the past to what the scope knows of its present life.
-    pub(super) fn add_to(self, newest: &mut Newest, ledger: &mut Ledger) {
+    pub(super) fn add_to(self, newest: &mut NewestTimes, ledger: &mut LossLedger) {
         newest.add(self.newest);
         ledger.add_past(self.losses);
     }
@@ -62,15 +62,15 @@ impl PastReading {
 impl Scope<'_> {
     /// Begins to read the past, if that is still to be done. The thread knocks when it ends, so that
     /// the intake thread takes the result.
-    pub(super) fn begin_past(&mut self, places: &Places, clock: &Arc<dyn Clock>) {
+    pub(super) fn begin_past(&mut self, settings: &ScopeSettings, clock: &Arc<dyn Clock>) {
         if !matches!(self.past, PastReading::Awaited) || self.history.readable_dir().is_none() {
             return;
         }
         let (run_dir, opened_ns) = (self.run_dir.clone(), self.opened_ns);
-        let (places, clock) = (places.clone(), Arc::clone(clock));
+        let (settings, clock) = (settings.clone(), Arc::clone(clock));
         let read = move || {
-            let past = ScopePast::read(&run_dir, &places.node, &clock, opened_ns);
-            knock(&places.run_dir.ingest_socket());
+            let past = ScopePast::read(&run_dir, &settings.node, &clock, opened_ns);
+            knock(&settings.run_dir.ingest_socket());
             past
         };
         let thread = std::thread::Builder::new().name(format!("past-{}", self.name));

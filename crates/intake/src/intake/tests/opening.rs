@@ -126,15 +126,17 @@ fn the_past_of_an_archive_that_comes_up_late_holds_up_nobody() {
         while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
     };
     let earlier: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let mut program = None;
     live(dir.path(), limits(), earlier, |intake, run_dir| {
-        let program = program.insert(programs(run_dir, 1).remove(0));
-        drop(put(program, kind::FRAME, 1));
+        let program = programs(run_dir, 1).remove(0);
+        drop(put(&program, kind::FRAME, 1));
         program.count_homeless(5);
         take_in(intake);
         assert_eq!(newest(), Some(Value::Int(5)));
+        drop(program);
+        while intake.roster.len() > 0 {
+            intake.round(true);
+        }
     });
-    let program = program.unwrap();
     // No archive can be made in a file's place.
     let state = dir.path().join(format!("state/applications/u{us}"));
     let aside = state.with_extension("aside");
@@ -145,7 +147,7 @@ fn the_past_of_an_archive_that_comes_up_late_holds_up_nobody() {
         dir.path(),
         limits(),
         Arc::clone(&clock) as _,
-        |intake, _| {
+        |intake, run_dir| {
             let rounds_until = |intake: &mut Intake<'_>, is_done: &dyn Fn() -> bool| {
                 while !is_done() {
                     clock.clock.advance(NS_PER_S);
@@ -153,6 +155,8 @@ fn the_past_of_an_archive_that_comes_up_late_holds_up_nobody() {
                     std::thread::yield_now();
                 }
             };
+            let program = programs(run_dir, 1).remove(0);
+            drop(put(&program, kind::FRAME, 1));
             program.count_homeless(2);
             scan(intake);
             rounds_until(intake, &|| newest() == Some(Value::Int(2)));
