@@ -18,7 +18,7 @@ mod steps;
 
 use super::super::{ScopeShared, bridge::bridge, door::Door};
 use super::*;
-use crate::IntakeConfig;
+use crate::{IntakeConfig, ScopeSettings};
 use opening::open;
 
 /// A user that is not the agent's.
