@@ -24,7 +24,7 @@ use crate::{AgentError, Config};
 use barograph_recorder::{Forecasts, History, Room};
 
 /// The directories of an agent, taken and read: nobody else has them.
-pub(crate) struct AgentGround {
+pub(crate) struct AgentDirectories {
     run_dir: RunDir,
     lock: AgentLock,
     troubles: Troubles,
@@ -50,7 +50,7 @@ pub(crate) struct AgentParts {
     pub started_ns: i64,
 }
 
-impl AgentGround {
+impl AgentDirectories {
     /// Takes the run directory and reads the statements. This comes before the archive is opened.
     pub(crate) fn prepare(config: &Config, world: &World) -> Result<Self, AgentError> {
         let run_dir = RunDir::new(&config.run_dir);

@@ -25,7 +25,7 @@ use crate::documents::{self, RenderedInsights};
 use crate::export::ExportWatch;
 use crate::facts::Facts;
 use crate::outlook::{FREE, Outlook};
-use crate::policies::{Carrier, Policies, Policy, statement};
+use crate::policies::{Policies, Policy, PolicyChanger, statement};
 use crate::refusal::Answer;
 use crate::saturation::Saturation;
 use crate::self_watch::{EVENT_KINDS, SelfState, SelfWatch};
@@ -348,12 +348,12 @@ impl<'c> EventLoop<'c> {
             format!("insight {name}: {error}")
         });
         let faults = faults.collect();
-        self.carrier().become_these(wanted.policies);
+        self.changer().become_these(wanted.policies);
         faults
     }
 
-    fn carrier(&mut self) -> Carrier<'_, 'c> {
-        Carrier {
+    fn changer(&mut self) -> PolicyChanger<'_, 'c> {
+        PolicyChanger {
             policies: &mut self.policies,
             forecasts: &mut self.forecasts,
             streams: &mut self.streams,
@@ -380,7 +380,7 @@ impl<'c> EventLoop<'c> {
     }
 
     fn execute_policy(&mut self, sql: &str) -> Answer {
-        let mut done = statement::execute(sql, &mut self.carrier())?;
+        let mut done = statement::execute(sql, &mut self.changer())?;
         self.streams.finish();
         let rows = json!(self.policies.document());
         publish(&self.run_dir, POLICIES_DOCUMENT, &rows);

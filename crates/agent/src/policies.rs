@@ -28,7 +28,7 @@ use self::pressure::Pressure;
 pub(crate) use self::pressure::Wake;
 #[cfg(test)]
 pub(crate) use self::roster::POLICIES_MADE_MAX;
-pub(crate) use self::roster::{Carry, Change, Policy, Roster, check};
+pub(crate) use self::roster::{ChangePolicies, Policy, PolicyChange, Roster, check};
 use barograph_recorder::{Forecasts, Streams};
 
 /// Most streams under policies. Further streams are read as configured, and counted.
@@ -59,7 +59,7 @@ pub(crate) struct Policies {
 }
 
 /// The policies, with the parts that a change of them changes too.
-pub(crate) struct Carrier<'a, 'c> {
+pub(crate) struct PolicyChanger<'a, 'c> {
     /// The policies in force.
     pub policies: &'a mut Policies,
     /// The forecasters. An error-bounded policy gives its streams a forecaster.
@@ -68,22 +68,22 @@ pub(crate) struct Carrier<'a, 'c> {
     pub streams: &'a mut Streams<'c>,
 }
 
-impl Carry for Carrier<'_, '_> {
+impl ChangePolicies for PolicyChanger<'_, '_> {
     fn roster(&self) -> &Roster {
         &self.policies.roster
     }
 
-    fn carry(&mut self, change: Change) -> Result<(), String> {
+    fn change(&mut self, change: PolicyChange) -> Result<(), String> {
         match change {
-            Change::Declare(policy) => self.policies.roster.make(policy)?,
-            Change::Drop(name) => self.policies.roster.remove(&name)?,
+            PolicyChange::Declare(policy) => self.policies.roster.make(policy)?,
+            PolicyChange::Drop(name) => self.policies.roster.remove(&name)?,
         }
         self.policies.match_again(self.forecasts, self.streams);
         Ok(())
     }
 }
 
-impl Carrier<'_, '_> {
+impl PolicyChanger<'_, '_> {
     /// Replaces all policies by these.
     pub(crate) fn become_these(&mut self, wanted: Vec<Policy>) {
         if self.policies.roster.become_these(wanted) {

@@ -24,7 +24,7 @@ use barograph_stream::{AGENT_DOCUMENT, AgentLock, Latest, SegmentReader};
 
 use self::sources::FakeSource;
 use crate::Config;
-use crate::assemble::{AgentGround, agent_document};
+use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::wanted;
 use crate::event_loop::{Event, EventLoop};
 use crate::refusal::Answer;
@@ -135,11 +135,11 @@ impl SimulatedNode {
     /// Starts an agent.
     pub(crate) fn start(&self) -> SimulatedAgent<'_> {
         let (config, world) = (&self.config, &self.world);
-        let ground = AgentGround::prepare(config, world).unwrap();
+        let directories = AgentDirectories::prepare(config, world).unwrap();
         let (clock, storage) = (&world.clock, &world.storage);
         let (history, archive) =
             History::start_stepped(&config.archive, &config.node, clock, storage);
-        let parts = ground.assemble(config, world, history, None).unwrap();
+        let parts = directories.assemble(config, world, history, None).unwrap();
         let run_dir = parts.sampling.run_dir.clone();
         let reader = parts.sampling.segment.reader().unwrap();
         let history = Arc::clone(&parts.sampling.history);

@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value as Json;
 use tracing::{info, warn};
 
-use crate::assemble::{AgentGround, agent_document, waking};
+use crate::assemble::{AgentDirectories, agent_document, waking};
 use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::rules::{DeclaredRules, ProgramCalls};
@@ -68,13 +68,13 @@ impl Agent {
         let config = read()?;
         raise_descriptors();
         let exports = config.export.prepare()?;
-        let ground = AgentGround::prepare(&config, &world)?;
+        let directories = AgentDirectories::prepare(&config, &world)?;
         // The archive starts before the segment exists: it may have much to recover, and readers
         // consider a segment without a heartbeat dead.
         let (clock, storage) = (&world.clock, &world.storage);
         let history = History::start(&config.archive, &config.node, clock, storage);
         let exporting = exports.as_ref().map(Exports::status);
-        let parts = ground.assemble(&config, &world, history, exporting)?;
+        let parts = directories.assemble(&config, &world, history, exporting)?;
         let (events, receiver) = (parts.events.clone(), parts.receiver);
         let mut agent = Self {
             node: config.node.clone(),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Sample, StreamKey, near};
 
 use crate::RuleLimits;
-use crate::leaf::{Leaf, Of, Wakes};
+use crate::leaf::{Leaf, LeafFunction, LeafWakes};
 use crate::report::{Firing, RuleReport, Summary};
 use crate::statement::{self, Statement};
 use crate::stream::{Reader, Streams};
@@ -192,7 +192,7 @@ impl Rules {
         // One from before the last sign of life moves that back.
         let before_ns = before_ns.filter(|ns| *ns <= sample.ts);
         self.streams.sample(key, sample, self.now_ns);
-        self.wake(key, before_ns, Wakes::Sample);
+        self.wake(key, before_ns, LeafWakes::Sample);
     }
 
     /// The resource of a stream was looked at, and its newest sample still holds.
@@ -202,7 +202,7 @@ impl Rules {
             return;
         };
         let before_ns = std::mem::replace(&mut newest.seen_ns, looked_ns);
-        self.wake(key, Some(before_ns), Wakes::Look);
+        self.wake(key, Some(before_ns), LeafWakes::Look);
     }
 
     /// Samples of a stream from before the oldest that it was given, oldest first; later ones are left
@@ -214,7 +214,7 @@ impl Rules {
     /// The same, and before those samples what is known of older ones, oldest first.
     pub fn seed_summaries(&mut self, key: StreamKey, older: &[Summary], past: &[Sample]) {
         self.streams.seed(key, older, past, self.now_ns);
-        self.wake(key, None, Wakes::Sample);
+        self.wake(key, None, LeafWakes::Sample);
     }
 
     /// Windows of a stream do not reach back as far as they should. The rules that have them say so
@@ -391,7 +391,7 @@ impl Rules {
     }
 
     /// Marks those who read a stream, if what has come concerns them.
-    fn wake(&mut self, key: StreamKey, before_ns: Option<i64>, news: Wakes) {
+    fn wake(&mut self, key: StreamKey, before_ns: Option<i64>, news: LeafWakes) {
         let Some(stream) = self.streams.get(key) else {
             return;
         };
@@ -399,9 +399,9 @@ impl Rules {
         let old_ns = before_ns.map(|ns| self.now_ns.saturating_sub(ns));
         for reader in &stream.readers {
             let concerned = match reader.wakes {
-                Wakes::Never => false,
-                Wakes::Sample => news == Wakes::Sample,
-                Wakes::Look => true,
+                LeafWakes::Never => false,
+                LeafWakes::Sample => news == LeafWakes::Sample,
+                LeafWakes::Look => true,
             };
             let Some(rule) = self.rules.get(reader.rule as usize) else {
                 continue;
@@ -500,7 +500,7 @@ fn subject_of(rules: &mut [Option<Rule>], rule: u32, subject: u32) -> Option<&mu
 }
 
 fn mark(rules: &mut [Option<Rule>], work: &mut Work, reader: Reader) {
-    if reader.wakes != Wakes::Never {
+    if reader.wakes != LeafWakes::Never {
         mark_subject(rules, work, reader.rule, reader.subject);
     }
 }
@@ -518,8 +518,8 @@ fn mark_subject(rules: &mut [Option<Rule>], work: &mut Work, rule: u32, subject:
 /// it was looked at last. Its deadline stands, and is moved when it is reached.
 fn stays(leaf: &Leaf, old_ns: Option<i64>) -> bool {
     match (leaf.of, old_ns) {
-        (Of::Absent, Some(old_ns)) => old_ns < leaf.ns,
-        (Of::Age, Some(old_ns)) => {
+        (LeafFunction::Absent, Some(old_ns)) => old_ns < leaf.ns,
+        (LeafFunction::Age, Some(old_ns)) => {
             let at = leaf.crossings.as_ref();
             at.is_some_and(|at| at.iter().all(|ns| old_ns < *ns))
         }
@@ -528,7 +528,7 @@ fn stays(leaf: &Leaf, old_ns: Option<i64>) -> bool {
 }
 
 fn matches(leaf: &Leaf, descriptor: &Descriptor) -> bool {
-    leaf.of != Of::Label
+    leaf.of != LeafFunction::Label
         && leaf
             .selector
             .matches(descriptor.name.as_str(), &descriptor.labels)

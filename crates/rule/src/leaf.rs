@@ -19,7 +19,7 @@ pub(crate) const FUNCTIONS: &str = "latest, age, absent, rate, delta, avg_over, 
 
 /// What a leaf computes of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum LeafFunction {
     Latest,
     Age,
     Absent,
@@ -34,7 +34,7 @@ pub(crate) enum Of {
     Label,
 }
 
-impl Of {
+impl LeafFunction {
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "latest" => Self::Latest,
@@ -65,7 +65,7 @@ impl Of {
 
 /// When the condition must be computed again because of a stream that a leaf reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wakes {
+pub(crate) enum LeafWakes {
     /// The leaf stands in the payload only.
     Never,
     /// At a new sample.
@@ -77,7 +77,7 @@ pub(crate) enum Wakes {
 /// One function of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
-    pub of: Of,
+    pub of: LeafFunction,
     /// As written.
     pub text: String,
     /// Which streams; of a label, its name.
@@ -91,10 +91,13 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    pub(crate) fn wakes(&self) -> Wakes {
+    pub(crate) fn wakes(&self) -> LeafWakes {
         match self.of {
-            Of::Latest | Of::Count | Of::Ago | Of::Label => Wakes::Sample,
-            _ => Wakes::Look,
+            LeafFunction::Latest
+            | LeafFunction::Count
+            | LeafFunction::Ago
+            | LeafFunction::Label => LeafWakes::Sample,
+            _ => LeafWakes::Look,
         }
     }
 }
@@ -139,11 +142,11 @@ impl Leaves {
         name: &str,
         args: &[&ast::Expr],
     ) -> Result<Option<usize>, StatementError> {
-        let Some(of) = Of::named(name) else {
+        let Some(of) = LeafFunction::named(name) else {
             return Ok(None);
         };
         let example = match (of, of.is_timed()) {
-            (Of::Label, _) => format!("{name}('device')"),
+            (LeafFunction::Label, _) => format!("{name}('device')"),
             (_, true) => format!("{name}('disk.read.bytes{{device=vda}}', '10 s')"),
             (_, false) => format!("{name}('disk.read.bytes{{device=vda}}')"),
         };
@@ -189,11 +192,11 @@ impl Leaves {
 
     /// Notes which leaves read the subjects themselves, and when ages become what they are compared with.
     pub(crate) fn settle(&mut self, condition: &Expr) {
-        let first = self.all.iter().find(|l| l.of != Of::Label);
+        let first = self.all.iter().find(|l| l.of != LeafFunction::Label);
         let first = first.map(|l| l.selector.clone());
         for (at, leaf) in self.all.iter_mut().enumerate() {
-            leaf.is_own = leaf.of != Of::Label && Some(&leaf.selector) == first.as_ref();
-            if leaf.of == Of::Age {
+            leaf.is_own = leaf.of != LeafFunction::Label && Some(&leaf.selector) == first.as_ref();
+            if leaf.of == LeafFunction::Age {
                 leaf.crossings = crossings(condition, at);
             }
         }

@@ -9,7 +9,7 @@ use barograph_statement::{
     length_ns, statement_head,
 };
 
-use crate::leaf::{Leaves, Of};
+use crate::leaf::{LeafFunction, Leaves};
 use crate::subject::{Definition, Payload, Piece};
 
 /// Longest name of a handler, in bytes.
@@ -85,7 +85,7 @@ fn create(mut words: StatementWords, sql: &str) -> Result<Definition, StatementE
     let mut leaves = Leaves::default();
     let condition = compile(&condition, &mut leaves)?;
     leaves.settle(&condition);
-    if leaves.all.iter().all(|l| l.of == Of::Label) {
+    if leaves.all.iter().all(|l| l.of == LeafFunction::Label) {
         return Err(StatementError::new(
             "the condition reads no stream: write something like latest('disk.busy.ratio') > 0.9",
         ));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
 
 use crate::RuleLimits;
-use crate::leaf::Wakes;
+use crate::leaf::LeafWakes;
 use crate::report::Summary;
 use crate::window::{Several, Sight, WINDOW_POINTS_MIN, Window};
 use barograph_statement::SqlValue;
@@ -17,7 +17,7 @@ pub(crate) struct Reader {
     pub rule: u32,
     pub subject: u32,
     pub leaf: u32,
-    pub wakes: Wakes,
+    pub wakes: LeafWakes,
 }
 
 /// One stream.

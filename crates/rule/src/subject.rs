@@ -8,7 +8,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, StreamKey};
 use serde_json::{Map, Value as Json};
 
-use crate::leaf::{Leaf, Of};
+use crate::leaf::{Leaf, LeafFunction};
 use crate::stream::{Stream, Streams};
 use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, UncertainValue};
 
@@ -56,14 +56,14 @@ pub(crate) struct Definition {
 impl Definition {
     /// The leaf whose streams are the subjects.
     pub(crate) fn first(&self) -> usize {
-        let first = self.leaves.iter().position(|l| l.of != Of::Label);
+        let first = self.leaves.iter().position(|l| l.of != LeafFunction::Label);
         first.unwrap_or(0)
     }
 
     /// Whether the condition may be true of what is not there.
     pub(crate) fn tells_absence(&self) -> bool {
         let condition = &self.leaves[..self.condition_leaves];
-        condition.iter().any(|l| l.of == Of::Absent)
+        condition.iter().any(|l| l.of == LeafFunction::Absent)
     }
 }
 
@@ -152,14 +152,14 @@ impl Subject {
     ) -> (SqlValue, Option<i64>) {
         let bound = &self.bound[at];
         match leaf.of {
-            Of::Label => {
+            LeafFunction::Label => {
                 let label = self.labels.get(leaf.selector.name.as_str());
                 return (
                     label.map_or(SqlValue::Null, |l| SqlValue::Text(l.into())),
                     None,
                 );
             }
-            Of::Absent => {
+            LeafFunction::Absent => {
                 let seen_ns = |key: &StreamKey| Some(streams.get(*key)?.newest.as_ref()?.seen_ns);
                 let seen_ns = bound.iter().filter_map(seen_ns).max();
                 let last_ns = seen_ns.unwrap_or(i64::MIN).max(self.last_ns[at]);
@@ -255,7 +255,7 @@ impl Subject {
             let value = match &known.val {
                 SqlValue::Null => "NULL".to_owned(),
                 SqlValue::Text(t) => format!("'{t}'"),
-                SqlValue::Int(v) if leaf.of == Of::Absent => (*v != 0).to_string(),
+                SqlValue::Int(v) if leaf.of == LeafFunction::Absent => (*v != 0).to_string(),
                 SqlValue::Int(v) => v.to_string(),
                 SqlValue::Real(v) => v.to_string(),
             };
@@ -291,8 +291,8 @@ fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (SqlValue, Option<i64
     };
     let seen_ns = newest.seen_ns;
     match leaf.of {
-        Of::Latest => return (newest.val.clone(), None),
-        Of::Age => {
+        LeafFunction::Latest => return (newest.val.clone(), None),
+        LeafFunction::Age => {
             let age_ns = now_ns.saturating_sub(seen_ns).max(0);
             let change_ns = match &leaf.crossings {
                 None => Some(now_ns.saturating_add(AGE_STEP_NS_MIN)),
@@ -311,8 +311,8 @@ fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (SqlValue, Option<i64
         return (SqlValue::Null, None);
     };
     match leaf.of {
-        Of::Count => return (window.count(now_ns), window.leaves_ns(now_ns)),
-        Of::Ago => return (window.ago(now_ns), window.leaves_ns(now_ns)),
+        LeafFunction::Count => return (window.count(now_ns), window.leaves_ns(now_ns)),
+        LeafFunction::Ago => return (window.ago(now_ns), window.leaves_ns(now_ns)),
         _ => {}
     }
     // The others are of the time up to the last sign of life, until that is so old that nothing of the
@@ -323,10 +323,10 @@ fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (SqlValue, Option<i64
     }
     let is_whole = stream.is_whole();
     let val = match leaf.of {
-        Of::Rate => window.rate(seen_ns),
-        Of::Delta => window.delta(seen_ns, stream.is_counter(), is_whole),
-        Of::Avg => window.avg(seen_ns),
-        Of::Min => window.min(seen_ns, is_whole),
+        LeafFunction::Rate => window.rate(seen_ns),
+        LeafFunction::Delta => window.delta(seen_ns, stream.is_counter(), is_whole),
+        LeafFunction::Avg => window.avg(seen_ns),
+        LeafFunction::Min => window.min(seen_ns, is_whole),
         _ => window.max(seen_ns, is_whole),
     };
     (val, Some(over_ns))

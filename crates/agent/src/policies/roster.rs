@@ -76,7 +76,7 @@ impl Policy {
 }
 
 /// A change of the policies in force.
-pub(crate) enum Change {
+pub(crate) enum PolicyChange {
     /// This policy takes effect, in place of one with the same name.
     Declare(Arc<Policy>),
     /// The policy of this name is removed.
@@ -84,12 +84,12 @@ pub(crate) enum Change {
 }
 
 /// The owner of the policies in force, which executes changes.
-pub(crate) trait Carry {
+pub(crate) trait ChangePolicies {
     /// Returns the policies in force.
     fn roster(&self) -> &Roster;
 
     /// Makes a change, or returns the reason why not; then nothing has changed.
-    fn carry(&mut self, change: Change) -> Result<(), String>;
+    fn change(&mut self, change: PolicyChange) -> Result<(), String>;
 }
 
 /// A policy, and the number of its streams beyond the bound on streams under policies.

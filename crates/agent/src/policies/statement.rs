@@ -11,7 +11,7 @@ use barograph_statement::{PolicyStatement, PolicyText};
 use serde_json::Value as Json;
 use tracing::warn;
 
-use super::roster::{Carry, Change, Made, Policy};
+use super::roster::{ChangePolicies, Made, Policy, PolicyChange};
 use crate::refusal::Refusal;
 
 /// The result of a statement.
@@ -26,7 +26,7 @@ pub(crate) struct PolicyDone {
 }
 
 /// Executes a statement.
-pub(crate) fn execute(sql: &str, policies: &mut dyn Carry) -> Result<PolicyDone, Refusal> {
+pub(crate) fn execute(sql: &str, policies: &mut dyn ChangePolicies) -> Result<PolicyDone, Refusal> {
     match PolicyStatement::parse(sql)? {
         PolicyStatement::Create { or_replace, policy } => {
             let policy = policy_of(*policy, sql)?;
@@ -37,8 +37,8 @@ pub(crate) fn execute(sql: &str, policies: &mut dyn Carry) -> Result<PolicyDone,
                 is_made: true,
                 policy: policy.document(),
             };
-            let carried = policies.carry(Change::Declare(Arc::new(policy)));
-            carried.map_err(Refusal::Statement)?;
+            let changed = policies.change(PolicyChange::Declare(Arc::new(policy)));
+            changed.map_err(Refusal::Statement)?;
             Ok(done)
         }
         PolicyStatement::Drop { name, if_exists } => {
@@ -47,8 +47,8 @@ pub(crate) fn execute(sql: &str, policies: &mut dyn Carry) -> Result<PolicyDone,
                 return Err(Refusal::Absent(policies.roster().no_policy(&name)));
             }
             if policy.is_some() {
-                let carried = policies.carry(Change::Drop(name.clone()));
-                carried.map_err(Refusal::Statement)?;
+                let changed = policies.change(PolicyChange::Drop(name.clone()));
+                changed.map_err(Refusal::Statement)?;
             }
             Ok(PolicyDone {
                 name,
@@ -200,21 +200,21 @@ mod tests {
         }
     }
 
-    impl Carry for Follower {
+    impl ChangePolicies for Follower {
         fn roster(&self) -> &Roster {
             &self.roster
         }
 
-        fn carry(&mut self, change: Change) -> Result<(), String> {
+        fn change(&mut self, change: PolicyChange) -> Result<(), String> {
             if let Some(reason) = &self.refusal {
                 return Err(reason.clone());
             }
             self.changes.push(match change {
-                Change::Declare(policy) => {
+                PolicyChange::Declare(policy) => {
                     self.roster.make(Arc::clone(&policy))?;
                     Carried::Declare(policy.spec.clone())
                 }
-                Change::Drop(name) => {
+                PolicyChange::Drop(name) => {
                     self.roster.remove(&name)?;
                     Carried::Drop(name)
                 }

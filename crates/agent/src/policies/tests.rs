@@ -152,12 +152,12 @@ impl<'c> Rig<'c> {
             waits: false,
             _dir: dir,
         };
-        let mut carrier = Carrier {
+        let mut changer = PolicyChanger {
             policies: &mut rig.policies,
             forecasts: &mut rig.forecasts,
             streams: &mut rig.streams,
         };
-        carrier.become_these(statement::wanted(&config.policy, &BTreeMap::new()));
+        changer.become_these(statement::wanted(&config.policy, &BTreeMap::new()));
         rig
     }
 
@@ -265,20 +265,20 @@ impl<'c> Rig<'c> {
             help: "h".into(),
         };
         let policy = Policy::new(spec, Some(made)).map_err(|fault| fault.to_string())?;
-        self.carry(Change::Declare(Arc::new(policy)))
+        self.change(PolicyChange::Declare(Arc::new(policy)))
     }
 
     fn drop(&mut self, name: &str) -> Result<(), String> {
-        self.carry(Change::Drop(name.into()))
+        self.change(PolicyChange::Drop(name.into()))
     }
 
-    fn carry(&mut self, change: Change) -> Result<(), String> {
-        let mut carrier = Carrier {
+    fn change(&mut self, change: PolicyChange) -> Result<(), String> {
+        let mut changer = PolicyChanger {
             policies: &mut self.policies,
             forecasts: &mut self.forecasts,
             streams: &mut self.streams,
         };
-        carrier.carry(change)
+        changer.change(change)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use barograph_model::{Descriptor, Labels, StreamKey};
 
 use super::{Rule, Rules, mark, mark_subject, matches};
-use crate::leaf::{Leaf, Wakes};
+use crate::leaf::{Leaf, LeafWakes};
 use crate::stream::Reader;
 use crate::subject::{Definition, Subject};
 
@@ -256,7 +256,7 @@ impl Rules {
             leaf: leaf as u32,
             wakes: match leaf < definition.condition_leaves {
                 true => reads.wakes(),
-                false => Wakes::Never,
+                false => LeafWakes::Never,
             },
         };
         stream.readers.push(reader);
