@@ -21,7 +21,8 @@ import pytest
 from harness import QUICK, STOP_SECONDS_MAX, Agent, baro, eventually
 
 # The compared metric, which changes at every look.
-BUSY, STREAM = "barograph_cpu_busy_ratio", "cpu.busy.ratio"
+# A stream that changes at each look, also where all processors are busy.
+SWITCHES, STREAM = "node_context_switches_total", "cpu.switches.count"
 
 
 class Prometheus:
@@ -108,14 +109,14 @@ def held(agent: Agent, name: str) -> dict[int, float]:
 def test_prometheus_has_every_sample(start: Callable[..., Agent], prometheus: Prometheus) -> None:
     prometheus.start()
     agent = start("--node", "n-1", config=writing(prometheus.url))
-    eventually(lambda: len(prometheus.points(BUSY)) >= 5, "samples in Prometheus")
+    eventually(lambda: len(prometheus.points(SWITCHES)) >= 5, "samples in Prometheus")
     ours = held(agent, STREAM)
-    eventually(lambda: prometheus.points(BUSY).keys() >= ours.keys(), "all samples that there were")
-    there = prometheus.points(BUSY)
+    eventually(lambda: prometheus.points(SWITCHES).keys() >= ours.keys(), "all samples that there were")
+    there = prometheus.points(SWITCHES)
     assert ours == {ts: there[ts] for ts in ours}
     # Labels and kinds of metrics are those of the exposition.
-    (newest,) = prometheus.samples(BUSY)
-    assert newest["metric"] == {"__name__": BUSY, "node": "n-1"}
+    (newest,) = prometheus.samples(SWITCHES)
+    assert newest["metric"] == {"__name__": SWITCHES, "node": "n-1"}
     assert agent.value("export.sent.samples", "to=remote_write") > 0
     assert agent.value("export.lost.samples", "to=remote_write") == 0
 
@@ -123,7 +124,7 @@ def test_prometheus_has_every_sample(start: Callable[..., Agent], prometheus: Pr
 def test_prometheus_was_away(start: Callable[..., Agent], prometheus: Prometheus) -> None:
     prometheus.start()
     agent = start(config=writing(prometheus.url))
-    eventually(lambda: prometheus.points(BUSY), "samples in Prometheus")
+    eventually(lambda: prometheus.points(SWITCHES), "samples in Prometheus")
     prometheus.kill()
     failed = eventually(lambda: agent.value("export.failed.requests", "to=remote_write"), "a failed request")
     assert failed > 0
@@ -131,8 +132,8 @@ def test_prometheus_was_away(start: Callable[..., Agent], prometheus: Prometheus
     eventually(lambda: len(held(agent, STREAM)) > away + 5, "samples while it is away")
     ours = held(agent, STREAM)
     prometheus.start()
-    eventually(lambda: prometheus.points(BUSY).keys() >= ours.keys(), "all samples that there were", 120)
-    there = prometheus.points(BUSY)
+    eventually(lambda: prometheus.points(SWITCHES).keys() >= ours.keys(), "all samples that there were", 120)
+    there = prometheus.points(SWITCHES)
     assert ours == {ts: there[ts] for ts in ours}
     # At the default log level, both the failure and its end are logged.
     for said in ("an export failed and is tried again", "exports arrive again"):
@@ -145,7 +146,7 @@ def test_prometheus_was_away_too_long(start: Callable[..., Agent], prometheus: P
     prometheus.start()
     more = 'match = ["memory.*", "vm.*", "cpu.*"]\n[streams]\ndepth = 8\n'
     agent = start(config=writing(prometheus.url, more))
-    eventually(lambda: prometheus.points(BUSY), "samples in Prometheus")
+    eventually(lambda: prometheus.points(SWITCHES), "samples in Prometheus")
     prometheus.kill()
     eventually(lambda: agent.value("export.failed.requests", "to=remote_write"), "a failed request")
     for _ in range(2):
@@ -153,7 +154,7 @@ def test_prometheus_was_away_too_long(start: Callable[..., Agent], prometheus: P
         last = max(held(agent, STREAM))
         eventually(lambda since=last: sum(ts > since for ts in held(agent, STREAM)) >= 7, "news")
     prometheus.start()
-    eventually(lambda: max(prometheus.points(BUSY), default=0) > last, "samples after it", 120)
+    eventually(lambda: max(prometheus.points(SWITCHES), default=0) > last, "samples after it", 120)
     eventually(lambda: agent.value("export.lost.samples", "to=remote_write"), "the loss is counted")
 
 
@@ -244,10 +245,10 @@ def test_otlp(start: Callable[..., Agent], collector: Collector, tmp_path: Path)
     }
     assert numeric and set(metrics) >= numeric
     assert metrics["memory.free.bytes"].unit == "By"
-    busy = metrics[STREAM]
+    busy = metrics["cpu.busy.ratio"]
     assert busy.unit == "1" and busy.WhichOneof("data") == "gauge"
     (point,) = busy.gauge.data_points
-    assert point.as_double in held(agent, STREAM).values()
+    assert point.as_double in held(agent, "cpu.busy.ratio").values()
     sums = [metric for metric in scope.metrics if metric.WhichOneof("data") == "sum"]
     assert sums
     for metric in sums:
