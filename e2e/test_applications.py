@@ -84,7 +84,9 @@ def run(program: Path, agent: Agent, *arguments: object, **more: Any) -> subproc
 
 
 def number(agent: Agent, sql: str) -> int:
-    rows = agent.sql(sql)
+    """The only number of a query; 0 if there is no table. A stream that has just ended is in no
+    segment, and may not be in the log yet."""
+    rows = agent.rows(sql)
     return list(rows[0].values())[0] if rows else 0
 
 

@@ -294,7 +294,8 @@ def test_nothing_is_sent_unless_asked_for(start: Callable[..., Agent], collector
     assert "baro-export" not in threads(quiet)
     assert not quiet.has("export.*")
     loud = start(config=f'[export.otlp]\nurl = "{collector.url}"\n')
-    assert "baro-export" in threads(loud)
+    # A thread names itself when it begins.
+    eventually(lambda: "baro-export" in threads(loud), "the thread of exports")
     assert quiet.stop() == 0 and loud.stop() == 0
 
 

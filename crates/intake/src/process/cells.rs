@@ -174,8 +174,18 @@ impl Process {
         self.file.read_cells(&mut cells.words)?;
         if cells.told_words.is_empty() {
             cells.told = self.file.cells_told()?;
-            // An agent that was killed may have made more frames than the process learned of.
-            cells.told.frames = cells.told.frames.max(self.taken.frames());
+            let archived = self.taken.frames();
+            if archived > cells.told.frames {
+                // An agent that was killed has made frames of which the process did not learn. The
+                // next one may be of the same state, and then has a later time.
+                cells.told.frames = archived;
+                let clock = i64::try_from(cells.clock()).unwrap_or(i64::MAX);
+                cells.told_ts = self
+                    .file
+                    .created_ns()
+                    .saturating_add(clock)
+                    .min(round.now_ns);
+            }
             let has_clock = !cells.clocks.is_empty();
             let is_known = has_clock && cells.told.frames > 0 && cells.told.clock == cells.clock();
             cells.told_words = if is_known {
