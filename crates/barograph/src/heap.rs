@@ -28,6 +28,9 @@ const GROWN_BYTES: u64 = 16 << 20;
 const UNUSED_BYTES: u64 = 2 << 20;
 /// …which is looked at every so many looks: the allocator goes through all free pieces for it.
 const UNUSED_LOOKS: u32 = 10;
+/// And every so many looks in any case: a small piece that is freed may set free a whole page around
+/// it, which no number shows.
+const ANYWAY_LOOKS: u32 = 30;
 
 /// Settles how the allocator keeps memory. To be called first of all, while there is one thread.
 pub(crate) fn settle() {
@@ -53,9 +56,10 @@ impl Heap {
     /// Looks at what is resident, and gives back if that has grown, or much of it is unused.
     pub(crate) fn look(&mut self) {
         let Some(now) = resident_bytes() else { return };
-        self.looks = (self.looks + 1) % UNUSED_LOOKS;
+        self.looks = (self.looks + 1) % ANYWAY_LOOKS;
         let has_grown = now >= self.resident_bytes.saturating_add(GROWN_BYTES);
-        let is_due = has_grown || (self.looks == 0 && self.is_unused(now));
+        let is_long = self.looks.is_multiple_of(UNUSED_LOOKS) && self.is_unused(now);
+        let is_due = has_grown || is_long || self.looks == 0;
         if !is_due {
             self.resident_bytes = self.resident_bytes.min(now);
             return;
