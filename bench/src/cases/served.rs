@@ -1,6 +1,7 @@
 //! The agent's servers: the newest value over HTTP, and sampling that stays punctual under the
 //! worst queries.
 
+use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -131,17 +132,25 @@ pub(super) fn hostile(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns the lateness of every source in seconds, read more often than it changes.
+/// Returns the lateness of every poll in seconds: it is read more often than it changes, and each
+/// sample counts once, however long its source waits for the next poll.
 fn skew(observer: &Observer) -> Result<LatencySpread, Fault> {
     let selector = Selector::parse("source.skew.seconds")?;
     let begin = now();
+    let mut newest_ts = BTreeMap::new();
     let mut seen = Vec::new();
     while begin.elapsed() < WATCHED {
-        let samples = observer
-            .latest(&selector)
-            .into_iter()
-            .filter_map(|v| v.sample);
-        seen.extend(samples.filter_map(|s| s.value.as_f64()));
+        for latest in observer.latest(&selector) {
+            let Some(sample) = latest.sample else {
+                continue;
+            };
+            let source = format!("{:?}", latest.descriptor.labels);
+            let before = newest_ts.insert(source, sample.ts);
+            // What was there at the first look is of a poll before it.
+            if before.is_some_and(|ts| ts != sample.ts) {
+                seen.extend(sample.value.as_f64());
+            }
+        }
         std::thread::sleep(LOOK_EVERY);
     }
     if seen.is_empty() {
