@@ -8,7 +8,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_model::{Clock, Sink};
+use barograph_model::{Clock, NS_PER_S, Sink};
 
 use crate::budget::{BudgetConfig, Purse};
 use crate::config::Caps;
@@ -47,6 +47,8 @@ pub struct Poller {
     purse: Purse,
     /// Whether the mount table has changed since the last call.
     have_mounts_changed: Box<dyn Fn() -> bool + Send>,
+    /// When that was asked last.
+    mounts_asked_ns: i64,
 }
 
 impl Poller {
@@ -94,6 +96,7 @@ impl Poller {
             wishes: 0,
             purse: Purse::default(),
             have_mounts_changed: Box::new(|| false),
+            mounts_asked_ns: i64::MIN,
         }
     }
 
@@ -166,10 +169,15 @@ impl Poller {
         }
     }
 
-    /// Has the sources of whose kind there was nothing read at once if the mount table has changed.
+    /// Has the sources of whose kind there was nothing read if the mount table has changed. Users
+    /// may mount and unmount as fast as they like (FUSE), so this is asked once a second.
     fn look_for_mounts(&mut self, now_ns: i64) {
         let is_any_absent = self.entries.iter().any(|entry| entry.is_absent);
-        if !is_any_absent || !(self.have_mounts_changed)() {
+        if !is_any_absent || now_ns.saturating_sub(self.mounts_asked_ns) < NS_PER_S {
+            return;
+        }
+        self.mounts_asked_ns = now_ns;
+        if !(self.have_mounts_changed)() {
             return;
         }
         for index in 0..self.entries.len() {
