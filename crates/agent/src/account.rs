@@ -45,6 +45,13 @@ pub(crate) fn account(report: &InsightReport, sources: &[SourceReport]) -> Accou
     }
 }
 
+/// Returns everything of a source's report on which accounts depend.
+pub(crate) fn grounds(report: &SourceReport) -> impl PartialEq + '_ {
+    let is_read = report.polls.min(2);
+    let texts = (&report.sees, &report.missing, &report.last_error);
+    (report.source, report.state, report.streams, is_read, texts)
+}
+
 fn lacking(report: &InsightReport, sources: &[SourceReport]) -> Account {
     let mut causes: Vec<Cause> = Vec::new();
     for lack in &report.lacks {

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use barograph_insight::{Graph, Limits};
 use barograph_model::{Clock, Name};
 use barograph_server::ExportStatus;
-use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig};
+use barograph_stream::{AgentLock, Incarnation, RunDir, Segment, SegmentConfig, StreamError};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
@@ -19,8 +19,8 @@ use crate::control::wanted;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::policies::{Policies, Wake};
 use crate::statements::{StatementStore, Troubles};
-use crate::world::World;
 use crate::{AgentError, Config};
+use barograph_recorder::World;
 use barograph_recorder::{Forecasts, History, Room};
 
 /// The directories of an agent, taken and read: nobody else has them.
@@ -55,7 +55,7 @@ impl AgentDirectories {
     pub(crate) fn prepare(config: &Config, world: &World) -> Result<Self, AgentError> {
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
-        let troubles = Troubles::default();
+        let troubles = Troubles::new(world);
         let statements = StatementStore::open(&config.state_dir, &troubles)?;
         Ok(Self {
             run_dir,
@@ -75,7 +75,14 @@ impl AgentDirectories {
         exports: Option<ExportStatus>,
     ) -> Result<AgentParts, AgentError> {
         let started_ns = world.clock.now_ns();
-        let segment = Segment::create(&self.run_dir.segment(), segment_config(config), started_ns)?;
+        let path = self.run_dir.segment();
+        let incarnation = world.randomness.incarnation();
+        let incarnation = incarnation.map_err(|source| StreamError::Io {
+            what: "name",
+            path: path.clone(),
+            source,
+        })?;
+        let segment = Segment::create(&path, segment_config(config, incarnation), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
         let room = Room::new(&config.forecast)?;
         let sampling = LoopParts {
@@ -127,12 +134,13 @@ pub(crate) fn waking(events: SyncSender<Event>) -> Wake {
     Arc::new(move || drop(events.try_send(Event::Wake)))
 }
 
-fn segment_config(config: &Config) -> SegmentConfig {
+fn segment_config(config: &Config, incarnation: Incarnation) -> SegmentConfig {
     SegmentConfig {
         node: config.node.clone(),
         streams_max: config.streams.max,
         depth_default: config.streams.depth,
         ring_bytes_max: usize::try_from(config.streams.ring_bytes_max).unwrap_or(usize::MAX >> 1),
+        incarnation: Some(incarnation),
     }
 }
 

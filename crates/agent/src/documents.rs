@@ -9,7 +9,7 @@ use barograph_source::SourceReport;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
-use crate::account::{Account, account};
+use crate::account::{Account, account, grounds};
 
 /// One row of `insights.json`.
 #[derive(Serialize)]
@@ -81,6 +81,8 @@ impl InsightCounts {
 #[derive(Default)]
 pub(crate) struct RenderedInsights {
     by_name: BTreeMap<String, RenderedRow>,
+    /// The reports of the sources on which the accounts of these rows are based.
+    sources: Vec<SourceReport>,
 }
 
 struct RenderedRow {
@@ -98,11 +100,24 @@ impl RenderedInsights {
         graph: &Graph,
         sources: &[SourceReport],
     ) -> serde_json::Result<Vec<u8>> {
+        let are_sources_alike = sources
+            .iter()
+            .map(grounds)
+            .eq(self.sources.iter().map(grounds));
+        if !are_sources_alike {
+            self.sources = sources.to_vec();
+        }
         let mut before = std::mem::take(&mut self.by_name);
         let mut document = vec![b'['];
         for report in graph.reports() {
             let rendered = before.remove(&report.name);
-            let rendered = RenderedRow::render(rendered, report, sources)?;
+            let account = match &rendered {
+                Some(row) if are_sources_alike && row.is_for_same_reason(&report) => {
+                    row.account.clone()
+                }
+                _ => account(&report, sources),
+            };
+            let rendered = RenderedRow::render(rendered, report, account)?;
             if document.len() > 1 {
                 document.push(b',');
             }
@@ -115,12 +130,18 @@ impl RenderedInsights {
 }
 
 impl RenderedRow {
+    /// Whether the state of this row's insight has the same reason as in a newer report.
+    fn is_for_same_reason(&self, report: &InsightReport) -> bool {
+        let before = &self.report;
+        (before.state, &before.reason, &before.lacks)
+            == (report.state, &report.reason, &report.lacks)
+    }
+
     fn render(
         before: Option<Self>,
         report: InsightReport,
-        sources: &[SourceReport],
+        account: Account,
     ) -> serde_json::Result<Self> {
-        let account = account(&report, sources);
         let texts = match before {
             Some(same) if same.report == report && same.account == account => return Ok(same),
             Some(like) if InsightTexts::new(&like.report) == InsightTexts::new(&report) => {
@@ -200,6 +221,7 @@ mod tests {
     use barograph_model::{
         Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, ValueType,
     };
+    use barograph_source::SourceState;
 
     use super::*;
 
@@ -226,32 +248,53 @@ mod tests {
             help: String::new(),
         };
         graph.know_metric(&level.name);
+        graph.know_metric(&Name::new("disk.read.bytes").unwrap());
         graph.stream_added(StreamKey(1), &level);
         let mut rendered = RenderedInsights::default();
-        let mut check = |graph: &Graph| {
-            let bytes = rendered.render(graph, &[]).unwrap();
-            let anew = Insights {
-                graph,
-                sources: &[],
-            };
+        let mut source = SourceReport {
+            source: "disk",
+            state: SourceState::Live,
+            sees: "1 disk".into(),
+            streams: 0,
+            missing: Vec::new(),
+            polls: 0,
+            errors: 0,
+            cost_ns_mean: 1,
+            interval_ns: 1,
+            pace: None,
+            last_error: None,
+        };
+        let mut check = |graph: &Graph, source: &SourceReport| {
+            let sources = std::slice::from_ref(source);
+            let bytes = rendered.render(graph, sources).unwrap();
+            let anew = Insights { graph, sources };
             assert_eq!(
                 String::from_utf8(bytes).unwrap(),
                 serde_json::to_string(&anew).unwrap()
             );
         };
-        check(&graph);
+        check(&graph, &source);
         for sql in [
+            "CREATE INSIGHT d AS SELECT value FROM disk_read_bytes",
             "CREATE INSIGHT b AS SELECT value FROM a_level",
             r#"CREATE INSIGHT c HELP '"a\b"' AS SELECT value FROM a_level"#,
             "CREATE OR REPLACE INSIGHT b AS SELECT value + 1 AS value FROM a_level",
             "DROP INSIGHT b",
         ] {
             graph.execute(sql, &mut Nowhere).unwrap();
-            check(&graph);
+            check(&graph, &source);
             graph.sample(StreamKey(1), &Sample::measured(1, sql.len() as i64));
             graph.evaluate(1, &mut Nowhere);
-            check(&graph);
-            check(&graph);
+            check(&graph, &source);
+            check(&graph, &source);
+            source.polls += 1;
+            check(&graph, &source);
         }
+        source.sees = "2 disks".into();
+        check(&graph, &source);
+        source.state = SourceState::Down;
+        check(&graph, &source);
+        source.last_error = Some("it hangs".into());
+        check(&graph, &source);
     }
 }

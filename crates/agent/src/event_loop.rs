@@ -30,8 +30,8 @@ use crate::refusal::Answer;
 use crate::saturation::Saturation;
 use crate::self_watch::{EVENT_KINDS, SelfState, SelfWatch};
 use crate::statements::Troubles;
-use crate::world::World;
 use barograph_intake::IngestCounts;
+use barograph_recorder::World;
 use barograph_recorder::{
     DOCUMENTS_NS, Forecasts, History, Outputs, PROJECT_NS, Streams, name_archive, publish,
     publish_rendered,

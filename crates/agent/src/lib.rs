@@ -27,11 +27,10 @@ mod simulated;
 mod start;
 mod statements;
 mod who;
-mod world;
 
 pub use barograph_call::{Board, CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
 pub use barograph_intake::ApplicationsConfig;
-pub use barograph_recorder::{ArchiveConfig, ForecastConfig};
+pub use barograph_recorder::{ArchiveConfig, ForecastConfig, ProcessMeter, Randomness, World};
 pub use barograph_source::{BlockTraceMode, probe};
 pub use barograph_stream::{
     AGENT_DOCUMENT, ARCHIVE_DOCUMENT, CALLS_DOCUMENT, FORECASTS_DOCUMENT, HANDLERS_DOCUMENT,
@@ -44,4 +43,3 @@ pub use export::{ExportConfig, ReceiverConfig};
 pub use look::{Look, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;
-pub use world::{ProcessMeter, World};

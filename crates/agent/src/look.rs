@@ -12,8 +12,8 @@ use tracing::warn;
 
 use crate::assemble::graph;
 use crate::start::FIRST_ROUND_WAIT;
-use crate::world::World;
 use crate::{AgentError, Config, documents};
+use barograph_recorder::World;
 
 /// The result of [`look`], in the form of an agent's documents.
 pub struct Look {

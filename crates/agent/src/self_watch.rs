@@ -10,7 +10,7 @@ use barograph_model::{
 use barograph_intake::IngestCounts;
 use barograph_recorder::Streams;
 
-use crate::world::ProcessMeter;
+use barograph_recorder::ProcessMeter;
 
 /// The kinds of events of the sampling loop, in the order in which they are counted.
 pub(crate) const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "ground"];

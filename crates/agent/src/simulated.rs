@@ -8,19 +8,18 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use barograph_archive::KeeperLoops;
 use barograph_archive::testing::ForgettingDisk;
 use barograph_model::{Clock, ManualClock, NS_PER_S};
-use barograph_recorder::History;
 use barograph_rule::Firing;
 use barograph_source::policy::IntervalPolicy;
 use barograph_source::{PolicySpec, Poller, Source};
 use barograph_statement::StatementKind;
-use barograph_stream::{AGENT_DOCUMENT, AgentLock, Latest, SegmentReader};
+use barograph_stream::{AGENT_DOCUMENT, AgentLock, Incarnation, Latest, SegmentReader};
 
 use self::sources::FakeSource;
 use crate::Config;
@@ -30,10 +29,13 @@ use crate::event_loop::{Event, EventLoop};
 use crate::refusal::Answer;
 use crate::rules::{DeclaredRules, PastEvent, PastReaders, RuleAction, RuleLoop};
 use crate::statements::StatementStore;
-use crate::world::{ProcessMeter, World};
+use barograph_recorder::{History, JobQueue, ProcessMeter, Randomness, Work, World};
 
 /// Time at which the simulation begins, in ns since the epoch.
 const START_NS: i64 = 1_700_000_000 * NS_PER_S;
+
+/// Most jobs that wait for one step.
+const JOBS_MAX: usize = 64;
 
 /// A process that uses nothing.
 struct IdleMeter;
@@ -45,6 +47,18 @@ impl ProcessMeter for IdleMeter {
 
     fn resident_bytes(&self) -> Option<i64> {
         None
+    }
+}
+
+/// Random numbers of a seed.
+struct SeededRandomness(Mutex<Random>);
+
+impl Randomness for SeededRandomness {
+    fn incarnation(&self) -> io::Result<Incarnation> {
+        let mut random = self.0.lock().unwrap();
+        Ok(Incarnation(std::array::from_fn(|_| {
+            random.below(256) as u8
+        })))
     }
 }
 
@@ -74,6 +88,7 @@ pub(crate) struct SimulatedNode {
     world: World,
     clock: Arc<ManualClock>,
     disk: ForgettingDisk,
+    jobs: JobQueue,
     calls: Arc<RecordedCalls>,
     dir: PathBuf,
     seed: u64,
@@ -96,13 +111,14 @@ pub(crate) fn memory_dir() -> tempfile::TempDir {
 impl SimulatedNode {
     /// A machine with a new disk in a new directory.
     pub(crate) fn new(name: &str, dir: &Path, clock: &Arc<ManualClock>, seed: u64) -> Self {
-        let archive_dir = dir.join("archive");
-        fs::create_dir_all(&archive_dir).unwrap();
-        let disk = ForgettingDisk::new(&archive_dir);
+        let disk_dir = dir.join("disk");
+        fs::create_dir_all(&disk_dir).unwrap();
+        let disk = ForgettingDisk::new(&disk_dir);
+        let jobs = JobQueue::new(JOBS_MAX);
         let mut config = Config {
             node: name.into(),
             run_dir: dir.join("run"),
-            state_dir: dir.join("state"),
+            state_dir: disk_dir.join("state"),
             policy: vec![PolicySpec {
                 name: "space".into(),
                 streams: vec!["filesystem.available.bytes".into()],
@@ -111,7 +127,7 @@ impl SimulatedNode {
             }],
             ..Config::default()
         };
-        config.archive.dir = archive_dir;
+        config.archive.dir = disk_dir.join("archive");
         config.sources.sys_root = dir.to_owned();
         config.forecast.streams = vec!["filesystem.*".into()];
         Self {
@@ -119,10 +135,13 @@ impl SimulatedNode {
             world: World {
                 clock: clock.clone(),
                 storage: Arc::new(disk.clone()),
+                randomness: Arc::new(SeededRandomness(Mutex::new(Random(seed)))),
+                work: Work::Stepped(jobs.clone()),
                 meter: Arc::new(IdleMeter),
             },
             clock: Arc::clone(clock),
             disk,
+            jobs,
             calls: Arc::new(RecordedCalls {
                 clock: Arc::clone(clock),
                 lines: Mutex::default(),
@@ -136,14 +155,13 @@ impl SimulatedNode {
     pub(crate) fn start(&self) -> SimulatedAgent<'_> {
         let (config, world) = (&self.config, &self.world);
         let directories = AgentDirectories::prepare(config, world).unwrap();
-        let (clock, storage) = (&world.clock, &world.storage);
-        let (history, archive) =
-            History::start_stepped(&config.archive, &config.node, clock, storage);
+        let history = History::start(&config.archive, &config.node, world);
         let parts = directories.assemble(config, world, history, None).unwrap();
         let run_dir = parts.sampling.run_dir.clone();
         let reader = parts.sampling.segment.reader().unwrap();
         let history = Arc::clone(&parts.sampling.history);
-        let poller = Poller::with_sources(self.sources(), Arc::clone(clock), Arc::new(|| {}));
+        let poller =
+            Poller::with_sources(self.sources(), Arc::clone(&world.clock), Arc::new(|| {}));
         let event_loop = EventLoop::new(world, poller, parts.sampling);
         let document = agent_document(
             (&config.node, &config.state_dir),
@@ -155,14 +173,15 @@ impl SimulatedNode {
             .publish(AGENT_DOCUMENT, document.to_string().as_bytes(), 0o644)
             .unwrap();
         let kept = parts.statements.of(StatementKind::Rule);
+        let clock = &world.clock;
         let rules = DeclaredRules::new(&kept, &run_dir, clock, self.calls.clone());
+        self.tell(&format!("life {}", reader.incarnation()));
         SimulatedAgent {
             node: self,
             event_loop,
             past: PastReaders::new(clock),
             rule_loop: None,
             rules,
-            archive,
             history,
             statements: parts.statements,
             events: parts.receiver,
@@ -227,7 +246,6 @@ pub(crate) struct SimulatedAgent<'n> {
     rules: DeclaredRules,
     rule_loop: Option<RuleLoop>,
     past: PastReaders,
-    archive: Option<KeeperLoops>,
     history: Arc<History>,
     statements: Arc<StatementStore>,
     events: Receiver<Event>,
@@ -246,8 +264,8 @@ impl SimulatedAgent<'_> {
         }
         let next_ns = self.event_loop.step();
         let now_ns = self.node.clock.monotonic_ns();
-        let archive = self.archive.as_mut();
-        let archive_ns = archive.map_or(i64::MAX, |archive| archive.step(now_ns));
+        while self.node.jobs.run_next() {}
+        let archive_ns = self.history.step(now_ns);
         next_ns.min(self.step_rules()).min(archive_ns)
     }
 
@@ -307,14 +325,12 @@ impl SimulatedAgent<'_> {
         self.rules.stop();
         self.event_loop.stop();
         self.history.close();
-        if let Some(archive) = self.archive {
-            archive.finish(self.node.clock.monotonic_ns());
-        }
     }
 
-    /// Ends as the process of a machine without power does.
+    /// Ends as the process of a machine without power does: nothing is written any more.
     pub(crate) fn cut(self) {
-        drop(self.archive);
+        self.node.disk.fail_after(0);
+        self.history.close();
     }
 
     /// The samples in the ring of each stream, by name and labels.

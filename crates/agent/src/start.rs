@@ -24,9 +24,9 @@ use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::StatementStore;
-use crate::world::World;
 use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, ScopeShared};
+use barograph_recorder::World;
 use barograph_recorder::{History, ScopeHistories};
 
 /// Longest time that a start waits for the first round of sources.
@@ -71,8 +71,7 @@ impl Agent {
         let directories = AgentDirectories::prepare(&config, &world)?;
         // The archive starts before the segment exists: it may have much to recover, and readers
         // consider a segment without a heartbeat dead.
-        let (clock, storage) = (&world.clock, &world.storage);
-        let history = History::start(&config.archive, &config.node, clock, storage);
+        let history = History::start(&config.archive, &config.node, &world);
         let exporting = exports.as_ref().map(Exports::status);
         let parts = directories.assemble(&config, &world, history, exporting)?;
         let (events, receiver) = (parts.events.clone(), parts.receiver);
@@ -105,7 +104,7 @@ impl Agent {
         let shared = ScopeShared {
             forecasts: parts.room,
             histories: ScopeHistories::default(),
-            storage: Arc::clone(&world.storage),
+            world: world.clone(),
         };
         let control = (parts.statements, read);
         let started_ns = parts.started_ns;

@@ -10,15 +10,15 @@
 //! [`Troubles`] holds the problems with the files, for every place where users look.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use barograph_archive::{FileAccess, Storage};
+use barograph_recorder::World;
 use barograph_statement::{StatementAction, StatementHead, StatementKind};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::{Value as Json, json};
 use tracing::{error, info};
@@ -34,10 +34,11 @@ const PROBE_BYTES: usize = 4 << 10;
 
 /// The problems with the files of statements, by file. [`StatementStore`] sets them; the loop
 /// publishes them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub(crate) struct Troubles {
+    world: World,
     by_file: Arc<Mutex<BTreeMap<PathBuf, Trouble>>>,
-    /// Whether a thread is trying again at the moment.
+    /// Whether a job is trying again at the moment.
     is_trying: Arc<AtomicBool>,
 }
 
@@ -50,17 +51,25 @@ struct Trouble {
 }
 
 impl Troubles {
+    /// Returns no problems with files of this world.
+    pub(crate) fn new(world: &World) -> Self {
+        Self {
+            world: world.clone(),
+            by_file: Arc::default(),
+            is_trying: Arc::default(),
+        }
+    }
+
     /// Tries again to write files that could not be written, so that a problem that has passed is
-    /// not reported for ever. The work is on a separate thread, since the caller must not wait for
-    /// a disk; only one such thread runs at a time.
+    /// not reported for ever. This is a job beside the caller, who must not wait for a disk; only
+    /// one such job runs at a time.
     pub(crate) fn attend(&self) {
         let is_troubled = self.lock().values().any(|trouble| !trouble.now.is_empty());
         if !is_troubled || self.is_trying.swap(true, Ordering::AcqRel) {
             return;
         }
         let troubles = self.clone();
-        let thread = std::thread::Builder::new().name("baro-state".into());
-        let started = thread.spawn(move || {
+        let started = self.world.work.start("baro-state", move || {
             troubles.try_again();
             troubles.is_trying.store(false, Ordering::Release);
         });
@@ -76,7 +85,7 @@ impl Troubles {
             troubled.map(|(path, _)| path.clone()).collect()
         };
         for path in troubled {
-            let now = probe(&path).err();
+            let now = probe(&*self.world.storage, &path).err();
             self.set(
                 &path,
                 now.map_or(String::new(), |error| cannot("write", &path, &error)),
@@ -220,7 +229,7 @@ fn rename_rules(state_dir: &Path, troubles: &Troubles) -> bool {
     if now.exists() || !before.exists() {
         return true;
     }
-    let renamed = fs::rename(&before, &now);
+    let renamed = troubles.world.storage.rename(&before, &now);
     if let Err(error) = &renamed {
         let cannot = cannot("rename", &before, error);
         troubles.found(
@@ -246,12 +255,13 @@ struct StatementFile {
 struct StatementChange {
     statements: BTreeMap<String, String>,
     written: PathBuf,
+    storage: Arc<dyn Storage>,
 }
 
 impl Drop for StatementChange {
     fn drop(&mut self) {
         // After a commit no file has this name.
-        let _ = fs::remove_file(&self.written);
+        let _ = self.storage.unlink(&self.written);
     }
 }
 
@@ -265,7 +275,8 @@ impl StatementFile {
         };
         file.read();
         // A problem is noticed now, rather than when the first statement is made.
-        match probe(path) {
+        let probed = probe(&**file.storage(), path);
+        match probed {
             Err(source) if !is_passing(&source) => Err(AgentError::State {
                 what: "write",
                 path: path.to_owned(),
@@ -306,10 +317,8 @@ impl StatementFile {
             let mut aside = path.as_os_str().to_owned();
             aside.push(format!(".damaged-{n}"));
             let aside = PathBuf::from(aside);
-            match renameat_with(CWD, path, CWD, &aside, RenameFlags::NOREPLACE) {
-                Err(Errno::EXIST) => None,
-                result => Some(result.map(|()| aside)),
-            }
+            let renamed = || self.storage().rename(path, &aside).map(|()| aside.clone());
+            (!aside.exists()).then(renamed)
         });
         let damaged = format!("{} is damaged ({why})", path.display());
         let found = match renamed {
@@ -356,6 +365,7 @@ impl StatementFile {
         Ok(Some(StatementChange {
             statements,
             written,
+            storage: Arc::clone(self.storage()),
         }))
     }
 
@@ -364,21 +374,19 @@ impl StatementFile {
         let Some(mut change) = change else {
             return Ok(());
         };
-        let renamed = fs::rename(&change.written, &self.path);
+        let renamed = self.storage().rename(&change.written, &self.path);
         if renamed.is_ok() {
             // The file is this one now, even if its directory cannot be synced: the next change
             // must not write it without this statement.
             self.statements = std::mem::take(&mut change.statements);
         }
-        renamed
-            .and_then(|()| sync_dir(&self.path))
-            .map_err(|error| {
-                let cannot = cannot("rename", &self.path, &error);
-                self.troubles.set(&self.path, cannot.clone());
-                Refusal::Internal(format!(
-                    "it is done, and may not survive a restart: {cannot}"
-                ))
-            })
+        renamed.and_then(|()| self.sync_dir()).map_err(|error| {
+            let cannot = cannot("rename", &self.path, &error);
+            self.troubles.set(&self.path, cannot.clone());
+            Refusal::Internal(format!(
+                "it is done, and may not survive a restart: {cannot}"
+            ))
+        })
     }
 
     fn write(&self, statements: &BTreeMap<String, String>) -> io::Result<PathBuf> {
@@ -387,40 +395,48 @@ impl StatementFile {
                 "it has statements that this agent could not read: move it away, then start again",
             ));
         }
-        write_beside(&self.path, "new", &serde_json::to_vec_pretty(statements)?)
+        let bytes = serde_json::to_vec_pretty(statements)?;
+        write_beside(&**self.storage(), &self.path, "new", &bytes)
     }
-}
 
-/// Syncs the directory of a file, so that a rename in it survives a crash.
-fn sync_dir(path: &Path) -> io::Result<()> {
-    path.parent()
-        .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    /// Syncs the directory of the file, so that a rename in it survives a crash.
+    fn sync_dir(&self) -> io::Result<()> {
+        let dir = self.path.parent();
+        dir.map_or(Ok(()), |dir| self.storage().sync_dir(dir))
+    }
+
+    fn storage(&self) -> &Arc<dyn Storage> {
+        &self.troubles.world.storage
+    }
 }
 
 /// Writes and syncs a file that is to be renamed to `path`. If that fails, the file is removed.
-fn write_beside(path: &Path, extension: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+fn write_beside(
+    storage: &dyn Storage,
+    path: &Path,
+    extension: &str,
+    bytes: &[u8],
+) -> io::Result<PathBuf> {
     if let Some(dir) = path.parent() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(dir)?;
+        storage.make_lasting_dir(dir)?;
     }
     let temporary = path.with_extension(extension);
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&temporary)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    // A crash may have left one.
+    storage.unlink(&temporary)?;
+    let mut file = storage.create(&temporary, FileAccess::Private)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync());
     if let Err(error) = written {
-        let _ = fs::remove_file(&temporary);
+        let _ = storage.unlink(&temporary);
         return Err(error);
     }
     Ok(temporary)
 }
 
 /// Tests whether a statement could be kept in this file now.
-fn probe(path: &Path) -> io::Result<()> {
+fn probe(storage: &dyn Storage, path: &Path) -> io::Result<()> {
     // The probe has its own name, since a prepared change may wait to replace the file.
-    fs::remove_file(write_beside(path, "probe", &[b' '; PROBE_BYTES])?)
+    let probe = write_beside(storage, path, "probe", &[b' '; PROBE_BYTES])?;
+    storage.unlink(&probe)
 }
 
 /// Returns whether an error of the system may pass soon, without a change of access rights.
@@ -456,14 +472,14 @@ mod tests {
     }
 
     fn insights(dir: &Path) -> Vec<(String, String)> {
-        let store = open(dir, &Troubles::default());
+        let store = open(dir, &Troubles::new(&World::real()));
         store.of(StatementKind::Insight).into_iter().collect()
     }
 
     #[test]
     fn statements_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let troubles = Troubles::default();
+        let troubles = Troubles::new(&World::real());
         let store = open(dir.path(), &troubles);
         let first = "CREATE INSIGHT a.b AS SELECT 1";
         assert_eq!(store.execute(first, done).unwrap(), json!("done"));
@@ -484,13 +500,13 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         let rules = |store: &StatementStore| store.of(StatementKind::Rule);
         fs::write(path("triggers.json"), r#"{"a": "CREATE TRIGGER a"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::default());
+        let store = open(dir.path(), &Troubles::new(&World::real()));
         assert_eq!(rules(&store)["a"], "CREATE TRIGGER a");
         assert!(path("rules.json").exists() && !path("triggers.json").exists());
         store.execute("CREATE RULE b", done).unwrap();
         // Beside a file of today, the other one is only a file.
         fs::write(path("triggers.json"), r#"{"c": "CREATE TRIGGER c"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::default());
+        let store = open(dir.path(), &Troubles::new(&World::real()));
         assert_eq!(rules(&store).into_keys().collect::<Vec<_>>(), ["a", "b"]);
         assert!(path("triggers.json").exists());
     }
@@ -498,7 +514,7 @@ mod tests {
     #[test]
     fn what_is_refused_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path(), &Troubles::default());
+        let store = open(dir.path(), &Troubles::new(&World::real()));
         let refuse = |_: &StatementHead| Err(Refusal::Statement("no".into()));
         let first = "CREATE INSIGHT a AS SELECT 1";
         assert!(store.execute(first, refuse).is_err());
@@ -520,7 +536,7 @@ mod tests {
     fn what_is_only_kept_can_be_dropped() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("policies.json"), r#"{"a": "nonsense"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::default());
+        let store = open(dir.path(), &Troubles::new(&World::real()));
         let absent = |_: &StatementHead| Err(Refusal::Absent("there is no policy".into()));
         assert_eq!(store.execute("DROP POLICY a", absent).unwrap(), Json::Null);
         assert!(store.execute("DROP POLICY a", absent).is_err());
@@ -530,7 +546,7 @@ mod tests {
     #[test]
     fn what_is_late_is_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path(), &Troubles::default());
+        let store = open(dir.path(), &Troubles::new(&World::real()));
         let late = |_: &StatementHead| Err(Refusal::Late("not yet".into()));
         let first = "CREATE INSIGHT a AS SELECT 1";
         assert!(store.execute(first, late).is_err());
@@ -542,7 +558,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("insights.json");
         for (n, damaged) in [(1, "{"), (2, "[1]"), (3, "\0\0\0\0")] {
-            let troubles = Troubles::default();
+            let troubles = Troubles::new(&World::real());
             fs::write(&path, damaged).unwrap();
             let store = open(dir.path(), &troubles);
             let sentence = troubles.sentence();
@@ -561,7 +577,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let troubles = Troubles::default();
+        let troubles = Troubles::new(&World::real());
         // A directory can be opened, but not read.
         fs::create_dir(dir.path().join("insights.json")).unwrap();
         let store = open(dir.path(), &troubles);
@@ -576,7 +592,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let refused = StatementStore::open(&file, &Troubles::default());
+        let refused = StatementStore::open(&file, &Troubles::new(&World::real()));
         let error = refused.err().unwrap().to_string();
         assert!(
             error.contains("insights.json") && error.contains("--state-dir"),

@@ -131,7 +131,7 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use crate::parquet::{About, RawWriter};
-    use crate::{Disk, Storage as _, Tier};
+    use crate::{Disk, FileAccess, Storage as _, Tier};
 
     use super::*;
 
@@ -144,7 +144,7 @@ mod tests {
             tier: Tier::Raw,
             sequences: (1, 1),
         };
-        let out = Disk.create(&path).unwrap();
+        let out = Disk.create(&path, FileAccess::Shared).unwrap();
         let empty = RawWriter::create(out, &path, about).unwrap();
         empty.finish().unwrap();
         Arc::new(ParquetPart::open(&path).unwrap())

@@ -73,7 +73,7 @@ pub use losses::Losses;
 pub use neighbours::{Neighbours, Rank};
 pub use recover::marks_of;
 pub use series::{Archived, Declared, Series};
-pub use storage::{Disk, OutFile, Storage};
+pub use storage::{Disk, FileAccess, OutFile, Storage};
 #[cfg(feature = "target")]
 pub use target::ObjectTarget;
 pub use target::Target;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::layout::first_of_several;
 use crate::log::LogPart;
 use crate::part::{Part, PartKey};
-use crate::{ArchiveError, Archived, Layout, Losses, Storage, Tier, open};
+use crate::{ArchiveError, Archived, FileAccess, Layout, Losses, Storage, Tier, open};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 3;
@@ -120,7 +120,7 @@ impl Manifest {
         let tmp = tmp_path(layout);
         let write = || {
             storage.unlink(&tmp)?;
-            let mut file = storage.create(&tmp)?;
+            let mut file = storage.create(&tmp, FileAccess::Shared)?;
             file.write_all(&self.encode())?;
             file.sync()
         };

@@ -15,7 +15,7 @@ use crate::parquet::{About, RawWriter, Summary, TierWriter};
 use crate::part::{Made, Part, PartKey};
 use crate::storage::OutFile;
 use crate::unit::{Newest, Unit};
-use crate::{ArchiveError, Tier};
+use crate::{ArchiveError, FileAccess, Tier};
 
 /// The tier of seconds holds a series whose buckets have more samples than this on average.
 const SAMPLES_A_SECOND: usize = 2;
@@ -213,7 +213,8 @@ fn begin(
 ) -> Result<(Box<dyn OutFile>, PathBuf, About), ArchiveError> {
     let path = tmp(context, key(hours, range, tier));
     let storage = &*context.storage;
-    let out = storage.unlink(&path).and_then(|()| storage.create(&path));
+    let out = storage.unlink(&path);
+    let out = out.and_then(|()| storage.create(&path, FileAccess::Shared));
     let about = About {
         node: context.config.node.clone(),
         tier,

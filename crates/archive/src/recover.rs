@@ -29,6 +29,8 @@ pub(crate) struct Recovered {
 
 /// Creates the directories and takes the lock.
 pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<FileLock, ArchiveError> {
+    let made = storage.make_lasting_dir(layout.root());
+    made.map_err(|source| io_error("make", layout.root(), source))?;
     for dir in [layout.node_dir(), layout.log_dir(), layout.tmp_dir()] {
         let made = storage.make_dir(&dir);
         made.map_err(|source| io_error("make", &dir, source))?;

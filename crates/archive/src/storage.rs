@@ -10,17 +10,28 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// Mode of files: whoever may read the segment may read its history.
-const FILE_MODE: u32 = 0o644;
+/// Mode of shared files: whoever may read the segment may read its history.
+const SHARED_MODE: u32 = 0o644;
+/// Mode of private files.
+const PRIVATE_MODE: u32 = 0o600;
 /// Mode of directories.
 const DIR_MODE: u32 = 0o755;
+
+/// Who may read a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Whoever may enter its directory.
+    Shared,
+    /// This user alone.
+    Private,
+}
 
 /// The file-system operations that the writer uses.
 pub trait Storage: Send + Sync {
     /// Creates a directory and its parents; an existing one is not an error.
     fn make_dir(&self, path: &Path) -> io::Result<()>;
     /// Creates a new file; an existing one is an error.
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>>;
+    fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>>;
     /// Writes `bytes` over the beginning of a small file, which is created if it does not exist.
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Cuts a file to `bytes` bytes and syncs it.
@@ -42,6 +53,18 @@ pub trait Storage: Send + Sync {
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
     /// Returns how many bytes this user can still write on the file system of `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+
+    /// Creates a directory and its parents as [`make_dir`](Self::make_dir) does. Those that are new
+    /// stay after a power failure.
+    fn make_lasting_dir(&self, path: &Path) -> io::Result<()> {
+        let new: Vec<&Path> = path.ancestors().take_while(|dir| !dir.exists()).collect();
+        self.make_dir(path)?;
+        for parent in new.iter().filter_map(|dir| dir.parent()) {
+            let is_here = parent.as_os_str().is_empty();
+            self.sync_dir(if is_here { Path::new(".") } else { parent })?;
+        }
+        Ok(())
+    }
 }
 
 /// A file that is written from its beginning.
@@ -67,16 +90,20 @@ impl Storage for Disk {
             .create(path)
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
+    fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
+        let mode = match access {
+            FileAccess::Shared => SHARED_MODE,
+            FileAccess::Private => PRIVATE_MODE,
+        };
         let mut options = OpenOptions::new();
-        options.append(true).create_new(true).mode(FILE_MODE);
+        options.append(true).create_new(true).mode(mode);
         Ok(Box::new(options.open(path)?))
     }
 
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
-        let mut file = options.mode(FILE_MODE).open(path)?;
+        let mut file = options.mode(SHARED_MODE).open(path)?;
         OutFile::write_all(&mut file, bytes)
     }
 

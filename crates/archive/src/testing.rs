@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Disk, OutFile, Storage};
+use crate::{Disk, FileAccess, OutFile, Storage};
 
 /// A disk in a directory of the real file system, which is as if its power failed at times.
 ///
@@ -342,10 +342,10 @@ impl Storage for ForgettingDisk {
         Ok(())
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
+    fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
         let mut state = self.operate()?;
         let place = self.place(&state, path)?;
-        let file = Disk.create(path)?;
+        let file = Disk.create(path, access)?;
         let id = state.new_id();
         state.files.insert(id, FileState::default());
         state.put(vec![(place, Some(Node::File(id)))]);

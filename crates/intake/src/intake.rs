@@ -258,9 +258,7 @@ impl<'c> Intake<'c> {
         self.rates.forget_idle(now_ns);
         self.roster.wake_all();
         let (now_ns, monotonic_ns) = (self.clock.now_ns(), self.clock.monotonic_ns());
-        for (_, scope) in self.scopes.iter_mut() {
-            scope.beat(now_ns, monotonic_ns);
-        }
+        self.scopes.beat(now_ns, monotonic_ns);
         self.board.beat();
         if monotonic_ns >= self.next_documents_ns {
             self.write_documents();

@@ -36,7 +36,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use barograph_archive::Storage;
 use barograph_bridge::Ingest;
 use barograph_call::Board;
 use barograph_model::Clock;
@@ -50,7 +49,7 @@ pub use error::IntakeError;
 use intake::{Intake, IntakeParts};
 use scope::ScopeSettings;
 
-use barograph_recorder::{Room, ScopeHistories};
+use barograph_recorder::{Room, ScopeHistories, World};
 
 /// The parts of the agent that scopes share with it.
 #[derive(Clone)]
@@ -59,8 +58,8 @@ pub struct ScopeShared {
     pub forecasts: Arc<Room>,
     /// The archives of the open scopes.
     pub histories: ScopeHistories,
-    /// The file system of these archives.
-    pub storage: Arc<dyn Storage>,
+    /// The outside of the agent.
+    pub world: World,
 }
 
 /// The thread that takes in what applications publish. Dropping it stops the thread after it has

@@ -90,13 +90,21 @@ impl ScopeSettings {
         }
     }
 
-    fn segment_config(&self) -> SegmentConfig {
-        SegmentConfig {
+    /// The configuration of the segment of a scope with this run directory.
+    fn segment_config(&self, run_dir: &RunDir) -> Result<SegmentConfig, StreamError> {
+        let incarnation = self.shared.world.randomness.incarnation();
+        let incarnation = incarnation.map_err(|source| StreamError::Io {
+            what: "name",
+            path: run_dir.segment(),
+            source,
+        })?;
+        Ok(SegmentConfig {
             streams_max: self.streams_max.saturating_add(LOSS_STREAMS_MAX),
             depth_default: DEPTH,
             ring_bytes_max: RING_BYTES_MAX,
+            incarnation: Some(incarnation),
             ..SegmentConfig::new(&self.node)
-        }
+        })
     }
 
     fn shares_of_streams(&self) -> Shares<Box<str>> {
@@ -151,7 +159,7 @@ pub(crate) struct Scope<'c> {
 }
 
 impl<'c> Scope<'c> {
-    /// Makes a scope of what a thread has opened.
+    /// Makes a scope of what a job has opened.
     fn new(
         opened: OpenedScope,
         settings: &ScopeSettings,
@@ -398,7 +406,8 @@ fn tell_closed(scope: &str) {
 
 /// Starts a scope's archive. If its directory cannot be made now, that is a failed start that is
 /// tried again.
-fn open_history(settings: &ScopeSettings, reader: Reader, clock: &Arc<dyn Clock>) -> History {
+fn open_history(settings: &ScopeSettings, reader: Reader) -> History {
+    let world = settings.shared.world.clone();
     let scopes = settings.state_dir.clone();
     let state_dir = scopes.join(reader.scope());
     let config = ArchiveConfig {
@@ -406,15 +415,18 @@ fn open_history(settings: &ScopeSettings, reader: Reader, clock: &Arc<dyn Clock>
         copies: settings.copies.as_ref().map(|copies| copies.of(reader)),
         ..settings.archive.clone()
     };
+    let storage = Arc::clone(&world.storage);
     let prepare = move || {
         make_parent(&scopes)?;
         if !make_dir(&state_dir, reader)? {
             tell_closed(&reader.scope());
         }
-        Ok(())
+        // The archive's past is lost if the names of the directories above it are.
+        storage.make_dir(&state_dir)?;
+        let above = [scopes.as_path()].into_iter().chain(scopes.parent());
+        above.into_iter().try_for_each(|dir| storage.sync_dir(dir))
     };
-    let storage = &settings.shared.storage;
-    History::start_in(&config, &settings.node, clock, storage, Arc::new(prepare))
+    History::start_in(&config, &settings.node, &world, Arc::new(prepare))
 }
 
 /// Appends a count of losses, after declaring its stream if there is none.

@@ -75,17 +75,11 @@ fn joined(before: Option<ControlFault>, scope: &str, fault: ControlFault) -> Con
 
 #[cfg(test)]
 mod tests {
-    use barograph_archive::{Disk, Storage};
-    use barograph_model::Clock;
-    use barograph_stream::SystemClock;
-
     use super::*;
-    use crate::ArchiveConfig;
+    use crate::{ArchiveConfig, World};
 
     #[test]
     fn one_that_fails_keeps_none_of_the_others_and_is_named() {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let disk: Arc<dyn Storage> = Arc::new(Disk);
         let dir = tempfile::tempdir().unwrap();
         let started = |name: &str, enabled| {
             let config = ArchiveConfig {
@@ -94,7 +88,7 @@ mod tests {
                 enabled,
                 ..ArchiveConfig::default()
             };
-            Arc::new(History::start(&config, "n1", &clock, &disk))
+            Arc::new(History::start(&config, "n1", &World::real()))
         };
         let (node, scopes) = (started("node", true), ScopeHistories::default());
         let seal = || scopes.command(&node, ArchiveVerb::Seal);

@@ -9,18 +9,14 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_archive::{
-    ArchiveConfig as WriterConfig, ArchiveError, Journal, Keeper, KeeperLoops, Layout, Mark,
-    Status, Storage, Target,
-};
-use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind};
+use barograph_archive::{ArchiveError, Journal, Keeper, KeeperLoops, Layout, Mark, Status};
+use barograph_model::{ArchiveVerb, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
-use crate::{ArchiveConfig, Backoff};
+use crate::{ArchiveConfig, Backoff, Job, World};
 
 /// How often a command checks whether a first start under way has ended.
 const START_LOOKS: u32 = 100;
@@ -43,31 +39,30 @@ pub struct History {
 struct Starting {
     config: ArchiveConfig,
     node: String,
-    clock: Arc<dyn Clock>,
-    storage: Arc<dyn Storage>,
+    world: World,
     prepare: Prepare,
     journal: Journal,
-    /// Whether the caller steps the writer: then only the first start is made.
-    is_stepped: bool,
 }
 
 #[derive(Default)]
 struct State {
     /// `None` while there is no writer, and after [`History::close`].
     keeper: Option<Arc<Keeper>>,
+    /// The loops of a writer without threads.
+    loops: Option<KeeperLoops>,
     /// Why there is no writer although one was wanted; empty while the first start is under way.
     trouble: String,
     /// Whether readers may read the past of this agent in the archive's directory.
     is_readable: bool,
     is_closed: bool,
-    /// A start that is under way, on a thread of its own.
-    attempt: Option<JoinHandle<Attempt>>,
+    /// A start that is under way.
+    attempt: Option<Job<Attempt>>,
     /// The wait for the next start, after one that failed.
     backoff: Backoff,
 }
 
-/// The result of a start.
-type Attempt = Result<Keeper, Failure>;
+/// The result of a start: the writer, and its loops if it has no threads.
+type Attempt = Result<(Keeper, Option<KeeperLoops>), Failure>;
 
 /// Why a start failed.
 struct Failure {
@@ -80,20 +75,6 @@ impl Starting {
     /// Tries to start the writer. A failure does not stop the agent: it goes on without an archive,
     /// reports the reason, and tries again.
     fn attempt(&self) -> Attempt {
-        self.attempt_by(Keeper::start_with_journal)
-    }
-
-    /// Prepares the directory and calls `start`.
-    fn attempt_by<T>(
-        &self,
-        start: impl FnOnce(
-            WriterConfig,
-            Arc<dyn Storage>,
-            Arc<dyn Clock>,
-            Option<Box<dyn Target>>,
-            Journal,
-        ) -> Result<T, ArchiveError>,
-    ) -> Result<T, Failure> {
         let failure = |trouble: String, is_readable| Failure {
             trouble,
             is_readable,
@@ -106,8 +87,16 @@ impl Starting {
         let told = self.config.writer(&self.node);
         let told = told.and_then(|writer| Ok((writer, self.config.target()?)));
         let (writer, target) = told.map_err(|e| failure(e.to_string(), false))?;
-        let (storage, clock) = (Arc::clone(&self.storage), Arc::clone(&self.clock));
-        let started = start(writer, storage, clock, target, self.journal.clone());
+        let (storage, clock) = (&self.world.storage, &self.world.clock);
+        let (storage, clock) = (Arc::clone(storage), Arc::clone(clock));
+        let journal = self.journal.clone();
+        let started = if self.world.work.is_stepped() {
+            Keeper::start_stepped(writer, storage, clock, target, journal)
+                .map(|(keeper, loops)| (keeper, Some(loops)))
+        } else {
+            Keeper::start_with_journal(writer, storage, clock, target, journal)
+                .map(|keeper| (keeper, None))
+        };
         started.map_err(|error| {
             // An archive that another agent writes is that agent's past, and would hide the present
             // of this one. The same holds for a directory that somebody else may have written.
@@ -126,27 +115,16 @@ impl Starting {
 
 impl History {
     /// Starts the writer and waits for it, so that it is known how far programs' rings were read.
-    pub fn start(
-        config: &ArchiveConfig,
-        node: &str,
-        clock: &Arc<dyn Clock>,
-        storage: &Arc<dyn Storage>,
-    ) -> Self {
-        let history = Self::new(config, node, (clock, storage), Arc::new(|| Ok(())));
+    pub fn start(config: &ArchiveConfig, node: &str, world: &World) -> Self {
+        let history = Self::new(config, node, world, Arc::new(|| Ok(())));
         history.wait();
         history
     }
 
     /// Starts the writer as [`Self::start`] does, in a directory that `prepare` makes. If there is
     /// no archive yet, this does not wait: on a busy disk a start takes seconds.
-    pub fn start_in(
-        config: &ArchiveConfig,
-        node: &str,
-        clock: &Arc<dyn Clock>,
-        storage: &Arc<dyn Storage>,
-        prepare: Prepare,
-    ) -> Self {
-        let history = Self::new(config, node, (clock, storage), prepare);
+    pub fn start_in(config: &ArchiveConfig, node: &str, world: &World, prepare: Prepare) -> Self {
+        let history = Self::new(config, node, world, prepare);
         if Layout::new(&config.dir, node).node_dir().exists() {
             history.wait();
         } else if let Some(starting) = &history.starting
@@ -157,34 +135,7 @@ impl History {
         history
     }
 
-    /// Starts the writer as [`Self::start`] does, without threads: the caller steps the writer's
-    /// loops. If the start fails, there are none, and no other start is made.
-    pub fn start_stepped(
-        config: &ArchiveConfig,
-        node: &str,
-        clock: &Arc<dyn Clock>,
-        storage: &Arc<dyn Storage>,
-    ) -> (Self, Option<KeeperLoops>) {
-        let mut history = Self::new(config, node, (clock, storage), Arc::new(|| Ok(())));
-        let Some(starting) = history.starting.as_mut().and_then(Arc::get_mut) else {
-            return (history, None);
-        };
-        starting.is_stepped = true;
-        let starting = &*starting;
-        let (attempt, loops) = starting.attempt_by(Keeper::start_stepped).map_or_else(
-            |failure| (Err(failure), None),
-            |(keeper, loops)| (Ok(keeper), Some(loops)),
-        );
-        History::end(&mut locked(&history.state), attempt, starting);
-        (history, loops)
-    }
-
-    fn new(
-        config: &ArchiveConfig,
-        node: &str,
-        (clock, storage): (&Arc<dyn Clock>, &Arc<dyn Storage>),
-        prepare: Prepare,
-    ) -> Self {
+    fn new(config: &ArchiveConfig, node: &str, world: &World, prepare: Prepare) -> Self {
         let mut history = Self {
             starting: None,
             state: Mutex::default(),
@@ -204,11 +155,9 @@ impl History {
         history.starting = Some(Arc::new(Starting {
             config: config.clone(),
             node: node.to_owned(),
-            clock: Arc::clone(clock),
-            storage: Arc::clone(storage),
+            world: world.clone(),
             prepare,
             journal,
-            is_stepped: false,
         }));
         history
     }
@@ -223,11 +172,11 @@ impl History {
         Self::end(&mut state, attempt, starting);
     }
 
-    /// Starts the writer on a thread of its own; false if the thread cannot be started.
+    /// Starts the writer beside the caller; false if no thread can be started for it.
     fn begin(&self, starting: &Arc<Starting>) -> bool {
         let ours = Arc::clone(starting);
-        let thread = std::thread::Builder::new().name("archive-start".into());
-        let attempt = thread.spawn(move || ours.attempt());
+        let work = &starting.world.work;
+        let attempt = work.start("archive-start", move || ours.attempt());
         if let Err(error) = &attempt {
             warn!(%error, "history is started by who waits for it");
         }
@@ -238,9 +187,9 @@ impl History {
 
     fn end(state: &mut State, attempt: Attempt, starting: &Starting) {
         match attempt {
-            Ok(keeper) => {
+            Ok((keeper, loops)) => {
                 info!(dir = %starting.config.dir.display(), "history is written");
-                state.keeper = Some(Arc::new(keeper));
+                (state.keeper, state.loops) = (Some(Arc::new(keeper)), loops);
                 state.trouble.clear();
                 (state.is_readable, state.backoff) = (true, Backoff::default());
             }
@@ -254,7 +203,7 @@ impl History {
                 starting.journal.set_trouble(&failure.trouble);
                 state.trouble = failure.trouble;
                 state.is_readable = failure.is_readable;
-                state.backoff.failed(starting.clock.monotonic_ns());
+                state.backoff.failed(starting.world.clock.monotonic_ns());
             }
         }
     }
@@ -266,7 +215,7 @@ impl History {
             return false;
         };
         let mut state = self.lock();
-        if state.keeper.is_some() || state.is_closed || starting.is_stepped {
+        if state.keeper.is_some() || state.is_closed {
             return false;
         }
         match state.attempt.take_if(|attempt| attempt.is_finished()) {
@@ -284,6 +233,14 @@ impl History {
                 false
             }
         }
+    }
+
+    /// Does what is due in the loops of a writer without threads, and returns the time of the next
+    /// step: `i64::MAX` if there are no such loops.
+    pub fn step(&self, monotonic_ns: i64) -> i64 {
+        let mut state = self.lock();
+        let loops = state.loops.as_mut();
+        loops.map_or(i64::MAX, |loops| loops.step(monotonic_ns))
     }
 
     /// The directory in which readers find the past of this agent, if there is any.
@@ -403,11 +360,21 @@ impl History {
     pub fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        let (keeper, attempt) = (state.keeper.take(), state.attempt.take());
+        let (keeper, loops) = (state.keeper.take(), state.loops.take());
+        let attempt = state.attempt.take();
         drop(state);
         drop(keeper);
-        if let Some(attempt) = attempt {
-            drop(attempt.join());
+        self.finish(loops);
+        if let Some(Ok(Ok((keeper, loops)))) = attempt.map(Job::join) {
+            drop(keeper);
+            self.finish(loops);
+        }
+    }
+
+    /// Steps the loops of a writer that is gone until they have ended.
+    fn finish(&self, loops: Option<KeeperLoops>) {
+        if let (Some(loops), Some(starting)) = (loops, &self.starting) {
+            loops.finish(starting.world.clock.monotonic_ns());
         }
     }
 
@@ -446,15 +413,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use barograph_archive::{Archive, Declared, Disk, Entry};
+    use barograph_archive::{Archive, Declared, Entry};
     use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, ValueType};
-    use barograph_stream::SystemClock;
 
     use super::*;
-
-    fn disk() -> Arc<dyn Storage> {
-        Arc::new(Disk)
-    }
 
     /// Waits until a start that is under way has ended.
     fn settle(history: &History) {
@@ -466,7 +428,6 @@ mod tests {
 
     #[test]
     fn what_others_may_have_written_is_not_this_agents_past() {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let dir = tempfile::tempdir().unwrap();
         let config = ArchiveConfig {
             dir: dir.path().to_owned(),
@@ -474,7 +435,7 @@ mod tests {
             ..ArchiveConfig::default()
         };
         let check = |readable: bool, trouble: &str| {
-            let history = History::start(&config, "n1", &clock, &disk());
+            let history = History::start(&config, "n1", &World::real());
             settle(&history);
             let is = history.readable_dir();
             assert_eq!(is, readable.then(|| config.dir.clone()), "{trouble}");
@@ -500,7 +461,6 @@ mod tests {
     /// As if the disk was full for a moment, and then has room again.
     #[test]
     fn a_start_that_has_failed_is_tried_again_and_what_came_meanwhile_is_written() {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let dir = tempfile::tempdir().unwrap();
         let config = ArchiveConfig {
             dir: dir.path().join("archive"),
@@ -513,7 +473,7 @@ mod tests {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         });
-        let history = History::start_in(&config, "n1", &clock, &disk(), prepare);
+        let history = History::start_in(&config, "n1", &World::real(), prepare);
         settle(&history);
         let trouble = history.trouble().unwrap();
         assert!(trouble.contains("make room"), "{trouble}");

@@ -15,6 +15,8 @@ mod history;
 mod outputs;
 mod range;
 mod streams;
+mod work;
+mod world;
 
 pub use access::{Reader, make_dir, make_parent};
 pub use archive_config::ArchiveConfig;
@@ -27,3 +29,5 @@ pub use history::{History, Prepare};
 pub use outputs::Outputs;
 pub use range::seconds;
 pub use streams::Streams;
+pub use work::{Job, JobQueue, QueuedJob, Work};
+pub use world::{ProcessMeter, Randomness, World};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::param::page_size;
 use rustix::thread::futex;
 
+use crate::Incarnation;
 use crate::ended::Ended;
 use crate::entry::ValueSlots;
 use crate::layout::{
@@ -44,6 +45,8 @@ pub struct SegmentConfig {
     pub depth_default: u32,
     /// Room for rings, in bytes; only address space until streams use it.
     pub ring_bytes_max: usize,
+    /// Identity of this life of the segment; `None` draws it from the system.
+    pub incarnation: Option<Incarnation>,
 }
 
 impl SegmentConfig {
@@ -54,6 +57,7 @@ impl SegmentConfig {
             streams_max: STREAMS_DEFAULT,
             depth_default: DEPTH_DEFAULT,
             ring_bytes_max: 1 << 30,
+            incarnation: None,
         }
     }
 }
@@ -158,9 +162,8 @@ impl Segment {
     fn write_header(&self, bytes: usize, now_ns: i64) -> io::Result<()> {
         let pair = |low: u32, high: u32| u64::from(low) | (u64::from(high) << 32);
         let set = |at, value| self.map.set(at, value, Ordering::Relaxed);
-        let mut incarnation = [0u8; 16];
-        File::open("/dev/urandom")?.read_exact(&mut incarnation)?;
-        self.map.copy_in(header::INCARNATION, &incarnation);
+        let incarnation = self.config.incarnation.map_or_else(Incarnation::draw, Ok)?;
+        self.map.copy_in(header::INCARNATION, &incarnation.0);
         set(
             header::VERSION,
             pair(layout::VERSION_MAJOR, layout::VERSION_MINOR),

@@ -136,3 +136,38 @@ fn two_agents_live_through_hours_twice_to_the_same_bytes() {
         assert!(*bytes == again.files[path], "{}", path.display());
     }
 }
+
+/// The power fails after each number of operations while statements are executed.
+#[test]
+fn what_was_answered_survives_a_power_failure_and_what_was_refused_does_not() {
+    let made = "CREATE INSIGHT made.bytes AS SELECT 2 * value FROM filesystem_free_bytes";
+    let refused = "CREATE INSIGHT refused.bytes AS SELECT nothing FROM filesystem_free_bytes";
+    let dropped = "CREATE INSIGHT dropped.bytes AS SELECT value FROM filesystem_free_bytes";
+    let mut is_cut = true;
+    for operations in 0.. {
+        if !std::mem::replace(&mut is_cut, false) {
+            assert!(operations > 10, "statements write: {operations}");
+            break;
+        }
+        let dir = memory_dir();
+        let node = SimulatedNode::new("n1", dir.path(), &virtual_time(), operations);
+        let mut agent = node.start();
+        agent.execute(dropped).unwrap();
+        node.disk.fail_after(operations);
+        let is_made = agent.execute(made).is_ok();
+        assert!(agent.execute(refused).is_err());
+        let is_dropped = agent.execute("DROP INSIGHT dropped.bytes").is_ok();
+        is_cut = node.disk.is_off();
+        agent.cut();
+        node.restart_after_power_cut();
+        let agent = node.start();
+        let kept = agent.statements.of(StatementKind::Insight);
+        assert!(kept.contains_key("made.bytes") || !is_made, "{operations}");
+        assert!(!kept.contains_key("refused.bytes"), "{operations}");
+        assert!(
+            !(kept.contains_key("dropped.bytes") && is_dropped),
+            "{operations}"
+        );
+        agent.stop();
+    }
+}

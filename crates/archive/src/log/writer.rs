@@ -22,7 +22,7 @@ use super::format::{
 use super::marks::{Mark, Marks};
 use super::newest::Newest;
 use crate::storage::OutFile;
-use crate::{ArchiveError, Layout, Storage};
+use crate::{ArchiveError, FileAccess, Layout, Storage};
 
 /// Number of streams registered in a segment at which it is closed, whatever its size: every reader
 /// has all of them in memory.
@@ -306,7 +306,7 @@ impl LogWriter {
     fn begin_segment(&mut self) -> Result<(), ArchiveError> {
         let sequence = self.next;
         let path = self.layout.log(sequence);
-        let file = self.storage.create(&path);
+        let file = self.storage.create(&path, FileAccess::Shared);
         // A name is never tried twice, even if the file could not be created.
         self.next += 1;
         let kept = Kept {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use barograph_archive::{Disk, OutFile, Storage};
+use barograph_archive::{Disk, FileAccess, OutFile, Storage};
 use barograph_model::ValueType;
 
 use crate::support::{
@@ -119,8 +119,8 @@ impl Storage for Failing {
         self.op(path, || Disk.make_dir(path))
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
-        let file = self.op(path, || Disk.create(path))?;
+    fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
+        let file = self.op(path, || Disk.create(path, access))?;
         Ok(Box::new(FailingFile {
             file,
             path: path.to_owned(),

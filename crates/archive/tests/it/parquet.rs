@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_archive::parquet::{About, ParquetPart, RawWriter, Summary, TierWriter};
-use barograph_archive::{ArchiveError, Disk, Storage as _, Tier};
+use barograph_archive::{ArchiveError, Disk, FileAccess, Storage as _, Tier};
 use barograph_model::{
     Buckets, Columns, Descriptor, Kind, Labels, Name, Sample, Span, Unit, Value, ValueType,
 };
@@ -59,7 +59,7 @@ fn place(dir: &tempfile::TempDir) -> PathBuf {
 }
 
 fn write(path: &Path, parts: &[Part]) -> Summary {
-    let out = Disk.create(path).unwrap();
+    let out = Disk.create(path, FileAccess::Shared).unwrap();
     let mut writer = RawWriter::create(out, path, about(Tier::Raw)).unwrap();
     for part in parts {
         let id = part.descriptor.series_id();
@@ -70,7 +70,7 @@ fn write(path: &Path, parts: &[Part]) -> Summary {
 }
 
 fn write_tier(path: &Path, tier: Tier, all: &[(Arc<Descriptor>, Buckets)]) -> Summary {
-    let out = Disk.create(path).unwrap();
+    let out = Disk.create(path, FileAccess::Shared).unwrap();
     let mut writer = TierWriter::create(out, path, about(tier)).unwrap();
     for (descriptor, buckets) in all {
         let id = descriptor.series_id();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use barograph_archive::{
-    Archive, Disk, KeepConfig, Keeper, Layout, OutFile, PartKind, Storage, Tier,
+    Archive, Disk, FileAccess, KeepConfig, Keeper, Layout, OutFile, PartKind, Storage, Tier,
 };
 use barograph_model::{Clock, NS_PER_S, Span};
 
@@ -206,14 +206,14 @@ impl Storage for Full {
         Disk.make_dir(path)
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
+    fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
         let parquet = path.extension().is_some_and(|e| e == "parquet");
         if parquet && !self.parquet.load(Ordering::SeqCst) {
             let free = self.then_free.load(Ordering::SeqCst);
             self.free.store(free, Ordering::SeqCst);
             return Err(io::ErrorKind::StorageFull.into());
         }
-        Disk.create(path)
+        Disk.create(path, access)
     }
 
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

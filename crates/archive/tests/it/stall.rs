@@ -7,7 +7,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use barograph_archive::{
-    ArchiveError, Disk, Entry, Journal, Keeper, Losses, Mark, OutFile, Position, Storage,
+    ArchiveError, Disk, Entry, FileAccess, Journal, Keeper, Losses, Mark, OutFile, Position,
+    Storage,
 };
 use barograph_model::{Sample, StreamKey, Value, ValueType};
 use barograph_stream::{Incarnation, SystemClock};
@@ -90,8 +91,8 @@ impl Storage for Stalling {
         Disk.make_dir(path)
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
-        let (file, disk) = (Disk.create(path)?, self.clone());
+    fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
+        let (file, disk) = (Disk.create(path, access)?, self.clone());
         Ok(Box::new(StallingFile { file, disk }))
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use barograph_archive::{Disk, OutFile, Storage};
+use barograph_archive::{Disk, FileAccess, OutFile, Storage};
 use barograph_model::NS_PER_S;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
@@ -54,8 +54,8 @@ impl Storage for Watching {
         self.after(Disk.make_dir(path))
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn OutFile>> {
-        self.after(Disk.create(path))
+    fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
+        self.after(Disk.create(path, access))
     }
 
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

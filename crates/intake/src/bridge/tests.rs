@@ -2,6 +2,7 @@
 
 use barograph_bridge::{About, Measured, Origin, Protocol, Tags};
 use barograph_model::{Clock, Kind, Value, ValueType};
+use barograph_recorder::World;
 use barograph_stream::{RunDir, SystemClock};
 
 use super::*;
@@ -70,7 +71,10 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         ScopeShared {
             forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
             histories: Default::default(),
-            storage: Arc::new(barograph_archive::Disk),
+            world: World {
+                clock: Arc::clone(&clock),
+                ..World::real()
+            },
         },
     );
     let board = Board::new(

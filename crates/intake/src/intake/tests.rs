@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use barograph_archive::Layout;
 use barograph_model::{Descriptor, Kind, ManualClock, Span, Value, ValueType};
 use barograph_query::{PastReader, Scopes};
+use barograph_recorder::World;
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -79,7 +80,10 @@ fn live(
     let shared = ScopeShared {
         forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
         histories: Default::default(),
-        storage: Arc::new(barograph_archive::Disk),
+        world: World {
+            clock: Arc::clone(&clock),
+            ..World::real()
+        },
     };
     let settings = ScopeSettings::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();

@@ -167,6 +167,14 @@ impl<'c> Scopes<'c> {
         has_opened
     }
 
+    /// Does what is due once a second in each scope: see [`Scope::beat`].
+    pub(crate) fn beat(&mut self, now_ns: i64, monotonic_ns: i64) {
+        for scope in self.open.values_mut() {
+            scope.begin_past(&self.settings, self.clock);
+            scope.beat(now_ns, monotonic_ns);
+        }
+    }
+
     /// A number that changes whenever there may be room for a stream that found none.
     pub(crate) fn rooms(&self) -> u64 {
         let retired = self.open.values().map(|scope| scope.rooms);

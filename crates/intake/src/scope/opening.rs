@@ -1,15 +1,14 @@
-//! The opening of a scope, on a thread of its own.
+//! The opening of a scope, as a job beside the intake.
 //!
 //! It is apart from the scope because it waits for a disk: for directories, for the start of an
 //! archive and for its past. Meanwhile the intake thread goes on with other users.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use barograph_archive::Mark;
 use barograph_model::Clock;
-use barograph_recorder::{History, Reader, make_dir, make_parent, publish};
+use barograph_recorder::{History, Job, Reader, make_dir, make_parent, publish};
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, Segment};
 use serde_json::json;
 
@@ -18,7 +17,7 @@ use super::{ScopeSettings, open_history, tell_closed};
 use crate::IntakeError;
 use crate::door::knock;
 
-/// The parts of a scope that the thread makes.
+/// The parts of a scope that the job makes.
 pub(super) struct OpenedScope {
     pub name: String,
     pub run_dir: RunDir,
@@ -32,23 +31,24 @@ pub(super) struct OpenedScope {
 }
 
 /// A scope that is being opened.
-pub(super) type ScopeOpening = JoinHandle<Result<OpenedScope, IntakeError>>;
+pub(super) type ScopeOpening = Job<Result<OpenedScope, IntakeError>>;
 
-/// Starts the thread that opens a scope. The thread knocks when it ends, so that the intake thread
-/// takes the result.
+/// Starts the job that opens a scope. It knocks when it ends, so that the intake thread takes the
+/// result.
 pub(super) fn begin(
     settings: &ScopeSettings,
     reader: Reader,
     clock: &Arc<dyn Clock>,
 ) -> Result<ScopeOpening, IntakeError> {
+    let work = settings.shared.world.work.clone();
     let (settings, clock) = (settings.clone(), Arc::clone(clock));
     let open = move || {
         let opened = open(&settings, reader, &clock);
         knock(&settings.run_dir.ingest_socket());
         opened
     };
-    let thread = std::thread::Builder::new().name(format!("scope-{}", reader.scope()));
-    thread.spawn(open).map_err(IntakeError::Thread)
+    let job = work.start(&format!("scope-{}", reader.scope()), open);
+    job.map_err(IntakeError::Thread)
 }
 
 fn open(
@@ -68,9 +68,10 @@ fn open(
         tell_closed(&name);
     }
     let lock = run_dir.occupy()?;
-    let history = Arc::new(open_history(settings, reader, clock));
+    let history = Arc::new(open_history(settings, reader));
     let opened_ns = clock.now_ns();
-    let segment = Segment::create(&run_dir.segment(), settings.segment_config(), opened_ns)?;
+    let config = settings.segment_config(&run_dir)?;
+    let segment = Segment::create(&run_dir.segment(), config, opened_ns)?;
     let archive = history.readable_dir();
     publish(
         &run_dir,

@@ -1,14 +1,14 @@
 //! What a scope's archive has of earlier lives of the agent.
 //!
-//! It is read on a thread of its own where the archive comes up late, since the files of an archive
+//! It is read by a job beside the intake where the archive comes up late, since the files of an archive
 //! may be many and their disk slow. Meanwhile the scope takes in as if it had no past.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use barograph_model::Clock;
+use barograph_recorder::Job;
 use barograph_stream::RunDir;
-use tracing::warn;
+use tracing::debug;
 
 use super::{Scope, ScopeSettings};
 use crate::door::knock;
@@ -45,52 +45,49 @@ impl ScopePast {
 
 /// How far the reading of a scope's past is.
 pub(super) enum PastReading {
-    /// There was no archive yet that could be read.
+    /// There was no archive yet that could be read, or no thread for the job that reads it.
     Awaited,
-    /// A thread reads.
-    Running(JoinHandle<ScopePast>),
+    /// A job reads.
+    Running(Job<ScopePast>),
     /// The past was read, or cannot be.
     Done,
 }
 
 impl PastReading {
     pub(super) fn is_finished(&self) -> bool {
-        matches!(self, Self::Running(thread) if thread.is_finished())
+        matches!(self, Self::Running(job) if job.is_finished())
     }
 }
 
 impl Scope<'_> {
-    /// Begins to read the past, if that is still to be done. The thread knocks when it ends, so that
-    /// the intake thread takes the result.
+    /// Begins to read the past, if that is still to be done. The job knocks when it ends, so that
+    /// the intake thread takes the result. If the job cannot be started now, the next call tries
+    /// again.
     pub(super) fn begin_past(&mut self, settings: &ScopeSettings, clock: &Arc<dyn Clock>) {
         if !matches!(self.past, PastReading::Awaited) || self.history.readable_dir().is_none() {
             return;
         }
         let (run_dir, opened_ns) = (self.run_dir.clone(), self.opened_ns);
+        let work = settings.shared.world.work.clone();
         let (settings, clock) = (settings.clone(), Arc::clone(clock));
         let read = move || {
             let past = ScopePast::read(&run_dir, &settings.node, &clock, opened_ns);
             knock(&settings.run_dir.ingest_socket());
             past
         };
-        let thread = std::thread::Builder::new().name(format!("past-{}", self.name));
-        self.past = match thread.spawn(read) {
-            Ok(thread) => PastReading::Running(thread),
-            Err(error) => {
-                warn!(%error, scope = self.name, "the past of a scope is not read");
-                PastReading::Done
-            }
-        };
+        match work.start(&format!("past-{}", self.name), read) {
+            Ok(job) => self.past = PastReading::Running(job),
+            Err(error) => debug!(%error, scope = self.name, "the past of a scope is read later"),
+        }
     }
 
-    /// Takes the past that a thread reads, and waits for it if it is not finished.
+    /// Takes the past that a job reads, and waits for it if it is not finished.
     pub(super) fn take_past(&mut self) {
-        let PastReading::Running(thread) = std::mem::replace(&mut self.past, PastReading::Done)
-        else {
+        let PastReading::Running(job) = std::mem::replace(&mut self.past, PastReading::Done) else {
             return;
         };
-        // A panic of that thread was already reported.
-        if let Ok(past) = thread.join() {
+        // A panic of its thread was already reported.
+        if let Ok(past) = job.join() {
             past.add_to(&mut self.newest, &mut self.ledger);
             self.tell_due(self.streams.now_ns());
         }

@@ -1,7 +1,7 @@
 //! The agent's side of a calls file: creating it, or continuing the existing one.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -81,10 +81,7 @@ impl CallsWriter {
     }
 
     fn create(path: &Path, now_ns: i64) -> Result<Self, StreamError> {
-        let mut random = [0; 16];
-        File::open("/dev/urandom")
-            .and_then(|mut file| file.read_exact(&mut random))
-            .map_err(io_error("read", Path::new("/dev/urandom")))?;
+        let incarnation = Incarnation::draw().map_err(io_error("name", path))?;
         let new = path.with_extension("new");
         let bytes = file_bytes(SLOTS);
         let make = || -> io::Result<Map> {
@@ -110,7 +107,7 @@ impl CallsWriter {
                 io_error("make", &new)(source)
             })?,
             path: path.to_owned(),
-            incarnation: Incarnation(random),
+            incarnation,
             written: 0,
         };
         writer.write_header(now_ns);

@@ -1,7 +1,7 @@
 //! Creating an ingest file: its size, its access rights, and how it gets its name.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -235,12 +235,6 @@ pub(super) fn start_ticks(pid: &str) -> Option<u64> {
     let end = text.iter().rposition(|b| *b == b')')?;
     let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
-pub(super) fn random_bytes() -> io::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
 }
 
 pub(super) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StreamError {

@@ -13,7 +13,7 @@ use super::layout::{
     RING_RECORDS_FIRST, declarations_at, file_bytes, head, header, refused_bits, ring_bytes,
     ring_state, rings_at, state,
 };
-use super::make::{Unnamed, io_error, random_bytes, shape, start_ticks};
+use super::make::{Unnamed, io_error, shape, start_ticks};
 use super::memory::Memory;
 use super::ring::RingPlace;
 use super::{Declaration, ProducerConfig, ThreadRing, TimeSource};
@@ -61,8 +61,8 @@ impl Producer {
         config: ProducerConfig,
         clock: &dyn Clock,
     ) -> Result<Self, StreamError> {
-        let random = random_bytes();
-        let incarnation = Incarnation(random.map_err(io_error("read", Path::new("/dev/urandom")))?);
+        let drawn = Incarnation::draw();
+        let incarnation = drawn.map_err(io_error("name", directory))?;
         let path = directory.join(format!("{incarnation}.{EXTENSION}"));
         let unnamed = Unnamed::make(directory, incarnation, &config)?;
         let bytes = file_bytes(config.rings_max, config.ring_records);

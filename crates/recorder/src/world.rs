@@ -1,38 +1,63 @@
-//! The outside of an agent as one argument: time, the storage of the archive, and what the process
-//! has used. [`World::real`] is the one of the machine; tests make others.
+//! The outside of an agent as one argument: time, storage, random numbers, the work that waits for
+//! disks, and what the process has used. [`World::real`] is the one of the machine; tests make
+//! others.
 //!
-//! It stands alone because it is the only place of this crate that makes a clock or names the disk.
+//! It stands alone because it is the only place of the agent that makes a clock or names the disk.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use barograph_archive::{Disk, Storage};
 use barograph_model::Clock;
-use barograph_stream::SystemClock;
+use barograph_stream::{Incarnation, SystemClock};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::Work;
 
 /// The outside of an agent. A clone is the same outside.
 #[derive(Clone)]
 pub struct World {
     /// Wall and monotonic time.
     pub clock: Arc<dyn Clock>,
-    /// The file system of the archive.
+    /// The file system of archives and statements.
     pub storage: Arc<dyn Storage>,
+    /// Random numbers.
+    pub randomness: Arc<dyn Randomness>,
+    /// Where work is done that may wait for a disk.
+    pub work: Work,
     /// The meter of what this process has used.
     pub meter: Arc<dyn ProcessMeter>,
 }
 
 impl World {
-    /// The machine's clock and disk, and this process.
+    /// The machine's clock, disk and random numbers, threads, and this process.
     pub fn real() -> Self {
         Self {
             clock: Arc::new(SystemClock::new()),
             storage: Arc::new(Disk),
+            randomness: Arc::new(SystemRandomness),
+            work: Work::Threads,
             meter: Arc::new(KernelMeter {
                 statm: File::open("/proc/self/statm").ok(),
             }),
         }
+    }
+}
+
+/// A source of random numbers.
+pub trait Randomness: Send + Sync {
+    /// Draws the identity of a segment's life.
+    fn incarnation(&self) -> io::Result<Incarnation>;
+}
+
+/// The random numbers of the system.
+struct SystemRandomness;
+
+impl Randomness for SystemRandomness {
+    fn incarnation(&self) -> io::Result<Incarnation> {
+        Incarnation::draw()
     }
 }
 
