@@ -2,6 +2,7 @@
 //! clock, its disk and its sources, and a [`SimulatedAgent`] the agent that runs there until it is
 //! stopped or the power is cut.
 
+mod programs;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,9 @@ use barograph_rule::Firing;
 use barograph_source::policy::IntervalPolicy;
 use barograph_source::{PolicySpec, Poller, Source};
 use barograph_statement::StatementKind;
-use barograph_stream::{AGENT_DOCUMENT, AgentLock, Incarnation, Latest, SegmentReader};
+use barograph_stream::{AGENT_DOCUMENT, AgentLock, Incarnation, Latest, RunDir, SegmentReader};
 
+use self::programs::FakeProgram;
 use self::sources::FakeSource;
 use crate::Config;
 use crate::assemble::{AgentDirectories, agent_document};
@@ -28,12 +30,18 @@ use crate::control::wanted;
 use crate::event_loop::{Event, EventLoop};
 use crate::refusal::Answer;
 use crate::rules::{DeclaredRules, PastEvent, PastReaders, RuleAction, RuleLoop};
+use crate::start::intake_config;
 use crate::statements::StatementStore;
-use barograph_recorder::{History, JobQueue, ProcessMeter, Randomness, Work, World};
+use barograph_intake::{ScopeShared, SteppedApplications};
+use barograph_recorder::{
+    History, JobQueue, ProcessMeter, Randomness, ScopeHistories, Work, World,
+};
 
 /// Time at which the simulation begins, in ns since the epoch.
 const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 
+/// Number of programs that publish.
+const PROGRAMS: usize = 2;
 /// Most jobs that wait for one step.
 const JOBS_MAX: usize = 64;
 
@@ -89,6 +97,7 @@ pub(crate) struct SimulatedNode {
     clock: Arc<ManualClock>,
     disk: ForgettingDisk,
     jobs: JobQueue,
+    programs: Mutex<Vec<FakeProgram>>,
     calls: Arc<RecordedCalls>,
     dir: PathBuf,
     seed: u64,
@@ -142,6 +151,7 @@ impl SimulatedNode {
             clock: Arc::clone(clock),
             disk,
             jobs,
+            programs: Mutex::default(),
             calls: Arc::new(RecordedCalls {
                 clock: Arc::clone(clock),
                 lines: Mutex::default(),
@@ -162,6 +172,20 @@ impl SimulatedNode {
         let history = Arc::clone(&parts.sampling.history);
         let poller =
             Poller::with_sources(self.sources(), Arc::clone(&world.clock), Arc::new(|| {}));
+        let shared = ScopeShared {
+            forecasts: parts.room,
+            histories: ScopeHistories::default(),
+            world: world.clone(),
+        };
+        let histories = shared.histories.clone();
+        let counts = Arc::clone(&parts.sampling.ingest);
+        let applications = SteppedApplications::new(
+            &intake_config(config),
+            &run_dir,
+            &world.clock,
+            counts,
+            shared,
+        );
         let event_loop = EventLoop::new(world, poller, parts.sampling);
         let document = agent_document(
             (&config.node, &config.state_dir),
@@ -176,8 +200,11 @@ impl SimulatedNode {
         let clock = &world.clock;
         let rules = DeclaredRules::new(&kept, &run_dir, clock, self.calls.clone());
         self.tell(&format!("life {}", reader.incarnation()));
+        self.begin_programs();
         SimulatedAgent {
             node: self,
+            applications: applications.unwrap(),
+            histories,
             event_loop,
             past: PastReaders::new(clock),
             rule_loop: None,
@@ -191,8 +218,34 @@ impl SimulatedNode {
         }
     }
 
+    /// Begins programs until there are [`PROGRAMS`].
+    fn begin_programs(&self) {
+        let mut programs = self.programs.lock().unwrap();
+        while programs.len() < PROGRAMS {
+            let incarnation = self.world.randomness.incarnation().unwrap();
+            let dir = RunDir::new(&self.config.run_dir).ingest_dir();
+            programs.push(FakeProgram::begin(&dir, incarnation, &*self.clock));
+        }
+    }
+
+    /// Ends the oldest program, and begins another one.
+    pub(crate) fn replace_program(&self) {
+        self.programs.lock().unwrap().remove(0);
+        self.begin_programs();
+    }
+
+    /// Has programs put what is due, and returns the time of the next.
+    fn step_programs(&self) -> i64 {
+        let mut programs = self.programs.lock().unwrap();
+        let next = programs
+            .iter_mut()
+            .map(|program| program.step(&*self.clock));
+        next.min().unwrap_or(i64::MAX)
+    }
+
     /// Loses the memory, and what the disk has not been told to keep.
     pub(crate) fn restart_after_power_cut(&self) {
+        self.programs.lock().unwrap().clear();
         fs::remove_dir_all(&self.config.run_dir).unwrap();
         let now_s = (self.clock.now_ns() / NS_PER_S).unsigned_abs();
         self.disk.restart(self.seed ^ now_s).unwrap();
@@ -210,6 +263,15 @@ impl SimulatedNode {
         ]
     }
 
+    /// The directories of the archives: the agent's own, and those of the scopes of its programs.
+    pub(crate) fn archives(&self) -> [PathBuf; 3] {
+        let us = rustix::process::getuid().as_raw();
+        let scopes = self.config.state_dir.join("applications");
+        let of_scope = |scope: &str| scopes.join(scope).join("archive");
+        let own = self.config.archive.dir.clone();
+        [own, of_scope(&format!("u{us}")), of_scope("all")]
+    }
+
     /// Writes a line between those of calls, for the comparison of two runs.
     pub(crate) fn tell(&self, line: &str) {
         self.calls.tell(line);
@@ -220,17 +282,17 @@ impl SimulatedNode {
         self.calls.lines.lock().unwrap().join("\n")
     }
 
-    /// All files of the machine, by path, apart from those that name this process: locks and the
-    /// segment.
+    /// All files of the machine, by path, apart from locks, segments and the files of programs, in
+    /// which most bytes are memory that nobody uses.
     pub(crate) fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let (mut files, mut dirs) = (BTreeMap::new(), vec![self.dir.clone()]);
         while let Some(dir) = dirs.pop() {
             for entry in fs::read_dir(dir).unwrap() {
                 let path = entry.unwrap().path();
                 let name = path.file_name().unwrap().to_str().unwrap();
-                if path.is_dir() {
+                if path.is_dir() && name != "ingest" {
                     dirs.push(path);
-                } else if name != "lock" && name != "segment" {
+                } else if path.is_file() && name != "lock" && name != "segment" {
                     files.insert(path.clone(), fs::read(&path).unwrap());
                 }
             }
@@ -246,6 +308,8 @@ pub(crate) struct SimulatedAgent<'n> {
     rules: DeclaredRules,
     rule_loop: Option<RuleLoop>,
     past: PastReaders,
+    applications: SteppedApplications<'n>,
+    histories: ScopeHistories,
     history: Arc<History>,
     statements: Arc<StatementStore>,
     events: Receiver<Event>,
@@ -264,9 +328,21 @@ impl SimulatedAgent<'_> {
         }
         let next_ns = self.event_loop.step();
         let now_ns = self.node.clock.monotonic_ns();
-        while self.node.jobs.run_next() {}
         let archive_ns = self.history.step(now_ns);
-        next_ns.min(self.step_rules()).min(archive_ns)
+        let programs_ns = self.node.step_programs();
+        next_ns
+            .min(self.step_rules())
+            .min(archive_ns)
+            .min(programs_ns)
+            .min(self.step_applications())
+    }
+
+    /// Does what is due in the intake, its jobs and the archives of its scopes.
+    fn step_applications(&mut self) -> i64 {
+        while self.node.jobs.run_next() {}
+        let next_ns = self.applications.step();
+        let now_ns = self.node.clock.monotonic_ns();
+        next_ns.min(self.histories.step(now_ns))
     }
 
     fn step_rules(&mut self) -> i64 {
@@ -321,8 +397,18 @@ impl SimulatedAgent<'_> {
     }
 
     /// Stops the parts in order.
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(mut self) {
         self.rules.stop();
+        self.applications.stop();
+        let clock = &self.node.clock;
+        loop {
+            let next_ns = self.step_applications();
+            if self.applications.has_ended() {
+                break;
+            }
+            clock.advance((next_ns - clock.monotonic_ns()).max(0));
+        }
+        drop(self.applications);
         self.event_loop.stop();
         self.history.close();
     }
@@ -330,6 +416,7 @@ impl SimulatedAgent<'_> {
     /// Ends as the process of a machine without power does: nothing is written any more.
     pub(crate) fn cut(self) {
         self.node.disk.fail_after(0);
+        drop(self.applications);
         self.history.close();
     }
 

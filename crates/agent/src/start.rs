@@ -246,7 +246,8 @@ fn raise_descriptors() {
     }
 }
 
-fn intake_config(config: &Config) -> IntakeConfig {
+/// Returns the configuration of the intake.
+pub(crate) fn intake_config(config: &Config) -> IntakeConfig {
     IntakeConfig {
         node: config.node.clone(),
         state_dir: config.state_dir.clone(),

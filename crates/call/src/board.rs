@@ -121,11 +121,7 @@ impl Board {
     }
 
     /// Makes a board whose lines are written by calls alone.
-    pub(super) fn without_thread(
-        run_dir: RunDir,
-        state_dir: PathBuf,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub fn without_thread(run_dir: RunDir, state_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
         let shared = Shared {
             run_dir,
             state_dir,

@@ -5,13 +5,14 @@
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
+use barograph_recorder::Work;
 use barograph_stream::ingest::IngestFile;
 use tracing::warn;
 
 /// Files that wait to be closed; a further one is closed by the intake thread.
 const CLOSING_MAX: usize = 8_192;
 
-/// The closing thread; dropping it waits until all files are closed. A process's place is free
+/// The closing thread, if there is one; dropping it waits until all files are closed. A process's place is free
 /// again when its file is closed.
 pub(crate) struct Closer {
     to: Option<SyncSender<Box<IngestFile>>>,
@@ -22,7 +23,15 @@ pub(crate) struct Closer {
 }
 
 impl Closer {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(work: &Work) -> Self {
+        if work.is_stepped() {
+            return Self {
+                to: None,
+                closed: sync_channel(0).1,
+                closed_here: Vec::new(),
+                thread: None,
+            };
+        }
         let (to, files) = sync_channel::<Box<IngestFile>>(CLOSING_MAX);
         let (tell, closed) = sync_channel(CLOSING_MAX);
         let close_all = move || {

@@ -138,6 +138,7 @@ impl<'c> Intake<'c> {
             board,
             bridge,
         } = parts;
+        let closer = Closer::new(&settings.shared.world.work);
         let directory = Directory::new(settings.run_dir.ingest_dir());
         let mut scopes = Scopes::new(settings, clock);
         scopes.reopen();
@@ -159,7 +160,7 @@ impl<'c> Intake<'c> {
             scopes,
             instances: Instances::default(),
             roster: Roster::default(),
-            closer: Closer::new(),
+            closer,
             directory,
             waiting: 0,
             next_scan_ns: i64::MIN,

@@ -46,7 +46,7 @@ pub use config::{ApplicationsConfig, IntakeConfig};
 pub use counts::IngestCounts;
 use door::Door;
 pub use error::IntakeError;
-use intake::{Intake, IntakeParts};
+use intake::{Intake, IntakeEvent, IntakeParts, NextStep};
 use scope::ScopeSettings;
 
 use barograph_recorder::{Room, ScopeHistories, World};
@@ -107,6 +107,57 @@ impl Applications {
     }
 }
 
+/// The intake without a thread: its caller steps it.
+pub struct SteppedApplications<'c> {
+    intake: Intake<'c>,
+    door: Door,
+    clock: &'c dyn Clock,
+    next: NextStep,
+}
+
+impl<'c> SteppedApplications<'c> {
+    /// Opens the ingest directory, as [`Applications::start`] does.
+    pub fn new(
+        config: &IntakeConfig,
+        run_dir: &RunDir,
+        clock: &'c Arc<dyn Clock>,
+        counts: Arc<IngestCounts>,
+        shared: ScopeShared,
+    ) -> Result<Self, IntakeError> {
+        let assembly = Assembly::new(config, run_dir, clock, counts, shared)?;
+        Ok(Self {
+            intake: Intake::new(clock, assembly.parts),
+            door: assembly.door,
+            clock: &**clock,
+            next: NextStep::At(i64::MIN),
+        })
+    }
+
+    /// Does what is due, and returns the time of the next step.
+    pub fn step(&mut self) -> i64 {
+        let now_ns = self.clock.monotonic_ns();
+        if !matches!(self.next, NextStep::At(at_ns) if now_ns < at_ns) {
+            self.intake.apply(IntakeEvent::Knocks(self.door.hear()));
+            self.next = self.intake.step();
+        }
+        match self.next {
+            NextStep::At(at_ns) | NextStep::AtOrKnock(at_ns) => at_ns,
+            NextStep::Never => i64::MAX,
+        }
+    }
+
+    /// Whether everything is taken in after [`Self::stop`].
+    pub fn has_ended(&self) -> bool {
+        self.next == NextStep::Never
+    }
+
+    /// Has the next steps take in everything that is committed.
+    pub fn stop(&mut self) {
+        self.intake.apply(IntakeEvent::Stop);
+        self.next = NextStep::At(i64::MIN);
+    }
+}
+
 /// All parts of the intake, before its thread is started.
 struct Assembly {
     parts: IntakeParts,
@@ -129,6 +180,10 @@ impl Assembly {
         let settings = ScopeSettings::new(config, run_dir.clone(), shared);
         let door = Door::open(run_dir, limits.is_open_to_all())?;
         let state_dir = settings.state_dir().to_owned();
+        let board = match settings.shared.world.work.is_stepped() {
+            true => Board::without_thread,
+            false => Board::new,
+        };
         let knock = run_dir.ingest_socket();
         let (to_bridge, bridge) =
             bridge::bridge(knock.clone(), limits.is_open_to_all(), limits.bridged_max)
@@ -138,7 +193,7 @@ impl Assembly {
                 settings,
                 limits,
                 counts,
-                board: Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock))),
+                board: Arc::new(board(run_dir.clone(), state_dir, Arc::clone(clock))),
                 bridge,
             },
             door,

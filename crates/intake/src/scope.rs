@@ -60,7 +60,7 @@ pub(crate) struct ScopeSettings {
     ring_bytes_max: u64,
     is_shared: bool,
     forecast: ForecastConfig,
-    shared: ScopeShared,
+    pub shared: ScopeShared,
     copies: Option<ScopeCopies>,
 }
 

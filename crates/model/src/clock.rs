@@ -14,6 +14,11 @@ pub trait Clock: Send + Sync {
     fn now_ns(&self) -> i64;
     /// Nanoseconds since an arbitrary start, never going back.
     fn monotonic_ns(&self) -> i64;
+    /// The processor's counter, by which programs time what they publish. A clock that has none
+    /// counts nanoseconds.
+    fn ticks(&self) -> u64 {
+        self.monotonic_ns().unsigned_abs()
+    }
 }
 
 /// A clock that moves only when it is advanced; for tests and simulation.

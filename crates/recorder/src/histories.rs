@@ -32,6 +32,13 @@ impl ScopeHistories {
         self.lock().remove(scope);
     }
 
+    /// Steps the archives without threads: see [`History::step`].
+    pub fn step(&self, monotonic_ns: i64) -> i64 {
+        let due = self.lock().clone().into_values();
+        let due = due.map(|history| history.step(monotonic_ns));
+        due.min().unwrap_or(i64::MAX)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<History>>> {
         // Ignoring poison is sound: no holder of the lock can leave a half-written value behind.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

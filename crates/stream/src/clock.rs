@@ -5,6 +5,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use barograph_model::Clock;
 
+use crate::ingest::ticks_now;
+
 /// Wall time from `CLOCK_REALTIME`, monotonic time from `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
@@ -44,5 +46,9 @@ impl Clock for SystemClock {
 
     fn monotonic_ns(&self) -> i64 {
         self.start.elapsed().as_nanos() as i64
+    }
+
+    fn ticks(&self) -> u64 {
+        ticks_now()
     }
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 
 /// The identity of one writer's life of a file: 128 random bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub [u8; 16]);
 
 impl Incarnation {

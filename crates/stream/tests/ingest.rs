@@ -47,6 +47,7 @@ impl Both {
             rings_max,
             ring_records,
             overflow,
+            ..ProducerConfig::default()
         };
         let producer = Producer::create(dir.path(), config, &clock).unwrap();
         let file = IngestFile::open(producer.path()).unwrap();

@@ -69,9 +69,11 @@ fn simulate(dir: &Path, seed: u64) -> Outcome {
         agent.stop();
         outcome.files.extend(node.files());
         outcome.told += &node.told();
-        let verified = verify(&node.config.archive.dir, &mut |_, _| {}).unwrap();
-        assert_eq!(verified.findings, []);
-        assert!(verified.samples > 0 && verified.twice == 0, "{verified:?}");
+        for archive in node.archives() {
+            let verified = verify(&archive, &mut |_, _| {}).unwrap();
+            assert_eq!(verified.findings, []);
+            assert!(verified.samples > 0 && verified.twice == 0, "{verified:?}");
+        }
     }
     outcome
 }
@@ -102,6 +104,7 @@ fn meet_chance<'n>(
             node.tell(&format!("{answer:?}"));
         }
         3 => agent.event_loop.apply(Event::Wake),
+        4 => node.replace_program(),
         _ => {
             let sql = STATEMENTS[random.below(STATEMENTS.len() as u64) as usize];
             let answer = agent.execute(sql);

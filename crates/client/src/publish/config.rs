@@ -53,6 +53,7 @@ impl PublishConfig {
             rings_max: self.rings_max,
             ring_records: self.ring_records,
             overflow: self.overflow,
+            incarnation: None,
         }
     }
 }

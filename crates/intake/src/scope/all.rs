@@ -1,7 +1,7 @@
 //! The scopes: each is opened when it is first needed, and tried again after a failure.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -211,7 +211,7 @@ impl<'c> Scopes<'c> {
     pub(crate) fn forget_all_but(&mut self, is_there: impl Fn(Incarnation) -> bool) {
         for scope in self.open.values_mut() {
             let processes = scope.marks.iter().map(|mark| mark.incarnation);
-            let gone: HashSet<Incarnation> = processes.filter(|p| !is_there(*p)).collect();
+            let gone: BTreeSet<Incarnation> = processes.filter(|p| !is_there(*p)).collect();
             scope.marks.retain(|mark| !gone.contains(&mark.incarnation));
             for incarnation in gone {
                 scope.streams.forget(incarnation);
@@ -225,7 +225,8 @@ impl<'c> Scopes<'c> {
         let Ok(names) = fs::read_dir(&self.settings.state_dir) else {
             return;
         };
-        for name in names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        for name in names.collect::<BTreeSet<String>>() {
             if let Some(reader) = parse(&name) {
                 self.is_opening(reader);
             }
@@ -275,8 +276,6 @@ fn parse(name: &str) -> Option<Reader> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]

@@ -42,6 +42,8 @@ pub struct ProducerConfig {
     pub ring_records: u64,
     /// The effect of a put into a full ring.
     pub overflow: Overflow,
+    /// Identity of the file; `None` draws it from the system.
+    pub incarnation: Option<Incarnation>,
 }
 
 impl Default for ProducerConfig {
@@ -50,6 +52,7 @@ impl Default for ProducerConfig {
             rings_max: 0,
             ring_records: RING_RECORDS_DEFAULT,
             overflow: Overflow::default(),
+            incarnation: None,
         }
     }
 }

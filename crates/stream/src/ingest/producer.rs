@@ -61,8 +61,8 @@ impl Producer {
         config: ProducerConfig,
         clock: &dyn Clock,
     ) -> Result<Self, StreamError> {
-        let drawn = Incarnation::draw();
-        let incarnation = drawn.map_err(io_error("name", directory))?;
+        let incarnation = config.incarnation.map_or_else(Incarnation::draw, Ok);
+        let incarnation = incarnation.map_err(io_error("name", directory))?;
         let path = directory.join(format!("{incarnation}.{EXTENSION}"));
         let unnamed = Unnamed::make(directory, incarnation, &config)?;
         let bytes = file_bytes(config.rings_max, config.ring_records);

@@ -76,7 +76,7 @@ impl Pair {
     pub fn take(clock: &dyn Clock) -> Self {
         const TRIES: usize = 3;
         let one = || {
-            let (before, ns, after) = (now(), clock.now_ns(), now());
+            let (before, ns, after) = (clock.ticks(), clock.now_ns(), clock.ticks());
             let width = after.wrapping_sub(before);
             Self {
                 ticks: before.wrapping_add(width / 2),

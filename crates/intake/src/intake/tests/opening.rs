@@ -69,6 +69,10 @@ impl<C: Clock> Clock for HeldClock<C> {
     fn monotonic_ns(&self) -> i64 {
         self.clock.monotonic_ns()
     }
+
+    fn ticks(&self) -> u64 {
+        self.clock.ticks()
+    }
 }
 
 #[test]
