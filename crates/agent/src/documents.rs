@@ -253,7 +253,7 @@ mod tests {
         let mut rendered = RenderedInsights::default();
         let mut source = SourceReport {
             source: "disk",
-            state: SourceState::Live,
+            state: SourceState::Ok,
             sees: "1 disk".into(),
             streams: 0,
             missing: Vec::new(),
