@@ -33,22 +33,10 @@ const UNSAFE: &str = "unsafe ";
 /// Beginnings of the code that the keyword marks.
 const MARKED_UNSAFE: &[&str] = &["{", "fn ", "impl", "extern "];
 
-/// Calls that wait for a time, or read a clock that is no argument.
-const WAITS: &[&str] = &[
-    "thread::sleep(",
-    "recv_timeout(",
-    "wait_timeout(",
-    "wait_timeout_while(",
-    "park_timeout(",
-    "clock_gettime(",
-];
-
 /// The contents of `xtask/tidy.toml`.
 struct Rules {
     banned: Vec<(String, String)>,
     long: Vec<String>,
-    /// Files that may wait for a time, or read a clock that is no argument.
-    waiting: Vec<String>,
     /// Files and folders that may have unsafe code.
     unsafe_places: Vec<String>,
 }
@@ -59,22 +47,14 @@ pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let mut faults = Vec::new();
     let mut files = Vec::new();
     walk(root(), &|path| has_extension(path, EXTENSIONS), &mut files)?;
-    let (mut unsafe_files, mut waiting_files) = (Vec::new(), Vec::new());
+    let mut unsafe_files = Vec::new();
     for file in &files {
         let (name, text) = (name(file), read(file)?);
         if name != RULES {
             faults.extend(faults_of(&name, &text, &rules));
         }
-        if waits(&name, &text) {
-            waiting_files.push(name.clone());
-        }
         if has_unsafe(&name, &text) {
             unsafe_files.push(name);
-        }
-    }
-    for file in &rules.waiting {
-        if !waiting_files.contains(file) {
-            faults.push(format!("{RULES}: {file} does not wait"));
         }
     }
     for place in &rules.unsafe_places {
@@ -119,11 +99,6 @@ fn faults_of(name: &str, text: &str, rules: &Rules) -> Vec<String> {
             "{name}: has unsafe code: only the places listed in {RULES} may have some"
         ));
     }
-    if waits(name, text) && !rules.waiting.iter().any(|file| file == name) {
-        faults.push(format!(
-            "{name}: waits, or reads a clock that is no argument: only the files listed in {RULES} may"
-        ));
-    }
     for (index, line) in text.lines().enumerate() {
         for (word, why) in rules
             .banned
@@ -149,17 +124,6 @@ fn has_unsafe(name: &str, text: &str) -> bool {
         && text
             .lines()
             .any(|line| code(line).split(UNSAFE).skip(1).any(marks))
-}
-
-/// Whether a file of a crate, apart from its tests, waits for a time or reads a clock that is no
-/// argument.
-fn waits(name: &str, text: &str) -> bool {
-    let is_product = name.starts_with("crates/") && name.contains("/src/");
-    let is_test = name.ends_with("/tests.rs") || name.contains("/tests/");
-    let product = text.split("#[cfg(test)]\nmod tests {").next();
-    let code = |line: &'_ str| line.split("//").next().unwrap_or_default().to_owned();
-    let is_wait = |line: &str| WAITS.iter().any(|wait| code(line).contains(wait));
-    is_product && !is_test && product.is_some_and(|text| text.lines().any(is_wait))
 }
 
 /// All Rust files under a folder, or the file itself.
@@ -235,7 +199,6 @@ fn rules(text: &str) -> anyhow::Result<Rules> {
     Ok(Rules {
         banned: rows("banned", "word")?,
         long: places("long", "file")?,
-        waiting: places("waits", "file")?,
         unsafe_places: places("unsafe", "place")?,
     })
 }
@@ -261,21 +224,14 @@ mod tests {
     #[test]
     fn planted_faults_are_found() {
         let rules = rules(
-            "banned = [{ word = 'later!', reason = 'now' }]\nunsafe = [{ place = 'c/src', reason = 'C' }]\nwaits = [{ file = 'crates/w/src/w.rs', reason = 'its shell' }]\n[[long]]\nfile = 'long.rs'\nreason = 'a table'\n",
+            "banned = [{ word = 'later!', reason = 'now' }]\nunsafe = [{ place = 'c/src', reason = 'C' }]\n[[long]]\nfile = 'long.rs'\nreason = 'a table'\n",
         )
         .expect("well formed");
         let long = format!("//! Long.\n{}", "\n".repeat(LINES_MAX));
         let block = format!("//! A.\nlet a = {UNSAFE}{{ b() }};\n");
         let function = format!("//! A.\npub {UNSAFE}fn a() {{}}\n");
         let comment = format!("//! {UNSAFE}{{\n// {UNSAFE}fn\nlet a = \"{UNSAFE}shutdowns\";\n");
-        let sleep = format!("//! A.\nfn a() {{ std::{}left); }}\n", WAITS[0]);
-        let test = format!("//! A.\n#[cfg(test)]\nmod tests {{ {}left); }}\n", WAITS[0]);
         let table: &[(&str, &str, &[&str])] = &[
-            ("crates/w/src/a.rs", &sleep, &["crates/w/src/a.rs: waits"]),
-            ("crates/w/src/w.rs", &sleep, &[]),
-            ("crates/w/src/a.rs", &test, &[]),
-            ("crates/w/src/a/tests.rs", &sleep, &[]),
-            ("crates/w/tests/a.rs", &sleep, &[]),
             ("a.rs", "//! A.\n", &[]),
             ("a.rs", "use b;\n", &["a.rs: does not open"]),
             ("a.py", "import b\n", &[]),

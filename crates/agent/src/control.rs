@@ -54,6 +54,10 @@ pub(crate) struct LoopControl {
 
 impl LoopControl {
     /// Waits until the loop may be asked for the next copy of the graph.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a client's thread waits for the loop's answer, and for its turn to copy the graph"
+    )]
     fn wait_for_ground(&self) {
         let now_ns = self.clock.monotonic_ns();
         let every_ns = i64::try_from(GROUND_EVERY.as_nanos()).unwrap_or(i64::MAX);
@@ -70,6 +74,10 @@ impl LoopControl {
         std::thread::sleep(Duration::from_nanos((at_ns - now_ns).unsigned_abs()));
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a client's thread waits for the loop's answer, and for its turn to copy the graph"
+    )]
     fn ask<T>(&self, event: impl FnOnce(SyncSender<T>) -> Event) -> Result<T, Refusal> {
         let (reply, answer) = sync_channel(1);
         self.events.try_send(event(reply)).map_err(|e| match e {

@@ -422,6 +422,7 @@ impl<'c> EventLoop<'c> {
 
 /// Runs the loop until [`Event::Stop`], then stops it in order. `ready` is called once: when every
 /// source has been read or [`FIRST_ROUND_NS`] has passed.
+#[expect(clippy::disallowed_methods, reason = "the shell of the sampling loop")]
 pub(crate) fn run(mut event_loop: EventLoop<'_>, events: &Receiver<Event>, ready: impl FnOnce()) {
     let clock = event_loop.clock;
     let mut ready = Some(ready);

@@ -24,6 +24,10 @@ pub struct Look {
 }
 
 /// Reads every source of a configuration once, and computes the insights from the samples.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one read of all sources without an agent, for a command"
+)]
 pub fn look(config: Config) -> Result<Look, AgentError> {
     let config = config.resolve()?;
     let World { clock, .. } = World::real();

@@ -60,6 +60,10 @@ impl Agent {
 
     /// Starts everything, and returns when the first round of sources has been read. `read` reads
     /// the configuration, now and at each reload.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a start waits for the first round of sources"
+    )]
     pub fn start_with(
         read: impl Fn() -> Result<Config, AgentError> + Send + Sync + 'static,
         world: World,

@@ -145,6 +145,10 @@ impl Errands {
     }
 
     /// Waits for the thread, at most [`STOP_MAX`]; returns whether it has ended.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell of the copier: its end waits for a target"
+    )]
     pub(crate) fn wait_for_end(&self) -> bool {
         let waited = self
             .changed

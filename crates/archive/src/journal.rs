@@ -111,6 +111,10 @@ impl Journal {
     /// Waits until everything up to `position` that belongs to durable streams is synced (true), or
     /// the timeout has passed or the writer has failed (false). The result is also false, at once,
     /// if a durable sample that was submitted together with that position found no room.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a caller waits until its entries are synced"
+    )]
     pub fn wait_durable(&self, position: Position, timeout: Duration) -> bool {
         let mut state = self.shared.lock();
         state.waiting += 1;
@@ -255,6 +259,10 @@ impl Shared {
 
     /// Waits until the urgency is another than was seen, at most so long; not at all if the time is
     /// not positive.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a caller waits until its entries are synced"
+    )]
     pub(crate) fn wait(&self, at_most_ns: i64, seen: (Call, bool)) {
         if at_most_ns <= 0 {
             return;

@@ -63,6 +63,7 @@ pub(crate) struct SealStatus {
 }
 
 /// The body of the sealer's thread: it waits for an order or the next step until the writer is gone.
+#[expect(clippy::disallowed_methods, reason = "the shell of the sealer")]
 pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
     barograph_stream::give_way();
     let clock = SystemClock::new();

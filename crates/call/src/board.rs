@@ -234,6 +234,10 @@ impl Board {
 
     /// Waits until every matching process has answered or is gone, the call has expired, or
     /// `longest` is over.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a client's thread waits for the answer to a call"
+    )]
     pub fn wait(&self, fired: &CallsMade, longest: Duration) -> CallOutcome {
         let clock = &self.shared.clock;
         let longest_ns = i64::try_from(longest.as_nanos()).unwrap_or(i64::MAX);

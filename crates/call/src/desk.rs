@@ -158,6 +158,10 @@ impl Shared {
 
     /// The shell of the writing thread: it alone waits. At the end it tries the remaining lines once
     /// more.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell of the thread that writes audits"
+    )]
     pub(super) fn run(&self) {
         let mut next_ns = i64::MAX;
         loop {

@@ -129,6 +129,10 @@ impl StreamHandle {
 
     /// Sleeps until there is a sample that neither [`StreamHandle::latest`] nor an earlier wait has
     /// returned, at most `timeout`. Goes on over agent restarts.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a reader's thread waits for an agent"
+    )]
     pub fn wait(&mut self, timeout: Duration) -> Woken {
         let mut left = timeout;
         loop {

@@ -54,6 +54,10 @@ pub(crate) type HelperAnswer = Result<Vec<u8>, String>;
 
 impl RequestLock {
     /// Waits for other requests for the same, and locks the file.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the helper waits for a lock, and reads the time since boot"
+    )]
     pub(crate) fn hold(dir: &Path, name: &str, deadline: Deadline) -> Result<Self, String> {
         check(dir)?;
         let file = open(&dir.join(name))?;
@@ -108,6 +112,10 @@ fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The time since boot, which includes sleep of the machine and cannot be set.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the helper waits for a lock, and reads the time since boot"
+)]
 fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -9,6 +9,7 @@ use crate::door::Door;
 use crate::intake::{Intake, IntakeEvent, NextStep};
 
 /// Takes in until `stop` is set; then takes in everything that is committed by then.
+#[expect(clippy::disallowed_methods, reason = "the shell of the intake")]
 pub(crate) fn run(mut intake: Intake<'_>, door: &Door, clock: &dyn Clock, stop: &AtomicBool) {
     let mut is_stopping = false;
     loop {

@@ -118,6 +118,10 @@ impl MemoryClaim {
     /// Claims like [`MemoryClaim::grow`], but waits for room as long as `go_on` returns true. A
     /// claim for more than its client may ever hold is refused at once.
     #[must_use]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a reader's thread waits for memory"
+    )]
     pub fn grow_when_there_is_room(&mut self, more: usize, go_on: &dyn Fn() -> bool) -> bool {
         let (own_max, _) = self.budget.bounds(self.client);
         let can_be = self.bytes.saturating_add(more) <= own_max;

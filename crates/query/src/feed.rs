@@ -155,6 +155,10 @@ pub(crate) fn apart<R: Send + 'static>(
     wait(live, &receiver)?.map_err(failed)
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a reader's thread waits for rows"
+)]
 fn wait<T>(live: &Live, receiver: &Receiver<T>) -> Result<T> {
     loop {
         match receiver.recv_timeout(LOOK) {

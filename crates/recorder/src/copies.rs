@@ -158,6 +158,10 @@ impl<T> Turns<T> {
     }
 
     /// Waits for its turn and calls `act`; returns `None` if `stop` is set before.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a copy waits for its turn on the connection"
+    )]
     fn take<R>(&self, stop: &AtomicBool, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut line = locked(&self.line);
         let ours = line.0;

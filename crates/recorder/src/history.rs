@@ -317,6 +317,10 @@ impl History {
     }
 
     /// Returns the writer; if the first start is under way, waits for it for at most 2 s.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a command waits for the first start of an archive"
+    )]
     fn keeper_soon(&self) -> Option<Arc<Keeper>> {
         for _ in 0..START_LOOKS {
             let state = self.lock();

@@ -75,6 +75,7 @@ struct KernelMeter {
 }
 
 impl ProcessMeter for KernelMeter {
+    #[expect(clippy::disallowed_methods, reason = "the meter of the process")]
     fn cpu_seconds(&self) -> f64 {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         used.tv_sec as f64 + used.tv_nsec as f64 / 1e9

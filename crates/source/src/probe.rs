@@ -194,6 +194,10 @@ struct Device {
 
 /// Measures a block device, named by a path or a name below `/dev`. Blocks this thread for up to
 /// `time_ns_max`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command watches disks that it probes"
+)]
 pub fn probe(device: &str, limits: &ProbeLimits, clock: &dyn Clock) -> Result<Probe, ProbeError> {
     if limits.bytes_max < 2 * MIB {
         return Err(ProbeError::Limits("at least 2 MiB must be read"));

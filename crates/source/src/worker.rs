@@ -156,6 +156,10 @@ impl Worker {
     }
 
     /// Waits at most this long for the thread to end, and returns whether it has ended.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell of the thread of a slow source"
+    )]
     pub(crate) fn ended_within(&self, wait: Duration) -> bool {
         let alive = |state: &mut State| state.phase != Phase::Ended;
         let waited = self

@@ -385,6 +385,10 @@ fn pause(race: usize) {
 
 /// Sleeps while `word` is `seen` or until someone wakes one of `bits`, at most `left`. It may end
 /// early without a reason, so the caller looks again.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "readers sleep on a stream until it has news"
+)]
 pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, left: Duration, bits: NonZeroU32) {
     // The system call takes an absolute time.
     let until = deadline(left);
@@ -398,6 +402,10 @@ pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, left: Duration, bits: NonZer
 /// Sleeps while every word has the given value, at most `left`: [`sleep_on`] for several words. It
 /// looks at intervals instead where the kernel lacks `futex_waitv` (it came with Linux 5.16), or
 /// where there are more words than it takes.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "readers sleep on a stream until it has news"
+)]
 pub(crate) fn sleep_on_any(words: &[(&AtomicU32, u32)], left: Duration) {
     let wait = |(word, seen): &(&AtomicU32, u32)| {
         let mut wait = futex::Wait::new();
@@ -416,6 +424,10 @@ pub(crate) fn sleep_on_any(words: &[(&AtomicU32, u32)], left: Duration) {
 }
 
 /// Returns the time `left` from now, on the monotonic clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "readers sleep on a stream until it has news"
+)]
 fn deadline(left: Duration) -> Timespec {
     let now = clock_gettime(ClockId::Monotonic);
     let ns = now.tv_nsec + i64::from(left.subsec_nanos());

@@ -117,6 +117,10 @@ impl PastThread {
     }
 
     /// Waits for news of the order, but not for long.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell of the reading of rules' past"
+    )]
     pub(crate) fn wait(&mut self, at_most: Duration) -> Option<PastEvent> {
         let Some(found) = &self.found else {
             return Some(PastEvent::Ended);

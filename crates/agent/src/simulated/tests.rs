@@ -144,7 +144,8 @@ fn two_agents_live_through_hours_twice_to_the_same_bytes() {
 #[test]
 fn what_was_answered_survives_a_power_failure_and_what_was_refused_does_not() {
     let made = "CREATE INSIGHT made.bytes AS SELECT 2 * value FROM filesystem_free_bytes";
-    let refused = "CREATE INSIGHT refused.bytes AS SELECT nothing(value) FROM filesystem_free_bytes";
+    let refused =
+        "CREATE INSIGHT refused.bytes AS SELECT nothing(value) FROM filesystem_free_bytes";
     let dropped = "CREATE INSIGHT dropped.bytes AS SELECT value FROM filesystem_free_bytes";
     let mut is_cut = true;
     for operations in 0.. {

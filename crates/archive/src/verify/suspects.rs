@@ -113,6 +113,10 @@ impl Suspects {
 
     /// Checks the suspects again, for as long as a commit may take, and drops those that the writer
     /// was working on.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a command looks twice at files that may be about to change"
+    )]
     pub(super) fn settle(&mut self, layout: &Layout) -> Result<(), ArchiveError> {
         for look in 0..SETTLE_LOOKS {
             if look > 0 {

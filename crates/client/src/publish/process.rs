@@ -84,6 +84,10 @@ impl Process {
     }
 
     /// Waits until a full ring has room again, as long as an agent lives that can make room.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an application's thread waits until its values were taken in"
+    )]
     pub(super) fn wait_for_room(&self, ring: &mut ThreadRing, records: u64) -> bool {
         let started_ns = self.clock.monotonic_ns();
         let mut nap = NAP_MIN;

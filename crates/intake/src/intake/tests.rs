@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use barograph_archive::Layout;
 use barograph_model::{Descriptor, Kind, ManualClock, Span, Value, ValueType};
 use barograph_query::{PastReader, Scopes};
-use barograph_recorder::World;
+use barograph_recorder::{ScopeHistories, Work, World};
 use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -31,6 +31,7 @@ const NODE: &str = "n1";
 struct Outside {
     run_dir: RunDir,
     door: Door,
+    histories: ScopeHistories,
 }
 
 impl std::ops::Deref for Outside {
@@ -68,6 +69,22 @@ fn live(
     clock: Arc<dyn Clock>,
     test: impl FnOnce(&mut Intake<'_>, &Outside),
 ) {
+    let world = World {
+        clock,
+        ..World::real()
+    };
+    live_in(&world, dir, limits, test);
+}
+
+/// Runs one life of the agent in a world.
+fn live_in(
+    world: &World,
+    dir: &Path,
+    limits: ApplicationsConfig,
+    test: impl FnOnce(&mut Intake<'_>, &Outside),
+) {
+    let clock = &world.clock;
+    let histories = ScopeHistories::default();
     let mut config = IntakeConfig {
         node: NODE.into(),
         state_dir: dir.join("state"),
@@ -79,15 +96,12 @@ fn live(
     let door = Door::open(&run_dir, config.applications.is_open_to_all()).unwrap();
     let shared = ScopeShared {
         forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
-        histories: Default::default(),
-        world: World {
-            clock: Arc::clone(&clock),
-            ..World::real()
-        },
+        histories: histories.clone(),
+        world: world.clone(),
     };
     let settings = ScopeSettings::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();
-    let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(&clock)));
+    let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock)));
     let (_to, from) = bridge(run_dir.ingest_socket(), false, 16).unwrap();
     let parts = IntakeParts {
         settings,
@@ -96,12 +110,20 @@ fn live(
         board,
         bridge: from,
     };
-    let mut intake = Intake::new(&clock, parts);
+    let mut intake = Intake::new(clock, parts);
     while !intake.has_begun(0, i64::MAX) {
-        std::thread::yield_now();
+        match &world.work {
+            Work::Threads => std::thread::yield_now(),
+            Work::Stepped(queue) => drop(queue.run_next()),
+        }
     }
     intake.stage = Stage::Running;
-    test(&mut intake, &Outside { run_dir, door });
+    let outside = Outside {
+        run_dir,
+        door,
+        histories,
+    };
+    test(&mut intake, &outside);
 }
 
 fn with_intake(test: impl FnOnce(&mut Intake<'_>, &Outside)) {

@@ -123,6 +123,10 @@ impl State {
     }
 
     /// Waits until `done` or until the time is up; returns whether it is done.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the end of an export waits for a request that is under way"
+    )]
     fn wait(&self, time_max: Duration, done: impl Fn(Phase) -> bool) -> bool {
         let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self

@@ -539,6 +539,10 @@ fn recording(root: &SysRoot) -> Result<Pipe, Missing> {
 }
 
 /// Processor time of this thread so far, in seconds.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the processor time that the trace costs"
+)]
 fn thread_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -61,6 +61,10 @@ fn start(life: u32) -> io::Result<Listener> {
     Ok(Listener { stop, thread })
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of an application listens for calls"
+)]
 fn attend(life: u32, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Acquire) {
         let hub = lock();
@@ -86,6 +90,10 @@ fn attend(life: u32, is_over: &AtomicBool) {
 
 impl Listener {
     /// Ends the thread; if it is in a handler that takes long, it ends after that.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a thread of an application listens for calls"
+    )]
     pub(super) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         if self.thread.thread().id() == thread::current().id() {

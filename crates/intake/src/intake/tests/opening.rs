@@ -1,5 +1,10 @@
 //! Scopes that take long to open, or cannot be opened.
 
+use std::cell::Cell;
+use std::path::PathBuf;
+
+use barograph_recorder::JobQueue;
+
 use super::*;
 
 /// Opens a scope, or finds that it cannot be opened.
@@ -113,43 +118,63 @@ fn a_scope_that_is_slow_to_open_is_waited_for_by_its_own_programs_alone() {
     });
 }
 
-/// The archive of a scope comes up late, after an agent before it has counted losses there.
+/// A scope in which an agent before has counted 5 losses, and whose archive cannot be made yet.
+struct LateArchive {
+    scope: RunDir,
+    state: PathBuf,
+    aside: PathBuf,
+}
+
+impl LateArchive {
+    fn new(dir: &Path) -> Self {
+        let us = rustix::process::getuid().as_raw();
+        let run_dir = RunDir::new(dir.join("run"));
+        let state = dir.join(format!("state/applications/u{us}"));
+        let late = Self {
+            scope: run_dir.scope(&format!("u{us}")),
+            aside: state.with_extension("aside"),
+            state,
+        };
+        let earlier: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let limits = ApplicationsConfig::default();
+        live(dir, limits, earlier, |intake, run_dir| {
+            let program = programs(run_dir, 1).remove(0);
+            drop(put(&program, kind::FRAME, 1));
+            program.count_homeless(5);
+            scan(intake);
+            while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+            assert_eq!(late.newest(), Some(Value::Int(5)));
+            drop(program);
+            while intake.roster.len() > 0 {
+                intake.round(true);
+            }
+        });
+        // No archive can be made in a file's place.
+        fs::rename(&late.state, &late.aside).unwrap();
+        fs::write(&late.state, "").unwrap();
+        late
+    }
+
+    /// The newest archived count of losses.
+    fn newest(&self) -> Option<Value> {
+        let losses = archived(&self.scope, barograph_stream::ingest::LOSS_STREAM);
+        losses.last().cloned()
+    }
+
+    fn come(&self) {
+        fs::remove_file(&self.state).unwrap();
+        fs::rename(&self.aside, &self.state).unwrap();
+    }
+}
+
 #[test]
 fn the_past_of_an_archive_that_comes_up_late_holds_up_nobody() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let limits = ApplicationsConfig::default;
-    let us = rustix::process::getuid().as_raw();
-    let run_dir = RunDir::new(dir.path().join("run"));
-    let scope = run_dir.scope(&format!("u{us}"));
-    let newest = || {
-        let losses = archived(&scope, barograph_stream::ingest::LOSS_STREAM);
-        losses.last().cloned()
-    };
-    let take_in = |intake: &mut Intake<'_>| {
-        scan(intake);
-        while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
-    };
-    let earlier: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    live(dir.path(), limits(), earlier, |intake, run_dir| {
-        let program = programs(run_dir, 1).remove(0);
-        drop(put(&program, kind::FRAME, 1));
-        program.count_homeless(5);
-        take_in(intake);
-        assert_eq!(newest(), Some(Value::Int(5)));
-        drop(program);
-        while intake.roster.len() > 0 {
-            intake.round(true);
-        }
-    });
-    // No archive can be made in a file's place.
-    let state = dir.path().join(format!("state/applications/u{us}"));
-    let aside = state.with_extension("aside");
-    fs::rename(&state, &aside).unwrap();
-    fs::write(&state, "").unwrap();
+    let late = LateArchive::new(dir.path());
     let clock = HeldClock::new(ManualClock::at(SystemClock::new().now_ns()), "past-");
     live(
         dir.path(),
-        limits(),
+        ApplicationsConfig::default(),
         Arc::clone(&clock) as _,
         |intake, run_dir| {
             let rounds_until = |intake: &mut Intake<'_>, is_done: &dyn Fn() -> bool| {
@@ -159,19 +184,63 @@ fn the_past_of_an_archive_that_comes_up_late_holds_up_nobody() {
                     std::thread::yield_now();
                 }
             };
+            let is_newest = |count: i64| late.newest() == Some(Value::Int(count));
             let program = programs(run_dir, 1).remove(0);
             drop(put(&program, kind::FRAME, 1));
             program.count_homeless(2);
             scan(intake);
-            rounds_until(intake, &|| newest() == Some(Value::Int(2)));
+            rounds_until(intake, &|| is_newest(2));
             let held = clock.gate.lock().unwrap();
-            fs::remove_file(&state).unwrap();
-            fs::rename(&aside, &state).unwrap();
+            late.come();
             rounds_until(intake, &|| clock.has_come.load(Ordering::SeqCst));
             program.count_homeless(1);
-            rounds_until(intake, &|| newest() == Some(Value::Int(3)));
+            rounds_until(intake, &|| is_newest(3));
             drop(held);
-            rounds_until(intake, &|| newest() == Some(Value::Int(8)));
+            rounds_until(intake, &|| is_newest(8));
         },
     );
+}
+
+#[test]
+fn the_past_of_a_scope_is_read_as_soon_as_there_is_a_thread_for_it() {
+    const STEPS_MAX: usize = 1_000;
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let late = LateArchive::new(dir.path());
+    let clock = Arc::new(ManualClock::at(SystemClock::new().now_ns()));
+    // A queue with room for one job at a time, which is taken while there is no thread.
+    let queue = JobQueue::new(1);
+    let world = World {
+        clock: Arc::clone(&clock) as _,
+        work: Work::Stepped(queue.clone()),
+        ..World::real()
+    };
+    let limits = ApplicationsConfig::default();
+    live_in(&world, dir.path(), limits, |intake, outside| {
+        let jobs = Cell::new(0);
+        let steps_until = |intake: &mut Intake<'_>, has_threads, is_done: &dyn Fn() -> bool| {
+            for _ in 0..STEPS_MAX {
+                clock.advance(NS_PER_S);
+                intake.step();
+                while has_threads && queue.run_next() {
+                    jobs.set(jobs.get() + 1);
+                }
+                outside.histories.step(clock.monotonic_ns());
+                if is_done() {
+                    return;
+                }
+            }
+            panic!("{:?}", late.newest());
+        };
+        let is_newest = |count: i64| late.newest() == Some(Value::Int(count));
+        let program = programs(outside, 1).remove(0);
+        drop(put(&program, kind::FRAME, 1));
+        program.count_homeless(2);
+        scan(intake);
+        late.come();
+        // The first job is the start of the archive.
+        steps_until(intake, true, &|| jobs.get() > 0);
+        drop(world.work.start("another", || ()).unwrap());
+        steps_until(intake, false, &|| is_newest(2));
+        steps_until(intake, true, &|| is_newest(7));
+    });
 }

@@ -95,6 +95,10 @@ impl Drop for Probed {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of its own looks for results of probes"
+)]
 fn look(path: &Path, shared: &Shared) {
     let mut known = None;
     loop {
