@@ -5,6 +5,11 @@
 //! read.latest`. With `--table` the program prints the file as Markdown and measures nothing.
 //! Nothing here asserts a time.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "benchmarks measure the system's time"
+)]
+
 mod cases;
 mod http;
 mod measure;

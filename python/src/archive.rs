@@ -243,6 +243,10 @@ fn step_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<i64> {
 
 /// Reads on a thread of its own without the GIL, while this thread checks for signals: Ctrl-C ends
 /// the read.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the interpreter's thread waits for an answer, and looks for signals"
+)]
 fn until<T: Send>(
     py: Python<'_>,
     read: impl FnOnce(&AtomicBool) -> Result<T, SqlFault> + Send,

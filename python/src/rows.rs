@@ -76,6 +76,10 @@ fn object<'py>(py: Python<'py>, cell: &Cell, is_bool: bool) -> PyResult<Bound<'p
 
 /// Runs a query without the GIL. A query that is quick, as nearly all are, runs on this thread. Any
 /// other is run again on a thread of its own, while this thread checks for signals.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the interpreter's thread waits for an answer, and looks for signals"
+)]
 pub(crate) fn ask(
     py: Python<'_>,
     observer: &Observer,

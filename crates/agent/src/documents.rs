@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use barograph_insight::{Graph, InsightReport, InsightTestRow};
 use barograph_model::{Value, base64};
-use barograph_source::SourceReport;
+use barograph_source::{SourceReport, with_those_that_are_off};
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
@@ -76,6 +76,44 @@ impl InsightCounts {
     }
 }
 
+/// The rows of `sources.json` as they were rendered last: a row that did not change, as those of
+/// sources that are off or absent, is not rendered again.
+#[derive(Default)]
+pub(crate) struct RenderedSources {
+    rows: Vec<(SourceReport, Vec<u8>)>,
+}
+
+impl RenderedSources {
+    /// Returns the whole of `sources.json`.
+    pub(crate) fn render(&mut self, sources: &[SourceReport]) -> serde_json::Result<Vec<u8>> {
+        let mut before = std::mem::take(&mut self.rows).into_iter();
+        for report in with_those_that_are_off(sources) {
+            let row = match before.next() {
+                Some(same) if same.0 == report => same,
+                _ => {
+                    let row = serde_json::to_vec(&report)?;
+                    (report, row)
+                }
+            };
+            self.rows.push(row);
+        }
+        Ok(array(self.rows.iter().map(|(_, row)| &row[..])))
+    }
+}
+
+/// Returns an array of rendered rows.
+fn array<'a>(rows: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut array = vec![b'['];
+    for row in rows {
+        if array.len() > 1 {
+            array.push(b',');
+        }
+        array.extend_from_slice(row);
+    }
+    array.push(b']');
+    array
+}
+
 /// The rows of `insights.json` as they were rendered last: texts are rendered once for each
 /// statement, and a row that did not change is not rendered again.
 #[derive(Default)]
@@ -108,7 +146,7 @@ impl RenderedInsights {
             self.sources = sources.to_vec();
         }
         let mut before = std::mem::take(&mut self.by_name);
-        let mut document = vec![b'['];
+        let mut rows = Vec::new();
         for report in graph.reports() {
             let rendered = before.remove(&report.name);
             let account = match &rendered {
@@ -117,14 +155,11 @@ impl RenderedInsights {
                 }
                 _ => account(&report, sources),
             };
-            let rendered = RenderedRow::render(rendered, report, account)?;
-            if document.len() > 1 {
-                document.push(b',');
-            }
-            document.extend_from_slice(&rendered.row);
-            self.by_name.insert(rendered.report.name.clone(), rendered);
+            rows.push(RenderedRow::render(rendered, report, account)?);
         }
-        document.push(b']');
+        let document = array(rows.iter().map(|row| &row.row[..]));
+        let named = rows.into_iter().map(|row| (row.report.name.clone(), row));
+        self.by_name = named.collect();
         Ok(document)
     }
 }
@@ -264,8 +299,12 @@ mod tests {
             pace: None,
             last_error: None,
         };
+        let mut rendered_sources = RenderedSources::default();
         let mut check = |graph: &Graph, source: &SourceReport| {
             let sources = std::slice::from_ref(source);
+            let bytes = rendered_sources.render(sources).unwrap();
+            let anew = serde_json::to_vec(&with_those_that_are_off(sources));
+            assert!(bytes == anew.unwrap());
             let bytes = rendered.render(graph, sources).unwrap();
             let anew = Insights { graph, sources };
             assert_eq!(

@@ -11,7 +11,7 @@ use barograph_archive::Status;
 use barograph_insight::{Graph, TableSnapshot};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
-use barograph_source::{Poller, with_those_that_are_off};
+use barograph_source::Poller;
 use barograph_statement::{Executed, StatementHead, StatementKind};
 use barograph_stream::{
     ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT, RunDir,
@@ -21,7 +21,7 @@ use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
 use crate::archive_watch::ArchiveWatch;
-use crate::documents::{self, RenderedInsights};
+use crate::documents::{self, RenderedInsights, RenderedSources};
 use crate::export::ExportWatch;
 use crate::facts::Facts;
 use crate::outlook::{FREE, Outlook};
@@ -120,6 +120,7 @@ pub(crate) struct EventLoop<'c> {
     streams: Streams<'c>,
     graph: Graph,
     insights: RenderedInsights,
+    sources: RenderedSources,
     troubles: Troubles,
     outlook: Outlook,
     forecasts: Forecasts,
@@ -171,6 +172,7 @@ impl<'c> EventLoop<'c> {
             streams,
             graph,
             insights: RenderedInsights::default(),
+            sources: RenderedSources::default(),
             troubles,
             outlook: Outlook::default(),
             forecasts,
@@ -397,8 +399,8 @@ impl<'c> EventLoop<'c> {
         let run_dir = &self.run_dir;
         let sources = &self.poller.reports()[..];
         let insights = self.insights.render(&self.graph, sources);
-        let all = with_those_that_are_off(sources);
-        publish(run_dir, SOURCES_DOCUMENT, &all);
+        let rendered = self.sources.render(sources);
+        publish_rendered(run_dir, SOURCES_DOCUMENT, rendered);
         publish_rendered(run_dir, INSIGHTS_DOCUMENT, insights);
         let forecasts = self.forecasts.document();
         publish(run_dir, FORECASTS_DOCUMENT, &forecasts);

@@ -208,6 +208,7 @@ impl SimulatedNode {
             event_loop,
             past: PastReaders::new(clock),
             rule_loop: None,
+            next_rules_ns: i64::MIN,
             rules,
             history,
             statements: parts.statements,
@@ -307,6 +308,7 @@ pub(crate) struct SimulatedAgent<'n> {
     pub event_loop: EventLoop<'n>,
     rules: DeclaredRules,
     rule_loop: Option<RuleLoop>,
+    next_rules_ns: i64,
     past: PastReaders,
     applications: SteppedApplications<'n>,
     histories: ScopeHistories,
@@ -348,7 +350,15 @@ impl SimulatedAgent<'_> {
     fn step_rules(&mut self) -> i64 {
         if self.rule_loop.is_none() {
             self.rule_loop = self.rules.take_loop();
+            self.next_rules_ns = i64::MIN;
         }
+        if self.node.clock.monotonic_ns() >= self.next_rules_ns {
+            self.next_rules_ns = self.next_step_of_rules();
+        }
+        self.next_rules_ns
+    }
+
+    fn next_step_of_rules(&mut self) -> i64 {
         let Some(rule_loop) = &mut self.rule_loop else {
             return i64::MAX;
         };

@@ -3,6 +3,11 @@
 //!
 //! Only one test runs at a time: until a started program executes, it holds the open files of this
 //! process, and with them the locks of agents that have stopped.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for real threads, programs and disks"
+)]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader};

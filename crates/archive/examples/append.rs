@@ -5,6 +5,11 @@
 //! samples are read. It submits only what fits, so that nothing overflows: a sampler that is faster
 //! than the disk waits here.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a sampler that is faster than the disk waits"
+)]
+
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,6 +2,10 @@
 //! and the library with programs of the tests.
 
 #![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for real threads, programs and disks"
+)]
+#![expect(
     clippy::unwrap_used,
     reason = "helpers of tests fail as tests do; clippy sees only functions marked as tests"
 )]

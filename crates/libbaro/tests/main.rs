@@ -1,6 +1,10 @@
 //! Tests of the library as programs use it: compiled with the available compilers, read as an agent
 //! reads.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for real threads, programs and disks"
+)]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod build;

@@ -28,6 +28,14 @@
 //! Configuration (`[sources.poll.NAME]`), self-observation, the report and the tests over all
 //! sources (truncation, garbage, allocation) follow from the table.
 
+#![cfg_attr(
+    test,
+    expect(
+        clippy::disallowed_methods,
+        reason = "tests wait for real threads, programs and disks"
+    )
+)]
+
 mod batch;
 mod books;
 mod budget;

@@ -6,6 +6,14 @@
 //! for shared memory is in this crate, in `map.rs` and under `ingest/`.
 //! `docs/reference/segment-format.md` defines the byte layout.
 
+#![cfg_attr(
+    test,
+    expect(
+        clippy::disallowed_methods,
+        reason = "tests wait for real threads, programs and disks"
+    )
+)]
+
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!(
     "segments are little-endian, and reading them takes 64-bit loads from read-only memory"

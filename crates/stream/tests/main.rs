@@ -1,5 +1,9 @@
 //! Tests of segments as their users see them: one process writes, others read.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for real threads, programs and disks"
+)]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod basics;

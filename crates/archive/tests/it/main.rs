@@ -1,5 +1,9 @@
 //! Tests of the archive through its public interface.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for real threads, programs and disks"
+)]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod crash;

@@ -1,5 +1,10 @@
 //! Tests of the crate from outside: answers in `.slt` files, limits, refusals, streams that change
 //! during queries.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for real threads, programs and disks"
+)]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod answers;

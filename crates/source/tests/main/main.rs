@@ -1,6 +1,10 @@
 //! Tests of sources on fixture trees and on the real machine, and of the poller on a manual clock.
 
 #![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for real threads, programs and disks"
+)]
+#![expect(
     clippy::unwrap_used,
     reason = "helpers of tests fail as tests do; clippy sees only functions marked as tests"
 )]
