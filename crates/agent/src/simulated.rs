@@ -225,7 +225,7 @@ impl SimulatedNode {
         while programs.len() < PROGRAMS {
             let incarnation = self.world.randomness.incarnation().unwrap();
             let dir = RunDir::new(&self.config.run_dir).ingest_dir();
-            programs.push(FakeProgram::begin(&dir, incarnation, &*self.clock));
+            programs.push(FakeProgram::begin(&dir, incarnation, &self.clock));
         }
     }
 
@@ -238,9 +238,7 @@ impl SimulatedNode {
     /// Has programs put what is due, and returns the time of the next.
     fn step_programs(&self) -> i64 {
         let mut programs = self.programs.lock().unwrap();
-        let next = programs
-            .iter_mut()
-            .map(|program| program.step(&*self.clock));
+        let next = programs.iter_mut().map(|program| program.step(&self.clock));
         next.min().unwrap_or(i64::MAX)
     }
 

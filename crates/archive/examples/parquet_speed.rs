@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use barograph_archive::aggregate::{Ask, Budget, aggregate};
 use barograph_archive::parquet::{About, ParquetPart, RawWriter};
-use barograph_archive::{Disk, Storage as _, Tier};
+use barograph_archive::{Disk, FileAccess, Storage as _, Tier};
 use barograph_model::{
     Columns, Descriptor, Kind, Labels, NS_PER_S, Name, Quality, Sample, Span, Unit, Value,
     ValueType,
@@ -65,7 +65,8 @@ fn write(path: &Path, series: &[Series]) {
         sequences: (1, 1),
     };
     let (start, cpu) = (Instant::now(), cpu_seconds());
-    let mut writer = RawWriter::create(Disk.create(path).unwrap(), path, about).unwrap();
+    let mut writer =
+        RawWriter::create(Disk.create(path, FileAccess::Shared).unwrap(), path, about).unwrap();
     for (descriptor, columns) in series {
         let id = descriptor.series_id();
         writer.write(id, descriptor, START, columns).unwrap();

@@ -136,6 +136,7 @@ fn sealed(
     }
     for (span, level) in sections {
         // The values that held at the ends of a section are read beside it.
+        #[expect(clippy::iter_over_hash_type, reason = "each fold forgets by itself")]
         for place in wanted.values() {
             if let Some(fold) = folds.get_mut(place) {
                 fold.forget_newest();

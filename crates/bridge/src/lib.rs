@@ -16,7 +16,7 @@ pub mod messages;
 mod naming;
 mod otlp;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub const REFUSALS_MAX: usize = 8;
 pub const REASON_BYTES_MAX: usize = 1 << 10;
 
 /// The writer of points: a service, or a measurement.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source {
     /// Its protocol; the same name in two protocols is two sources.
     pub protocol: Protocol,
@@ -48,7 +48,7 @@ pub struct Source {
 }
 
 /// The protocol of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// OpenTelemetry's protocol.
     Otlp,
@@ -151,7 +151,7 @@ pub struct Parsed {
     /// The first refusals, at most [`REFUSALS_MAX`].
     pub refusals: Vec<Refusal>,
     /// All refused lines or data points, by source.
-    pub refused: HashMap<Arc<Source>, Refused>,
+    pub refused: BTreeMap<Arc<Source>, Refused>,
 }
 
 impl Parsed {
@@ -182,7 +182,7 @@ pub struct IngestRequest {
     /// The points to be taken.
     pub points: Vec<Point>,
     /// Lines or data points that the parser refused, to be counted.
-    pub refused: HashMap<Arc<Source>, Refused>,
+    pub refused: BTreeMap<Arc<Source>, Refused>,
 }
 
 /// The result of an intake.

@@ -2,7 +2,7 @@
 //!
 //! It is separate from the graph because expressions read slots and must see nothing else.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barograph_model::{Labels, Name, Quality, Sample, ValueType};
@@ -93,7 +93,7 @@ pub(crate) struct SlotStore {
     free_slots: Vec<u32>,
     pub tables: Vec<StreamTable>,
     free_tables: Vec<u32>,
-    by_name: HashMap<String, u32>,
+    by_name: BTreeMap<String, u32>,
 }
 
 impl SlotStore {

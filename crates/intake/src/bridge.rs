@@ -9,7 +9,7 @@ mod series;
 mod source;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ impl Ingest for BridgeDoor {
 #[derive(Default)]
 struct User {
     name: String,
-    sources: HashMap<(Reader, Arc<Source>), BridgedSource>,
+    sources: BTreeMap<(Reader, Arc<Source>), BridgedSource>,
     /// Number of series of all sources.
     series: usize,
 }
@@ -138,7 +138,7 @@ struct User {
 pub(crate) struct Bridge {
     jobs: Receiver<Job>,
     series_max: usize,
-    users: HashMap<u32, User>,
+    users: BTreeMap<u32, User>,
     taken: TakenSeries,
     /// Number of sources made so far, which numbers the next one.
     sources: u64,
@@ -157,7 +157,7 @@ impl Bridge {
         Self {
             jobs,
             series_max,
-            users: HashMap::new(),
+            users: BTreeMap::new(),
             taken: TakenSeries::new(),
             sources: 0,
             changed: BTreeSet::new(),
@@ -331,7 +331,7 @@ impl Bridge {
             }
             let over: Vec<_> = user
                 .sources
-                .extract_if(|_, source| source.is_over(IDLE_NS, round.monotonic_ns))
+                .extract_if(.., |_, source| source.is_over(IDLE_NS, round.monotonic_ns))
                 .collect();
             for ((reader, _), source) in over {
                 self.changed.insert(reader);
@@ -348,7 +348,7 @@ struct Hand {
     reader: Reader,
     /// Time at which the request was begun.
     now_ns: i64,
-    before: HashMap<Arc<Source>, Refused>,
+    before: BTreeMap<Arc<Source>, Refused>,
     /// The points in order of time.
     points: std::vec::IntoIter<Point>,
     ingested: Ingested,
@@ -405,7 +405,7 @@ impl Hand {
 
 /// A request that is being distributed to a user's sources.
 struct Taking<'a> {
-    sources: &'a mut HashMap<(Reader, Arc<Source>), BridgedSource>,
+    sources: &'a mut BTreeMap<(Reader, Arc<Source>), BridgedSource>,
     whose: SourceOwner<'a>,
     allowance: SeriesAllowance<'a>,
     made: &'a mut u64,

@@ -133,13 +133,16 @@ impl<'c> SteppedApplications<'c> {
         })
     }
 
-    /// Does what is due, and returns the time of the next step.
+    /// Does what is due, and returns the time of the next step; a knock waits until then.
     pub fn step(&mut self) -> i64 {
-        let now_ns = self.clock.monotonic_ns();
-        if !matches!(self.next, NextStep::At(at_ns) if now_ns < at_ns) {
+        if self.clock.monotonic_ns() >= self.next_ns() {
             self.intake.apply(IntakeEvent::Knocks(self.door.hear()));
             self.next = self.intake.step();
         }
+        self.next_ns()
+    }
+
+    fn next_ns(&self) -> i64 {
         match self.next {
             NextStep::At(at_ns) | NextStep::AtOrKnock(at_ns) => at_ns,
             NextStep::Never => i64::MAX,

@@ -60,6 +60,7 @@ impl NewestTimes {
 
     /// Adds the times of the past to those that were given meanwhile.
     pub(crate) fn add(&mut self, past: Self) {
+        #[expect(clippy::iter_over_hash_type, reason = "each series is added by itself")]
         for (series, ns) in past.0 {
             let known_ns = self.0.entry(series).or_insert(ns);
             *known_ns = ns.max(*known_ns);

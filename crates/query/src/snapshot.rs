@@ -190,7 +190,7 @@ impl Snapshot {
     /// Groups streams and series into tables. Ended streams that the views do not know must not
     /// have samples later than `ended_ns`.
     fn group(&mut self, ended_ns: i64) {
-        let mut groups: HashMap<String, Group> = HashMap::new();
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         for stream in &self.streams {
             let streams = &mut groups.entry(stream.table.clone()).or_default().streams;
             streams.push(Arc::clone(stream));
@@ -246,7 +246,7 @@ impl Snapshot {
 
 impl Schema {
     /// The schema that includes these groups; `None` if this one already does.
-    fn grown(&self, groups: &HashMap<String, Group>, parts: &[Arc<SnapshotPart>]) -> Option<Self> {
+    fn grown(&self, groups: &BTreeMap<String, Group>, parts: &[Arc<SnapshotPart>]) -> Option<Self> {
         let mut grown: Option<Self> = None;
         for (table, group) in groups {
             let places = || group.archived.iter();

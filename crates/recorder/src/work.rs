@@ -85,10 +85,12 @@ pub enum QueuedJob<T> {
     Taken,
 }
 
+type Waiting = Box<dyn FnOnce() + Send>;
+
 /// Jobs that wait until the owner of the queue runs them, oldest first. A clone is the same queue.
 #[derive(Clone)]
 pub struct JobQueue {
-    jobs: Arc<Mutex<VecDeque<Box<dyn FnOnce() + Send>>>>,
+    jobs: Arc<Mutex<VecDeque<Waiting>>>,
     jobs_max: usize,
 }
 

@@ -9,7 +9,7 @@ use barograph_stream::ingest::{
 };
 
 /// Time between two frames of a program.
-const FRAME_NS: i64 = 7 * NS_PER_S;
+const FRAME_NS: i64 = 61 * NS_PER_S;
 /// What each program publishes, and for whom.
 const PUBLICATIONS: [(&str, Readers); 2] = [("ours", Readers::Owner), ("shared", Readers::All)];
 

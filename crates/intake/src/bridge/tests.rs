@@ -51,7 +51,7 @@ fn request(uid: u32, now_ns: i64) -> IngestRequest {
         uid,
         readers: Readers::Owner,
         points,
-        refused: HashMap::new(),
+        refused: BTreeMap::new(),
     }
 }
 

@@ -161,6 +161,10 @@ impl RemoteWrite {
             }
         }
         let mut ended: HashMap<Vec<Label>, i64> = HashMap::new();
+        #[expect(
+            clippy::iter_over_hash_type,
+            reason = "if there are too many that have ended, any are forgotten"
+        )]
         for (_, series) in before {
             self.counters
                 .lost(series.seen.saturating_sub(series.cursor));

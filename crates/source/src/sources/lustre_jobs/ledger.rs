@@ -101,7 +101,7 @@ pub(super) struct Ledger {
     hasher: RandomState,
     round: u32,
     entries: usize,
-    jobs: HashMap<u64, Sum>,
+    jobs: BTreeMap<u64, Sum>,
     /// The sum of the jobs beyond those that are told apart.
     rest: Sum,
     rest_jobs: usize,
@@ -130,7 +130,7 @@ impl Ledger {
             hasher: RandomState::new(),
             round: 0,
             entries: 0,
-            jobs: HashMap::new(),
+            jobs: BTreeMap::new(),
             rest: Sum::default(),
             rest_jobs: 0,
             followed: BTreeMap::new(),
