@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use barograph_archive::aggregate::Fold;
 use barograph_archive::parquet::{About, RawWriter, TierWriter};
-use barograph_archive::{ArchiveError, Disk, Layout, Storage as _, Tier};
+use barograph_archive::{ArchiveError, Disk, FileAccess, Layout, Storage as _, Tier};
 use barograph_model::{
     Columns, Descriptor, Kind, Labels, ModelError, NS_PER_S, Name, Sample, Span, Unit, Value,
     ValueType,
@@ -89,7 +89,9 @@ fn write(layout: &Layout, at: i64, all: &[(Arc<Descriptor>, Columns)]) -> Result
             source,
         };
         Disk.make_dir(&partition).map_err(|e| io(&partition, e))?;
-        let file = Disk.create(&path).map_err(|e| io(&path, e))?;
+        let file = Disk
+            .create(&path, FileAccess::Shared)
+            .map_err(|e| io(&path, e))?;
         Ok::<_, ArchiveError>((file, path))
     };
     let (file, path) = make(Tier::Raw)?;

@@ -8,7 +8,7 @@
 mod series;
 mod source;
 
-use std::collections::hash_map::Entry;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
