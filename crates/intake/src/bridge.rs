@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use barograph_archive::{Journal, Position};
 use barograph_bridge::{
-    Ingest, IngestFault, IngestRequest, Ingested, Point, REFUSALS_MAX, Refusal, Refused, Source,
+    Ingest, IngestFault, IngestRequest, IngestResult, Point, PointRefusal, PointSource,
+    REFUSALS_MAX, RefusedPoints,
 };
 use barograph_model::NS_PER_S;
 use barograph_recorder::Reader;
@@ -56,7 +57,7 @@ struct Job {
 
 /// The answer to a request, and the journal position of its values.
 struct Accepted {
-    ingested: Ingested,
+    ingested: IngestResult,
     wait: Option<(Journal, Position)>,
 }
 
@@ -90,7 +91,7 @@ pub(crate) fn bridge(
 }
 
 impl Ingest for BridgeDoor {
-    fn ingest(&self, request: IngestRequest) -> Result<Ingested, IngestFault> {
+    fn ingest(&self, request: IngestRequest) -> Result<IngestResult, IngestFault> {
         let ours = rustix::process::getuid().as_raw();
         if !self.is_open_to_all && request.uid != ours {
             return Err(IngestFault::Refused(
@@ -125,7 +126,7 @@ impl Ingest for BridgeDoor {
 #[derive(Default)]
 struct User {
     name: String,
-    sources: HashMap<(Reader, Arc<Source>), BridgedSource>,
+    sources: HashMap<(Reader, Arc<PointSource>), BridgedSource>,
     /// Number of series of all sources.
     series: usize,
 }
@@ -344,10 +345,10 @@ struct Hand {
     reader: Reader,
     /// Time at which the request was begun.
     now_ns: i64,
-    before: HashMap<Arc<Source>, Refused>,
+    before: HashMap<Arc<PointSource>, RefusedPoints>,
     /// The points in order of time.
     points: std::vec::IntoIter<Point>,
-    ingested: Ingested,
+    ingested: IngestResult,
     /// Places in the request of which something was refused.
     refused: HashSet<u32>,
     wait: Option<(Journal, Position)>,
@@ -372,7 +373,7 @@ impl Hand {
             now_ns,
             before: request.refused,
             points: request.points.into_iter(),
-            ingested: Ingested::default(),
+            ingested: IngestResult::default(),
             refused: HashSet::new(),
             wait: None,
             reply,
@@ -388,7 +389,7 @@ impl Hand {
     /// Answers a request that is taken as a whole; the requester then waits for the disk.
     fn answer(self) {
         let accepted = Accepted {
-            ingested: Ingested {
+            ingested: IngestResult {
                 refused: self.refused.len() as u64,
                 ..self.ingested
             },
@@ -401,7 +402,7 @@ impl Hand {
 
 /// A request that is being distributed to a user's sources.
 struct Taking<'a> {
-    sources: &'a mut HashMap<(Reader, Arc<Source>), BridgedSource>,
+    sources: &'a mut HashMap<(Reader, Arc<PointSource>), BridgedSource>,
     whose: SourceOwner<'a>,
     allowance: SeriesAllowance<'a>,
     made: &'a mut u64,
@@ -409,7 +410,7 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut Round<'_, '_>) {
-        for (source, Refused { count, reason }) in std::mem::take(&mut hand.before) {
+        for (source, RefusedPoints { count, reason }) in std::mem::take(&mut hand.before) {
             // Refusals of a source that cannot be named are counted at the protocol's nameless
             // source.
             if self
@@ -444,7 +445,7 @@ impl Taking<'_> {
             };
             if hand.refused.insert(place) && hand.ingested.refusals.len() < REFUSALS_MAX {
                 let reason = format!("{}: {reason}", source.name);
-                hand.ingested.refusals.push(Refusal { place, reason });
+                hand.ingested.refusals.push(PointRefusal { place, reason });
             }
         }
     }
@@ -452,7 +453,7 @@ impl Taking<'_> {
     /// Calls `act` with a source, which is made if needed.
     fn with<T>(
         &mut self,
-        source: &Arc<Source>,
+        source: &Arc<PointSource>,
         round: &mut Round<'_, '_>,
         act: impl FnOnce(&mut BridgedSource, &mut Round<'_, '_>, &mut SeriesAllowance<'_>) -> T,
     ) -> Result<T, String> {

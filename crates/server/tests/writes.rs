@@ -4,7 +4,9 @@
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
-use barograph_bridge::{Ingest, IngestFault, IngestRequest, Ingested, Refusal, Refused};
+use barograph_bridge::{
+    Ingest, IngestFault, IngestRequest, IngestResult, PointRefusal, RefusedPoints,
+};
 use barograph_server::Ingesting;
 use barograph_stream::ingest::Readers;
 use flate2::Compression;
@@ -19,7 +21,7 @@ use crate::fixture::Fixture;
 struct FakeIngest(Mutex<Vec<IngestRequest>>);
 
 impl Ingest for FakeIngest {
-    fn ingest(&self, request: IngestRequest) -> Result<Ingested, IngestFault> {
+    fn ingest(&self, request: IngestRequest) -> Result<IngestResult, IngestFault> {
         let names: Vec<&str> = request.points.iter().map(|p| &*p.origin.name).collect();
         if names.contains(&"busy") {
             return Err(IngestFault::Busy("it was busy".into()));
@@ -28,8 +30,8 @@ impl Ingest for FakeIngest {
             return Err(IngestFault::Refused("it was refused".into()));
         }
         let wrong = request.points.iter().filter(|p| &*p.origin.name == "wrong");
-        let refusals: Vec<Refusal> = wrong
-            .map(|point| Refusal {
+        let refusals: Vec<PointRefusal> = wrong
+            .map(|point| PointRefusal {
                 place: point.place,
                 reason: "it was wrong".into(),
             })
@@ -37,7 +39,7 @@ impl Ingest for FakeIngest {
         let refused = refusals.len() as u64;
         let taken = request.points.len() as u64 - refused;
         self.0.lock().unwrap().push(request);
-        Ok(Ingested {
+        Ok(IngestResult {
             taken,
             refusals,
             refused,
@@ -128,7 +130,7 @@ fn a_part_that_is_refused_is_named_by_its_line() {
     // The agent counts the lines that were not parsed, too.
     assert_eq!(
         bench.last().refused.values().cloned().collect::<Vec<_>>(),
-        [Refused {
+        [RefusedPoints {
             count: 1,
             reason: "there are no fields".into()
         }]

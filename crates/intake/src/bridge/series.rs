@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use barograph_bridge::{About, Distribution};
+use barograph_bridge::{Distribution, SeriesProperties};
 use barograph_model::{Kind, StreamKey, Value};
 
 use crate::age::{AFTER_NS_MAX, AGE_NS_MAX};
@@ -74,7 +74,7 @@ impl<T: PartialEq> Order<T> {
 pub(super) struct Series {
     /// The key of its stream.
     pub key: StreamKey,
-    about: Arc<About>,
+    about: Arc<SeriesProperties>,
     order: Order<Value>,
     /// The sum of deltas since the series began here; none if values are not deltas.
     total: Option<Value>,
@@ -83,7 +83,7 @@ pub(super) struct Series {
 }
 
 impl Series {
-    pub(super) fn new(key: StreamKey, about: Arc<About>, monotonic_ns: i64) -> Self {
+    pub(super) fn new(key: StreamKey, about: Arc<SeriesProperties>, monotonic_ns: i64) -> Self {
         Self {
             key,
             about,
@@ -107,7 +107,7 @@ impl Series {
     /// Checks a point and returns the time and value to append; none if it was taken already.
     pub(super) fn next(
         &mut self,
-        about: &About,
+        about: &SeriesProperties,
         ts: Option<i64>,
         sent: Value,
         now_ns: i64,
@@ -199,8 +199,8 @@ mod tests {
 
     const NOW: i64 = 100 * 86_400 * NS_PER_S;
 
-    fn series(kind: Kind, is_delta: bool) -> (Series, Arc<About>) {
-        let about = Arc::new(About {
+    fn series(kind: Kind, is_delta: bool) -> (Series, Arc<SeriesProperties>) {
+        let about = Arc::new(SeriesProperties {
             kind,
             value_type: ValueType::Int,
             unit: String::new(),
@@ -268,7 +268,7 @@ mod tests {
         let (mut series, about) = series(Kind::Gauge, false);
         let float = series.next(&about, None, Value::Float(1.0), NOW);
         assert_eq!(float, Err("it is float64, and its series is int64".into()));
-        let counter = About {
+        let counter = SeriesProperties {
             kind: Kind::Counter,
             ..(*about).clone()
         };

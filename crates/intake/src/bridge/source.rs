@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use barograph_bridge::{
-    About, Distribution, Measured, Point, Protocol, QUANTILES, Source, Tags, label_name,
-    stream_words,
+    BridgeProtocol, Distribution, Point, PointSource, PointTags, PointValue, QUANTILES,
+    SeriesProperties, label_name, stream_words,
 };
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Value, ValueType, text_start,
@@ -26,7 +26,7 @@ use barograph_recorder::Reader;
 pub(super) type TakenSeries = HashSet<(Reader, Name, Labels)>;
 
 /// A series as it was sent: name and labels.
-type SeriesKey = (Arc<str>, Tags);
+type SeriesKey = (Arc<str>, PointTags);
 
 /// The limits within which a request may make series.
 pub(super) struct SeriesAllowance<'a> {
@@ -66,7 +66,7 @@ impl BridgedSource {
     /// Names a source; fails if its name or labels cannot be made valid.
     pub(super) fn new(
         id: String,
-        source: &Source,
+        source: &PointSource,
         whose: &SourceOwner<'_>,
         round: &mut Round<'_, '_>,
     ) -> Result<Self, String> {
@@ -78,8 +78,8 @@ impl BridgedSource {
         };
         // A measurement has no application label: it has tags of its own.
         let application = match source.protocol {
-            Protocol::Otlp => source.name.clone(),
-            Protocol::LineProtocol => String::new(),
+            BridgeProtocol::Otlp => source.name.clone(),
+            BridgeProtocol::LineProtocol => String::new(),
         };
         let labels: Vec<(String, String)> = valid(&source.labels)?.into_iter().collect();
         let taken = round
@@ -118,10 +118,10 @@ impl BridgedSource {
         self.used_ns = round.monotonic_ns;
         let key = (point.origin.name, point.origin.labels);
         let taken = match point.measured {
-            Measured::Value(value) => {
+            PointValue::Value(value) => {
                 self.put(key, &point.about, point.ts, (value, None), round, allowance)
             }
-            Measured::Distribution(distribution) => {
+            PointValue::Distribution(distribution) => {
                 self.spread(key, &point.about, point.ts, *distribution, round, allowance)
             }
         };
@@ -142,7 +142,7 @@ impl BridgedSource {
     fn put(
         &mut self,
         key: SeriesKey,
-        about: &Arc<About>,
+        about: &Arc<SeriesProperties>,
         ts: Option<i64>,
         (value, half): (Value, Option<f32>),
         round: &mut Round<'_, '_>,
@@ -179,7 +179,7 @@ impl BridgedSource {
     fn spread(
         &mut self,
         key: SeriesKey,
-        about: &Arc<About>,
+        about: &Arc<SeriesProperties>,
         ts: Option<i64>,
         sent: Distribution,
         round: &mut Round<'_, '_>,
@@ -210,7 +210,7 @@ impl BridgedSource {
     fn declare(
         &mut self,
         (name, labels): &SeriesKey,
-        about: &Arc<About>,
+        about: &Arc<SeriesProperties>,
         round: &mut Round<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(Series, Descriptor), String> {
@@ -250,7 +250,7 @@ impl BridgedSource {
         &self,
         name: &str,
         labels: &[(String, String)],
-        about: &About,
+        about: &SeriesProperties,
     ) -> Result<Descriptor, String> {
         let mut words = stream_words(name).ok_or("a value has no name")?;
         // The stream that counts frames has this name.

@@ -1,6 +1,6 @@
 //! Tests of requests that are larger than a round.
 
-use barograph_bridge::{About, Measured, Origin, Protocol, Tags};
+use barograph_bridge::{BridgeProtocol, PointTags, PointValue, SeriesOrigin, SeriesProperties};
 use barograph_model::{Clock, Kind, Value, ValueType};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -18,12 +18,12 @@ const POINTS: usize = 2 * ROUND_POINTS_MAX + 100;
 
 /// A request of points of one series, newest first, of which the last one is refused.
 fn request(uid: u32, now_ns: i64) -> IngestRequest {
-    let source = Arc::new(Source {
-        protocol: Protocol::LineProtocol,
+    let source = Arc::new(PointSource {
+        protocol: BridgeProtocol::LineProtocol,
         name: "m".into(),
         labels: Vec::new(),
     });
-    let about = Arc::new(About {
+    let about = Arc::new(SeriesProperties {
         kind: Kind::Gauge,
         value_type: ValueType::Int,
         unit: String::new(),
@@ -32,14 +32,14 @@ fn request(uid: u32, now_ns: i64) -> IngestRequest {
     });
     let point = |at: usize| Point {
         place: at as u32,
-        origin: Origin {
+        origin: SeriesOrigin {
             source: Arc::clone(&source),
             name: "v".into(),
-            labels: Tags::from([]),
+            labels: PointTags::from([]),
         },
         about: Arc::clone(&about),
         ts: Some(now_ns - at as i64),
-        measured: Measured::Value(Value::Int(at as i64)),
+        measured: PointValue::Value(Value::Int(at as i64)),
     };
     let mut points: Vec<Point> = (0..POINTS).map(point).collect();
     points.push(Point {
