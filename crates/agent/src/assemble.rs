@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use barograph_insight::{Graph, Limits};
+use barograph_insight::{Graph, GraphLimits};
 use barograph_model::{Clock, Name};
 use barograph_server::ExportStatus;
 use barograph_stream::{AgentLock, RunDir, Segment, SegmentConfig};
@@ -21,7 +21,7 @@ use crate::policies::{Policies, Wake};
 use crate::statements::{StatementStore, Troubles};
 use crate::world::World;
 use crate::{AgentError, Config};
-use barograph_recorder::{Forecasts, History, Room};
+use barograph_recorder::{ForecastRoom, Forecasts, History};
 
 /// The directories of an agent, taken and read: nobody else has them.
 pub(crate) struct AgentDirectories {
@@ -39,7 +39,7 @@ pub(crate) struct AgentParts {
     /// The statements that users made at run time.
     pub statements: Arc<StatementStore>,
     /// The forecast slots of the agent.
-    pub room: Arc<Room>,
+    pub room: Arc<ForecastRoom>,
     /// The channel of the sampling loop.
     pub events: SyncSender<Event>,
     /// The other end of it.
@@ -77,7 +77,7 @@ impl AgentDirectories {
         let started_ns = world.clock.now_ns();
         let segment = Segment::create(&self.run_dir.segment(), segment_config(config), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
-        let room = Room::new(&config.forecast)?;
+        let room = ForecastRoom::new(&config.forecast)?;
         let sampling = LoopParts {
             run_dir: self.run_dir,
             segment,
@@ -138,9 +138,9 @@ fn segment_config(config: &Config) -> SegmentConfig {
 
 /// Returns the graph with the built-in insights.
 pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
-    let limits = Limits {
+    let limits = GraphLimits {
         node: config.node.clone(),
-        ..Limits::default()
+        ..GraphLimits::default()
     };
     let mut graph = Graph::new(limits).with_clock(Arc::clone(clock));
     let curated_inputs = barograph_insight::curated_inputs();

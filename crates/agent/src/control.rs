@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_insight::TestQuery;
-use barograph_model::{ArchiveVerb, Asker, Clock, ControlFault, ControlFaultKind};
+use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind, RequestSender};
 use barograph_server::Control;
 use barograph_statement::{StatementHead, StatementKind, StatementWords, statement_head};
 use serde_json::{Value as Json, json};
@@ -155,7 +155,7 @@ impl Control for LoopControl {
         scopes.command(node, verb)
     }
 
-    fn fire(&self, request: &Json, asker: &Asker) -> Result<Json, ControlFault> {
+    fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         let (request, wait) = CallRequest::parse(request, asker)?;
         let board = self.board.as_ref().ok_or_else(|| ControlFault {
             kind: ControlFaultKind::Unknown,

@@ -196,7 +196,7 @@ pub(crate) fn test_row(row: &InsightTestRow) -> Json {
 
 #[cfg(test)]
 mod tests {
-    use barograph_insight::Limits;
+    use barograph_insight::GraphLimits;
     use barograph_model::{
         Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, ValueType,
     };
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn rows_that_are_kept_are_as_those_that_are_rendered_anew() {
-        let mut graph = Graph::new(Limits::default());
+        let mut graph = Graph::new(GraphLimits::default());
         let level = Descriptor {
             name: Name::new("a.level").unwrap(),
             labels: Labels::none(),

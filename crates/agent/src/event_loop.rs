@@ -12,7 +12,7 @@ use barograph_insight::{Graph, TableSnapshot};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
 use barograph_source::{Poller, with_those_that_are_off};
-use barograph_statement::{Executed, StatementHead, StatementKind};
+use barograph_statement::{StatementHead, StatementKind, StatementOutcome};
 use barograph_stream::{
     ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT, RunDir,
     SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, Segment,
@@ -372,10 +372,10 @@ impl<'c> EventLoop<'c> {
         self.streams.finish();
         self.write_documents();
         Ok(match executed {
-            Executed::Created(name) => {
+            StatementOutcome::Created(name) => {
                 documents::insight(&self.graph, &name, &self.poller.reports())
             }
-            Executed::Dropped(_) => dropped,
+            StatementOutcome::Dropped(_) => dropped,
         })
     }
 

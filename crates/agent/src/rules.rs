@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 use barograph_model::Clock;
 use barograph_rule::{Firing, RuleLimits, RuleReport, Rules};
-use barograph_statement::{Executed, StatementAction, StatementHead};
+use barograph_statement::{StatementAction, StatementHead, StatementOutcome};
 use barograph_stream::{RULES_DOCUMENT, RunDir};
 use serde_json::{Value as Json, json};
 use tracing::warn;
@@ -129,8 +129,8 @@ impl DeclaredRules {
             _ => Refusal::Statement(error.to_string()),
         })?;
         let answer = match executed {
-            Executed::Created(name) => rule(&state, &name),
-            Executed::Dropped(_) => dropped,
+            StatementOutcome::Created(name) => rule(&state, &name),
+            StatementOutcome::Dropped(_) => dropped,
         };
         let document = document(&state);
         drop(state);

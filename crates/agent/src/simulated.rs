@@ -20,7 +20,7 @@ use barograph_rule::Firing;
 use barograph_source::policy::IntervalPolicy;
 use barograph_source::{PolicySpec, Poller, Source};
 use barograph_statement::StatementKind;
-use barograph_stream::{AGENT_DOCUMENT, AgentLock, Latest, SegmentReader};
+use barograph_stream::{AGENT_DOCUMENT, AgentLock, LatestSample, SegmentReader};
 
 use self::sources::FakeSource;
 use crate::Config;
@@ -320,7 +320,7 @@ impl SimulatedAgent<'_> {
     /// The samples in the ring of each stream, by name and labels.
     pub(crate) fn samples(&self) -> BTreeMap<String, String> {
         let directory = self.reader.directory();
-        let of = |entry: &barograph_stream::Entry| {
+        let of = |entry: &barograph_stream::DirectoryEntry| {
             let mut samples = Vec::new();
             let handle = self.reader.stream(entry);
             handle.scan(0, &mut samples)?;
@@ -339,7 +339,7 @@ impl SimulatedAgent<'_> {
         let mut entries = directory.entries.iter();
         let entry = entries.find(|e| e.descriptor.name.as_str() == name)?;
         match self.reader.stream(entry).latest() {
-            Latest::Sample { sample, .. } => sample.value.as_f64(),
+            LatestSample::Sample { sample, .. } => sample.value.as_f64(),
             _ => None,
         }
     }

@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use barograph_model::{Kind, Value, ValueType, cut};
-use barograph_stream::ingest::Readers;
+use barograph_stream::ingest::PublicationReaders;
 use thiserror::Error;
 
 pub use distribution::{Distribution, QUANTILES};
@@ -183,7 +183,7 @@ pub struct IngestRequest {
     /// User id of the writer, from the kernel.
     pub uid: u32,
     /// The readers: the owner or all.
-    pub readers: Readers,
+    pub readers: PublicationReaders,
     /// The points to be taken.
     pub points: Vec<Point>,
     /// Lines or data points that the parser refused, to be counted.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use barograph_model::near;
 use barograph_stream::Incarnation;
-use barograph_stream::calls::{CallKind, CallPayload, Subject};
+use barograph_stream::calls::{CallKind, CallPayload, CallSubject};
 
 use crate::request::CallRequest;
 use crate::value::KnobBounds;
@@ -41,7 +41,7 @@ pub struct Offer {
     /// Whether everyone may read that publication, and so read about its calls.
     pub is_public: bool,
     /// The labels that targets are matched with.
-    pub subject: Subject,
+    pub subject: CallSubject,
     /// The bounds of a knob; none for a trigger.
     pub bounds: Option<KnobBounds>,
     /// Whether its library can apply a setting at the end of a frame.

@@ -22,8 +22,8 @@ use barograph_bridge::{
     REFUSALS_MAX, RefusedPoints,
 };
 use barograph_model::NS_PER_S;
-use barograph_recorder::Reader;
-use barograph_stream::ingest::Readers;
+use barograph_recorder::ScopeReader;
+use barograph_stream::ingest::PublicationReaders;
 use barograph_stream::user_name;
 use serde_json::Value as Json;
 
@@ -126,7 +126,7 @@ impl Ingest for BridgeDoor {
 #[derive(Default)]
 struct User {
     name: String,
-    sources: HashMap<(Reader, Arc<PointSource>), BridgedSource>,
+    sources: HashMap<(ScopeReader, Arc<PointSource>), BridgedSource>,
     /// Number of series of all sources.
     series: usize,
 }
@@ -140,7 +140,7 @@ pub(crate) struct Bridge {
     /// Number of sources made so far, which numbers the next one.
     sources: u64,
     /// Readers whose documents have to be written.
-    changed: BTreeSet<Reader>,
+    changed: BTreeSet<ScopeReader>,
     next_sweep_ns: i64,
     /// The request that is partly taken.
     hand: Option<Hand>,
@@ -171,7 +171,7 @@ impl Bridge {
         &mut self,
         round: &mut Round<'_, '_>,
         rates: &mut Rates,
-    ) -> BTreeSet<Reader> {
+    ) -> BTreeSet<ScopeReader> {
         let mut room = ROUND_POINTS_MAX;
         for _ in 0..WAITING_MAX {
             // Requests are taken one after the other, so that they keep their order.
@@ -207,7 +207,7 @@ impl Bridge {
 
     /// The rows of bridged publications for these readers. Each user has an equal part of the
     /// document.
-    pub(crate) fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn rows(&self, reader: ScopeReader) -> impl Iterator<Item = Json> {
         let of_user_max = ROWS_MAX / self.users.len().max(1);
         self.users.values().flat_map(move |user| {
             let sources = user.sources.values();
@@ -262,7 +262,7 @@ impl Bridge {
         room: &mut usize,
         round: &mut Round<'_, '_>,
     ) -> Result<(), IngestFault> {
-        let (owner, reader) = (Reader::User(hand.uid), hand.reader);
+        let (owner, reader) = (ScopeReader::User(hand.uid), hand.reader);
         // This is checked before anything is taken, so that the whole request can be sent again.
         let trouble = match round.scopes.of(reader) {
             Some(scope) => scope.trouble(),
@@ -342,7 +342,7 @@ impl Bridge {
 /// A request that is being taken.
 struct Hand {
     uid: u32,
-    reader: Reader,
+    reader: ScopeReader,
     /// Time at which the request was begun.
     now_ns: i64,
     before: HashMap<Arc<PointSource>, RefusedPoints>,
@@ -367,8 +367,10 @@ impl Hand {
         Self {
             uid: request.uid,
             reader: match request.readers {
-                Readers::All => Reader::All,
-                Readers::Owner | Readers::Group => Reader::User(request.uid),
+                PublicationReaders::All => ScopeReader::All,
+                PublicationReaders::Owner | PublicationReaders::Group => {
+                    ScopeReader::User(request.uid)
+                }
             },
             now_ns,
             before: request.refused,
@@ -402,7 +404,7 @@ impl Hand {
 
 /// A request that is being distributed to a user's sources.
 struct Taking<'a> {
-    sources: &'a mut HashMap<(Reader, Arc<PointSource>), BridgedSource>,
+    sources: &'a mut HashMap<(ScopeReader, Arc<PointSource>), BridgedSource>,
     whose: SourceOwner<'a>,
     allowance: SeriesAllowance<'a>,
     made: &'a mut u64,

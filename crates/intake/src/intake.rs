@@ -34,7 +34,7 @@ use super::shares::Shares;
 use super::timing::{Timing, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 use step::Stage;
 pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
 
@@ -97,7 +97,7 @@ pub(crate) struct Intake<'c> {
     /// Whether there were more knocks than could be read.
     is_deaf: bool,
     /// Readers whose documents have to be written.
-    changed: BTreeSet<Reader>,
+    changed: BTreeSet<ScopeReader>,
     /// Counts of ingest files for the agent's own streams.
     counts: Arc<IngestCounts>,
     takes: Takes,

@@ -50,13 +50,13 @@ pub use error::IntakeError;
 use intake::{Intake, IntakeParts};
 use scope::ScopeSettings;
 
-use barograph_recorder::{Room, ScopeHistories};
+use barograph_recorder::{ForecastRoom, ScopeHistories};
 
 /// The parts of the agent that scopes share with it.
 #[derive(Clone)]
 pub struct ScopeShared {
     /// The forecast slots of the agent.
-    pub forecasts: Arc<Room>,
+    pub forecasts: Arc<ForecastRoom>,
     /// The archives of the open scopes.
     pub histories: ScopeHistories,
     /// The file system of these archives.

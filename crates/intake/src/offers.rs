@@ -7,7 +7,7 @@ use barograph_stream::calls::{CallKind, NAME_BYTES_MAX};
 use serde_json::{Value as Json, json};
 
 use barograph_call::KnobBounds;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Most triggers of one process.
 const TRIGGERS_MAX: usize = 256;
@@ -194,8 +194,8 @@ impl Offers {
     /// was refused.
     pub(crate) fn knob_rows<'a>(
         &'a self,
-        of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
-    ) -> impl Iterator<Item = (Reader, Json)> + 'a {
+        of: impl Fn(usize) -> Option<(ScopeReader, &'a str, Json)> + 'a,
+    ) -> impl Iterator<Item = (ScopeReader, Json)> + 'a {
         self.knobs.iter().filter_map(move |knob| {
             let (reader, publication, labels) = of(knob.publication)?;
             // Infinite bounds become null, since JSON has no infinity.
@@ -230,9 +230,9 @@ impl Offers {
     /// readers.
     pub(crate) fn trigger_rows<'a>(
         &'a self,
-        owner: Reader,
-        of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
-    ) -> impl Iterator<Item = (Reader, Json)> + 'a {
+        owner: ScopeReader,
+        of: impl Fn(usize) -> Option<(ScopeReader, &'a str, Json)> + 'a,
+    ) -> impl Iterator<Item = (ScopeReader, Json)> + 'a {
         self.triggers.iter().map(move |trigger| {
             let of = trigger.publication.and_then(&of);
             let (reader, publication, labels) = match of {
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!((found.0, found.1), (CallKind::Knob, "solver.dt"));
         offers.note(3, 7, &Value::Float(0.5));
         offers.note(4, 7, &Value::Float(0.6));
-        let of = |_| Some((Reader::All, "solver", Json::Null));
+        let of = |_| Some((ScopeReader::All, "solver", Json::Null));
         let rows: Vec<_> = offers.knob_rows(of).collect();
         assert_eq!((rows.len(), &rows[0].1["value"]), (1, &json!(0.5)));
     }

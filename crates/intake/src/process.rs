@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use barograph_archive::Position;
 use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
-use barograph_stream::ingest::{CellsTold, Declaration, IngestFile};
+use barograph_stream::ingest::{CellsTold, IngestDeclaration, IngestFile};
 use barograph_stream::{StreamError, user_name};
 use tracing::debug;
 
@@ -27,7 +27,7 @@ use super::taken::TakenMarks;
 use super::timing::Timing;
 use about::ProcessStreams;
 use barograph_call::Board;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 use cells::Cells;
 pub(crate) use declared::REFUSAL_BYTES_MAX;
 pub(crate) use takes::Takes;
@@ -61,7 +61,7 @@ struct Publication {
     identity: Option<Identity>,
     /// The labels as declared.
     labels: Vec<(String, String)>,
-    reader: Reader,
+    reader: ScopeReader,
     frames: Option<StreamKey>,
     /// Whether there was no room for its stream of frames; this is tried again.
     waits: bool,
@@ -89,7 +89,7 @@ struct Target {
 
 /// A batch that was given to the archive and is not safe yet.
 struct Waiting {
-    until: Vec<(Reader, Position)>,
+    until: Vec<(ScopeReader, Position)>,
     tails: Vec<u64>,
     cells: CellsTold,
     newest_ns: i64,
@@ -113,13 +113,13 @@ impl Waiting {
 pub(crate) struct Process {
     file: IngestFile,
     user: String,
-    owner: Reader,
+    owner: ScopeReader,
     application: String,
     labels: Vec<(String, String)>,
     publications: Vec<Publication>,
     targets: Vec<Target>,
     /// Declarations that wait for a scope that is being opened.
-    undeclared: VecDeque<Declaration>,
+    undeclared: VecDeque<IngestDeclaration>,
     offers: Offers,
     cells: Cells,
     /// Its answers in this round.
@@ -139,7 +139,7 @@ pub(crate) struct Process {
     /// refusal.
     is_uncallable: bool,
     /// The readers of its publications.
-    readers: BTreeSet<Reader>,
+    readers: BTreeSet<ScopeReader>,
     last_refusal: String,
     /// If a declaration waits for room: [`Scopes::rooms`] when it was last tried.
     waits_for_room: Option<u64>,
@@ -202,7 +202,7 @@ impl Process {
         let (uid, _) = file.owner();
         Self {
             user: user_name(uid),
-            owner: Reader::User(uid),
+            owner: ScopeReader::User(uid),
             cells: Cells::new(&file),
             kept_bytes: PROCESS_BYTES,
             rings_paid: 0,

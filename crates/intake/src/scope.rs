@@ -26,8 +26,8 @@ use super::shares::Shares;
 use crate::IntakeConfig;
 pub(crate) use all::Scopes;
 use barograph_recorder::{
-    ArchiveConfig, DOCUMENTS_NS, ForecastConfig, Forecasts, History, Reader, ScopeCopies,
-    ScopeHistories, Streams, make_dir, make_parent, name_archive, publish,
+    ArchiveConfig, DOCUMENTS_NS, ForecastConfig, Forecasts, History, ScopeCopies, ScopeHistories,
+    ScopeReader, Streams, make_dir, make_parent, name_archive, publish,
 };
 use opening::OpenedScope;
 use past::PastReading;
@@ -155,7 +155,7 @@ impl<'c> Scope<'c> {
     fn new(
         opened: OpenedScope,
         settings: &ScopeSettings,
-        reader: Reader,
+        reader: ScopeReader,
         clock: &'c Arc<dyn Clock>,
         rings: Rc<RefCell<Shares<Box<str>>>>,
     ) -> Self {
@@ -189,7 +189,7 @@ impl<'c> Scope<'c> {
             name: opened.name,
             journal,
             run_dir: opened.run_dir,
-            shares: (!matches!(reader, Reader::User(_))).then(|| settings.shares_of_streams()),
+            shares: (!matches!(reader, ScopeReader::User(_))).then(|| settings.shares_of_streams()),
             rings,
             owners: HashMap::new(),
             _lock: opened.lock,
@@ -398,7 +398,7 @@ fn tell_closed(scope: &str) {
 
 /// Starts a scope's archive. If its directory cannot be made now, that is a failed start that is
 /// tried again.
-fn open_history(settings: &ScopeSettings, reader: Reader, clock: &Arc<dyn Clock>) -> History {
+fn open_history(settings: &ScopeSettings, reader: ScopeReader, clock: &Arc<dyn Clock>) -> History {
     let scopes = settings.state_dir.clone();
     let state_dir = scopes.join(reader.scope());
     let config = ArchiveConfig {

@@ -13,7 +13,7 @@ use barograph_model::{
     Buckets, Clock, Columns, Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, SqlFault,
     SqlFaultKind,
 };
-use barograph_stream::{RunDir, Scopes};
+use barograph_stream::{RunDir, ScopeChoice};
 
 use crate::QueryError;
 use crate::asof::{append, sorted};
@@ -56,7 +56,7 @@ impl PastReader {
     /// agent.
     pub fn open(
         run_dir: &RunDir,
-        scopes: Scopes,
+        scopes: ScopeChoice,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
         let live = Live::open(run_dir, scopes, clock)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use barograph_archive::{Series, View};
 use barograph_model::SeriesId;
-use barograph_stream::{Entry, SegmentPart, SegmentReader};
+use barograph_stream::{DirectoryEntry, SegmentPart, SegmentReader};
 
 use crate::shape::Shape;
 use crate::stream::SnapshotStream;
@@ -169,7 +169,7 @@ impl Snapshot {
     }
 
     /// The present interval between looks at a stream's resource, in ns; 0 if unknown.
-    pub(crate) fn interval_ns(&self, entry: &Entry) -> i64 {
+    pub(crate) fn interval_ns(&self, entry: &DirectoryEntry) -> i64 {
         let segments = self.parts.iter().filter_map(|part| part.segment());
         let mut known = segments.map(|segment| segment.interval_ns(entry)); // 0 for another segment's stream
         known.find(|interval_ns| *interval_ns != 0).unwrap_or(0)

@@ -14,7 +14,7 @@ use std::time::Duration;
 use barograph_archive::{ObjectTarget, Target, scope_path};
 use barograph_model::ConfigError;
 
-use crate::access::{self, Reader};
+use crate::access::{self, ScopeReader};
 use crate::range::refused;
 
 /// How often a scope that waits for its turn checks whether it must stop.
@@ -50,7 +50,7 @@ impl ScopeCopies {
     }
 
     /// Returns the target for the files of one scope.
-    pub fn of(&self, reader: Reader) -> ScopeTarget {
+    pub fn of(&self, reader: ScopeReader) -> ScopeTarget {
         ScopeTarget {
             way: Arc::clone(&self.0),
             reader,
@@ -62,7 +62,7 @@ impl ScopeCopies {
 #[derive(Clone, Debug)]
 pub struct ScopeTarget {
     way: Arc<Way>,
-    reader: Reader,
+    reader: ScopeReader,
 }
 
 impl ScopeTarget {
@@ -222,7 +222,7 @@ mod tests {
         let place = Path::new("raw/node=n1/1.parquet");
         let mut node = config.target().unwrap().unwrap();
         node.copy(&file, place, &stop).unwrap();
-        for (reader, mode) in [(Reader::User(us), 0o700), (Reader::All, 0o755)] {
+        for (reader, mode) in [(ScopeReader::User(us), 0o700), (ScopeReader::All, 0o755)] {
             let mut target = copies.of(reader);
             target.copy(&file, place, &stop).unwrap();
             let dir = there.join("applications").join(reader.scope());

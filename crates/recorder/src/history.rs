@@ -28,7 +28,7 @@ const START_LOOKS: u32 = 100;
 const START_LOOK: Duration = Duration::from_millis(20);
 
 /// Makes the archive's directory, with the rights that it needs.
-pub type Prepare = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+pub type PrepareArchive = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The writer of this agent's archive, or the reason why there is none.
 pub struct History {
@@ -45,7 +45,7 @@ struct Starting {
     node: String,
     clock: Arc<dyn Clock>,
     storage: Arc<dyn Storage>,
-    prepare: Prepare,
+    prepare: PrepareArchive,
     journal: Journal,
     /// Whether the caller steps the writer: then only the first start is made.
     is_stepped: bool,
@@ -144,7 +144,7 @@ impl History {
         node: &str,
         clock: &Arc<dyn Clock>,
         storage: &Arc<dyn Storage>,
-        prepare: Prepare,
+        prepare: PrepareArchive,
     ) -> Self {
         let history = Self::new(config, node, (clock, storage), prepare);
         if Layout::new(&config.dir, node).node_dir().exists() {
@@ -183,7 +183,7 @@ impl History {
         config: &ArchiveConfig,
         node: &str,
         (clock, storage): (&Arc<dyn Clock>, &Arc<dyn Storage>),
-        prepare: Prepare,
+        prepare: PrepareArchive,
     ) -> Self {
         let mut history = Self {
             starting: None,
@@ -509,7 +509,7 @@ mod tests {
         };
         let is_full = Arc::new(AtomicBool::new(true));
         let full = Arc::clone(&is_full);
-        let prepare: Prepare = Arc::new(move || match full.load(Ordering::SeqCst) {
+        let prepare: PrepareArchive = Arc::new(move || match full.load(Ordering::SeqCst) {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         });

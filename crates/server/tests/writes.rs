@@ -8,7 +8,7 @@ use barograph_bridge::{
     Ingest, IngestFault, IngestRequest, IngestResult, PointRefusal, RefusedPoints,
 };
 use barograph_server::Ingesting;
-use barograph_stream::ingest::Readers;
+use barograph_stream::ingest::PublicationReaders;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
@@ -59,7 +59,7 @@ impl Bench {
             to: Arc::clone(&ingest) as Arc<dyn Ingest>,
             over_tcp,
         };
-        let small = |limits: &mut barograph_server::Limits| limits.ingest_bytes_max = 10_000;
+        let small = |limits: &mut barograph_server::ServerLimits| limits.ingest_bytes_max = 10_000;
         Self {
             fixture: Fixture::with_ingest(small, ingesting),
             ingest,
@@ -96,7 +96,10 @@ fn line_protocol_is_handed_over_and_answered() {
         assert_eq!((answer.status, answer.text()), (204, ""), "{path}");
         let request = bench.last();
         let ours = rustix::process::getuid().as_raw();
-        assert_eq!((request.uid, request.readers), (ours, Readers::Owner));
+        assert_eq!(
+            (request.uid, request.readers),
+            (ours, PublicationReaders::Owner)
+        );
         let factor = if path.contains("precision=s") {
             1_000_000_000
         } else {
@@ -105,9 +108,9 @@ fn line_protocol_is_handed_over_and_answered() {
         assert_eq!(request.points[0].ts, Some(17 * factor));
     }
     bench.post("/write?readers=all", &[], b"cpu v=1");
-    assert_eq!(bench.last().readers, Readers::All);
+    assert_eq!(bench.last().readers, PublicationReaders::All);
     bench.post("/write", &["x-barograph-readers: all"], b"cpu v=1");
-    assert_eq!(bench.last().readers, Readers::All);
+    assert_eq!(bench.last().readers, PublicationReaders::All);
     assert_eq!(bench.post("/write", &[], b"").status, 204);
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use barograph_model::{NS_PER_MS, NS_PER_S};
 use barograph_rule::{Firing, RuleLimits, Rules};
-use barograph_stream::Ticks;
+use barograph_stream::SegmentTicks;
 use serde_json::Value as Json;
 use tracing::warn;
 
@@ -178,7 +178,7 @@ impl RuleLoop {
     }
 
     /// The present ticks of all segments, to sleep on after a step.
-    fn ticks(&self) -> Ticks {
+    fn ticks(&self) -> SegmentTicks {
         self.follower.ticks()
     }
 }

@@ -20,10 +20,10 @@ use crate::identity::{Identity, Instances, PROCESS};
 use crate::ledger::LossCause;
 use crate::process::{REFUSAL_BYTES_MAX, Round};
 use crate::scope::NoStream;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Names and labels that have a stream already, so that no two series share one.
-pub(super) type TakenSeries = HashSet<(Reader, Name, Labels)>;
+pub(super) type TakenSeries = HashSet<(ScopeReader, Name, Labels)>;
 
 /// A series as it was sent: name and labels.
 type SeriesKey = (Arc<str>, PointTags);
@@ -42,8 +42,8 @@ pub(super) struct BridgedSource {
     application: String,
     user: String,
     identity: Identity,
-    reader: Reader,
-    owner: Reader,
+    reader: ScopeReader,
+    owner: ScopeReader,
     series: HashMap<SeriesKey, (Series, Descriptor)>,
     histograms: HashMap<SeriesKey, Histogram>,
     pub counts: ProcessCounts,
@@ -58,8 +58,8 @@ pub(super) struct BridgedSource {
 /// The user and the readers of a source.
 pub(super) struct SourceOwner<'a> {
     pub user: &'a str,
-    pub reader: Reader,
-    pub owner: Reader,
+    pub reader: ScopeReader,
+    pub owner: ScopeReader,
 }
 
 impl BridgedSource {
@@ -104,7 +104,7 @@ impl BridgedSource {
         })
     }
 
-    pub(super) fn reader(&self) -> Reader {
+    pub(super) fn reader(&self) -> ScopeReader {
         self.reader
     }
 

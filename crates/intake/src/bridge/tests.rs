@@ -48,7 +48,7 @@ fn request(uid: u32, now_ns: i64) -> IngestRequest {
     });
     IngestRequest {
         uid,
-        readers: Readers::Owner,
+        readers: PublicationReaders::Owner,
         points,
         refused: HashMap::new(),
     }
@@ -68,7 +68,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         &config,
         run_dir.clone(),
         ScopeShared {
-            forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
+            forecasts: barograph_recorder::ForecastRoom::new(&config.forecast).unwrap(),
             histories: Default::default(),
             storage: Arc::new(barograph_archive::Disk),
         },
@@ -93,7 +93,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         reply,
     };
     assert!(door.jobs.try_send(job).is_ok());
-    while scopes.is_opening(Reader::User(uid)) {
+    while scopes.is_opening(ScopeReader::User(uid)) {
         std::thread::yield_now();
     }
     for expect in [ROUND_POINTS_MAX, 2 * ROUND_POINTS_MAX, POINTS] {
@@ -110,7 +110,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
             monotonic_ns: clock.monotonic_ns(),
         };
         bridge.attend(&mut round, &mut rates);
-        let row = bridge.rows(Reader::User(uid)).next().unwrap();
+        let row = bridge.rows(ScopeReader::User(uid)).next().unwrap();
         assert_eq!(row["taken"], expect);
         assert_eq!(bridge.has_more(), expect < POINTS);
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 use barograph_stream::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT};
 
 use super::Intake;
@@ -13,7 +13,7 @@ use crate::rows::fair_rows;
 use crate::timing::after_rest;
 
 impl Intake<'_> {
-    pub(super) fn write_knobs(&mut self, readers: &BTreeSet<Reader>) {
+    pub(super) fn write_knobs(&mut self, readers: &BTreeSet<ScopeReader>) {
         for reader in readers {
             let reader = *reader;
             let count = |p: &Process| p.knob_count(reader);
@@ -45,16 +45,16 @@ impl Intake<'_> {
                 scope.publish(HANDLERS_DOCUMENT, &handlers);
             }
         }
-        let is_open = |uid| !self.scopes.awaits(Reader::User(uid));
+        let is_open = |uid| !self.scopes.awaits(ScopeReader::User(uid));
         for (uid, calls) in self.board.documents(is_open) {
-            if let Some(scope) = self.scopes.of(Reader::User(uid)) {
+            if let Some(scope) = self.scopes.of(ScopeReader::User(uid)) {
                 scope.publish(CALLS_DOCUMENT, &calls);
             }
         }
         // This comes after the documents of users, which have more of the same calls.
-        if !self.scopes.awaits(Reader::All)
+        if !self.scopes.awaits(ScopeReader::All)
             && let Some(calls) = self.board.public_document()
-            && let Some(scope) = self.scopes.of(Reader::All)
+            && let Some(scope) = self.scopes.of(ScopeReader::All)
         {
             scope.publish(CALLS_DOCUMENT, &calls);
         }

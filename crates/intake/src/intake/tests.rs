@@ -8,8 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_archive::Layout;
 use barograph_model::{Descriptor, Kind, ManualClock, Span, Value, ValueType};
-use barograph_query::{PastReader, Scopes};
-use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_query::{PastReader, ScopeChoice};
+use barograph_stream::ingest::{
+    IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
+};
 use barograph_stream::{RunDir, SystemClock};
 
 mod opening;
@@ -77,7 +79,7 @@ fn live(
     let run_dir = RunDir::new(dir.join("run"));
     let door = Door::open(&run_dir, config.applications.is_open_to_all()).unwrap();
     let shared = ScopeShared {
-        forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
+        forecasts: barograph_recorder::ForecastRoom::new(&config.forecast).unwrap(),
         histories: Default::default(),
         storage: Arc::new(barograph_archive::Disk),
     };
@@ -132,8 +134,8 @@ fn programs_of(run_dir: &RunDir, uid: u32, count: usize) -> Vec<Producer> {
     made
 }
 
-fn publication(program: &Producer, name: &str, readers: Readers) {
-    assert!(program.declare(&Declaration::Publication {
+fn publication(program: &Producer, name: &str, readers: PublicationReaders) {
+    assert!(program.declare(&IngestDeclaration::Publication {
         name: name.into(),
         readers,
         labels: Vec::new(),
@@ -141,7 +143,7 @@ fn publication(program: &Producer, name: &str, readers: Readers) {
 }
 
 fn value(program: &Producer, name: &str, value_type: ValueType, bytes_max: u32) -> bool {
-    program.declare(&Declaration::Value {
+    program.declare(&IngestDeclaration::Value {
         publication: 0,
         name: name.into(),
         value_type,
@@ -154,7 +156,7 @@ fn value(program: &Producer, name: &str, value_type: ValueType, bytes_max: u32) 
 
 /// Has a program put `count` records of one kind.
 fn put(program: &Producer, record: u8, count: u64) -> ThreadRing {
-    publication(program, "a", Readers::Owner);
+    publication(program, "a", PublicationReaders::Owner);
     assert!(value(program, "v", ValueType::Int, 0));
     let mut ring = program.thread(&SystemClock::new()).unwrap();
     for n in 0..count {
@@ -190,13 +192,13 @@ fn scan(intake: &mut Intake<'_>) {
     let users: BTreeSet<u32> = intake.roster.iter().map(Process::uid).collect();
     users
         .into_iter()
-        .for_each(|uid| open(intake, Reader::User(uid)));
+        .for_each(|uid| open(intake, ScopeReader::User(uid)));
 }
 
 /// The archived values of a stream of a scope, in order.
 fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let reader = PastReader::open(run_dir, Scopes::None, clock).unwrap();
+    let reader = PastReader::open(run_dir, ScopeChoice::None, clock).unwrap();
     let only = |_: &str, d: &Descriptor| d.name.as_str() == name;
     let found = reader.newest(&only, Span::ALL, 1_000, &AtomicBool::new(false));
     let found = found.unwrap();
@@ -444,13 +446,13 @@ fn a_document_has_rows_of_every_user_and_says_how_many_are_left_out() {
     };
     with_limits(limits, |intake, run_dir| {
         let ours = programs(run_dir, 1);
-        publication(&ours[0], "ours", Readers::All);
+        publication(&ours[0], "ours", PublicationReaders::All);
         let eves = programs_of(run_dir, EVE, 1);
         for n in 0..9_000 {
-            publication(&eves[0], &format!("p{n}"), Readers::All);
+            publication(&eves[0], &format!("p{n}"), PublicationReaders::All);
         }
         scan(intake);
-        open(intake, Reader::All);
+        open(intake, ScopeReader::All);
         while intake.round(false).has_more {}
         intake.write_documents();
         let bytes = run_dir

@@ -6,7 +6,7 @@ use barograph_model::{Kind, Quality, Sample, StreamKey, Value, ValueType};
 use super::{Process, Round};
 use crate::identity::{Identity, PROCESS};
 use crate::scope::Scopes;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// The streams about a process.
 pub(super) struct ProcessStreams {
@@ -22,7 +22,7 @@ pub(super) struct ProcessStreams {
 
 impl ProcessStreams {
     /// Declares the streams that do not exist, if there may be room since the last attempt.
-    fn declare(&mut self, user: &str, owner: Reader, scopes: &mut Scopes<'_>) {
+    fn declare(&mut self, user: &str, owner: ScopeReader, scopes: &mut Scopes<'_>) {
         let is_whole = self.keys().count() == 4;
         let rooms = (!is_whole).then(|| scopes.rooms());
         if is_whole || self.seen == rooms {

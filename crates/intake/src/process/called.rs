@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use barograph_stream::calls::{AckStatus, Subject};
+use barograph_stream::calls::{AckStatus, CallSubject};
 
 use super::{Process, Round};
 use crate::answers::{CallAnswer, CallAnswers};
 use crate::offers::KnobValue;
 use barograph_call::{Board, Member, Offer};
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Minor version of ingest files since which writers apply a knob's setting at the end of a frame.
 const FRAMES_SINCE: u32 = 2;
@@ -70,8 +70,8 @@ impl Process {
                 kind,
                 name: name.to_owned(),
                 publication: kept.map(|(identity, _)| identity.name().to_owned()),
-                is_public: kept.is_some_and(|(_, reader)| reader == Reader::All),
-                subject: Subject::new(incarnation, &self.application, pid, &self.user, &labels),
+                is_public: kept.is_some_and(|(_, reader)| reader == ScopeReader::All),
+                subject: CallSubject::new(incarnation, &self.application, pid, &self.user, &labels),
                 bounds,
                 takes_frames: self.file.version_minor() >= FRAMES_SINCE,
             }
@@ -111,7 +111,7 @@ impl Process {
     }
 
     /// Notes that the lists of these readers have the newest values of its knobs.
-    pub(crate) fn listed(&mut self, readers: &BTreeSet<Reader>) {
+    pub(crate) fn listed(&mut self, readers: &BTreeSet<ScopeReader>) {
         let publications = &self.publications;
         let is_listed = |at: usize| {
             publications

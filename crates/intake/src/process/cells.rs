@@ -6,7 +6,7 @@
 
 use barograph_model::{NS_PER_S, Sample, Value, ValueType};
 use barograph_stream::StreamError;
-use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, Declaration, IngestFile};
+use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, IngestDeclaration, IngestFile};
 
 use super::super::taken::FRAMES_RING;
 use super::{Process, Round};
@@ -35,7 +35,7 @@ pub(super) struct Cells {
     bound: Vec<Bound>,
     clocks: Vec<usize>,
     /// Declarations of a process that has counted nothing yet.
-    held: Vec<Declaration>,
+    held: Vec<IngestDeclaration>,
     is_begun: bool,
     /// The words at the last look, and at the newest frame.
     words: Vec<u64>,
@@ -92,10 +92,10 @@ impl Cells {
 
     /// Notes the cells among new declarations, and keeps all declarations for [`Cells::declared`].
     /// Returns the number of cells beyond the greatest number.
-    pub(super) fn note(&mut self, declared: Vec<Declaration>) -> u64 {
+    pub(super) fn note(&mut self, declared: Vec<IngestDeclaration>) -> u64 {
         let mut refused = 0;
         for declaration in &declared {
-            let Declaration::Cell {
+            let IngestDeclaration::Cell {
                 value,
                 cell,
                 scale,
@@ -122,7 +122,7 @@ impl Cells {
     }
 
     /// Returns the declarations to take now; none as long as the process has counted nothing.
-    pub(super) fn declared(&mut self) -> Vec<Declaration> {
+    pub(super) fn declared(&mut self) -> Vec<IngestDeclaration> {
         if self.is_begun {
             std::mem::take(&mut self.held)
         } else {

@@ -1,7 +1,7 @@
 //! From records to samples: time, order, stream and value of each.
 
 use barograph_model::{NS_PER_S, StreamKey, Value};
-use barograph_stream::ingest::{IngestFile, Payload, Record, TimeSource};
+use barograph_stream::ingest::{IngestFile, IngestRecord, RecordPayload, TimeSource};
 
 use super::super::age::{AFTER_NS_MAX, AGE_NS_MAX};
 use super::super::timing::Timing;
@@ -71,12 +71,12 @@ pub(super) enum RecordPlace {
 /// The destination of a record.
 #[inline]
 pub(super) fn place(
-    record: &Record<'_>,
+    record: &IngestRecord<'_>,
     publications: &[Publication],
     targets: &[Target],
 ) -> RecordPlace {
     let at = record.series as usize;
-    let (publication, key, value) = if let Payload::Frame(number) = record.payload {
+    let (publication, key, value) = if let RecordPayload::Frame(number) = record.payload {
         let Some(publication) = publications.get(at) else {
             return RecordPlace::None;
         };

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use barograph_archive::Mark;
 use barograph_model::Clock;
-use barograph_recorder::{History, Reader, make_dir, make_parent, publish};
+use barograph_recorder::{History, ScopeReader, make_dir, make_parent, publish};
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, Segment};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ pub(super) type ScopeOpening = JoinHandle<Result<OpenedScope, IntakeError>>;
 /// takes the result.
 pub(super) fn begin(
     settings: &ScopeSettings,
-    reader: Reader,
+    reader: ScopeReader,
     clock: &Arc<dyn Clock>,
 ) -> Result<ScopeOpening, IntakeError> {
     let (settings, clock) = (settings.clone(), Arc::clone(clock));
@@ -53,7 +53,7 @@ pub(super) fn begin(
 
 fn open(
     settings: &ScopeSettings,
-    reader: Reader,
+    reader: ScopeReader,
     clock: &Arc<dyn Clock>,
 ) -> Result<OpenedScope, IntakeError> {
     let name = reader.scope();

@@ -10,7 +10,7 @@ use barograph_archive::{
 use barograph_model::{
     Descriptor, Kind, Past as _, PastRequest, Span, StreamKey, Value, ValueType,
 };
-use barograph_query::{Database, PastReader, Scopes};
+use barograph_query::{Database, PastReader, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::answer;
@@ -98,7 +98,14 @@ fn the_agents_archive_is_found_and_followed() {
     demo.add_deep(&walk, 8, (0..20).map(|t| (t, Value::from(t))));
     let keeper = keeper(&root);
     let run_dir = RunDir::new(dir.path());
-    let open = || Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
+    let open = || {
+        Database::open(
+            &run_dir,
+            ScopeChoice::Readable,
+            Arc::new(SystemClock::new()),
+        )
+        .unwrap()
+    };
     let mut database = open();
     assert_eq!(database.archive_dir(), None);
     let count = "SELECT count(*), max(value) FROM random_walk_count";
@@ -192,7 +199,8 @@ fn the_archive_alone(root: &Path) {
 }
 
 fn the_past_without_sql(run_dir: &RunDir) {
-    let reader = PastReader::open(run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
+    let reader =
+        PastReader::open(run_dir, ScopeChoice::Readable, Arc::new(SystemClock::new())).unwrap();
     let request = PastRequest {
         wanted: &|node, descriptor| {
             node == "Node-1" && descriptor.name.as_str() == "random.walk.count"

@@ -9,7 +9,7 @@ use barograph_model::{
     Columns, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, SqlFaultKind,
     Value, ValueType,
 };
-use barograph_query::{Database, PastReader, Scopes, Views};
+use barograph_query::{Database, PastReader, ScopeChoice, Views};
 use barograph_stream::RunDir;
 use proptest::prelude::*;
 
@@ -167,8 +167,8 @@ impl World {
             drop(files::write(&root, &past, seals));
             crate::scopes::name_archive(&run_dir, &root);
         }
-        let database = Database::open(&own, Scopes::Readable, clock()).unwrap();
-        let reader = PastReader::open(&own, Scopes::Readable, clock()).unwrap();
+        let database = Database::open(&own, ScopeChoice::Readable, clock()).unwrap();
+        let reader = PastReader::open(&own, ScopeChoice::Readable, clock()).unwrap();
         Self {
             _demos: demos,
             _dir: dir,

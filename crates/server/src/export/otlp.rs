@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Value};
-use barograph_stream::Latest;
+use barograph_stream::LatestSample;
 use prost::Message as _;
 
 use crate::export::receiver::Selection;
@@ -107,7 +107,7 @@ pub(super) fn rejected(answer: &[u8]) -> Option<(u64, String)> {
 
 /// The newest number of a stream, unless it is old, and its approximate size in bytes.
 fn point(stream: &ServedStream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
-    let Latest::Sample {
+    let LatestSample::Sample {
         sample, looked_ns, ..
     } = stream.handle.latest()
     else {

@@ -14,7 +14,7 @@ use barograph_bridge::{
     Ingest, IngestFault, IngestRequest, IngestResult, ParsedRequest, PointRefusal, REFUSALS_MAX,
     TimePrecision, read_line_protocol, read_otlp_json, read_otlp_protobuf,
 };
-use barograph_stream::ingest::Readers;
+use barograph_stream::ingest::PublicationReaders;
 use hyper::body::Body as _;
 use prost::Message as _;
 use serde_json::json;
@@ -284,12 +284,12 @@ pub(super) fn writer(
     }
 }
 
-fn readers(params: &Params, headers: &HeaderMap) -> Result<Readers, Fault> {
+fn readers(params: &Params, headers: &HeaderMap) -> Result<PublicationReaders, Fault> {
     let header = headers.get(READERS_HEADER);
     let header = header.map(|value| value.to_str().unwrap_or("?"));
     match params.one(READERS)?.or(header) {
-        None | Some("owner") => Ok(Readers::Owner),
-        Some("all") => Ok(Readers::All),
+        None | Some("owner") => Ok(PublicationReaders::Owner),
+        Some("all") => Ok(PublicationReaders::All),
         Some(other) => Err(Fault::usage(format!(
             "{READERS}={other} is not owner or all"
         ))),
@@ -315,7 +315,7 @@ async fn body(request: Request, bytes_max: usize) -> Result<Bytes, Fault> {
 fn ingest(
     to: &dyn Ingest,
     uid: u32,
-    readers: Readers,
+    readers: PublicationReaders,
     parsed: ParsedRequest,
 ) -> Result<IngestResult, Fault> {
     let (refused, mut refusals) = (parsed.refused_count(), parsed.refusals);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use barograph_archive::{Archive, ArchiveConfig, Disk, KeepConfig, Keeper};
-use barograph_client::{Door, SystemClock};
+use barograph_client::{AgentSocket, SystemClock};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
@@ -90,7 +90,13 @@ impl Work {
         let same = wanted.is_none_or(|wanted| theirs.is_some_and(|theirs| is_same(wanted, theirs)));
         if agent.is_some() && same && self.lives() {
             let path = format!("/api/v1/archive/{verb}");
-            return http::post(&run_dir, Door::Control, &path, &json!({}), ANSWER_WAIT);
+            return http::post(
+                &run_dir,
+                AgentSocket::Control,
+                &path,
+                &json!({}),
+                ANSWER_WAIT,
+            );
         }
         self.run_here(&here)
     }
