@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-use barograph_archive::Status;
+use barograph_archive::ArchiveStatus;
 use barograph_insight::{Graph, TableSnapshot};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
@@ -129,7 +129,7 @@ pub(crate) struct EventLoop<'c> {
     saturation: Saturation,
     history: Arc<History>,
     archive_watch: Option<ArchiveWatch>,
-    archive: Option<Status>,
+    archive: Option<ArchiveStatus>,
     next_beat_ns: i64,
     next_documents_ns: i64,
     /// Time at which the projections that had to wait are published; `i64::MAX` if none wait.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use barograph_archive::{Journal, Position};
+use barograph_archive::{Journal, JournalPosition};
 use barograph_bridge::{
     Ingest, IngestFault, IngestRequest, IngestResult, Point, PointRefusal, PointSource,
     REFUSALS_MAX, RefusedPoints,
@@ -58,7 +58,7 @@ struct Job {
 /// The answer to a request, and the journal position of its values.
 struct Accepted {
     ingested: IngestResult,
-    wait: Option<(Journal, Position)>,
+    wait: Option<(Journal, JournalPosition)>,
 }
 
 /// The server's side of the bridge.
@@ -351,7 +351,7 @@ struct Hand {
     ingested: IngestResult,
     /// Places in the request of which something was refused.
     refused: HashSet<u32>,
-    wait: Option<(Journal, Position)>,
+    wait: Option<(Journal, JournalPosition)>,
     reply: SyncSender<Result<Accepted, IngestFault>>,
 }
 

@@ -11,7 +11,7 @@ mod takes;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 
-use barograph_archive::Position;
+use barograph_archive::JournalPosition;
 use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
 use barograph_stream::ingest::{CellsTold, IngestDeclaration, IngestFile};
 use barograph_stream::{StreamError, user_name};
@@ -89,7 +89,7 @@ struct Target {
 
 /// A batch that was given to the archive and is not safe yet.
 struct Waiting {
-    until: Vec<(ScopeReader, Position)>,
+    until: Vec<(ScopeReader, JournalPosition)>,
     tails: Vec<u64>,
     cells: CellsTold,
     newest_ns: i64,

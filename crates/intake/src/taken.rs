@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use barograph_archive::Mark;
+use barograph_archive::RingMark;
 use barograph_stream::ingest::IngestFile;
 use tracing::debug;
 
@@ -31,7 +31,7 @@ pub(crate) struct TakenMarks {
 }
 
 impl TakenMarks {
-    pub(crate) fn add(&mut self, reader: ScopeReader, mark: &Mark) {
+    pub(crate) fn add(&mut self, reader: ScopeReader, mark: &RingMark) {
         let position = match mark.ring {
             DROPPED_RING => self.dropped.entry(reader).or_default(),
             FRAMES_RING => &mut self.frames,
@@ -129,7 +129,7 @@ mod tests {
             let incarnation = Incarnation([1; 16]);
             taken.add(
                 reader,
-                &Mark {
+                &RingMark {
                     incarnation,
                     ring,
                     position,

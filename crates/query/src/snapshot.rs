@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use barograph_archive::{Series, View};
+use barograph_archive::{ArchivedSeries, View};
 use barograph_model::SeriesId;
 use barograph_stream::{DirectoryEntry, SegmentPart, SegmentReader};
 
@@ -117,7 +117,7 @@ impl SnapshotPart {
     }
 
     /// The archived series.
-    pub(crate) fn series(&self) -> &[Series] {
+    pub(crate) fn series(&self) -> &[ArchivedSeries] {
         self.view.as_deref().map_or(&[][..], View::series)
     }
 }
@@ -180,7 +180,7 @@ impl Snapshot {
     }
 
     /// The archived series of a table.
-    pub(crate) fn archived(&self, table: TableId) -> impl Iterator<Item = &Series> {
+    pub(crate) fn archived(&self, table: TableId) -> impl Iterator<Item = &ArchivedSeries> {
         let members = self.by_table.get(table.0);
         let places = members.map_or(&[][..], |members| &members.archived);
         let series = |&(part, index): &Place| self.parts.get(part)?.series().get(index);

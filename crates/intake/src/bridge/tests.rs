@@ -70,7 +70,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         ScopeShared {
             forecasts: barograph_recorder::ForecastRoom::new(&config.forecast).unwrap(),
             histories: Default::default(),
-            storage: Arc::new(barograph_archive::Disk),
+            storage: Arc::new(barograph_archive::DiskStorage),
         },
     );
     let board = Board::new(

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::Layout;
+use barograph_archive::ArchiveLayout;
 use barograph_model::{Descriptor, Kind, ManualClock, Span, Value, ValueType};
 use barograph_query::{PastReader, ScopeChoice};
 use barograph_stream::ingest::{
@@ -81,7 +81,7 @@ fn live(
     let shared = ScopeShared {
         forecasts: barograph_recorder::ForecastRoom::new(&config.forecast).unwrap(),
         histories: Default::default(),
-        storage: Arc::new(barograph_archive::Disk),
+        storage: Arc::new(barograph_archive::DiskStorage),
     };
     let settings = ScopeSettings::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();
@@ -250,7 +250,7 @@ fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_t
     ring.commit();
     program.count_homeless(2);
     let state_dir = dir.path().join(format!("state/applications/u{us}/archive"));
-    let lock = Layout::new(&state_dir, NODE).lock();
+    let lock = ArchiveLayout::new(&state_dir, NODE).lock();
     let aside = lock.with_extension("aside");
     fs::rename(&lock, &aside).unwrap();
     fs::create_dir(&lock).unwrap();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use barograph_archive::Mark;
+use barograph_archive::RingMark;
 use barograph_model::{NS_PER_S, Quality, Sample, StreamKey, Value};
 use barograph_stream::StreamError;
 use barograph_stream::ingest::{DrainResult, IngestRecord, RecordPayload};
@@ -292,8 +292,8 @@ impl Process {
         }
     }
 
-    pub(super) fn mark(&self, ring: u32, position: u64) -> Mark {
-        Mark {
+    pub(super) fn mark(&self, ring: u32, position: u64) -> RingMark {
+        RingMark {
             incarnation: self.file.incarnation(),
             ring,
             position,

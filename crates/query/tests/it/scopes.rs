@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::{Declared, Entry, Keeper};
+use barograph_archive::{DeclaredStream, JournalEntry, Keeper};
 use barograph_model::{
     Clock, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, StreamKey, Value,
     ValueType,
@@ -220,16 +220,16 @@ fn archived(world: &World) -> (Vec<Demo>, Vec<Keeper>) {
         demo.add_deep(&stream, 8, (0..20).map(|t| (t, Value::from(t))));
         let root = world.scope(name).path().join("archive");
         let keeper = files::keeper(&root);
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::new(stream.clone()),
             life: START_NS,
             depth: 8,
         };
         let sample = |t: i64| {
             let sample = Sample::measured(START_NS + t * S, t);
-            Entry::Sample(StreamKey(0), t as u64 + 1, sample)
+            JournalEntry::Sample(StreamKey(0), t as u64 + 1, sample)
         };
-        let declare = std::iter::once(Entry::Declare(StreamKey(0), declared));
+        let declare = std::iter::once(JournalEntry::Declare(StreamKey(0), declared));
         files::submit(&keeper, declare.chain((0..archived).map(sample)).collect());
         name_archive(&world.scope(name), &root);
         demos.push(demo);

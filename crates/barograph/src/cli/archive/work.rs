@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph_archive::{Archive, ArchiveConfig, Disk, KeepConfig, Keeper};
+use barograph_archive::{ArchiveConfig, ArchiveReader, DiskStorage, KeepConfig, Keeper};
 use barograph_client::{AgentSocket, SystemClock};
 use clap::Args;
 use serde_json::{Value as Json, json};
@@ -143,7 +143,7 @@ impl Work {
             ..ArchiveConfig::new(dir, self.node(dir)?)
         };
         let clock = Arc::new(SystemClock::new());
-        Keeper::start(config, Arc::new(Disk), clock)
+        Keeper::start(config, Arc::new(DiskStorage), clock)
             .with_context(|| "no agent does it, so this process tried itself")
     }
 
@@ -151,7 +151,7 @@ impl Work {
         if let Some(node) = &self.node {
             return Ok(node.clone());
         }
-        let view = Archive::open(dir).view()?;
+        let view = ArchiveReader::open(dir).view()?;
         let mut nodes: Vec<String> = view.parts().iter().map(|p| p.node.to_string()).collect();
         nodes.sort();
         nodes.dedup();
