@@ -17,8 +17,8 @@ use tracing::warn;
 
 use crate::control::wanted;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
-use crate::policies::{Policies, Wake};
-use crate::statements::{StatementStore, Troubles};
+use crate::policies::{Policies, WakeLoop};
+use crate::statements::{StatementStore, StatementTroubles};
 use crate::world::World;
 use crate::{AgentError, Config};
 use barograph_recorder::{ForecastRoom, Forecasts, History};
@@ -27,7 +27,7 @@ use barograph_recorder::{ForecastRoom, Forecasts, History};
 pub(crate) struct AgentDirectories {
     run_dir: RunDir,
     lock: AgentLock,
-    troubles: Troubles,
+    troubles: StatementTroubles,
     statements: Arc<StatementStore>,
     graph: Graph,
 }
@@ -55,7 +55,7 @@ impl AgentDirectories {
     pub(crate) fn prepare(config: &Config, world: &World) -> Result<Self, AgentError> {
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
-        let troubles = Troubles::default();
+        let troubles = StatementTroubles::default();
         let statements = StatementStore::open(&config.state_dir, &troubles)?;
         Ok(Self {
             run_dir,
@@ -122,7 +122,7 @@ pub(crate) fn agent_document(
 }
 
 /// Returns a function that wakes the sampling loop.
-pub(crate) fn waking(events: SyncSender<Event>) -> Wake {
+pub(crate) fn waking(events: SyncSender<Event>) -> WakeLoop {
     // A full channel means that the loop is about to run anyway.
     Arc::new(move || drop(events.try_send(Event::Wake)))
 }

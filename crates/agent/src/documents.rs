@@ -9,13 +9,13 @@ use barograph_source::SourceReport;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
-use crate::account::{Account, account};
+use crate::account::{InsightAccount, account};
 
 /// One row of `insights.json`.
 #[derive(Serialize)]
 struct InsightRow<'a> {
     #[serde(flatten)]
-    account: Account,
+    account: InsightAccount,
     #[serde(flatten)]
     texts: InsightTexts<'a>,
     #[serde(flatten)]
@@ -85,7 +85,7 @@ pub(crate) struct RenderedInsights {
 
 struct RenderedRow {
     report: InsightReport,
-    account: Account,
+    account: InsightAccount,
     /// The fields of [`InsightTexts`], without braces.
     texts: Vec<u8>,
     row: Vec<u8>,

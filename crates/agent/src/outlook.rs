@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX};
 
-use crate::who::Who;
+use crate::who::IoShares;
 use barograph_recorder::PredictedReach;
 
 /// Busy ratio from which a disk counts as saturated, once it has lasted [`SATURATED_NS`].
@@ -75,7 +75,7 @@ pub(crate) struct Outlook {
     /// The time at which each filling file system will be full, and whether that is calibrated, by
     /// mount.
     filling: BTreeMap<String, (i64, bool)>,
-    who: Who,
+    who: IoShares,
     /// Problem of the archive; empty if there is none.
     archive_trouble: String,
     /// Problem with the files of statements; empty if there is none.

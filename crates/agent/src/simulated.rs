@@ -27,7 +27,7 @@ use crate::Config;
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::wanted;
 use crate::event_loop::{Event, EventLoop};
-use crate::refusal::Answer;
+use crate::refusal::StatementAnswer;
 use crate::rules::{DeclaredRules, PastEvent, PastReaders, RuleAction, RuleLoop};
 use crate::statements::StatementStore;
 use crate::world::{ProcessMeter, World};
@@ -281,7 +281,7 @@ impl SimulatedAgent<'_> {
     }
 
     /// Executes a statement as the server does: it is kept, and applied.
-    pub(crate) fn execute(&mut self, sql: &str) -> Answer {
+    pub(crate) fn execute(&mut self, sql: &str) -> StatementAnswer {
         let statements = Arc::clone(&self.statements);
         statements.execute(sql, |head| match head.kind {
             StatementKind::Rule => self.rules.execute(sql),
@@ -295,7 +295,7 @@ impl SimulatedAgent<'_> {
     }
 
     /// Applies a configuration that was read again.
-    pub(crate) fn reload(&mut self, config: &Config) -> Answer {
+    pub(crate) fn reload(&mut self, config: &Config) -> StatementAnswer {
         let (reply, answer) = sync_channel(1);
         let wanted = wanted(config, &self.statements);
         self.event_loop.apply(Event::Reload(wanted, reply));

@@ -154,7 +154,7 @@ impl Agent {
             rules,
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),
-            next_ground_ns: Mutex::new(0),
+            next_snapshot_ns: Mutex::new(0),
         });
         self.control = Some(Arc::clone(&control));
         let server = start_server(config, clock, run_dir, control, started_ns, ingest)?;

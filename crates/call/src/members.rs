@@ -19,7 +19,7 @@ const HINT_NAMES_MAX: usize = 1_024;
 
 /// A process that can be called.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct CallMember {
     /// The process's incarnation.
     pub incarnation: Incarnation,
     /// The owner of its ingest file.
@@ -81,8 +81,8 @@ impl MatchedProcesses {
 
 /// The processes of one user that can be called.
 #[derive(Default)]
-pub(crate) struct Members {
-    all: HashMap<Incarnation, Member>,
+pub(crate) struct CallMembers {
+    all: HashMap<Incarnation, CallMember>,
     /// The processes by name, for triggers and for knobs.
     names: [BTreeMap<String, HashSet<Incarnation>>; 2],
 }
@@ -90,9 +90,9 @@ pub(crate) struct Members {
 /// The matching processes of one user, and the payload in the type of their knob.
 pub(crate) type MatchedCall = (MatchedProcesses, CallPayload);
 
-impl Members {
+impl CallMembers {
     /// Adds a process, or replaces its offers.
-    pub(crate) fn join(&mut self, member: Member) {
+    pub(crate) fn join(&mut self, member: CallMember) {
         let who = member.incarnation;
         self.leave(who);
         for offer in &member.offers {
@@ -202,10 +202,10 @@ fn admit(request: &CallRequest, offer: &Offer) -> Result<Option<CallPayload>, St
 
 /// Why none of these users' processes matches.
 pub(crate) fn why_nobody<'m>(
-    asked: impl Iterator<Item = &'m Members>,
+    asked: impl Iterator<Item = &'m CallMembers>,
     request: &CallRequest,
 ) -> String {
-    let asked: Vec<&Members> = asked.collect();
+    let asked: Vec<&CallMembers> = asked.collect();
     let name = &request.name;
     let what = match request.kind {
         CallKind::Trigger => "handler",

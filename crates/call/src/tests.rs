@@ -12,7 +12,7 @@ use barograph_stream::calls::{
 use barograph_stream::{Incarnation, RunDir, user_name};
 use serde_json::{Value as Json, json};
 
-use crate::{Board, CallError, CallRequest, CallsMade, KnobBounds, Member, Offer};
+use crate::{Board, CallError, CallMember, CallRequest, CallsMade, KnobBounds, Offer};
 
 mod disk;
 mod foreign;
@@ -58,7 +58,7 @@ impl World {
     }
 
     /// Adds a process; its user's audit is open when this returns.
-    fn join(&self, member: Member) {
+    fn join(&self, member: CallMember) {
         self.board.join(member);
         self.board.write_now();
     }
@@ -104,7 +104,7 @@ fn who(n: u8) -> Incarnation {
 }
 
 /// Process `n` of a user, with a trigger and a knob; its rank is its number.
-fn member(n: u8, uid: u32) -> Member {
+fn member(n: u8, uid: u32) -> CallMember {
     let labels = [("rank".to_owned(), n.to_string())];
     let subject = CallSubject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
     // Everyone may read about the knob.
@@ -122,7 +122,7 @@ fn member(n: u8, uid: u32) -> Member {
         min: 0.0,
         max: 1.0,
     };
-    Member {
+    CallMember {
         incarnation: who(n),
         uid,
         offers: vec![

@@ -27,8 +27,8 @@ use barograph_stream::ingest::PublicationReaders;
 use barograph_stream::user_name;
 use serde_json::Value as Json;
 
-use super::process::Round;
-use super::rates::Rates;
+use super::process::IntakeRound;
+use super::rates::RecordRates;
 use source::{BridgedSource, SeriesAllowance, SourceOwner, TakenSeries};
 
 /// Requests that wait for the intake thread; a further one is refused as busy.
@@ -169,8 +169,8 @@ impl Bridge {
     /// publications have changed.
     pub(crate) fn attend(
         &mut self,
-        round: &mut Round<'_, '_>,
-        rates: &mut Rates,
+        round: &mut IntakeRound<'_, '_>,
+        rates: &mut RecordRates,
     ) -> BTreeSet<ScopeReader> {
         let mut room = ROUND_POINTS_MAX;
         for _ in 0..WAITING_MAX {
@@ -222,14 +222,14 @@ impl Bridge {
     }
 
     /// The oldest request that has waited for a scope and need not any more.
-    fn next_held(&mut self, round: &mut Round<'_, '_>) -> Option<Hand> {
+    fn next_held(&mut self, round: &mut IntakeRound<'_, '_>) -> Option<Hand> {
         let mut held = self.held.iter();
         let at = held.position(|hand| !round.scopes.is_opening(hand.reader))?;
         Some(self.held.remove(at))
     }
 
     /// Begins with the next request that may be taken.
-    fn begin(&mut self, round: &mut Round<'_, '_>, rates: &mut Rates) -> Option<Hand> {
+    fn begin(&mut self, round: &mut IntakeRound<'_, '_>, rates: &mut RecordRates) -> Option<Hand> {
         for _ in 0..WAITING_MAX {
             let Job { request, reply } = self.jobs.try_recv().ok()?;
             // A request is taken as a whole if the user's rate allows anything; the excess is
@@ -260,7 +260,7 @@ impl Bridge {
         &mut self,
         hand: &mut Hand,
         room: &mut usize,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> Result<(), IngestFault> {
         let (owner, reader) = (ScopeReader::User(hand.uid), hand.reader);
         // This is checked before anything is taken, so that the whole request can be sent again.
@@ -317,7 +317,7 @@ impl Bridge {
     }
 
     /// Ends series and sources that have been idle for long.
-    fn sweep(&mut self, round: &mut Round<'_, '_>) {
+    fn sweep(&mut self, round: &mut IntakeRound<'_, '_>) {
         for user in self.users.values_mut() {
             for source in user.sources.values_mut() {
                 let ended = source.retire_idle(IDLE_NS, round, &mut self.taken);
@@ -411,7 +411,7 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut Round<'_, '_>) {
+    fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut IntakeRound<'_, '_>) {
         for (source, RefusedPoints { count, reason }) in std::mem::take(&mut hand.before) {
             // Refusals of a source that cannot be named are counted at the protocol's nameless
             // source.
@@ -456,8 +456,8 @@ impl Taking<'_> {
     fn with<T>(
         &mut self,
         source: &Arc<PointSource>,
-        round: &mut Round<'_, '_>,
-        act: impl FnOnce(&mut BridgedSource, &mut Round<'_, '_>, &mut SeriesAllowance<'_>) -> T,
+        round: &mut IntakeRound<'_, '_>,
+        act: impl FnOnce(&mut BridgedSource, &mut IntakeRound<'_, '_>, &mut SeriesAllowance<'_>) -> T,
     ) -> Result<T, String> {
         let is_full = self.sources.len() >= SOURCES_MAX;
         let bridged = match self.sources.entry((self.whose.reader, Arc::clone(source))) {
@@ -475,7 +475,7 @@ impl Taking<'_> {
         Ok(act(bridged, round, &mut self.allowance))
     }
 
-    fn tell_loss(self, round: &mut Round<'_, '_>) {
+    fn tell_loss(self, round: &mut IntakeRound<'_, '_>) {
         for source in self.sources.values_mut() {
             source.tell_loss(round);
         }

@@ -8,7 +8,7 @@ use barograph_model::{
 use barograph_stream::user_name;
 use tracing::{debug, warn};
 
-use crate::scope::{Scope, Scopes};
+use crate::scope::{OpenScopes, Scope};
 use crate::shares::Shares;
 use barograph_call::{Board, CallEvent};
 use barograph_recorder::ScopeReader;
@@ -49,7 +49,7 @@ impl CallStreams {
     }
 
     /// Appends the board's new events.
-    pub(crate) fn append(&mut self, board: &Board, scopes: &mut Scopes<'_>) {
+    pub(crate) fn append(&mut self, board: &Board, scopes: &mut OpenScopes<'_>) {
         let (events, lost) = board.events();
         if lost > 0 {
             warn!(

@@ -24,7 +24,7 @@ use super::ledger::{LOSS_STREAMS_MAX, LossCause, LossLedger, LossSample};
 use super::newest::NewestTimes;
 use super::shares::Shares;
 use crate::IntakeConfig;
-pub(crate) use all::Scopes;
+pub(crate) use all::OpenScopes;
 use barograph_recorder::{
     ArchiveConfig, DOCUMENTS_NS, ForecastConfig, Forecasts, History, ScopeCopies, ScopeHistories,
     ScopeReader, Streams, make_dir, make_parent, name_archive, publish,

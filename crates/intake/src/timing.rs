@@ -30,7 +30,7 @@ const RATE_ERROR_FINE: f64 = 1e-6;
 
 /// Converts counter values to times.
 #[derive(Debug)]
-pub(crate) struct Timing {
+pub(crate) struct TickClock {
     first: TickPair,
     last: TickPair,
     /// Nanoseconds per count.
@@ -45,7 +45,7 @@ pub(crate) struct Timing {
     begins_left: u32,
 }
 
-impl Timing {
+impl TickClock {
     /// Begins with one pair; [`Self::begin`] takes the next.
     pub(crate) fn new(clock: &dyn Clock) -> Self {
         let resolution = clock_getres(ClockId::Realtime);
@@ -119,7 +119,7 @@ impl Timing {
         }
     }
 
-    /// Greatest distance of [`Timing::ns_of`] from what the node's clock showed then, in
+    /// Greatest distance of [`TickClock::ns_of`] from what the node's clock showed then, in
     /// nanoseconds: half of the time that reading the last pair took, the drift that the clock may
     /// have had between the pair and the record, and the clock's resolution. If the program read
     /// the clock itself, only the resolution.
@@ -138,7 +138,7 @@ impl Timing {
     }
 }
 
-impl From<TickPair> for Timing {
+impl From<TickPair> for TickClock {
     /// Begins with one pair; the rate is not known yet.
     fn from(first: TickPair) -> Self {
         Self {
@@ -175,8 +175,8 @@ mod tests {
     }
 
     /// Two exact pairs a second apart, the second of which took `bracket_ns` to read.
-    fn known(bracket_ns: u64) -> Timing {
-        let mut timing = Timing::from(pair(NS_PER_S, 0));
+    fn known(bracket_ns: u64) -> TickClock {
+        let mut timing = TickClock::from(pair(NS_PER_S, 0));
         assert!(timing.follow(pair(2 * NS_PER_S, bracket_ns)));
         timing
     }
@@ -184,9 +184,9 @@ mod tests {
     #[test]
     fn counts_are_times_of_this_machine() {
         let clock = SystemClock::new();
-        let mut timing = Timing::new(&clock);
+        let mut timing = TickClock::new(&clock);
         let source = TimeSource::of_this_machine();
-        let is_known = |timing: &Timing| timing.rate_error < 1.0;
+        let is_known = |timing: &TickClock| timing.rate_error < 1.0;
         while !is_known(&timing) {
             timing.attend(&clock);
             std::thread::yield_now();

@@ -12,10 +12,10 @@ use barograph_source::{Batch, FactId, PolicySpec, Poller, Report, Source, Source
 use barograph_stream::{LatestSample, Segment, SegmentConfig, SegmentReader};
 use serde_json::{Value as Json, json};
 
-use super::roster::Made;
+use super::roster::PolicyOrigin;
 use super::*;
 use crate::Config;
-use crate::facts::Facts;
+use crate::facts::FactSink;
 use crate::outlook::Outlook;
 use barograph_recorder::{ForecastRoom, PROJECT_NS};
 
@@ -166,7 +166,7 @@ impl<'c> Rig<'c> {
 
     fn tick(&mut self) {
         self.policies.hear();
-        let mut facts = Facts {
+        let mut facts = FactSink {
             streams: &mut self.streams,
             graph: &mut self.graph,
             outlook: &mut self.outlook,
@@ -263,7 +263,7 @@ impl<'c> Rig<'c> {
     }
 
     fn declare(&mut self, spec: PolicySpec) -> Result<(), String> {
-        let made = Made {
+        let made = PolicyOrigin {
             sql: format!("CREATE POLICY {}", spec.name),
             help: "h".into(),
         };

@@ -320,7 +320,7 @@ mod tests {
     use barograph_model::{Kind, StreamKey, Unit, ValueType};
     use barograph_stream::{RunDir, Segment, SegmentConfig, SystemClock};
 
-    use super::super::backfill::Backfill;
+    use super::super::backfill::RuleBackfill;
     use super::*;
 
     const SAMPLES: i64 = 900;
@@ -379,7 +379,7 @@ mod tests {
         check("n1", 400, SAMPLES, true);
         check("n2", SAMPLES_MAX, 0, false);
         let mut thread = PastThread::new(&clock);
-        let backfill = Backfill::new(vec![wanted("n1")], 0);
+        let backfill = RuleBackfill::new(vec![wanted("n1")], 0);
         thread.start(backfill.order());
         let mut found = FoundPasts::new();
         loop {

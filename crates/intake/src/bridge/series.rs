@@ -71,7 +71,7 @@ impl<T: PartialEq> Order<T> {
 
 /// A series that has a stream.
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) struct BridgeSeries {
     /// The key of its stream.
     pub key: StreamKey,
     about: Arc<SeriesProperties>,
@@ -82,7 +82,7 @@ pub(super) struct Series {
     pub used_ns: i64,
 }
 
-impl Series {
+impl BridgeSeries {
     pub(super) fn new(key: StreamKey, about: Arc<SeriesProperties>, monotonic_ns: i64) -> Self {
         Self {
             key,
@@ -156,13 +156,13 @@ impl Series {
 
 /// A histogram: the buckets of its newest point.
 #[derive(Debug)]
-pub(super) struct Histogram {
+pub(super) struct HistogramSeries {
     order: Order<Distribution>,
     /// Monotonic time of the last write.
     pub used_ns: i64,
 }
 
-impl Histogram {
+impl HistogramSeries {
     pub(super) fn new(monotonic_ns: i64) -> Self {
         Self {
             order: Order::default(),
@@ -199,7 +199,7 @@ mod tests {
 
     const NOW: i64 = 100 * 86_400 * NS_PER_S;
 
-    fn series(kind: Kind, is_delta: bool) -> (Series, Arc<SeriesProperties>) {
+    fn series(kind: Kind, is_delta: bool) -> (BridgeSeries, Arc<SeriesProperties>) {
         let about = Arc::new(SeriesProperties {
             kind,
             value_type: ValueType::Int,
@@ -207,7 +207,10 @@ mod tests {
             help: String::new(),
             is_delta,
         });
-        (Series::new(StreamKey(0), Arc::clone(&about), 0), about)
+        (
+            BridgeSeries::new(StreamKey(0), Arc::clone(&about), 0),
+            about,
+        )
     }
 
     #[test]
@@ -283,7 +286,7 @@ mod tests {
             is_delta,
             ..Distribution::default()
         };
-        let mut histogram = Histogram::new(0);
+        let mut histogram = HistogramSeries::new(0);
         let mut next = |ts: i64, counts: &[u64]| {
             let next = histogram.next(Some(NOW + ts), of(counts, false), NOW);
             next.map(|next| next.map(|(_, since)| since.counts))
@@ -294,7 +297,7 @@ mod tests {
         assert_eq!(next(3, &[1, 0]), Ok(None), "it began anew");
         assert_eq!(next(4, &[2, 0]), Ok(Some(vec![1, 0])));
         assert!(next(3, &[2, 0]).is_err());
-        let mut histogram = Histogram::new(0);
+        let mut histogram = HistogramSeries::new(0);
         let first = histogram.next(None, of(&[1, 0], true), NOW).unwrap();
         assert_eq!(first.unwrap().1.counts, [1, 0]);
     }

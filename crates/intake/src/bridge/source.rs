@@ -14,11 +14,11 @@ use barograph_stream::ingest::FRAME_VALUE;
 use barograph_stream::value_bytes_max;
 use serde_json::{Value as Json, json};
 
-use super::series::{Histogram, Series};
+use super::series::{BridgeSeries, HistogramSeries};
 use crate::counts::ProcessCounts;
-use crate::identity::{Identity, Instances, PROCESS};
+use crate::identity::{Instances, PROCESS, PublicationIdentity};
 use crate::ledger::LossCause;
-use crate::process::{REFUSAL_BYTES_MAX, Round};
+use crate::process::{IntakeRound, REFUSAL_BYTES_MAX};
 use crate::scope::NoStream;
 use barograph_recorder::ScopeReader;
 
@@ -41,13 +41,13 @@ pub(super) struct BridgedSource {
     id: String,
     application: String,
     user: String,
-    identity: Identity,
+    identity: PublicationIdentity,
     reader: ScopeReader,
     owner: ScopeReader,
-    series: HashMap<SeriesKey, (Series, Descriptor)>,
-    histograms: HashMap<SeriesKey, Histogram>,
+    series: HashMap<SeriesKey, (BridgeSeries, Descriptor)>,
+    histograms: HashMap<SeriesKey, HistogramSeries>,
     pub counts: ProcessCounts,
-    lost: Option<(Identity, Option<StreamKey>)>,
+    lost: Option<(PublicationIdentity, Option<StreamKey>)>,
     lost_told: u64,
     last_refusal: String,
     started_ns: i64,
@@ -68,7 +68,7 @@ impl BridgedSource {
         id: String,
         source: &PointSource,
         whose: &SourceOwner<'_>,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> Result<Self, String> {
         let words = stream_words(&source.name).ok_or("a source has no name")?;
         let name = match &*words {
@@ -112,7 +112,7 @@ impl BridgedSource {
     pub(super) fn take(
         &mut self,
         point: Point,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         self.used_ns = round.monotonic_ns;
@@ -145,7 +145,7 @@ impl BridgedSource {
         about: &Arc<SeriesProperties>,
         ts: Option<i64>,
         (value, half): (Value, Option<f32>),
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         if !self.series.contains_key(&key) {
@@ -182,12 +182,12 @@ impl BridgedSource {
         about: &Arc<SeriesProperties>,
         ts: Option<i64>,
         sent: Distribution,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         if !self.histograms.contains_key(&key) {
             spend(allowance.series)?;
-            let histogram = Histogram::new(round.monotonic_ns);
+            let histogram = HistogramSeries::new(round.monotonic_ns);
             self.histograms.insert(key.clone(), histogram);
         }
         let Some(histogram) = self.histograms.get_mut(&key) else {
@@ -211,9 +211,9 @@ impl BridgedSource {
         &mut self,
         (name, labels): &SeriesKey,
         about: &Arc<SeriesProperties>,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
-    ) -> Result<(Series, Descriptor), String> {
+    ) -> Result<(BridgeSeries, Descriptor), String> {
         let descriptor = self.descriptor(name, labels, about)?;
         let place = (
             self.reader,
@@ -242,7 +242,7 @@ impl BridgedSource {
             format!("{descriptor}: {why}")
         })?;
         allowance.taken.insert(place);
-        let series = Series::new(key, Arc::clone(about), round.monotonic_ns).after(newest_ns);
+        let series = BridgeSeries::new(key, Arc::clone(about), round.monotonic_ns).after(newest_ns);
         Ok((series, descriptor))
     }
 
@@ -280,7 +280,7 @@ impl BridgedSource {
 
     /// Counts new losses in the scope's ledger and in the source's stream of losses, which is made
     /// with the first loss.
-    pub(super) fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
+    pub(super) fn tell_loss(&mut self, round: &mut IntakeRound<'_, '_>) {
         let lost = self.counts.lost();
         if lost == self.lost_told {
             return;
@@ -329,7 +329,7 @@ impl BridgedSource {
         }
     }
 
-    fn introduce(&self, instances: &mut Instances) -> Option<Identity> {
+    fn introduce(&self, instances: &mut Instances) -> Option<PublicationIdentity> {
         let application = match &*self.application {
             "" => self.identity.name(),
             application => application,
@@ -342,7 +342,7 @@ impl BridgedSource {
     pub(super) fn retire_idle(
         &mut self,
         idle_ns: i64,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         taken: &mut TakenSeries,
     ) -> usize {
         let before = self.series.len() + self.histograms.len();
@@ -373,7 +373,7 @@ impl BridgedSource {
     }
 
     /// Retires the stream of losses, and frees the names of the source.
-    pub(super) fn end(self, round: &mut Round<'_, '_>) {
+    pub(super) fn end(self, round: &mut IntakeRound<'_, '_>) {
         round.instances.give_back(&self.identity);
         if let Some((identity, key)) = &self.lost {
             round.instances.give_back(identity);

@@ -9,9 +9,9 @@ use crate::IntakeConfig;
 use crate::ScopeShared;
 use crate::identity::Instances;
 use crate::process::Takes;
-use crate::scope::{ScopeSettings, Scopes};
+use crate::scope::{OpenScopes, ScopeSettings};
 use crate::shares::Shares;
-use crate::timing::Timing;
+use crate::timing::TickClock;
 use crate::{Board, IngestCounts};
 
 const POINTS: usize = 2 * ROUND_POINTS_MAX + 100;
@@ -78,9 +78,9 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         settings.state_dir().to_owned(),
         Arc::clone(&clock),
     );
-    let mut scopes = Scopes::new(settings, &clock);
-    let (mut instances, timing) = (Instances::default(), Timing::new(&*clock));
-    let mut rates = Rates::new(1e9);
+    let mut scopes = OpenScopes::new(settings, &clock);
+    let (mut instances, timing) = (Instances::default(), TickClock::new(&*clock));
+    let mut rates = RecordRates::new(1e9);
     let counts = IngestCounts::default();
     let mut takes = Takes::default();
     let (door, mut bridge) = bridge(dir.path().join("nobody"), true, 16).unwrap();
@@ -98,7 +98,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     }
     for expect in [ROUND_POINTS_MAX, 2 * ROUND_POINTS_MAX, POINTS] {
         assert!(answer.try_recv().is_err(), "not before all of it is taken");
-        let mut round = Round {
+        let mut round = IntakeRound {
             board: &board,
             scopes: &mut scopes,
             instances: &mut instances,

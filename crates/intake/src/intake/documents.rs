@@ -8,7 +8,7 @@ use barograph_recorder::ScopeReader;
 use barograph_stream::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT};
 
 use super::Intake;
-use crate::process::Process;
+use crate::process::PublishingProcess;
 use crate::rows::fair_rows;
 use crate::timing::after_rest;
 
@@ -16,7 +16,7 @@ impl Intake<'_> {
     pub(super) fn write_knobs(&mut self, readers: &BTreeSet<ScopeReader>) {
         for reader in readers {
             let reader = *reader;
-            let count = |p: &Process| p.knob_count(reader);
+            let count = |p: &PublishingProcess| p.knob_count(reader);
             let knobs = fair_rows(self.roster.iter(), count, |p| p.knob_rows(reader));
             if let Some(scope) = self.scopes.of(reader) {
                 scope.publish(KNOBS_DOCUMENT, &knobs);
@@ -35,10 +35,10 @@ impl Intake<'_> {
         let ended_ns = self.clock.monotonic_ns();
         self.answers.tell(begun_ns, ended_ns, &self.board);
         for reader in changed {
-            let count = |p: &Process| p.row_count(reader);
+            let count = |p: &PublishingProcess| p.row_count(reader);
             let mut publications = fair_rows(self.roster.iter(), count, |p| p.rows(reader));
             publications.extend(self.bridge.rows(reader));
-            let count = |p: &Process| p.trigger_count(reader);
+            let count = |p: &PublishingProcess| p.trigger_count(reader);
             let handlers = fair_rows(self.roster.iter(), count, |p| p.trigger_rows(reader));
             if let Some(scope) = self.scopes.of(reader) {
                 scope.publish(PUBLICATIONS_DOCUMENT, &publications);

@@ -18,7 +18,7 @@ mod opening;
 mod shares;
 mod steps;
 
-use super::super::{ScopeShared, bridge::bridge, door::Door};
+use super::super::{ScopeShared, bridge::bridge, door::KnockSocket};
 use super::*;
 use crate::{IntakeConfig, ScopeSettings};
 use opening::open;
@@ -31,7 +31,7 @@ const NODE: &str = "n1";
 /// What is outside of the intake.
 struct Outside {
     run_dir: RunDir,
-    door: Door,
+    door: KnockSocket,
 }
 
 impl std::ops::Deref for Outside {
@@ -77,7 +77,7 @@ fn live(
     };
     config.archive.free_bytes_min = 0;
     let run_dir = RunDir::new(dir.join("run"));
-    let door = Door::open(&run_dir, config.applications.is_open_to_all()).unwrap();
+    let door = KnockSocket::open(&run_dir, config.applications.is_open_to_all()).unwrap();
     let shared = ScopeShared {
         forecasts: barograph_recorder::ForecastRoom::new(&config.forecast).unwrap(),
         histories: Default::default(),
@@ -181,7 +181,7 @@ fn incarnations(of: &[Producer]) -> Vec<Incarnation> {
     of.iter().map(Producer::incarnation).collect()
 }
 
-fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&Process) -> u64) -> u64 {
+fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&PublishingProcess) -> u64) -> u64 {
     let of_user = intake.roster.iter().filter(|p| p.uid() == uid);
     of_user.map(what).sum()
 }
@@ -189,7 +189,7 @@ fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&Process) -> u64) -> u64 {
 /// Makes a pass over the directory, and opens the scopes of the programs' users.
 fn scan(intake: &mut Intake<'_>) {
     while !intake.scan() {}
-    let users: BTreeSet<u32> = intake.roster.iter().map(Process::uid).collect();
+    let users: BTreeSet<u32> = intake.roster.iter().map(PublishingProcess::uid).collect();
     users
         .into_iter()
         .for_each(|uid| open(intake, ScopeReader::User(uid)));
@@ -223,7 +223,9 @@ fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_t
     };
     let take_in = |intake: &mut Intake<'_>| {
         scan(intake);
-        while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+        while intake.round(true).has_news || intake.roster.iter().any(PublishingProcess::is_waiting)
+        {
+        }
     };
     let us = rustix::process::getuid().as_raw();
     let run_dir = RunDir::new(dir.path().join("run"));
@@ -374,7 +376,7 @@ fn whatever_records_are_they_count_for_the_rate() {
                 intake.round(false);
             }
             let took_ns = intake.clock.monotonic_ns() - begun_ns;
-            let of_all = |p: &Process| {
+            let of_all = |p: &PublishingProcess| {
                 let c = p.counts;
                 c.values + c.frames + c.answers.max(c.damaged)
             };

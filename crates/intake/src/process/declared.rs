@@ -11,8 +11,8 @@ use barograph_stream::ingest::{FRAME_VALUE, IngestDeclaration, PublicationReader
 use barograph_stream::{StreamError, value_bytes_max};
 use tracing::debug;
 
-use super::{DECLARATIONS_MAX, Process, Publication, Round, Target};
-use crate::identity::{Identity, PROCESS};
+use super::{DECLARATIONS_MAX, IntakeRound, Publication, PublishingProcess, Target};
+use crate::identity::{PROCESS, PublicationIdentity};
 use crate::scope::NoStream;
 use crate::who::group_of;
 use barograph_recorder::ScopeReader;
@@ -55,7 +55,7 @@ impl DeclaredValue {
         [self.name, self.unit, self.help].map(String::into_boxed_str)
     }
 
-    fn stream(&self, identity: &Identity) -> Result<Descriptor, ModelError> {
+    fn stream(&self, identity: &PublicationIdentity) -> Result<Descriptor, ModelError> {
         identity.stream(
             &self.name,
             self.value_type,
@@ -86,16 +86,20 @@ impl DeclaredValue {
     }
 }
 
-impl Process {
+impl PublishingProcess {
     /// Counts the memory for a declaration against the process's user; false if there is not
     /// enough.
-    fn pay(&mut self, bytes: u64, round: &mut Round<'_, '_>) -> bool {
+    fn pay(&mut self, bytes: u64, round: &mut IntakeRound<'_, '_>) -> bool {
         let is_paid = !self.is_spent && round.memory.take(self.uid(), bytes);
         self.kept_bytes += if is_paid { bytes } else { 0 };
         is_paid
     }
 
-    pub(super) fn declare(&mut self, declaration: IngestDeclaration, round: &mut Round<'_, '_>) {
+    pub(super) fn declare(
+        &mut self,
+        declaration: IngestDeclaration,
+        round: &mut IntakeRound<'_, '_>,
+    ) {
         let bytes = DECLARED_BYTES + kept_texts(&declaration);
         let is_numbered = matches!(
             declaration,
@@ -159,7 +163,11 @@ impl Process {
     }
 
     /// Takes in a declaration that was paid for; returns whether it is kept.
-    fn declare_paid(&mut self, declaration: IngestDeclaration, round: &mut Round<'_, '_>) -> bool {
+    fn declare_paid(
+        &mut self,
+        declaration: IngestDeclaration,
+        round: &mut IntakeRound<'_, '_>,
+    ) -> bool {
         match declaration {
             IngestDeclaration::Process {
                 application,
@@ -195,7 +203,11 @@ impl Process {
         }
     }
 
-    fn declare_target(&mut self, declared: IngestDeclaration, round: &mut Round<'_, '_>) -> bool {
+    fn declare_target(
+        &mut self,
+        declared: IngestDeclaration,
+        round: &mut IntakeRound<'_, '_>,
+    ) -> bool {
         let IngestDeclaration::Value {
             publication,
             name,
@@ -254,7 +266,7 @@ impl Process {
     pub(super) fn awaits_scope(
         &self,
         declaration: &IngestDeclaration,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> bool {
         let IngestDeclaration::Publication { readers, .. } = declaration else {
             return false;
@@ -284,7 +296,7 @@ impl Process {
         name: &str,
         readers: PublicationReaders,
         labels: &[(String, String)],
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> bool {
         let reader = self.reader_for(readers);
         let full = self.publications.len() >= self.values_max;
@@ -333,7 +345,7 @@ impl Process {
     /// Tries declarations that found no room once more, if there has been some since. They are read
     /// from the file again, so that nothing of them has to be kept. Returns the number of
     /// declarations read.
-    pub(super) fn retry(&mut self, round: &mut Round<'_, '_>) -> Result<u64, StreamError> {
+    pub(super) fn retry(&mut self, round: &mut IntakeRound<'_, '_>) -> Result<u64, StreamError> {
         let rooms = round.scopes.rooms();
         // An ended process makes room itself, and needs none.
         let is_due = !self.is_retired
@@ -392,7 +404,7 @@ impl Process {
     /// Declares at most `frames_max` streams of frames that waited for room; returns how many more
     /// declarations may be made. If one finds no room, the others of the same readers are not
     /// tried.
-    fn retry_frames(&mut self, frames_max: u64, round: &mut Round<'_, '_>) -> u64 {
+    fn retry_frames(&mut self, frames_max: u64, round: &mut IntakeRound<'_, '_>) -> u64 {
         let mut left = frames_max;
         let mut full: BTreeSet<ScopeReader> = BTreeSet::new();
         for at in 0..self.publications.len() {
@@ -418,7 +430,12 @@ impl Process {
 
     /// Tries a value that waited for room; returns whether it has its stream now. If it finds no
     /// room, the others are not tried.
-    fn retry_value(&mut self, at: usize, value: &DeclaredValue, round: &mut Round<'_, '_>) -> bool {
+    fn retry_value(
+        &mut self,
+        at: usize,
+        value: &DeclaredValue,
+        round: &mut IntakeRound<'_, '_>,
+    ) -> bool {
         let Some(target) = self.targets.get(at) else {
             return false;
         };
@@ -475,7 +492,7 @@ impl Process {
     fn begins_anew(
         &self,
         counter: Option<&(ScopeReader, Descriptor)>,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> bool {
         let has_begun = !self.taken.is_empty() || self.file.positions().any(|at| at > 0);
         counter
@@ -486,8 +503,8 @@ impl Process {
             })
     }
 
-    fn declare_frames(&mut self, at: usize, round: &mut Round<'_, '_>) {
-        let frames = |identity: &Identity| identity.frames().map_err(|e| e.to_string());
+    fn declare_frames(&mut self, at: usize, round: &mut IntakeRound<'_, '_>) {
+        let frames = |identity: &PublicationIdentity| identity.frames().map_err(|e| e.to_string());
         let made = self.declare_value(at, round, 0, frames);
         self.publications[at].waits = made == Err(NotMade::Waits);
         self.publications[at].frames = made.ok();
@@ -496,7 +513,7 @@ impl Process {
     fn make_value(
         &mut self,
         publication: usize,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         bytes_max: u32,
         value: &DeclaredValue,
     ) -> Result<StreamKey, NotMade> {
@@ -511,9 +528,9 @@ impl Process {
     fn declare_value(
         &mut self,
         publication: usize,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         bytes_max: u32,
-        descriptor: impl FnOnce(&Identity) -> Result<Descriptor, String>,
+        descriptor: impl FnOnce(&PublicationIdentity) -> Result<Descriptor, String>,
     ) -> Result<StreamKey, NotMade> {
         let Some(found) = self.publications.get_mut(publication) else {
             self.refuse("a value of no publication".into());

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::Process;
-use crate::identity::Identity;
+use super::PublishingProcess;
+use crate::identity::PublicationIdentity;
 use barograph_recorder::ScopeReader;
 
-impl Process {
+impl PublishingProcess {
     /// One row for each of its publications for these readers.
     pub(crate) fn rows(&self, reader: ScopeReader) -> impl Iterator<Item = Json> {
         let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
@@ -100,6 +100,6 @@ impl Process {
     }
 }
 
-fn labels(identity: &Identity) -> Json {
+fn labels(identity: &PublicationIdentity) -> Json {
     json!(identity.labels().iter().collect::<BTreeMap<_, _>>())
 }

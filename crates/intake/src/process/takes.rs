@@ -12,7 +12,7 @@ use barograph_stream::StreamError;
 use barograph_stream::ingest::{DrainResult, IngestRecord, RecordPayload};
 
 use super::records::{RecordPlace, RecordTimes, in_order, place};
-use super::{Process, Round};
+use super::{IntakeRound, PublishingProcess};
 use crate::ledger::LossCause;
 use crate::taken::DROPPED_RING;
 use barograph_recorder::ScopeReader;
@@ -69,11 +69,11 @@ struct LostRun {
     count: u64,
 }
 
-impl Process {
+impl PublishingProcess {
     /// Takes in the records of the rings, at most about `records_max`.
     pub(super) fn drain(
         &mut self,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         records_max: u64,
     ) -> Result<DrainResult, StreamError> {
         let mut times = RecordTimes::new(&self.file, round.timing, round.now_ns);
@@ -160,7 +160,7 @@ impl Process {
             .map_or(self.owner, |publication| publication.reader)
     }
 
-    fn apply(&mut self, takes: &mut Vec<Take>, round: &mut Round<'_, '_>) {
+    fn apply(&mut self, takes: &mut Vec<Take>, round: &mut IntakeRound<'_, '_>) {
         if takes.iter().any(|take| take.ring != takes[0].ring) {
             takes.sort_by_key(|take| take.ts);
         }
@@ -280,7 +280,7 @@ impl Process {
     }
 
     /// Records a run of losses of one ring.
-    fn tell_lost(&self, ring: u32, run: &LostRun, round: &mut Round<'_, '_>) {
+    fn tell_lost(&self, ring: u32, run: &LostRun, round: &mut IntakeRound<'_, '_>) {
         let mark = self.mark(ring, run.next);
         let mut names = self.publications.iter();
         let publication = names.find_map(|p| Some(p.identity.as_ref()?.name()));

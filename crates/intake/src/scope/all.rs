@@ -22,7 +22,7 @@ use barograph_recorder::{Backoff, ScopeReader};
 const REFUSED_MAX: usize = 1_024;
 
 /// The open scopes.
-pub(crate) struct Scopes<'c> {
+pub(crate) struct OpenScopes<'c> {
     settings: ScopeSettings,
     clock: &'c Arc<dyn Clock>,
     open: BTreeMap<ScopeReader, Scope<'c>>,
@@ -37,7 +37,7 @@ pub(crate) struct Scopes<'c> {
     marks_read: u64,
 }
 
-impl<'c> Scopes<'c> {
+impl<'c> OpenScopes<'c> {
     pub(crate) fn new(settings: ScopeSettings, clock: &'c Arc<dyn Clock>) -> Self {
         Self {
             rings: Rc::new(RefCell::new(settings.shares_of_rings())),

@@ -123,7 +123,9 @@ fn the_past_of_an_archive_that_comes_up_late_holds_up_nobody() {
     };
     let take_in = |intake: &mut Intake<'_>| {
         scan(intake);
-        while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+        while intake.round(true).has_news || intake.roster.iter().any(PublishingProcess::is_waiting)
+        {
+        }
     };
     let earlier: Arc<dyn Clock> = Arc::new(SystemClock::new());
     live(dir.path(), limits(), earlier, |intake, run_dir| {
