@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Clock as _, SqlLimits};
-use barograph_query::{Database, Scopes};
+use barograph_query::{Database, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use super::{Scratch, named, segment};
@@ -28,7 +28,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let clock = SystemClock::new();
     let mut database = Database::open(
         &RunDir::new(&scratch.0),
-        Scopes::None,
+        ScopeChoice::None,
         Arc::new(SystemClock::new()),
     )?;
     let (limits, cancel) = (SqlLimits::default(), AtomicBool::new(false));

@@ -9,13 +9,13 @@ use barograph_source::SourceReport;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
-use crate::account::{Account, account};
+use crate::account::{InsightAccount, account};
 
 /// One row of `insights.json`.
 #[derive(Serialize)]
 struct InsightRow<'a> {
     #[serde(flatten)]
-    account: Account,
+    account: InsightAccount,
     #[serde(flatten)]
     texts: InsightTexts<'a>,
     #[serde(flatten)]
@@ -85,7 +85,7 @@ pub(crate) struct RenderedInsights {
 
 struct RenderedRow {
     report: InsightReport,
-    account: Account,
+    account: InsightAccount,
     /// The fields of [`InsightTexts`], without braces.
     texts: Vec<u8>,
     row: Vec<u8>,
@@ -196,7 +196,7 @@ pub(crate) fn test_row(row: &InsightTestRow) -> Json {
 
 #[cfg(test)]
 mod tests {
-    use barograph_insight::Limits;
+    use barograph_insight::GraphLimits;
     use barograph_model::{
         Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, ValueType,
     };
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn rows_that_are_kept_are_as_those_that_are_rendered_anew() {
-        let mut graph = Graph::new(Limits::default());
+        let mut graph = Graph::new(GraphLimits::default());
         let level = Descriptor {
             name: Name::new("a.level").unwrap(),
             labels: Labels::none(),

@@ -7,7 +7,7 @@
 //!
 //! The files of the state directory must never keep the agent from observing. A directory that is
 //! full is tried again; a damaged file is renamed and kept, and nothing is written over it.
-//! [`Troubles`] holds the problems with the files, for every place where users look.
+//! [`StatementTroubles`] holds the problems with the files, for every place where users look.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ use serde_json::{Value as Json, json};
 use tracing::{error, info};
 
 use crate::AgentError;
-use crate::refusal::{Answer, Refusal};
+use crate::refusal::{StatementAnswer, StatementRefusal};
 
 /// Most damaged files that are kept beside each file. If there are that many, the next damaged file
 /// stays where it is, and no statement is kept in its place.
@@ -35,7 +35,7 @@ const PROBE_BYTES: usize = 4 << 10;
 /// The problems with the files of statements, by file. [`StatementStore`] sets them; the loop
 /// publishes them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Troubles {
+pub(crate) struct StatementTroubles {
     by_file: Arc<Mutex<BTreeMap<PathBuf, Trouble>>>,
     /// Whether a thread is trying again at the moment.
     is_trying: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ struct Trouble {
     found: String,
 }
 
-impl Troubles {
+impl StatementTroubles {
     /// Tries again to write files that could not be written, so that a problem that has passed is
     /// not reported for ever. The work is on a separate thread, since the caller must not wait for
     /// a disk; only one such thread runs at a time.
@@ -142,7 +142,7 @@ pub(crate) struct StatementStore {
 impl StatementStore {
     /// Reads the statements that an earlier agent kept in `state_dir`. Only a directory that this
     /// user may never write is an error; all other problems go to `troubles`.
-    pub(crate) fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
+    pub(crate) fn open(state_dir: &Path, troubles: &StatementTroubles) -> Result<Self, AgentError> {
         let is_renamed = rename_rules(state_dir, troubles);
         let open = |kind| StatementFile::open(&state_dir.join(file_of(kind)), troubles);
         let [insights, policies, rules] = StatementKind::ALL;
@@ -164,8 +164,8 @@ impl StatementStore {
     pub(crate) fn execute(
         &self,
         sql: &str,
-        apply: impl FnOnce(&StatementHead) -> Answer,
-    ) -> Answer {
+        apply: impl FnOnce(&StatementHead) -> StatementAnswer,
+    ) -> StatementAnswer {
         let head = StatementHead::read(sql)?;
         let statement = match head.action {
             StatementAction::Create { .. } => Some(sql),
@@ -178,9 +178,9 @@ impl StatementStore {
         let change = file.prepare(&head.name, statement)?;
         let answer = match apply(&head) {
             // A statement that was not valid at the start exists only in the file.
-            Err(Refusal::Absent(_)) if was_kept && statement.is_none() => Ok(Json::Null),
+            Err(StatementRefusal::Absent(_)) if was_kept && statement.is_none() => Ok(Json::Null),
             // The statement waits for the loop, and will be applied.
-            Err(late @ Refusal::Late(_)) => {
+            Err(late @ StatementRefusal::Late(_)) => {
                 file.commit(change)?;
                 return Err(late);
             }
@@ -214,7 +214,7 @@ fn file_of(kind: StatementKind) -> &'static str {
 
 /// Renames the file in which earlier versions kept the rules, if it is the only one. Returns false
 /// if that failed: the rules in it must then not be forgotten by writing another file.
-fn rename_rules(state_dir: &Path, troubles: &Troubles) -> bool {
+fn rename_rules(state_dir: &Path, troubles: &StatementTroubles) -> bool {
     let before = state_dir.join("triggers.json");
     let now = state_dir.join(file_of(StatementKind::Rule));
     if now.exists() || !before.exists() {
@@ -238,7 +238,7 @@ struct StatementFile {
     /// Whether the file has only these statements. A file that could not be read must not be
     /// overwritten.
     is_ours: bool,
-    troubles: Troubles,
+    troubles: StatementTroubles,
 }
 
 /// A change of a file that is written and synced, but has not replaced the file yet. Dropping it
@@ -256,7 +256,7 @@ impl Drop for StatementChange {
 }
 
 impl StatementFile {
-    fn open(path: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
+    fn open(path: &Path, troubles: &StatementTroubles) -> Result<Self, AgentError> {
         let mut file = Self {
             path: path.to_owned(),
             statements: BTreeMap::new(),
@@ -336,7 +336,7 @@ impl StatementFile {
         &self,
         name: &str,
         statement: Option<&str>,
-    ) -> Result<Option<StatementChange>, Refusal> {
+    ) -> Result<Option<StatementChange>, StatementRefusal> {
         if self.statements.get(name).map(String::as_str) == statement {
             return Ok(None);
         }
@@ -348,7 +348,7 @@ impl StatementFile {
         let written = self.write(&statements).map_err(|error| {
             let cannot = cannot("write", &self.path, &error);
             self.troubles.set(&self.path, cannot.clone());
-            Refusal::Internal(format!(
+            StatementRefusal::Internal(format!(
                 "nothing was changed, since it would not survive a restart: {cannot}"
             ))
         })?;
@@ -360,7 +360,7 @@ impl StatementFile {
     }
 
     /// Replaces the file by the prepared change.
-    fn commit(&mut self, change: Option<StatementChange>) -> Result<(), Refusal> {
+    fn commit(&mut self, change: Option<StatementChange>) -> Result<(), StatementRefusal> {
         let Some(mut change) = change else {
             return Ok(());
         };
@@ -375,7 +375,7 @@ impl StatementFile {
             .map_err(|error| {
                 let cannot = cannot("rename", &self.path, &error);
                 self.troubles.set(&self.path, cannot.clone());
-                Refusal::Internal(format!(
+                StatementRefusal::Internal(format!(
                     "it is done, and may not survive a restart: {cannot}"
                 ))
             })
@@ -447,23 +447,23 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    fn open(dir: &Path, troubles: &Troubles) -> StatementStore {
+    fn open(dir: &Path, troubles: &StatementTroubles) -> StatementStore {
         StatementStore::open(dir, troubles).unwrap()
     }
 
-    fn done(_: &StatementHead) -> Answer {
+    fn done(_: &StatementHead) -> StatementAnswer {
         Ok(json!("done"))
     }
 
     fn insights(dir: &Path) -> Vec<(String, String)> {
-        let store = open(dir, &Troubles::default());
+        let store = open(dir, &StatementTroubles::default());
         store.of(StatementKind::Insight).into_iter().collect()
     }
 
     #[test]
     fn statements_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let troubles = Troubles::default();
+        let troubles = StatementTroubles::default();
         let store = open(dir.path(), &troubles);
         let first = "CREATE INSIGHT a.b AS SELECT 1";
         assert_eq!(store.execute(first, done).unwrap(), json!("done"));
@@ -484,13 +484,13 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         let rules = |store: &StatementStore| store.of(StatementKind::Rule);
         fs::write(path("triggers.json"), r#"{"a": "CREATE TRIGGER a"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::default());
+        let store = open(dir.path(), &StatementTroubles::default());
         assert_eq!(rules(&store)["a"], "CREATE TRIGGER a");
         assert!(path("rules.json").exists() && !path("triggers.json").exists());
         store.execute("CREATE RULE b", done).unwrap();
         // Beside a file of today, the other one is only a file.
         fs::write(path("triggers.json"), r#"{"c": "CREATE TRIGGER c"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::default());
+        let store = open(dir.path(), &StatementTroubles::default());
         assert_eq!(rules(&store).into_keys().collect::<Vec<_>>(), ["a", "b"]);
         assert!(path("triggers.json").exists());
     }
@@ -498,8 +498,8 @@ mod tests {
     #[test]
     fn what_is_refused_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path(), &Troubles::default());
-        let refuse = |_: &StatementHead| Err(Refusal::Statement("no".into()));
+        let store = open(dir.path(), &StatementTroubles::default());
+        let refuse = |_: &StatementHead| Err(StatementRefusal::Statement("no".into()));
         let first = "CREATE INSIGHT a AS SELECT 1";
         assert!(store.execute(first, refuse).is_err());
         assert_eq!(insights(dir.path()), []);
@@ -520,8 +520,8 @@ mod tests {
     fn what_is_only_kept_can_be_dropped() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("policies.json"), r#"{"a": "nonsense"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::default());
-        let absent = |_: &StatementHead| Err(Refusal::Absent("there is no policy".into()));
+        let store = open(dir.path(), &StatementTroubles::default());
+        let absent = |_: &StatementHead| Err(StatementRefusal::Absent("there is no policy".into()));
         assert_eq!(store.execute("DROP POLICY a", absent).unwrap(), Json::Null);
         assert!(store.execute("DROP POLICY a", absent).is_err());
         assert_eq!(store.of(StatementKind::Policy).len(), 0);
@@ -530,8 +530,8 @@ mod tests {
     #[test]
     fn what_is_late_is_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path(), &Troubles::default());
-        let late = |_: &StatementHead| Err(Refusal::Late("not yet".into()));
+        let store = open(dir.path(), &StatementTroubles::default());
+        let late = |_: &StatementHead| Err(StatementRefusal::Late("not yet".into()));
         let first = "CREATE INSIGHT a AS SELECT 1";
         assert!(store.execute(first, late).is_err());
         assert_eq!(insights(dir.path()), [("a".into(), first.into())]);
@@ -542,7 +542,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("insights.json");
         for (n, damaged) in [(1, "{"), (2, "[1]"), (3, "\0\0\0\0")] {
-            let troubles = Troubles::default();
+            let troubles = StatementTroubles::default();
             fs::write(&path, damaged).unwrap();
             let store = open(dir.path(), &troubles);
             let sentence = troubles.sentence();
@@ -561,13 +561,15 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let troubles = Troubles::default();
+        let troubles = StatementTroubles::default();
         // A directory can be opened, but not read.
         fs::create_dir(dir.path().join("insights.json")).unwrap();
         let store = open(dir.path(), &troubles);
         assert!(troubles.sentence().contains("cannot read"));
         let refused = store.execute("CREATE INSIGHT a AS SELECT 1", done);
-        assert!(matches!(refused, Err(Refusal::Internal(why)) if why.contains("move it away")));
+        assert!(
+            matches!(refused, Err(StatementRefusal::Internal(why)) if why.contains("move it away"))
+        );
         assert_eq!(store.of(StatementKind::Insight).len(), 0);
     }
 
@@ -576,7 +578,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let refused = StatementStore::open(&file, &Troubles::default());
+        let refused = StatementStore::open(&file, &StatementTroubles::default());
         let error = refused.err().unwrap().to_string();
         assert!(
             error.contains("insights.json") && error.contains("--state-dir"),

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use barograph_archive::{Disk, Storage};
+use barograph_archive::{DiskStorage, Storage};
 use barograph_model::Clock;
 use barograph_stream::SystemClock;
 use rustix::time::{ClockId, clock_gettime};
@@ -28,7 +28,7 @@ impl World {
     pub fn real() -> Self {
         Self {
             clock: Arc::new(SystemClock::new()),
-            storage: Arc::new(Disk),
+            storage: Arc::new(DiskStorage),
             meter: Arc::new(KernelMeter {
                 statm: File::open("/proc/self/statm").ok(),
             }),

@@ -45,18 +45,18 @@ use tracing::warn;
 
 pub use config::{ApplicationsConfig, IntakeConfig};
 pub use counts::IngestCounts;
-use door::Door;
+use door::KnockSocket;
 pub use error::IntakeError;
 use intake::{Intake, IntakeParts};
 use scope::ScopeSettings;
 
-use barograph_recorder::{Room, ScopeHistories};
+use barograph_recorder::{ForecastRoom, ScopeHistories};
 
 /// The parts of the agent that scopes share with it.
 #[derive(Clone)]
 pub struct ScopeShared {
     /// The forecast slots of the agent.
-    pub forecasts: Arc<Room>,
+    pub forecasts: Arc<ForecastRoom>,
     /// The archives of the open scopes.
     pub histories: ScopeHistories,
     /// The file system of these archives.
@@ -111,7 +111,7 @@ impl Applications {
 /// All parts of the intake, before its thread is started.
 struct Assembly {
     parts: IntakeParts,
-    door: Door,
+    door: KnockSocket,
     knock: std::path::PathBuf,
     bridge: Arc<dyn Ingest>,
     clock: Arc<dyn Clock>,
@@ -128,7 +128,7 @@ impl Assembly {
     ) -> Result<Self, IntakeError> {
         let limits = config.applications.clone();
         let settings = ScopeSettings::new(config, run_dir.clone(), shared);
-        let door = Door::open(run_dir, limits.is_open_to_all())?;
+        let door = KnockSocket::open(run_dir, limits.is_open_to_all())?;
         let state_dir = settings.state_dir().to_owned();
         let knock = run_dir.ingest_socket();
         let (to_bridge, bridge) =

@@ -75,7 +75,7 @@ fn joined(before: Option<ControlFault>, scope: &str, fault: ControlFault) -> Con
 
 #[cfg(test)]
 mod tests {
-    use barograph_archive::{Disk, Storage};
+    use barograph_archive::{DiskStorage, Storage};
     use barograph_model::Clock;
     use barograph_stream::SystemClock;
 
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn one_that_fails_keeps_none_of_the_others_and_is_named() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let disk: Arc<dyn Storage> = Arc::new(Disk);
+        let disk: Arc<dyn Storage> = Arc::new(DiskStorage);
         let dir = tempfile::tempdir().unwrap();
         let started = |name: &str, enabled| {
             let config = ArchiveConfig {

@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_archive::{
-    ArchiveConfig as WriterConfig, ArchiveError, Journal, Keeper, KeeperLoops, Layout, Mark,
-    Status, Storage, Target,
+    ArchiveConfig as WriterConfig, ArchiveError, ArchiveLayout, ArchiveStatus, CopyTarget, Journal,
+    Keeper, KeeperLoops, RingMark, Storage,
 };
 use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
@@ -28,7 +28,7 @@ const START_LOOKS: u32 = 100;
 const START_LOOK: Duration = Duration::from_millis(20);
 
 /// Makes the archive's directory, with the rights that it needs.
-pub type Prepare = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+pub type PrepareArchive = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The writer of this agent's archive, or the reason why there is none.
 pub struct History {
@@ -45,7 +45,7 @@ struct Starting {
     node: String,
     clock: Arc<dyn Clock>,
     storage: Arc<dyn Storage>,
-    prepare: Prepare,
+    prepare: PrepareArchive,
     journal: Journal,
     /// Whether the caller steps the writer: then only the first start is made.
     is_stepped: bool,
@@ -90,7 +90,7 @@ impl Starting {
             WriterConfig,
             Arc<dyn Storage>,
             Arc<dyn Clock>,
-            Option<Box<dyn Target>>,
+            Option<Box<dyn CopyTarget>>,
             Journal,
         ) -> Result<T, ArchiveError>,
     ) -> Result<T, Failure> {
@@ -144,10 +144,10 @@ impl History {
         node: &str,
         clock: &Arc<dyn Clock>,
         storage: &Arc<dyn Storage>,
-        prepare: Prepare,
+        prepare: PrepareArchive,
     ) -> Self {
         let history = Self::new(config, node, (clock, storage), prepare);
-        if Layout::new(&config.dir, node).node_dir().exists() {
+        if ArchiveLayout::new(&config.dir, node).node_dir().exists() {
             history.wait();
         } else if let Some(starting) = &history.starting
             && !history.begin(starting)
@@ -183,7 +183,7 @@ impl History {
         config: &ArchiveConfig,
         node: &str,
         (clock, storage): (&Arc<dyn Clock>, &Arc<dyn Storage>),
-        prepare: Prepare,
+        prepare: PrepareArchive,
     ) -> Self {
         let mut history = Self {
             starting: None,
@@ -308,7 +308,7 @@ impl History {
     /// How far programs' rings had been read when the writer started. If this agent's archive
     /// exists but cannot be written, the marks are read from its log: otherwise records would be
     /// taken in twice.
-    pub fn marks(&self) -> Vec<Mark> {
+    pub fn marks(&self) -> Vec<RingMark> {
         let Some(starting) = &self.starting else {
             return Vec::new();
         };
@@ -318,29 +318,30 @@ impl History {
         };
         match keeper {
             Some(keeper) => keeper.marks().to_vec(),
-            None if is_readable => {
-                barograph_archive::marks_of(&Layout::new(&starting.config.dir, &starting.node))
-            }
+            None if is_readable => barograph_archive::marks_of(&ArchiveLayout::new(
+                &starting.config.dir,
+                &starting.node,
+            )),
             None => Vec::new(),
         }
     }
 
     /// The writer's status; `None` if history is off.
-    pub fn status(&self) -> Option<Status> {
+    pub fn status(&self) -> Option<ArchiveStatus> {
         let starting = self.starting.as_ref()?;
         let state = self.lock();
         Some(match &state.keeper {
             Some(keeper) => keeper.status(),
-            None => Status {
+            None => ArchiveStatus {
                 trouble: state.trouble.clone(),
                 losses: starting.journal.lost(),
-                ..Status::default()
+                ..ArchiveStatus::default()
             },
         })
     }
 
     /// The contents of `archive.json`; null if history is off.
-    pub fn document(&self, status: Option<&Status>) -> Json {
+    pub fn document(&self, status: Option<&ArchiveStatus>) -> Json {
         let (Some(starting), Some(status)) = (&self.starting, status) else {
             return Json::Null;
         };
@@ -446,14 +447,14 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use barograph_archive::{Archive, Declared, Disk, Entry};
+    use barograph_archive::{ArchiveReader, DeclaredStream, DiskStorage, JournalEntry};
     use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, ValueType};
     use barograph_stream::SystemClock;
 
     use super::*;
 
     fn disk() -> Arc<dyn Storage> {
-        Arc::new(Disk)
+        Arc::new(DiskStorage)
     }
 
     /// Waits until a start that is under way has ended.
@@ -509,7 +510,7 @@ mod tests {
         };
         let is_full = Arc::new(AtomicBool::new(true));
         let full = Arc::clone(&is_full);
-        let prepare: Prepare = Arc::new(move || match full.load(Ordering::SeqCst) {
+        let prepare: PrepareArchive = Arc::new(move || match full.load(Ordering::SeqCst) {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         });
@@ -518,7 +519,7 @@ mod tests {
         let trouble = history.trouble().unwrap();
         assert!(trouble.contains("make room"), "{trouble}");
         assert_eq!(history.readable_dir(), None);
-        let mut entries: Vec<Entry> = (1..=3).map(sample).collect();
+        let mut entries: Vec<JournalEntry> = (1..=3).map(sample).collect();
         entries.insert(0, declared());
         let position = history.journal().unwrap().submit(&mut entries);
         // No start is made before its time.
@@ -536,12 +537,12 @@ mod tests {
             std::thread::yield_now();
         }
         history.close();
-        let view = Archive::open(&config.dir).view().unwrap();
+        let view = ArchiveReader::open(&config.dir).view().unwrap();
         let rows: u64 = view.parts().iter().map(|part| part.rows).sum();
         assert_eq!(rows, 3);
     }
 
-    fn declared() -> Entry {
+    fn declared() -> JournalEntry {
         let descriptor = Descriptor {
             name: Name::new("app.a.b").unwrap(),
             labels: Labels::none(),
@@ -550,15 +551,15 @@ mod tests {
             kind: Kind::Gauge,
             help: String::new(),
         };
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::new(descriptor),
             life: 1,
             depth: 1_024,
         };
-        Entry::Declare(StreamKey(0), declared)
+        JournalEntry::Declare(StreamKey(0), declared)
     }
 
-    fn sample(number: u64) -> Entry {
-        Entry::Sample(StreamKey(0), number, Sample::measured(number as i64, 7))
+    fn sample(number: u64) -> JournalEntry {
+        JournalEntry::Sample(StreamKey(0), number, Sample::measured(number as i64, 7))
     }
 }

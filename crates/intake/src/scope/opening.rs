@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use barograph_archive::Mark;
+use barograph_archive::RingMark;
 use barograph_model::Clock;
-use barograph_recorder::{History, Reader, make_dir, make_parent, publish};
+use barograph_recorder::{History, ScopeReader, make_dir, make_parent, publish};
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, Segment};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub(super) struct OpenedScope {
     pub run_dir: RunDir,
     pub lock: AgentLock,
     pub history: Arc<History>,
-    pub marks: Vec<Mark>,
+    pub marks: Vec<RingMark>,
     pub segment: Segment,
     pub opened_ns: i64,
     /// What the archive has of earlier lives, if it can be read already.
@@ -38,7 +38,7 @@ pub(super) type ScopeOpening = JoinHandle<Result<OpenedScope, IntakeError>>;
 /// takes the result.
 pub(super) fn begin(
     settings: &ScopeSettings,
-    reader: Reader,
+    reader: ScopeReader,
     clock: &Arc<dyn Clock>,
 ) -> Result<ScopeOpening, IntakeError> {
     let (settings, clock) = (settings.clone(), Arc::clone(clock));
@@ -53,7 +53,7 @@ pub(super) fn begin(
 
 fn open(
     settings: &ScopeSettings,
-    reader: Reader,
+    reader: ScopeReader,
     clock: &Arc<dyn Clock>,
 ) -> Result<OpenedScope, IntakeError> {
     let name = reader.scope();

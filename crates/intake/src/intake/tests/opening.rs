@@ -3,7 +3,7 @@
 use super::*;
 
 /// Opens a scope, or finds that it cannot be opened.
-pub(super) fn open(intake: &mut Intake<'_>, reader: Reader) {
+pub(super) fn open(intake: &mut Intake<'_>, reader: ScopeReader) {
     while intake.scopes.is_opening(reader) {
         std::thread::yield_now();
     }
@@ -78,7 +78,7 @@ fn a_scope_that_is_slow_to_open_is_waited_for_by_its_own_programs_alone() {
     with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
         let held = clock.gate.lock().unwrap();
         let for_all = programs(run_dir, 1).remove(0);
-        publication(&for_all, "shared", Readers::All);
+        publication(&for_all, "shared", PublicationReaders::All);
         let _slow = put(&for_all, kind::INT, 10);
         let ours = programs(run_dir, 1).remove(0);
         let mut ring = put(&ours, kind::INT, 10);
@@ -97,9 +97,9 @@ fn a_scope_that_is_slow_to_open_is_waited_for_by_its_own_programs_alone() {
             }
             ring.commit();
         }
-        assert!(intake.scopes.awaits(Reader::All));
+        assert!(intake.scopes.awaits(ScopeReader::All));
         drop(held);
-        open(intake, Reader::All);
+        open(intake, ScopeReader::All);
         while intake.round(false).has_more {}
         assert_eq!(
             values(intake, &for_all),
@@ -123,7 +123,9 @@ fn the_past_of_an_archive_that_comes_up_late_holds_up_nobody() {
     };
     let take_in = |intake: &mut Intake<'_>| {
         scan(intake);
-        while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+        while intake.round(true).has_news || intake.roster.iter().any(PublishingProcess::is_waiting)
+        {
+        }
     };
     let earlier: Arc<dyn Clock> = Arc::new(SystemClock::new());
     live(dir.path(), limits(), earlier, |intake, run_dir| {
