@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use barograph_stream::calls::{Call, CallKind, CallPayload, CallsReader, CallsWriter, Next, SLOTS, Target};
+use barograph_stream::calls::{Call, CallKind, CallPayload, CallsReader, CallsWriter, NextCall, SLOTS, CallTarget};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = (reader.is_closed(), reader.is_replaced(), reader.incarnation());
     for mut cursor in [0, reader.oldest(), u64::MAX] {
         let mut seen = 0;
-        while reader.next(&mut cursor) != Next::Nothing {
+        while reader.next(&mut cursor) != NextCall::Nothing {
             seen += 1;
             assert!(seen <= 8_192, "more calls than a file has slots, twice");
         }
@@ -66,7 +66,7 @@ fn call(n: u64) -> Call {
         expires_ns: i64::MAX,
         kind: [CallKind::Trigger, CallKind::Knob][(n % 2) as usize],
         name: format!("call.{n}"),
-        target: Target {
+        target: CallTarget {
             incarnation: None,
             labels: vec![("rank".into(), n.to_string())],
         },

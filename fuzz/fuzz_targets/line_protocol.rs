@@ -2,12 +2,12 @@
 #![no_main]
 
 use barograph_bridge::{
-    POINTS_MAX, Precision, REFUSALS_MAX, label_name, read_line_protocol, stream_words,
+    POINTS_MAX, TimePrecision, REFUSALS_MAX, label_name, read_line_protocol, stream_words,
 };
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let parsed = read_line_protocol(text, Precision::Ms);
+    let parsed = read_line_protocol(text, TimePrecision::Ms);
     assert!(parsed.points.len() <= POINTS_MAX && parsed.refusals.len() <= REFUSALS_MAX);
     for point in &parsed.points {
         let _ = stream_words(&point.origin.name);

@@ -3,7 +3,7 @@
 #![no_main]
 
 use barograph_bridge::{
-    Measured, POINTS_MAX, Parsed, QUANTILES, read_otlp_json, read_otlp_protobuf,
+    PointValue, POINTS_MAX, ParsedRequest, QUANTILES, read_otlp_json, read_otlp_protobuf,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -13,10 +13,10 @@ fuzz_target!(|body: &[u8]| {
     }
 });
 
-fn look(parsed: Parsed) {
+fn look(parsed: ParsedRequest) {
     assert!(parsed.points.len() <= POINTS_MAX);
     for point in parsed.points {
-        if let Measured::Distribution(distribution) = point.measured {
+        if let PointValue::Distribution(distribution) = point.measured {
             for (q, _) in QUANTILES {
                 if let Some((value, half)) = distribution.quantile(q) {
                     assert!(value.is_finite() && half >= 0.0);

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use barograph_archive::parquet::{About, RawWriter};
-use barograph_archive::{Disk, Storage as _, Tier};
+use barograph_archive::parquet::{FileIdentity, RawWriter};
+use barograph_archive::{DiskStorage, Storage as _, Tier};
 use barograph_model::{
     Columns, Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType,
 };
@@ -52,12 +52,12 @@ fn place() -> &'static (tempfile::TempDir, PathBuf, Vec<u8>) {
 }
 
 fn write(path: &std::path::Path) {
-    let about = About {
+    let about = FileIdentity {
         node: "n".into(),
         tier: Tier::Raw,
         sequences: (1, 1),
     };
-    let file = Disk.create(path).expect("the directory takes files");
+    let file = DiskStorage.create(path).expect("the directory takes files");
     let mut writer = RawWriter::create(file, path, about).expect("it is a raw file");
     let types = [
         ("a", ValueType::Int),

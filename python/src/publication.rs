@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_client::RunDir;
 use barograph_client::publish::{
-    Overflow, Publication as Declared, PublicationConfig, PublishConfig, PublishError, Publisher,
-    Readers, ValueHandle as Handle, raw,
+    OverflowPolicy, Publication as Declared, PublicationConfig, PublicationReaders, PublishConfig,
+    PublishError, Publisher, ValueHandle as Handle, raw,
 };
 use barograph_model::{Kind, ValueType};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -99,7 +99,7 @@ impl Publication {
             overflow: overflow_of(overflow)?,
             ..PublishConfig::of(application)
         };
-        if config.overflow == Overflow::Block {
+        if config.overflow == OverflowPolicy::Block {
             MAY_WAIT.store(true, Ordering::Relaxed);
         }
         let publisher = py.detach(|| Publisher::open(config));
@@ -493,19 +493,19 @@ fn number_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
         .map_err(|_| PyValueError::new_err(format!("a frame's number is 0 or more, not {number}")))
 }
 
-fn readers_of(word: &str) -> PyResult<Readers> {
+fn readers_of(word: &str) -> PyResult<PublicationReaders> {
     match word {
-        "owner" => Ok(Readers::Owner),
-        "group" => Ok(Readers::Group),
-        "all" => Ok(Readers::All),
+        "owner" => Ok(PublicationReaders::Owner),
+        "group" => Ok(PublicationReaders::Group),
+        "all" => Ok(PublicationReaders::All),
         _ => Err(no_such("readers", word, "owner, group and all")),
     }
 }
 
-fn overflow_of(word: &str) -> PyResult<Overflow> {
+fn overflow_of(word: &str) -> PyResult<OverflowPolicy> {
     match word {
-        "drop-oldest" => Ok(Overflow::DropOldest),
-        "block" => Ok(Overflow::Block),
+        "drop-oldest" => Ok(OverflowPolicy::DropOldest),
+        "block" => Ok(OverflowPolicy::Block),
         _ => Err(no_such("overflow", word, "drop-oldest and block")),
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_archive::{
-    Archive, ArchiveConfig, Declared, Disk, Entry, Journal, Keeper, Layout, PartKind, Position,
-    Tier,
+    ArchiveConfig, ArchiveLayout, ArchiveReader, DeclaredStream, DiskStorage, Journal,
+    JournalEntry, JournalPosition, Keeper, PartKind, Tier,
 };
 use barograph_client::Observer;
 use barograph_model::{Clock as _, Descriptor, NS_PER_S, Sample, Selector, StreamKey};
@@ -41,7 +41,7 @@ pub(super) fn append(report: &mut Report) -> Result<(), Fault> {
     let keeper = start(durable(&kept.0))?;
     let journal = keeper.journal();
     let (begin, cpu) = (now(), thread_cpu_s());
-    let (mut entries, mut sent, mut position) = (declarations(), 0, Position::default());
+    let (mut entries, mut sent, mut position) = (declarations(), 0, JournalPosition::default());
     while begin.elapsed() < APPEND_FOR {
         samples(&mut entries, sent);
         sent += BATCH;
@@ -96,7 +96,7 @@ pub(super) fn crashed(report: &mut Report) -> Result<(), Fault> {
         .read_exact(&mut word);
     drop(writer);
     written?;
-    let logs = std::fs::read_dir(Layout::new(&kept.0, NODE).log_dir())?;
+    let logs = std::fs::read_dir(ArchiveLayout::new(&kept.0, NODE).log_dir())?;
     let sizes = logs.map(|log| Ok(log?.metadata()?.len()));
     let bytes: u64 = sizes.sum::<Result<u64, Fault>>()?;
     let begin = now();
@@ -151,7 +151,7 @@ pub(super) fn bytes(report: &mut Report) -> Result<(), Fault> {
     };
     let (sent, span_ns) = replay(&observer, &kept.0)?;
     drop(agent);
-    let view = Archive::open(&kept.0).view()?;
+    let view = ArchiveReader::open(&kept.0).view()?;
     let (mut raw, mut rows, mut tiers) = (0, 0, 0);
     for part in view.parts() {
         match part.kind {
@@ -190,12 +190,12 @@ fn replay(observer: &Observer, root: &Path) -> Result<(u64, i64), Fault> {
     let mut samples = Vec::new();
     let histories = observer.history(&Selector::parse("*")?, &Default::default());
     for (key, history) in (0..).map(StreamKey).zip(histories) {
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: history.descriptor,
             life: 1,
             depth: u32::MAX,
         };
-        entries.push(Entry::Declare(key, declared));
+        entries.push(JournalEntry::Declare(key, declared));
         let numbered = (1..).zip(history.samples);
         samples.extend(numbered.map(|(number, sample)| (key, number, sample)));
     }
@@ -204,7 +204,7 @@ fn replay(observer: &Observer, root: &Path) -> Result<(u64, i64), Fault> {
     let first = samples.first().map_or(0, |(_, _, s)| s.ts);
     let last = samples.last().map_or(0, |(_, _, s)| s.ts);
     for (key, number, sample) in samples {
-        entries.push(Entry::Sample(key, number, sample));
+        entries.push(JournalEntry::Sample(key, number, sample));
         if entries.len() as u64 >= BATCH {
             journal.submit(&mut entries);
         }
@@ -245,7 +245,7 @@ fn sqlite(directory: &Path) -> Result<f64, Fault> {
 pub(super) fn start(config: ArchiveConfig) -> Result<Keeper, Fault> {
     Ok(Keeper::start(
         config,
-        Arc::new(Disk),
+        Arc::new(DiskStorage),
         Arc::new(SystemClock::new()),
     )?)
 }
@@ -268,26 +268,26 @@ fn one_segment(root: &Path) -> ArchiveConfig {
     }
 }
 
-fn declarations() -> Vec<Entry> {
+fn declarations() -> Vec<JournalEntry> {
     let life = SystemClock::new().now_ns();
     let declare = |i| {
         let descriptor: Descriptor = named("bench.value.count", i as usize);
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::new(descriptor),
             life,
             depth: u32::MAX,
         };
-        Entry::Declare(StreamKey(i), declared)
+        JournalEntry::Declare(StreamKey(i), declared)
     };
     (0..STREAMS).map(declare).collect()
 }
 
 /// Makes the next batch: every stream in turn.
-fn samples(entries: &mut Vec<Entry>, sent: u64) {
+fn samples(entries: &mut Vec<JournalEntry>, sent: u64) {
     let ts = SystemClock::new().now_ns();
     entries.extend((sent..sent + BATCH).map(|i| {
         let (stream, number) = (i % u64::from(STREAMS), i / u64::from(STREAMS) + 1);
-        Entry::Sample(
+        JournalEntry::Sample(
             StreamKey(stream as u32),
             number,
             Sample::measured(ts, i as f64),
@@ -295,7 +295,7 @@ fn samples(entries: &mut Vec<Entry>, sent: u64) {
     }));
 }
 
-fn acknowledged(journal: &Journal, position: Position) -> Result<(), Fault> {
+fn acknowledged(journal: &Journal, position: JournalPosition) -> Result<(), Fault> {
     if journal.wait_durable(position, ACKNOWLEDGED_WITHIN) {
         Ok(())
     } else {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::{ArchiveConfig, Declared, Entry};
+use barograph_archive::{ArchiveConfig, DeclaredStream, JournalEntry};
 use barograph_model::{Clock as _, NS_PER_S, Sample, SqlLimits, StreamKey};
 use barograph_query::Database;
 use barograph_stream::SystemClock;
@@ -86,14 +86,14 @@ fn fill(root: &Path) -> Result<i64, Fault> {
     let now_ns = SystemClock::new().now_ns();
     let first = (now_ns - DAY_NS).div_euclid(3_600 * NS_PER_S) * 3_600 * NS_PER_S;
     let declare = |i| {
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::new(named("bench.value.count", i as usize)),
             life: 1,
             depth: u32::MAX,
         };
-        Entry::Declare(StreamKey(i), declared)
+        JournalEntry::Declare(StreamKey(i), declared)
     };
-    let mut entries: Vec<Entry> = (0..STREAMS).map(declare).collect();
+    let mut entries: Vec<JournalEntry> = (0..STREAMS).map(declare).collect();
     // The values are a random walk, neither constant nor noise.
     let mut values = vec![0.0f64; STREAMS as usize];
     let mut random = 88_172_645_463_325_252u64;
@@ -105,7 +105,7 @@ fn fill(root: &Path) -> Result<i64, Fault> {
             let value = &mut values[i as usize];
             *value += ((random >> 40) % 2_001) as f64 - 1_000.0;
             let ts = first + second * NS_PER_S + (random % 100_000) as i64;
-            entries.push(Entry::Sample(
+            entries.push(JournalEntry::Sample(
                 StreamKey(i),
                 second as u64 + 1,
                 Sample::measured(ts, *value),

@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use barograph_model::{Clock as _, Descriptor, Sample, Sink, StreamKey};
-use barograph_stream::{Segment, SegmentReader, StreamReader, StreamWriter, SystemClock, Waited};
+use barograph_stream::{
+    Segment, SegmentReader, StreamReader, StreamWriter, SystemClock, WaitOutcome,
+};
 
 use super::insight::{chain, change, empty};
 use super::{Scratch, descriptor, segment};
@@ -73,7 +75,7 @@ fn told(hops: usize) -> Result<LatencySpread, Fault> {
     let mut delays = Vec::new();
     let mut seen = 0;
     while delays.len() < CHANGES {
-        if handle.wait(seen, PATIENCE) != Waited::News {
+        if handle.wait(seen, PATIENCE) != WaitOutcome::News {
             return Err("the insights fell silent".into());
         }
         // The value is the time of its fact: an insight's own time may differ.

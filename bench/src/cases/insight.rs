@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barograph_insight::{Graph, Limits};
+use barograph_insight::{Graph, GraphLimits};
 use barograph_model::{Descriptor, Sample, Sink, StreamKey};
 
 use super::named;
@@ -47,9 +47,9 @@ pub(super) fn chain(graph: &mut Graph, hops: usize) -> Result<(), Fault> {
 
 /// Returns a graph that may be as deep as the figures need.
 pub(super) fn empty() -> Graph {
-    Graph::new(Limits {
+    Graph::new(GraphLimits {
         depth_max: 128,
-        ..Limits::default()
+        ..GraphLimits::default()
     })
 }
 

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use barograph_client::{RunDir, SystemClock};
 use barograph_model::{Kind, ValueType};
-use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_stream::ingest::{
+    IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
+};
 
 use super::agent::Agent;
 use super::visible::resident_mb;
@@ -92,16 +94,16 @@ impl Program {
 }
 
 fn declare(producer: &Producer, name: &str) -> bool {
-    let publication = Declaration::Publication {
+    let publication = IngestDeclaration::Publication {
         name: name.into(),
-        readers: Readers::All,
+        readers: PublicationReaders::All,
         labels: Vec::new(),
     };
     producer.declare(&publication) && producer.declare(&value("sent", ""))
 }
 
-fn value(name: &str, help: &str) -> Declaration {
-    Declaration::Value {
+fn value(name: &str, help: &str) -> IngestDeclaration {
+    IngestDeclaration::Value {
         publication: 0,
         name: name.into(),
         value_type: ValueType::Int,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::SqlLimits;
-use barograph_query::{Database, Scopes};
+use barograph_model::{Clock as _, SqlLimits};
+use barograph_query::{Database, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use super::{Scratch, named, segment};
@@ -25,14 +25,16 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
             .iter_mut()
             .try_for_each(|w| w.append_f64(ts, ts as f64))?;
     }
-    segment.heartbeat(i64::MAX);
+    let clock = SystemClock::new();
     let mut database = Database::open(
         &RunDir::new(&scratch.0),
-        Scopes::None,
+        ScopeChoice::None,
         Arc::new(SystemClock::new()),
     )?;
     let (limits, cancel) = (SqlLimits::default(), AtomicBool::new(false));
     for tables in [1, 3, 8] {
+        // A segment whose agent seems dead is looked for again by each query.
+        segment.heartbeat(clock.now_ns());
         let sql = query(tables);
         let answer = database.run(&sql, &limits, &cancel)?;
         if answer.len() != 1 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use barograph_client::publish::{PublicationConfig, PublishConfig, Publisher, ValueHandle};
 use barograph_client::{RunDir, SystemClock};
 use barograph_model::{Clock as _, Kind, NS_PER_S, SqlLimits, ValueType};
-use barograph_query::{Database, Field, Scopes};
+use barograph_query::{Database, Field, ScopeChoice};
 
 use super::agent::Agent;
 use crate::measure::{LatencySpread, keep, now};
@@ -122,7 +122,7 @@ pub(super) fn appeared(run_dir: &RunDir) -> Result<Database, Fault> {
     let begin = now();
     loop {
         let clock = Arc::new(SystemClock::new());
-        let mut database = Database::open(run_dir, Scopes::Readable, clock)?;
+        let mut database = Database::open(run_dir, ScopeChoice::Readable, clock)?;
         let limits = SqlLimits::default();
         let asked = database.run(
             "SELECT value FROM app_visible_sent",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use barograph_model::{Clock as _, Sample};
 use barograph_stream::{
-    Latest, Segment, SegmentReader, StreamReader, StreamWriter, SystemClock, Waited,
+    LatestSample, Segment, SegmentReader, StreamReader, StreamWriter, SystemClock, WaitOutcome,
 };
 use rustix::thread::futex;
 
@@ -106,10 +106,10 @@ fn delays(handle: &StreamReader, poll: bool) -> Result<Vec<f64>, Fault> {
     while seen < ROUNDS {
         if poll {
             std::hint::spin_loop();
-        } else if handle.wait(seen, PATIENCE) != Waited::News {
+        } else if handle.wait(seen, PATIENCE) != WaitOutcome::News {
             return Err("the writer fell silent".into());
         }
-        let Latest::Sample { sample, count, .. } = handle.latest() else {
+        let LatestSample::Sample { sample, count, .. } = handle.latest() else {
             continue;
         };
         if count > seen {

@@ -16,7 +16,7 @@ const INPUTS_MAX: usize = 3;
 
 /// The state of an insight, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Account {
+pub(crate) struct InsightAccount {
     /// `live`, `waiting` (its sources were not read often enough yet), `unavailable` or `failed`.
     pub state: &'static str,
     /// Reason why it is not live; empty if it is live.
@@ -26,14 +26,14 @@ pub(crate) struct Account {
 }
 
 /// Combines the graph's report of an insight with the sources' reports of its inputs.
-pub(crate) fn account(report: &InsightReport, sources: &[SourceReport]) -> Account {
+pub(crate) fn account(report: &InsightReport, sources: &[SourceReport]) -> InsightAccount {
     match report.state {
-        InsightState::Live => Account {
+        InsightState::Live => InsightAccount {
             state: "live",
             reason: String::new(),
             remedy: String::new(),
         },
-        InsightState::Failed => Account {
+        InsightState::Failed => InsightAccount {
             state: "failed",
             reason: report.reason.clone(),
             remedy: format!(
@@ -52,7 +52,7 @@ pub(crate) fn grounds(report: &SourceReport) -> impl PartialEq + '_ {
     (report.source, report.state, report.streams, is_read, texts)
 }
 
-fn lacking(report: &InsightReport, sources: &[SourceReport]) -> Account {
+fn lacking(report: &InsightReport, sources: &[SourceReport]) -> InsightAccount {
     let mut causes: Vec<Cause> = Vec::new();
     for lack in &report.lacks {
         let cause = Cause::of(lack, &report.name, sources);
@@ -75,7 +75,7 @@ fn lacking(report: &InsightReport, sources: &[SourceReport]) -> Account {
             remedy.push(&cause.remedy);
         }
     }
-    Account {
+    InsightAccount {
         state: if pending { "waiting" } else { "unavailable" },
         reason: reason.join("; "),
         remedy: remedy.join("; "),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     fn check(lacks: Vec<NoValueReason>, sources: &[SourceReport], expect: (&str, &str, &str)) {
-        let Account {
+        let InsightAccount {
             state,
             reason,
             remedy,

@@ -1,7 +1,7 @@
 //! Streams about the archive itself: its size, the age of its oldest sample, the waiting work and
 //! the losses.
 
-use barograph_archive::Status;
+use barograph_archive::ArchiveStatus;
 use barograph_model::{
     Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
@@ -23,7 +23,7 @@ const REASONS: [(&str, &str); 3] = [
 ];
 
 /// A stream, and the function that takes its number from the status.
-type Counted = (Option<StreamKey>, fn(&Status) -> u64);
+type Counted = (Option<StreamKey>, fn(&ArchiveStatus) -> u64);
 
 /// The archive's streams. An agent without an archive has none.
 pub(crate) struct ArchiveWatch {
@@ -54,7 +54,7 @@ impl ArchiveWatch {
             let key = declare(name, Labels::none(), ValueType::Int, unit, *kind, help);
             numbers.push((key, *number));
         }
-        let lost: [fn(&Status) -> u64; 3] = [
+        let lost: [fn(&ArchiveStatus) -> u64; 3] = [
             |s| s.losses.overflow_samples,
             |s| s.losses.failed_samples,
             |s| s.losses.shed_samples,
@@ -89,7 +89,7 @@ impl ArchiveWatch {
     }
 
     /// Appends the values of a status to all streams.
-    pub(crate) fn look(&self, now_ns: i64, status: &Status, sink: &mut dyn Sink) {
+    pub(crate) fn look(&self, now_ns: i64, status: &ArchiveStatus, sink: &mut dyn Sink) {
         let mut put = |key: Option<StreamKey>, value: Value| {
             if let Some(key) = key {
                 sink.put(key, &Sample::measured(now_ns, value));
@@ -114,7 +114,7 @@ type Number = (
     &'static str,
     Kind,
     &'static str,
-    fn(&Status) -> u64,
+    fn(&ArchiveStatus) -> u64,
 );
 
 const NUMBERS: &[Number] = &[
@@ -210,13 +210,13 @@ mod tests {
     fn each_number_has_its_stream() {
         let mut kept = Kept::default();
         let watch = ArchiveWatch::new(&mut kept, NS_PER_S);
-        let mut status = Status {
+        let mut status = ArchiveStatus {
             samples: 1,
             bytes: 2,
             log_bytes: 3,
             files: 4,
             waiting_bytes: 5,
-            ..Status::default()
+            ..ArchiveStatus::default()
         };
         status.waiting_copies = 11;
         status.stale_copies = 12;

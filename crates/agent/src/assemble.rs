@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use barograph_insight::{Graph, Limits};
+use barograph_insight::{Graph, GraphLimits};
 use barograph_model::{Clock, Name};
 use barograph_server::ExportStatus;
 use barograph_stream::{AgentLock, Incarnation, RunDir, Segment, SegmentConfig, StreamError};
@@ -17,17 +17,17 @@ use tracing::warn;
 
 use crate::control::wanted;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
-use crate::policies::{Policies, Wake};
-use crate::statements::{StatementStore, Troubles};
+use crate::policies::{Policies, WakeLoop};
+use crate::statements::{StatementStore, StatementTroubles};
 use crate::{AgentError, Config};
 use barograph_recorder::World;
-use barograph_recorder::{Forecasts, History, Room};
+use barograph_recorder::{ForecastRoom, Forecasts, History};
 
 /// The directories of an agent, taken and read: nobody else has them.
 pub(crate) struct AgentDirectories {
     run_dir: RunDir,
     lock: AgentLock,
-    troubles: Troubles,
+    troubles: StatementTroubles,
     statements: Arc<StatementStore>,
     graph: Graph,
 }
@@ -39,7 +39,7 @@ pub(crate) struct AgentParts {
     /// The statements that users made at run time.
     pub statements: Arc<StatementStore>,
     /// The forecast slots of the agent.
-    pub room: Arc<Room>,
+    pub room: Arc<ForecastRoom>,
     /// The channel of the sampling loop.
     pub events: SyncSender<Event>,
     /// The other end of it.
@@ -55,7 +55,7 @@ impl AgentDirectories {
     pub(crate) fn prepare(config: &Config, world: &World) -> Result<Self, AgentError> {
         let run_dir = RunDir::new(&config.run_dir);
         let lock = run_dir.occupy()?;
-        let troubles = Troubles::new(world);
+        let troubles = StatementTroubles::new(world);
         let statements = StatementStore::open(&config.state_dir, &troubles)?;
         Ok(Self {
             run_dir,
@@ -84,7 +84,7 @@ impl AgentDirectories {
         })?;
         let segment = Segment::create(&path, segment_config(config, incarnation), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
-        let room = Room::new(&config.forecast)?;
+        let room = ForecastRoom::new(&config.forecast)?;
         let sampling = LoopParts {
             run_dir: self.run_dir,
             segment,
@@ -129,7 +129,7 @@ pub(crate) fn agent_document(
 }
 
 /// Returns a function that wakes the sampling loop.
-pub(crate) fn waking(events: SyncSender<Event>) -> Wake {
+pub(crate) fn waking(events: SyncSender<Event>) -> WakeLoop {
     // A full channel means that the loop is about to run anyway.
     Arc::new(move || drop(events.try_send(Event::Wake)))
 }
@@ -146,9 +146,9 @@ fn segment_config(config: &Config, incarnation: Incarnation) -> SegmentConfig {
 
 /// Returns the graph with the built-in insights.
 pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
-    let limits = Limits {
+    let limits = GraphLimits {
         node: config.node.clone(),
-        ..Limits::default()
+        ..GraphLimits::default()
     };
     let mut graph = Graph::new(limits).with_clock(Arc::clone(clock));
     let curated_inputs = barograph_insight::curated_inputs();

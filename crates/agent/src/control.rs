@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_insight::TestQuery;
-use barograph_model::{ArchiveVerb, Asker, Clock, ControlFault, ControlFaultKind};
+use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind, RequestSender};
 use barograph_server::Control;
 use barograph_statement::{StatementHead, StatementKind, StatementWords, statement_head};
 use serde_json::{Value as Json, json};
 use tracing::info;
 
-use crate::event_loop::{Event, Wanted};
+use crate::event_loop::{DesiredStatements, Event};
 use crate::policies::statement;
-use crate::refusal::{Answer, Refusal};
+use crate::refusal::{StatementAnswer, StatementRefusal};
 use crate::rules::DeclaredRules;
 use crate::statements::StatementStore;
 use crate::{AgentError, Config, documents};
@@ -27,7 +27,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Shortest time between two copies of the graph that the loop makes for tests of statements.
 /// Further tests wait, so that copies take a few hundredths of the loop's time at most, however
 /// many clients ask.
-const GROUND_EVERY: Duration = Duration::from_millis(50);
+const SNAPSHOT_EVERY: Duration = Duration::from_millis(50);
 
 /// Reads the configuration again, in the same way as at the start.
 pub(crate) type ReadConfig = Arc<dyn Fn() -> Result<Config, AgentError> + Send + Sync>;
@@ -49,7 +49,7 @@ pub(crate) struct LoopControl {
     /// The clock that spaces the copies of the graph.
     pub clock: Arc<dyn Clock>,
     /// Earliest time of the next copy of the graph, in ns of the monotonic clock.
-    pub next_ground_ns: Mutex<i64>,
+    pub next_snapshot_ns: Mutex<i64>,
 }
 
 impl LoopControl {
@@ -58,13 +58,13 @@ impl LoopControl {
         clippy::disallowed_methods,
         reason = "a client's thread waits for the loop's answer, and for its turn to copy the graph"
     )]
-    fn wait_for_ground(&self) {
+    fn wait_for_snapshot(&self) {
         let now_ns = self.clock.monotonic_ns();
-        let every_ns = i64::try_from(GROUND_EVERY.as_nanos()).unwrap_or(i64::MAX);
+        let every_ns = i64::try_from(SNAPSHOT_EVERY.as_nanos()).unwrap_or(i64::MAX);
         let at_ns = {
             // Nothing panics while it holds this lock.
             let mut next_ns = self
-                .next_ground_ns
+                .next_snapshot_ns
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             let at_ns = now_ns.max(*next_ns);
@@ -78,23 +78,29 @@ impl LoopControl {
         clippy::disallowed_methods,
         reason = "a client's thread waits for the loop's answer, and for its turn to copy the graph"
     )]
-    fn ask<T>(&self, event: impl FnOnce(SyncSender<T>) -> Event) -> Result<T, Refusal> {
+    fn ask<T>(&self, event: impl FnOnce(SyncSender<T>) -> Event) -> Result<T, StatementRefusal> {
         let (reply, answer) = sync_channel(1);
         self.events.try_send(event(reply)).map_err(|e| match e {
-            TrySendError::Full(_) => Refusal::Busy("too many statements wait: try again".into()),
-            TrySendError::Disconnected(_) => Refusal::Internal("the agent is stopping".into()),
+            TrySendError::Full(_) => {
+                StatementRefusal::Busy("too many statements wait: try again".into())
+            }
+            TrySendError::Disconnected(_) => {
+                StatementRefusal::Internal("the agent is stopping".into())
+            }
         })?;
         answer.recv_timeout(ANSWER_WAIT).map_err(|_| {
-            Refusal::Late("the agent did not answer in time: look before you try again".into())
+            StatementRefusal::Late(
+                "the agent did not answer in time: look before you try again".into(),
+            )
         })
     }
 
-    fn apply(&self, kind: StatementKind, sql: &str) -> Answer {
+    fn apply(&self, kind: StatementKind, sql: &str) -> StatementAnswer {
         match kind {
             StatementKind::Rule => {
                 let answer = self.rules.execute(sql)?;
                 let attended = self.rules.attend();
-                attended.map_err(|error| Refusal::Internal(error.to_string()))?;
+                attended.map_err(|error| StatementRefusal::Internal(error.to_string()))?;
                 Ok(answer)
             }
             _ => self.ask(|reply| Event::Execute(kind, sql.to_owned(), reply))?,
@@ -103,9 +109,9 @@ impl LoopControl {
 
     /// Reads the configuration again, and makes insights and policies match it. Returns the
     /// insights that could not be changed, and the keys that take effect only after a restart.
-    pub(crate) fn reload(&self) -> Answer {
+    pub(crate) fn reload(&self) -> StatementAnswer {
         let (read, in_force) = &self.config;
-        let config = read().map_err(|error| Refusal::Statement(error.to_string()))?;
+        let config = read().map_err(|error| StatementRefusal::Statement(error.to_string()))?;
         let mut in_force = in_force.lock().unwrap_or_else(PoisonError::into_inner);
         // A statement between the two would be applied and then undone by the older list.
         let _pause = self.statements.pause();
@@ -120,11 +126,11 @@ impl LoopControl {
 }
 
 /// Returns the insights and policies that a configuration and the kept statements ask for.
-pub(crate) fn wanted(config: &Config, statements: &StatementStore) -> Wanted {
+pub(crate) fn wanted(config: &Config, statements: &StatementStore) -> DesiredStatements {
     let mut insights = config.insights_by_name();
     insights.extend(statements.of(StatementKind::Insight));
     let policies = statements.of(StatementKind::Policy);
-    Wanted {
+    DesiredStatements {
         insights,
         policies: statement::wanted(&config.policy, &policies),
     }
@@ -135,7 +141,7 @@ impl Control for LoopControl {
         if let Some(kind) = kind {
             let words = StatementWords::new(sql);
             let head = words.and_then(|mut words| statement_head(kind, &mut words));
-            head.map_err(Refusal::from)?;
+            head.map_err(StatementRefusal::from)?;
         }
         let apply = |head: &StatementHead| self.apply(head.kind, sql);
         Ok(self.statements.execute(sql, apply)?)
@@ -144,12 +150,14 @@ impl Control for LoopControl {
     /// Tests a statement. The loop only copies the tables that the statement reads; the work is
     /// done here, on the client's thread.
     fn test(&self, sql: &str, cancel: &AtomicBool) -> Result<Json, ControlFault> {
-        let question = TestQuery::parse(sql).map_err(Refusal::from)?;
-        self.wait_for_ground();
+        let question = TestQuery::parse(sql).map_err(StatementRefusal::from)?;
+        self.wait_for_snapshot();
         let go_on = || !cancel.load(Ordering::Relaxed);
         let tables = question.tables().to_vec();
-        let snapshot = self.ask(|reply| Event::Ground(tables, reply))?;
-        let rows = snapshot.test(&question, &go_on).map_err(Refusal::from)?;
+        let snapshot = self.ask(|reply| Event::Snapshot(tables, reply))?;
+        let rows = snapshot
+            .test(&question, &go_on)
+            .map_err(StatementRefusal::from)?;
         let rows: Vec<Json> = rows.iter().map(documents::test_row).collect();
         Ok(json!({ "rows": rows }))
     }
@@ -163,7 +171,7 @@ impl Control for LoopControl {
         scopes.command(node, verb)
     }
 
-    fn fire(&self, request: &Json, asker: &Asker) -> Result<Json, ControlFault> {
+    fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         let (request, wait) = CallRequest::parse(request, asker)?;
         let board = self.board.as_ref().ok_or_else(|| ControlFault {
             kind: ControlFaultKind::Unknown,

@@ -9,13 +9,13 @@ use barograph_source::{SourceReport, with_those_that_are_off};
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
-use crate::account::{Account, account, grounds};
+use crate::account::{InsightAccount, account, grounds};
 
 /// One row of `insights.json`.
 #[derive(Serialize)]
 struct InsightRow<'a> {
     #[serde(flatten)]
-    account: Account,
+    account: InsightAccount,
     #[serde(flatten)]
     texts: InsightTexts<'a>,
     #[serde(flatten)]
@@ -125,7 +125,7 @@ pub(crate) struct RenderedInsights {
 
 struct RenderedRow {
     report: InsightReport,
-    account: Account,
+    account: InsightAccount,
     /// The fields of [`InsightTexts`], without braces.
     texts: Vec<u8>,
     row: Vec<u8>,
@@ -175,7 +175,7 @@ impl RenderedRow {
     fn render(
         before: Option<Self>,
         report: InsightReport,
-        account: Account,
+        account: InsightAccount,
     ) -> serde_json::Result<Self> {
         let texts = match before {
             Some(same) if same.report == report && same.account == account => return Ok(same),
@@ -252,7 +252,7 @@ pub(crate) fn test_row(row: &InsightTestRow) -> Json {
 
 #[cfg(test)]
 mod tests {
-    use barograph_insight::Limits;
+    use barograph_insight::GraphLimits;
     use barograph_model::{
         Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, ValueType,
     };
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn rows_that_are_kept_are_as_those_that_are_rendered_anew() {
-        let mut graph = Graph::new(Limits::default());
+        let mut graph = Graph::new(GraphLimits::default());
         let level = Descriptor {
             name: Name::new("a.level").unwrap(),
             labels: Labels::none(),

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-use barograph_archive::Status;
+use barograph_archive::ArchiveStatus;
 use barograph_insight::{Graph, TableSnapshot};
 use barograph_model::{Clock, NS_PER_S};
 use barograph_server::ExportStatus;
 use barograph_source::Poller;
-use barograph_statement::{Executed, StatementHead, StatementKind};
+use barograph_statement::{StatementHead, StatementKind, StatementOutcome};
 use barograph_stream::{
     ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT, RunDir,
     SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, Segment,
@@ -23,13 +23,13 @@ use tracing::{info, warn};
 use crate::archive_watch::ArchiveWatch;
 use crate::documents::{self, RenderedInsights, RenderedSources};
 use crate::export::ExportWatch;
-use crate::facts::Facts;
+use crate::facts::FactSink;
 use crate::outlook::{FREE, Outlook};
 use crate::policies::{Policies, Policy, PolicyChanger, statement};
-use crate::refusal::Answer;
-use crate::saturation::Saturation;
+use crate::refusal::StatementAnswer;
+use crate::saturation::DiskSaturation;
 use crate::self_watch::{EVENT_KINDS, SelfState, SelfWatch};
-use crate::statements::Troubles;
+use crate::statements::StatementTroubles;
 use barograph_intake::IngestCounts;
 use barograph_recorder::World;
 use barograph_recorder::{
@@ -53,13 +53,13 @@ pub(crate) enum Event {
     /// A slow source has a batch ready, or a pressure trigger of the kernel has fired.
     Wake,
     /// A statement on an insight or a policy, with the sender for the answer.
-    Execute(StatementKind, String, SyncSender<Answer>),
+    Execute(StatementKind, String, SyncSender<StatementAnswer>),
     /// The insights and policies of a configuration that was read again, with the sender for the
     /// answer.
-    Reload(Wanted, SyncSender<Answer>),
+    Reload(DesiredStatements, SyncSender<StatementAnswer>),
     /// A request to copy the contents of these tables of the graph, for the test of a statement
     /// outside the loop.
-    Ground(Vec<String>, SyncSender<TableSnapshot>),
+    Snapshot(Vec<String>, SyncSender<TableSnapshot>),
     /// The request to stop.
     Stop,
 }
@@ -71,7 +71,7 @@ impl Event {
             Self::Wake => Some(0),
             Self::Execute(..) => Some(1),
             Self::Reload(..) => Some(2),
-            Self::Ground(..) => Some(3),
+            Self::Snapshot(..) => Some(3),
             Self::Stop => None,
         }
     }
@@ -79,7 +79,7 @@ impl Event {
 
 /// The insights and policies that the configuration and the kept statements ask for.
 #[derive(Default)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredStatements {
     /// Statements that make insights, by name.
     pub insights: BTreeMap<String, String>,
     /// The policies.
@@ -95,9 +95,9 @@ pub(crate) struct LoopParts {
     /// The built-in insights, with no input yet.
     pub graph: Graph,
     /// The insights and policies to begin with.
-    pub wanted: Wanted,
+    pub wanted: DesiredStatements,
     /// Problems with the files of statements.
-    pub troubles: Troubles,
+    pub troubles: StatementTroubles,
     /// The archive.
     pub history: Arc<History>,
     /// Age of the newest sample at which an unchanged value is appended again, in ns.
@@ -121,16 +121,16 @@ pub(crate) struct EventLoop<'c> {
     graph: Graph,
     insights: RenderedInsights,
     sources: RenderedSources,
-    troubles: Troubles,
+    troubles: StatementTroubles,
     outlook: Outlook,
     forecasts: Forecasts,
     policies: Policies,
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
-    saturation: Saturation,
+    saturation: DiskSaturation,
     history: Arc<History>,
     archive_watch: Option<ArchiveWatch>,
-    archive: Option<Status>,
+    archive: Option<ArchiveStatus>,
     next_beat_ns: i64,
     next_documents_ns: i64,
     /// Time at which the projections that had to wait are published; `i64::MAX` if none wait.
@@ -179,7 +179,7 @@ impl<'c> EventLoop<'c> {
             policies,
             self_watch,
             exports,
-            saturation: Saturation::new(BEAT_NS),
+            saturation: DiskSaturation::new(BEAT_NS),
             history,
             archive_watch,
             archive,
@@ -223,7 +223,7 @@ impl<'c> EventLoop<'c> {
                 self.write_documents();
                 let _ = reply.try_send(Ok(json!(faults)));
             }
-            Event::Ground(tables, reply) => {
+            Event::Snapshot(tables, reply) => {
                 let _ = reply.try_send(self.graph.snapshot(&tables));
             }
             Event::Stop => {}
@@ -257,7 +257,7 @@ impl<'c> EventLoop<'c> {
 
     fn tick(&mut self) {
         self.policies.hear();
-        let mut facts = Facts {
+        let mut facts = FactSink {
             streams: &mut self.streams,
             graph: &mut self.graph,
             outlook: &mut self.outlook,
@@ -339,7 +339,7 @@ impl<'c> EventLoop<'c> {
 
     /// Makes insights and policies match the wanted ones. Returns the errors of the insights that
     /// could not be changed.
-    fn become_these(&mut self, wanted: Wanted) -> Vec<String> {
+    fn become_these(&mut self, wanted: DesiredStatements) -> Vec<String> {
         let mut outputs = Outputs {
             streams: &mut self.streams,
             forecasts: &mut self.forecasts,
@@ -362,7 +362,7 @@ impl<'c> EventLoop<'c> {
         }
     }
 
-    fn execute_insight(&mut self, sql: &str) -> Answer {
+    fn execute_insight(&mut self, sql: &str) -> StatementAnswer {
         let dropped = StatementHead::read(sql)?.name;
         let dropped = documents::insight(&self.graph, &dropped, &self.poller.reports());
         let mut outputs = Outputs {
@@ -374,14 +374,14 @@ impl<'c> EventLoop<'c> {
         self.streams.finish();
         self.write_documents();
         Ok(match executed {
-            Executed::Created(name) => {
+            StatementOutcome::Created(name) => {
                 documents::insight(&self.graph, &name, &self.poller.reports())
             }
-            Executed::Dropped(_) => dropped,
+            StatementOutcome::Dropped(_) => dropped,
         })
     }
 
-    fn execute_policy(&mut self, sql: &str) -> Answer {
+    fn execute_policy(&mut self, sql: &str) -> StatementAnswer {
         let mut done = statement::execute(sql, &mut self.changer())?;
         self.streams.finish();
         let rows = json!(self.policies.document());

@@ -11,7 +11,7 @@ use crate::outlook::Outlook;
 use crate::policies::Policies;
 
 /// The sink of the sources: the streams, and the parts that follow them.
-pub(crate) struct Facts<'a, 'c> {
+pub(crate) struct FactSink<'a, 'c> {
     /// The streams, to which samples are appended.
     pub streams: &'a mut Streams<'c>,
     /// The insights, which are computed from samples.
@@ -24,7 +24,7 @@ pub(crate) struct Facts<'a, 'c> {
     pub policies: &'a mut Policies,
 }
 
-impl Sink for Facts<'_, '_> {
+impl Sink for FactSink<'_, '_> {
     fn declare(&mut self, descriptor: &Descriptor, depth: Option<u32>) -> Option<StreamKey> {
         let key = self.streams.declare(descriptor, depth)?;
         self.graph.stream_added(key, descriptor);

@@ -40,6 +40,6 @@ pub use barograph_stream::{
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;
 pub use export::{ExportConfig, ReceiverConfig};
-pub use look::{Look, look};
+pub use look::{LookDocuments, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;

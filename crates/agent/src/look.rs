@@ -16,7 +16,7 @@ use crate::{AgentError, Config, documents};
 use barograph_recorder::World;
 
 /// The result of [`look`], in the form of an agent's documents.
-pub struct Look {
+pub struct LookDocuments {
     /// Contents as of `sources.json`.
     pub sources: Json,
     /// Contents as of `insights.json`. Insights that need two looks at a source are waiting.
@@ -28,7 +28,7 @@ pub struct Look {
     clippy::disallowed_methods,
     reason = "one read of all sources without an agent, for a command"
 )]
-pub fn look(config: Config) -> Result<Look, AgentError> {
+pub fn look(config: Config) -> Result<LookDocuments, AgentError> {
     let config = config.resolve()?;
     let World { clock, .. } = World::real();
     let (woken, wakes) = sync_channel(1);
@@ -57,7 +57,7 @@ pub fn look(config: Config) -> Result<Look, AgentError> {
         graph: &looked.graph,
         sources: &reports,
     };
-    Ok(Look {
+    Ok(LookDocuments {
         sources: json!(with_those_that_are_off(&reports)),
         insights: json!(insights),
     })

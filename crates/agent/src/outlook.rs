@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX};
 
-use crate::who::Who;
-use barograph_recorder::Reached;
+use crate::who::IoShares;
+use barograph_recorder::PredictedReach;
 
 /// Busy ratio from which a disk counts as saturated, once it has lasted [`SATURATED_NS`].
 const SATURATED_RATIO: f64 = 0.9;
@@ -75,7 +75,7 @@ pub(crate) struct Outlook {
     /// The time at which each filling file system will be full, and whether that is calibrated, by
     /// mount.
     filling: BTreeMap<String, (i64, bool)>,
-    who: Who,
+    who: IoShares,
     /// Problem of the archive; empty if there is none.
     archive_trouble: String,
     /// Problem with the files of statements; empty if there is none.
@@ -119,7 +119,7 @@ impl Outlook {
 
     /// Replaces the times at which file systems are expected to be full, from the forecasts of the
     /// streams of [`FREE`].
-    pub(crate) fn filling<'a>(&mut self, all: impl Iterator<Item = (&'a Labels, Reached)>) {
+    pub(crate) fn filling<'a>(&mut self, all: impl Iterator<Item = (&'a Labels, PredictedReach)>) {
         self.filling.clear();
         for (labels, reached) in all {
             let is_calibrated = reached.expected_s <= reached.known_s;
@@ -437,7 +437,7 @@ mod tests {
         let mut b = Bench::new();
         let labels = Labels::new([("mount", "/scratch")]).unwrap();
         let mut check = |expected_s, early_s, known_s, expect: &str| {
-            let reached = Reached {
+            let reached = PredictedReach {
                 looked_ns: 100 * NS_PER_S,
                 expected_s,
                 early_s,
@@ -459,7 +459,7 @@ mod tests {
         let sooner = Labels::new([("mount", "/tmp")]).unwrap();
         let both = [(&labels, 1_860.0), (&sooner, 660.0)];
         let both = both.map(|(labels, expected_s)| {
-            let reached = Reached {
+            let reached = PredictedReach {
                 looked_ns: 100 * NS_PER_S,
                 expected_s,
                 early_s: Some(expected_s - 1.0),

@@ -24,11 +24,11 @@ use barograph_model::{Descriptor, IntervalRequest, Sample, StreamKey, ValueType}
 use barograph_source::{Caps, PolicySpecKind, SourcesConfig};
 
 use self::governed::Governed;
-use self::pressure::Pressure;
-pub(crate) use self::pressure::Wake;
+use self::pressure::PressureTriggers;
+pub(crate) use self::pressure::WakeLoop;
 #[cfg(test)]
 pub(crate) use self::roster::POLICIES_MADE_MAX;
-pub(crate) use self::roster::{ChangePolicies, Policy, PolicyChange, Roster, check};
+pub(crate) use self::roster::{ChangePolicies, Policy, PolicyChange, PolicyRoster, check};
 use barograph_recorder::{Forecasts, Streams};
 
 /// Most streams under policies. Further streams are read as configured, and counted.
@@ -46,7 +46,7 @@ struct Slot {
 
 /// All policies, and all streams under them.
 pub(crate) struct Policies {
-    roster: Roster,
+    roster: PolicyRoster,
     /// Limits of the intervals of sources, by name.
     caps: BTreeMap<&'static str, Caps>,
     /// Numeric streams of sources, by key, for policies that are made later.
@@ -54,7 +54,7 @@ pub(crate) struct Policies {
     slots: Vec<Option<Box<Slot>>>,
     governed: usize,
     wishes: u64,
-    pressure: Pressure,
+    pressure: PressureTriggers,
     buffers: ProjectionBuffers,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct PolicyChanger<'a, 'c> {
 }
 
 impl ChangePolicies for PolicyChanger<'_, '_> {
-    fn roster(&self) -> &Roster {
+    fn roster(&self) -> &PolicyRoster {
         &self.policies.roster
     }
 
@@ -95,20 +95,20 @@ impl PolicyChanger<'_, '_> {
 impl Policies {
     /// Returns a set without policies, for the sources of a configuration. `wake` makes the loop
     /// run at once.
-    pub(crate) fn new(sources: &SourcesConfig, wake: Wake) -> Self {
+    pub(crate) fn new(sources: &SourcesConfig, wake: WakeLoop) -> Self {
         let caps = barograph_source::catalogue().map(|source| {
             let poll = sources.poll_of(source.name);
             (source.name, poll.caps())
         });
         let is_here = sources.sys_root == Path::new("/");
         Self {
-            roster: Roster::default(),
+            roster: PolicyRoster::default(),
             caps: caps.collect(),
             known: Vec::new(),
             slots: Vec::new(),
             governed: 0,
             wishes: 0,
-            pressure: Pressure::new(is_here.then(|| "/proc/pressure".into()), wake),
+            pressure: PressureTriggers::new(is_here.then(|| "/proc/pressure".into()), wake),
             buffers: ProjectionBuffers::default(),
         }
     }

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 /// The reason why a statement was not executed.
 #[derive(Debug, Error)]
-pub enum Refusal {
+pub enum StatementRefusal {
     /// The statement is not valid, or was refused.
     #[error("{0}")]
     Statement(String),
@@ -28,7 +28,7 @@ pub enum Refusal {
     Internal(String),
 }
 
-impl From<InsightError> for Refusal {
+impl From<InsightError> for StatementRefusal {
     fn from(error: InsightError) -> Self {
         match error {
             InsightError::UnknownInsight { .. } => Self::Absent(error.to_string()),
@@ -37,18 +37,20 @@ impl From<InsightError> for Refusal {
     }
 }
 
-impl From<StatementError> for Refusal {
+impl From<StatementError> for StatementRefusal {
     fn from(error: StatementError) -> Self {
         Self::Statement(error.to_string())
     }
 }
 
-impl From<Refusal> for ControlFault {
-    fn from(refusal: Refusal) -> Self {
+impl From<StatementRefusal> for ControlFault {
+    fn from(refusal: StatementRefusal) -> Self {
         let kind = match refusal {
-            Refusal::Statement(_) | Refusal::Absent(_) => ControlFaultKind::Statement,
-            Refusal::Busy(_) | Refusal::Late(_) => ControlFaultKind::Busy,
-            Refusal::Internal(_) => ControlFaultKind::Internal,
+            StatementRefusal::Statement(_) | StatementRefusal::Absent(_) => {
+                ControlFaultKind::Statement
+            }
+            StatementRefusal::Busy(_) | StatementRefusal::Late(_) => ControlFaultKind::Busy,
+            StatementRefusal::Internal(_) => ControlFaultKind::Internal,
         };
         Self {
             kind,
@@ -58,4 +60,4 @@ impl From<Refusal> for ControlFault {
 }
 
 /// The answer to a statement.
-pub(crate) type Answer = Result<Json, Refusal>;
+pub(crate) type StatementAnswer = Result<Json, StatementRefusal>;

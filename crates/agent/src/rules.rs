@@ -16,13 +16,13 @@ use std::thread::JoinHandle;
 
 use barograph_model::Clock;
 use barograph_rule::{Firing, RuleLimits, RuleReport, Rules};
-use barograph_statement::{Executed, StatementAction, StatementHead};
+use barograph_statement::{StatementAction, StatementHead, StatementOutcome};
 use barograph_stream::{RULES_DOCUMENT, RunDir};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
-use crate::refusal::{Answer, Refusal};
+use crate::refusal::{StatementAnswer, StatementRefusal};
 #[cfg(test)]
 pub(crate) use backfill::PastEvent;
 pub(crate) use calling::ProgramCalls;
@@ -114,10 +114,10 @@ impl DeclaredRules {
     }
 
     /// Executes a statement, and returns the rule as it is, or was.
-    pub(crate) fn execute(&self, sql: &str) -> Answer {
+    pub(crate) fn execute(&self, sql: &str) -> StatementAnswer {
         let mut state = self.shared.lock();
         if state.is_over {
-            return Err(Refusal::Internal("the agent is stopping".into()));
+            return Err(StatementRefusal::Internal("the agent is stopping".into()));
         }
         let StatementHead { name, action, .. } = StatementHead::read(sql)?;
         let is_drop = matches!(action, StatementAction::Drop { .. });
@@ -125,12 +125,12 @@ impl DeclaredRules {
         let now_ns = self.shared.clock.now_ns();
         let executed = state.rules.execute(sql, now_ns);
         let executed = executed.map_err(|error| match dropped {
-            Json::Null if is_drop => Refusal::Absent(error.to_string()),
-            _ => Refusal::Statement(error.to_string()),
+            Json::Null if is_drop => StatementRefusal::Absent(error.to_string()),
+            _ => StatementRefusal::Statement(error.to_string()),
         })?;
         let answer = match executed {
-            Executed::Created(name) => rule(&state, &name),
-            Executed::Dropped(_) => dropped,
+            StatementOutcome::Created(name) => rule(&state, &name),
+            StatementOutcome::Dropped(_) => dropped,
         };
         let document = document(&state);
         drop(state);

@@ -9,7 +9,7 @@ use barograph_model::{
 
 /// The streams, one for each disk that the outlook follows.
 #[derive(Debug)]
-pub(crate) struct Saturation {
+pub(crate) struct DiskSaturation {
     interval_ns: i64,
     streams: HashMap<String, Followed>,
     /// Number of the newest look; a disk with an older number is gone.
@@ -23,7 +23,7 @@ struct Followed {
     seen_at_look: u64,
 }
 
-impl Saturation {
+impl DiskSaturation {
     /// Returns a set without disks. All streams are looked at every `interval_ns`.
     pub(crate) fn new(interval_ns: i64) -> Self {
         Self {
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn disks_come_and_go() {
         let mut kept = Kept::default();
-        let mut saturation = Saturation::new(NS_PER_S);
+        let mut saturation = DiskSaturation::new(NS_PER_S);
         let both = [("vda", 0), ("vdb", 7 * NS_PER_S)];
         saturation.look(1, both.into_iter(), &mut kept);
         saturation.look(2, [("vda", 0)].into_iter(), &mut kept);

@@ -13,7 +13,7 @@ use barograph_recorder::Streams;
 use barograph_recorder::ProcessMeter;
 
 /// The kinds of events of the sampling loop, in the order in which they are counted.
-pub(crate) const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "ground"];
+pub(crate) const EVENT_KINDS: [&str; 4] = ["wake", "execute", "reload", "snapshot"];
 /// Streams about forecasts: names and help.
 const FORECASTS: [(&str, &str); 2] = [
     (

@@ -20,7 +20,9 @@ use barograph_rule::Firing;
 use barograph_source::policy::IntervalPolicy;
 use barograph_source::{PolicySpec, Poller, Source};
 use barograph_statement::StatementKind;
-use barograph_stream::{AGENT_DOCUMENT, AgentLock, Incarnation, Latest, RunDir, SegmentReader};
+use barograph_stream::{
+    AGENT_DOCUMENT, AgentLock, Incarnation, LatestSample, RunDir, SegmentReader,
+};
 
 use self::programs::FakeProgram;
 use self::sources::FakeSource;
@@ -28,7 +30,7 @@ use crate::Config;
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::wanted;
 use crate::event_loop::{Event, EventLoop};
-use crate::refusal::Answer;
+use crate::refusal::StatementAnswer;
 use crate::rules::{DeclaredRules, PastEvent, PastReaders, RuleAction, RuleLoop};
 use crate::start::intake_config;
 use crate::statements::StatementStore;
@@ -383,7 +385,7 @@ impl SimulatedAgent<'_> {
     }
 
     /// Executes a statement as the server does: it is kept, and applied.
-    pub(crate) fn execute(&mut self, sql: &str) -> Answer {
+    pub(crate) fn execute(&mut self, sql: &str) -> StatementAnswer {
         let statements = Arc::clone(&self.statements);
         statements.execute(sql, |head| match head.kind {
             StatementKind::Rule => self.rules.execute(sql),
@@ -397,7 +399,7 @@ impl SimulatedAgent<'_> {
     }
 
     /// Applies a configuration that was read again.
-    pub(crate) fn reload(&mut self, config: &Config) -> Answer {
+    pub(crate) fn reload(&mut self, config: &Config) -> StatementAnswer {
         let (reply, answer) = sync_channel(1);
         let wanted = wanted(config, &self.statements);
         self.event_loop.apply(Event::Reload(wanted, reply));
@@ -431,7 +433,7 @@ impl SimulatedAgent<'_> {
     /// The samples in the ring of each stream, by name and labels.
     pub(crate) fn samples(&self) -> BTreeMap<String, String> {
         let directory = self.reader.directory();
-        let of = |entry: &barograph_stream::Entry| {
+        let of = |entry: &barograph_stream::DirectoryEntry| {
             let mut samples = Vec::new();
             let handle = self.reader.stream(entry);
             handle.scan(0, &mut samples)?;
@@ -450,7 +452,7 @@ impl SimulatedAgent<'_> {
         let mut entries = directory.entries.iter();
         let entry = entries.find(|e| e.descriptor.name.as_str() == name)?;
         match self.reader.stream(entry).latest() {
-            Latest::Sample { sample, .. } => sample.value.as_f64(),
+            LatestSample::Sample { sample, .. } => sample.value.as_f64(),
             _ => None,
         }
     }

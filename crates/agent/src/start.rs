@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_model::{Clock, ConfigError, SqlLimits};
-use barograph_query::{PastReader, PoolConfig, QueryPool, Scopes};
+use barograph_query::{PastReader, PoolConfig, QueryPool, ScopeChoice};
 use barograph_server::{
-    Exporter, Exports, Ingesting, Limits as ServerLimits, NodeInfo, Server, ServerConfig,
+    Exporter, Exports, Ingesting, NodeInfo, Server, ServerConfig, ServerLimits,
 };
 use barograph_source::Poller;
 use barograph_statement::StatementKind;
@@ -157,7 +157,7 @@ impl Agent {
             rules,
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),
-            next_ground_ns: Mutex::new(0),
+            next_snapshot_ns: Mutex::new(0),
         });
         self.control = Some(Arc::clone(&control));
         let server = start_server(config, clock, run_dir, control, started_ns, ingest)?;
@@ -300,7 +300,7 @@ fn start_server(
         threads: config.query.threads,
         queue_max: config.query.waiting_max,
     };
-    let sql = Arc::new(QueryPool::start(run_dir, Scopes::Public, clock, pool)?);
+    let sql = Arc::new(QueryPool::start(run_dir, ScopeChoice::Public, clock, pool)?);
     let http = match config.http.as_str() {
         "off" => None,
         text => Some(text.parse().map_err(|_| ConfigError {
@@ -329,7 +329,9 @@ fn start_server(
         sql,
         // One thread for each answer, since as many may compute at once as there may be large
         // answers.
-        Arc::new(PastReader::open(run_dir, Scopes::Public, Arc::clone(clock))?.with_threads(1)),
+        Arc::new(
+            PastReader::open(run_dir, ScopeChoice::Public, Arc::clone(clock))?.with_threads(1),
+        ),
         control,
         Arc::clone(clock),
         info,

@@ -7,7 +7,7 @@
 //!
 //! The files of the state directory must never keep the agent from observing. A directory that is
 //! full is tried again; a damaged file is renamed and kept, and nothing is written over it.
-//! [`Troubles`] holds the problems with the files, for every place where users look.
+//! [`StatementTroubles`] holds the problems with the files, for every place where users look.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ use serde_json::{Value as Json, json};
 use tracing::{error, info};
 
 use crate::AgentError;
-use crate::refusal::{Answer, Refusal};
+use crate::refusal::{StatementAnswer, StatementRefusal};
 
 /// Most damaged files that are kept beside each file. If there are that many, the next damaged file
 /// stays where it is, and no statement is kept in its place.
@@ -35,7 +35,7 @@ const PROBE_BYTES: usize = 4 << 10;
 /// The problems with the files of statements, by file. [`StatementStore`] sets them; the loop
 /// publishes them.
 #[derive(Clone)]
-pub(crate) struct Troubles {
+pub(crate) struct StatementTroubles {
     world: World,
     by_file: Arc<Mutex<BTreeMap<PathBuf, Trouble>>>,
     /// Whether a job is trying again at the moment.
@@ -50,7 +50,7 @@ struct Trouble {
     found: String,
 }
 
-impl Troubles {
+impl StatementTroubles {
     /// Returns no problems with files of this world.
     pub(crate) fn new(world: &World) -> Self {
         Self {
@@ -151,7 +151,7 @@ pub(crate) struct StatementStore {
 impl StatementStore {
     /// Reads the statements that an earlier agent kept in `state_dir`. Only a directory that this
     /// user may never write is an error; all other problems go to `troubles`.
-    pub(crate) fn open(state_dir: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
+    pub(crate) fn open(state_dir: &Path, troubles: &StatementTroubles) -> Result<Self, AgentError> {
         let is_renamed = rename_rules(state_dir, troubles);
         let open = |kind| StatementFile::open(&state_dir.join(file_of(kind)), troubles);
         let [insights, policies, rules] = StatementKind::ALL;
@@ -173,8 +173,8 @@ impl StatementStore {
     pub(crate) fn execute(
         &self,
         sql: &str,
-        apply: impl FnOnce(&StatementHead) -> Answer,
-    ) -> Answer {
+        apply: impl FnOnce(&StatementHead) -> StatementAnswer,
+    ) -> StatementAnswer {
         let head = StatementHead::read(sql)?;
         let statement = match head.action {
             StatementAction::Create { .. } => Some(sql),
@@ -187,9 +187,9 @@ impl StatementStore {
         let change = file.prepare(&head.name, statement)?;
         let answer = match apply(&head) {
             // A statement that was not valid at the start exists only in the file.
-            Err(Refusal::Absent(_)) if was_kept && statement.is_none() => Ok(Json::Null),
+            Err(StatementRefusal::Absent(_)) if was_kept && statement.is_none() => Ok(Json::Null),
             // The statement waits for the loop, and will be applied.
-            Err(late @ Refusal::Late(_)) => {
+            Err(late @ StatementRefusal::Late(_)) => {
                 file.commit(change)?;
                 return Err(late);
             }
@@ -223,7 +223,7 @@ fn file_of(kind: StatementKind) -> &'static str {
 
 /// Renames the file in which earlier versions kept the rules, if it is the only one. Returns false
 /// if that failed: the rules in it must then not be forgotten by writing another file.
-fn rename_rules(state_dir: &Path, troubles: &Troubles) -> bool {
+fn rename_rules(state_dir: &Path, troubles: &StatementTroubles) -> bool {
     let before = state_dir.join("triggers.json");
     let now = state_dir.join(file_of(StatementKind::Rule));
     if now.exists() || !before.exists() {
@@ -247,7 +247,7 @@ struct StatementFile {
     /// Whether the file has only these statements. A file that could not be read must not be
     /// overwritten.
     is_ours: bool,
-    troubles: Troubles,
+    troubles: StatementTroubles,
 }
 
 /// A change of a file that is written and synced, but has not replaced the file yet. Dropping it
@@ -266,7 +266,7 @@ impl Drop for StatementChange {
 }
 
 impl StatementFile {
-    fn open(path: &Path, troubles: &Troubles) -> Result<Self, AgentError> {
+    fn open(path: &Path, troubles: &StatementTroubles) -> Result<Self, AgentError> {
         let mut file = Self {
             path: path.to_owned(),
             statements: BTreeMap::new(),
@@ -345,7 +345,7 @@ impl StatementFile {
         &self,
         name: &str,
         statement: Option<&str>,
-    ) -> Result<Option<StatementChange>, Refusal> {
+    ) -> Result<Option<StatementChange>, StatementRefusal> {
         if self.statements.get(name).map(String::as_str) == statement {
             return Ok(None);
         }
@@ -357,7 +357,7 @@ impl StatementFile {
         let written = self.write(&statements).map_err(|error| {
             let cannot = cannot("write", &self.path, &error);
             self.troubles.set(&self.path, cannot.clone());
-            Refusal::Internal(format!(
+            StatementRefusal::Internal(format!(
                 "nothing was changed, since it would not survive a restart: {cannot}"
             ))
         })?;
@@ -370,7 +370,7 @@ impl StatementFile {
     }
 
     /// Replaces the file by the prepared change.
-    fn commit(&mut self, change: Option<StatementChange>) -> Result<(), Refusal> {
+    fn commit(&mut self, change: Option<StatementChange>) -> Result<(), StatementRefusal> {
         let Some(mut change) = change else {
             return Ok(());
         };
@@ -383,7 +383,8 @@ impl StatementFile {
         renamed.and_then(|()| self.sync_dir()).map_err(|error| {
             let cannot = cannot("rename", &self.path, &error);
             self.troubles.set(&self.path, cannot.clone());
-            Refusal::Internal(format!(
+
+            StatementRefusal::Internal(format!(
                 "it is done, and may not survive a restart: {cannot}"
             ))
         })
@@ -463,23 +464,23 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    fn open(dir: &Path, troubles: &Troubles) -> StatementStore {
+    fn open(dir: &Path, troubles: &StatementTroubles) -> StatementStore {
         StatementStore::open(dir, troubles).unwrap()
     }
 
-    fn done(_: &StatementHead) -> Answer {
+    fn done(_: &StatementHead) -> StatementAnswer {
         Ok(json!("done"))
     }
 
     fn insights(dir: &Path) -> Vec<(String, String)> {
-        let store = open(dir, &Troubles::new(&World::real()));
+        let store = open(dir, &StatementTroubles::new(&World::real()));
         store.of(StatementKind::Insight).into_iter().collect()
     }
 
     #[test]
     fn statements_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let troubles = Troubles::new(&World::real());
+        let troubles = StatementTroubles::new(&World::real());
         let store = open(dir.path(), &troubles);
         let first = "CREATE INSIGHT a.b AS SELECT 1";
         assert_eq!(store.execute(first, done).unwrap(), json!("done"));
@@ -500,13 +501,13 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         let rules = |store: &StatementStore| store.of(StatementKind::Rule);
         fs::write(path("triggers.json"), r#"{"a": "CREATE TRIGGER a"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::new(&World::real()));
+        let store = open(dir.path(), &StatementTroubles::new(&World::real()));
         assert_eq!(rules(&store)["a"], "CREATE TRIGGER a");
         assert!(path("rules.json").exists() && !path("triggers.json").exists());
         store.execute("CREATE RULE b", done).unwrap();
         // Beside a file of today, the other one is only a file.
         fs::write(path("triggers.json"), r#"{"c": "CREATE TRIGGER c"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::new(&World::real()));
+        let store = open(dir.path(), &StatementTroubles::new(&World::real()));
         assert_eq!(rules(&store).into_keys().collect::<Vec<_>>(), ["a", "b"]);
         assert!(path("triggers.json").exists());
     }
@@ -514,8 +515,8 @@ mod tests {
     #[test]
     fn what_is_refused_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path(), &Troubles::new(&World::real()));
-        let refuse = |_: &StatementHead| Err(Refusal::Statement("no".into()));
+        let store = open(dir.path(), &StatementTroubles::new(&World::real()));
+        let refuse = |_: &StatementHead| Err(StatementRefusal::Statement("no".into()));
         let first = "CREATE INSIGHT a AS SELECT 1";
         assert!(store.execute(first, refuse).is_err());
         assert_eq!(insights(dir.path()), []);
@@ -536,8 +537,8 @@ mod tests {
     fn what_is_only_kept_can_be_dropped() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("policies.json"), r#"{"a": "nonsense"}"#).unwrap();
-        let store = open(dir.path(), &Troubles::new(&World::real()));
-        let absent = |_: &StatementHead| Err(Refusal::Absent("there is no policy".into()));
+        let store = open(dir.path(), &StatementTroubles::new(&World::real()));
+        let absent = |_: &StatementHead| Err(StatementRefusal::Absent("there is no policy".into()));
         assert_eq!(store.execute("DROP POLICY a", absent).unwrap(), Json::Null);
         assert!(store.execute("DROP POLICY a", absent).is_err());
         assert_eq!(store.of(StatementKind::Policy).len(), 0);
@@ -546,8 +547,8 @@ mod tests {
     #[test]
     fn what_is_late_is_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path(), &Troubles::new(&World::real()));
-        let late = |_: &StatementHead| Err(Refusal::Late("not yet".into()));
+        let store = open(dir.path(), &StatementTroubles::new(&World::real()));
+        let late = |_: &StatementHead| Err(StatementRefusal::Late("not yet".into()));
         let first = "CREATE INSIGHT a AS SELECT 1";
         assert!(store.execute(first, late).is_err());
         assert_eq!(insights(dir.path()), [("a".into(), first.into())]);
@@ -558,7 +559,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("insights.json");
         for (n, damaged) in [(1, "{"), (2, "[1]"), (3, "\0\0\0\0")] {
-            let troubles = Troubles::new(&World::real());
+            let troubles = StatementTroubles::new(&World::real());
             fs::write(&path, damaged).unwrap();
             let store = open(dir.path(), &troubles);
             let sentence = troubles.sentence();
@@ -577,13 +578,15 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let troubles = Troubles::new(&World::real());
+        let troubles = StatementTroubles::new(&World::real());
         // A directory can be opened, but not read.
         fs::create_dir(dir.path().join("insights.json")).unwrap();
         let store = open(dir.path(), &troubles);
         assert!(troubles.sentence().contains("cannot read"));
         let refused = store.execute("CREATE INSIGHT a AS SELECT 1", done);
-        assert!(matches!(refused, Err(Refusal::Internal(why)) if why.contains("move it away")));
+        assert!(
+            matches!(refused, Err(StatementRefusal::Internal(why)) if why.contains("move it away"))
+        );
         assert_eq!(store.of(StatementKind::Insight).len(), 0);
     }
 
@@ -592,7 +595,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let refused = StatementStore::open(&file, &Troubles::new(&World::real()));
+        let refused = StatementStore::open(&file, &StatementTroubles::new(&World::real()));
         let error = refused.err().unwrap().to_string();
         assert!(
             error.contains("insights.json") && error.contains("--state-dir"),

@@ -135,7 +135,7 @@ struct Lately {
 
 /// The rates of disks and of their possible originators.
 #[derive(Debug, Default)]
-pub(crate) struct Who {
+pub(crate) struct IoShares {
     roles: HashMap<StreamKey, (Subject, Measure)>,
     flows: BTreeMap<Subject, Flow>,
     /// Command names of processes, by process number.
@@ -143,7 +143,7 @@ pub(crate) struct Who {
     lately: Option<Lately>,
 }
 
-impl Who {
+impl IoShares {
     /// Takes note of a new stream, if the sentence uses it.
     pub(crate) fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         let Some((subject, measure)) = Measure::of(descriptor) else {

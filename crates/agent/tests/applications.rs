@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use barograph_agent::Agent;
 use barograph_model::{Kind, SqlLimits, ValueType};
-use barograph_query::{Cell, Database, Scopes};
-use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_query::{Cell, Database, ScopeChoice};
+use barograph_stream::ingest::{
+    IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
+};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::config;
@@ -22,18 +24,23 @@ pub(crate) fn our_scope(dir: &Path) -> RunDir {
     run_dir(dir).scope(&format!("u{uid}"))
 }
 
-fn declare(producer: &Producer, name: &str, values: &[(&str, ValueType)], readers: Readers) {
-    assert!(producer.declare(&Declaration::Process {
+fn declare(
+    producer: &Producer,
+    name: &str,
+    values: &[(&str, ValueType)],
+    readers: PublicationReaders,
+) {
+    assert!(producer.declare(&IngestDeclaration::Process {
         application: "test".into(),
         labels: vec![("rank".into(), "0".into())],
     }));
-    assert!(producer.declare(&Declaration::Publication {
+    assert!(producer.declare(&IngestDeclaration::Publication {
         name: name.into(),
         readers,
         labels: Vec::new(),
     }));
     for (value, value_type) in values {
-        assert!(producer.declare(&Declaration::Value {
+        assert!(producer.declare(&IngestDeclaration::Value {
             publication: 0,
             name: (*value).into(),
             value_type: *value_type,
@@ -53,7 +60,7 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    pub(crate) fn new(dir: &Path, name: &str, readers: Readers) -> Self {
+    pub(crate) fn new(dir: &Path, name: &str, readers: PublicationReaders) -> Self {
         let clock = SystemClock::new();
         let ingest = run_dir(dir).ingest_dir();
         let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
@@ -84,7 +91,8 @@ impl Application {
 
 /// Returns the first number of the answer; `None` if there is no answer yet, or no number.
 pub(crate) fn number(scope: &RunDir, sql: &str) -> Option<i64> {
-    let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
+    let mut database =
+        Database::open(scope, ScopeChoice::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     match rows.ok()?.get(0, 0)? {
         Cell::Int(n) => Some(*n),
@@ -109,7 +117,7 @@ const COUNT: &str = "SELECT count(*) FROM app_solver_residual";
 fn every_value_is_in_sql_with_its_labels_and_frames() {
     let dir = tempfile::tempdir().unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
-    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    let mut application = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     application.frames(300);
     let scope = our_scope(dir.path());
     until("3000 values", || number(&scope, COUNT) == Some(3_000));
@@ -136,7 +144,7 @@ fn every_value_is_in_sql_with_its_labels_and_frames() {
 fn an_agent_that_was_away_misses_nothing_and_repeats_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
-    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    let mut application = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     application.frames(100);
     let scope = our_scope(dir.path());
     until("1000 values", || number(&scope, COUNT) == Some(1_000));
@@ -159,7 +167,7 @@ fn declare_long(producer: &Producer) {
         ("usual", ValueType::Bytes, 0),
         ("note", ValueType::Text, 0),
     ] {
-        assert!(producer.declare(&Declaration::Value {
+        assert!(producer.declare(&IngestDeclaration::Value {
             publication: 0,
             name: name.into(),
             value_type,
@@ -219,7 +227,7 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
     let clock = SystemClock::new();
     let ingest = run_dir(dir.path()).ingest_dir();
     let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
-    declare(&producer, "long", &[], Readers::Owner);
+    declare(&producer, "long", &[], PublicationReaders::Owner);
     declare_long(&producer);
     let mut ring = producer.thread(&clock).unwrap();
     let text = "é".repeat(32_768);
@@ -269,7 +277,7 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
 fn who_has_said_goodbye_leaves_its_past_and_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
-    let mut application = Application::new(dir.path(), "solver", Readers::All);
+    let mut application = Application::new(dir.path(), "solver", PublicationReaders::All);
     application.frames(10);
     let path = application.producer.path().to_owned();
     drop(application);
@@ -279,7 +287,7 @@ fn who_has_said_goodbye_leaves_its_past_and_no_file() {
     let living = "SELECT count(*) FROM streams WHERE name LIKE 'app.solver.%'";
     assert_eq!(number(&scope, living), Some(0));
     // The same application again has another life, but the same streams.
-    let mut application = Application::new(dir.path(), "solver", Readers::All);
+    let mut application = Application::new(dir.path(), "solver", PublicationReaders::All);
     application.frames(10);
     until("both lives", || number(&scope, COUNT) == Some(200));
     let labels = "SELECT count(DISTINCT labels) FROM streams WHERE name = 'app.solver.residual'";
@@ -291,7 +299,7 @@ fn who_came_before_the_agent_is_heard() {
     let dir = tempfile::tempdir().unwrap();
     let ingest = run_dir(dir.path()).ingest_dir();
     std::fs::create_dir_all(&ingest).unwrap();
-    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    let mut application = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     application.frames(20);
     let _agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());
@@ -313,7 +321,7 @@ fn a_ring_that_lapped_is_counted_to_the_value() {
         &producer,
         "solver",
         &[("residual", ValueType::Float)],
-        Readers::Owner,
+        PublicationReaders::Owner,
     );
     let mut ring = producer.thread(&clock).unwrap();
     for i in 0..10_000u64 {
@@ -340,8 +348,8 @@ fn a_ring_that_lapped_is_counted_to_the_value() {
 fn two_at_once_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
-    let mut first = Application::new(dir.path(), "solver", Readers::Owner);
-    let mut second = Application::new(dir.path(), "solver", Readers::Owner);
+    let mut first = Application::new(dir.path(), "solver", PublicationReaders::Owner);
+    let mut second = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     first.frames(10);
     second.frames(20);
     let scope = our_scope(dir.path());
@@ -359,7 +367,7 @@ fn a_user_has_a_share_of_the_places_and_of_what_is_for_all() {
     config.applications.streams_per_user_max = 16;
     let _agent = Agent::start(config).unwrap();
     let mut living: Vec<Application> = ["one", "two"]
-        .map(|name| Application::new(dir.path(), name, Readers::Owner))
+        .map(|name| Application::new(dir.path(), name, PublicationReaders::Owner))
         .into();
     living
         .iter_mut()
@@ -370,7 +378,7 @@ fn a_user_has_a_share_of_the_places_and_of_what_is_for_all() {
         count("one") == Some(10) && count("two") == Some(10)
     });
     // A third process waits in its rings. The agent reports it, and no value is lost.
-    let mut third = Application::new(dir.path(), "three", Readers::Owner);
+    let mut third = Application::new(dir.path(), "three", PublicationReaders::Owner);
     third.frames(1);
     let waiting = "SELECT value FROM agent_ingest_waiting_count WHERE newest";
     let node = run_dir(dir.path());
@@ -395,7 +403,7 @@ fn check_streams_of_all(dir: &Path) {
     // A process that ends makes room for the next.
     for _ in 0..2 {
         let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
-        declare(&producer, "shared", &values, Readers::All);
+        declare(&producer, "shared", &values, PublicationReaders::All);
         until("its share", || number(&scope, streams) == Some(16));
         let document = scope.path().join("publications.json");
         until("and the rest refused", || {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_agent::Agent;
 use barograph_model::SqlLimits;
-use barograph_query::{Cell, Database, Scopes};
+use barograph_query::{Cell, Database, ScopeChoice};
 
 use crate::applications::{number, our_scope, run_dir, until};
 use crate::config;
@@ -46,7 +46,7 @@ fn otlp(dir: &Path, metrics: &str) -> (u16, String) {
 /// Like [`number`], over all scopes at once, since listings cover all of them.
 fn number_of_all(dir: &Path, sql: &str) -> Option<i64> {
     let clock = Arc::new(barograph_stream::SystemClock::new());
-    let mut database = Database::open(&run_dir(dir), Scopes::Readable, clock).ok()?;
+    let mut database = Database::open(&run_dir(dir), ScopeChoice::Readable, clock).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     match rows.ok()?.get(0, 0)? {
         Cell::Int(n) => Some(*n),

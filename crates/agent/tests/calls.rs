@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use barograph_agent::Agent;
 use barograph_model::{Kind, SqlLimits, ValueType};
-use barograph_query::{Cell, Database, Scopes};
-use barograph_stream::calls::{Call, CallKind, CallPayload, CallsReader, Next};
-use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_query::{Cell, Database, ScopeChoice};
+use barograph_stream::calls::{Call, CallKind, CallPayload, CallsReader, NextCall};
+use barograph_stream::ingest::{
+    IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
+};
 use barograph_stream::{
     CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT, RunDir, SystemClock,
 };
@@ -46,16 +48,16 @@ pub(crate) struct Application {
 impl Application {
     pub(crate) fn new(dir: &Path, rank: u32) -> Self {
         let declarations = [
-            Declaration::Process {
+            IngestDeclaration::Process {
                 application: "solver".into(),
                 labels: vec![("rank".into(), rank.to_string())],
             },
-            Declaration::Publication {
+            IngestDeclaration::Publication {
                 name: "solver.step".into(),
-                readers: Readers::Owner,
+                readers: PublicationReaders::Owner,
                 labels: vec![("phase".into(), "solve".into())],
             },
-            Declaration::Value {
+            IngestDeclaration::Value {
                 publication: 0,
                 name: "dt".into(),
                 value_type: ValueType::Float,
@@ -64,23 +66,23 @@ impl Application {
                 help: "length of a step".into(),
                 bytes_max: 0,
             },
-            Declaration::Knob {
+            IngestDeclaration::Knob {
                 value: 0,
                 min: 0.0,
                 max: 1.0,
             },
-            Declaration::Trigger {
+            IngestDeclaration::Trigger {
                 publication: u32::MAX,
                 name: "checkpoint".into(),
                 help: "writes a checkpoint".into(),
             },
             // The following declarations are not valid, and must not hide the others.
-            Declaration::Knob {
+            IngestDeclaration::Knob {
                 value: 9,
                 min: 0.0,
                 max: 1.0,
             },
-            Declaration::Trigger {
+            IngestDeclaration::Trigger {
                 publication: 9,
                 name: "no name".into(),
                 help: String::new(),
@@ -90,7 +92,7 @@ impl Application {
     }
 
     /// Returns a process with these declarations; its first value is a float.
-    fn of(dir: &Path, declarations: &[Declaration]) -> Self {
+    fn of(dir: &Path, declarations: &[IngestDeclaration]) -> Self {
         let clock = SystemClock::new();
         let ingest = RunDir::new(dir.join("run")).ingest_dir();
         let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
@@ -111,9 +113,9 @@ impl Application {
     fn next(&mut self, scope: &RunDir) -> Option<Call> {
         let reader = CallsReader::open(&scope.path().join("calls")).ok()?;
         match reader.next(&mut self.cursor) {
-            Next::Call(call) => Some(call),
-            Next::Nothing => None,
-            Next::Missed(n) => panic!("{n} missed"),
+            NextCall::Call(call) => Some(call),
+            NextCall::Nothing => None,
+            NextCall::Missed(n) => panic!("{n} missed"),
         }
     }
 
@@ -154,13 +156,14 @@ pub(crate) fn fire(dir: &Path, socket: &str, body: &Json) -> (u16, Json) {
 }
 
 fn first(scope: &RunDir, sql: &str) -> Option<Cell> {
-    let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
+    let mut database =
+        Database::open(scope, ScopeChoice::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     rows.ok()?.get(0, 0).cloned()
 }
 
 /// Returns the text that a query over these scopes gives.
-fn text(run_dir: &RunDir, scopes: Scopes, sql: &str) -> Option<String> {
+fn text(run_dir: &RunDir, scopes: ScopeChoice, sql: &str) -> Option<String> {
     let mut database = Database::open(run_dir, scopes, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     match rows.ok()?.get(0, 0)? {
@@ -216,7 +219,11 @@ fn a_trigger_is_fired_handled_answered_and_written_down() {
     );
     let run_dir = RunDir::new(dir.path().join("run"));
     let all = |sql: &str| {
-        let database = Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new()));
+        let database = Database::open(
+            &run_dir,
+            ScopeChoice::Readable,
+            Arc::new(SystemClock::new()),
+        );
         let rows = database
             .ok()?
             .run(sql, &SqlLimits::default(), &AtomicBool::new(false));
@@ -306,7 +313,7 @@ fn a_knob_that_was_set_is_listed_as_it_was_set() {
         let knob = row(&scope, KNOBS_DOCUMENT, |_| true).unwrap();
         assert_eq!(knob["value"], json!(value), "{setting}");
         let sql = "SELECT CAST(value AS TEXT) FROM knobs";
-        let asked = text(&run_dir, Scopes::Readable, sql);
+        let asked = text(&run_dir, ScopeChoice::Readable, sql);
         assert_eq!(asked, Some(format!("{value:?}")), "{setting}");
     }
 }
@@ -314,12 +321,13 @@ fn a_knob_that_was_set_is_listed_as_it_was_set() {
 /// Returns the process of `crates/stream/tests/meant.txt`. Everyone may read its publication `a`.
 fn of_publications(dir: &Path) -> Application {
     let pairs = |of: &[(&str, &str)]| of.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-    let publication = |name: &str, readers, labels: &[(&str, &str)]| Declaration::Publication {
-        name: name.into(),
-        readers,
-        labels: pairs(labels),
-    };
-    let value = |publication| Declaration::Value {
+    let publication =
+        |name: &str, readers, labels: &[(&str, &str)]| IngestDeclaration::Publication {
+            name: name.into(),
+            readers,
+            labels: pairs(labels),
+        };
+    let value = |publication| IngestDeclaration::Value {
         publication,
         name: "dt".into(),
         value_type: ValueType::Float,
@@ -329,7 +337,7 @@ fn of_publications(dir: &Path) -> Application {
         bytes_max: 0,
     };
     let (min, max) = (0.0, 1.0);
-    let trigger = |publication, name: &str| Declaration::Trigger {
+    let trigger = |publication, name: &str| IngestDeclaration::Trigger {
         publication,
         name: name.into(),
         help: String::new(),
@@ -337,16 +345,20 @@ fn of_publications(dir: &Path) -> Application {
     Application::of(
         dir,
         &[
-            Declaration::Process {
+            IngestDeclaration::Process {
                 application: "tested".into(),
                 labels: pairs(&[("job", "9"), ("rank", "3")]),
             },
-            publication("a", Readers::All, &[("phase", "solve"), ("rank", "4")]),
-            publication("b", Readers::Owner, &[("phase", "io")]),
+            publication(
+                "a",
+                PublicationReaders::All,
+                &[("phase", "solve"), ("rank", "4")],
+            ),
+            publication("b", PublicationReaders::Owner, &[("phase", "io")]),
             value(0),
             value(1),
-            Declaration::Knob { value: 0, min, max },
-            Declaration::Knob { value: 1, min, max },
+            IngestDeclaration::Knob { value: 0, min, max },
+            IngestDeclaration::Knob { value: 1, min, max },
             trigger(u32::MAX, "checkpoint"),
             trigger(0, "step"),
             trigger(0, "flush"),
@@ -425,23 +437,23 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     let rows = "SELECT group_concat(id || coalesce(payload, '-') || payload_bytes || state, ' ' ORDER BY id) \
                 FROM calls";
     let public = "1-6acknowledged 5-0acknowledged 60.58acknowledged";
-    check(Scopes::Public, rows, public);
+    check(ScopeChoice::Public, rows, public);
     check(
-        Scopes::Readable,
+        ScopeChoice::Readable,
         rows,
         "1secret6acknowledged 20fired 30fired 40fired 50acknowledged 60.58acknowledged 70.58acknowledged",
     );
     // Each call is in one scope only.
     let fired = "SELECT group_concat(value, ' ' ORDER BY value) FROM app_call_fired_id";
-    check(Scopes::Public, fired, "1 5 6");
-    check(Scopes::Readable, fired, "1 2 3 4 5 6 7");
+    check(ScopeChoice::Public, fired, "1 5 6");
+    check(ScopeChoice::Readable, fired, "1 2 3 4 5 6 7");
     let acked = "SELECT group_concat(value, ' ' ORDER BY value) FROM app_call_acked_id";
-    check(Scopes::Public, acked, "1 5 6");
-    check(Scopes::Readable, acked, "1 5 6 7");
+    check(ScopeChoice::Public, acked, "1 5 6");
+    check(ScopeChoice::Readable, acked, "1 5 6 7");
     agent.stop();
     std::fs::remove_file(all.path().join(CALLS_DOCUMENT)).unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
-    check(Scopes::Public, rows, public);
+    check(ScopeChoice::Public, rows, public);
 }
 
 #[test]

@@ -8,9 +8,11 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_agent::Agent;
 use barograph_model::{Kind, SqlLimits, ValueType};
-use barograph_query::{Cell, Database, Scopes};
+use barograph_query::{Cell, Database, ScopeChoice};
 use barograph_stream::SystemClock;
-use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_stream::ingest::{
+    IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
+};
 
 use crate::applications::{Application, number, our_scope, run_dir, until};
 use crate::bridges::{lines, now_ns};
@@ -26,7 +28,7 @@ fn history_that_cannot_start_is_tried_again_and_what_is_acknowledged_is_there() 
     fs::write(&obstacle, "").unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());
-    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    let mut application = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     application.frames(10);
     let count = "SELECT count(*) FROM app_solver_residual";
     until("live values", || number(&scope, count) == Some(100));
@@ -66,13 +68,13 @@ impl Program {
         let ingest = run_dir(dir).ingest_dir();
         fs::create_dir_all(&ingest).unwrap();
         let producer = Producer::create(&ingest, config, &clock).unwrap();
-        assert!(producer.declare(&Declaration::Publication {
+        assert!(producer.declare(&IngestDeclaration::Publication {
             name: name.into(),
-            readers: Readers::Owner,
+            readers: PublicationReaders::Owner,
             labels: Vec::new(),
         }));
         for value in 0..values {
-            assert!(producer.declare(&Declaration::Value {
+            assert!(producer.declare(&IngestDeclaration::Value {
                 publication: 0,
                 name: format!("n{value}"),
                 value_type: ValueType::Int,
@@ -100,7 +102,7 @@ fn put_into(producer: &Producer, ring: &mut ThreadRing, series: u32, value: i64)
 /// Like [`number`], over all scopes that this user may read.
 fn number_of_all(dir: &Path, sql: &str) -> Option<i64> {
     let clock = Arc::new(SystemClock::new());
-    let mut database = Database::open(&run_dir(dir), Scopes::Readable, clock).ok()?;
+    let mut database = Database::open(&run_dir(dir), ScopeChoice::Readable, clock).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     match rows.ok()?.get(0, 0)? {
         Cell::Int(n) => Some(*n),

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use barograph_agent::{Agent, Config};
 use barograph_model::{Clock as _, Kind, SqlLimits, ValueType};
-use barograph_query::{Cell, Database, Scopes};
+use barograph_query::{Cell, Database, ScopeChoice};
 use barograph_stream::ingest::{
-    Declaration, IngestFile, Producer, ProducerConfig, Readers, ThreadRing, kind,
+    IngestDeclaration, IngestFile, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
 };
 use barograph_stream::{RunDir, SystemClock};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -57,23 +57,23 @@ fn config(dir: &Path) -> Config {
 struct Program {
     producer: Producer,
     ring: ThreadRing,
-    readers: Vec<Readers>,
+    readers: Vec<PublicationReaders>,
     put: u64,
 }
 
 impl Program {
-    fn new(dir: &Path, readers: &[Readers], config: ProducerConfig) -> Self {
+    fn new(dir: &Path, readers: &[PublicationReaders], config: ProducerConfig) -> Self {
         let clock = SystemClock::new();
         let ingest = run_dir(dir).ingest_dir();
         std::fs::create_dir_all(&ingest).unwrap();
         let producer = Producer::create(&ingest, config, &clock).unwrap();
         for (publication, readers) in (0..).zip(readers) {
-            assert!(producer.declare(&Declaration::Publication {
+            assert!(producer.declare(&IngestDeclaration::Publication {
                 name: name(*readers).into(),
                 readers: *readers,
                 labels: Vec::new(),
             }));
-            assert!(producer.declare(&Declaration::Value {
+            assert!(producer.declare(&IngestDeclaration::Value {
                 publication,
                 name: "n".into(),
                 value_type: ValueType::Int,
@@ -134,9 +134,9 @@ impl Program {
     }
 }
 
-fn name(readers: Readers) -> &'static str {
+fn name(readers: PublicationReaders) -> &'static str {
     match readers {
-        Readers::All => "ours",
+        PublicationReaders::All => "ours",
         _ => "mine",
     }
 }
@@ -145,24 +145,24 @@ fn run_dir(dir: &Path) -> RunDir {
     RunDir::new(dir.join("run"))
 }
 
-fn scope_name(readers: Readers) -> String {
+fn scope_name(readers: PublicationReaders) -> String {
     match readers {
-        Readers::All => "all".into(),
+        PublicationReaders::All => "all".into(),
         _ => format!("u{}", rustix::process::getuid().as_raw()),
     }
 }
 
-fn scope(dir: &Path, readers: Readers) -> RunDir {
+fn scope(dir: &Path, readers: PublicationReaders) -> RunDir {
     run_dir(dir).scope(&scope_name(readers))
 }
 
-fn archive(dir: &Path, readers: Readers) -> PathBuf {
+fn archive(dir: &Path, readers: PublicationReaders) -> PathBuf {
     let scopes = dir.join("state/applications");
     scopes.join(scope_name(readers)).join("archive")
 }
 
 /// The log segments of a scope, oldest first.
-fn logs(dir: &Path, readers: Readers) -> Vec<PathBuf> {
+fn logs(dir: &Path, readers: PublicationReaders) -> Vec<PathBuf> {
     // The archive of a scope starts beside its rings, so it may not be there yet.
     let entries = std::fs::read_dir(archive(dir, readers).join("nodes/n1/log"));
     let entries = entries.into_iter().flatten();
@@ -175,7 +175,8 @@ fn logs(dir: &Path, readers: Readers) -> Vec<PathBuf> {
 
 /// Returns the first number of the answer; `None` if there is no answer yet, or no number.
 fn number(scope: &RunDir, sql: &str) -> Option<i64> {
-    let mut database = Database::open(scope, Scopes::None, Arc::new(SystemClock::new())).ok()?;
+    let mut database =
+        Database::open(scope, ScopeChoice::None, Arc::new(SystemClock::new())).ok()?;
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     match rows.ok()?.get(0, 0)? {
         Cell::Int(n) => Some(*n),
@@ -199,7 +200,7 @@ fn an_agent_killed_before_the_tails_repeats_nothing() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(dir.path())).unwrap();
-    let both = [Readers::Owner, Readers::All];
+    let both = [PublicationReaders::Owner, PublicationReaders::All];
     let mut program = Program::new(dir.path(), &both, ProducerConfig::default());
     program.put(1_000);
     program.check(dir.path(), "before");
@@ -226,12 +227,18 @@ fn what_was_sealed_meanwhile_is_known_too() {
     let mut short: Config = config(dir.path());
     short.archive.segment_seconds_max = 1.0;
     let agent = Agent::start(short.clone()).unwrap();
-    let mut program = Program::new(dir.path(), &[Readers::Owner], ProducerConfig::default());
+    let mut program = Program::new(
+        dir.path(),
+        &[PublicationReaders::Owner],
+        ProducerConfig::default(),
+    );
     program.put(1_000);
     program.check(dir.path(), "before");
     let mut first = None;
     until("its log is there", || {
-        first = logs(dir.path(), Readers::Owner).into_iter().next();
+        first = logs(dir.path(), PublicationReaders::Owner)
+            .into_iter()
+            .next();
         first.is_some()
     });
     let first = first.unwrap();
@@ -252,7 +259,7 @@ fn logs_cut_anywhere_have_their_values_taken_in_again_and_no_others() {
         let dir = tempfile::tempdir().unwrap();
         let what = format!("cut at {mine} and {ours}");
         let agent = Agent::start(config(dir.path())).unwrap();
-        let both = [Readers::Owner, Readers::All];
+        let both = [PublicationReaders::Owner, PublicationReaders::All];
         let mut program = Program::new(dir.path(), &both, ProducerConfig::default());
         // Each in its own frame.
         for _ in 0..5 {
@@ -260,7 +267,10 @@ fn logs_cut_anywhere_have_their_values_taken_in_again_and_no_others() {
             program.check(dir.path(), &what);
         }
         agent.stop();
-        for (readers, part) in [(Readers::Owner, mine), (Readers::All, ours)] {
+        for (readers, part) in [
+            (PublicationReaders::Owner, mine),
+            (PublicationReaders::All, ours),
+        ] {
             let path = logs(dir.path(), readers).pop().unwrap();
             let log = std::fs::OpenOptions::new().write(true).open(path).unwrap();
             let bytes = log.metadata().unwrap().len();
@@ -284,14 +294,14 @@ fn what_was_taken_in_and_then_written_over_is_not_lost() {
         ring_records: 256,
         ..ProducerConfig::default()
     };
-    let mut program = Program::new(dir.path(), &[Readers::Owner], small);
+    let mut program = Program::new(dir.path(), &[PublicationReaders::Owner], small);
     program.put(100);
     program.check(dir.path(), "before");
     agent.stop();
     program.forget_tail();
     program.put(1_000);
     let _agent = Agent::start(config(dir.path())).unwrap();
-    let scope = scope(dir.path(), Readers::Owner);
+    let scope = scope(dir.path(), PublicationReaders::Owner);
     let lost = "SELECT value FROM app_process_lost_count ORDER BY ts DESC LIMIT 1";
     let there = "SELECT count(*) FROM app_mine_n";
     until("what is there and what is lost is what was put", || {
@@ -322,7 +332,7 @@ fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
     let rounds: u64 = std::env::var(ROUNDS).map_or(6, |rounds| rounds.parse().unwrap());
     let bursts = (3_000 / rounds.max(1)).clamp(1, 100);
     let dir = tempfile::tempdir().unwrap();
-    let both = [Readers::Owner, Readers::All];
+    let both = [PublicationReaders::Owner, PublicationReaders::All];
     let mut program = Program::new(dir.path(), &both, ProducerConfig::default());
     for round in 0..rounds {
         let mut child = agent_of_its_own(dir.path());
@@ -342,7 +352,7 @@ fn an_agent_that_is_killed_over_and_over_takes_in_each_value_once() {
 /// Returns the number of lost values of the owner, from its stream.
 fn lost(dir: &Path) -> i64 {
     let newest = "SELECT coalesce(sum(value), 0) FROM latest('app.process.loss.count')";
-    number(&scope(dir, Readers::Owner), newest).unwrap_or(0)
+    number(&scope(dir, PublicationReaders::Owner), newest).unwrap_or(0)
 }
 
 /// The ring is much smaller than what is put. So each agent is lapped, and is killed at any moment
@@ -355,10 +365,10 @@ fn whatever_is_killed_what_is_there_and_what_is_lost_is_what_was_put() {
         ring_records: 256,
         ..ProducerConfig::default()
     };
-    let mut program = Program::new(dir.path(), &[Readers::Owner], small);
+    let mut program = Program::new(dir.path(), &[PublicationReaders::Owner], small);
     let there = "SELECT count(*) FROM app_mine_n";
     let distinct = "SELECT count(DISTINCT value) FROM app_mine_n";
-    let owners = scope(dir.path(), Readers::Owner);
+    let owners = scope(dir.path(), PublicationReaders::Owner);
     for round in 0..6 {
         let mut child = agent_of_its_own(dir.path());
         for burst in 0..20 {
@@ -396,7 +406,7 @@ fn whatever_is_killed_what_is_there_and_what_is_lost_is_what_was_put() {
     );
     let all = Database::open(
         &run_dir(dir.path()),
-        Scopes::Readable,
+        ScopeChoice::Readable,
         Arc::new(SystemClock::new()),
     );
     let rows = all
@@ -424,7 +434,7 @@ fn a_batch_that_is_sent_again_after_a_kill_is_there_once() {
     assert_eq!(write(dir.path(), &batch), 204, "it is known");
     assert_eq!(write(dir.path(), &point(0, 9)), 400, "it is older");
     assert_eq!(write(dir.path(), &point(1, 11)), 204, "it is new");
-    let scope = scope(dir.path(), Readers::Owner);
+    let scope = scope(dir.path(), PublicationReaders::Owner);
     let all = "SELECT count(*) FROM app_m_v";
     assert_eq!(number(&scope, all), Some(51));
     let twice =
@@ -434,7 +444,7 @@ fn a_batch_that_is_sent_again_after_a_kill_is_there_once() {
     agent.stop();
     let mut short = config(dir.path());
     short.archive.segment_seconds_max = 1.0;
-    let first = logs(dir.path(), Readers::Owner)[0].clone();
+    let first = logs(dir.path(), PublicationReaders::Owner)[0].clone();
     let agent = Agent::start(short.clone()).unwrap();
     assert_eq!(write(dir.path(), &point(99, 0)), 204);
     until("the first log is sealed", || !first.exists());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barograph_agent::{Agent, RULES_DOCUMENT};
 use barograph_stream::RunDir;
-use barograph_stream::ingest::Readers;
+use barograph_stream::ingest::PublicationReaders;
 use serde_json::Value as Json;
 
 use crate::applications::{Application, our_scope};
@@ -94,7 +94,7 @@ fn a_program_s_values_fire_and_so_does_its_end() {
         let made = make(sql);
         assert!(made.starts_with("HTTP/1.1 200"), "{made}");
     }
-    let mut application = Application::new(dir.path(), "solver", Readers::Owner);
+    let mut application = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     application.frames(10);
     until(dir.path(), "a value", has_fired("far"));
     until(dir.path(), "samples of the past", has_fired("many"));

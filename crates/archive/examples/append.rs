@@ -17,7 +17,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use barograph_archive::{
-    ArchiveConfig, Declared, Disk, Entry, Keeper, Layout, LogPart, Position, Storage as _,
+    ArchiveConfig, ArchiveLayout, DeclaredStream, DiskStorage, JournalEntry, JournalPosition,
+    Keeper, LogPart, Storage as _,
 };
 use barograph_model::{
     Clock as _, Descriptor, Kind, Labels, Name, Sample, Selector, Span, StreamKey, Unit, ValueType,
@@ -45,15 +46,19 @@ fn measure(dir: &std::path::Path, samples: u64) -> Result<(), Box<dyn Error>> {
     config.durable = vec![Selector::parse("*")?];
     config.segment_bytes_max = u64::MAX;
     let room = config.buffer_bytes_max as u64;
-    let keeper = Keeper::start(config.clone(), Arc::new(Disk), Arc::clone(&clock) as _)?;
+    let keeper = Keeper::start(
+        config.clone(),
+        Arc::new(DiskStorage),
+        Arc::clone(&clock) as _,
+    )?;
     let journal = keeper.journal();
     let mut entries = (0..STREAMS).map(declare).collect::<Result<Vec<_>, _>>()?;
     let start = clock.monotonic_ns();
-    let (mut submit_ns, mut position) = (0, Position(0));
+    let (mut submit_ns, mut position) = (0, JournalPosition(0));
     for number in 1..=samples / u64::from(STREAMS) {
         for key in 0..STREAMS {
             let sample = Sample::measured(clock.now_ns(), number as f64);
-            entries.push(Entry::Sample(StreamKey(key), number, sample));
+            entries.push(JournalEntry::Sample(StreamKey(key), number, sample));
         }
         while keeper.status().waiting_bytes > room * 3 / 4 {
             std::thread::sleep(Duration::from_millis(1));
@@ -74,7 +79,7 @@ fn measure(dir: &std::path::Path, samples: u64) -> Result<(), Box<dyn Error>> {
     let start = clock.monotonic_ns();
     drop(Keeper::start(
         config,
-        Arc::new(Disk),
+        Arc::new(DiskStorage),
         Arc::clone(&clock) as _,
     )?);
     println!(
@@ -84,7 +89,7 @@ fn measure(dir: &std::path::Path, samples: u64) -> Result<(), Box<dyn Error>> {
     read(dir, &clock, &rate)
 }
 
-fn declare(key: u32) -> Result<Entry, Box<dyn Error>> {
+fn declare(key: u32) -> Result<JournalEntry, Box<dyn Error>> {
     let descriptor = Descriptor {
         name: Name::new("some.bytes")?,
         labels: Labels::new([("device", format!("d{key}"))])?,
@@ -93,12 +98,12 @@ fn declare(key: u32) -> Result<Entry, Box<dyn Error>> {
         kind: Kind::Gauge,
         help: String::new(),
     };
-    let declared = Declared {
+    let declared = DeclaredStream {
         descriptor: Arc::new(descriptor),
         life: 1,
         depth: 1 << 20,
     };
-    Ok(Entry::Declare(StreamKey(key), declared))
+    Ok(JournalEntry::Declare(StreamKey(key), declared))
 }
 
 fn read(
@@ -106,7 +111,7 @@ fn read(
     clock: &SystemClock,
     rate: &dyn Fn(i64) -> f64,
 ) -> Result<(), Box<dyn Error>> {
-    for path in Disk.list(&Layout::new(dir, "n1").log_dir())? {
+    for path in DiskStorage.list(&ArchiveLayout::new(dir, "n1").log_dir())? {
         let start = clock.monotonic_ns();
         let part = LogPart::open(&path)?;
         let opened = clock.monotonic_ns() - start;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::{ObjectTarget, Target as _};
+use barograph_archive::{CopyTarget as _, ObjectTarget};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

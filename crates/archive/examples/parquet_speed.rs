@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use barograph_archive::aggregate::{Ask, Budget, aggregate};
-use barograph_archive::parquet::{About, ParquetPart, RawWriter};
-use barograph_archive::{Disk, FileAccess, Storage as _, Tier};
+use barograph_archive::aggregate::{BucketBudget, FoldRequest, aggregate};
+use barograph_archive::parquet::{FileIdentity, ParquetPart, RawWriter};
+use barograph_archive::{DiskStorage, FileAccess, Storage as _, Tier};
 use barograph_model::{
     Columns, Descriptor, Kind, Labels, NS_PER_S, Name, Quality, Sample, Span, Unit, Value,
     ValueType,
@@ -59,14 +59,18 @@ fn cpu_seconds() -> f64 {
 }
 
 fn write(path: &Path, series: &[Series]) {
-    let about = About {
+    let about = FileIdentity {
         node: "n".into(),
         tier: Tier::Raw,
         sequences: (1, 1),
     };
     let (start, cpu) = (Instant::now(), cpu_seconds());
-    let mut writer =
-        RawWriter::create(Disk.create(path, FileAccess::Shared).unwrap(), path, about).unwrap();
+    let mut writer = RawWriter::create(
+        DiskStorage.create(path, FileAccess::Shared).unwrap(),
+        path,
+        about,
+    )
+    .unwrap();
     for (descriptor, columns) in series {
         let id = descriptor.series_id();
         writer.write(id, descriptor, START, columns).unwrap();
@@ -105,8 +109,8 @@ fn columns(path: &Path) {
 fn buckets(path: &Path, step_ns: i64, threads: usize) {
     let part = ParquetPart::open(path).unwrap();
     let cancel = AtomicBool::new(false);
-    let budget = Budget::of(usize::MAX);
-    let ask = Ask {
+    let budget = BucketBudget::of(usize::MAX);
+    let ask = FoldRequest {
         read: Span::ALL,
         span: Span::ALL,
         step_ns,

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use barograph_archive::aggregate::Fold;
-use barograph_archive::parquet::{About, RawWriter, TierWriter};
-use barograph_archive::{ArchiveError, Disk, FileAccess, Layout, Storage as _, Tier};
+use barograph_archive::parquet::{FileIdentity, RawWriter, TierWriter};
+use barograph_archive::{ArchiveError, ArchiveLayout, DiskStorage, FileAccess, Storage as _, Tier};
 use barograph_model::{
     Columns, Descriptor, Kind, Labels, ModelError, NS_PER_S, Name, Sample, Span, Unit, Value,
     ValueType,
@@ -25,7 +25,7 @@ const ROWS: i64 = 3_600;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1);
     let directory = directory.ok_or("usage: sample_files DIRECTORY")?;
-    let layout = Layout::new(directory, "n1");
+    let layout = ArchiveLayout::new(directory, "n1");
     let series = series()?;
     for at in 0..2 {
         let raw = series.iter().map(|s| (Arc::clone(s), columns(s, at)));
@@ -73,9 +73,13 @@ fn columns(series: &Descriptor, at: i64) -> Columns {
     columns
 }
 
-fn write(layout: &Layout, at: i64, all: &[(Arc<Descriptor>, Columns)]) -> Result<(), ArchiveError> {
+fn write(
+    layout: &ArchiveLayout,
+    at: i64,
+    all: &[(Arc<Descriptor>, Columns)],
+) -> Result<(), ArchiveError> {
     let sequence = at as u64 + 1;
-    let about = |tier| About {
+    let about = |tier| FileIdentity {
         node: "n1".into(),
         tier,
         sequences: (sequence, sequence),
@@ -88,8 +92,10 @@ fn write(layout: &Layout, at: i64, all: &[(Arc<Descriptor>, Columns)]) -> Result
             path: path.to_owned(),
             source,
         };
-        Disk.make_dir(&partition).map_err(|e| io(&partition, e))?;
-        let file = Disk
+        DiskStorage
+            .make_dir(&partition)
+            .map_err(|e| io(&partition, e))?;
+        let file = DiskStorage
             .create(&path, FileAccess::Shared)
             .map_err(|e| io(&path, e))?;
         Ok::<_, ArchiveError>((file, path))

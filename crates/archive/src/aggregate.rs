@@ -22,11 +22,11 @@ use barograph_model::{
     Buckets, Columns, Quality, Span, TEXT_BYTES_MAX, Value, ValueType, Values, text_start,
 };
 
-pub use budget::{BUCKET_BYTES, Budget};
-use number::{Cell, Number};
+pub use budget::{BUCKET_BYTES, BucketBudget};
+use number::{Aggregable, BucketCell};
 
 use crate::tier::HOUR_NS;
-pub use parallel::{Ask, aggregate};
+pub use parallel::{FoldRequest, aggregate};
 
 /// Buckets of one series while they are built.
 #[derive(Clone, Debug)]
@@ -69,8 +69,8 @@ enum Cells {
 
 /// Buckets in the order in which their samples came.
 #[derive(Clone, Debug)]
-struct Run<T: Number> {
-    cells: Vec<Cell<T>>,
+struct Run<T: Aggregable> {
+    cells: Vec<BucketCell<T>>,
     /// Whether some bucket is not after its predecessor: the clock was set back.
     mixed: bool,
     /// Bytes of the last values; 0 for numbers.
@@ -341,7 +341,7 @@ impl Fold {
     }
 }
 
-impl<T: Number> Run<T> {
+impl<T: Aggregable> Run<T> {
     fn new() -> Self {
         Self {
             cells: Vec::new(),
@@ -453,7 +453,7 @@ impl<T: Number> Run<T> {
             if next <= from {
                 break; // End of the range of i64.
             }
-            if let Some(cell) = Cell::held(bucket.start, next.abs_diff(from), value) {
+            if let Some(cell) = BucketCell::held(bucket.start, next.abs_diff(from), value) {
                 self.push(cell);
             }
             from = next;
@@ -472,7 +472,7 @@ impl<T: Number> Run<T> {
             let (mean, sample_mean) = (buckets.mean[row], buckets.sample_mean[row]);
             let known = if sample_mean.is_nan() { 0 } else { count };
             let area = mean * held_ns as f64;
-            self.push(Cell {
+            self.push(BucketCell {
                 start: Bucket::of(*ts, cut.step_ns).start,
                 count,
                 known,
@@ -486,7 +486,7 @@ impl<T: Number> Run<T> {
         }
     }
 
-    fn push(&mut self, cell: Cell<T>) {
+    fn push(&mut self, cell: BucketCell<T>) {
         self.bytes += cell.last.bytes();
         match self.cells.last_mut() {
             Some(newest) if newest.start == cell.start => {
@@ -535,8 +535,8 @@ impl<T: Number> Run<T> {
             ts: cells.iter().map(|cell| cell.start).collect(),
             count: cells.iter().map(|cell| cell.count).collect(),
             held_ns: cells.iter().map(|cell| cell.held_ns).collect(),
-            mean: cells.iter().map(Cell::mean).collect(),
-            sample_mean: cells.iter().map(Cell::sample_mean).collect(),
+            mean: cells.iter().map(BucketCell::mean).collect(),
+            sample_mean: cells.iter().map(BucketCell::sample_mean).collect(),
             min: wrap(cells.iter().map(|cell| cell.min.clone()).collect()),
             max: wrap(cells.iter().map(|cell| cell.max.clone()).collect()),
             last: wrap(cells.iter().map(|cell| cell.last.clone()).collect()),

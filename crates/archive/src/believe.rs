@@ -18,14 +18,14 @@ const HOURS_PROVEN: usize = 168;
 
 /// The newest time that is believed.
 #[derive(Debug, Default)]
-pub(crate) struct Belief {
+pub(crate) struct BelievedTime {
     /// A wall time that was believed, and the monotonic time at that moment.
     known: Option<(i64, i64)>,
     /// Whether it was logged that the clock is not believed.
     told: bool,
 }
 
-impl Belief {
+impl BelievedTime {
     /// Returns the clock's time, if it is not far ahead of the newest believed sample plus the time
     /// that has passed since that sample was known. `spans` are the times of all archived files.
     pub(crate) fn now(
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn time_passes_without_samples() {
         let clock = ManualClock::at(10 * HOUR_NS);
-        let mut belief = Belief::default();
+        let mut belief = BelievedTime::default();
         let days = 24 * HOUR_NS;
         assert_eq!(belief.now(&clock, spans(0..0)), None);
         for _ in 0..20 {

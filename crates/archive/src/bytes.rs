@@ -26,9 +26,9 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// The rest of the bytes that are being read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut<'a>(&'a [u8]);
+pub(crate) struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Cut<'a> {
+impl<'a> ByteReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -102,7 +102,7 @@ mod tests {
         let unsigned = [0, 127, 128, u64::MAX];
         signed.iter().for_each(|v| put_i64(&mut out, *v));
         unsigned.iter().for_each(|v| put_u64(&mut out, *v));
-        let mut cut = Cut::new(&out);
+        let mut cut = ByteReader::new(&out);
         assert!(signed.iter().all(|v| cut.i64() == Some(*v)));
         assert!(unsigned.iter().all(|v| cut.u64() == Some(*v)));
         assert!(cut.is_empty() && cut.u8().is_none());
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_nothing() {
-        assert_eq!(Cut::new(&[0xFF; 9]).u64(), None);
-        assert_eq!(Cut::new(&[0xFF; 11]).u64(), None);
-        assert_eq!(Cut::new(&[5, b'a']).text(), None);
-        assert_eq!(Cut::new(&[1, 0xFF]).text(), None);
-        assert_eq!(Cut::new(&[200, 1, 0]).count(1), None);
-        assert_eq!(Cut::new(&[1, 2]).take(3), None);
+        assert_eq!(ByteReader::new(&[0xFF; 9]).u64(), None);
+        assert_eq!(ByteReader::new(&[0xFF; 11]).u64(), None);
+        assert_eq!(ByteReader::new(&[5, b'a']).text(), None);
+        assert_eq!(ByteReader::new(&[1, 0xFF]).text(), None);
+        assert_eq!(ByteReader::new(&[200, 1, 0]).count(1), None);
+        assert_eq!(ByteReader::new(&[1, 2]).take(3), None);
     }
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use barograph_model::{Columns, SeriesId, Span};
 
 use crate::ArchiveError;
-use crate::context::Context;
-use crate::hours::{HourSet, Hours, open_together};
+use crate::context::SealerContext;
+use crate::hours::{HourRange, HourSet, open_together};
 use crate::manifest::union;
-use crate::output::Output;
-use crate::part::Made;
-use crate::unit::{Newest, Source, Unit};
+use crate::output::HourOutput;
+use crate::part::NewFile;
+use crate::unit::{NewestSamples, SampleSource, SeriesUnit};
 
 /// Most samples that are sorted in memory together, of about 32 bytes each.
 const PASS_ROWS_MAX: u64 = 256 << 10;
@@ -26,7 +26,7 @@ const TEXT_WEIGHT: u64 = 6;
 
 /// The files to which samples go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum OutputPlace {
     /// The files of their hours.
     Hours,
     /// The files at the place of this hour, for all samples: the place of the sources. A source
@@ -36,21 +36,21 @@ pub(crate) enum Place {
 
 /// The new files of one sealing or merge.
 #[derive(Debug, Default)]
-pub(crate) struct Composed {
-    pub(crate) made: Vec<Made>,
+pub(crate) struct ComposedFiles {
+    pub(crate) made: Vec<NewFile>,
     /// The newest samples, for the next sealing.
-    pub(crate) newest: Newest,
+    pub(crate) newest: NewestSamples,
 }
 
 /// The reason why nothing was made.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct ComposeFailure {
     pub(crate) error: ArchiveError,
     /// Index of the damaged source, if one is damaged.
     pub(crate) source: Option<usize>,
 }
 
-impl From<ArchiveError> for Failure {
+impl From<ArchiveError> for ComposeFailure {
     fn from(error: ArchiveError) -> Self {
         Self {
             error,
@@ -61,18 +61,18 @@ impl From<ArchiveError> for Failure {
 
 /// Makes the files of all samples of the sources, which hold the log segments of `range` and follow
 /// `before`. If it fails, nothing is left at the temporary paths.
-pub(crate) fn compose<S: Source>(
-    context: &Context,
+pub(crate) fn compose<S: SampleSource>(
+    context: &SealerContext,
     sources: &[S],
     range: (u64, u64),
-    place: Place,
-    before: &Newest,
-) -> Result<Composed, Failure> {
+    place: OutputPlace,
+    before: &NewestSamples,
+) -> Result<ComposedFiles, ComposeFailure> {
     let lives = lives(sources);
-    let mut composed = Composed::default();
+    let mut composed = ComposedFiles::default();
     let hours = match place {
-        Place::Hours => hours(context, sources, &lives),
-        Place::At(hour) => Ok(vec![Hours::at(hour)]),
+        OutputPlace::Hours => hours(context, sources, &lives),
+        OutputPlace::At(hour) => Ok(vec![HourRange::at(hour)]),
     };
     let result = hours.and_then(|hours| {
         write(
@@ -95,19 +95,19 @@ pub(crate) fn compose<S: Source>(
     result.map(|()| composed)
 }
 
-fn write<S: Source>(
-    context: &Context,
+fn write<S: SampleSource>(
+    context: &SealerContext,
     sources: &[S],
-    lives: &[Life],
+    lives: &[SeriesLife],
     range: (u64, u64),
-    hours: &[Hours],
-    before: &Newest,
-    composed: &mut Composed,
-) -> Result<(), Failure> {
+    hours: &[HourRange],
+    before: &NewestSamples,
+    composed: &mut ComposedFiles,
+) -> Result<(), ComposeFailure> {
     for hours in open_together(hours) {
         let outputs = hours.iter();
         let mut outputs: Vec<_> = outputs
-            .map(|hours| Output::new(context, range, *hours, before))
+            .map(|hours| HourOutput::new(context, range, *hours, before))
             .collect();
         for pass in passes(lives) {
             read_pass(context, sources, pass, &mut outputs, &mut composed.newest)?;
@@ -120,34 +120,36 @@ fn write<S: Source>(
 }
 
 /// A life of a series in all sources.
-pub(crate) struct Life {
-    pub(crate) unit: Unit,
+pub(crate) struct SeriesLife {
+    pub(crate) unit: SeriesUnit,
     /// Indexes of a source and of a unit in it.
     places: Vec<(usize, usize)>,
 }
 
 /// Returns all lives in the order of the files: by name, labels, series, life.
-fn lives<S: Source>(sources: &[S]) -> Vec<Life> {
-    let mut lives: BTreeMap<(SeriesId, i64), Life> = BTreeMap::new();
-    for (source, units) in sources.iter().map(Source::units).enumerate() {
+fn lives<S: SampleSource>(sources: &[S]) -> Vec<SeriesLife> {
+    let mut lives: BTreeMap<(SeriesId, i64), SeriesLife> = BTreeMap::new();
+    for (source, units) in sources.iter().map(SampleSource::units).enumerate() {
         for (index, unit) in units.into_iter().enumerate().filter(|(_, u)| u.rows > 0) {
             let place = (source, index);
-            let life = lives.entry((unit.id, unit.life)).or_insert_with(|| Life {
-                unit: Unit {
-                    rows: 0,
-                    bytes: 0,
-                    ..unit.clone()
-                },
-                places: Vec::new(),
-            });
+            let life = lives
+                .entry((unit.id, unit.life))
+                .or_insert_with(|| SeriesLife {
+                    unit: SeriesUnit {
+                        rows: 0,
+                        bytes: 0,
+                        ..unit.clone()
+                    },
+                    places: Vec::new(),
+                });
             life.unit.rows += unit.rows;
             life.unit.bytes = life.unit.bytes.saturating_add(unit.bytes);
             life.unit.span = union(life.unit.span, unit.span);
             life.places.push(place);
         }
     }
-    let mut lives: Vec<Life> = lives.into_values().collect();
-    let key = |life: &Life| {
+    let mut lives: Vec<SeriesLife> = lives.into_values().collect();
+    let key = |life: &SeriesLife| {
         let descriptor = Arc::clone(&life.unit.descriptor);
         (descriptor, life.unit.id, life.unit.life)
     };
@@ -160,11 +162,11 @@ fn lives<S: Source>(sources: &[S]) -> Vec<Life> {
 
 /// Splits lives into runs whose samples are sorted in memory together; a life that is too large is
 /// alone.
-fn passes(lives: &[Life]) -> impl Iterator<Item = &[Life]> {
+fn passes(lives: &[SeriesLife]) -> impl Iterator<Item = &[SeriesLife]> {
     let mut left = lives;
     std::iter::from_fn(move || {
         let mut sum = 0_u64;
-        let fits = |life: &&Life| {
+        let fits = |life: &&SeriesLife| {
             sum = sum.saturating_add(life.weight());
             sum <= PASS_ROWS_MAX
         };
@@ -175,7 +177,7 @@ fn passes(lives: &[Life]) -> impl Iterator<Item = &[Life]> {
     })
 }
 
-impl Life {
+impl SeriesLife {
     fn weight(&self) -> u64 {
         let rows = self.unit.rows;
         if self.unit.descriptor.value_type.is_number() {
@@ -186,13 +188,13 @@ impl Life {
     }
 }
 
-fn read_pass<S: Source>(
-    context: &Context,
+fn read_pass<S: SampleSource>(
+    context: &SealerContext,
     sources: &[S],
-    pass: &[Life],
-    outputs: &mut [Output<'_>],
-    newest: &mut Newest,
-) -> Result<(), Failure> {
+    pass: &[SeriesLife],
+    outputs: &mut [HourOutput<'_>],
+    newest: &mut NewestSamples,
+) -> Result<(), ComposeFailure> {
     let (Some(first), Some(last)) = (outputs.first(), outputs.last()) else {
         return Ok(());
     };
@@ -243,8 +245,8 @@ fn read_pass<S: Source>(
 
 /// Converts an error of a source: if it is damaged, the failure names it so that it can be left
 /// out.
-fn damaged(source: usize, error: ArchiveError) -> Failure {
-    Failure {
+fn damaged(source: usize, error: ArchiveError) -> ComposeFailure {
+    ComposeFailure {
         source: matches!(error, ArchiveError::Corrupt { .. }).then_some(source),
         error,
     }
@@ -252,9 +254,9 @@ fn damaged(source: usize, error: ArchiveError) -> Failure {
 
 /// Passes samples to the outputs of their hours.
 fn distribute(
-    unit: &Unit,
+    unit: &SeriesUnit,
     columns: &Columns,
-    outputs: &mut [Output<'_>],
+    outputs: &mut [HourOutput<'_>],
 ) -> Result<(), ArchiveError> {
     for output in outputs {
         let span = output.span();
@@ -269,16 +271,16 @@ fn distribute(
 }
 
 /// Returns the hours that have samples, in as few runs as are allowed.
-fn hours<S: Source>(
-    context: &Context,
+fn hours<S: SampleSource>(
+    context: &SealerContext,
     sources: &[S],
-    lives: &[Life],
-) -> Result<Vec<Hours>, Failure> {
+    lives: &[SeriesLife],
+) -> Result<Vec<HourRange>, ComposeFailure> {
     let spans = lives.iter().map(|life| life.unit.span);
     let Some(span) = spans.reduce(union) else {
         return Ok(Vec::new());
     };
-    if let Some(few) = Hours::few(span) {
+    if let Some(few) = HourRange::few(span) {
         return Ok(few);
     }
     let mut set = HourSet::default();

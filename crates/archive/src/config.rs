@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use barograph_model::{NS_PER_S, Selector};
 
-use crate::{Neighbours, Rank};
+use crate::{ArchiveRank, Neighbours};
 
 /// Default bound of the bytes that series take: some 150,000 series. With it the index of the
 /// series fits a file (64 MiB), and the manifest stays below the size that readers accept.
@@ -44,7 +44,7 @@ pub struct ArchiveConfig {
     pub keep: KeepConfig,
     /// Rank of this archive: when space runs out, history of guests is deleted before that of the
     /// node.
-    pub rank: Rank,
+    pub rank: ArchiveRank,
     /// The archives that are written beside this one.
     pub neighbours: Neighbours,
     /// Most bytes of the files of all guests together; beyond that the largest guest loses its
@@ -93,7 +93,7 @@ impl ArchiveConfig {
             series_bytes_max: SERIES_BYTES_MAX,
             free_bytes_min: 1 << 30,
             keep: KeepConfig::default(),
-            rank: Rank::Own,
+            rank: ArchiveRank::Own,
             neighbours: Neighbours::default(),
             guests_bytes_max: 10 << 30,
         }

@@ -3,25 +3,25 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::{ArchiveConfig, Layout, Storage};
+use crate::{ArchiveConfig, ArchiveLayout, Storage};
 
 /// Settings and file access of the sealer.
-pub(crate) struct Context {
+pub(crate) struct SealerContext {
     pub(crate) config: ArchiveConfig,
-    pub(crate) layout: Layout,
+    pub(crate) layout: ArchiveLayout,
     pub(crate) storage: Arc<dyn Storage>,
     /// Set when the writer ends: unfinished files are abandoned.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-impl Context {
+impl SealerContext {
     pub(crate) fn new(
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self {
-            layout: Layout::new(&config.root, &config.node),
+            layout: ArchiveLayout::new(&config.root, &config.node),
             config,
             storage,
             stop,

@@ -11,8 +11,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::Target;
-use crate::order::Order;
+use crate::CopyTarget;
+use crate::order::SealerMessage;
 use crate::part::PartKey;
 
 /// Most jobs that wait at once.
@@ -22,7 +22,7 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// The operation on a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum CopyOperation {
     /// The copy is made.
     Copy,
     /// The copy is deleted.
@@ -31,35 +31,35 @@ pub(crate) enum Errand {
 
 /// One operation at the object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Job {
-    pub(crate) what: Errand,
+pub(crate) struct CopyJob {
+    pub(crate) what: CopyOperation,
     pub(crate) key: PartKey,
     /// Path of the file, relative to the archive's directory.
     pub(crate) path: PathBuf,
 }
 
 /// A finished job and its result.
-pub(crate) type Done = (Job, Result<(), String>);
+pub(crate) type CopyDone = (CopyJob, Result<(), String>);
 
 /// The queue between the sealer and the copier.
-pub(crate) struct Errands {
+pub(crate) struct CopyQueue {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<CopyJob>,
     busy: bool,
     /// Results of finished jobs. No more than were handed over together: the next jobs come after
     /// these are taken.
-    done: Vec<Done>,
+    done: Vec<CopyDone>,
     /// Wakes the sealer when no jobs are left; `None` once the writer ends.
-    wake: Option<SyncSender<Order>>,
+    wake: Option<SyncSender<SealerMessage>>,
     ended: bool,
 }
 
-impl Errands {
-    pub(crate) fn new(wake: SyncSender<Order>) -> Self {
+impl CopyQueue {
+    pub(crate) fn new(wake: SyncSender<SealerMessage>) -> Self {
         let state = State {
             jobs: VecDeque::new(),
             busy: false,
@@ -79,7 +79,7 @@ impl Errands {
     }
 
     /// Returns the results since the last call.
-    pub(crate) fn take_done(&self) -> Vec<Done> {
+    pub(crate) fn take_done(&self) -> Vec<CopyDone> {
         std::mem::take(&mut self.lock().done)
     }
 
@@ -95,13 +95,13 @@ impl Errands {
     }
 
     /// Hands over jobs, up to [`JOBS_MAX`].
-    pub(crate) fn hand_over(&self, jobs: impl Iterator<Item = Job>) {
+    pub(crate) fn hand_over(&self, jobs: impl Iterator<Item = CopyJob>) {
         self.lock().jobs.extend(jobs.take(JOBS_MAX));
         self.changed.notify_all();
     }
 
     /// Returns the next job, without waiting.
-    pub(crate) fn begin(&self) -> Option<Job> {
+    pub(crate) fn begin(&self) -> Option<CopyJob> {
         let mut state = self.lock();
         let job = state.jobs.pop_front();
         state.busy = job.is_some();
@@ -121,7 +121,7 @@ impl Errands {
 
     /// Notes the result of a job. After a failure the other jobs are dropped: the sealer finds them
     /// again and decides when they are tried again.
-    pub(crate) fn finish(&self, job: Job, result: Result<(), String>) {
+    pub(crate) fn finish(&self, job: CopyJob, result: Result<(), String>) {
         let mut state = self.lock();
         if result.is_err() {
             state.jobs.clear();
@@ -131,7 +131,7 @@ impl Errands {
         if let (true, Some(wake)) = (state.jobs.is_empty(), &state.wake) {
             // If the queue is full, the sealer has other orders, and takes the results after each
             // of them.
-            let _ = wake.try_send(Order::Copied);
+            let _ = wake.try_send(SealerMessage::Copied);
         }
     }
 
@@ -172,7 +172,7 @@ pub(crate) struct Copier {
     /// The field comes first, so that the end is reported before the target is dropped, which may
     /// wait for the network once more.
     ended: Ended,
-    target: Box<dyn Target>,
+    target: Box<dyn CopyTarget>,
     /// The archive's directory.
     root: PathBuf,
     stop: Arc<AtomicBool>,
@@ -181,8 +181,8 @@ pub(crate) struct Copier {
 
 impl Copier {
     pub(crate) fn new(
-        errands: Arc<Errands>,
-        target: Box<dyn Target>,
+        errands: Arc<CopyQueue>,
+        target: Box<dyn CopyTarget>,
         root: PathBuf,
         stop: Arc<AtomicBool>,
     ) -> Self {
@@ -204,11 +204,11 @@ impl Copier {
             return i64::MAX;
         };
         let result = match job.what {
-            Errand::Copy => {
+            CopyOperation::Copy => {
                 let local = self.root.join(&job.path);
                 self.target.copy(&local, &job.path, stop)
             }
-            Errand::Remove => self.target.remove(&job.path, stop),
+            CopyOperation::Remove => self.target.remove(&job.path, stop),
         };
         self.errands().finish(job, result);
         now_ns
@@ -219,13 +219,13 @@ impl Copier {
         self.is_ended
     }
 
-    fn errands(&self) -> &Errands {
+    fn errands(&self) -> &CopyQueue {
         &self.ended.0
     }
 }
 
 /// A guard that marks the copier as ended, however the thread ends, so that nobody waits for it.
-struct Ended(Arc<Errands>);
+struct Ended(Arc<CopyQueue>);
 
 impl Drop for Ended {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@
 use std::io;
 
 use crate::ArchiveError;
-use crate::copier::{Errand, Errands, JOBS_MAX, Job};
+use crate::copier::{CopyJob, CopyOperation, CopyQueue, JOBS_MAX};
 use crate::part::PartKey;
 use crate::seal::Sealer;
 
@@ -67,28 +67,28 @@ impl Sealer {
         self.tell();
     }
 
-    fn take_copies(&mut self, errands: &Errands, now: i64) {
-        for (Job { what, key, path }, result) in errands.take_done() {
+    fn take_copies(&mut self, errands: &CopyQueue, now: i64) {
+        for (CopyJob { what, key, path }, result) in errands.take_done() {
             // The result is ignored for a file that was merged or deleted meanwhile.
             let counts = match what {
-                Errand::Copy => self.manifest.parts.contains_key(&key),
-                Errand::Remove => self.manifest.stale_copies.contains(&key),
+                CopyOperation::Copy => self.manifest.parts.contains_key(&key),
+                CopyOperation::Remove => self.manifest.stale_copies.contains(&key),
             };
             match (what, result) {
-                (Errand::Copy, Ok(())) => {
+                (CopyOperation::Copy, Ok(())) => {
                     self.copying.note(now, &Ok(1));
                     self.copied.extend(counts.then_some(key));
                 }
-                (Errand::Remove, Ok(())) => {
+                (CopyOperation::Remove, Ok(())) => {
                     self.removing.note(now, &Ok(1));
                     self.removed.extend(counts.then_some(key));
                 }
-                (Errand::Copy, Err(reason)) if counts && !self.stopped() => {
+                (CopyOperation::Copy, Err(reason)) if counts && !self.stopped() => {
                     self.copy_tried = Some(key);
                     self.copying
                         .note(now, &Err(ArchiveError::Copy { path, reason }));
                 }
-                (Errand::Remove, Err(reason)) if counts && !self.stopped() => {
+                (CopyOperation::Remove, Err(reason)) if counts && !self.stopped() => {
                     self.removal_tried = Some(key);
                     self.removing
                         .note(now, &Err(ArchiveError::StaleCopy { path, reason }));
@@ -101,10 +101,10 @@ impl Sealer {
     /// Returns the next jobs of the copier: copies, oldest first. Copies of merged files are
     /// deleted once all files that count are copied and the manifest records it: so the object
     /// store never lacks a row that it had.
-    fn next_jobs(&self, now: i64) -> Vec<Job> {
+    fn next_jobs(&self, now: i64) -> Vec<CopyJob> {
         let layout = &self.context.layout;
         let job = |what| {
-            move |key: PartKey| Job {
+            move |key: PartKey| CopyJob {
                 what,
                 path: key.relative(layout),
                 key,
@@ -115,7 +115,7 @@ impl Sealer {
                 return Vec::new();
             }
             let keys = after(self.copy_tried, || self.uncopied());
-            return keys.map(job(Errand::Copy)).collect();
+            return keys.map(job(CopyOperation::Copy)).collect();
         }
         if !self.copied.is_empty() || !self.removing.is_due(now) {
             return Vec::new();
@@ -127,7 +127,7 @@ impl Sealer {
                 .copied()
         };
         let keys = after(self.removal_tried, stale);
-        keys.map(job(Errand::Remove)).collect()
+        keys.map(job(CopyOperation::Remove)).collect()
     }
 
     /// Returns the files that are not in the object store, oldest first.
@@ -208,16 +208,16 @@ mod tests {
     use barograph_model::{Clock as _, ManualClock, NS_PER_S, Span};
 
     use super::*;
-    use crate::context::Context;
+    use crate::context::SealerContext;
     use crate::manifest::Manifest;
-    use crate::part::Part;
-    use crate::{ArchiveConfig, Disk, Layout, Storage as _, Tier};
+    use crate::part::FilePart;
+    use crate::{ArchiveConfig, ArchiveLayout, DiskStorage, Storage as _, Tier};
 
     struct Fixture {
         _dir: tempfile::TempDir,
-        layout: Layout,
+        layout: ArchiveLayout,
         clock: Arc<ManualClock>,
-        errands: Arc<Errands>,
+        errands: Arc<CopyQueue>,
         sealer: Sealer,
         keys: Vec<PartKey>,
     }
@@ -227,12 +227,12 @@ mod tests {
         fn new(files: i64) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let config = ArchiveConfig::new(dir.path(), "n1");
-            let context = Context::new(config, Arc::new(Disk), Arc::default());
+            let context = SealerContext::new(config, Arc::new(DiskStorage), Arc::default());
             let layout = context.layout.clone();
             let mut manifest = Manifest::new("n1");
             manifest.sealed_through = 1;
-            Disk.make_dir(&layout.log_dir()).unwrap();
-            Disk.make_dir(&layout.tmp_dir()).unwrap();
+            DiskStorage.make_dir(&layout.log_dir()).unwrap();
+            DiskStorage.make_dir(&layout.tmp_dir()).unwrap();
             let key = |hour| PartKey {
                 first: 1,
                 hour,
@@ -242,9 +242,9 @@ mod tests {
             let keys: Vec<_> = (5..5 + files).map(key).collect();
             for key in &keys {
                 let path = key.path(&layout);
-                Disk.make_dir(path.parent().unwrap()).unwrap();
+                DiskStorage.make_dir(path.parent().unwrap()).unwrap();
                 std::fs::write(&path, "rows").unwrap();
-                let part = Part {
+                let part = FilePart {
                     rows: 7,
                     bytes: 4,
                     span: Span { from: 1, to: 2 },
@@ -254,7 +254,7 @@ mod tests {
                 manifest.parts.insert(*key, part);
             }
             let clock = Arc::new(ManualClock::default());
-            let errands = Arc::new(Errands::new(sync_channel(1).0));
+            let errands = Arc::new(CopyQueue::new(sync_channel(1).0));
             let sealer = Sealer::new(
                 context,
                 Arc::clone(&clock) as _,
@@ -395,7 +395,7 @@ mod tests {
         fixture.errands.finish(under_way, Ok(()));
         fixture.sealer.tend_copies();
         let job = fixture.errands.begin().unwrap();
-        assert_eq!((job.what, job.key), (Errand::Remove, merged));
+        assert_eq!((job.what, job.key), (CopyOperation::Remove, merged));
         assert_eq!(fixture.errands.begin(), None);
     }
 

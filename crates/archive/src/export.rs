@@ -9,14 +9,17 @@ use std::sync::atomic::AtomicBool;
 use barograph_model::{Descriptor, Sample, Span, Value, base64};
 use barograph_stream::SCOPES_DIR;
 
-use crate::compose::{self, Place};
-use crate::context::Context;
+use crate::compose::{self, OutputPlace};
+use crate::context::SealerContext;
 use crate::manifest::Manifest;
-use crate::sets::Sets;
-use crate::snapshot::Node;
-use crate::sources::{RawSource, Selected};
-use crate::unit::{Newest, Source, Unit};
-use crate::{Archive, ArchiveConfig, ArchiveError, Disk, Series, Storage as _, Tier, View, sweep};
+use crate::sets::HourSets;
+use crate::snapshot::NodeSnapshot;
+use crate::sources::{RawSource, SelectedUnits};
+use crate::unit::{NewestSamples, SampleSource, SeriesUnit};
+use crate::{
+    ArchiveConfig, ArchiveError, ArchiveReader, ArchivedSeries, DiskStorage, Storage as _, Tier,
+    View, sweep,
+};
 
 /// Destination of an export.
 pub enum ExportTo<'a> {
@@ -35,7 +38,7 @@ pub enum ExportTo<'a> {
 /// All raw files of the span are held open: the limit of open files of this process is raised for
 /// it as far as possible. If that is not enough, nothing is written, and the error says what to do.
 #[derive(Debug)]
-pub struct Export {
+pub struct ArchiveExport {
     span: Span,
     parts: Vec<ExportPart>,
 }
@@ -50,7 +53,7 @@ struct ExportPart {
     places: Vec<usize>,
 }
 
-impl Export {
+impl ArchiveExport {
     /// Returns an export of this span that has no series yet.
     pub fn new(span: Span) -> Self {
         let parts = Vec::new();
@@ -61,9 +64,9 @@ impl Export {
     /// `scope` is `None`.
     pub fn add(
         &mut self,
-        archive: &Archive,
+        archive: &ArchiveReader,
         scope: Option<&str>,
-        wanted: &dyn Fn(&Series) -> bool,
+        wanted: &dyn Fn(&ArchivedSeries) -> bool,
     ) -> Result<(), ArchiveError> {
         let view = archive.view_held(self.span)?;
         let all = view.series().iter().enumerate();
@@ -148,7 +151,9 @@ impl Export {
         dir: &Path,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64, ArchiveError> {
-        let there = Disk.list(dir).map_err(ArchiveError::io("list", dir))?;
+        let there = DiskStorage
+            .list(dir)
+            .map_err(ArchiveError::io("list", dir))?;
         if !there.is_empty() {
             let full = io::Error::from(io::ErrorKind::DirectoryNotEmpty);
             return Err(ArchiveError::io("export into", dir)(full));
@@ -176,9 +181,9 @@ pub fn scope_path(scope: &str) -> PathBuf {
 }
 
 /// A function that writes one sample.
-type Line<'a> = dyn FnMut(&Series, &Sample) -> io::Result<()> + 'a;
+type Line<'a> = dyn FnMut(&ArchivedSeries, &Sample) -> io::Result<()> + 'a;
 
-fn csv_line(out: &mut dyn Write, series: &Series, sample: &Sample) -> io::Result<()> {
+fn csv_line(out: &mut dyn Write, series: &ArchivedSeries, sample: &Sample) -> io::Result<()> {
     let of = &series.descriptor;
     let value = match &sample.value {
         Value::Bytes(v) => base64(v),
@@ -207,7 +212,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-fn json_line(out: &mut dyn Write, series: &Series, sample: &Sample) -> io::Result<()> {
+fn json_line(out: &mut dyn Write, series: &ArchivedSeries, sample: &Sample) -> io::Result<()> {
     let of = &series.descriptor;
     let value = match &sample.value {
         Value::Int(v) => (*v).into(),
@@ -266,31 +271,31 @@ impl ExportPart {
         let view = &self.view;
         let mut rows = 0;
         for node in &view.nodes {
-            let of_unit = |unit: &Unit| {
+            let of_unit = |unit: &SeriesUnit| {
                 let place = node.places.get(&unit.id);
                 // The places are sorted.
                 place.is_some_and(|place| self.places.binary_search(place).is_ok())
             };
             let config = ArchiveConfig::new(root, &*node.name);
-            let context = Context::new(config, Arc::new(Disk), Arc::default());
+            let context = SealerContext::new(config, Arc::new(DiskStorage), Arc::default());
             // This creates the directories.
-            sweep::start(&context.layout, &node.name, &Disk)?;
-            for sets in Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span)) {
+            sweep::start(&context.layout, &node.name, &DiskStorage)?;
+            for sets in HourSets::of(&node.sealed.manifest, &|sets| sets.has_raw(span)) {
                 for (range, part) in raw_parts(view, node, &sets)? {
-                    let source = Selected::new(RawSource::new(part)?, span, &of_unit);
-                    rows += write(&context, source, range, Place::At(sets.hour))?;
+                    let source = SelectedUnits::new(RawSource::new(part)?, span, &of_unit);
+                    rows += write(&context, source, range, OutputPlace::At(sets.hour))?;
                     progress(rows);
                 }
             }
             for log in &node.logs {
                 let range = (log.sequence(), log.sequence());
-                let source = Selected::new(log.fork()?, span, &of_unit);
-                rows += write(&context, source, range, Place::Hours)?;
+                let source = SelectedUnits::new(log.fork()?, span, &of_unit);
+                rows += write(&context, source, range, OutputPlace::Hours)?;
                 progress(rows);
             }
-            let manifest = sweep::rebuild(&context.layout, &node.name, &Disk)?;
-            manifest.prepare(&context.layout, &Disk)?;
-            Manifest::publish(&context.layout, &Disk)?;
+            let manifest = sweep::rebuild(&context.layout, &node.name, &DiskStorage)?;
+            manifest.prepare(&context.layout, &DiskStorage)?;
+            Manifest::publish(&context.layout, &DiskStorage)?;
         }
         Ok(rows)
     }
@@ -298,7 +303,11 @@ impl ExportPart {
 
 type Ranged = ((u64, u64), Arc<crate::parquet::ParquetPart>);
 
-fn raw_parts(view: &View, node: &Node, sets: &Sets) -> Result<Vec<Ranged>, ArchiveError> {
+fn raw_parts(
+    view: &View,
+    node: &NodeSnapshot,
+    sets: &HourSets,
+) -> Result<Vec<Ranged>, ArchiveError> {
     let mut parts = Vec::new();
     for set in sets.open(node, &view.handles, &|_| (Tier::Raw, None))? {
         for (_, part) in set.parts {
@@ -309,13 +318,13 @@ fn raw_parts(view: &View, node: &Node, sets: &Sets) -> Result<Vec<Ranged>, Archi
 }
 
 /// Writes the files of one source and moves them into place.
-fn write<S: Source>(
-    context: &Context,
+fn write<S: SampleSource>(
+    context: &SealerContext,
     source: S,
     range: (u64, u64),
-    place: Place,
+    place: OutputPlace,
 ) -> Result<u64, ArchiveError> {
-    let composed = compose::compose(context, &[source], range, place, &Newest::default())
+    let composed = compose::compose(context, &[source], range, place, &NewestSamples::default())
         .map_err(|f| f.error)?;
     let mut rows = 0;
     for file in composed.made {
@@ -323,9 +332,9 @@ fn write<S: Source>(
             rows += file.part.rows;
         }
         let dir = file.path.parent().unwrap_or(Path::new("."));
-        let place = Disk.make_dir(dir);
+        let place = DiskStorage.make_dir(dir);
         place
-            .and_then(|()| Disk.rename(&file.tmp, &file.path))
+            .and_then(|()| DiskStorage.rename(&file.tmp, &file.path))
             .map_err(ArchiveError::io("rename into", &file.path))?;
     }
     Ok(rows)

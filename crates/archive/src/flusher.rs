@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use barograph_model::{Clock, NS_PER_MS, NS_PER_S};
 use barograph_stream::SystemClock;
 
-use crate::journal::{Call, Shared};
-use crate::log::{Batch, LogWriter, is_empty};
-use crate::order::{Order, Sealing};
+use crate::journal::{FlushUrgency, SharedJournal};
+use crate::log::{JournalBatch, LogWriter, is_empty};
+use crate::order::{SealerMessage, SealingRequest};
 use crate::seal::SealStatus;
 use crate::{ArchiveConfig, ArchiveError};
 
@@ -31,14 +31,14 @@ const OFFER_NS: i64 = 50 * NS_PER_MS;
 
 /// A user's request to seal everything, and to merge it if `merge` is set.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct SealAllRequest {
     pub merge: bool,
     pub reply: SyncSender<Result<usize, ArchiveError>>,
 }
 
 /// Progress of the log.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct LogProgress {
     /// Number of samples written since the start.
     pub samples: AtomicU64,
     /// Bytes of the segments that are not sealed.
@@ -49,7 +49,7 @@ pub(crate) struct Progress {
     pub flushed_ns: AtomicU64,
 }
 
-impl Progress {
+impl LogProgress {
     /// Returns the progress of a log that nothing was written to since the start.
     pub(crate) fn begin(now_ns: i64) -> Self {
         Self {
@@ -64,25 +64,25 @@ impl Progress {
 pub(crate) struct Flusher {
     config: ArchiveConfig,
     clock: Arc<dyn Clock>,
-    pub(crate) shared: Arc<Shared>,
-    progress: Arc<Progress>,
+    pub(crate) shared: Arc<SharedJournal>,
+    progress: Arc<LogProgress>,
     writer: LogWriter,
     /// The queue of users' requests.
-    requests: Receiver<Request>,
+    requests: Receiver<SealAllRequest>,
     /// Requests that also cover the batch in hand.
-    asked: Vec<Request>,
+    asked: Vec<SealAllRequest>,
     /// Requests for which the sealer had no room yet: at most one for each waiting user, and one
     /// more.
-    offers: VecDeque<Sealing>,
+    offers: VecDeque<SealingRequest>,
     /// The last segment that was offered to the sealer.
     offered: u64,
     /// Whether marks are still to be copied into a new segment.
     is_owing: bool,
-    sealer: SyncSender<Order>,
+    sealer: SyncSender<SealerMessage>,
     /// Status of the sealer.
     sealed: Arc<Mutex<SealStatus>>,
     /// The batch in hand: it is empty unless its commit failed.
-    batch: Batch,
+    batch: JournalBatch,
     /// Number of attempts at this batch that failed.
     attempts: u32,
     /// The wait after the last of these attempts, in ns.
@@ -100,7 +100,7 @@ struct Wait {
     /// When the first durable sample of the pending batch was seen.
     durable_ns: Option<i64>,
     /// The urgency and the stop that the last step saw: any other ends the wait.
-    seen: (Call, bool),
+    seen: (FlushUrgency, bool),
     /// Whether the flusher was to stop at the last attempt.
     was_stopping: bool,
 }
@@ -109,17 +109,17 @@ struct Wait {
 pub(crate) struct FlusherParts {
     pub config: ArchiveConfig,
     pub clock: Arc<dyn Clock>,
-    pub shared: Arc<Shared>,
-    pub progress: Arc<Progress>,
+    pub shared: Arc<SharedJournal>,
+    pub progress: Arc<LogProgress>,
     pub writer: LogWriter,
-    pub requests: Receiver<Request>,
-    pub sealer: SyncSender<Order>,
+    pub requests: Receiver<SealAllRequest>,
+    pub sealer: SyncSender<SealerMessage>,
     pub sealed: Arc<Mutex<SealStatus>>,
 }
 
 /// The body of the flusher's thread: it waits until the next step is due or an input comes.
 pub(crate) fn run(mut flusher: Flusher) {
-    let _ended = Ended(Arc::clone(&flusher.shared));
+    let _ended = FlusherEnd(Arc::clone(&flusher.shared));
     let clock = SystemClock::new();
     while !flusher.is_ended {
         let due_ns = flusher.step(clock.monotonic_ns());
@@ -143,7 +143,7 @@ impl Flusher {
             is_owing: false,
             sealer: parts.sealer,
             sealed: parts.sealed,
-            batch: Batch::default(),
+            batch: JournalBatch::default(),
             attempts: 0,
             backoff_ns: 0,
             wait: Wait::default(),
@@ -205,13 +205,15 @@ impl Flusher {
         }
         match call {
             _ if stop => now_ns,
-            Call::Now => now_ns,
-            Call::Commit => {
+            FlushUrgency::Now => now_ns,
+            FlushUrgency::Commit => {
                 let durable_ns = *wait.durable_ns.get_or_insert(now_ns);
                 durable_ns.saturating_add(self.config.commit_ns)
             }
-            Call::Flush if self.offers.is_empty() => since_ns.saturating_add(self.config.flush_ns),
-            Call::Flush => since_ns + OFFER_NS,
+            FlushUrgency::Flush if self.offers.is_empty() => {
+                since_ns.saturating_add(self.config.flush_ns)
+            }
+            FlushUrgency::Flush => since_ns + OFFER_NS,
         }
     }
 
@@ -231,7 +233,7 @@ impl Flusher {
         state.stop
     }
 
-    fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+    fn commit(&mut self, batch: &mut JournalBatch) -> Result<(), ArchiveError> {
         if !batch.is_empty() {
             let committed = self.writer.commit(batch);
             self.report();
@@ -272,7 +274,7 @@ impl Flusher {
         if first {
             tracing::error!("{trouble}");
             // The sealer may delete old history, and so make room.
-            let _ = self.sealer.try_send(Order::Seal(Sealing {
+            let _ = self.sealer.try_send(SealerMessage::Seal(SealingRequest {
                 through: self.writer.closed(),
                 merge: false,
                 reply: None,
@@ -300,7 +302,7 @@ impl Flusher {
         let through = self.writer.closed();
         for request in self.asked.drain(..) {
             self.offered = through;
-            self.offers.push_back(Sealing {
+            self.offers.push_back(SealingRequest {
                 through,
                 merge: request.merge,
                 reply: Some(request.reply),
@@ -309,15 +311,15 @@ impl Flusher {
         if self.offered < through {
             self.offered = through;
             self.offers.retain(|offer| offer.reply.is_some());
-            self.offers.push_back(Sealing {
+            self.offers.push_back(SealingRequest {
                 through,
                 merge: false,
                 reply: None,
             });
         }
         while let Some(offer) = self.offers.pop_front() {
-            if let Err(TrySendError::Full(Order::Seal(offer))) =
-                self.sealer.try_send(Order::Seal(offer))
+            if let Err(TrySendError::Full(SealerMessage::Seal(offer))) =
+                self.sealer.try_send(SealerMessage::Seal(offer))
             {
                 self.offers.push_front(offer);
                 break;
@@ -367,9 +369,9 @@ impl Flusher {
 }
 
 /// A guard that marks the writer as ended, however the thread ends, so that nobody waits for it.
-pub(crate) struct Ended(pub(crate) Arc<Shared>);
+pub(crate) struct FlusherEnd(pub(crate) Arc<SharedJournal>);
 
-impl Drop for Ended {
+impl Drop for FlusherEnd {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.ended = true;

@@ -8,7 +8,7 @@ const FREED_NS_MAX: i64 = 120 * NS_PER_S;
 /// Bytes that were deleted and are not free yet: a reader has the files open, or the file system is
 /// slow. If more were deleted instead of waiting, everything would be deleted in the end.
 #[derive(Debug, Default)]
-pub(crate) struct Freed {
+pub(crate) struct FreedBytes {
     pub(crate) bytes: u64,
     /// Free bytes at the last check.
     free: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Freed {
     until_ns: i64,
 }
 
-impl Freed {
+impl FreedBytes {
     pub(crate) fn add(&mut self, bytes: u64, now_ns: i64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.until_ns = now_ns.saturating_add(FREED_NS_MAX);

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ArchiveError;
-use crate::Layout;
+use crate::ArchiveLayout;
 use crate::open;
 use crate::parquet::ParquetPart;
-use crate::part::{Part, PartKey};
+use crate::part::{FilePart, PartKey};
 
 /// Most files whose indexes are kept; files in use stay open after they are evicted.
 const OPEN_MAX: usize = 128;
@@ -20,7 +20,7 @@ const SERIES_MAX: usize = 128 << 10;
 
 /// The cache of open files.
 #[derive(Debug, Default)]
-pub(crate) struct Handles {
+pub(crate) struct FileCache {
     open: Mutex<Open>,
 }
 
@@ -45,14 +45,14 @@ struct Kept {
 /// anew.
 type Which = (PathBuf, u64);
 
-impl Handles {
+impl FileCache {
     /// Returns the file with its index read: from the cache, from the file that a view holds, or
     /// from its path.
     pub(crate) fn open(
         &self,
-        layout: &Layout,
+        layout: &ArchiveLayout,
         key: PartKey,
-        part: &Part,
+        part: &FilePart,
         held: Option<&Arc<File>>,
     ) -> Result<Arc<ParquetPart>, ArchiveError> {
         let path = key.path(layout);
@@ -130,8 +130,8 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
-    use crate::parquet::{About, RawWriter};
-    use crate::{Disk, FileAccess, Storage as _, Tier};
+    use crate::parquet::{FileIdentity, RawWriter};
+    use crate::{DiskStorage, FileAccess, Storage as _, Tier};
 
     use super::*;
 
@@ -139,12 +139,12 @@ mod tests {
     fn part() -> Arc<ParquetPart> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
-        let about = About {
+        let about = FileIdentity {
             node: "n1".into(),
             tier: Tier::Raw,
             sequences: (1, 1),
         };
-        let out = Disk.create(&path, FileAccess::Shared).unwrap();
+        let out = DiskStorage.create(&path, FileAccess::Shared).unwrap();
         let empty = RawWriter::create(out, &path, about).unwrap();
         empty.finish().unwrap();
         Arc::new(ParquetPart::open(&path).unwrap())

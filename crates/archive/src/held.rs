@@ -18,15 +18,15 @@ const LIMIT_PART: u64 = 4;
 
 /// The places for files that are held open.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct HeldPlaces {
     taken: AtomicUsize,
     max: usize,
 }
 
-impl Places {
+impl HeldPlaces {
     /// Returns the places of this process.
     pub(crate) fn of_process() -> Arc<Self> {
-        static PLACES: OnceLock<Arc<Places>> = OnceLock::new();
+        static PLACES: OnceLock<Arc<HeldPlaces>> = OnceLock::new();
         let places = PLACES.get_or_init(|| {
             let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
             let part = usize::try_from(limit / LIMIT_PART).unwrap_or(HELD_MAX);
@@ -88,7 +88,7 @@ impl std::ops::Deref for HeldFile {
 
 /// A taken place; it is free again when this is dropped.
 #[derive(Debug)]
-struct Place(Arc<Places>);
+struct Place(Arc<HeldPlaces>);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -107,7 +107,9 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Archive, ArchiveConfig, Declared, Disk, Entry, KeepConfig, Keeper};
+    use crate::{
+        ArchiveConfig, ArchiveReader, DeclaredStream, DiskStorage, JournalEntry, KeepConfig, Keeper,
+    };
 
     const HOURS: i64 = 5;
 
@@ -125,7 +127,7 @@ mod tests {
             ..ArchiveConfig::new(root, node)
         };
         let clock = Arc::new(barograph_stream::SystemClock::new());
-        let keeper = Keeper::start(config, Arc::new(Disk), clock).unwrap();
+        let keeper = Keeper::start(config, Arc::new(DiskStorage), clock).unwrap();
         let descriptor = Descriptor {
             name: Name::new("a").unwrap(),
             labels: Labels::default(),
@@ -134,15 +136,15 @@ mod tests {
             kind: Kind::Gauge,
             help: String::new(),
         };
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::new(descriptor),
             life: 1,
             depth: 8,
         };
-        let mut entries = vec![Entry::Declare(StreamKey(1), declared)];
+        let mut entries = vec![JournalEntry::Declare(StreamKey(1), declared)];
         entries.extend((0..HOURS).map(|hour| {
             let sample = Sample::measured(hour * 3_600 * NS_PER_S, 1);
-            Entry::Sample(StreamKey(1), hour as u64 + 1, sample)
+            JournalEntry::Sample(StreamKey(1), hour as u64 + 1, sample)
         }));
         let position = keeper.journal().submit(&mut entries);
         assert!(
@@ -159,14 +161,14 @@ mod tests {
         for node in ["n1", "n2", "n3"] {
             write(dir.path(), node);
         }
-        let places = Places::new(16);
+        let places = HeldPlaces::new(16);
         let taken = || places.taken.load(Ordering::Relaxed);
-        let first = Archive::holding(dir.path(), Arc::clone(&places));
+        let first = ArchiveReader::holding(dir.path(), Arc::clone(&places));
         let view = first.view().unwrap();
         // No node takes all places.
         let held: Vec<usize> = view.nodes.iter().map(|n| n.sealed.held.len()).collect();
         assert_eq!((held, taken()), (vec![4, 4, 4], 12));
-        let second = Archive::holding(dir.path(), Arc::clone(&places));
+        let second = ArchiveReader::holding(dir.path(), Arc::clone(&places));
         let other = second.view().unwrap();
         assert_eq!(taken(), 16);
         // A file that is not held is opened when it is read.
@@ -183,7 +185,7 @@ mod tests {
     #[test]
     fn the_process_may_open_more() {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let max = Places::of_process().max;
+        let max = HeldPlaces::of_process().max;
         assert!(max <= HELD_MAX && max as u64 <= limit / LIMIT_PART, "{max}");
     }
 }

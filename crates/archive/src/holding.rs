@@ -11,18 +11,18 @@ use rustix::io::Errno;
 use crate::held::HeldFile;
 use crate::manifest::Manifest;
 use crate::part::PartKey;
-use crate::sets::Sets;
-use crate::snapshot::{Node, Sealed, make_room};
+use crate::sets::HourSets;
+use crate::snapshot::{NodeSnapshot, SealedFiles, make_room};
 use crate::{ArchiveError, open};
 
-impl Node {
+impl NodeSnapshot {
     /// Returns the node with every raw file of a span held open, however many; `None` if one was
     /// replaced since. A file that was deleted by hand is left out.
     pub(crate) fn holding(&self, span: Span) -> Result<Option<Self>, ArchiveError> {
         let layout = &self.sealed.layout;
         let mut manifest = self.sealed.manifest.clone();
-        let hours = Sets::of(&manifest, &|sets| sets.has_raw(span));
-        let keys: Vec<PartKey> = hours.iter().flat_map(Sets::raw).collect();
+        let hours = HourSets::of(&manifest, &|sets| sets.has_raw(span));
+        let keys: Vec<PartKey> = hours.iter().flat_map(HourSets::raw).collect();
         make_room(keys.len() as u64);
         let mut held = HashMap::with_capacity(keys.len());
         let mut gone = Vec::new();
@@ -54,7 +54,7 @@ impl Node {
                 manifest.parts.remove(&key);
             }
         }
-        let sealed = Sealed {
+        let sealed = SealedFiles {
             layout: layout.clone(),
             manifest,
             held,

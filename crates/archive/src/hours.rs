@@ -29,7 +29,7 @@ fn hour_of(ts: i64) -> i64 {
 
 /// A run of hours that share files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hours {
+pub(crate) struct HourRange {
     /// Place of the files: the hour since the epoch if all samples are of one hour.
     pub(crate) hour: i64,
     /// All instants of the run.
@@ -38,7 +38,7 @@ pub(crate) struct Hours {
     rows: u64,
 }
 
-impl Hours {
+impl HourRange {
     /// Returns a run of all time, for files that already have a place.
     pub(crate) fn at(hour: i64) -> Self {
         Self {
@@ -65,11 +65,11 @@ impl Hours {
 
 /// Splits hours into groups whose files are written together, so that the sources are read few
 /// times and the memory is bounded.
-pub(crate) fn open_together(hours: &[Hours]) -> impl Iterator<Item = &[Hours]> {
+pub(crate) fn open_together(hours: &[HourRange]) -> impl Iterator<Item = &[HourRange]> {
     let mut left = hours;
     std::iter::from_fn(move || {
         let mut sum = 0_u64;
-        let fits = |(at, hours): &(usize, &Hours)| {
+        let fits = |(at, hours): &(usize, &HourRange)| {
             sum = sum.saturating_add(hours.rows);
             *at < HOURS_OPEN || sum <= HOURS_OPEN_ROWS
         };
@@ -146,8 +146,8 @@ impl HourSet {
     }
 
     /// Returns each hour by itself, unless there are too many.
-    pub(crate) fn hours(&self) -> Vec<Hours> {
-        let hours = |run: &HourRun| Hours {
+    pub(crate) fn hours(&self) -> Vec<HourRange> {
+        let hours = |run: &HourRun| HourRange {
             hour: match run.first == run.last {
                 true => run.first,
                 false => layout::several(run.first),
@@ -200,12 +200,12 @@ mod tests {
     #[test]
     fn hours_are_written_together_as_far_as_their_samples_fit() {
         let check = |rows: &[u64], expect: &[usize]| {
-            let hours = |(at, rows): (usize, &u64)| Hours {
+            let hours = |(at, rows): (usize, &u64)| HourRange {
                 rows: *rows,
-                ..Hours::one(at as i64)
+                ..HourRange::one(at as i64)
             };
-            let hours: Vec<Hours> = rows.iter().enumerate().map(hours).collect();
-            let lengths: Vec<usize> = open_together(&hours).map(<[Hours]>::len).collect();
+            let hours: Vec<HourRange> = rows.iter().enumerate().map(hours).collect();
+            let lengths: Vec<usize> = open_together(&hours).map(<[HourRange]>::len).collect();
             assert_eq!(lengths, expect);
         };
         check(&[], &[]);

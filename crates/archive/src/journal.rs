@@ -12,8 +12,8 @@ use std::time::Duration;
 use barograph_model::{Sample, Selector, StreamKey, VALUE_BYTES_MAX, Value};
 use barograph_stream::Incarnation;
 
-use crate::log::{Batch, MARKS_MAX, Mark, NUMBER_MAX, Stream};
-use crate::{ArchiveConfig, Declared, Losses};
+use crate::log::{BatchStream, JournalBatch, MARKS_MAX, NUMBER_MAX, RingMark};
+use crate::{ArchiveConfig, ArchiveLosses, DeclaredStream};
 
 /// Keys from this number on are not streams of a segment; the table of keys stays smaller.
 const KEYS_MAX: u32 = barograph_stream::STREAMS_MAX;
@@ -25,15 +25,15 @@ const LOSSY_MAX: usize = 16;
 
 /// One event of a stream, in order.
 #[derive(Clone, Debug)]
-pub enum Entry {
+pub enum JournalEntry {
     /// A stream is registered.
-    Declare(StreamKey, Declared),
+    Declare(StreamKey, DeclaredStream),
     /// A sample was appended; the `u64` is its number in its life, from 1.
     Sample(StreamKey, u64, Sample),
     /// A sample was appended that came from a record which a program put into a ring: the mark
     /// names the ring and the position up to which it was read with this sample. Both are in the
     /// log, or neither.
-    Read(StreamKey, u64, Sample, Mark),
+    Read(StreamKey, u64, Sample, RingMark),
     /// A stream was retired; its key may be used for another one.
     Retire(StreamKey),
     /// The rings of a program are gone: their marks need not be kept any more.
@@ -42,24 +42,24 @@ pub enum Entry {
 
 /// A position in the journal: the number of entries accepted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position(pub u64);
+pub struct JournalPosition(pub u64);
 
 /// The sampler's side of the queue. A clone shares the queue.
 #[derive(Clone)]
 pub struct Journal {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedJournal>,
 }
 
 impl Journal {
     /// Returns a journal that has no writer yet: entries wait, as far as there is room, until a
     /// [`Keeper`](crate::Keeper) is started with it.
     pub fn new(config: &ArchiveConfig) -> Self {
-        let shared = Arc::new(Shared::new(config));
+        let shared = Arc::new(SharedJournal::new(config));
         Self { shared }
     }
 
     /// Returns the losses since this journal was made.
-    pub fn lost(&self) -> Losses {
+    pub fn lost(&self) -> ArchiveLosses {
         self.shared.lock().lost.clone()
     }
 
@@ -72,28 +72,28 @@ impl Journal {
     /// Takes the entries and leaves the vector empty with its capacity: one short lock, and no
     /// system call unless somebody waits. Samples beyond the bound are lost and counted;
     /// declarations and retirements never are.
-    pub fn submit(&self, entries: &mut Vec<Entry>) -> Position {
+    pub fn submit(&self, entries: &mut Vec<JournalEntry>) -> JournalPosition {
         let mut state = self.shared.lock();
         let before = state.call;
         for entry in entries.drain(..) {
             state.accepted += 1;
             match entry {
-                Entry::Declare(key, declared) => state.declare(&self.shared, key, declared),
-                Entry::Sample(key, number, sample) => {
+                JournalEntry::Declare(key, declared) => state.declare(&self.shared, key, declared),
+                JournalEntry::Sample(key, number, sample) => {
                     state.sample(&self.shared, key, number, &sample, None);
                 }
-                Entry::Read(key, number, sample, mark) => {
+                JournalEntry::Read(key, number, sample, mark) => {
                     state.sample(&self.shared, key, number, &sample, Some(mark));
                 }
-                Entry::Retire(key) => state.retire(key),
-                Entry::Forget(incarnation) => state.forget(incarnation),
+                JournalEntry::Retire(key) => state.retire(key),
+                JournalEntry::Forget(incarnation) => state.forget(incarnation),
             }
         }
         if state.pending.bytes() >= self.shared.bytes_max / 2 {
-            state.call = Call::Now;
+            state.call = FlushUrgency::Now;
         }
         let call = state.asleep && state.call > before;
-        let position = Position(state.accepted);
+        let position = JournalPosition(state.accepted);
         drop(state);
         if call {
             self.shared.wake.notify_one();
@@ -103,7 +103,7 @@ impl Journal {
 
     /// Whether nothing up to `position` waits for the disk any more: each durable sample is synced,
     /// or it is counted as lost and that count is synced.
-    pub fn is_settled(&self, position: Position) -> bool {
+    pub fn is_settled(&self, position: JournalPosition) -> bool {
         let state = self.shared.lock();
         state.ended || state.is_synced(position.0)
     }
@@ -115,7 +115,7 @@ impl Journal {
         clippy::disallowed_methods,
         reason = "a caller waits until its entries are synced"
     )]
-    pub fn wait_durable(&self, position: Position, timeout: Duration) -> bool {
+    pub fn wait_durable(&self, position: JournalPosition, timeout: Duration) -> bool {
         let mut state = self.shared.lock();
         state.waiting += 1;
         let waited = self.shared.done.wait_timeout_while(state, timeout, |s| {
@@ -135,7 +135,7 @@ impl fmt::Debug for Journal {
 
 /// How urgently the writer is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Call {
+pub(crate) enum FlushUrgency {
     /// When the flush interval is over.
     #[default]
     Flush,
@@ -146,8 +146,8 @@ pub(crate) enum Call {
 }
 
 /// The state that the sampler, the writer and the callers of `status` share.
-pub(crate) struct Shared {
-    state: Mutex<State>,
+pub(crate) struct SharedJournal {
+    state: Mutex<JournalState>,
     /// Wakes the writer.
     wake: Condvar,
     /// Wakes the threads that wait for a sync.
@@ -159,10 +159,10 @@ pub(crate) struct Shared {
 
 /// The state that the lock guards.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct JournalState {
     /// The batch that waits for the writer.
-    pub pending: Batch,
-    pub call: Call,
+    pub pending: JournalBatch,
+    pub call: FlushUrgency,
     /// Whether the writer sleeps: only then a system call to wake it is useful.
     pub asleep: bool,
     /// Whether the writer is to finish.
@@ -194,7 +194,7 @@ pub(crate) struct State {
     /// submitted before these positions were known.
     had: HashMap<(Incarnation, u32), u64>,
     /// The losses since the start.
-    pub lost: Losses,
+    pub lost: ArchiveLosses,
     /// Size of the batch that the writer has taken, in bytes.
     pub writing_bytes: usize,
     /// Why nothing is written at present; empty if all is well.
@@ -215,7 +215,7 @@ enum Handle {
 
 #[derive(Debug)]
 struct Slot {
-    stream: Arc<Stream>,
+    stream: Arc<BatchStream>,
     durable: bool,
     /// Number of its last sample that was accepted or lost.
     last: u64,
@@ -228,12 +228,12 @@ struct Slot {
 }
 
 /// Whether the log has the record that ends at this mark.
-fn has(had: &HashMap<(Incarnation, u32), u64>, mark: &Mark) -> bool {
+fn has(had: &HashMap<(Incarnation, u32), u64>, mark: &RingMark) -> bool {
     let to = had.get(&(mark.incarnation, mark.ring));
     to.is_some_and(|to| mark.position <= *to)
 }
 
-impl Shared {
+impl SharedJournal {
     pub(crate) fn new(config: &ArchiveConfig) -> Self {
         Self {
             state: Mutex::default(),
@@ -247,12 +247,12 @@ impl Shared {
 
     /// Locks the state. A thread that panicked while it held the lock left at worst a sample
     /// uncounted.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how urgently the writer is needed, and whether it is to stop.
-    pub(crate) fn urgency(&self) -> (Call, bool) {
+    pub(crate) fn urgency(&self) -> (FlushUrgency, bool) {
         let state = self.lock();
         (state.call, state.stop)
     }
@@ -263,7 +263,7 @@ impl Shared {
         clippy::disallowed_methods,
         reason = "a caller waits until its entries are synced"
     )]
-    pub(crate) fn wait(&self, at_most_ns: i64, seen: (Call, bool)) {
+    pub(crate) fn wait(&self, at_most_ns: i64, seen: (FlushUrgency, bool)) {
         if at_most_ns <= 0 {
             return;
         }
@@ -278,7 +278,7 @@ impl Shared {
 
     /// Wakes the writer at once.
     pub(crate) fn call_now(&self) {
-        self.lock().call = Call::Now;
+        self.lock().call = FlushUrgency::Now;
         self.wake.notify_one();
     }
 
@@ -289,8 +289,8 @@ impl Shared {
     }
 }
 
-impl State {
-    fn declare(&mut self, shared: &Shared, key: StreamKey, declared: Declared) {
+impl JournalState {
+    fn declare(&mut self, shared: &SharedJournal, key: StreamKey, declared: DeclaredStream) {
         self.retire(key);
         let at = key.0 as usize;
         if key.0 >= KEYS_MAX {
@@ -310,7 +310,7 @@ impl State {
         }
         let slot = Slot {
             durable: meant(&shared.durable),
-            stream: Arc::new(Stream {
+            stream: Arc::new(BatchStream {
                 id: of.series_id(),
                 declared,
             }),
@@ -336,11 +336,11 @@ impl State {
 
     fn sample(
         &mut self,
-        shared: &Shared,
+        shared: &SharedJournal,
         key: StreamKey,
         number: u64,
         sample: &Sample,
-        from: Option<Mark>,
+        from: Option<RingMark>,
     ) {
         let handle = match self.keys.get(key.0 as usize) {
             Some(Handle::Of(handle)) => *handle,
@@ -361,8 +361,8 @@ impl State {
         let fits = sample.value.value_type() == declared.descriptor.value_type
             && (is_text || sample.value.bytes() <= VALUE_BYTES_MAX)
             && (slot.last + 1..=NUMBER_MAX).contains(&number);
-        let room =
-            !self.ended && self.pending.bytes() + Batch::cost(sample, from) <= shared.bytes_max;
+        let room = !self.ended
+            && self.pending.bytes() + JournalBatch::cost(sample, from) <= shared.bytes_max;
         slot.last = slot.last.max(number.min(NUMBER_MAX));
         if !self.had.is_empty() && from.is_some_and(|mark| has(&self.had, &mark)) {
             return;
@@ -375,12 +375,12 @@ impl State {
         }
         slot.waits += 1;
         if slot.waits > declared.depth / 2 {
-            self.call = Call::Now;
+            self.call = FlushUrgency::Now;
         }
         if slot.durable {
             self.pending.durable = true;
             self.last_durable = self.accepted;
-            self.call(Call::Commit);
+            self.call(FlushUrgency::Commit);
         }
         self.pending.push(handle, number, sample);
         if let Some(from) = from {
@@ -391,7 +391,7 @@ impl State {
     /// Raises the urgency to at least `call`. The field is written only if it changes: this
     /// function runs for each sample, and reading a word right after one byte of it was written is
     /// slow.
-    fn call(&mut self, call: Call) {
+    fn call(&mut self, call: FlushUrgency) {
         if self.call < call {
             self.call = call;
         }
@@ -413,7 +413,7 @@ impl State {
         // must not be undone by a kill.
         self.pending.durable = true;
         self.last_durable = self.accepted;
-        self.call(Call::Commit);
+        self.call(FlushUrgency::Commit);
         // The range ends where the pending batch will end.
         if self.lossy.last().is_none_or(|last| last.1 != u64::MAX) {
             self.lossy.push((self.accepted, u64::MAX));
@@ -454,9 +454,9 @@ impl State {
     /// Starts the writing, by a writer that found these marks and losses in its log. Entries that
     /// were submitted before and that an earlier run of the agent already wrote to the log are not
     /// written again.
-    pub(crate) fn begin(&mut self, marks: &[Mark], losses: &Losses) {
+    pub(crate) fn begin(&mut self, marks: &[RingMark], losses: &ArchiveLosses) {
         (self.stop, self.ended) = (false, false);
-        self.call = Call::Now;
+        self.call = FlushUrgency::Now;
         self.pending.losses.add(losses);
         if self.accepted == 0 {
             // From now on the submitter knows the marks.
@@ -483,12 +483,12 @@ impl State {
     }
 
     /// Swaps the pending batch for the empty one.
-    pub(crate) fn take(&mut self, empty: &mut Batch) {
+    pub(crate) fn take(&mut self, empty: &mut JournalBatch) {
         std::mem::swap(&mut self.pending, empty);
         empty.end = self.accepted;
         self.batch += 1;
         self.is_full = false;
-        self.call = Call::Flush;
+        self.call = FlushUrgency::Flush;
         self.writing_bytes = empty.bytes();
         for (handle, _) in &empty.declares {
             self.streams[*handle as usize].declared_at = None;

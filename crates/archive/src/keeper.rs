@@ -10,15 +10,15 @@ use std::thread::{Builder, JoinHandle};
 use barograph_model::Clock;
 use barograph_stream::FileLock;
 
-use crate::context::Context;
-use crate::copier::{self, Copier, Errands};
-use crate::flusher::{self, Ended, Flusher, FlusherParts, Progress, Request};
-use crate::log::{LogWriter, Mark};
-use crate::order::Order;
+use crate::context::SealerContext;
+use crate::copier::{self, Copier, CopyQueue};
+use crate::flusher::{self, Flusher, FlusherEnd, FlusherParts, LogProgress, SealAllRequest};
+use crate::log::{LogWriter, RingMark};
+use crate::order::SealerMessage;
 use crate::seal::{self, SealStatus, Sealer};
 use crate::{
-    ArchiveConfig, ArchiveError, Journal, KeeperLoops, Layout, Losses, Storage, Target, recover,
-    sweep,
+    ArchiveConfig, ArchiveError, ArchiveLayout, ArchiveLosses, CopyTarget, Journal, KeeperLoops,
+    Storage, recover, sweep,
 };
 
 /// Most requests of users that wait for the writer; the sender of another one blocks.
@@ -28,7 +28,7 @@ const SEALINGS_MAX: usize = 4;
 
 /// The status of the writer; the agent makes streams of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Status {
+pub struct ArchiveStatus {
     /// Number of samples written to the log since the start.
     pub samples: u64,
     /// Bytes of all files of this node.
@@ -44,7 +44,7 @@ pub struct Status {
     /// Age of the last sync or flush, in ns.
     pub flushed_age_ns: i64,
     /// Losses since the archive began.
-    pub losses: Losses,
+    pub losses: ArchiveLosses,
     /// Number of files that wait to be copied to the target; 0 if there is no target.
     pub waiting_copies: u64,
     /// Number of copies in the target that wait to be deleted, since their rows are in other copies
@@ -58,7 +58,7 @@ pub struct Status {
     pub copy_trouble: String,
 }
 
-impl Status {
+impl ArchiveStatus {
     /// Returns all present problems as text for people; empty if all is well. Samples that are not
     /// written may be lost, files that are not copied are still here.
     pub fn troubles(&self) -> String {
@@ -84,18 +84,18 @@ impl Status {
 pub struct Keeper {
     journal: Journal,
     clock: Arc<dyn Clock>,
-    progress: Arc<Progress>,
+    progress: Arc<LogProgress>,
     sealed: Arc<Mutex<SealStatus>>,
     /// The losses before this start, as the log records them.
-    lost_before: Losses,
+    lost_before: ArchiveLosses,
     /// The marks that were in the log at the start.
-    marks: Vec<Mark>,
+    marks: Vec<RingMark>,
     /// The queue to the writer; `None` once it is to end.
-    requests: Option<SyncSender<Request>>,
+    requests: Option<SyncSender<SealAllRequest>>,
     /// A flag that makes the sealer and the copier abandon their work.
     stop: Arc<AtomicBool>,
     /// The queue to the copier; `None` if nothing is copied.
-    errands: Option<Arc<Errands>>,
+    errands: Option<Arc<CopyQueue>>,
     threads: Vec<JoinHandle<()>>,
     /// The lock of the archive, which stepped loops hold too.
     lock: Arc<FileLock>,
@@ -118,7 +118,7 @@ impl Keeper {
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
-        target: Option<Box<dyn Target>>,
+        target: Option<Box<dyn CopyTarget>>,
     ) -> Result<Self, ArchiveError> {
         let journal = Journal::new(&config);
         Self::start_with_journal(config, storage, clock, target, journal)
@@ -131,7 +131,7 @@ impl Keeper {
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
-        target: Option<Box<dyn Target>>,
+        target: Option<Box<dyn CopyTarget>>,
         journal: Journal,
     ) -> Result<Self, ArchiveError> {
         let (mut keeper, parts) = Self::assemble(config, storage, clock, target, journal)?;
@@ -157,12 +157,12 @@ impl Keeper {
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
-        target: Option<Box<dyn Target>>,
+        target: Option<Box<dyn CopyTarget>>,
         journal: Journal,
     ) -> Result<(Self, KeeperLoops), ArchiveError> {
         let (keeper, parts) = Self::assemble(config, storage, clock, target, journal)?;
         let loops = KeeperLoops {
-            ended: Some(Ended(Arc::clone(&keeper.journal.shared))),
+            ended: Some(FlusherEnd(Arc::clone(&keeper.journal.shared))),
             flusher: Some(parts.flusher),
             copier: parts.copier,
             sealer: Some(parts.sealer),
@@ -177,19 +177,19 @@ impl Keeper {
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
-        target: Option<Box<dyn Target>>,
+        target: Option<Box<dyn CopyTarget>>,
         journal: Journal,
     ) -> Result<(Self, KeeperParts), ArchiveError> {
-        let layout = Layout::new(&config.root, &config.node);
+        let layout = ArchiveLayout::new(&config.root, &config.node);
         let lock = recover::occupy(&layout, &*storage)?;
         recover::empty_tmp(&layout, &*storage)?;
         let manifest = sweep::start(&layout, &config.node, &*storage)?;
         let recovered = recover::logs(&layout, &*storage, manifest.sealed_through)?;
-        let progress = Arc::new(Progress::begin(clock.monotonic_ns()));
+        let progress = Arc::new(LogProgress::begin(clock.monotonic_ns()));
         let sealed = Arc::new(Mutex::new(SealStatus::default()));
         let (requests, requested) = sync_channel(REQUESTS_MAX);
         let (sealings, orders) = sync_channel(SEALINGS_MAX);
-        let marks: Vec<Mark> = recovered.marks.iter().collect();
+        let marks: Vec<RingMark> = recovered.marks.iter().collect();
         journal.shared.lock().begin(&marks, &recovered.lost_now);
         let keeper = Self {
             journal,
@@ -202,7 +202,7 @@ impl Keeper {
             stop: Arc::default(),
             errands: target
                 .is_some()
-                .then(|| Errands::new(sealings.clone()).into()),
+                .then(|| CopyQueue::new(sealings.clone()).into()),
             threads: Vec::new(),
             lock: Arc::new(lock),
         };
@@ -228,7 +228,7 @@ impl Keeper {
             sealer: sealings,
             sealed: Arc::clone(&sealed),
         });
-        let context = Context::new(config, storage, Arc::clone(&keeper.stop));
+        let context = SealerContext::new(config, storage, Arc::clone(&keeper.stop));
         let sealer = Sealer::new(context, clock, manifest, sealed, keeper.errands.clone());
         let parts = KeeperParts {
             flusher,
@@ -245,7 +245,7 @@ impl Keeper {
     }
 
     /// Returns the status of the writer.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ArchiveStatus {
         let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         let sealed = sealed.clone();
         let mut losses = sealed.losses;
@@ -256,7 +256,7 @@ impl Keeper {
         let oldest = load(&self.progress.oldest_ts) as i64;
         let state = self.journal.shared.lock();
         losses.add(&state.lost);
-        Status {
+        ArchiveStatus {
             samples: load(&self.progress.samples),
             bytes: log_bytes + sealed.bytes,
             log_bytes,
@@ -276,7 +276,7 @@ impl Keeper {
     /// Returns the marks of programs' rings when this writer started: every record up to them is in
     /// the archive. Marks that are not needed any more are to be dropped with
     /// [`crate::Entry::Forget`].
-    pub fn marks(&self) -> &[Mark] {
+    pub fn marks(&self) -> &[RingMark] {
         &self.marks
     }
 
@@ -307,7 +307,7 @@ impl Keeper {
     fn request(&self, merge: bool) -> Result<SealRequest, ArchiveError> {
         let (reply, answer) = sync_channel(1);
         if let Some(requests) = &self.requests {
-            let sent = requests.send(Request { merge, reply });
+            let sent = requests.send(SealAllRequest { merge, reply });
             sent.map_err(|_| sealer_has_ended())?;
             self.journal.shared.call_now();
         }
@@ -357,7 +357,7 @@ struct KeeperParts {
     flusher: Flusher,
     copier: Option<Copier>,
     sealer: Sealer,
-    orders: Receiver<Order>,
+    orders: Receiver<SealerMessage>,
 }
 
 impl fmt::Debug for Keeper {

@@ -30,7 +30,7 @@ pub(crate) fn first_hour(place: i64) -> i64 {
 /// Suffix of the names of directories in which merged files wait.
 const WAITING_SUFFIX: &str = ".swap";
 
-/// Returns the tier and hour of a directory of [`Layout::waiting_dir`].
+/// Returns the tier and hour of a directory of [`ArchiveLayout::waiting_dir`].
 pub(crate) fn of_waiting_dir(path: &Path) -> Option<(Tier, i64)> {
     let name = path.file_name()?.to_str()?.strip_suffix(WAITING_SUFFIX)?;
     let (tier, hour) = name.split_once('-')?;
@@ -40,13 +40,13 @@ pub(crate) fn of_waiting_dir(path: &Path) -> Option<(Tier, i64)> {
 
 /// The paths of one node's files in an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct ArchiveLayout {
     root: PathBuf,
     /// The node's name, encoded for paths and Hive partition values.
     node: String,
 }
 
-impl Layout {
+impl ArchiveLayout {
     /// Returns the paths of `node` in the archive `root`.
     pub fn new(root: impl Into<PathBuf>, node: &str) -> Self {
         Self {
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn partitions() {
-        let layout = Layout::new("/a", "n/1");
+        let layout = ArchiveLayout::new("/a", "n/1");
         let hour = 1_700_000_000 / 3_600;
         assert_eq!(
             layout.partition(Tier::Raw, hour),

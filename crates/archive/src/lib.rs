@@ -60,23 +60,23 @@ mod view;
 
 pub use config::{ArchiveConfig, KeepConfig};
 pub use error::ArchiveError;
-pub use export::{Export, ExportTo, scope_path};
-pub use journal::{Entry, Journal, Position};
-pub use keeper::{Keeper, SealRequest, Status};
-pub use layout::Layout;
-pub use log::Mark;
+pub use export::{ArchiveExport, ExportTo, scope_path};
+pub use journal::{Journal, JournalEntry, JournalPosition};
+pub use keeper::{ArchiveStatus, Keeper, SealRequest};
+pub use layout::ArchiveLayout;
+pub use log::RingMark;
 #[doc(hidden)] // For tests and fuzzing: a reader of archives uses `View`.
 pub use log::{LogPart, LogSeries};
 
 pub use loops::KeeperLoops;
-pub use losses::Losses;
-pub use neighbours::{Neighbours, Rank};
+pub use losses::ArchiveLosses;
+pub use neighbours::{ArchiveRank, Neighbours};
 pub use recover::marks_of;
-pub use series::{Archived, Declared, Series};
-pub use storage::{Disk, FileAccess, OutFile, Storage};
+pub use series::{ArchivedSeries, ArchivedUpTo, DeclaredStream};
+pub use storage::{DiskStorage, FileAccess, OutFile, Storage};
+pub use target::CopyTarget;
 #[cfg(feature = "target")]
 pub use target::ObjectTarget;
-pub use target::Target;
 pub use tier::Tier;
 pub use verify::{Finding, Verified, verify};
-pub use view::{Archive, Chunk, NodeFault, PartInfo, PartKind, Scan, View};
+pub use view::{ArchiveReader, NodeFault, PartInfo, PartKind, SampleChunk, View, ViewScan};

@@ -14,11 +14,11 @@ mod reader;
 mod scan;
 mod writer;
 
-pub(crate) use batch::{Batch, Stream};
+pub(crate) use batch::{BatchStream, JournalBatch};
 pub use contents::LogSeries;
 pub(crate) use format::{HEADER_BYTES, NUMBER_MAX, cut_node, is_empty};
-pub use marks::Mark;
-pub(crate) use marks::{MARKS_MAX, Marks};
-pub(crate) use newest::Newest;
+pub use marks::RingMark;
+pub(crate) use marks::{MARKS_MAX, RingMarks};
+pub(crate) use newest::NewestSegment;
 pub use reader::LogPart;
-pub(crate) use writer::{Kept, LogWriter};
+pub(crate) use writer::{LogWriter, WrittenSegment};

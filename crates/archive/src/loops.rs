@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use barograph_stream::FileLock;
 
 use crate::copier::Copier;
-use crate::flusher::{Ended, Flusher};
-use crate::order::Order;
+use crate::flusher::{Flusher, FlusherEnd};
+use crate::order::SealerMessage;
 use crate::seal::Sealer;
 
 /// The loops of one archive. Dropping them is as a kill: what was not written is lost.
@@ -21,9 +21,9 @@ pub struct KeeperLoops {
     pub(crate) copier: Option<Copier>,
     pub(crate) sealer: Option<Sealer>,
     /// The orders to the sealer. The sealer ends when nobody is left who could send one.
-    pub(crate) orders: Receiver<Order>,
+    pub(crate) orders: Receiver<SealerMessage>,
     /// Marks the end of the flusher, so that nobody waits for it.
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<FlusherEnd>,
     pub(crate) _lock: Arc<FileLock>,
 }
 

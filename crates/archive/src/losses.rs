@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Losses of an archive, counted since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Losses {
+pub struct ArchiveLosses {
     /// Samples that found the buffer full.
     pub overflow_samples: u64,
     /// Samples whose write failed, that came while nothing could be written, or fit no stream.
@@ -19,7 +19,7 @@ pub struct Losses {
     pub corrupt_files: u64,
 }
 
-impl Losses {
+impl ArchiveLosses {
     /// Whether nothing was lost.
     pub fn is_none(&self) -> bool {
         *self == Self::default()

@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::first_of_several;
 use crate::log::LogPart;
-use crate::part::{Part, PartKey};
-use crate::{ArchiveError, Archived, FileAccess, Layout, Losses, Storage, Tier, open};
+use crate::part::{FilePart, PartKey};
+use crate::{
+    ArchiveError, ArchiveLayout, ArchiveLosses, ArchivedUpTo, FileAccess, Storage, Tier, open,
+};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 3;
@@ -38,11 +40,11 @@ pub(crate) struct Manifest {
     pub(crate) node: String,
     /// Log segments up to this one are in Parquet files, or were deleted for lack of space.
     pub(crate) sealed_through: u64,
-    pub(crate) parts: BTreeMap<PartKey, Part>,
+    pub(crate) parts: BTreeMap<PartKey, FilePart>,
     /// Every series that the Parquet files hold.
-    pub(crate) series: BTreeMap<SeriesId, Known>,
+    pub(crate) series: BTreeMap<SeriesId, SealedSeries>,
     /// The losses up to `sealed_through`.
-    pub(crate) losses: Losses,
+    pub(crate) losses: ArchiveLosses,
     /// Copies in the object store of files that do not count any more, since their rows are in a
     /// merged file: these copies are to be deleted.
     pub(crate) stale_copies: BTreeSet<PartKey>,
@@ -50,13 +52,13 @@ pub(crate) struct Manifest {
 
 /// A series and how far it is sealed.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct SealedSeries {
     pub(crate) descriptor: Arc<Descriptor>,
     pub(crate) span: Span,
-    pub(crate) archived: Archived,
+    pub(crate) archived: ArchivedUpTo,
 }
 
-impl Known {
+impl SealedSeries {
     /// Returns the approximate bytes that the series takes in memory and in files.
     pub(crate) fn bytes(&self) -> u64 {
         let of = &self.descriptor;
@@ -79,14 +81,14 @@ impl Manifest {
     }
 
     /// Reads the manifest of a node; `None` if there is none.
-    pub(crate) fn read(layout: &Layout) -> Result<Option<Self>, ArchiveError> {
+    pub(crate) fn read(layout: &ArchiveLayout) -> Result<Option<Self>, ArchiveError> {
         let path = &layout.manifest();
         let Some(manifest) = Self::read_file(path)? else {
             return Ok(None);
         };
         // The manifest of another node names none of this node's files, so all of them would be
         // deleted.
-        if Layout::new(layout.root(), &manifest.node) == *layout {
+        if ArchiveLayout::new(layout.root(), &manifest.node) == *layout {
             return Ok(Some(manifest));
         }
         let reason = format!("it is the manifest of the node {:?}", manifest.node);
@@ -114,7 +116,7 @@ impl Manifest {
     /// has changed.
     pub(crate) fn prepare(
         &self,
-        layout: &Layout,
+        layout: &ArchiveLayout,
         storage: &dyn Storage,
     ) -> Result<(), ArchiveError> {
         let tmp = tmp_path(layout);
@@ -129,7 +131,10 @@ impl Manifest {
 
     /// Puts the prepared manifest in force. If this fails, either the old or the new one may be in
     /// force: the next start finds out.
-    pub(crate) fn publish(layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
+    pub(crate) fn publish(
+        layout: &ArchiveLayout,
+        storage: &dyn Storage,
+    ) -> Result<(), ArchiveError> {
         let path = layout.manifest();
         storage
             .rename(&tmp_path(layout), &path)
@@ -139,7 +144,7 @@ impl Manifest {
 
     pub(crate) fn add_log(&mut self, log: &LogPart) {
         for of in log.series() {
-            let archived = Archived {
+            let archived = ArchivedUpTo {
                 life: of.life,
                 number: of.archived,
             };
@@ -190,7 +195,7 @@ impl Manifest {
                 return Err(format!("{:?} and {:?} overlap", pair[0], pair[1]));
             }
         }
-        let sensible = |(key, part): &(&PartKey, &Part)| {
+        let sensible = |(key, part): &(&PartKey, &FilePart)| {
             let bounds = key.first <= key.last && key.last <= self.sealed_through;
             bounds && part.span.from <= part.span.to
         };
@@ -292,11 +297,11 @@ impl Manifest {
 /// Adds what a file holds of a series. A series that has no samples and is not known yet is not
 /// added.
 pub(crate) fn add_series(
-    series: &mut BTreeMap<SeriesId, Known>,
+    series: &mut BTreeMap<SeriesId, SealedSeries>,
     id: SeriesId,
     descriptor: &Arc<Descriptor>,
     span: Option<Span>,
-    archived: Archived,
+    archived: ArchivedUpTo,
 ) {
     match (series.get_mut(&id), span) {
         (Some(known), span) => {
@@ -305,7 +310,7 @@ pub(crate) fn add_series(
         }
         (None, Some(span)) => {
             let descriptor = Arc::clone(descriptor);
-            let known = Known {
+            let known = SealedSeries {
                 descriptor,
                 span,
                 archived,
@@ -324,7 +329,7 @@ pub(crate) fn union(a: Span, b: Span) -> Span {
     }
 }
 
-fn tmp_path(layout: &Layout) -> PathBuf {
+fn tmp_path(layout: &ArchiveLayout) -> PathBuf {
     layout.tmp_dir().join("manifest.json")
 }
 
@@ -338,7 +343,7 @@ struct Wire {
     format: u32,
     node: String,
     sealed_through: u64,
-    losses: Losses,
+    losses: ArchiveLosses,
     parts: Vec<WirePart>,
     series: Vec<WireSeries>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -392,8 +397,8 @@ struct WirePart {
     crc32: Option<u32>,
 }
 
-impl From<(&PartKey, &Part)> for WirePart {
-    fn from((key, part): (&PartKey, &Part)) -> Self {
+impl From<(&PartKey, &FilePart)> for WirePart {
+    fn from((key, part): (&PartKey, &FilePart)) -> Self {
         Self {
             tier: key.tier.as_str().into(),
             hour: key.hour,
@@ -410,7 +415,7 @@ impl From<(&PartKey, &Part)> for WirePart {
 }
 
 impl WirePart {
-    fn check(&self) -> Result<(PartKey, Part), String> {
+    fn check(&self) -> Result<(PartKey, FilePart), String> {
         let tier = Tier::from_name(&self.tier)
             .ok_or_else(|| format!("the tier {:?} is not known", self.tier))?;
         let key = PartKey {
@@ -423,7 +428,7 @@ impl WirePart {
             from: self.from,
             to: self.to,
         };
-        let part = Part {
+        let part = FilePart {
             rows: self.rows,
             bytes: self.bytes,
             span,
@@ -449,8 +454,8 @@ struct WireSeries {
     number: u64,
 }
 
-impl From<&Known> for WireSeries {
-    fn from(known: &Known) -> Self {
+impl From<&SealedSeries> for WireSeries {
+    fn from(known: &SealedSeries) -> Self {
         let descriptor = &*known.descriptor;
         let pairs = descriptor.labels.iter();
         Self {
@@ -469,7 +474,7 @@ impl From<&Known> for WireSeries {
 }
 
 impl WireSeries {
-    fn check(self) -> Result<Known, String> {
+    fn check(self) -> Result<SealedSeries, String> {
         let (types, kinds) = (1..=8, 1..=3);
         let value_type = types
             .filter_map(ValueType::from_u8)
@@ -490,13 +495,13 @@ impl WireSeries {
             kind,
             help: self.help,
         };
-        Ok(Known {
+        Ok(SealedSeries {
             descriptor: Arc::new(descriptor),
             span: Span {
                 from: self.from,
                 to: self.to,
             },
-            archived: Archived {
+            archived: ArchivedUpTo {
                 life: self.life,
                 number: self.number,
             },

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::compose::{self, Failure, Place};
+use crate::compose::{self, ComposeFailure, OutputPlace};
 use crate::parquet::ParquetPart;
-use crate::part::{Made, PartKey};
+use crate::part::{NewFile, PartKey};
 use crate::seal::Sealer;
 use crate::sources::RawSource;
 use crate::tier::HOUR_NS;
-use crate::unit::Newest;
+use crate::unit::NewestSamples;
 use crate::{ArchiveError, Tier, swap};
 
 /// An hour that is over is merged if it has more sets than this.
@@ -87,14 +87,20 @@ impl Sealer {
                 Err(error) => return self.leave_out(*set, error),
             }
         }
-        let place = Place::At(first.key.hour);
-        match compose::compose(&self.context, &sources, range, place, &Newest::default()) {
+        let place = OutputPlace::At(first.key.hour);
+        match compose::compose(
+            &self.context,
+            &sources,
+            range,
+            place,
+            &NewestSamples::default(),
+        ) {
             Ok(composed) => self.replace(run, composed.made),
-            Err(Failure {
+            Err(ComposeFailure {
                 error,
                 source: Some(at),
             }) => self.leave_out(run[at], error),
-            Err(Failure { error, .. }) => Err(error),
+            Err(ComposeFailure { error, .. }) => Err(error),
         }
     }
 
@@ -111,7 +117,7 @@ impl Sealer {
         self.put(next, &[]).map(|()| 1)
     }
 
-    fn replace(&mut self, run: &[Set], mut made: Vec<Made>) -> Result<usize, ArchiveError> {
+    fn replace(&mut self, run: &[Set], mut made: Vec<NewFile>) -> Result<usize, ArchiveError> {
         let mut next = self.manifest.clone();
         let keys = self.manifest.parts.keys().copied();
         let old: Vec<PartKey> = keys.filter(|key| run.iter().any(|s| s.same(key))).collect();
@@ -143,7 +149,7 @@ impl Sealer {
 
     /// Puts the new files into directories that are exchanged for those of their hours, if the file
     /// system can do that; returns these directories.
-    fn let_wait(&mut self, old: &[PartKey], made: &mut [Made]) -> Vec<PathBuf> {
+    fn let_wait(&mut self, old: &[PartKey], made: &mut [NewFile]) -> Vec<PathBuf> {
         let (layout, storage) = (&self.context.layout, &*self.context.storage);
         match swap::begin(storage, layout, old, made) {
             Ok(dirs) => {

@@ -20,7 +20,7 @@ const ASKED_NS_MAX: i64 = 30 * NS_PER_S;
 
 /// Rank of an archive: whose history it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rank {
+pub enum ArchiveRank {
     /// The node's own history, which is deleted last.
     #[default]
     Own,
@@ -43,7 +43,7 @@ struct State {
 /// State of one archive.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    rank: Rank,
+    rank: ArchiveRank,
     /// Device of its file system, if known.
     device: Option<u64>,
     /// Bytes that it could delete.
@@ -71,7 +71,7 @@ pub(crate) struct NeighbourPlace {
 }
 
 impl Neighbours {
-    pub(crate) fn join(&self, rank: Rank, root: &Path) -> NeighbourPlace {
+    pub(crate) fn join(&self, rank: ArchiveRank, root: &Path) -> NeighbourPlace {
         let device = std::fs::metadata(root).ok().map(|metadata| metadata.dev());
         let mut state = self.lock();
         let id = state.next;
@@ -118,7 +118,9 @@ impl NeighbourPlace {
         let mut state = self.all.lock();
         let mut nearby: Vec<(u64, Known)> = state.nearby(self.id).collect();
         // Guests come first, the largest of them at the head.
-        nearby.sort_by_key(|(id, known)| (known.rank == Rank::Own, u64::MAX - known.bytes, *id));
+        nearby.sort_by_key(|(id, known)| {
+            (known.rank == ArchiveRank::Own, u64::MAX - known.bytes, *id)
+        });
         for (id, known) in nearby {
             if id == self.id {
                 return true;
@@ -135,7 +137,7 @@ impl NeighbourPlace {
     pub(crate) fn beyond(&self, bytes_max: u64, now_ns: i64) -> u64 {
         let mut state = self.all.lock();
         let guests = state.archives.iter();
-        let guests = guests.filter(|(_, known)| known.rank == Rank::Guest);
+        let guests = guests.filter(|(_, known)| known.rank == ArchiveRank::Guest);
         let mut guests: Vec<(u64, u64)> = guests.map(|(id, known)| (known.bytes, *id)).collect();
         let sum = guests
             .iter()
@@ -202,9 +204,12 @@ mod tests {
     fn guests_give_way_first_and_the_largest_at_their_head() {
         let all = Neighbours::default();
         let root = std::env::temp_dir();
-        let own = all.join(Rank::Own, &root);
+        let own = all.join(ArchiveRank::Own, &root);
         assert!(own.is_to_give(0));
-        let (small, large) = (all.join(Rank::Guest, &root), all.join(Rank::Guest, &root));
+        let (small, large) = (
+            all.join(ArchiveRank::Guest, &root),
+            all.join(ArchiveRank::Guest, &root),
+        );
         let turns = |now_ns| [&own, &small, &large].map(|place| place.is_to_give(now_ns));
         own.tell(1_000, 0);
         small.tell(10, 0);
@@ -241,7 +246,10 @@ mod tests {
     fn a_guest_that_cannot_let_go_of_what_is_beyond_is_passed_over() {
         let all = Neighbours::default();
         let root = std::env::temp_dir();
-        let (small, large) = (all.join(Rank::Guest, &root), all.join(Rank::Guest, &root));
+        let (small, large) = (
+            all.join(ArchiveRank::Guest, &root),
+            all.join(ArchiveRank::Guest, &root),
+        );
         small.tell(10, 0);
         large.tell(20, 0);
         let mut now_ns = 0;

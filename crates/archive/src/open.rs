@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::part::PartKey;
-use crate::{ArchiveError, Layout, Tier};
+use crate::{ArchiveError, ArchiveLayout, Tier};
 
 /// Write permission for everybody.
 const OTHERS_WRITE: u32 = 0o002;
@@ -35,12 +35,12 @@ fn told(path: &Path, error: io::Error) -> ArchiveError {
 
 /// Opens a Parquet file that counts: at its place, or where it waits for the exchange that moves it
 /// there.
-pub(crate) fn part(layout: &Layout, key: PartKey) -> Result<File, ArchiveError> {
+pub(crate) fn part(layout: &ArchiveLayout, key: PartKey) -> Result<File, ArchiveError> {
     part_file(layout, key).map_err(|error| told(&key.path(layout), error))
 }
 
 /// As [`part`], with the error of the system.
-pub(crate) fn part_file(layout: &Layout, key: PartKey) -> io::Result<File> {
+pub(crate) fn part_file(layout: &ArchiveLayout, key: PartKey) -> io::Result<File> {
     // The file may be moved between the first two attempts.
     let mut open = regular_file(&key.path(layout));
     for path in [key.waiting(layout), key.path(layout)] {
@@ -73,20 +73,20 @@ pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
 
 /// Refuses a node if one of its existing directories is a link, belongs to another user, or can be
 /// written by everybody: files are created and deleted in them by name.
-pub(crate) fn check_ours(layout: &Layout) -> Result<(), ArchiveError> {
+pub(crate) fn check_ours(layout: &ArchiveLayout) -> Result<(), ArchiveError> {
     dirs(layout).iter().try_for_each(|dir| check_dir(dir))
 }
 
 /// Refuses a node if one of its directories is a link, belongs neither to the agent that names it
 /// nor to root, or can be written by everybody: the files in it would be taken for what the agent
 /// observed.
-pub(crate) fn check_agents(layout: &Layout, agent: u32) -> Result<(), ArchiveError> {
+pub(crate) fn check_agents(layout: &ArchiveLayout, agent: u32) -> Result<(), ArchiveError> {
     let check = |dir: &PathBuf| check_dir_of(dir, &[agent, 0]);
     dirs(layout).iter().try_for_each(check)
 }
 
 /// Returns all directories of one node.
-fn dirs(layout: &Layout) -> Vec<PathBuf> {
+fn dirs(layout: &ArchiveLayout) -> Vec<PathBuf> {
     let mut dirs = vec![layout.node_dir(), layout.log_dir(), layout.tmp_dir()];
     dirs.extend(Tier::ALL.map(|tier| tier_dir(layout, tier)));
     dirs
@@ -122,7 +122,7 @@ fn check_dir_of(dir: &Path, owners: &[u32]) -> Result<(), ArchiveError> {
 }
 
 /// Returns the directory of a node's files of one tier.
-fn tier_dir(layout: &Layout, tier: Tier) -> PathBuf {
+fn tier_dir(layout: &ArchiveLayout, tier: Tier) -> PathBuf {
     let mut dir = layout.root().join(layout.partition(tier, 0));
     // The partition is of an hour; the directory of the tier is two levels up.
     dir.pop();

@@ -6,16 +6,16 @@ use crate::ArchiveError;
 
 /// A message that wakes the sealer.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum SealerMessage {
     /// A request of the writer.
-    Seal(Sealing),
+    Seal(SealingRequest),
     /// The copier has finished its jobs.
     Copied,
 }
 
 /// A request of the writer to the sealer.
 #[derive(Debug)]
-pub(crate) struct Sealing {
+pub(crate) struct SealingRequest {
     /// The last segment to seal; all segments up to it are closed.
     pub(crate) through: u64,
     /// Whether to merge the files of each hour afterwards.

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use barograph_model::{Buckets, Columns, SeriesId, Span};
 
 use crate::aggregate::Fold;
-use crate::context::Context;
-use crate::hours::Hours;
+use crate::context::SealerContext;
+use crate::hours::HourRange;
 use crate::manifest::union;
-use crate::parquet::{About, RawWriter, Summary, TierWriter};
-use crate::part::{Made, Part, PartKey};
+use crate::parquet::{FileIdentity, FileSummary, RawWriter, TierWriter};
+use crate::part::{FilePart, NewFile, PartKey};
 use crate::storage::OutFile;
-use crate::unit::{Newest, Unit};
+use crate::unit::{NewestSamples, SeriesUnit};
 use crate::{ArchiveError, FileAccess, Tier};
 
 /// The tier of seconds holds a series whose buckets have more samples than this on average.
@@ -25,27 +25,27 @@ const FILLED_MAX: usize = 1 << 17;
 const TIERS: [Tier; 3] = [Tier::Second, Tier::Minute, Tier::Hour];
 
 /// The files of one hour. Each is created with its first row: no file is empty.
-pub(crate) struct Output<'a> {
-    context: &'a Context,
+pub(crate) struct HourOutput<'a> {
+    context: &'a SealerContext,
     range: (u64, u64),
-    hours: Hours,
-    before: &'a Newest,
+    hours: HourRange,
+    before: &'a NewestSamples,
     raw: Option<RawWriter>,
     tiers: [Option<TierWriter>; 3],
     /// The series whose rows come now, its buckets so far, and its number of rows.
-    now: Option<(Unit, [Fold; 3], usize)>,
+    now: Option<(SeriesUnit, [Fold; 3], usize)>,
     /// The last sample written, so that none is written twice.
     last: Option<(SeriesId, i64, u64)>,
     /// Times of all samples so far.
     times: Option<Span>,
 }
 
-impl<'a> Output<'a> {
+impl<'a> HourOutput<'a> {
     pub(crate) fn new(
-        context: &'a Context,
+        context: &'a SealerContext,
         range: (u64, u64),
-        hours: Hours,
-        before: &'a Newest,
+        hours: HourRange,
+        before: &'a NewestSamples,
     ) -> Self {
         Self {
             context,
@@ -66,7 +66,11 @@ impl<'a> Output<'a> {
     }
 
     /// Takes samples of a unit: units come in the order of the files, each by number.
-    pub(crate) fn push(&mut self, unit: &Unit, columns: &Columns) -> Result<(), ArchiveError> {
+    pub(crate) fn push(
+        &mut self,
+        unit: &SeriesUnit,
+        columns: &Columns,
+    ) -> Result<(), ArchiveError> {
         let fresh = self.fresh(unit, columns);
         let columns = fresh.as_ref().unwrap_or(columns);
         let (Some(from), Some(to)) = (columns.ts.iter().min(), columns.ts.iter().max()) else {
@@ -111,7 +115,7 @@ impl<'a> Output<'a> {
 
     /// Returns the samples without those that were already written; `None` if all are new. A sample
     /// is in two sources if the log's writer could not cut what it could not sync.
-    fn fresh(&mut self, unit: &Unit, columns: &Columns) -> Option<Columns> {
+    fn fresh(&mut self, unit: &SeriesUnit, columns: &Columns) -> Option<Columns> {
         let last = self
             .last
             .filter(|last| (last.0, last.1) == (unit.id, unit.life));
@@ -159,17 +163,17 @@ impl<'a> Output<'a> {
     }
 
     /// Finishes and syncs the files.
-    pub(crate) fn finish(mut self) -> Result<Vec<Made>, ArchiveError> {
+    pub(crate) fn finish(mut self) -> Result<Vec<NewFile>, ArchiveError> {
         self.end_series()?;
         let mut made = Vec::new();
         let Some(span) = self.times else {
             return Ok(made);
         };
-        let mut note = |tier: Tier, summary: Summary| {
+        let mut note = |tier: Tier, summary: FileSummary| {
             let key = key(self.hours, self.range, tier);
-            made.push(Made {
+            made.push(NewFile {
                 key,
-                part: Part {
+                part: FilePart {
                     rows: summary.rows,
                     bytes: summary.bytes,
                     span,
@@ -206,16 +210,16 @@ fn fill(fold: &mut Fold, life: i64, columns: &Columns, rows: usize) {
 
 /// Creates a file at its temporary path.
 fn begin(
-    context: &Context,
-    hours: Hours,
+    context: &SealerContext,
+    hours: HourRange,
     range: (u64, u64),
     tier: Tier,
-) -> Result<(Box<dyn OutFile>, PathBuf, About), ArchiveError> {
+) -> Result<(Box<dyn OutFile>, PathBuf, FileIdentity), ArchiveError> {
     let path = tmp(context, key(hours, range, tier));
     let storage = &*context.storage;
     let out = storage.unlink(&path);
     let out = out.and_then(|()| storage.create(&path, FileAccess::Shared));
-    let about = About {
+    let about = FileIdentity {
         node: context.config.node.clone(),
         tier,
         sequences: range,
@@ -223,7 +227,7 @@ fn begin(
     Ok((out.map_err(ArchiveError::io("make", &path))?, path, about))
 }
 
-fn key(hours: Hours, range: (u64, u64), tier: Tier) -> PartKey {
+fn key(hours: HourRange, range: (u64, u64), tier: Tier) -> PartKey {
     PartKey {
         first: range.0,
         hour: hours.hour,
@@ -232,7 +236,7 @@ fn key(hours: Hours, range: (u64, u64), tier: Tier) -> PartKey {
     }
 }
 
-fn tmp(context: &Context, key: PartKey) -> PathBuf {
+fn tmp(context: &SealerContext, key: PartKey) -> PathBuf {
     let name = format!("{}-{}.parquet", key.tier.as_str(), key.hour);
     context.layout.tmp_dir().join(name)
 }

@@ -29,14 +29,14 @@ use barograph_model::Span;
 
 use crate::{ArchiveError, Tier};
 
-pub use index::{Index, IndexSeries, Life};
+pub use index::{IndexSeries, LifeRows, ParquetIndex};
 pub use read::ParquetPart;
 pub use write::RawWriter;
 pub use write_tier::TierWriter;
 
-pub(crate) use column::{Numbered, Numbers};
+pub(crate) use column::{ColumnNumbers, NumberBuffers};
 pub(crate) use group::{SampleGroup, TierGroup};
-pub(crate) use plan::{Piece, plan};
+pub(crate) use plan::{RowsPiece, plan};
 
 /// The version of the index that is written, and the newest that is understood: one number for all
 /// tiers, since a reader that does not know a version has only that number to go by. Version 1 has
@@ -67,7 +67,7 @@ const CHUNK_ROWS_MAX: usize = 64 << 10;
 
 /// The identity of a file, apart from its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct FileIdentity {
     /// Name of the node that measured the samples.
     pub node: String,
     /// Tier of the rows.
@@ -78,7 +78,7 @@ pub struct About {
 
 /// Size and checksum of a file that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct FileSummary {
     /// Number of samples or buckets.
     pub rows: u64,
     /// Size of the file in bytes.

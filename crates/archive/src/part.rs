@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use barograph_model::Span;
 
 use crate::layout::{first_hour, first_of_several};
-use crate::{Layout, Tier};
+use crate::{ArchiveLayout, Tier};
 
 /// The identity of a Parquet file: no two files of a tier and hour hold the same log segment. The
 /// order is that in which samples were appended; the files of one sealing are ordered by hour,
@@ -22,7 +22,7 @@ pub(crate) struct PartKey {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct FilePart {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
     /// Times of its samples; for buckets, of the samples that they were computed from.
@@ -36,9 +36,9 @@ pub(crate) struct Part {
 
 /// A new file, still at its temporary path.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct NewFile {
     pub(crate) key: PartKey,
-    pub(crate) part: Part,
+    pub(crate) part: FilePart,
     pub(crate) tmp: PathBuf,
     /// The path to which it belongs.
     pub(crate) path: PathBuf,
@@ -68,20 +68,20 @@ impl PartKey {
     }
 
     /// Returns the path of the file, relative to the archive's directory.
-    pub(crate) fn relative(&self, layout: &Layout) -> PathBuf {
+    pub(crate) fn relative(&self, layout: &ArchiveLayout) -> PathBuf {
         layout
             .partition(self.tier, self.hour)
             .join(self.file_name())
     }
 
     /// Returns the path where the file may wait until it is moved to its place.
-    pub(crate) fn waiting(&self, layout: &Layout) -> PathBuf {
+    pub(crate) fn waiting(&self, layout: &ArchiveLayout) -> PathBuf {
         layout
             .waiting_dir(self.tier, self.hour)
             .join(self.file_name())
     }
 
-    pub(crate) fn path(&self, layout: &Layout) -> PathBuf {
+    pub(crate) fn path(&self, layout: &ArchiveLayout) -> PathBuf {
         layout.root().join(self.relative(layout))
     }
 

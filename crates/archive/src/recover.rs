@@ -9,26 +9,29 @@ use std::path::Path;
 use barograph_stream::FileLock;
 
 use crate::layout::of_waiting_dir;
-use crate::log::{HEADER_BYTES, Kept, Mark, Marks, Newest};
-use crate::{ArchiveError, Disk, Layout, LogPart, Losses, Storage, open};
+use crate::log::{HEADER_BYTES, NewestSegment, RingMark, RingMarks, WrittenSegment};
+use crate::{ArchiveError, ArchiveLayout, ArchiveLosses, DiskStorage, LogPart, Storage, open};
 
 /// The content of the log segments of earlier runs.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// The segments, oldest first.
-    pub kept: VecDeque<Kept>,
+    pub kept: VecDeque<WrittenSegment>,
     /// Losses that the segments record, and those of this start.
-    pub losses: Losses,
+    pub losses: ArchiveLosses,
     /// Losses found at this start, which are not recorded anywhere yet.
-    pub lost_now: Losses,
+    pub lost_now: ArchiveLosses,
     /// The marks of programs' rings.
-    pub marks: Marks,
+    pub marks: RingMarks,
     /// Sequence of the next segment.
     pub next: u64,
 }
 
 /// Creates the directories and takes the lock.
-pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<FileLock, ArchiveError> {
+pub(crate) fn occupy(
+    layout: &ArchiveLayout,
+    storage: &dyn Storage,
+) -> Result<FileLock, ArchiveError> {
     let made = storage.make_lasting_dir(layout.root());
     made.map_err(|source| io_error("make", layout.root(), source))?;
     for dir in [layout.node_dir(), layout.log_dir(), layout.tmp_dir()] {
@@ -61,7 +64,7 @@ pub(crate) fn occupy(layout: &Layout, storage: &dyn Storage) -> Result<FileLock,
 
 /// Deletes files that were being written when the last run ended. A directory that waits for an
 /// exchange may hold files that count; the sweep handles it.
-pub(crate) fn empty_tmp(layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
+pub(crate) fn empty_tmp(layout: &ArchiveLayout, storage: &dyn Storage) -> Result<(), ArchiveError> {
     let dir = layout.tmp_dir();
     let left = storage.list(&dir);
     let left = left.map_err(|source| io_error("list", &dir, source))?;
@@ -77,7 +80,7 @@ pub(crate) fn empty_tmp(layout: &Layout, storage: &dyn Storage) -> Result<(), Ar
 
 /// Reads every segment beyond `sealed`, cuts torn tails, and deletes the segments that are sealed.
 pub(crate) fn logs(
-    layout: &Layout,
+    layout: &ArchiveLayout,
     storage: &dyn Storage,
     sealed: u64,
 ) -> Result<Recovered, ArchiveError> {
@@ -107,9 +110,9 @@ pub(crate) fn logs(
 
 /// Returns the marks of programs' rings from the log of an archive that cannot be written at
 /// present, as far as it can be read. Nothing is changed there.
-pub fn marks_of(layout: &Layout) -> Vec<Mark> {
-    let mut marks = Marks::default();
-    for path in Disk.list(&layout.log_dir()).unwrap_or_default() {
+pub fn marks_of(layout: &ArchiveLayout) -> Vec<RingMark> {
+    let mut marks = RingMarks::default();
+    for path in DiskStorage.list(&layout.log_dir()).unwrap_or_default() {
         let Some(sequence) = sequence_of(&path) else {
             continue;
         };
@@ -151,7 +154,7 @@ impl Recovered {
             part.marks(&mut |mark| self.marks.take(mark, 0))?;
         }
         self.losses.add(part.losses());
-        self.kept.push_back(Kept {
+        self.kept.push_back(WrittenSegment {
             sequence,
             bytes: part.bytes(),
             rows: part.rows(),
@@ -162,8 +165,8 @@ impl Recovered {
 
     /// Counts what is missing of the newest segment by its record, and records what there is: from
     /// now on nobody writes to the segments that were found.
-    fn check_newest(&mut self, layout: &Layout, storage: &dyn Storage, sealed: u64) {
-        let told = Newest::read(layout).unwrap_or_else(|error| {
+    fn check_newest(&mut self, layout: &ArchiveLayout, storage: &dyn Storage, sealed: u64) {
+        let told = NewestSegment::read(layout).unwrap_or_else(|error| {
             tracing::error!("{error}");
             self.lost_now.corrupt_files += 1;
             None
@@ -185,7 +188,10 @@ impl Recovered {
             }
             None => {}
         }
-        let newest = self.kept.back().map_or(Newest::default(), Kept::newest);
+        let newest = self
+            .kept
+            .back()
+            .map_or(NewestSegment::default(), WrittenSegment::newest);
         // If there is no room, the next segment is recorded when it is begun.
         if let Err(error) = newest.write(layout, storage) {
             tracing::warn!("{error}");

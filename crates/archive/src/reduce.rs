@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Buckets, Columns, SeriesId, Span};
 
-use crate::aggregate::{Ask, Budget, Fold, aggregate, hour_of};
+use crate::aggregate::{BucketBudget, Fold, FoldRequest, aggregate, hour_of};
 use crate::log::LogPart;
 use crate::manifest::union;
-use crate::parquet::{Index, ParquetPart};
+use crate::parquet::{ParquetIndex, ParquetPart};
 use crate::scan::wanted_of;
-use crate::sets::{OpenSet, Sets};
-use crate::snapshot::Node;
+use crate::sets::{HourSets, OpenSet};
+use crate::snapshot::NodeSnapshot;
 use crate::{ArchiveError, Tier, View};
 
 /// Hours whose files are open together: enough for every thread to have a row group.
@@ -40,7 +40,7 @@ impl View {
         threads: usize,
         cancel: &AtomicBool,
     ) -> Result<BTreeMap<usize, Buckets>, ArchiveError> {
-        let budget = Budget::of(BUCKETS_MAX);
+        let budget = BucketBudget::of(BUCKETS_MAX);
         let folds = self.folds_within(wanted, span, step_ns, threads, cancel, &budget)?;
         let buckets = folds
             .into_iter()
@@ -58,9 +58,9 @@ impl View {
         step_ns: i64,
         threads: usize,
         cancel: &AtomicBool,
-        budget: &Budget<'_>,
+        budget: &BucketBudget<'_>,
     ) -> Result<BTreeMap<usize, Fold>, ArchiveError> {
-        let ask = Request {
+        let ask = BucketsRequest {
             wanted,
             span,
             step_ns: step_ns.max(1),
@@ -73,21 +73,21 @@ impl View {
 }
 
 /// The parameters of [`View::buckets`].
-pub(crate) struct Request<'a> {
+pub(crate) struct BucketsRequest<'a> {
     pub(crate) wanted: &'a [usize],
     pub(crate) span: Span,
     pub(crate) step_ns: i64,
     pub(crate) threads: usize,
     pub(crate) cancel: &'a AtomicBool,
     /// Bound of the buckets that are being built.
-    pub(crate) budget: &'a Budget<'a>,
+    pub(crate) budget: &'a BucketBudget<'a>,
 }
 
 /// Folds by place in the view's list of series.
-pub(crate) type Folds = BTreeMap<usize, Fold>;
+pub(crate) type SeriesFolds = BTreeMap<usize, Fold>;
 
-pub(crate) fn folds(view: &View, ask: &Request<'_>) -> Result<Folds, ArchiveError> {
-    let mut folds = Folds::new();
+pub(crate) fn folds(view: &View, ask: &BucketsRequest<'_>) -> Result<SeriesFolds, ArchiveError> {
+    let mut folds = SeriesFolds::new();
     for node in &view.nodes {
         let wanted = wanted_of(view, node, ask.wanted);
         if wanted.is_empty() {
@@ -110,11 +110,11 @@ pub(crate) fn folds(view: &View, ask: &Request<'_>) -> Result<Folds, ArchiveErro
 
 fn sealed(
     view: &View,
-    node: &Node,
+    node: &NodeSnapshot,
     wanted: &HashMap<SeriesId, usize>,
-    ask: &Request<'_>,
+    ask: &BucketsRequest<'_>,
     tiers_step_ns: i64,
-    folds: &mut Folds,
+    folds: &mut SeriesFolds,
 ) -> Result<(), ArchiveError> {
     if wanted.is_empty() {
         return Ok(());
@@ -146,7 +146,7 @@ fn sealed(
             Tier::Minute | Tier::Hour => span,
             Tier::Raw | Tier::Second => around(span),
         };
-        let hours = Sets::of(&node.sealed.manifest, &|sets| sets.meets(reading));
+        let hours = HourSets::of(&node.sealed.manifest, &|sets| sets.meets(reading));
         for hours in hours.chunks(HOURS_AT_ONCE) {
             let mut open = Vec::new();
             for sets in hours {
@@ -160,16 +160,16 @@ fn sealed(
 
 /// Folds the open files, in order.
 fn read(
-    node: &Node,
+    node: &NodeSnapshot,
     open: &[OpenSet],
     wanted: &HashMap<SeriesId, usize>,
     (span, reading): (Span, Span),
-    ask: &Request<'_>,
-    folds: &mut Folds,
+    ask: &BucketsRequest<'_>,
+    folds: &mut SeriesFolds,
 ) -> Result<(), ArchiveError> {
     let mut parts: Vec<&ParquetPart> = Vec::new();
     // For each file, the series that it is not read for: those that its set's first choice holds.
-    let mut without: Vec<Option<Arc<Index>>> = Vec::new();
+    let mut without: Vec<Option<Arc<ParquetIndex>>> = Vec::new();
     let (beyond, open): (Vec<&OpenSet>, Vec<&OpenSet>) = open.iter().partition(|set| set.beyond);
     for set in open {
         let first = set.parts.first().filter(|_| set.parts.len() > 1);
@@ -186,7 +186,7 @@ fn read(
             Some(index.series.iter().map(|series| series.id).collect())
         })
         .collect();
-    let request = Ask {
+    let request = FoldRequest {
         span,
         read: reading,
         step_ns: ask.step_ns,
@@ -210,12 +210,12 @@ fn read(
 /// Folds samples of a file that was merged after the view was taken with segments that the view
 /// reads from the log.
 fn read_beyond(
-    node: &Node,
+    node: &NodeSnapshot,
     set: &OpenSet,
     wanted: &HashMap<SeriesId, usize>,
     (span, reading): (Span, Span),
-    ask: &Request<'_>,
-    folds: &mut Folds,
+    ask: &BucketsRequest<'_>,
+    folds: &mut SeriesFolds,
 ) -> Result<(), ArchiveError> {
     for (_, part) in &set.parts {
         let index = part.index()?;
@@ -242,10 +242,10 @@ fn read_beyond(
 /// Folds the log segments: each thread reads one at a time, since a segment is read from its
 /// beginning.
 fn logs(
-    node: &Node,
+    node: &NodeSnapshot,
     wanted: &HashMap<SeriesId, usize>,
-    ask: &Request<'_>,
-    folds: &mut Folds,
+    ask: &BucketsRequest<'_>,
+    folds: &mut SeriesFolds,
 ) -> Result<(), ArchiveError> {
     let logs: Vec<&Arc<LogPart>> = node
         .logs
@@ -253,7 +253,7 @@ fn logs(
         .filter(|log| log.span().meets(&around(ask.span)))
         .collect();
     for batch in logs.chunks(ask.threads) {
-        let done: Vec<Result<Folds, ArchiveError>> = std::thread::scope(|scope| {
+        let done: Vec<Result<SeriesFolds, ArchiveError>> = std::thread::scope(|scope| {
             let readers: Vec<_> = batch
                 .iter()
                 .map(|log| scope.spawn(|| read_log(log, wanted, ask)))
@@ -274,9 +274,9 @@ fn logs(
 fn read_log(
     log: &LogPart,
     wanted: &HashMap<SeriesId, usize>,
-    ask: &Request<'_>,
-) -> Result<Folds, ArchiveError> {
-    let mut folds = Folds::new();
+    ask: &BucketsRequest<'_>,
+) -> Result<SeriesFolds, ArchiveError> {
+    let mut folds = SeriesFolds::new();
     log.read(
         &|series| wanted.contains_key(&series.id),
         around(ask.span),
@@ -302,7 +302,7 @@ fn add(
     fold: &mut Fold,
     life: i64,
     columns: &Columns,
-    ask: &Request<'_>,
+    ask: &BucketsRequest<'_>,
 ) -> Result<(), ArchiveError> {
     let add = |fold: &mut Fold, at| fold.add(life, columns, at);
     ask.budget.add(fold, columns.len(), add)
@@ -317,7 +317,11 @@ fn around(span: Span) -> Span {
 }
 
 /// Merges folds with those of later samples.
-fn merge(folds: &mut Folds, later: Folds, budget: &Budget<'_>) -> Result<(), ArchiveError> {
+fn merge(
+    folds: &mut SeriesFolds,
+    later: SeriesFolds,
+    budget: &BucketBudget<'_>,
+) -> Result<(), ArchiveError> {
     for (place, fold) in later {
         match folds.get_mut(&place) {
             Some(earlier) => budget.merge(earlier, fold)?,

@@ -6,18 +6,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A reader that keeps files open between reads.
-pub(crate) trait Release: Send + Sync {
+pub(crate) trait FileRelease: Send + Sync {
     /// Closes files that were unlinked, unless that would have to wait.
     fn release(&self);
 }
 
-static READERS: Mutex<Vec<Weak<dyn Release>>> = Mutex::new(Vec::new());
+static READERS: Mutex<Vec<Weak<dyn FileRelease>>> = Mutex::new(Vec::new());
 
 /// Registers a reader until it is dropped.
-pub(crate) fn register(reader: &Arc<impl Release + 'static>) {
+pub(crate) fn register(reader: &Arc<impl FileRelease + 'static>) {
     let mut readers = READERS.lock().unwrap_or_else(PoisonError::into_inner);
     readers.retain(|reader| reader.strong_count() > 0);
-    let reader: Weak<dyn Release> = Arc::downgrade(reader) as _;
+    let reader: Weak<dyn FileRelease> = Arc::downgrade(reader) as _;
     readers.push(reader);
 }
 

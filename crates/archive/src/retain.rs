@@ -8,11 +8,11 @@ use barograph_model::Span;
 
 use crate::log::LogPart;
 use crate::manifest::Manifest;
-use crate::part::{Part, PartKey};
+use crate::part::{FilePart, PartKey};
 use crate::seal::Sealer;
 use crate::sweep::LogFile;
 use crate::tier::HOUR_NS;
-use crate::{ArchiveConfig, ArchiveError, KeepConfig, Losses, Tier, release};
+use crate::{ArchiveConfig, ArchiveError, ArchiveLosses, KeepConfig, Tier, release};
 
 impl KeepConfig {
     /// Returns how long a tier is kept, in ns.
@@ -122,12 +122,12 @@ impl Sealer {
         let config = &self.context.config;
         let used = self.manifest.bytes() + logs.iter().map(|log| log.bytes).sum::<u64>();
         let mut excess = used.saturating_sub(config.bytes_max).max(short);
-        let mut parts: Vec<(PartKey, Part)> =
+        let mut parts: Vec<(PartKey, FilePart)> =
             self.manifest.parts.iter().map(|(k, p)| (*k, *p)).collect();
         // A file is as old as its newest sample; within one hour, raw goes before the tiers that
         // were made of it.
         parts.sort_by_key(|(key, part)| (part.span.to.div_euclid(HOUR_NS), key.tier, key.first));
-        let aged = |(key, part): &(PartKey, Part)| {
+        let aged = |(key, part): &(PartKey, FilePart)| {
             now.is_some_and(|now| is_old(config, *key, part.span, now)) && !self.waits_for_copy(key)
         };
         let (mut gone, kept): (Vec<_>, Vec<_>) = parts.into_iter().partition(aged);
@@ -190,7 +190,7 @@ impl Sealer {
 
     /// Returns the manifest without the victims, and the losses taken over from log segments so
     /// far.
-    fn without(&self, victims: &Victims) -> (Manifest, Losses) {
+    fn without(&self, victims: &Victims) -> (Manifest, ArchiveLosses) {
         let (mut next, mut taken) = (self.manifest.clone(), self.taken.clone());
         next.losses.shed_samples += victims.shed;
         for (key, _) in &victims.parts {
@@ -241,7 +241,7 @@ fn is_old(config: &ArchiveConfig, key: PartKey, span: Span, now: i64) -> bool {
 
 /// The files to delete.
 struct Victims {
-    parts: Vec<(PartKey, Part)>,
+    parts: Vec<(PartKey, FilePart)>,
     logs: Vec<LogFile>,
     /// Number of samples that are deleted early.
     shed: u64,

@@ -9,11 +9,11 @@ use barograph_model::{SeriesId, Span};
 use crate::compose::within;
 use crate::log::LogPart;
 use crate::manifest::union;
-use crate::parquet::{Index, Numbered, ParquetPart, Piece, SampleGroup, plan};
-use crate::sets::{OpenSet, Sets};
-use crate::snapshot::Node;
+use crate::parquet::{NumberBuffers, ParquetIndex, ParquetPart, RowsPiece, SampleGroup, plan};
+use crate::sets::{HourSets, OpenSet};
+use crate::snapshot::NodeSnapshot;
 use crate::tier::HOUR_NS;
-use crate::{ArchiveError, Chunk, Scan, Tier, View};
+use crate::{ArchiveError, SampleChunk, Tier, View, ViewScan};
 
 /// Bytes of a log segment that are read at a time.
 const LOG_BYTES: u64 = 8 << 20;
@@ -68,7 +68,12 @@ impl View {
     /// Returns the samples of the wanted series (indexes into [`Self::series`], ascending) within
     /// the span, each once. Chunks of one series and life are in the order of their numbers, except
     /// where the clock was set back to an hour that had passed.
-    pub fn scan<'a>(&'a self, wanted: &'a [usize], span: Span, cancel: &'a AtomicBool) -> Scan<'a> {
+    pub fn scan<'a>(
+        &'a self,
+        wanted: &'a [usize],
+        span: Span,
+        cancel: &'a AtomicBool,
+    ) -> ViewScan<'a> {
         Box::new(Scanner::new(self, wanted, span, cancel))
     }
 
@@ -79,7 +84,7 @@ impl View {
         wanted: &'a [usize],
         span: Span,
         cancel: &'a AtomicBool,
-    ) -> Scan<'a> {
+    ) -> ViewScan<'a> {
         Box::new(Scanner::of_logs(self, wanted, span, cancel))
     }
 }
@@ -92,17 +97,17 @@ pub(crate) struct Scanner<'a> {
     /// The wanted series of each node, with their places in the view.
     wanted: Vec<HashMap<SeriesId, usize>>,
     work: VecDeque<Work>,
-    ready: VecDeque<Chunk>,
-    numbered: Numbered,
+    ready: VecDeque<SampleChunk>,
+    numbered: NumberBuffers,
     failed: bool,
 }
 
 /// Remaining work; the number is the index of the node.
 enum Work {
     /// The sets of an hour: they are opened together, since a merge replaces them together.
-    Hour(usize, Sets),
+    Hour(usize, HourSets),
     /// A raw file and its row groups, last first.
-    Part(usize, OpenPart, Vec<(usize, Vec<Piece>)>),
+    Part(usize, OpenPart, Vec<(usize, Vec<RowsPiece>)>),
     /// A log segment, from this block on.
     Log(usize, Arc<LogPart>, usize),
 }
@@ -110,7 +115,7 @@ enum Work {
 /// A raw file with its index.
 struct OpenPart {
     part: Arc<ParquetPart>,
-    index: Arc<Index>,
+    index: Arc<ParquetIndex>,
     beyond: bool,
 }
 
@@ -131,7 +136,7 @@ impl<'a> Scanner<'a> {
             if wanted[at].is_empty() {
                 continue;
             }
-            let hours = Sets::of(&node.sealed.manifest, &|sets| sets.has_raw(span));
+            let hours = HourSets::of(&node.sealed.manifest, &|sets| sets.has_raw(span));
             work.extend(hours.into_iter().map(|sets| Work::Hour(at, sets)));
             let logs = node.logs.iter().filter(|log| log.span().meets(&span));
             work.extend(logs.map(|log| Work::Log(at, Arc::clone(log), 0)));
@@ -143,7 +148,7 @@ impl<'a> Scanner<'a> {
             wanted,
             work,
             ready: VecDeque::new(),
-            numbered: Numbered::default(),
+            numbered: NumberBuffers::default(),
             failed: false,
         }
     }
@@ -210,7 +215,7 @@ impl<'a> Scanner<'a> {
         at: usize,
         part: &OpenPart,
         group: usize,
-        pieces: &[Piece],
+        pieces: &[RowsPiece],
     ) -> Result<(), ArchiveError> {
         let mut rows = SampleGroup::new(&part.part, &part.index, group);
         for piece in pieces {
@@ -225,7 +230,7 @@ impl<'a> Scanner<'a> {
                 self.view.nodes[at].cut_beyond(series.id, life, &mut columns);
             }
             if !columns.is_empty() {
-                self.ready.push_back(Chunk {
+                self.ready.push_back(SampleChunk {
                     series: *place,
                     life,
                     columns,
@@ -247,7 +252,7 @@ impl<'a> Scanner<'a> {
             &mut |index, columns| {
                 let series = &log.series()[index];
                 if let Some(place) = wanted.get(&series.id) {
-                    ready.push_back(Chunk {
+                    ready.push_back(SampleChunk {
                         series: *place,
                         life: series.life,
                         columns,
@@ -264,7 +269,7 @@ impl<'a> Scanner<'a> {
 }
 
 impl Iterator for Scanner<'_> {
-    type Item = Result<Chunk, ArchiveError>;
+    type Item = Result<SampleChunk, ArchiveError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -288,7 +293,11 @@ impl Iterator for Scanner<'_> {
 }
 
 /// Returns the wanted series of a node, with their places in the view.
-pub(crate) fn wanted_of(view: &View, node: &Node, wanted: &[usize]) -> HashMap<SeriesId, usize> {
+pub(crate) fn wanted_of(
+    view: &View,
+    node: &NodeSnapshot,
+    wanted: &[usize],
+) -> HashMap<SeriesId, usize> {
     let series = wanted.iter().filter_map(|place| {
         let series = view.series().get(*place)?;
         (node.places.get(&series.id) == Some(place)).then_some((series.id, *place))

@@ -18,19 +18,19 @@ use std::time::Duration;
 use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::SystemClock;
 
-use crate::believe::Belief;
-use crate::compose::{self, Composed, Failure, Place};
-use crate::context::Context;
-use crate::copier::Errands;
-use crate::freed::Freed;
+use crate::believe::BelievedTime;
+use crate::compose::{self, ComposeFailure, ComposedFiles, OutputPlace};
+use crate::context::SealerContext;
+use crate::copier::CopyQueue;
+use crate::freed::FreedBytes;
 use crate::log::LogPart;
 use crate::manifest::Manifest;
 use crate::neighbours::NeighbourPlace;
-use crate::order::{Order, Sealing};
-use crate::part::{Made, PartKey};
+use crate::order::{SealerMessage, SealingRequest};
+use crate::part::{NewFile, PartKey};
 use crate::sweep::{LogFile, bad};
-use crate::unit::{Newest, Source};
-use crate::{ArchiveError, Losses, sweep};
+use crate::unit::{NewestSamples, SampleSource};
+use crate::{ArchiveError, ArchiveLosses, sweep};
 
 /// Longest wait for an order in ns, before the sealer looks for other work.
 const TURN_NS: i64 = 5 * NS_PER_S;
@@ -51,7 +51,7 @@ pub(crate) struct SealStatus {
     pub(crate) oldest_ts: i64,
     /// The losses in the manifest at the start, and what the sealer itself lost since: without the
     /// losses taken over from log segments, which the writer has counted.
-    pub(crate) losses: Losses,
+    pub(crate) losses: ArchiveLosses,
     /// Number of files that wait to be copied to the object store.
     pub(crate) waiting_copies: u64,
     /// Number of copies that wait to be deleted from it.
@@ -64,7 +64,7 @@ pub(crate) struct SealStatus {
 
 /// The body of the sealer's thread: it waits for an order or the next step until the writer is gone.
 #[expect(clippy::disallowed_methods, reason = "the shell of the sealer")]
-pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
+pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<SealerMessage>) {
     barograph_stream::give_way();
     let clock = SystemClock::new();
     let mut due_ns = 0;
@@ -81,14 +81,14 @@ pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<Order>) {
 
 /// The sealer: only it changes the manifest.
 pub(crate) struct Sealer {
-    pub(crate) context: Context,
+    pub(crate) context: SealerContext,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) manifest: Manifest,
     /// Losses in log segments that were sealed since the start.
-    pub(crate) taken: Losses,
+    pub(crate) taken: ArchiveLosses,
     shared: Arc<Mutex<SealStatus>>,
     /// The queue to the copier; `None` if nothing is copied.
-    pub(crate) errands: Option<Arc<Errands>>,
+    pub(crate) errands: Option<Arc<CopyQueue>>,
     /// Copies that are made but not in the manifest yet.
     pub(crate) copied: BTreeSet<PartKey>,
     /// Copies that are deleted but still in the manifest.
@@ -104,11 +104,11 @@ pub(crate) struct Sealer {
     /// Whether there may be files that the manifest does not list.
     pub(crate) sweep_due: bool,
     /// The newest samples of the previous sealing.
-    newest: Newest,
+    newest: NewestSamples,
     /// The time by which history is deleted.
-    pub(crate) belief: Belief,
+    pub(crate) belief: BelievedTime,
     /// Bytes that were deleted and are not free yet.
-    pub(crate) freed: Freed,
+    pub(crate) freed: FreedBytes,
     /// This archive's place among those that are written beside it.
     pub(crate) place: NeighbourPlace,
     work: Backoff,
@@ -123,11 +123,11 @@ pub(crate) struct Sealer {
 
 impl Sealer {
     pub(crate) fn new(
-        context: Context,
+        context: SealerContext,
         clock: Arc<dyn Clock>,
         manifest: Manifest,
         shared: Arc<Mutex<SealStatus>>,
-        errands: Option<Arc<Errands>>,
+        errands: Option<Arc<CopyQueue>>,
     ) -> Self {
         let due = manifest.sealed_through;
         let config = &context.config;
@@ -137,7 +137,7 @@ impl Sealer {
             context,
             clock,
             manifest,
-            taken: Losses::default(),
+            taken: ArchiveLosses::default(),
             shared,
             errands,
             copied: BTreeSet::new(),
@@ -147,9 +147,9 @@ impl Sealer {
             due,
             unsure: false,
             sweep_due: true,
-            newest: Newest::default(),
-            belief: Belief::default(),
-            freed: Freed::default(),
+            newest: NewestSamples::default(),
+            belief: BelievedTime::default(),
+            freed: FreedBytes::default(),
             work: Backoff::default(),
             copying: Backoff::default(),
             removing: Backoff::default(),
@@ -161,8 +161,8 @@ impl Sealer {
     }
 
     /// Serves an order; a turn is due after it.
-    pub(crate) fn apply(&mut self, order: Order) {
-        if let Order::Seal(sealing) = order {
+    pub(crate) fn apply(&mut self, order: SealerMessage) {
+        if let SealerMessage::Seal(sealing) = order {
             self.order(sealing);
         }
         self.is_called = true;
@@ -182,7 +182,7 @@ impl Sealer {
     }
 
     /// Serves a request and sends the result.
-    fn order(&mut self, order: Sealing) {
+    fn order(&mut self, order: SealingRequest) {
         self.due = self.due.max(order.through);
         let result = self.serve(order.merge);
         let now = self.clock.monotonic_ns();
@@ -295,25 +295,30 @@ impl Sealer {
 
     /// Makes the Parquet files of the sources; a source that proves damaged is set aside, and the
     /// others are read again.
-    pub(crate) fn compose_all<S: Source>(
+    pub(crate) fn compose_all<S: SampleSource>(
         &mut self,
         sources: &mut Vec<S>,
         range: (u64, u64),
         next: &mut Manifest,
-    ) -> Result<Composed, ArchiveError> {
+    ) -> Result<ComposedFiles, ArchiveError> {
         loop {
-            let composed =
-                compose::compose(&self.context, sources, range, Place::Hours, &self.newest);
+            let composed = compose::compose(
+                &self.context,
+                sources,
+                range,
+                OutputPlace::Hours,
+                &self.newest,
+            );
             match composed {
                 Ok(composed) => return Ok(composed),
-                Err(Failure {
+                Err(ComposeFailure {
                     error,
                     source: Some(at),
                 }) => {
                     let damaged = sources.remove(at);
                     self.set_aside(damaged.path(), error, next)?;
                 }
-                Err(Failure { error, .. }) => return Err(error),
+                Err(ComposeFailure { error, .. }) => return Err(error),
             }
         }
     }
@@ -343,7 +348,7 @@ impl Sealer {
 
     /// Renames new files into place and commits; if that certainly failed, the new files are
     /// deleted.
-    pub(crate) fn put(&mut self, mut next: Manifest, made: &[Made]) -> Result<(), ArchiveError> {
+    pub(crate) fn put(&mut self, mut next: Manifest, made: &[NewFile]) -> Result<(), ArchiveError> {
         let mut sound = Ok(());
         for file in made {
             if next.parts.insert(file.key, file.part).is_some() {
@@ -364,7 +369,7 @@ impl Sealer {
         placed
     }
 
-    fn place(&self, made: &[Made]) -> Result<(), ArchiveError> {
+    fn place(&self, made: &[NewFile]) -> Result<(), ArchiveError> {
         let storage = &*self.context.storage;
         let mut dirs = BTreeSet::new();
         for file in made {
@@ -455,7 +460,7 @@ impl Sealer {
     }
 }
 
-fn status(manifest: &Manifest, taken: &Losses) -> SealStatus {
+fn status(manifest: &Manifest, taken: &ArchiveLosses) -> SealStatus {
     let parts = &manifest.parts;
     let all = &manifest.losses;
     SealStatus {
@@ -463,7 +468,7 @@ fn status(manifest: &Manifest, taken: &Losses) -> SealStatus {
         bytes: manifest.bytes(),
         files: parts.len() as u64,
         oldest_ts: parts.values().map(|p| p.span.from).min().unwrap_or(0),
-        losses: Losses {
+        losses: ArchiveLosses {
             overflow_samples: all.overflow_samples.saturating_sub(taken.overflow_samples),
             failed_samples: all.failed_samples.saturating_sub(taken.failed_samples),
             torn_bytes: all.torn_bytes.saturating_sub(taken.torn_bytes),

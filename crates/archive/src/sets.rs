@@ -7,12 +7,12 @@ use std::sync::Arc;
 use barograph_model::{Columns, SeriesId, Span};
 
 use crate::compose::within_numbers;
-use crate::handles::Handles;
+use crate::handles::FileCache;
 use crate::layout::first_hour;
 use crate::manifest::Manifest;
 use crate::parquet::ParquetPart;
-use crate::part::{Part, PartKey};
-use crate::snapshot::Node;
+use crate::part::{FilePart, PartKey};
+use crate::snapshot::NodeSnapshot;
 use crate::{ArchiveError, Tier};
 
 /// How often the manifest is read again because some of its files are gone.
@@ -20,10 +20,10 @@ const LOOKS_MAX: usize = 16;
 
 /// The sets of one hour, in order. A set is the files that one sealing or one merge made of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Sets {
+pub(crate) struct HourSets {
     /// The place of the files: the hour since the epoch.
     pub(crate) hour: i64,
-    sets: Vec<BTreeMap<Tier, (PartKey, Part)>>,
+    sets: Vec<BTreeMap<Tier, (PartKey, FilePart)>>,
 }
 
 /// The files of a set that were chosen and exist.
@@ -37,7 +37,7 @@ pub(crate) struct OpenSet {
 /// the series that the first does not hold.
 pub(crate) type Choose<'a> = dyn Fn(&dyn Fn(Tier) -> bool) -> (Tier, Option<Tier>) + 'a;
 
-impl Sets {
+impl HourSets {
     /// Returns the hours of a manifest, in the order in which their first samples were archived.
     pub(crate) fn of(manifest: &Manifest, wanted: &dyn Fn(&Self) -> bool) -> Vec<Self> {
         let mut hours: BTreeMap<i64, Self> = BTreeMap::new();
@@ -54,8 +54,8 @@ impl Sets {
     }
 
     /// Adds a file. Keys come in order, so the files of a set are neighbours.
-    fn add(&mut self, key: PartKey, part: Part) {
-        let same = |set: &BTreeMap<Tier, (PartKey, Part)>| {
+    fn add(&mut self, key: PartKey, part: FilePart) {
+        let same = |set: &BTreeMap<Tier, (PartKey, FilePart)>| {
             set.values().any(|(other, _)| other.of(key.tier) == key)
         };
         match self.sets.last_mut() {
@@ -92,8 +92,8 @@ impl Sets {
     /// Opens the chosen files of every set.
     pub(crate) fn open(
         &self,
-        node: &Node,
-        handles: &Handles,
+        node: &NodeSnapshot,
+        handles: &FileCache,
         choose: &Choose<'_>,
     ) -> Result<Vec<OpenSet>, ArchiveError> {
         match self.try_open(node, handles, choose, false)? {
@@ -105,8 +105,8 @@ impl Sets {
     /// Opens the files that replaced files which are gone.
     fn open_newer(
         &self,
-        node: &Node,
-        handles: &Handles,
+        node: &NodeSnapshot,
+        handles: &FileCache,
         choose: &Choose<'_>,
     ) -> Result<Vec<OpenSet>, ArchiveError> {
         for look in 1..=LOOKS_MAX {
@@ -132,8 +132,8 @@ impl Sets {
     /// Opens the chosen files; `None` if a file is gone, unless such files are skipped.
     fn try_open(
         &self,
-        node: &Node,
-        handles: &Handles,
+        node: &NodeSnapshot,
+        handles: &FileCache,
         choose: &Choose<'_>,
         pass_over: bool,
     ) -> Result<Option<Vec<OpenSet>>, ArchiveError> {
@@ -176,7 +176,7 @@ impl Sets {
     }
 }
 
-impl Node {
+impl NodeSnapshot {
     /// Removes the samples that the view reads from the log.
     pub(crate) fn cut_beyond(&self, id: SeriesId, life: i64, columns: &mut Columns) {
         let known = self.sealed.manifest.series.get(&id);

@@ -15,11 +15,13 @@ use std::sync::Arc;
 use barograph_model::SeriesId;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::held::{HeldFile, Places};
+use crate::held::{HeldFile, HeldPlaces};
 use crate::log::LogPart;
-use crate::manifest::{Known, Manifest, add_series};
+use crate::manifest::{Manifest, SealedSeries, add_series};
 use crate::part::PartKey;
-use crate::{ArchiveError, Archived, Disk, Layout, Series, open, release, sweep};
+use crate::{
+    ArchiveError, ArchiveLayout, ArchivedSeries, ArchivedUpTo, DiskStorage, open, release, sweep,
+};
 
 /// How often a node is read again because the sealer changed it meanwhile.
 pub(crate) const LOOKS_MAX: usize = 16;
@@ -28,13 +30,13 @@ const OTHER_FILES: u64 = 1_024;
 
 /// State of one node between views.
 #[derive(Debug)]
-pub(crate) struct Follower {
-    layout: Layout,
-    places: Arc<Places>,
+pub(crate) struct NodeFollower {
+    layout: ArchiveLayout,
+    places: Arc<HeldPlaces>,
     /// Most files that it holds open.
     held_max: usize,
     stamp: Option<Stamp>,
-    sealed: Arc<Sealed>,
+    sealed: Arc<SealedFiles>,
     /// Log segments by sequence, as they are now; a growing one is copied for each view.
     logs: BTreeMap<u64, Arc<LogPart>>,
     /// Segments that cannot be read, and why: none of their samples count.
@@ -53,31 +55,31 @@ struct Stamp {
 /// Other files are opened when they are read: a merge meanwhile is noticed and followed, but what
 /// retention has deleted by then is gone.
 #[derive(Debug)]
-pub(crate) struct Sealed {
-    pub(crate) layout: Layout,
+pub(crate) struct SealedFiles {
+    pub(crate) layout: ArchiveLayout,
     pub(crate) manifest: Manifest,
     pub(crate) held: HashMap<PartKey, Arc<HeldFile>>,
 }
 
 /// One node at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct NodeSnapshot {
     pub(crate) name: Arc<str>,
-    pub(crate) sealed: Arc<Sealed>,
+    pub(crate) sealed: Arc<SealedFiles>,
     /// Log segments that are not sealed, in order.
     pub(crate) logs: Vec<Arc<LogPart>>,
     /// Places of its series in the view's list.
     pub(crate) places: HashMap<SeriesId, usize>,
 }
 
-impl Follower {
-    pub(crate) fn new(layout: Layout) -> Self {
-        Self::holding(layout, Places::of_process())
+impl NodeFollower {
+    pub(crate) fn new(layout: ArchiveLayout) -> Self {
+        Self::holding(layout, HeldPlaces::of_process())
     }
 
     /// Returns a follower that holds its files in these places.
-    pub(crate) fn holding(layout: Layout, places: Arc<Places>) -> Self {
-        let sealed = Sealed {
+    pub(crate) fn holding(layout: ArchiveLayout, places: Arc<HeldPlaces>) -> Self {
+        let sealed = SealedFiles {
             layout: layout.clone(),
             manifest: Manifest::default(),
             held: HashMap::new(),
@@ -100,7 +102,7 @@ impl Follower {
     }
 
     /// Returns the paths that it follows.
-    pub(crate) fn layout(&self) -> &Layout {
+    pub(crate) fn layout(&self) -> &ArchiveLayout {
         &self.layout
     }
 
@@ -153,7 +155,7 @@ impl Follower {
             };
             held.extend(file.map(|file| (*key, file)));
         }
-        self.sealed = Arc::new(Sealed {
+        self.sealed = Arc::new(SealedFiles {
             layout: self.layout.clone(),
             manifest,
             held,
@@ -163,7 +165,7 @@ impl Follower {
 
     fn follow_logs(&mut self) -> Result<bool, ArchiveError> {
         let sealed = self.sealed.manifest.sealed_through;
-        let mut files = sweep::logs(&self.layout, &Disk)?;
+        let mut files = sweep::logs(&self.layout, &DiskStorage)?;
         files.retain(|file| file.sequence > sealed);
         let there = |sequence: &u64| files.iter().any(|file| file.sequence == *sequence);
         let before = self.logs.len();
@@ -198,7 +200,7 @@ impl Follower {
 
     /// Returns the node as it is now; its series are added to `series`, whose places are not known
     /// yet.
-    pub(crate) fn node(&self, series: &mut Vec<Series>) -> Node {
+    pub(crate) fn node(&self, series: &mut Vec<ArchivedSeries>) -> NodeSnapshot {
         let manifest = &self.sealed.manifest;
         let of_log = self.logs.values().next().map(|log| log.node());
         let name = match (manifest.node.as_str(), of_log) {
@@ -207,23 +209,23 @@ impl Follower {
             (name, _) => name,
         };
         let name: Arc<str> = Arc::from(name);
-        let mut known: BTreeMap<SeriesId, Known> = manifest.series.clone();
+        let mut known: BTreeMap<SeriesId, SealedSeries> = manifest.series.clone();
         for of_log in self.logs.values().flat_map(|log| log.series()) {
-            let archived = Archived {
+            let archived = ArchivedUpTo {
                 life: of_log.life,
                 number: of_log.archived,
             };
             let span = (of_log.rows > 0).then_some(of_log.span);
             add_series(&mut known, of_log.id, &of_log.descriptor, span, archived);
         }
-        series.extend(known.into_iter().map(|(id, known)| Series {
+        series.extend(known.into_iter().map(|(id, known)| ArchivedSeries {
             node: Arc::clone(&name),
             id,
             descriptor: known.descriptor,
             known: known.span,
             archived: known.archived,
         }));
-        Node {
+        NodeSnapshot {
             name,
             sealed: Arc::clone(&self.sealed),
             logs: self.logs.values().cloned().collect(),

@@ -9,16 +9,16 @@ use barograph_model::{Columns, SeriesId, Span};
 
 use crate::ArchiveError;
 use crate::log::LogPart;
-use crate::parquet::{Index, ParquetPart};
-use crate::unit::{Each, Source, Unit};
+use crate::parquet::{ParquetIndex, ParquetPart};
+use crate::unit::{SampleSource, SeriesUnit, UnitSink};
 
-impl Source for LogPart {
+impl SampleSource for LogPart {
     fn path(&self) -> &Path {
         self.path()
     }
 
-    fn units(&self) -> Vec<Unit> {
-        let unit = |series: &crate::log::LogSeries| Unit {
+    fn units(&self) -> Vec<SeriesUnit> {
+        let unit = |series: &crate::log::LogSeries| SeriesUnit {
             id: series.id,
             descriptor: Arc::clone(&series.descriptor),
             life: series.life,
@@ -34,7 +34,7 @@ impl Source for LogPart {
         wanted: &[usize],
         span: Span,
         stop: &AtomicBool,
-        each: &mut Each<'_>,
+        each: &mut UnitSink<'_>,
     ) -> Result<(), ArchiveError> {
         let series = wanted.iter().map(|index| &self.series()[*index]);
         let lives: HashSet<(SeriesId, i64)> = series.map(|s| (s.id, s.life)).collect();
@@ -46,7 +46,7 @@ impl Source for LogPart {
 /// A raw file as a source; its units are the lives of its series.
 pub(crate) struct RawSource {
     part: Arc<ParquetPart>,
-    index: Arc<Index>,
+    index: Arc<ParquetIndex>,
     /// Index of the first unit of each series.
     first: Vec<usize>,
 }
@@ -64,15 +64,15 @@ impl RawSource {
     }
 }
 
-impl Source for RawSource {
+impl SampleSource for RawSource {
     fn path(&self) -> &Path {
         self.part.path()
     }
 
-    fn units(&self) -> Vec<Unit> {
+    fn units(&self) -> Vec<SeriesUnit> {
         let series = self.index.series.iter();
         let units = series.flat_map(|series| {
-            series.lives.iter().map(|life| Unit {
+            series.lives.iter().map(|life| SeriesUnit {
                 id: series.id,
                 descriptor: Arc::clone(&series.descriptor),
                 life: life.life,
@@ -90,7 +90,7 @@ impl Source for RawSource {
         wanted: &[usize],
         span: Span,
         stop: &AtomicBool,
-        each: &mut Each<'_>,
+        each: &mut UnitSink<'_>,
     ) -> Result<(), ArchiveError> {
         let wanted: HashSet<usize> = wanted.iter().copied().collect();
         let series = self.index.series.iter().zip(&self.first);
@@ -112,15 +112,15 @@ impl Source for RawSource {
 }
 
 /// Some units of a source, limited to a span.
-pub(crate) struct Selected<S> {
+pub(crate) struct SelectedUnits<S> {
     source: S,
     /// Indexes of the selected units in the source.
     units: Vec<usize>,
     span: Span,
 }
 
-impl<S: Source> Selected<S> {
-    pub(crate) fn new(source: S, span: Span, wanted: &dyn Fn(&Unit) -> bool) -> Self {
+impl<S: SampleSource> SelectedUnits<S> {
+    pub(crate) fn new(source: S, span: Span, wanted: &dyn Fn(&SeriesUnit) -> bool) -> Self {
         let units = source.units().into_iter().enumerate();
         let units = units.filter(|(_, unit)| unit.span.meets(&span) && wanted(unit));
         Self {
@@ -131,14 +131,14 @@ impl<S: Source> Selected<S> {
     }
 }
 
-impl<S: Source> Source for Selected<S> {
+impl<S: SampleSource> SampleSource for SelectedUnits<S> {
     fn path(&self) -> &Path {
         self.source.path()
     }
 
-    fn units(&self) -> Vec<Unit> {
+    fn units(&self) -> Vec<SeriesUnit> {
         let all = self.source.units();
-        let cut = |unit: &Unit| Unit {
+        let cut = |unit: &SeriesUnit| SeriesUnit {
             span: meet(unit.span, self.span),
             ..unit.clone()
         };
@@ -150,7 +150,7 @@ impl<S: Source> Source for Selected<S> {
         wanted: &[usize],
         span: Span,
         stop: &AtomicBool,
-        each: &mut Each<'_>,
+        each: &mut UnitSink<'_>,
     ) -> Result<(), ArchiveError> {
         let inner: Vec<usize> = wanted.iter().map(|at| self.units[*at]).collect();
         let mut outer = |unit: usize, columns: Columns| {

@@ -80,9 +80,9 @@ pub trait OutFile: Send {
 
 /// The real file system.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Disk;
+pub struct DiskStorage;
 
-impl Storage for Disk {
+impl Storage for DiskStorage {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
         fs::DirBuilder::new()
             .recursive(true)

@@ -18,20 +18,20 @@ use std::path::{Path, PathBuf};
 
 use crate::layout::{first_of_several, of_waiting_dir};
 use crate::manifest::Manifest;
-use crate::part::{Made, PartKey};
-use crate::{Layout, Storage};
+use crate::part::{NewFile, PartKey};
+use crate::{ArchiveLayout, Storage};
 
 /// Creates the directories in which merged files wait, each with links to all files of its hour
 /// except those that are replaced.
 pub(crate) fn begin(
     storage: &dyn Storage,
-    layout: &Layout,
+    layout: &ArchiveLayout,
     replaced: &[PartKey],
-    made: &[Made],
+    made: &[NewFile],
 ) -> io::Result<Vec<PathBuf>> {
     let replaced: BTreeSet<PathBuf> = replaced.iter().map(|key| key.path(layout)).collect();
     let mut dirs = Vec::new();
-    for Made { key, .. } in made {
+    for NewFile { key, .. } in made {
         if first_of_several(key.hour).is_some() {
             // The directory of several hours holds the files of other hours too.
             return Err(io::ErrorKind::Unsupported.into());
@@ -53,7 +53,7 @@ pub(crate) fn begin(
 /// files of ours in it. It may be tried again after any failure.
 pub(crate) fn finish(
     storage: &dyn Storage,
-    layout: &Layout,
+    layout: &ArchiveLayout,
     manifest: &Manifest,
     dir: &Path,
 ) -> io::Result<()> {

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::context::Context;
+use crate::context::SealerContext;
 use crate::layout::{of_waiting_dir, several};
 use crate::manifest::{Manifest, add_series};
 use crate::parquet::ParquetPart;
-use crate::part::{Part, PartKey};
-use crate::{ArchiveError, Archived, Layout, Storage, Tier, open, swap};
+use crate::part::{FilePart, PartKey};
+use crate::{ArchiveError, ArchiveLayout, ArchivedUpTo, Storage, Tier, open, swap};
 
 /// Reads the manifest. A damaged one is set aside and rebuilt from the files: only what the
 /// manifest alone knew is lost (earlier losses, which copies are made).
 pub(crate) fn start(
-    layout: &Layout,
+    layout: &ArchiveLayout,
     node: &str,
     storage: &dyn Storage,
 ) -> Result<Manifest, ArchiveError> {
@@ -56,7 +56,10 @@ pub(crate) struct LogFile {
 }
 
 /// Returns the log segments of a node, in order.
-pub(crate) fn logs(layout: &Layout, storage: &dyn Storage) -> Result<Vec<LogFile>, ArchiveError> {
+pub(crate) fn logs(
+    layout: &ArchiveLayout,
+    storage: &dyn Storage,
+) -> Result<Vec<LogFile>, ArchiveError> {
     let dir = layout.log_dir();
     let paths = storage.list(&dir).map_err(ArchiveError::io("list", &dir))?;
     let log = |path: PathBuf| {
@@ -83,7 +86,10 @@ pub(crate) fn bad(path: &Path) -> PathBuf {
 /// Finishes exchanges, and deletes what a crash or a failure left: unfinished files, log segments
 /// that are sealed, Parquet files that do not count. Removes missing files from `manifest`; returns
 /// whether there were any.
-pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, ArchiveError> {
+pub(crate) fn sweep(
+    context: &SealerContext,
+    manifest: &mut Manifest,
+) -> Result<bool, ArchiveError> {
     let (layout, storage) = (&context.layout, &*context.storage);
     open::check_ours(layout)?;
     let unlink = |path: &Path| {
@@ -142,7 +148,7 @@ pub(crate) fn sweep(context: &Context, manifest: &mut Manifest) -> Result<bool, 
 
 /// Rebuilds a manifest from the files alone.
 pub(crate) fn rebuild(
-    layout: &Layout,
+    layout: &ArchiveLayout,
     node: &str,
     storage: &dyn Storage,
 ) -> Result<Manifest, ArchiveError> {
@@ -193,7 +199,7 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
     if span.from > span.to {
         return Ok(());
     }
-    let kept = Part {
+    let kept = FilePart {
         rows: index.rows(),
         bytes: part.bytes(),
         span,
@@ -204,7 +210,7 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
     manifest.sealed_through = manifest.sealed_through.max(key.last);
     for series in index.series.iter().filter(|_| raw.is_none()) {
         // Tiers have no lives: a series that only they hold is archived without a number.
-        let lives = series.lives.iter().map(|life| Archived {
+        let lives = series.lives.iter().map(|life| ArchivedUpTo {
             life: life.life,
             number: life.last,
         });
@@ -222,7 +228,7 @@ fn add(manifest: &mut Manifest, key: PartKey, part: &ParquetPart) -> Result<(), 
 
 /// Returns every Parquet file of the node that has one of our names.
 pub(crate) fn parquet_files(
-    layout: &Layout,
+    layout: &ArchiveLayout,
     storage: &dyn Storage,
 ) -> Result<Vec<(PathBuf, PartKey)>, ArchiveError> {
     let mut files = Vec::new();
@@ -241,7 +247,7 @@ pub(crate) fn parquet_files(
 
 /// Returns the directories that contain a node's files of a tier.
 pub(crate) fn hour_dirs(
-    layout: &Layout,
+    layout: &ArchiveLayout,
     tier: Tier,
     storage: &dyn Storage,
 ) -> Result<Vec<PathBuf>, ArchiveError> {
@@ -256,7 +262,7 @@ pub(crate) fn hour_dirs(
 }
 
 /// Returns the key in the name of a file, if it is one of ours at its place.
-fn key_of(layout: &Layout, tier: Tier, path: &Path) -> Option<PartKey> {
+fn key_of(layout: &ArchiveLayout, tier: Tier, path: &Path) -> Option<PartKey> {
     // The words are the first and the last sequence and, for a file of several hours, the first of
     // its hours.
     let mut words = path.file_stem()?.to_str()?.splitn(3, '-');

@@ -17,7 +17,7 @@ pub use object::ObjectTarget;
 /// A store that takes copies of sealed files. Its functions are called from a thread of their own
 /// and may be slow: only a stop of the writer waits for them, for some seconds. Soon after `stop`
 /// is set they should give up with an error.
-pub trait Target: Send {
+pub trait CopyTarget: Send {
     /// Copies the file `local` to `relative`, a path relative to the archive's root. When the
     /// function returns, the copy is complete. An error says what to do, and the copy can be tried
     /// again.

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Disk, FileAccess, OutFile, Storage};
+use crate::{DiskStorage, FileAccess, OutFile, Storage};
 
 /// A disk in a directory of the real file system, which is as if its power failed at times.
 ///
@@ -126,17 +126,17 @@ impl ForgettingDisk {
         for (path, node) in old.iter().rev() {
             let path = self.root.join(path);
             match node {
-                Node::File(_) => Disk.unlink(&path)?,
-                Node::Dir(_) => Disk.remove_dir(&path)?,
+                Node::File(_) => DiskStorage.unlink(&path)?,
+                Node::Dir(_) => DiskStorage.remove_dir(&path)?,
             }
         }
         for (path, node) in paths(&state.kept) {
             let path = self.root.join(path);
             match node {
-                Node::Dir(_) => Disk.make_dir(&path)?,
+                Node::Dir(_) => DiskStorage.make_dir(&path)?,
                 Node::File(id) => {
                     let content = &contents[&id];
-                    Disk.overwrite(&path, content)?;
+                    DiskStorage.overwrite(&path, content)?;
                     let bytes = content.len() as u64;
                     let kept = FileState {
                         bytes,
@@ -325,7 +325,7 @@ fn paths(tree: &Tree) -> BTreeMap<PathBuf, Node> {
 impl Storage for ForgettingDisk {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.operate()?;
-        Disk.make_dir(path)?;
+        DiskStorage.make_dir(path)?;
         let inner = path.strip_prefix(&self.root).map_err(io::Error::other)?;
         let mut dir = ROOT;
         for component in inner.components() {
@@ -345,7 +345,7 @@ impl Storage for ForgettingDisk {
     fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
         let mut state = self.operate()?;
         let place = self.place(&state, path)?;
-        let file = Disk.create(path, access)?;
+        let file = DiskStorage.create(path, access)?;
         let id = state.new_id();
         state.files.insert(id, FileState::default());
         state.put(vec![(place, Some(Node::File(id)))]);
@@ -361,7 +361,7 @@ impl Storage for ForgettingDisk {
         let mut state = self.operate()?;
         let place = self.place(&state, path)?;
         let before = std::fs::read(path).ok();
-        Disk.overwrite(path, bytes)?;
+        DiskStorage.overwrite(path, bytes)?;
         if state.node(&place).is_none() {
             let id = state.new_id();
             state.put(vec![(place.clone(), Some(Node::File(id)))]);
@@ -375,7 +375,7 @@ impl Storage for ForgettingDisk {
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let mut state = self.operate()?;
         let place = self.place(&state, path)?;
-        Disk.truncate(path, bytes)?;
+        DiskStorage.truncate(path, bytes)?;
         let (_, file) = state.file(path, &place)?;
         (file.bytes, file.synced, file.before) = (bytes, bytes, None);
         Ok(())
@@ -385,7 +385,7 @@ impl Storage for ForgettingDisk {
         let mut state = self.operate()?;
         let (old, new) = (self.place(&state, from)?, self.place(&state, to)?);
         state.save_content(to, &new)?;
-        Disk.rename(from, to)?;
+        DiskStorage.rename(from, to)?;
         let node = state.node(&old);
         state.put(vec![(old, None), (new, node)]);
         Ok(())
@@ -394,7 +394,7 @@ impl Storage for ForgettingDisk {
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.operate()?;
         let (old, new) = (self.place(&state, from)?, self.place(&state, to)?);
-        Disk.link(from, to)?;
+        DiskStorage.link(from, to)?;
         let node = state.node(&old);
         state.put(vec![(new, node)]);
         Ok(())
@@ -403,7 +403,7 @@ impl Storage for ForgettingDisk {
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
         let mut state = self.operate()?;
         let (first, second) = (self.place(&state, one)?, self.place(&state, other)?);
-        Disk.exchange(one, other)?;
+        DiskStorage.exchange(one, other)?;
         let nodes = (state.node(&first), state.node(&second));
         state.put(vec![(first, nodes.1), (second, nodes.0)]);
         Ok(())
@@ -416,7 +416,7 @@ impl Storage for ForgettingDisk {
             place => place?,
         };
         state.save_content(path, &place)?;
-        Disk.unlink(path)?;
+        DiskStorage.unlink(path)?;
         if state.node(&place).is_some() {
             state.put(vec![(place, None)]);
         }
@@ -425,7 +425,7 @@ impl Storage for ForgettingDisk {
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.operate()?;
-        Disk.remove_dir(path)?;
+        DiskStorage.remove_dir(path)?;
         if !path.exists()
             && let Ok(place) = self.place(&state, path)
             && state.node(&place).is_some()
@@ -461,7 +461,7 @@ impl Storage for ForgettingDisk {
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         drop(self.operate()?);
-        Disk.list(path)
+        DiskStorage.list(path)
     }
 
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {

@@ -14,7 +14,7 @@ use crate::{ArchiveError, Tier};
 
 /// One life of one series in a source.
 #[derive(Clone, Debug)]
-pub(crate) struct Unit {
+pub(crate) struct SeriesUnit {
     pub(crate) id: SeriesId,
     pub(crate) descriptor: Arc<Descriptor>,
     pub(crate) life: i64,
@@ -27,14 +27,14 @@ pub(crate) struct Unit {
 }
 
 /// A function that takes samples of a unit, given by its index.
-pub(crate) type Each<'a> = dyn FnMut(usize, Columns) -> Result<(), ArchiveError> + 'a;
+pub(crate) type UnitSink<'a> = dyn FnMut(usize, Columns) -> Result<(), ArchiveError> + 'a;
 
 /// A source of samples.
-pub(crate) trait Source {
+pub(crate) trait SampleSource {
     /// Returns the path of the file.
     fn path(&self) -> &Path;
     /// Returns the units in the file.
-    fn units(&self) -> Vec<Unit>;
+    fn units(&self) -> Vec<SeriesUnit>;
     /// Passes on the samples of the wanted units within the span, each unit by number, in any
     /// number of pieces.
     fn read(
@@ -42,19 +42,19 @@ pub(crate) trait Source {
         wanted: &[usize],
         span: Span,
         stop: &AtomicBool,
-        each: &mut Each<'_>,
+        each: &mut UnitSink<'_>,
     ) -> Result<(), ArchiveError>;
 }
 
 /// The newest samples of the previous sealing: their values held until the first samples of the
 /// next one. Values without buckets are not kept, and of texts only the beginning.
 #[derive(Debug, Default)]
-pub(crate) struct Newest {
+pub(crate) struct NewestSamples {
     /// Number, time and value by series and life.
     samples: HashMap<(SeriesId, i64), (u64, i64, Value)>,
 }
 
-impl Newest {
+impl NewestSamples {
     /// Returns time and value of the newest sample of a life.
     pub(crate) fn of(&self, id: SeriesId, life: i64) -> Option<(i64, &Value)> {
         let newest = self.samples.get(&(id, life));
@@ -62,7 +62,7 @@ impl Newest {
     }
 
     /// Keeps the last of these samples, if it is the newest of its life.
-    pub(crate) fn add(&mut self, unit: &Unit, columns: &Columns) {
+    pub(crate) fn add(&mut self, unit: &SeriesUnit, columns: &Columns) {
         let Some(row) = columns.len().checked_sub(1) else {
             return;
         };

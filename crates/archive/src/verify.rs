@@ -13,16 +13,16 @@ use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Columns, Span};
 
-use self::logs::Logs;
-use self::numbers::Numbers;
-use self::suspects::{Suspects, There};
+use self::logs::UnreadableLogs;
+use self::numbers::LifeNumbers;
+use self::suspects::{ExistingFiles, Suspects};
 use crate::log::LogPart;
 use crate::manifest::Manifest;
 use crate::open::part_file;
-use crate::parquet::{About, ParquetPart};
-use crate::part::{Part, PartKey};
-use crate::snapshot::{Follower, LOOKS_MAX, Node, make_room};
-use crate::{ArchiveError, Layout, Tier};
+use crate::parquet::{FileIdentity, ParquetPart};
+use crate::part::{FilePart, PartKey};
+use crate::snapshot::{LOOKS_MAX, NodeFollower, NodeSnapshot, make_room};
+use crate::{ArchiveError, ArchiveLayout, Tier};
 
 /// A file with a defect.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,15 +67,15 @@ impl Verified {
 /// made, merged or deleted are no defects.
 pub fn verify(root: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verified, ArchiveError> {
     let mut verified = Verified::default();
-    let layouts = Layout::nodes(root);
+    let layouts = ArchiveLayout::nodes(root);
     let mut nodes = Vec::new();
     for layout in layouts.map_err(ArchiveError::io("list the nodes of", root))? {
         // This comes before the manifest is read: files that are made later are not checked.
-        let there = There::list(&layout)?;
-        let mut follower = Follower::new(layout);
+        let there = ExistingFiles::list(&layout)?;
+        let mut follower = NodeFollower::new(layout);
         match follower.follow() {
             Ok(_) => {
-                let logs = Logs::new(&follower);
+                let logs = UnreadableLogs::new(&follower);
                 nodes.push((there, logs, follower.node(&mut Vec::new())));
             }
             // The error is of a manifest, or of any file of a later version.
@@ -88,7 +88,8 @@ pub fn verify(root: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verifie
             },
         }
     }
-    let files = |(_, _, node): &(_, _, Node)| node.sealed.manifest.parts.len() + node.logs.len();
+    let files =
+        |(_, _, node): &(_, _, NodeSnapshot)| node.sealed.manifest.parts.len() + node.logs.len();
     let all = nodes.iter().map(files).sum::<usize>() as u64;
     for (there, logs, node) in &nodes {
         verified.node(there, logs, node, &mut |done| progress(done, all))?;
@@ -104,13 +105,13 @@ impl Verified {
 
     fn node(
         &mut self,
-        there: &There,
-        logs: &Logs,
-        node: &Node,
+        there: &ExistingFiles,
+        logs: &UnreadableLogs,
+        node: &NodeSnapshot,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), ArchiveError> {
         let layout = &node.sealed.layout;
-        let mut numbers = Numbers::default();
+        let mut numbers = LifeNumbers::default();
         let mut suspects = Suspects::new(there, &node.sealed.manifest);
         let parts = node.sealed.manifest.parts.keys();
         let hours: BTreeSet<i64> = parts.map(|key| key.hour).collect();
@@ -143,9 +144,9 @@ impl Verified {
     /// read.
     fn hour(
         &mut self,
-        node: &Node,
+        node: &NodeSnapshot,
         hour: i64,
-        numbers: &mut Numbers,
+        numbers: &mut LifeNumbers,
         suspects: &mut Suspects,
     ) -> Result<(), ArchiveError> {
         let layout = &node.sealed.layout;
@@ -191,10 +192,10 @@ impl Verified {
 
     fn part(
         &mut self,
-        node: &Node,
-        (key, part): (PartKey, Part),
+        node: &NodeSnapshot,
+        (key, part): (PartKey, FilePart),
         file: File,
-        numbers: &mut Numbers,
+        numbers: &mut LifeNumbers,
         suspects: &mut Suspects,
     ) -> Result<(), ArchiveError> {
         self.files += 1;
@@ -225,7 +226,7 @@ impl Verified {
         Ok(())
     }
 
-    fn log(&mut self, log: &LogPart, numbers: &mut Numbers) {
+    fn log(&mut self, log: &LogPart, numbers: &mut LifeNumbers) {
         self.files += 1;
         self.samples += log.rows();
         self.bytes += log.bytes();
@@ -243,13 +244,13 @@ impl Verified {
 
 /// Checks that a file is the one in the manifest, to the last byte if its checksum is known.
 fn check_about(
-    node: &Node,
+    node: &NodeSnapshot,
     key: &PartKey,
-    part: &Part,
+    part: &FilePart,
     open: &ParquetPart,
 ) -> Result<(), ArchiveError> {
     let index = open.index()?;
-    let about = About {
+    let about = FileIdentity {
         node: node.name.to_string(),
         tier: key.tier,
         sequences: (key.first, key.last),
@@ -275,7 +276,7 @@ fn is_damage(error: &ArchiveError) -> bool {
 }
 
 /// Returns the files of an hour in a manifest, without those that the node reads from its log.
-fn of_hour(node: &Node, manifest: &Manifest, hour: i64) -> Vec<(PartKey, Part)> {
+fn of_hour(node: &NodeSnapshot, manifest: &Manifest, hour: i64) -> Vec<(PartKey, FilePart)> {
     let through = node.sealed.manifest.sealed_through;
     let parts = manifest.parts.iter();
     let parts = parts.filter(|(key, _)| key.hour == hour && key.first <= through);
@@ -285,10 +286,10 @@ fn of_hour(node: &Node, manifest: &Manifest, hour: i64) -> Vec<(PartKey, Part)> 
 /// Notes the numbers of a raw file, without those that the node reads from its log; returns how
 /// many.
 fn samples(
-    node: &Node,
+    node: &NodeSnapshot,
     key: PartKey,
     part: &ParquetPart,
-    numbers: &mut Numbers,
+    numbers: &mut LifeNumbers,
 ) -> Result<u64, ArchiveError> {
     let index = part.index()?;
     let beyond = key.last > node.sealed.manifest.sealed_through;

@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Columns, Span};
 
-use crate::handles::Handles;
-use crate::held::Places;
-use crate::snapshot::{Follower, LOOKS_MAX, Node, unsteady};
-use crate::{ArchiveError, Layout, Losses, Series, Tier, open, release};
+use crate::handles::FileCache;
+use crate::held::HeldPlaces;
+use crate::snapshot::{LOOKS_MAX, NodeFollower, NodeSnapshot, unsteady};
+use crate::{ArchiveError, ArchiveLayout, ArchiveLosses, ArchivedSeries, Tier, open, release};
 
 /// An archive to read. It keeps what it learned about files between views.
 #[derive(Debug)]
-pub struct Archive {
+pub struct ArchiveReader {
     root: PathBuf,
     /// The user who must own its directories, unless root does; `None` if the reader named the
     /// archive.
     owner: Option<u32>,
-    places: Arc<Places>,
+    places: Arc<HeldPlaces>,
     known: Arc<Mutex<KnownNodes>>,
 }
 
 #[derive(Debug, Default)]
 struct KnownNodes {
     /// Followers by the names of their directories.
-    followers: BTreeMap<String, Follower>,
+    followers: BTreeMap<String, NodeFollower>,
     /// The nodes that cannot be read at present.
     faults: Vec<NodeFault>,
     view: Option<Arc<View>>,
-    handles: Arc<Handles>,
+    handles: Arc<FileCache>,
 }
 
-impl release::Release for Mutex<KnownNodes> {
+impl release::FileRelease for Mutex<KnownNodes> {
     fn release(&self) {
         // A thread that holds the lock is about to look anew.
         let Ok(mut known) = self.try_lock() else {
@@ -47,15 +47,15 @@ impl release::Release for Mutex<KnownNodes> {
     }
 }
 
-impl Archive {
+impl ArchiveReader {
     /// Opens the archive at `root`, which need not exist yet. Its owner does not matter: the caller
     /// named the directory on purpose, and it may be a copy.
     pub fn open(root: impl Into<PathBuf>) -> Self {
-        Self::holding(root, Places::of_process())
+        Self::holding(root, HeldPlaces::of_process())
     }
 
     /// Opens an archive that holds files open in these places.
-    pub(crate) fn holding(root: impl Into<PathBuf>, places: Arc<Places>) -> Self {
+    pub(crate) fn holding(root: impl Into<PathBuf>, places: Arc<HeldPlaces>) -> Self {
         let known = Arc::default();
         release::register(&known);
         let root = root.into();
@@ -87,7 +87,7 @@ impl Archive {
     /// the view; the result is an error only if no node can be read, and then that of the first.
     pub fn view(&self) -> Result<Arc<View>, ArchiveError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let layouts = Layout::nodes(&self.root);
+        let layouts = ArchiveLayout::nodes(&self.root);
         let layouts = layouts.map_err(ArchiveError::io("list the nodes of", &self.root))?;
         let before = known.followers.len();
         known
@@ -100,7 +100,7 @@ impl Archive {
             let name = layout.encoded().to_owned();
             let follower = known.followers.entry(name);
             let follower =
-                follower.or_insert_with(|| Follower::holding(layout, Arc::clone(&self.places)));
+                follower.or_insert_with(|| NodeFollower::holding(layout, Arc::clone(&self.places)));
             follower.share(nodes);
             let path = follower.layout().node_dir();
             let ours = match self.owner {
@@ -150,7 +150,7 @@ impl Archive {
         for _ in 0..LOOKS_MAX {
             let view = self.view()?;
             let nodes = view.nodes.iter().map(|node| node.holding(span));
-            let nodes: Option<Vec<Node>> = nodes.collect::<Result<_, _>>()?;
+            let nodes: Option<Vec<NodeSnapshot>> = nodes.collect::<Result<_, _>>()?;
             if let Some(nodes) = nodes {
                 return Ok(View {
                     series: view.series.clone(),
@@ -207,7 +207,7 @@ pub struct NodeFault {
 
 /// Samples of one life of one series.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chunk {
+pub struct SampleChunk {
     /// Index of the series in [`View::series`].
     pub series: usize,
     /// Time of the stream's registration, in ns since the epoch.
@@ -217,17 +217,17 @@ pub struct Chunk {
 }
 
 /// An iterator over chunks, which needs only the memory of a few row groups.
-pub type Scan<'a> = Box<dyn Iterator<Item = Result<Chunk, ArchiveError>> + Send + 'a>;
+pub type ViewScan<'a> = Box<dyn Iterator<Item = Result<SampleChunk, ArchiveError>> + Send + 'a>;
 
 /// An archive at one moment. A view holds its newest files open, so they can still be read after
 /// they are unlinked. Older files are opened when they are read; one that was merged by then is
 /// found in the merged file, and what retention deleted is gone.
 #[derive(Debug, Default)]
 pub struct View {
-    series: Vec<Series>,
-    pub(crate) nodes: Vec<Node>,
+    series: Vec<ArchivedSeries>,
+    pub(crate) nodes: Vec<NodeSnapshot>,
     faults: Vec<NodeFault>,
-    pub(crate) handles: Arc<Handles>,
+    pub(crate) handles: Arc<FileCache>,
 }
 
 impl View {
@@ -235,9 +235,9 @@ impl View {
         let mut series = Vec::new();
         let is_well = |name: &String| known.faults.iter().all(|fault| *fault.node != **name);
         let followers = known.followers.iter().filter(|(name, _)| is_well(name));
-        let mut nodes: Vec<Node> = followers.map(|(_, f)| f.node(&mut series)).collect();
+        let mut nodes: Vec<NodeSnapshot> = followers.map(|(_, f)| f.node(&mut series)).collect();
         series.sort_by(|a, b| {
-            let key = |s: &Series| (Arc::clone(&s.descriptor), Arc::clone(&s.node), s.id);
+            let key = |s: &ArchivedSeries| (Arc::clone(&s.descriptor), Arc::clone(&s.node), s.id);
             let ((of_a, node_a, id_a), (of_b, node_b, id_b)) = (key(a), key(b));
             (&of_a.name, &of_a.labels, node_a, id_a).cmp(&(&of_b.name, &of_b.labels, node_b, id_b))
         });
@@ -259,7 +259,7 @@ impl View {
     }
 
     /// Returns every series, ordered by name, labels and node.
-    pub fn series(&self) -> &[Series] {
+    pub fn series(&self) -> &[ArchivedSeries] {
         &self.series
     }
 
@@ -298,7 +298,7 @@ impl View {
     }
 
     /// Returns the losses of each node.
-    pub fn losses(&self) -> Vec<(Arc<str>, Losses)> {
+    pub fn losses(&self) -> Vec<(Arc<str>, ArchiveLosses)> {
         let losses = self.nodes.iter().map(|node| {
             let mut losses = node.sealed.manifest.losses.clone();
             for log in &node.logs {

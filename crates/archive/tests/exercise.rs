@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::{ArchiveConfig, Declared, Disk, Entry, Keeper, Layout, LogPart};
+use barograph_archive::{
+    ArchiveConfig, ArchiveLayout, DeclaredStream, DiskStorage, JournalEntry, Keeper, LogPart,
+};
 use barograph_model::{
     Descriptor, Kind, Labels, ManualClock, Name, Sample, Span, StreamKey, Unit, Value, ValueType,
 };
@@ -17,13 +19,14 @@ const FRAME_BYTES: usize = 32;
 pub(crate) fn specimen(dir: &Path) -> PathBuf {
     let config = ArchiveConfig::new(dir, "n1");
     let clock = Arc::new(ManualClock::at(0));
-    let keeper = Keeper::start(config, Arc::new(Disk), clock).expect("the directory takes files");
+    let keeper =
+        Keeper::start(config, Arc::new(DiskStorage), clock).expect("the directory takes files");
     keeper.journal().submit(&mut entries());
     drop(keeper);
-    Layout::new(dir, "n1").log(1)
+    ArchiveLayout::new(dir, "n1").log(1)
 }
 
-fn entries() -> Vec<Entry> {
+fn entries() -> Vec<JournalEntry> {
     let values = [
         (ValueType::Int, Value::Int(-1)),
         (ValueType::Float, Value::Float(0.5)),
@@ -43,19 +46,23 @@ fn entries() -> Vec<Entry> {
             kind: Kind::Gauge,
             help: "Help.".into(),
         };
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::new(descriptor),
             life: 1,
             depth: 64,
         };
-        entries.push(Entry::Declare(StreamKey(key), declared));
+        entries.push(JournalEntry::Declare(StreamKey(key), declared));
         for number in 1..4 {
             let sample = Sample::measured(number as i64, value.clone());
-            entries.push(Entry::Sample(StreamKey(key), number, sample));
+            entries.push(JournalEntry::Sample(StreamKey(key), number, sample));
         }
     }
     // A sample of no stream: a loss is a frame too.
-    entries.push(Entry::Sample(StreamKey(9), 1, Sample::measured(1, 1)));
+    entries.push(JournalEntry::Sample(
+        StreamKey(9),
+        1,
+        Sample::measured(1, 1),
+    ));
     entries
 }
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::{Archive, ArchiveConfig, Declared, Disk, Entry, Keeper};
+use barograph_archive::{
+    ArchiveConfig, ArchiveReader, DeclaredStream, DiskStorage, JournalEntry, Keeper,
+};
 use barograph_model::{
     Descriptor, Kind, Labels, ManualClock, Name, Sample, Span, StreamKey, Unit, ValueType,
 };
@@ -22,7 +24,8 @@ pub(super) fn specimen(root: &Path) {
         ..ArchiveConfig::new(root, "n1")
     };
     let clock = Arc::new(ManualClock::at(0));
-    let keeper = Keeper::start(config, Arc::new(Disk), clock).expect("the directory takes files");
+    let keeper =
+        Keeper::start(config, Arc::new(DiskStorage), clock).expect("the directory takes files");
     let descriptor = Descriptor {
         name: Name::new("some.value").expect("a name"),
         labels: Labels::new([("device", "vda")]).expect("labels"),
@@ -31,13 +34,13 @@ pub(super) fn specimen(root: &Path) {
         kind: Kind::Gauge,
         help: "Help.".into(),
     };
-    let declared = Declared {
+    let declared = DeclaredStream {
         descriptor: Arc::new(descriptor),
         life: 1,
         depth: 64,
     };
-    let mut entries = vec![Entry::Declare(StreamKey(0), declared)];
-    let sample = |n: u64| Entry::Sample(StreamKey(0), n, Sample::measured(n as i64, 1));
+    let mut entries = vec![JournalEntry::Declare(StreamKey(0), declared)];
+    let sample = |n: u64| JournalEntry::Sample(StreamKey(0), n, Sample::measured(n as i64, 1));
     entries.extend((1..4).map(sample));
     keeper.journal().submit(&mut entries);
     keeper.seal().expect("the directory takes files");
@@ -58,7 +61,7 @@ pub(super) fn forge(whole: &[u8], changes: &[(u16, u8)]) -> Vec<u8> {
 
 /// Reads a whole archive: the result is an error or samples, and no panic.
 pub(super) fn read_everything(root: &Path) {
-    let Ok(view) = Archive::open(root).view() else {
+    let Ok(view) = ArchiveReader::open(root).view() else {
         return;
     };
     let all: Vec<usize> = (0..view.series().len()).collect();

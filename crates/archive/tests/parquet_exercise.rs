@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::aggregate::{Ask, Budget, aggregate};
+use barograph_archive::aggregate::{BucketBudget, FoldRequest, aggregate};
 use barograph_archive::parquet::ParquetPart;
 use barograph_model::{NS_PER_S, Span};
 
@@ -32,8 +32,8 @@ pub(super) fn read_everything(path: &Path) {
             Ok(())
         });
         assert!(rows as u64 <= part.index().map_or(0, |index| index.rows()));
-        let budget = Budget::of(usize::MAX);
-        let ask = Ask {
+        let budget = BucketBudget::of(usize::MAX);
+        let ask = FoldRequest {
             span,
             read: span,
             step_ns: NS_PER_S,

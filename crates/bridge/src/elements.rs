@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
     use crate::messages::{
-        Data, ExportMetricsServiceRequest, Gauge, Metric, NumberDataPoint, ResourceMetrics,
+        ExportMetricsServiceRequest, Gauge, Metric, MetricData, NumberDataPoint, ResourceMetrics,
         ScopeMetrics,
     };
 
@@ -121,7 +121,7 @@ mod tests {
         assert!(!protobuf_is_bounded(&many(ELEMENTS_MAX)));
         let points = |n: usize| {
             let data_points = vec![NumberDataPoint::default(); n];
-            let data = Some(Data::Gauge(Gauge { data_points }));
+            let data = Some(MetricData::Gauge(Gauge { data_points }));
             nested(vec![Metric {
                 data,
                 ..Metric::default()

@@ -21,11 +21,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use barograph_model::{Kind, Value, ValueType, cut};
-use barograph_stream::ingest::Readers;
+use barograph_stream::ingest::PublicationReaders;
 use thiserror::Error;
 
 pub use distribution::{Distribution, QUANTILES};
-pub use line_protocol::{Precision, read_line_protocol};
+pub use line_protocol::{TimePrecision, read_line_protocol};
 pub use naming::{label_name, stream_words};
 pub use otlp::{read_otlp_json, read_otlp_protobuf};
 
@@ -38,9 +38,9 @@ pub const REASON_BYTES_MAX: usize = 1 << 10;
 
 /// The writer of points: a service, or a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Source {
+pub struct PointSource {
     /// Its protocol; the same name in two protocols is two sources.
-    pub protocol: Protocol,
+    pub protocol: BridgeProtocol,
     /// Name of the service or measurement, as it was sent.
     pub name: String,
     /// Labels of all its points, sorted.
@@ -49,21 +49,21 @@ pub struct Source {
 
 /// The protocol of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
+pub enum BridgeProtocol {
     /// OpenTelemetry's protocol.
     Otlp,
     /// InfluxDB's line protocol.
     LineProtocol,
 }
 
-impl Protocol {
+impl BridgeProtocol {
     /// The source that losses without a known source are counted for.
-    pub fn nobody(self) -> Arc<Source> {
+    pub fn nobody(self) -> Arc<PointSource> {
         let name = match self {
             Self::Otlp => "otlp",
             Self::LineProtocol => "line_protocol",
         };
-        Arc::new(Source {
+        Arc::new(PointSource {
             protocol: self,
             name: name.to_owned(),
             labels: Vec::new(),
@@ -72,23 +72,23 @@ impl Protocol {
 }
 
 /// Labels of a point, shared by all points that were sent with it.
-pub type Tags = Arc<[(String, String)]>;
+pub type PointTags = Arc<[(String, String)]>;
 
 /// Identity of the series of a point, by the names that were sent. Two series may get the same name
 /// here; their origins tell them apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct SeriesOrigin {
     /// The source that sent it.
-    pub source: Arc<Source>,
+    pub source: Arc<PointSource>,
     /// Name of the metric or field.
     pub name: Arc<str>,
     /// Labels in addition to the source's, sorted by the name that was sent.
-    pub labels: Tags,
+    pub labels: PointTags,
 }
 
 /// The properties of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct SeriesProperties {
     /// Gauge, counter or state.
     pub kind: Kind,
     /// Type of the values.
@@ -103,7 +103,7 @@ pub struct About {
 
 /// The measured content of a point.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Measured {
+pub enum PointValue {
     /// A single value.
     Value(Value),
     /// A distribution of values: its quantiles become series.
@@ -116,18 +116,18 @@ pub struct Point {
     /// Number of the line, from 1, or of the data point, from 0; refusals name it.
     pub place: u32,
     /// The series that the point belongs to.
-    pub origin: Origin,
+    pub origin: SeriesOrigin,
     /// The properties of that series.
-    pub about: Arc<About>,
+    pub about: Arc<SeriesProperties>,
     /// Time in ns since the epoch; none if the sender leaves it to the receiver.
     pub ts: Option<i64>,
     /// The measured value or distribution.
-    pub measured: Measured,
+    pub measured: PointValue,
 }
 
 /// A line or data point that is refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PointRefusal {
     /// Number of the line or data point, as in [`Point::place`].
     pub place: u32,
     /// The reason, for people.
@@ -136,7 +136,7 @@ pub struct Refusal {
 
 /// The refused lines or data points of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedPoints {
     /// Number of refused lines or data points.
     pub count: u64,
     /// The reason of the last refusal, in at most [`REASON_BYTES_MAX`] bytes.
@@ -145,24 +145,29 @@ pub struct Refused {
 
 /// The content of a parsed request.
 #[derive(Clone, Debug, Default)]
-pub struct Parsed {
+pub struct ParsedRequest {
     /// The points that can be taken.
     pub points: Vec<Point>,
     /// The first refusals, at most [`REFUSALS_MAX`].
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<PointRefusal>,
     /// All refused lines or data points, by source.
-    pub refused: BTreeMap<Arc<Source>, Refused>,
+    pub refused: BTreeMap<Arc<PointSource>, RefusedPoints>,
 }
 
-impl Parsed {
+impl ParsedRequest {
     /// Counts a line or data point that is refused.
-    pub(crate) fn refuse(&mut self, source: &Arc<Source>, place: u32, reason: impl Into<String>) {
+    pub(crate) fn refuse(
+        &mut self,
+        source: &Arc<PointSource>,
+        place: u32,
+        reason: impl Into<String>,
+    ) {
         let reason = cut(reason.into(), REASON_BYTES_MAX);
         let refused = self.refused.entry(Arc::clone(source)).or_default();
         refused.count += 1;
         refused.reason.clone_from(&reason);
         if self.refusals.len() < REFUSALS_MAX {
-            self.refusals.push(Refusal { place, reason });
+            self.refusals.push(PointRefusal { place, reason });
         }
     }
 
@@ -178,20 +183,20 @@ pub struct IngestRequest {
     /// User id of the writer, from the kernel.
     pub uid: u32,
     /// The readers: the owner or all.
-    pub readers: Readers,
+    pub readers: PublicationReaders,
     /// The points to be taken.
     pub points: Vec<Point>,
     /// Lines or data points that the parser refused, to be counted.
-    pub refused: BTreeMap<Arc<Source>, Refused>,
+    pub refused: BTreeMap<Arc<PointSource>, RefusedPoints>,
 }
 
 /// The result of an intake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ingested {
+pub struct IngestResult {
     /// Number of points that were taken: they are on disk, if there is an archive.
     pub taken: u64,
     /// The first refusals, at most [`REFUSALS_MAX`].
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<PointRefusal>,
     /// Number of lines or data points that were refused, wholly or in part.
     pub refused: u64,
 }
@@ -204,7 +209,7 @@ pub trait Ingest: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// The user may not write, or the intake is busy.
-    fn ingest(&self, request: IngestRequest) -> Result<Ingested, IngestFault>;
+    fn ingest(&self, request: IngestRequest) -> Result<IngestResult, IngestFault>;
 }
 
 /// Why points were not taken.

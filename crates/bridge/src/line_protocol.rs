@@ -12,11 +12,14 @@ use std::sync::Arc;
 
 use barograph_model::{Kind, LABELS_MAX, Value, ValueType};
 
-use crate::{About, Measured, Origin, POINTS_MAX, Parsed, Point, Protocol, Source};
+use crate::{
+    BridgeProtocol, POINTS_MAX, ParsedRequest, Point, PointSource, PointValue, SeriesOrigin,
+    SeriesProperties,
+};
 
 /// The unit of the times in lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
+pub enum TimePrecision {
     /// Nanoseconds.
     #[default]
     Ns,
@@ -32,7 +35,7 @@ pub enum Precision {
     H,
 }
 
-impl Precision {
+impl TimePrecision {
     /// The precision with this name in either version of the protocol.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
@@ -59,15 +62,15 @@ impl Precision {
 }
 
 /// Parses all lines; a line with an error is refused.
-pub fn read_line_protocol(text: &str, precision: Precision) -> Parsed {
+pub fn read_line_protocol(text: &str, precision: TimePrecision) -> ParsedRequest {
     let mut reader = Reader {
         text,
         at: 0,
         precision,
         sources: HashMap::new(),
     };
-    let nobody = Protocol::LineProtocol.nobody();
-    let mut parsed = Parsed::default();
+    let nobody = BridgeProtocol::LineProtocol.nobody();
+    let mut parsed = ParsedRequest::default();
     let mut number = 1;
     while reader.at < text.len() {
         let before = parsed.points.len();
@@ -93,8 +96,8 @@ const KEY: &[u8] = b",= ";
 struct Reader<'a> {
     text: &'a str,
     at: usize,
-    precision: Precision,
-    sources: HashMap<String, Arc<Source>>,
+    precision: TimePrecision,
+    sources: HashMap<String, Arc<PointSource>>,
 }
 
 impl<'a> Reader<'a> {
@@ -121,14 +124,14 @@ impl<'a> Reader<'a> {
             }
             points.push(Point {
                 place: number,
-                origin: Origin {
+                origin: SeriesOrigin {
                     source: Arc::clone(&source),
                     name: name.into(),
                     labels: Arc::clone(&labels),
                 },
                 about: about(value.value_type()),
                 ts: None,
-                measured: Measured::Value(value),
+                measured: PointValue::Value(value),
             });
             if !self.take(b',') {
                 break;
@@ -256,12 +259,12 @@ impl<'a> Reader<'a> {
         &rest[..length]
     }
 
-    fn source(&mut self, measurement: Cow<'_, str>) -> Arc<Source> {
+    fn source(&mut self, measurement: Cow<'_, str>) -> Arc<PointSource> {
         if let Some(known) = self.sources.get(&*measurement) {
             return Arc::clone(known);
         }
-        let source = Arc::new(Source {
-            protocol: Protocol::LineProtocol,
+        let source = Arc::new(PointSource {
+            protocol: BridgeProtocol::LineProtocol,
             name: measurement.clone().into_owned(),
             labels: Vec::new(),
         });
@@ -319,12 +322,12 @@ fn value(raw: &str) -> Option<Value> {
 }
 
 /// The protocol does not define the meaning of values: numbers become gauges, others states.
-fn about(value_type: ValueType) -> Arc<About> {
+fn about(value_type: ValueType) -> Arc<SeriesProperties> {
     let kind = match value_type {
         ValueType::Int | ValueType::Float => Kind::Gauge,
         _ => Kind::State,
     };
-    Arc::new(About {
+    Arc::new(SeriesProperties {
         kind,
         value_type,
         unit: String::new(),
@@ -340,9 +343,9 @@ mod tests {
     /// The parsed points, one per line, as `measurement{tags}.field=value@ts`; refusals as `!line
     /// reason`.
     fn read(text: &str) -> String {
-        let parsed = read_line_protocol(text, Precision::Ns);
+        let parsed = read_line_protocol(text, TimePrecision::Ns);
         let points = parsed.points.iter().map(|point| {
-            let Measured::Value(value) = &point.measured else {
+            let PointValue::Value(value) = &point.measured else {
                 unreachable!("line protocol has values alone")
             };
             let (origin, ts) = (
@@ -446,24 +449,24 @@ mod tests {
             ("s", 1_000_000_000),
             ("m", 60_000_000_000),
         ] {
-            let parsed = read_line_protocol("m v=1 2", Precision::parse(name).unwrap());
+            let parsed = read_line_protocol("m v=1 2", TimePrecision::parse(name).unwrap());
             assert_eq!(parsed.points[0].ts, Some(2 * factor), "{name}");
         }
-        assert_eq!(Precision::parse("d"), None);
-        let far = read_line_protocol("m v=1 9999999999999", Precision::S);
+        assert_eq!(TimePrecision::parse("d"), None);
+        let far = read_line_protocol("m v=1 9999999999999", TimePrecision::S);
         assert_eq!((far.points.len(), far.refused_count()), (0, 1));
     }
 
     #[test]
     fn a_request_is_bounded() {
         let text = "m v=1i\n".repeat(POINTS_MAX + 3);
-        let parsed = read_line_protocol(&text, Precision::Ns);
+        let parsed = read_line_protocol(&text, TimePrecision::Ns);
         assert_eq!(
             (parsed.points.len(), parsed.refused_count()),
             (POINTS_MAX, 3)
         );
         let wrong = "m\n".repeat(100);
-        let parsed = read_line_protocol(&wrong, Precision::Ns);
+        let parsed = read_line_protocol(&wrong, TimePrecision::Ns);
         assert_eq!(parsed.refused_count(), 100);
         assert_eq!(parsed.refusals.len(), crate::REFUSALS_MAX);
     }
@@ -471,7 +474,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "[a-c ,=\\\\\"\n#0-9itue.-]{0,64}") {
-            let parsed = read_line_protocol(&text, Precision::S);
+            let parsed = read_line_protocol(&text, TimePrecision::S);
             for point in &parsed.points {
                 proptest::prop_assert!(!point.origin.name.is_empty());
                 proptest::prop_assert!(!point.origin.source.name.is_empty());

@@ -34,9 +34,9 @@ pub struct ExportMetricsPartialSuccess {
     pub error_message: String,
 }
 
-/// `google.rpc.Status`, with the reason why a request is refused.
+/// `google.rpc.RpcStatus`, with the reason why a request is refused.
 #[derive(Clone, PartialEq, Message)]
-pub struct Status {
+pub struct RpcStatus {
     #[prost(int32, tag = "1")]
     pub code: i32,
     #[prost(string, tag = "2")]
@@ -86,12 +86,12 @@ pub struct Metric {
     pub description: String,
     #[prost(string, tag = "3")]
     pub unit: String,
-    #[prost(oneof = "Data", tags = "5, 7, 9, 10, 11")]
-    pub data: Option<Data>,
+    #[prost(oneof = "MetricData", tags = "5, 7, 9, 10, 11")]
+    pub data: Option<MetricData>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Data {
+pub enum MetricData {
     #[prost(message, tag = "5")]
     Gauge(Gauge),
     #[prost(message, tag = "7")]
@@ -116,7 +116,7 @@ pub struct Gauge {
 pub struct Sum {
     #[prost(message, repeated, tag = "1")]
     pub data_points: Vec<NumberDataPoint>,
-    #[prost(enumeration = "Temporality", tag = "2")]
+    #[prost(enumeration = "AggregationTemporality", tag = "2")]
     #[serde(deserialize_with = "json::temporality")]
     pub aggregation_temporality: i32,
     #[prost(bool, tag = "3")]
@@ -128,7 +128,7 @@ pub struct Sum {
 pub struct Histogram {
     #[prost(message, repeated, tag = "1")]
     pub data_points: Vec<HistogramDataPoint>,
-    #[prost(enumeration = "Temporality", tag = "2")]
+    #[prost(enumeration = "AggregationTemporality", tag = "2")]
     #[serde(deserialize_with = "json::temporality")]
     pub aggregation_temporality: i32,
 }
@@ -215,7 +215,7 @@ pub struct ValueAtQuantile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
-pub enum Temporality {
+pub enum AggregationTemporality {
     Unspecified = 0,
     Delta = 1,
     Cumulative = 2,
@@ -232,12 +232,12 @@ pub struct NumberDataPoint {
     pub time_unix_nano: u64,
     #[prost(uint32, tag = "8")]
     pub flags: u32,
-    #[prost(oneof = "Number", tags = "4, 6")]
-    pub value: Option<Number>,
+    #[prost(oneof = "NumberValue", tags = "4, 6")]
+    pub value: Option<NumberValue>,
 }
 
 #[derive(Clone, Copy, PartialEq, Oneof)]
-pub enum Number {
+pub enum NumberValue {
     #[prost(double, tag = "4")]
     AsDouble(f64),
     #[prost(sfixed64, tag = "6")]
@@ -256,12 +256,12 @@ pub struct KeyValue {
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(from = "AnyValueJson")]
 pub struct AnyValue {
-    #[prost(oneof = "Any", tags = "1, 2, 3, 4, 5, 6, 7")]
-    pub value: Option<Any>,
+    #[prost(oneof = "AnyValueContent", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub value: Option<AnyValueContent>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Any {
+pub enum AnyValueContent {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(bool, tag = "2")]
@@ -286,7 +286,7 @@ impl KeyValue {
         Self {
             key: key.into(),
             value: Some(AnyValue {
-                value: Some(Any::Text(value.into())),
+                value: Some(AnyValueContent::Text(value.into())),
             }),
         }
     }
@@ -302,13 +302,13 @@ pub struct WriteRequest {
 #[derive(Clone, PartialEq, Message)]
 pub struct TimeSeries {
     #[prost(message, repeated, tag = "1")]
-    pub labels: Vec<Label>,
+    pub labels: Vec<PromLabel>,
     #[prost(message, repeated, tag = "2")]
     pub samples: Vec<PromSample>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
-pub struct Label {
+pub struct PromLabel {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "2")]

@@ -17,10 +17,14 @@ use prost::Message as _;
 use crate::distribution::Distribution;
 use crate::elements::{ELEMENTS_MAX, json_is_bounded, protobuf_is_bounded};
 use crate::messages::{
-    Any, AnyValue, Data, ExportMetricsServiceRequest, Histogram, HistogramDataPoint, KeyValue,
-    Metric, Number, NumberDataPoint, Resource, Summary, SummaryDataPoint, Temporality,
+    AggregationTemporality, AnyValue, AnyValueContent, ExportMetricsServiceRequest, Histogram,
+    HistogramDataPoint, KeyValue, Metric, MetricData, NumberDataPoint, NumberValue, Resource,
+    Summary, SummaryDataPoint,
 };
-use crate::{About, Measured, Origin, POINTS_MAX, Parsed, Point, Protocol, Source, Tags};
+use crate::{
+    BridgeProtocol, POINTS_MAX, ParsedRequest, Point, PointSource, PointTags, PointValue,
+    SeriesOrigin, SeriesProperties,
+};
 
 /// Flag of a data point without a value.
 const NO_RECORDED_VALUE: u32 = 1;
@@ -45,7 +49,7 @@ const NO_LABELS: [&str; 8] = [
 /// # Errors
 ///
 /// Returns a text if it is malformed or has too many messages.
-pub fn read_otlp_protobuf(body: &[u8]) -> Result<Parsed, String> {
+pub fn read_otlp_protobuf(body: &[u8]) -> Result<ParsedRequest, String> {
     if !protobuf_is_bounded(body) {
         return Err(format!("the request has more than {ELEMENTS_MAX} messages"));
     }
@@ -59,7 +63,7 @@ pub fn read_otlp_protobuf(body: &[u8]) -> Result<Parsed, String> {
 /// # Errors
 ///
 /// Returns a text if it is malformed or has too many objects.
-pub fn read_otlp_json(body: &[u8]) -> Result<Parsed, String> {
+pub fn read_otlp_json(body: &[u8]) -> Result<ParsedRequest, String> {
     if !json_is_bounded(body) {
         return Err(format!("the request has more than {ELEMENTS_MAX} objects"));
     }
@@ -68,8 +72,8 @@ pub fn read_otlp_json(body: &[u8]) -> Result<Parsed, String> {
     Ok(read(request))
 }
 
-fn read(request: ExportMetricsServiceRequest) -> Parsed {
-    let mut parsed = Parsed::default();
+fn read(request: ExportMetricsServiceRequest) -> ParsedRequest {
+    let mut parsed = ParsedRequest::default();
     let mut place = 0;
     for resource in request.resource_metrics {
         let source = source(resource.resource.unwrap_or_default());
@@ -88,7 +92,7 @@ fn read(request: ExportMetricsServiceRequest) -> Parsed {
 }
 
 /// The source of a resource: its service, with the other attributes as labels.
-fn source(resource: Resource) -> Arc<Source> {
+fn source(resource: Resource) -> Arc<PointSource> {
     let mut name = UNKNOWN_SERVICE.to_owned();
     let mut labels = BTreeMap::new();
     for attribute in resource.attributes {
@@ -101,8 +105,8 @@ fn source(resource: Resource) -> Arc<Source> {
             labels.insert(attribute.key, value);
         }
     }
-    Arc::new(Source {
-        protocol: Protocol::Otlp,
+    Arc::new(PointSource {
+        protocol: BridgeProtocol::Otlp,
         name,
         labels: labels.into_iter().collect(),
     })
@@ -111,25 +115,25 @@ fn source(resource: Resource) -> Arc<Source> {
 /// The text of a scalar; none without a value, an error if the value cannot be a label.
 fn text(value: AnyValue) -> Option<Result<String, ()>> {
     Some(match value.value? {
-        Any::Text(text) => Ok(text),
-        Any::Bool(value) => Ok(value.to_string()),
-        Any::Int(value) => Ok(value.to_string()),
-        Any::Double(value) => Ok(value.to_string()),
-        Any::List(_) | Any::Map(_) | Any::Bytes(_) => Err(()),
+        AnyValueContent::Text(text) => Ok(text),
+        AnyValueContent::Bool(value) => Ok(value.to_string()),
+        AnyValueContent::Int(value) => Ok(value.to_string()),
+        AnyValueContent::Double(value) => Ok(value.to_string()),
+        AnyValueContent::List(_) | AnyValueContent::Map(_) | AnyValueContent::Bytes(_) => Err(()),
     })
 }
 
 /// The reader of the data points of one metric.
 struct Reader<'a> {
-    parsed: &'a mut Parsed,
-    source: &'a Arc<Source>,
+    parsed: &'a mut ParsedRequest,
+    source: &'a Arc<PointSource>,
     name: Arc<str>,
     place: &'a mut u32,
 }
 
 impl Reader<'_> {
     fn metric(&mut self, metric: Metric) {
-        let about = |kind, value_type, is_delta| About {
+        let about = |kind, value_type, is_delta| SeriesProperties {
             kind,
             value_type,
             unit: unit(&metric.unit),
@@ -137,11 +141,11 @@ impl Reader<'_> {
             is_delta,
         };
         match metric.data {
-            Some(Data::Gauge(gauge)) => {
+            Some(MetricData::Gauge(gauge)) => {
                 let about = about(Kind::Gauge, ValueType::Float, false);
                 self.numbers(gauge.data_points, &about);
             }
-            Some(Data::Sum(sum)) => {
+            Some(MetricData::Sum(sum)) => {
                 let is_delta = temporality(sum.aggregation_temporality);
                 let Some(is_delta) = is_delta else {
                     return self.refuse_all(sum.data_points.len(), UNSPECIFIED);
@@ -152,17 +156,17 @@ impl Reader<'_> {
                 };
                 self.numbers(sum.data_points, &about);
             }
-            Some(Data::Histogram(histogram)) => {
+            Some(MetricData::Histogram(histogram)) => {
                 let is_delta = temporality(histogram.aggregation_temporality);
                 let Some(is_delta) = is_delta else {
                     return self.refuse_all(histogram.data_points.len(), UNSPECIFIED);
                 };
                 self.histogram(histogram, &about(Kind::Gauge, ValueType::Float, is_delta));
             }
-            Some(Data::Summary(summary)) => {
+            Some(MetricData::Summary(summary)) => {
                 self.summary(summary, &about(Kind::Gauge, ValueType::Float, false));
             }
-            Some(Data::ExponentialHistogram(histogram)) => self.refuse_all(
+            Some(MetricData::ExponentialHistogram(histogram)) => self.refuse_all(
                 histogram.data_points.len(),
                 "exponential histograms are not taken: have the sender use explicit buckets",
             ),
@@ -170,21 +174,21 @@ impl Reader<'_> {
         }
     }
 
-    fn numbers(&mut self, points: Vec<NumberDataPoint>, about: &About) {
+    fn numbers(&mut self, points: Vec<NumberDataPoint>, about: &SeriesProperties) {
         // All gauges are floats, since one gauge may have integers and floats. Counters keep the
         // type in which they are sent.
         let of_ints = Arc::new(about.clone());
-        let of_floats = Arc::new(About {
+        let of_floats = Arc::new(SeriesProperties {
             value_type: ValueType::Float,
             ..about.clone()
         });
         for point in points {
             let (about, value) = match point.value {
-                Some(Number::AsInt(v)) if about.value_type == ValueType::Int => {
+                Some(NumberValue::AsInt(v)) if about.value_type == ValueType::Int => {
                     (&of_ints, Value::Int(v))
                 }
-                Some(Number::AsInt(v)) => (&of_floats, Value::Float(v as f64)),
-                Some(Number::AsDouble(v)) => (&of_floats, Value::Float(v)),
+                Some(NumberValue::AsInt(v)) => (&of_floats, Value::Float(v as f64)),
+                Some(NumberValue::AsDouble(v)) => (&of_floats, Value::Float(v)),
                 None => (&of_floats, Value::Float(f64::NAN)),
             };
             self.point(
@@ -199,7 +203,7 @@ impl Reader<'_> {
         }
     }
 
-    fn histogram(&mut self, histogram: Histogram, about: &About) {
+    fn histogram(&mut self, histogram: Histogram, about: &SeriesProperties) {
         let family = Family::of(about);
         for point in histogram.data_points {
             let HistogramDataPoint {
@@ -235,7 +239,7 @@ impl Reader<'_> {
                         point.add(".sum", &family.sum, sum);
                     }
                     if has_buckets {
-                        let measured = Measured::Distribution(Box::new(distribution));
+                        let measured = PointValue::Distribution(Box::new(distribution));
                         point.push("", &family.quantile, measured);
                     }
                     Ok(())
@@ -245,7 +249,7 @@ impl Reader<'_> {
         }
     }
 
-    fn summary(&mut self, summary: Summary, about: &About) {
+    fn summary(&mut self, summary: Summary, about: &SeriesProperties) {
         const QUANTILES_MAX: usize = 16;
         let family = Family::of(about);
         for point in summary.data_points {
@@ -324,7 +328,7 @@ impl Reader<'_> {
         &self,
         attributes: Vec<KeyValue>,
         time_unix_nano: u64,
-    ) -> Result<(Tags, Option<i64>), String> {
+    ) -> Result<(PointTags, Option<i64>), String> {
         if self.name.is_empty() {
             return Err("a metric has no name".into());
         }
@@ -362,34 +366,34 @@ const UNSPECIFIED: &str = "its temporality is not said: it is neither cumulative
 
 /// Whether the temporality is delta; none if it is unspecified.
 fn temporality(number: i32) -> Option<bool> {
-    match Temporality::try_from(number) {
-        Ok(Temporality::Delta) => Some(true),
-        Ok(Temporality::Cumulative) => Some(false),
-        Ok(Temporality::Unspecified) | Err(_) => None,
+    match AggregationTemporality::try_from(number) {
+        Ok(AggregationTemporality::Delta) => Some(true),
+        Ok(AggregationTemporality::Cumulative) => Some(false),
+        Ok(AggregationTemporality::Unspecified) | Err(_) => None,
     }
 }
 
 /// The properties of the series that one histogram or summary becomes.
 struct Family {
-    count: Arc<About>,
-    sum: Arc<About>,
-    quantile: Arc<About>,
+    count: Arc<SeriesProperties>,
+    sum: Arc<SeriesProperties>,
+    quantile: Arc<SeriesProperties>,
 }
 
 impl Family {
-    fn of(about: &About) -> Self {
-        let counter = About {
+    fn of(about: &SeriesProperties) -> Self {
+        let counter = SeriesProperties {
             kind: Kind::Counter,
             ..about.clone()
         };
         Self {
-            count: Arc::new(About {
+            count: Arc::new(SeriesProperties {
                 value_type: ValueType::Int,
                 unit: "count".into(),
                 ..counter.clone()
             }),
             sum: Arc::new(counter),
-            quantile: Arc::new(About {
+            quantile: Arc::new(SeriesProperties {
                 is_delta: false,
                 ..about.clone()
             }),
@@ -401,25 +405,25 @@ impl Family {
 struct Made<'a> {
     points: &'a mut Vec<Point>,
     place: u32,
-    source: &'a Arc<Source>,
+    source: &'a Arc<PointSource>,
     name: &'a Arc<str>,
-    labels: Tags,
+    labels: PointTags,
     ts: Option<i64>,
 }
 
 impl Made<'_> {
-    fn add(&mut self, ending: &str, about: &Arc<About>, value: Value) {
-        self.push(ending, about, Measured::Value(value));
+    fn add(&mut self, ending: &str, about: &Arc<SeriesProperties>, value: Value) {
+        self.push(ending, about, PointValue::Value(value));
     }
 
-    fn push(&mut self, ending: &str, about: &Arc<About>, measured: Measured) {
+    fn push(&mut self, ending: &str, about: &Arc<SeriesProperties>, measured: PointValue) {
         let name = match ending {
             "" => Arc::clone(self.name),
             ending => format!("{}{ending}", self.name).into(),
         };
         self.points.push(Point {
             place: self.place,
-            origin: Origin {
+            origin: SeriesOrigin {
                 source: Arc::clone(self.source),
                 name,
                 labels: Arc::clone(&self.labels),

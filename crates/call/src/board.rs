@@ -17,7 +17,7 @@ use tracing::warn;
 
 use crate::audit::AuditDesk;
 use crate::guests::Guests;
-use crate::members::{Member, Members, why_nobody};
+use crate::members::{CallMember, CallMembers, why_nobody};
 use crate::request::{CallError, CallOutcome, CallRequest, CallsMade, UserLeftOut};
 use crate::row::{CallEvent, CallRow};
 use crate::user::{CallTicket, ROWS_MAX, UserCalls};
@@ -33,13 +33,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// its slot, and sleeping processes were woken. That function waits for the disk; no other function
 /// here does.
 pub struct Board {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBoard>,
     /// The thread that writes lines for which no call waits.
     writer: Option<JoinHandle<()>>,
 }
 
 /// The state that the board's threads share.
-pub(super) struct Shared {
+pub(super) struct SharedBoard {
     pub run_dir: RunDir,
     pub state_dir: PathBuf,
     pub clock: Arc<dyn Clock>,
@@ -62,7 +62,7 @@ pub(super) struct State {
 /// A user whose processes can be called.
 #[derive(Default)]
 pub(super) struct User {
-    members: Members,
+    members: CallMembers,
     pub desk: AuditDesk,
     pub audit: AuditState,
     /// Why the audit could not be opened at the last attempt.
@@ -122,7 +122,7 @@ impl Board {
 
     /// Makes a board whose lines are written by calls alone.
     pub fn without_thread(run_dir: RunDir, state_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        let shared = Shared {
+        let shared = SharedBoard {
             run_dir,
             state_dir,
             clock,
@@ -138,7 +138,7 @@ impl Board {
 
     /// Adds a process that can be called, or replaces its offers. The scope of its user must be
     /// open.
-    pub fn join(&self, member: Member) {
+    pub fn join(&self, member: CallMember) {
         let mut state = self.shared.state();
         let user = state.users.entry(member.uid).or_default();
         user.members.join(member);
@@ -347,7 +347,7 @@ impl Drop for Board {
     }
 }
 
-impl Shared {
+impl SharedBoard {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // Ignoring poison is sound: a panic under the lock leaves no half-written state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

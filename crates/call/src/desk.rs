@@ -13,7 +13,7 @@ use barograph_stream::user_name;
 use tracing::warn;
 
 use crate::audit::{Audit, AuditDesk, position};
-use crate::board::{AuditState, Shared, State};
+use crate::board::{AuditState, SharedBoard, State};
 use crate::row::CallEvent;
 use crate::user::{AuditEntry, ReplayedAudit, UserCalls};
 
@@ -29,7 +29,7 @@ pub(crate) fn hold(desk: &AuditDesk) -> MutexGuard<'_, Option<Audit>> {
     desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedBoard {
     /// Opens the user's audit if it is not open, writes all waiting lines to it, and makes the
     /// calls among them. When this returns, everything that waited before has been tried.
     pub(super) fn attend(&self, uid: u32) -> Result<(), String> {

@@ -19,7 +19,7 @@ mod user;
 mod value;
 
 pub use board::Board;
-pub use members::{Member, Offer};
+pub use members::{CallMember, Offer};
 pub use request::{CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
 pub use row::CallEvent;
 pub use value::KnobBounds;

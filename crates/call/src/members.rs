@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use barograph_model::near;
 use barograph_stream::Incarnation;
-use barograph_stream::calls::{CallKind, CallPayload, Subject};
+use barograph_stream::calls::{CallKind, CallPayload, CallSubject};
 
 use crate::request::CallRequest;
 use crate::value::KnobBounds;
@@ -19,7 +19,7 @@ const HINT_NAMES_MAX: usize = 1_024;
 
 /// A process that can be called.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct CallMember {
     /// The process's incarnation.
     pub incarnation: Incarnation,
     /// The owner of its ingest file.
@@ -41,7 +41,7 @@ pub struct Offer {
     /// Whether everyone may read that publication, and so read about its calls.
     pub is_public: bool,
     /// The labels that targets are matched with.
-    pub subject: Subject,
+    pub subject: CallSubject,
     /// The bounds of a knob; none for a trigger.
     pub bounds: Option<KnobBounds>,
     /// Whether its library can apply a setting at the end of a frame.
@@ -81,8 +81,8 @@ impl MatchedProcesses {
 
 /// The processes of one user that can be called.
 #[derive(Default)]
-pub(crate) struct Members {
-    all: HashMap<Incarnation, Member>,
+pub(crate) struct CallMembers {
+    all: HashMap<Incarnation, CallMember>,
     /// The processes by name, for triggers and for knobs.
     names: [BTreeMap<String, HashSet<Incarnation>>; 2],
 }
@@ -90,9 +90,9 @@ pub(crate) struct Members {
 /// The matching processes of one user, and the payload in the type of their knob.
 pub(crate) type MatchedCall = (MatchedProcesses, CallPayload);
 
-impl Members {
+impl CallMembers {
     /// Adds a process, or replaces its offers.
-    pub(crate) fn join(&mut self, member: Member) {
+    pub(crate) fn join(&mut self, member: CallMember) {
         let who = member.incarnation;
         self.leave(who);
         for offer in &member.offers {
@@ -202,10 +202,10 @@ fn admit(request: &CallRequest, offer: &Offer) -> Result<Option<CallPayload>, St
 
 /// Why none of these users' processes matches.
 pub(crate) fn why_nobody<'m>(
-    asked: impl Iterator<Item = &'m Members>,
+    asked: impl Iterator<Item = &'m CallMembers>,
     request: &CallRequest,
 ) -> String {
-    let asked: Vec<&Members> = asked.collect();
+    let asked: Vec<&CallMembers> = asked.collect();
     let name = &request.name;
     let what = match request.kind {
         CallKind::Trigger => "handler",

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use barograph_model::{
-    Asker, CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, ControlFault,
-    ControlFaultKind, FIRE_WAIT_MAX,
+    CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, ControlFault, ControlFaultKind,
+    FIRE_WAIT_MAX, RequestSender,
 };
-use barograph_stream::calls::{Call, CallKind, CallPayload, Target};
+use barograph_stream::calls::{Call, CallKind, CallPayload, CallTarget};
 use barograph_stream::{Incarnation, user_name};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -38,7 +38,7 @@ pub struct CallRequest {
     /// The handler's name, or the knob's as `publication.knob`.
     pub name: String,
     /// Which of the processes that have declared it are called.
-    pub target: Target,
+    pub target: CallTarget,
     /// The payload; for a knob, its value.
     pub payload: CallPayload,
     /// Time until the call expires: 1 s to a day.
@@ -139,7 +139,7 @@ impl CallRequest {
         Self {
             kind: CallKind::Trigger,
             name: name.into(),
-            target: Target::default(),
+            target: CallTarget::default(),
             payload: CallPayload::None,
             expires: CALL_EXPIRES_DEFAULT,
             by: CallOrigin {
@@ -169,7 +169,7 @@ impl CallRequest {
 
     /// Parses the body of `POST /api/v1/fire`; also returns how long the caller wants to wait for
     /// answers.
-    pub fn parse(body: &Json, asker: &Asker) -> Result<(Self, Duration), CallError> {
+    pub fn parse(body: &Json, asker: &RequestSender) -> Result<(Self, Duration), CallError> {
         let body: Body = Body::deserialize(body).map_err(|e| refused(e.to_string()))?;
         let only_user = match (asker.may_control, asker.uid) {
             (true, _) => None,
@@ -186,7 +186,7 @@ impl CallRequest {
                 CallKind::Trigger
             },
             name: body.name,
-            target: Target {
+            target: CallTarget {
                 incarnation: body.incarnation.as_deref().map(incarnation).transpose()?,
                 labels: labels(body.target)?,
             },

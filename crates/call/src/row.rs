@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use barograph_stream::Incarnation;
-use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, Target};
+use barograph_stream::calls::{AckStatus, Call, CallKind, CallPayload, CallTarget};
 use serde_json::{Value as Json, json};
 
 use crate::members::{MatchedProcesses, PUBLICATIONS_MAX};
@@ -209,7 +209,7 @@ impl CallRow {
             expires_ns: number("expires_ts")?,
             kind: CallKind::from_u8(u8::try_from(number("kind")?).ok()?)?,
             name: line["name"].as_str()?.to_owned(),
-            target: Target {
+            target: CallTarget {
                 incarnation: meant,
                 labels: serde_json::from_value(line["target"].clone()).ok()?,
             },
@@ -308,7 +308,7 @@ impl CallRow {
             expires_ns: 0,
             kind: CallKind::Trigger,
             name: "unknown".into(),
-            target: Target::default(),
+            target: CallTarget::default(),
             payload: CallPayload::None,
             version: 0,
             at_frame: None,

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_model::{Asker, ManualClock, ValueType};
+use barograph_model::{ManualClock, RequestSender, ValueType};
 use barograph_stream::calls::{
-    AckStatus, Call, CallKind, CallPayload, CallsReader, Next, SLOTS, Subject,
+    AckStatus, Call, CallKind, CallPayload, CallSubject, CallsReader, NextCall, SLOTS,
 };
 use barograph_stream::{Incarnation, RunDir, user_name};
 use serde_json::{Value as Json, json};
 
-use crate::{Board, CallError, CallRequest, CallsMade, KnobBounds, Member, Offer};
+use crate::{Board, CallError, CallMember, CallRequest, CallsMade, KnobBounds, Offer};
 
 mod disk;
 mod foreign;
@@ -58,7 +58,7 @@ impl World {
     }
 
     /// Adds a process; its user's audit is open when this returns.
-    fn join(&self, member: Member) {
+    fn join(&self, member: CallMember) {
         self.board.join(member);
         self.board.write_now();
     }
@@ -74,7 +74,7 @@ impl World {
     fn fire(&self, body: Json) -> Result<CallsMade, CallError> {
         self.fire_as(
             &body,
-            &Asker {
+            &RequestSender {
                 uid: Some(0),
                 pid: Some(1),
                 via: "control.sock",
@@ -83,7 +83,7 @@ impl World {
         )
     }
 
-    fn fire_as(&self, body: &Json, asker: &Asker) -> Result<CallsMade, CallError> {
+    fn fire_as(&self, body: &Json, asker: &RequestSender) -> Result<CallsMade, CallError> {
         let (request, _) = CallRequest::parse(body, asker)?;
         self.board.fire(&request)
     }
@@ -104,9 +104,9 @@ fn who(n: u8) -> Incarnation {
 }
 
 /// Process `n` of a user, with a trigger and a knob; its rank is its number.
-fn member(n: u8, uid: u32) -> Member {
+fn member(n: u8, uid: u32) -> CallMember {
     let labels = [("rank".to_owned(), n.to_string())];
-    let subject = Subject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
+    let subject = CallSubject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
     // Everyone may read about the knob.
     let offer = |kind, name: &str, bounds: Option<KnobBounds>| Offer {
         takes_frames: true,
@@ -122,7 +122,7 @@ fn member(n: u8, uid: u32) -> Member {
         min: 0.0,
         max: 1.0,
     };
-    Member {
+    CallMember {
         incarnation: who(n),
         uid,
         offers: vec![
@@ -135,9 +135,9 @@ fn member(n: u8, uid: u32) -> Member {
 fn all(reader: &CallsReader) -> Vec<Call> {
     let mut cursor = reader.oldest();
     std::iter::from_fn(|| match reader.next(&mut cursor) {
-        Next::Call(call) => Some(call),
-        Next::Nothing => None,
-        Next::Missed(n) => panic!("{n} missed"),
+        NextCall::Call(call) => Some(call),
+        NextCall::Nothing => None,
+        NextCall::Missed(n) => panic!("{n} missed"),
     })
     .collect()
 }
@@ -231,9 +231,9 @@ fn on_the_read_side_ones_own_processes_alone() {
     world.join(member(1, OURS));
     world.join(member(2, OTHERS));
     let body = json!({"name": "checkpoint"});
-    let asker = |uid| Asker {
+    let asker = |uid| RequestSender {
         uid,
-        ..Asker::default()
+        ..RequestSender::default()
     };
     let fired = world.fire_as(&body, &asker(Some(OURS))).unwrap();
     assert_eq!(fired.calls, [(OURS, 1)]);
@@ -323,9 +323,9 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
 fn guests_have_a_rate() {
     let world = World::new();
     world.join(member(1, OURS));
-    let asker = Asker {
+    let asker = RequestSender {
         uid: Some(OURS),
-        ..Asker::default()
+        ..RequestSender::default()
     };
     let fire = || {
         world

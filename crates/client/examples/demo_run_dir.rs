@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use barograph_archive::{ArchiveConfig, Declared, Disk, Entry, Keeper};
+use barograph_archive::{ArchiveConfig, DeclaredStream, DiskStorage, JournalEntry, Keeper};
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Unit, Value, ValueType,
 };
@@ -90,7 +90,7 @@ struct Demo {
     _empty: Stream,
     ticks: i64,
     keeper: Keeper,
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
     keys: u32,
 }
 
@@ -101,12 +101,12 @@ struct Stream {
 }
 
 impl Stream {
-    fn look(&mut self, sample: &Sample, entries: &mut Vec<Entry>) -> Result<u32, Fault> {
+    fn look(&mut self, sample: &Sample, entries: &mut Vec<JournalEntry>) -> Result<u32, Fault> {
         if !self.writer.look(sample)? {
             return Ok(0);
         }
         let number = self.writer.count();
-        entries.push(Entry::Sample(self.key, number, sample.clone()));
+        entries.push(JournalEntry::Sample(self.key, number, sample.clone()));
         Ok(self.writer.wake_bit())
     }
 }
@@ -126,7 +126,7 @@ impl Demo {
         std::fs::write(dir.join("agent.json"), document)?;
         let keeper = Keeper::start(
             ArchiveConfig::new(archive, "demo"),
-            Arc::new(Disk),
+            Arc::new(DiskStorage),
             Arc::new(SystemClock::new()),
         )?;
         let mut segment = Segment::create(&dir.join("segment"), config, now_ns())?;
@@ -234,7 +234,7 @@ impl Demo {
             "unplug" => {
                 if let Some(vdb) = self.vdb.take() {
                     self.segment.retire(vdb.writer);
-                    self.entries.push(Entry::Retire(vdb.key));
+                    self.entries.push(JournalEntry::Retire(vdb.key));
                 }
             }
             "plug" => {
@@ -250,7 +250,7 @@ impl Demo {
 
 fn register(
     segment: &mut Segment,
-    (entries, keys): (&mut Vec<Entry>, &mut u32),
+    (entries, keys): (&mut Vec<JournalEntry>, &mut u32),
     name: &str,
     device: Option<&str>,
     value_type: ValueType,
@@ -270,11 +270,11 @@ fn register(
     segment.expect_interval(&writer, TICK.as_nanos() as i64);
     *keys += 1;
     let key = StreamKey(*keys);
-    let declared = Declared {
+    let declared = DeclaredStream {
         descriptor: Arc::new(descriptor),
         life,
         depth: 1024,
     };
-    entries.push(Entry::Declare(key, declared));
+    entries.push(JournalEntry::Declare(key, declared));
     Ok(Stream { writer, key })
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use barograph_model::{Clock, Descriptor, PastRequest, Selector, Span, SqlFault, unbounded};
-use barograph_query::{Moment, PastReader, Scopes, Table};
+use barograph_query::{Moment, PastReader, ScopeChoice, Table};
 use barograph_stream::{RunDir, gate};
 
 use crate::ClientError;
@@ -49,7 +49,7 @@ impl Archive {
     /// Opens the archive of the agent that serves a run directory, together with the samples that
     /// are only in its rings. An agent without an archive still has rings.
     pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
-        let reader = PastReader::open(run_dir, Scopes::Readable, clock)?;
+        let reader = PastReader::open(run_dir, ScopeChoice::Readable, clock)?;
         Ok(Self {
             reader: Arc::new(reader),
             place: Place::Agent(run_dir.clone()),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use barograph_model::{FIRE_PATH, FIRE_WAIT_MAX, base64};
 use barograph_stream::calls::CallPayload;
-use barograph_stream::{Door, Incarnation, RunDir};
+use barograph_stream::{AgentSocket, Incarnation, RunDir};
 use serde_json::{Map, Value as Json, json};
 use thiserror::Error;
 
@@ -167,10 +167,10 @@ pub enum FireError {
 pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     let body = fire.body()?.to_string();
     let wait = fire.wait.min(FIRE_WAIT_MAX) + ANSWER_WAIT;
-    let ask = |door: Door| http::post(run_dir, door, FIRE_PATH, &body, wait);
+    let ask = |door: AgentSocket| http::post(run_dir, door, FIRE_PATH, &body, wait);
     // Who may control the agent may fire for everyone; others may for their own programs.
-    let answer = match ask(Door::Control) {
-        Err(e) if is_unreachable(&e) => ask(Door::Read),
+    let answer = match ask(AgentSocket::Control) {
+        Err(e) if is_unreachable(&e) => ask(AgentSocket::Read),
         other => other,
     };
     let answer = answer.map_err(|source| match source.kind() {

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use barograph_model::{Clock, Descriptor, Sample, Selector, Span, SqlFault};
-use barograph_query::{Newest, PastReader, QueryError, Scopes};
+use barograph_query::{Newest, PastReader, QueryError, ScopeChoice};
 use barograph_stream::RunDir;
 
 use crate::view::NodeView;
@@ -62,7 +62,7 @@ impl PastOnce {
             return Ok(reader);
         }
         // If two threads open a reader at once, one of the two is kept.
-        let reader = PastReader::open(run_dir, Scopes::Readable, Arc::clone(clock))?;
+        let reader = PastReader::open(run_dir, ScopeChoice::Readable, Arc::clone(clock))?;
         Ok(self.0.get_or_init(|| reader))
     }
 }

@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
 
 use barograph_model::Clock as _;
-use barograph_stream::{Door, RunDir, SystemClock};
+use barograph_stream::{AgentSocket, RunDir, SystemClock};
 
 /// Largest answer that is accepted, with its head.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -22,7 +22,7 @@ pub(crate) struct Answer {
 /// Posts JSON to the agent of a run directory, and waits for the answer up to the given time.
 pub(crate) fn post(
     run_dir: &RunDir,
-    door: Door,
+    door: AgentSocket,
     path: &str,
     body: &str,
     wait: Duration,

@@ -47,7 +47,9 @@ mod thread;
 mod value;
 
 pub use barograph_stream::calls::{Call, CallPayload};
-pub use barograph_stream::ingest::{Overflow, RING_RECORDS_DEFAULT, RINGS_DEFAULT_MIN, Readers};
+pub use barograph_stream::ingest::{
+    OverflowPolicy, PublicationReaders, RING_RECORDS_DEFAULT, RINGS_DEFAULT_MIN,
+};
 pub use config::{BLOCK_TIME_DEFAULT, PublicationConfig, PublishConfig};
 pub use error::PublishError;
 pub(crate) use fork::watch as watch_forks;
@@ -58,7 +60,7 @@ pub use value::ValueHandle;
 /// The interface on which the C ABI is built: puts by handle, and the cursor on which `baro.h` puts
 /// inline.
 pub mod raw {
-    pub use barograph_stream::ingest::{CallsSeen, Cursor, kind};
+    pub use barograph_stream::ingest::{CallsSeen, RingCursor, kind};
 
     pub use super::declare::{knob, value};
     pub use super::home::enter;

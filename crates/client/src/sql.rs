@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use barograph_model::Clock;
-use barograph_query::{Database, QueryError, Scopes};
+use barograph_query::{Database, QueryError, ScopeChoice};
 use barograph_stream::{RunDir, gate};
 
 /// Most databases that are kept between statements. If more threads than this run statements at
@@ -25,7 +25,7 @@ impl DatabasePool {
     ) -> Result<Database, QueryError> {
         let idle = gate::lock(&self.idle).pop();
         idle.map_or_else(
-            || Database::open(run_dir, Scopes::Readable, Arc::clone(clock)),
+            || Database::open(run_dir, ScopeChoice::Readable, Arc::clone(clock)),
             Ok,
         )
     }

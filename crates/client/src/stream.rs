@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use barograph_model::Descriptor;
-use barograph_stream::{SegmentState, Waited};
+use barograph_stream::{SegmentState, WaitOutcome};
 
 use crate::expected::{predicted_or_measured, projections_of};
 use crate::values::LatestValue;
@@ -143,18 +143,18 @@ impl StreamHandle {
             }
             .min(left);
             let waited = if self.missing {
-                Waited::Gone
+                WaitOutcome::Gone
             } else {
                 self.known.handle.wait(self.shown, slice)
             };
             match waited {
-                Waited::News => {
+                WaitOutcome::News => {
                     self.shown = self.known.handle.count().unwrap_or(self.shown);
                     return Woken::News;
                 }
-                Waited::TimedOut => left = left.saturating_sub(slice),
-                Waited::Gone | Waited::Closed if self.follow() => continue,
-                Waited::Gone | Waited::Closed => {
+                WaitOutcome::TimedOut => left = left.saturating_sub(slice),
+                WaitOutcome::Gone | WaitOutcome::Closed if self.follow() => continue,
+                WaitOutcome::Gone | WaitOutcome::Closed => {
                     let nap = MISSING_SLEEP_MAX.min(left);
                     thread::sleep(nap);
                     left = left.saturating_sub(nap);

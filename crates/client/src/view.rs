@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, Sample, Selector, SeriesId};
 use barograph_stream::{
-    Entry, FollowedStream, Latest, PartId, SegmentFollower, SegmentReader, StreamReader,
+    DirectoryEntry, FollowedStream, LatestSample, PartId, SegmentFollower, SegmentReader,
+    StreamReader,
 };
 
 use crate::values::{LatestValue, StreamInfo};
@@ -23,7 +24,7 @@ pub(crate) struct ViewStream {
     pub segment: Arc<SegmentReader>,
     pub descriptor: Arc<Descriptor>,
     pub handle: StreamReader,
-    entry: Entry,
+    entry: DirectoryEntry,
 }
 
 impl ViewStream {
@@ -45,13 +46,13 @@ impl ViewStream {
     /// stream has ended.
     pub(crate) fn latest(&self, now_ns: i64, alive: bool) -> Option<(LatestValue, u64)> {
         let (sample, looked_ns, count) = match self.handle.latest() {
-            Latest::Sample {
+            LatestSample::Sample {
                 sample,
                 looked_ns,
                 count,
             } => (Some(sample), looked_ns, count),
-            Latest::Empty => (None, 0, 0),
-            Latest::Gone => return None,
+            LatestSample::Empty => (None, 0, 0),
+            LatestSample::Gone => return None,
         };
         let interval_ns = self.interval_ns();
         let age_ns = if sample.is_some() {
@@ -79,10 +80,10 @@ impl ViewStream {
     /// The newest sample, and the time of the last look at its resource.
     pub(crate) fn newest(&self) -> Option<(Sample, i64)> {
         match self.handle.latest() {
-            Latest::Sample {
+            LatestSample::Sample {
                 sample, looked_ns, ..
             } => Some((sample, looked_ns)),
-            Latest::Empty | Latest::Gone => None,
+            LatestSample::Empty | LatestSample::Gone => None,
         }
     }
 
@@ -101,7 +102,7 @@ impl ViewStream {
 }
 
 impl FollowedStream for ViewStream {
-    fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
+    fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self {
         Self {
             descriptor: Arc::new(entry.descriptor.clone()),
             handle: segment.stream(&entry),
@@ -110,7 +111,7 @@ impl FollowedStream for ViewStream {
         }
     }
 
-    fn entry(&self) -> &Entry {
+    fn entry(&self) -> &DirectoryEntry {
         &self.entry
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use barograph_model::Clock;
-use barograph_stream::gate::{self, Gated};
-use barograph_stream::{LOOK_NS, RunDir, Scopes, SegmentFollower};
+use barograph_stream::gate::{self, GatedGuard};
+use barograph_stream::{LOOK_NS, RunDir, ScopeChoice, SegmentFollower};
 
 use crate::ClientError;
 use crate::view::{NodeView, ViewStream};
@@ -25,7 +25,8 @@ struct Seen {
 
 impl ViewFollower {
     pub(crate) fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
-        let follower = SegmentFollower::open(run_dir, Scopes::Readable, LOOK_NS, clock.now_ns())?;
+        let follower =
+            SegmentFollower::open(run_dir, ScopeChoice::Readable, LOOK_NS, clock.now_ns())?;
         let view = Arc::new(NodeView::of(&follower));
         let seen = Mutex::new(Seen { follower, view });
         Ok(Self { clock, seen })
@@ -58,7 +59,7 @@ impl ViewFollower {
         Ok(Arc::clone(&seen.view))
     }
 
-    fn seen(&self) -> Gated<'_, Seen> {
+    fn seen(&self) -> GatedGuard<'_, Seen> {
         // A view is replaced as a whole or not at all, so a panic elsewhere leaves a valid one.
         gate::lock(&self.seen)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_model::{Descriptor, Sample, Selector};
-use barograph_stream::{SegmentReader, Ticks};
+use barograph_stream::{SegmentReader, SegmentTicks};
 
 use crate::view::{NodeView, ViewStream};
 use crate::view_follower::ViewFollower;
@@ -86,9 +86,9 @@ impl Watch {
         let mut left = timeout;
         loop {
             // Before the look, so that what is written after it ends the sleep at once.
-            let mut ticks = Ticks::of(&self.segments);
+            let mut ticks = SegmentTicks::of(&self.segments);
             if self.follow() {
-                ticks = Ticks::of(&self.segments);
+                ticks = SegmentTicks::of(&self.segments);
                 self.follow();
             }
             let updates = self.collect();

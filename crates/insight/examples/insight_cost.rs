@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use barograph_insight::{Graph, Limits};
+use barograph_insight::{Graph, GraphLimits};
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
@@ -52,7 +52,7 @@ fn main() {
 
 /// Mean time to give every input a new sample and evaluate.
 fn mean_ns(statements: &[String], inputs: u32, real: bool, rounds: i64) -> u128 {
-    let mut graph = Graph::new(Limits::default());
+    let mut graph = Graph::new(GraphLimits::default());
     let mut sink = Nowhere::default();
     let number = |v: i64| {
         if real {

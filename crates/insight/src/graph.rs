@@ -10,14 +10,14 @@ mod wanted;
 use std::sync::Arc;
 
 use barograph_model::{Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
-use barograph_statement::Executed;
+use barograph_statement::StatementOutcome;
 
 use crate::insight::{Insight, InsightParts, InsightRun};
 use crate::plan::InsightPlan;
 use crate::report::InsightReport;
 use crate::slot::{SlotStore, StreamSlot};
 use crate::statement::{self, CreateInsight, InsightStatement};
-use crate::{InsightError, Limits, names};
+use crate::{GraphLimits, InsightError, names};
 
 /// Largest stream key that is followed. Keys are dense, so this only bounds the size of an index.
 const KEYS_MAX: u32 = 1 << 22;
@@ -26,7 +26,7 @@ const NO_SLOT: u32 = u32::MAX;
 
 /// All insights of a node.
 pub struct Graph {
-    limits: Limits,
+    limits: GraphLimits,
     node: Arc<str>,
     clock: Option<Arc<dyn Clock>>,
     store: SlotStore,
@@ -44,7 +44,7 @@ pub struct Graph {
 
 impl Graph {
     /// Makes an empty graph.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: GraphLimits) -> Self {
         Self {
             node: Arc::from(limits.node.as_str()),
             limits,
@@ -66,23 +66,27 @@ impl Graph {
     }
 
     /// Carries out `CREATE INSIGHT …` or `DROP INSIGHT …`.
-    pub fn execute(&mut self, sql: &str, sink: &mut dyn Sink) -> Result<Executed, InsightError> {
+    pub fn execute(
+        &mut self,
+        sql: &str,
+        sink: &mut dyn Sink,
+    ) -> Result<StatementOutcome, InsightError> {
         match statement::parse(sql)? {
-            InsightStatement::Create(create) => {
-                self.install(*create, sql, false).map(Executed::Created)
-            }
-            InsightStatement::Drop { name, if_exists } => {
-                self.remove(name, if_exists, sink).map(Executed::Dropped)
-            }
+            InsightStatement::Create(create) => self
+                .install(*create, sql, false)
+                .map(StatementOutcome::Created),
+            InsightStatement::Drop { name, if_exists } => self
+                .remove(name, if_exists, sink)
+                .map(StatementOutcome::Dropped),
         }
     }
 
     /// Returns what [`Graph::execute`] would do, from the text alone; the graph may still refuse
     /// it.
-    pub fn intent(&self, sql: &str) -> Result<Executed, InsightError> {
+    pub fn intent(&self, sql: &str) -> Result<StatementOutcome, InsightError> {
         Ok(match statement::parse(sql)? {
-            InsightStatement::Create(create) => Executed::Created(create.name.to_string()),
-            InsightStatement::Drop { name, .. } => Executed::Dropped(name),
+            InsightStatement::Create(create) => StatementOutcome::Created(create.name.to_string()),
+            InsightStatement::Drop { name, .. } => StatementOutcome::Dropped(name),
         })
     }
 
@@ -112,7 +116,7 @@ impl Graph {
         &self.store
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &GraphLimits {
         &self.limits
     }
 

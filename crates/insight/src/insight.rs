@@ -8,7 +8,7 @@ use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
 
-use crate::Limits;
+use crate::GraphLimits;
 use crate::plan::InsightPlan;
 use crate::rows::{GroupOutcome, InsightRows};
 use crate::slot::{SlotReader, SlotSample, SlotStore};
@@ -70,7 +70,7 @@ struct Stream {
 pub(crate) struct InsightRun<'a> {
     pub store: &'a mut SlotStore,
     pub sink: &'a mut dyn Sink,
-    pub limits: &'a Limits,
+    pub limits: &'a GraphLimits,
     pub now_ns: i64,
     /// Output slots whose newest sample changed.
     pub changed: &'a mut Vec<u32>,

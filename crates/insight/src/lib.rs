@@ -25,6 +25,6 @@ mod statement;
 pub use curated::{FIFTEEN, curated, curated_inputs};
 pub use error::InsightError;
 pub use graph::Graph;
-pub use limits::Limits;
+pub use limits::GraphLimits;
 pub use report::{InsightReport, InsightState, InsightTestRow, NoValueReason};
 pub use snapshot::{TableSnapshot, TestQuery};

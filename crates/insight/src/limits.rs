@@ -2,7 +2,7 @@
 
 /// The bounds of a graph, and its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct GraphLimits {
     /// Most insights, including built-in ones. Further insights are refused.
     pub insights_max: usize,
     /// Most groups (output streams) of one insight. Further groups are left out, and the insight
@@ -19,7 +19,7 @@ pub struct Limits {
     pub node: String,
 }
 
-impl Default for Limits {
+impl Default for GraphLimits {
     fn default() -> Self {
         Self {
             insights_max: 512,

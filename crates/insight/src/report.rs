@@ -7,7 +7,7 @@ use barograph_model::{Labels, Value};
 use crate::plan::InsightPlan;
 use crate::rows::{GroupOutcome, InsightRows};
 use crate::slot::SlotStore;
-use crate::{InsightError, Limits};
+use crate::{GraphLimits, InsightError};
 use barograph_statement::SqlValue;
 
 /// The state of an insight.
@@ -105,7 +105,7 @@ pub struct InsightTestRow {
 pub(crate) fn test(
     plan: &InsightPlan,
     store: &SlotStore,
-    limits: &Limits,
+    limits: &GraphLimits,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<InsightTestRow>, InsightError> {
     let mut found: BTreeMap<Labels, Option<Value>> = BTreeMap::new();

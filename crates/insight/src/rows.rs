@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use barograph_model::Quality;
 
-use crate::Limits;
+use crate::GraphLimits;
 use crate::aggregate::AggregateState;
 use crate::plan::SelectBranch;
 use crate::row::SlotRow;
@@ -83,7 +83,7 @@ impl InsightRows {
     pub(crate) fn build(
         branch: &SelectBranch,
         store: &SlotStore,
-        limits: &Limits,
+        limits: &GraphLimits,
     ) -> Result<Self, String> {
         let width = branch.from.len();
         let mut inputs = join(branch, store, limits.rows_max)?;

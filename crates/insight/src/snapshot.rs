@@ -11,7 +11,7 @@ use barograph_statement::ast::{Query, TableFactor};
 use crate::plan::{InsightPlan, selects};
 use crate::report::{self, InsightTestRow};
 use crate::slot::SlotStore;
-use crate::{Graph, InsightError, Limits, statement};
+use crate::{Graph, GraphLimits, InsightError, statement};
 
 /// A statement to be tested: it is parsed, but not yet checked against the existing tables.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl TestQuery {
 #[derive(Debug)]
 pub struct TableSnapshot {
     store: SlotStore,
-    limits: Limits,
+    limits: GraphLimits,
     node: Arc<str>,
 }
 

@@ -12,7 +12,7 @@ use barograph_stream::calls::AckStatus;
 
 use crate::timing::after_rest;
 use barograph_call::Board;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Number of waiting answers from which the lists are written at once.
 const WAITING_MAX: usize = 1 << 16;
@@ -36,7 +36,7 @@ impl CallAnswer {
 pub(crate) struct CallAnswers {
     waiting: Vec<CallAnswer>,
     /// Readers whose lists lack the values that these answers are about.
-    behind: BTreeSet<Reader>,
+    behind: BTreeSet<ScopeReader>,
     /// Monotonic time from which lists may be written for answers again.
     next_ns: i64,
 }
@@ -47,7 +47,7 @@ impl CallAnswers {
     pub(crate) fn take(
         &mut self,
         answers: Vec<CallAnswer>,
-        behind: BTreeSet<Reader>,
+        behind: BTreeSet<ScopeReader>,
         board: &Board,
     ) {
         if behind.is_empty() {
@@ -64,7 +64,7 @@ impl CallAnswers {
     }
 
     /// The readers whose lists have to be written now, before [`Self::tell`].
-    pub(crate) fn due(&self, monotonic_ns: i64) -> Option<BTreeSet<Reader>> {
+    pub(crate) fn due(&self, monotonic_ns: i64) -> Option<BTreeSet<ScopeReader>> {
         let is_due = monotonic_ns >= self.next_ns || self.waiting.len() >= WAITING_MAX;
         (is_due && !self.is_empty()).then(|| self.behind.clone())
     }
@@ -119,24 +119,27 @@ mod tests {
         let of = |reader| BTreeSet::from([reader]);
         all.take(answers(1, 9), BTreeSet::new(), &board);
         assert!(all.is_empty() && all.due(0).is_none(), "told at once");
-        all.take(answers(1, 2), of(Reader::All), &board);
-        all.take(answers(2, 1), of(Reader::User(7)), &board);
+        all.take(answers(1, 2), of(ScopeReader::All), &board);
+        all.take(answers(2, 1), of(ScopeReader::User(7)), &board);
         assert_eq!(
             all.due(0),
-            Some(BTreeSet::from([Reader::All, Reader::User(7)]))
+            Some(BTreeSet::from([ScopeReader::All, ScopeReader::User(7)]))
         );
         all.tell(100, 103, &board);
         assert!(all.is_empty());
         // Writing the lists took 3 ns, so there is a rest of 60 ns.
-        all.take(answers(1, 1), of(Reader::All), &board);
-        assert_eq!((all.due(162), all.due(163)), (None, Some(of(Reader::All))));
-        all.take(answers(2, 1), of(Reader::All), &board);
+        all.take(answers(1, 1), of(ScopeReader::All), &board);
+        assert_eq!(
+            (all.due(162), all.due(163)),
+            (None, Some(of(ScopeReader::All)))
+        );
+        all.take(answers(2, 1), of(ScopeReader::All), &board);
         all.tell_of(Incarnation([1; 16]), &board);
         assert_eq!(all.waiting.len(), 1);
         all.tell_of(Incarnation([2; 16]), &board);
         assert!(all.due(163).is_none());
         // Answers are not kept waiting if there are too many.
-        all.take(answers(1, WAITING_MAX), of(Reader::All), &board);
+        all.take(answers(1, WAITING_MAX), of(ScopeReader::All), &board);
         assert!(all.due(104).is_some());
     }
 }

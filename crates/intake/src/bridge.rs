@@ -16,18 +16,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use barograph_archive::{Journal, Position};
+use barograph_archive::{Journal, JournalPosition};
 use barograph_bridge::{
-    Ingest, IngestFault, IngestRequest, Ingested, Point, REFUSALS_MAX, Refusal, Refused, Source,
+    Ingest, IngestFault, IngestRequest, IngestResult, Point, PointRefusal, PointSource,
+    REFUSALS_MAX, RefusedPoints,
 };
 use barograph_model::NS_PER_S;
-use barograph_recorder::Reader;
-use barograph_stream::ingest::Readers;
+use barograph_recorder::ScopeReader;
+use barograph_stream::ingest::PublicationReaders;
 use barograph_stream::user_name;
 use serde_json::Value as Json;
 
-use super::process::Round;
-use super::rates::Rates;
+use super::process::IntakeRound;
+use super::rates::RecordRates;
 use source::{BridgedSource, SeriesAllowance, SourceOwner, TakenSeries};
 
 /// Requests that wait for the intake thread; a further one is refused as busy.
@@ -56,8 +57,8 @@ struct Job {
 
 /// The answer to a request, and the journal position of its values.
 struct Accepted {
-    ingested: Ingested,
-    wait: Option<(Journal, Position)>,
+    ingested: IngestResult,
+    wait: Option<(Journal, JournalPosition)>,
 }
 
 /// The server's side of the bridge.
@@ -94,7 +95,7 @@ impl Ingest for BridgeDoor {
         clippy::disallowed_methods,
         reason = "a sender's thread waits for the intake"
     )]
-    fn ingest(&self, request: IngestRequest) -> Result<Ingested, IngestFault> {
+    fn ingest(&self, request: IngestRequest) -> Result<IngestResult, IngestFault> {
         let ours = rustix::process::getuid().as_raw();
         if !self.is_open_to_all && request.uid != ours {
             return Err(IngestFault::Refused(
@@ -129,7 +130,7 @@ impl Ingest for BridgeDoor {
 #[derive(Default)]
 struct User {
     name: String,
-    sources: BTreeMap<(Reader, Arc<Source>), BridgedSource>,
+    sources: BTreeMap<(ScopeReader, Arc<PointSource>), BridgedSource>,
     /// Number of series of all sources.
     series: usize,
 }
@@ -143,7 +144,7 @@ pub(crate) struct Bridge {
     /// Number of sources made so far, which numbers the next one.
     sources: u64,
     /// Readers whose documents have to be written.
-    changed: BTreeSet<Reader>,
+    changed: BTreeSet<ScopeReader>,
     next_sweep_ns: i64,
     /// The request that is partly taken.
     hand: Option<Hand>,
@@ -172,9 +173,9 @@ impl Bridge {
     /// publications have changed.
     pub(crate) fn attend(
         &mut self,
-        round: &mut Round<'_, '_>,
-        rates: &mut Rates,
-    ) -> BTreeSet<Reader> {
+        round: &mut IntakeRound<'_, '_>,
+        rates: &mut RecordRates,
+    ) -> BTreeSet<ScopeReader> {
         let mut room = ROUND_POINTS_MAX;
         for _ in 0..WAITING_MAX {
             // Requests are taken one after the other, so that they keep their order.
@@ -210,7 +211,7 @@ impl Bridge {
 
     /// The rows of bridged publications for these readers. Each user has an equal part of the
     /// document.
-    pub(crate) fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn rows(&self, reader: ScopeReader) -> impl Iterator<Item = Json> {
         let of_user_max = ROWS_MAX / self.users.len().max(1);
         self.users.values().flat_map(move |user| {
             let sources = user.sources.values();
@@ -225,14 +226,14 @@ impl Bridge {
     }
 
     /// The oldest request that has waited for a scope and need not any more.
-    fn next_held(&mut self, round: &mut Round<'_, '_>) -> Option<Hand> {
+    fn next_held(&mut self, round: &mut IntakeRound<'_, '_>) -> Option<Hand> {
         let mut held = self.held.iter();
         let at = held.position(|hand| !round.scopes.is_opening(hand.reader))?;
         Some(self.held.remove(at))
     }
 
     /// Begins with the next request that may be taken.
-    fn begin(&mut self, round: &mut Round<'_, '_>, rates: &mut Rates) -> Option<Hand> {
+    fn begin(&mut self, round: &mut IntakeRound<'_, '_>, rates: &mut RecordRates) -> Option<Hand> {
         for _ in 0..WAITING_MAX {
             let Job { request, reply } = self.jobs.try_recv().ok()?;
             // A request is taken as a whole if the user's rate allows anything; the excess is
@@ -263,9 +264,9 @@ impl Bridge {
         &mut self,
         hand: &mut Hand,
         room: &mut usize,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> Result<(), IngestFault> {
-        let (owner, reader) = (Reader::User(hand.uid), hand.reader);
+        let (owner, reader) = (ScopeReader::User(hand.uid), hand.reader);
         // This is checked before anything is taken, so that the whole request can be sent again.
         let trouble = match round.scopes.of(reader) {
             Some(scope) => scope.trouble(),
@@ -320,7 +321,7 @@ impl Bridge {
     }
 
     /// Ends series and sources that have been idle for long.
-    fn sweep(&mut self, round: &mut Round<'_, '_>) {
+    fn sweep(&mut self, round: &mut IntakeRound<'_, '_>) {
         for user in self.users.values_mut() {
             for source in user.sources.values_mut() {
                 let ended = source.retire_idle(IDLE_NS, round, &mut self.taken);
@@ -345,16 +346,16 @@ impl Bridge {
 /// A request that is being taken.
 struct Hand {
     uid: u32,
-    reader: Reader,
+    reader: ScopeReader,
     /// Time at which the request was begun.
     now_ns: i64,
-    before: BTreeMap<Arc<Source>, Refused>,
+    before: BTreeMap<Arc<PointSource>, RefusedPoints>,
     /// The points in order of time.
     points: std::vec::IntoIter<Point>,
-    ingested: Ingested,
+    ingested: IngestResult,
     /// Places in the request of which something was refused.
     refused: HashSet<u32>,
-    wait: Option<(Journal, Position)>,
+    wait: Option<(Journal, JournalPosition)>,
     reply: SyncSender<Result<Accepted, IngestFault>>,
 }
 
@@ -370,13 +371,15 @@ impl Hand {
         Self {
             uid: request.uid,
             reader: match request.readers {
-                Readers::All => Reader::All,
-                Readers::Owner | Readers::Group => Reader::User(request.uid),
+                PublicationReaders::All => ScopeReader::All,
+                PublicationReaders::Owner | PublicationReaders::Group => {
+                    ScopeReader::User(request.uid)
+                }
             },
             now_ns,
             before: request.refused,
             points: request.points.into_iter(),
-            ingested: Ingested::default(),
+            ingested: IngestResult::default(),
             refused: HashSet::new(),
             wait: None,
             reply,
@@ -392,7 +395,7 @@ impl Hand {
     /// Answers a request that is taken as a whole; the requester then waits for the disk.
     fn answer(self) {
         let accepted = Accepted {
-            ingested: Ingested {
+            ingested: IngestResult {
                 refused: self.refused.len() as u64,
                 ..self.ingested
             },
@@ -405,15 +408,15 @@ impl Hand {
 
 /// A request that is being distributed to a user's sources.
 struct Taking<'a> {
-    sources: &'a mut BTreeMap<(Reader, Arc<Source>), BridgedSource>,
+    sources: &'a mut BTreeMap<(ScopeReader, Arc<PointSource>), BridgedSource>,
     whose: SourceOwner<'a>,
     allowance: SeriesAllowance<'a>,
     made: &'a mut u64,
 }
 
 impl Taking<'_> {
-    fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut Round<'_, '_>) {
-        for (source, Refused { count, reason }) in std::mem::take(&mut hand.before) {
+    fn some(&mut self, hand: &mut Hand, room: &mut usize, round: &mut IntakeRound<'_, '_>) {
+        for (source, RefusedPoints { count, reason }) in std::mem::take(&mut hand.before) {
             // Refusals of a source that cannot be named are counted at the protocol's nameless
             // source.
             if self
@@ -448,7 +451,7 @@ impl Taking<'_> {
             };
             if hand.refused.insert(place) && hand.ingested.refusals.len() < REFUSALS_MAX {
                 let reason = format!("{}: {reason}", source.name);
-                hand.ingested.refusals.push(Refusal { place, reason });
+                hand.ingested.refusals.push(PointRefusal { place, reason });
             }
         }
     }
@@ -456,9 +459,9 @@ impl Taking<'_> {
     /// Calls `act` with a source, which is made if needed.
     fn with<T>(
         &mut self,
-        source: &Arc<Source>,
-        round: &mut Round<'_, '_>,
-        act: impl FnOnce(&mut BridgedSource, &mut Round<'_, '_>, &mut SeriesAllowance<'_>) -> T,
+        source: &Arc<PointSource>,
+        round: &mut IntakeRound<'_, '_>,
+        act: impl FnOnce(&mut BridgedSource, &mut IntakeRound<'_, '_>, &mut SeriesAllowance<'_>) -> T,
     ) -> Result<T, String> {
         let is_full = self.sources.len() >= SOURCES_MAX;
         let bridged = match self.sources.entry((self.whose.reader, Arc::clone(source))) {
@@ -476,7 +479,7 @@ impl Taking<'_> {
         Ok(act(bridged, round, &mut self.allowance))
     }
 
-    fn tell_loss(self, round: &mut Round<'_, '_>) {
+    fn tell_loss(self, round: &mut IntakeRound<'_, '_>) {
         for source in self.sources.values_mut() {
             source.tell_loss(round);
         }

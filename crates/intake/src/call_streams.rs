@@ -8,10 +8,10 @@ use barograph_model::{
 use barograph_stream::user_name;
 use tracing::{debug, warn};
 
-use crate::scope::{Scope, Scopes};
+use crate::scope::{OpenScopes, Scope};
 use crate::shares::Shares;
 use barograph_call::{Board, CallEvent};
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Most names of calls that have streams, separately in users' scopes and in that of all; further
 /// names have none.
@@ -49,7 +49,7 @@ impl CallStreams {
     }
 
     /// Appends the board's new events.
-    pub(crate) fn append(&mut self, board: &Board, scopes: &mut Scopes<'_>) {
+    pub(crate) fn append(&mut self, board: &Board, scopes: &mut OpenScopes<'_>) {
         let (events, lost) = board.events();
         if lost > 0 {
             warn!(
@@ -59,8 +59,8 @@ impl CallStreams {
         }
         for event in std::mem::take(&mut self.held).into_iter().chain(events) {
             let (written, reader) = match event.is_public {
-                true => (&mut self.of_all, Reader::All),
-                false => (&mut self.of_users, Reader::User(event.uid)),
+                true => (&mut self.of_all, ScopeReader::All),
+                false => (&mut self.of_users, ScopeReader::User(event.uid)),
             };
             if scopes.is_opening(reader) && self.held.len() < HELD_MAX {
                 self.held.push(event);

@@ -68,7 +68,7 @@ pub(crate) struct DirectoryStep {
 
 /// The ingest directory and the state of its search.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct IngestDirectory {
     path: PathBuf,
     /// Kept open from pass to pass, so that waiting processes are counted even if the agent has no
     /// file descriptors left.
@@ -86,7 +86,7 @@ pub(crate) struct Directory {
     failures: HashMap<u32, u32>,
 }
 
-impl Directory {
+impl IngestDirectory {
     pub(crate) fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -311,7 +311,7 @@ fn parse(name: &str) -> Option<(Incarnation, bool)> {
     Some((Incarnation(bytes), is_whole))
 }
 
-/// Whether a path has the name that [`Directory::file`] gives this incarnation.
+/// Whether a path has the name that [`IngestDirectory::file`] gives this incarnation.
 pub(crate) fn is_named(path: &Path, incarnation: Incarnation) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(parse) == Some((incarnation, true))
@@ -328,7 +328,7 @@ mod tests {
     }
 
     /// The number of steps of one pass, and the files that they found.
-    fn pass(directory: &mut Directory) -> (usize, Vec<FoundFile>) {
+    fn pass(directory: &mut IngestDirectory) -> (usize, Vec<FoundFile>) {
         let (mut steps, mut found) = (0, Vec::new());
         loop {
             steps += 1;
@@ -347,7 +347,7 @@ mod tests {
             empty(&dir.path().join(format!("junk-{n}")));
         }
         let ours = Incarnation([7; 16]);
-        let mut directory = Directory::new(dir.path().into());
+        let mut directory = IngestDirectory::new(dir.path().into());
         empty(&directory.file(ours));
         let (steps, found) = pass(&mut directory);
         let least = JUNK / STEP_WORK_MAX as usize;
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn files_of_no_use_are_remembered_until_they_change_or_go_and_no_more_than_so_many() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let mut directory = Directory::new(dir.path().into());
+        let mut directory = IngestDirectory::new(dir.path().into());
         let count = 2 * REFUSED_OF_USER_MAX as usize;
         let name = |n: usize| Incarnation((n as u128 + 1).to_be_bytes());
         for n in 0..count {
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_is_tried_so_often_in_a_pass() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let mut directory = Directory::new(dir.path().into());
+        let mut directory = IngestDirectory::new(dir.path().into());
         empty(&directory.file(Incarnation([1; 16])));
         let (_, found) = pass(&mut directory);
         let source = std::io::Error::from_raw_os_error(24);

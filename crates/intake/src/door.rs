@@ -27,7 +27,7 @@ const DESCRIPTORS_PARTS: u64 = 2;
 const DOOR_TO_ALL: u32 = 0o1733;
 
 /// The socket, and the length of its queue.
-pub(crate) struct Door {
+pub(crate) struct KnockSocket {
     socket: UnixDatagram,
     /// Number of knocks at once that may have filled the queue, so that others were lost.
     burst: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Knocks {
     pub is_burst: bool,
 }
 
-impl Door {
+impl KnockSocket {
     /// Opens the directory and the socket to the users that may publish.
     pub(crate) fn open(run_dir: &RunDir, to_all: bool) -> Result<Self, IntakeError> {
         let dir = run_dir.ingest_dir();

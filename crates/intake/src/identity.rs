@@ -53,7 +53,7 @@ impl Numbers {
 /// Name and labels of a publication's streams. It must be given to [`Instances::give_back`] when
 /// the publication ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct PublicationIdentity {
     name: String,
     /// The labels without the instance.
     plain: Labels,
@@ -70,7 +70,7 @@ impl Instances {
         user: &str,
         application: &str,
         labels: &[&[(String, String)]],
-    ) -> Result<Identity, ModelError> {
+    ) -> Result<PublicationIdentity, ModelError> {
         // The name is checked first, so that a wrong one is refused before labels are made.
         Name::new(format!("{APPLICATIONS_PREFIX}.{name}.{FRAME_VALUE}"))?;
         let mut pairs: HashMap<&str, &str> = HashMap::new();
@@ -91,7 +91,7 @@ impl Instances {
         if instance > 1 {
             pairs.insert(INSTANCE, &text);
         }
-        let mut identity = Identity {
+        let mut identity = PublicationIdentity {
             name: name.to_owned(),
             labels: plain.clone(),
             plain,
@@ -109,7 +109,7 @@ impl Instances {
     }
 
     /// Frees the instance number of a publication that has ended.
-    pub(crate) fn give_back(&mut self, identity: &Identity) {
+    pub(crate) fn give_back(&mut self, identity: &PublicationIdentity) {
         let key = (identity.name.clone(), identity.plain.clone());
         if let Some(numbers) = self.0.get_mut(&key) {
             numbers.give_back(identity.instance);
@@ -120,7 +120,7 @@ impl Instances {
     }
 }
 
-impl Identity {
+impl PublicationIdentity {
     /// The publication's name.
     pub(crate) fn name(&self) -> &str {
         &self.name

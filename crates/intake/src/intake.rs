@@ -23,18 +23,18 @@ use super::bridge::Bridge;
 use super::closer::Closer;
 use super::config::ApplicationsConfig;
 use super::counts::IngestCounts;
-use super::directory::{Directory, FoundFile, is_named};
+use super::directory::{FoundFile, IngestDirectory, is_named};
 use super::door::{Knocks, descriptors_for_processes};
 use super::identity::Instances;
-use super::process::{LOOK_WORK, PROCESS_BYTES, Process, Round, Takes};
-use super::rates::Rates;
-use super::roster::Roster;
-use super::scope::Scopes;
+use super::process::{IntakeRound, LOOK_WORK, PROCESS_BYTES, PublishingProcess, Takes};
+use super::rates::RecordRates;
+use super::roster::ProcessRoster;
+use super::scope::OpenScopes;
 use super::shares::Shares;
-use super::timing::{Timing, after_rest};
+use super::timing::{TickClock, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 use step::Stage;
 pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
 
@@ -72,19 +72,19 @@ pub(crate) struct Intake<'c> {
     board: Arc<Board>,
     call_streams: CallStreams,
     answers: CallAnswers,
-    scopes: Scopes<'c>,
+    scopes: OpenScopes<'c>,
     instances: Instances,
-    timing: Timing,
-    roster: Roster,
+    timing: TickClock,
+    roster: ProcessRoster,
     /// Places of processes, by user.
     places: Shares<u32>,
     /// Bytes of memory that are kept for processes, by user.
     memory: Shares<u32>,
     closer: Closer,
-    directory: Directory,
+    directory: IngestDirectory,
     /// Files that wait, counted in the current pass over the directory.
     waiting: u64,
-    rates: Rates,
+    rates: RecordRates,
     bridge: Bridge,
     next_scan_ns: i64,
     /// Whether the directory is to be read as soon as its rest ends.
@@ -97,7 +97,7 @@ pub(crate) struct Intake<'c> {
     /// Whether there were more knocks than could be read.
     is_deaf: bool,
     /// Readers whose documents have to be written.
-    changed: BTreeSet<Reader>,
+    changed: BTreeSet<ScopeReader>,
     /// Counts of ingest files for the agent's own streams.
     counts: Arc<IngestCounts>,
     takes: Takes,
@@ -114,7 +114,7 @@ struct RoundEnd {
 /// Borrows the fields that a round needs, so that the other fields can be used beside it.
 macro_rules! round {
     ($intake:ident) => {
-        Round {
+        IntakeRound {
             board: &$intake.board,
             scopes: &mut $intake.scopes,
             instances: &mut $intake.instances,
@@ -139,16 +139,16 @@ impl<'c> Intake<'c> {
             bridge,
         } = parts;
         let closer = Closer::new(&settings.shared.world.work);
-        let directory = Directory::new(settings.run_dir.ingest_dir());
-        let mut scopes = Scopes::new(settings, clock);
+        let directory = IngestDirectory::new(settings.run_dir.ingest_dir());
+        let mut scopes = OpenScopes::new(settings, clock);
         scopes.reopen();
         let is_shared = limits.is_open_to_all();
         let processes_max = (limits.processes_max as u64).min(descriptors_for_processes());
         let of_user_max = limits.processes_of_user_max() as u64;
         Self {
-            timing: Timing::new(&**clock),
+            timing: TickClock::new(&**clock),
             clock,
-            rates: Rates::new(limits.rate_max),
+            rates: RecordRates::new(limits.rate_max),
             places: Shares::new(processes_max, of_user_max, is_shared),
             memory: Shares::new(limits.memory_bytes_max, u64::MAX, is_shared),
             limits,
@@ -159,7 +159,7 @@ impl<'c> Intake<'c> {
             bridge,
             scopes,
             instances: Instances::default(),
-            roster: Roster::default(),
+            roster: ProcessRoster::default(),
             closer,
             directory,
             waiting: 0,
@@ -222,7 +222,7 @@ impl<'c> Intake<'c> {
         if now_ns < until_ns {
             let round = self.round(true);
             let is_waiting =
-                self.scopes.are_opening() || self.roster.iter().any(Process::is_waiting);
+                self.scopes.are_opening() || self.roster.iter().any(PublishingProcess::is_waiting);
             if round.has_more {
                 return NextStep::At(now_ns);
             }
@@ -351,7 +351,7 @@ impl<'c> Intake<'c> {
         }
         self.places.take(uid, 1);
         let now_ns = self.clock.monotonic_ns();
-        let process = Process::new(file, self.limits.values_max, now_ns);
+        let process = PublishingProcess::new(file, self.limits.values_max, now_ns);
         self.roster.add(process);
     }
 
@@ -432,11 +432,11 @@ impl<'c> Intake<'c> {
     /// have put something before it saw that. Returns the result, and the work in records.
     fn attend(
         &mut self,
-        process: &mut Process,
+        process: &mut PublishingProcess,
         records_max: u64,
     ) -> Result<(RoundEnd, u64), StreamError> {
         let mut round = round!(self);
-        let mut look = |process: &mut Process, records_max: u64| {
+        let mut look = |process: &mut PublishingProcess, records_max: u64| {
             let attended = process.attend(&mut round, records_max);
             match attended {
                 // The system refused, and may allow it the next time.
@@ -480,7 +480,7 @@ impl<'c> Intake<'c> {
 
     /// Ends a process that has nothing more to take in, or whose file is damaged (`is_sound` is
     /// false).
-    fn let_go(&mut self, mut process: Box<Process>, is_sound: bool) {
+    fn let_go(&mut self, mut process: Box<PublishingProcess>, is_sound: bool) {
         let incarnation = process.file().incarnation();
         process.answer(&mut self.answers, &self.board);
         self.answers.tell_of(incarnation, &self.board);

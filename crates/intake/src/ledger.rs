@@ -13,7 +13,7 @@ use barograph_model::{
     Clock, Descriptor, Kind, Labels, NS_PER_S, Name, Past as _, PastRequest, Quality, Sample, Span,
     StreamKey, Unit, Value, ValueType, text_start, unbounded,
 };
-use barograph_query::{PastReader, Scopes};
+use barograph_query::{PastReader, ScopeChoice};
 use barograph_stream::RunDir;
 use barograph_stream::ingest::LOSS_STREAM;
 use tracing::warn;
@@ -216,7 +216,7 @@ fn past_losses(
 ) -> Result<Vec<PastLoss>, String> {
     let wanted = |of: &str, d: &Descriptor| of == node && d.name.as_str() == LOSS_STREAM;
     let cancel = AtomicBool::new(false);
-    let reader = PastReader::open(run_dir, Scopes::None, Arc::clone(clock));
+    let reader = PastReader::open(run_dir, ScopeChoice::None, Arc::clone(clock));
     let reader = reader.map_err(|error| error.to_string())?;
     let request = PastRequest {
         wanted: &wanted,

@@ -44,18 +44,18 @@ use tracing::warn;
 
 pub use config::{ApplicationsConfig, IntakeConfig};
 pub use counts::IngestCounts;
-use door::Door;
+use door::KnockSocket;
 pub use error::IntakeError;
 use intake::{Intake, IntakeEvent, IntakeParts, NextStep};
 use scope::ScopeSettings;
 
-use barograph_recorder::{Room, ScopeHistories, World};
+use barograph_recorder::{ForecastRoom, ScopeHistories, World};
 
 /// The parts of the agent that scopes share with it.
 #[derive(Clone)]
 pub struct ScopeShared {
     /// The forecast slots of the agent.
-    pub forecasts: Arc<Room>,
+    pub forecasts: Arc<ForecastRoom>,
     /// The archives of the open scopes.
     pub histories: ScopeHistories,
     /// The outside of the agent.
@@ -110,7 +110,7 @@ impl Applications {
 /// The intake without a thread: its caller steps it.
 pub struct SteppedApplications<'c> {
     intake: Intake<'c>,
-    door: Door,
+    door: KnockSocket,
     clock: &'c dyn Clock,
     next: NextStep,
 }
@@ -164,7 +164,7 @@ impl<'c> SteppedApplications<'c> {
 /// All parts of the intake, before its thread is started.
 struct Assembly {
     parts: IntakeParts,
-    door: Door,
+    door: KnockSocket,
     knock: std::path::PathBuf,
     bridge: Arc<dyn Ingest>,
     clock: Arc<dyn Clock>,
@@ -181,7 +181,7 @@ impl Assembly {
     ) -> Result<Self, IntakeError> {
         let limits = config.applications.clone();
         let settings = ScopeSettings::new(config, run_dir.clone(), shared);
-        let door = Door::open(run_dir, limits.is_open_to_all())?;
+        let door = KnockSocket::open(run_dir, limits.is_open_to_all())?;
         let state_dir = settings.state_dir().to_owned();
         let board = match settings.shared.world.work.is_stepped() {
             true => Board::without_thread,

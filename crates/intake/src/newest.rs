@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Clock, Descriptor, Past as _, PastRequest, SeriesId, Span, unbounded};
-use barograph_query::{PastReader, Scopes};
+use barograph_query::{PastReader, ScopeChoice};
 use barograph_stream::RunDir;
 use tracing::warn;
 
@@ -38,7 +38,7 @@ impl NewestTimes {
             cancel: &cancel,
             holds: &unbounded,
         };
-        let reader = PastReader::open(run_dir, Scopes::None, Arc::clone(clock));
+        let reader = PastReader::open(run_dir, ScopeChoice::None, Arc::clone(clock));
         let found = reader
             .map_err(|error| error.to_string())
             .and_then(|reader| reader.series(&request).map_err(|e| e.to_string()));

@@ -7,7 +7,7 @@ use barograph_stream::calls::{CallKind, NAME_BYTES_MAX};
 use serde_json::{Value as Json, json};
 
 use barograph_call::KnobBounds;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Most triggers of one process.
 const TRIGGERS_MAX: usize = 256;
@@ -15,7 +15,7 @@ const TRIGGERS_MAX: usize = 256;
 const OF_PROCESS: u32 = u32::MAX;
 
 /// A trigger that the process handles.
-pub(crate) struct Trigger {
+pub(crate) struct OfferedHandler {
     /// Index of its publication; `None` if it belongs to the process.
     pub publication: Option<usize>,
     pub name: String,
@@ -23,7 +23,7 @@ pub(crate) struct Trigger {
 }
 
 /// A knob of the process.
-pub(crate) struct Knob {
+pub(crate) struct OfferedKnob {
     pub publication: usize,
     /// The publication's name, a dot, and the value's name.
     pub name: String,
@@ -50,8 +50,8 @@ pub(crate) struct KnobValue<'a> {
 /// All triggers and knobs of a process.
 #[derive(Default)]
 pub(crate) struct Offers {
-    triggers: Vec<Trigger>,
-    knobs: Vec<Knob>,
+    triggers: Vec<OfferedHandler>,
+    knobs: Vec<OfferedKnob>,
     /// Index of a knob by that of its value.
     by_value: BTreeMap<u32, usize>,
     /// Whether the board does not have the present offers.
@@ -74,7 +74,7 @@ impl Offers {
             number if (number as usize) < publications => Some(number as usize),
             _ => return Err(format!("handler {name:?}: of no publication")),
         };
-        let is_same = |t: &Trigger| t.name == name && t.publication == publication;
+        let is_same = |t: &OfferedHandler| t.name == name && t.publication == publication;
         if self.triggers.iter().any(is_same) {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Offers {
             ));
         }
         self.is_new = true;
-        self.triggers.push(Trigger {
+        self.triggers.push(OfferedHandler {
             publication,
             name,
             help,
@@ -119,7 +119,7 @@ impl Offers {
             .map_err(|reason| format!("knob {name:?}: {reason}"))?;
         self.is_new = true;
         self.by_value.insert(index, self.knobs.len());
-        self.knobs.push(Knob {
+        self.knobs.push(OfferedKnob {
             publication: value.publication,
             name,
             value: value.name.to_owned(),
@@ -194,8 +194,8 @@ impl Offers {
     /// was refused.
     pub(crate) fn knob_rows<'a>(
         &'a self,
-        of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
-    ) -> impl Iterator<Item = (Reader, Json)> + 'a {
+        of: impl Fn(usize) -> Option<(ScopeReader, &'a str, Json)> + 'a,
+    ) -> impl Iterator<Item = (ScopeReader, Json)> + 'a {
         self.knobs.iter().filter_map(move |knob| {
             let (reader, publication, labels) = of(knob.publication)?;
             // Infinite bounds become null, since JSON has no infinity.
@@ -230,9 +230,9 @@ impl Offers {
     /// readers.
     pub(crate) fn trigger_rows<'a>(
         &'a self,
-        owner: Reader,
-        of: impl Fn(usize) -> Option<(Reader, &'a str, Json)> + 'a,
-    ) -> impl Iterator<Item = (Reader, Json)> + 'a {
+        owner: ScopeReader,
+        of: impl Fn(usize) -> Option<(ScopeReader, &'a str, Json)> + 'a,
+    ) -> impl Iterator<Item = (ScopeReader, Json)> + 'a {
         self.triggers.iter().map(move |trigger| {
             let of = trigger.publication.and_then(&of);
             let (reader, publication, labels) = match of {
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!((found.0, found.1), (CallKind::Knob, "solver.dt"));
         offers.note(3, 7, &Value::Float(0.5));
         offers.note(4, 7, &Value::Float(0.6));
-        let of = |_| Some((Reader::All, "solver", Json::Null));
+        let of = |_| Some((ScopeReader::All, "solver", Json::Null));
         let rows: Vec<_> = offers.knob_rows(of).collect();
         assert_eq!((rows.len(), &rows[0].1["value"]), (1, &json!(0.5)));
     }

@@ -11,23 +11,23 @@ mod takes;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 
-use barograph_archive::Position;
+use barograph_archive::JournalPosition;
 use barograph_model::{NS_PER_S, SeriesId, StreamKey, Value, ValueType};
-use barograph_stream::ingest::{CellsTold, Declaration, IngestFile};
+use barograph_stream::ingest::{CellsTold, IngestDeclaration, IngestFile};
 use barograph_stream::{StreamError, user_name};
 use tracing::debug;
 
 use super::answers::CallAnswer;
 use super::counts::{IngestCounts, ProcessCounts};
-use super::identity::{Identity, Instances};
+use super::identity::{Instances, PublicationIdentity};
 use super::offers::Offers;
-use super::scope::{Scope, Scopes};
+use super::scope::{OpenScopes, Scope};
 use super::shares::Shares;
 use super::taken::TakenMarks;
-use super::timing::Timing;
+use super::timing::TickClock;
 use about::ProcessStreams;
 use barograph_call::Board;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 use cells::Cells;
 pub(crate) use declared::REFUSAL_BYTES_MAX;
 pub(crate) use takes::Takes;
@@ -58,10 +58,10 @@ const ENDED_WAITS_NS_MAX: i64 = 300 * NS_PER_S;
 
 /// A declared publication.
 struct Publication {
-    identity: Option<Identity>,
+    identity: Option<PublicationIdentity>,
     /// The labels as declared.
     labels: Vec<(String, String)>,
-    reader: Reader,
+    reader: ScopeReader,
     frames: Option<StreamKey>,
     /// Whether there was no room for its stream of frames; this is tried again.
     waits: bool,
@@ -89,7 +89,7 @@ struct Target {
 
 /// A batch that was given to the archive and is not safe yet.
 struct Waiting {
-    until: Vec<(Reader, Position)>,
+    until: Vec<(ScopeReader, JournalPosition)>,
     tails: Vec<u64>,
     cells: CellsTold,
     newest_ns: i64,
@@ -110,16 +110,16 @@ impl Waiting {
 }
 
 /// A process that publishes, living or not.
-pub(crate) struct Process {
+pub(crate) struct PublishingProcess {
     file: IngestFile,
     user: String,
-    owner: Reader,
+    owner: ScopeReader,
     application: String,
     labels: Vec<(String, String)>,
     publications: Vec<Publication>,
     targets: Vec<Target>,
     /// Declarations that wait for a scope that is being opened.
-    undeclared: VecDeque<Declaration>,
+    undeclared: VecDeque<IngestDeclaration>,
     offers: Offers,
     cells: Cells,
     /// Its answers in this round.
@@ -139,9 +139,9 @@ pub(crate) struct Process {
     /// refusal.
     is_uncallable: bool,
     /// The readers of its publications.
-    readers: BTreeSet<Reader>,
+    readers: BTreeSet<ScopeReader>,
     last_refusal: String,
-    /// If a declaration waits for room: [`Scopes::rooms`] when it was last tried.
+    /// If a declaration waits for room: [`OpenScopes::rooms`] when it was last tried.
     waits_for_room: Option<u64>,
     /// Monotonic time from which waiting declarations may be tried again.
     next_retry_ns: i64,
@@ -155,7 +155,7 @@ pub(crate) struct Process {
     pub counts: ProcessCounts,
     /// What earlier lives of the agent took in.
     taken: TakenMarks,
-    /// [`Scopes::marks_read`] when `taken` was last read.
+    /// [`OpenScopes::marks_read`] when `taken` was last read.
     marks_known: u64,
     /// Whether it is looked at in each round; otherwise it knocks.
     pub is_awake: bool,
@@ -164,20 +164,20 @@ pub(crate) struct Process {
 }
 
 /// The parts of the intake that a round works with.
-pub(crate) struct Round<'r, 'c> {
+pub(crate) struct IntakeRound<'r, 'c> {
     pub board: &'r Board,
-    pub scopes: &'r mut Scopes<'c>,
+    pub scopes: &'r mut OpenScopes<'c>,
     pub instances: &'r mut Instances,
     /// Bytes of memory that are kept for processes, by user.
     pub memory: &'r mut Shares<u32>,
-    pub timing: &'r Timing,
+    pub timing: &'r TickClock,
     pub counts: &'r IngestCounts,
     pub takes: &'r mut Takes,
     pub now_ns: i64,
     pub monotonic_ns: i64,
 }
 
-impl Round<'_, '_> {
+impl IntakeRound<'_, '_> {
     /// Counts values that are lost since there is no scope that could report it.
     fn lose(&self, count: u64) {
         self.counts.lost.fetch_add(count, Ordering::Relaxed);
@@ -196,13 +196,13 @@ pub(crate) struct ProcessLook {
     pub work: u64,
 }
 
-impl Process {
+impl PublishingProcess {
     /// Makes a process; the caller has counted [`PROCESS_BYTES`] against its user.
     pub(crate) fn new(file: IngestFile, values_max: usize, monotonic_ns: i64) -> Self {
         let (uid, _) = file.owner();
         Self {
             user: user_name(uid),
-            owner: Reader::User(uid),
+            owner: ScopeReader::User(uid),
             cells: Cells::new(&file),
             kept_bytes: PROCESS_BYTES,
             rings_paid: 0,
@@ -252,7 +252,7 @@ impl Process {
     /// Takes in what is new, at most about `records_max` records.
     pub(crate) fn attend(
         &mut self,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         records_max: u64,
     ) -> Result<ProcessLook, StreamError> {
         self.settle(round);
@@ -322,7 +322,7 @@ impl Process {
     /// more.
     fn take_in(
         &mut self,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         records_max: u64,
         has_counted: bool,
         mut attended: ProcessLook,
@@ -382,7 +382,7 @@ impl Process {
 
     /// Asks the scopes what earlier lives of the agent took in from it, if a scope has read new
     /// marks since. This comes before its rings are read.
-    fn learn_taken(&mut self, round: &Round<'_, '_>) {
+    fn learn_taken(&mut self, round: &IntakeRound<'_, '_>) {
         let marks = round.scopes.marks_read();
         if self.marks_known != marks {
             self.marks_known = marks;
@@ -393,7 +393,7 @@ impl Process {
     }
 
     /// Counts the memory for new rings against its user; false if that is too much.
-    fn pay_rings(&mut self, round: &mut Round<'_, '_>) -> bool {
+    fn pay_rings(&mut self, round: &mut IntakeRound<'_, '_>) -> bool {
         let rings = self.file.positions().len() as u64;
         let bytes = rings.saturating_sub(self.rings_paid) * RING_BYTES;
         let is_paid = bytes == 0 || round.memory.take(self.uid(), bytes);
@@ -406,7 +406,7 @@ impl Process {
 
     /// Gives the archive what was taken in; the tails follow when it is safe. `error_ns` is the
     /// error of the times that were read.
-    fn hand_over(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
+    fn hand_over(&mut self, round: &mut IntakeRound<'_, '_>, error_ns: Option<i64>) {
         self.tell_received(round, error_ns);
         let mut until = Vec::new();
         // Only the scopes of its readers and its owner contain anything of this process.
@@ -441,7 +441,7 @@ impl Process {
     }
 
     /// Moves the tails past batches that have become safe.
-    fn settle(&mut self, round: &mut Round<'_, '_>) {
+    fn settle(&mut self, round: &mut IntakeRound<'_, '_>) {
         let mut settled = None;
         while let Some(waiting) = self.waiting.front() {
             let mut until = waiting.until.iter();
@@ -483,7 +483,7 @@ impl Process {
     }
 
     /// Ends the process and returns its file.
-    pub(crate) fn end(mut self, round: &mut Round<'_, '_>) -> IngestFile {
+    pub(crate) fn end(mut self, round: &mut IntakeRound<'_, '_>) -> IngestFile {
         self.retire(round);
         round.board.leave(self.uid(), self.file.incarnation());
         round.memory.give_back(&self.uid(), self.kept_bytes);
@@ -497,7 +497,7 @@ impl Process {
     }
 
     /// Retires the streams of its publications, so that later processes can have their names.
-    fn retire(&mut self, round: &mut Round<'_, '_>) {
+    fn retire(&mut self, round: &mut IntakeRound<'_, '_>) {
         if std::mem::replace(&mut self.is_retired, true) {
             return;
         }

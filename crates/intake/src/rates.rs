@@ -7,12 +7,12 @@ use barograph_model::NS_PER_S;
 /// The number of records that each user may still use, as token buckets that fill at a steady rate
 /// and hold one second's worth. Every record counts: values, frames, answers, pieces, and malformed
 /// ones.
-pub(crate) struct Rates {
+pub(crate) struct RecordRates {
     rate_max: f64,
     left: HashMap<u32, (f64, i64)>,
 }
 
-impl Rates {
+impl RecordRates {
     pub(crate) fn new(rate_max: f64) -> Self {
         let left = HashMap::new();
         Self { rate_max, left }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_second_s_worth_is_there_at_once_and_who_is_idle_is_forgotten() {
-        let mut rates = Rates::new(1_000.0);
+        let mut rates = RecordRates::new(1_000.0);
         assert_eq!(rates.allowed(7, 0), 1_000);
         rates.used(7, 1_500);
         assert_eq!(rates.allowed(7, NS_PER_S / 2), 0);

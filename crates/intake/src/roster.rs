@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use barograph_stream::Incarnation;
 
-use super::process::Process;
+use super::process::PublishingProcess;
 
 /// All processes that are taken in.
 #[derive(Default)]
-pub(crate) struct Roster {
+pub(crate) struct ProcessRoster {
     /// The processes by number, in the order in which they came.
-    all: BTreeMap<u64, Box<Process>>,
+    all: BTreeMap<u64, Box<PublishingProcess>>,
     by_incarnation: HashMap<Incarnation, u64>,
     /// Numbers of awake processes by user, in the order of their turns.
     awake: BTreeMap<u32, VecDeque<u64>>,
@@ -20,9 +20,9 @@ pub(crate) struct Roster {
     sweep: Option<u64>,
 }
 
-impl Roster {
+impl ProcessRoster {
     /// Adds a process and wakes it.
-    pub(crate) fn add(&mut self, mut process: Process) {
+    pub(crate) fn add(&mut self, mut process: PublishingProcess) {
         let number = self.next;
         self.next += 1;
         process.is_awake = true;
@@ -39,11 +39,11 @@ impl Roster {
         self.by_incarnation.contains_key(&incarnation)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Process> + Clone {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PublishingProcess> + Clone {
         self.all.values().map(|process| &**process)
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PublishingProcess> {
         self.all.values_mut().map(|process| &mut **process)
     }
 
@@ -140,13 +140,13 @@ impl Roster {
     }
 
     /// Takes the user's process whose turn it is, until it is put back or let go.
-    pub(crate) fn take_turn(&mut self, uid: u32) -> Option<(u64, Box<Process>)> {
+    pub(crate) fn take_turn(&mut self, uid: u32) -> Option<(u64, Box<PublishingProcess>)> {
         let number = self.awake.get_mut(&uid)?.pop_front()?;
         Some((number, self.all.remove(&number)?))
     }
 
     /// Puts a process back after its turn.
-    pub(crate) fn put_back(&mut self, number: u64, process: Box<Process>) {
+    pub(crate) fn put_back(&mut self, number: u64, process: Box<PublishingProcess>) {
         let uid = process.uid();
         if process.is_awake {
             self.awake.entry(uid).or_default().push_back(number);
@@ -156,7 +156,7 @@ impl Roster {
     }
 
     /// Removes a process that is over and was taken for its turn.
-    pub(crate) fn let_go(&mut self, process: &Process) {
+    pub(crate) fn let_go(&mut self, process: &PublishingProcess) {
         self.by_incarnation.remove(&process.file().incarnation());
         self.drop_empty(process.uid());
     }

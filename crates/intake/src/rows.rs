@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::process::Process;
+use super::process::PublishingProcess;
 
 /// Approximate bytes of the rows of one document.
 const ROWS_BYTES_MAX: usize = 4 << 20;
@@ -24,9 +24,9 @@ struct Part {
 /// The rows of processes. `count` returns how many rows a process has, without making them. Each
 /// row has in `left_out` the number of rows of its user that found no room.
 pub(crate) fn fair_rows<'p, R: Iterator<Item = Json>>(
-    processes: impl Iterator<Item = &'p Process> + Clone,
-    count: impl Fn(&'p Process) -> usize,
-    rows: impl Fn(&'p Process) -> R,
+    processes: impl Iterator<Item = &'p PublishingProcess> + Clone,
+    count: impl Fn(&'p PublishingProcess) -> usize,
+    rows: impl Fn(&'p PublishingProcess) -> R,
 ) -> Vec<Json> {
     let with_rows = processes.filter_map(|p| Some((p, count(p))).filter(|(_, count)| *count > 0));
     let mut parts: BTreeMap<u32, Part> = BTreeMap::new();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use barograph_archive::{Journal, Mark, Position, Rank};
+use barograph_archive::{ArchiveRank, Journal, JournalPosition, RingMark};
 use barograph_model::{Clock, Descriptor, Sample, SeriesId, Sink as _, StreamKey};
 use barograph_stream::{
     ARCHIVE_DOCUMENT, AgentLock, FORECASTS_DOCUMENT, Incarnation, RunDir, SCOPES_DIR,
@@ -24,10 +24,10 @@ use super::ledger::{LOSS_STREAMS_MAX, LossCause, LossLedger, LossSample};
 use super::newest::NewestTimes;
 use super::shares::Shares;
 use crate::IntakeConfig;
-pub(crate) use all::Scopes;
+pub(crate) use all::OpenScopes;
 use barograph_recorder::{
-    ArchiveConfig, DOCUMENTS_NS, ForecastConfig, Forecasts, History, Reader, ScopeCopies,
-    ScopeHistories, Streams, make_dir, make_parent, name_archive, publish,
+    ArchiveConfig, DOCUMENTS_NS, ForecastConfig, Forecasts, History, ScopeCopies, ScopeHistories,
+    ScopeReader, Streams, make_dir, make_parent, name_archive, publish,
 };
 use opening::OpenedScope;
 use past::PastReading;
@@ -77,7 +77,7 @@ impl ScopeSettings {
                 durable: vec!["*".into()],
                 // Copies go through `copies`.
                 target: String::new(),
-                rank: Rank::Guest,
+                rank: ArchiveRank::Guest,
                 ..config.archive.clone()
             },
             streams_max: config.applications.streams_max,
@@ -134,7 +134,7 @@ pub(crate) struct Scope<'c> {
     name: String,
     journal: Option<Journal>,
     /// The marks of earlier lives of the agent, for ingest files that still exist.
-    marks: Vec<Mark>,
+    marks: Vec<RingMark>,
     past: PastReading,
     /// Time of the newest archived sample of each series that no bridged source owns now.
     newest: NewestTimes,
@@ -163,7 +163,7 @@ impl<'c> Scope<'c> {
     fn new(
         opened: OpenedScope,
         settings: &ScopeSettings,
-        reader: Reader,
+        reader: ScopeReader,
         clock: &'c Arc<dyn Clock>,
         rings: Rc<RefCell<Shares<Box<str>>>>,
     ) -> Self {
@@ -197,7 +197,7 @@ impl<'c> Scope<'c> {
             name: opened.name,
             journal,
             run_dir: opened.run_dir,
-            shares: (!matches!(reader, Reader::User(_))).then(|| settings.shares_of_streams()),
+            shares: (!matches!(reader, ScopeReader::User(_))).then(|| settings.shares_of_streams()),
             rings,
             owners: HashMap::new(),
             _lock: opened.lock,
@@ -309,7 +309,7 @@ impl<'c> Scope<'c> {
         publication: &str,
         user: &str,
         count: u64,
-        mark: Option<Mark>,
+        mark: Option<RingMark>,
     ) {
         let now_ns = self.streams.now_ns();
         let loss = self.ledger.lose(cause, publication, user, count, now_ns);
@@ -318,7 +318,7 @@ impl<'c> Scope<'c> {
 
     /// Appends a sample, even if the value has not changed, with the mark up to which the ring was
     /// read for it.
-    pub(crate) fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
+    pub(crate) fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<RingMark>) {
         self.streams.append(key, sample, mark);
         self.forecasts.looked(key, sample);
     }
@@ -342,7 +342,7 @@ impl<'c> Scope<'c> {
 
     /// Publishes projections, hands the archive what was appended, and wakes readers. Returns the
     /// journal position to wait for.
-    pub(crate) fn finish(&mut self) -> Option<Position> {
+    pub(crate) fn finish(&mut self) -> Option<JournalPosition> {
         let now_ns = self.streams.now_ns();
         self.forecasts.project(now_ns, &mut self.streams);
         self.streams.finish()
@@ -355,7 +355,7 @@ impl<'c> Scope<'c> {
 
     /// Whether everything up to a position is as safe as possible: on disk, or counted as lost
     /// there; without an archive, in the rings.
-    pub(crate) fn is_safe(&self, position: Position) -> bool {
+    pub(crate) fn is_safe(&self, position: JournalPosition) -> bool {
         match &self.journal {
             Some(journal) => journal.is_settled(position),
             None => true,
@@ -406,7 +406,7 @@ fn tell_closed(scope: &str) {
 
 /// Starts a scope's archive. If its directory cannot be made now, that is a failed start that is
 /// tried again.
-fn open_history(settings: &ScopeSettings, reader: Reader) -> History {
+fn open_history(settings: &ScopeSettings, reader: ScopeReader) -> History {
     let world = settings.shared.world.clone();
     let scopes = settings.state_dir.clone();
     let state_dir = scopes.join(reader.scope());
@@ -430,7 +430,7 @@ fn open_history(settings: &ScopeSettings, reader: Reader) -> History {
 }
 
 /// Appends a count of losses, after declaring its stream if there is none.
-fn tell_loss(loss: LossSample<'_>, mark: Option<Mark>, streams: &mut Streams<'_>) {
+fn tell_loss(loss: LossSample<'_>, mark: Option<RingMark>, streams: &mut Streams<'_>) {
     if let (None, Some(descriptor)) = (&loss.stream, &loss.descriptor) {
         *loss.stream = streams.declare(descriptor, Some(LOSS_DEPTH));
     }

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use barograph_model::Clock;
 
-use crate::door::Door;
+use crate::door::KnockSocket;
 use crate::intake::{Intake, IntakeEvent, NextStep};
 
 /// Takes in until `stop` is set; then takes in everything that is committed by then.
 #[expect(clippy::disallowed_methods, reason = "the shell of the intake")]
-pub(crate) fn run(mut intake: Intake<'_>, door: &Door, clock: &dyn Clock, stop: &AtomicBool) {
+pub(crate) fn run(
+    mut intake: Intake<'_>,
+    door: &KnockSocket,
+    clock: &dyn Clock,
+    stop: &AtomicBool,
+) {
     let mut is_stopping = false;
     loop {
         let next = intake.step();

@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use barograph_archive::Mark;
+use barograph_archive::RingMark;
 use barograph_stream::ingest::IngestFile;
 use tracing::debug;
 
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Ring number of the marks of values that a program dropped itself: no ring has this number, and
 /// the position is a count.
@@ -22,23 +22,23 @@ pub(crate) const FRAMES_RING: u32 = u32::MAX - 1;
 /// How far each ring was read, for each scope.
 #[derive(Debug, Default)]
 pub(crate) struct TakenMarks {
-    of: BTreeMap<(u32, Reader), u64>,
+    of: BTreeMap<(u32, ScopeReader), u64>,
     /// Number of values dropped by the program that were counted in each scope.
-    dropped: BTreeMap<Reader, u64>,
+    dropped: BTreeMap<ScopeReader, u64>,
     /// Number of frames made of its cells.
     frames: u64,
     group: Option<u32>,
 }
 
 impl TakenMarks {
-    pub(crate) fn add(&mut self, reader: Reader, mark: &Mark) {
+    pub(crate) fn add(&mut self, reader: ScopeReader, mark: &RingMark) {
         let position = match mark.ring {
             DROPPED_RING => self.dropped.entry(reader).or_default(),
             FRAMES_RING => &mut self.frames,
             ring => self.of.entry((ring, reader)).or_default(),
         };
         *position = mark.position.max(*position);
-        if let Reader::Group(gid) = reader {
+        if let ScopeReader::Group(gid) = reader {
             self.group = Some(gid);
         }
     }
@@ -55,7 +55,7 @@ impl TakenMarks {
     }
 
     /// Number of values dropped by the program that a scope has counted.
-    pub(crate) fn dropped(&self, reader: Reader) -> u64 {
+    pub(crate) fn dropped(&self, reader: ScopeReader) -> u64 {
         self.dropped.get(&reader).copied().unwrap_or(0)
     }
 
@@ -66,17 +66,21 @@ impl TakenMarks {
 
     /// Whether a scope has the record that ends before position `next`.
     #[inline]
-    pub(crate) fn has(&self, reader: Reader, ring: u32, next: u64) -> bool {
+    pub(crate) fn has(&self, reader: ScopeReader, ring: u32, next: u64) -> bool {
         !self.of.is_empty() && self.of.get(&(ring, reader)).is_some_and(|to| next <= *to)
     }
 
     /// Skips the records that all scopes of a process have, which are on disk, and sets the tails
     /// after them. All declarations in the file must have been taken before this call.
-    pub(crate) fn skip(&mut self, file: &mut IngestFile, readers: impl Iterator<Item = Reader>) {
+    pub(crate) fn skip(
+        &mut self,
+        file: &mut IngestFile,
+        readers: impl Iterator<Item = ScopeReader>,
+    ) {
         if self.of.is_empty() {
             return;
         }
-        let readers: Vec<Reader> = readers.collect();
+        let readers: Vec<ScopeReader> = readers.collect();
         let before: Vec<u64> = file.positions().collect();
         for (ring, position) in (0..).zip(&before) {
             let to = self.by_all(&readers, ring);
@@ -94,7 +98,7 @@ impl TakenMarks {
     }
 
     /// The position up to which all of these scopes have a ring.
-    fn by_all(&self, readers: &[Reader], ring: u32) -> u64 {
+    fn by_all(&self, readers: &[ScopeReader], ring: u32) -> u64 {
         let positions = readers
             .iter()
             .map(|reader| self.of.get(&(ring, *reader)).copied());
@@ -116,16 +120,16 @@ mod tests {
 
     use super::*;
 
-    const ALL: Reader = Reader::All;
-    const ALICE: Reader = Reader::User(1_000);
+    const ALL: ScopeReader = ScopeReader::All;
+    const ALICE: ScopeReader = ScopeReader::User(1_000);
 
-    fn taken(marks: &[(Reader, u32, u64)]) -> TakenMarks {
+    fn taken(marks: &[(ScopeReader, u32, u64)]) -> TakenMarks {
         let mut taken = TakenMarks::default();
         for &(reader, ring, position) in marks {
             let incarnation = Incarnation([1; 16]);
             taken.add(
                 reader,
-                &Mark {
+                &RingMark {
                     incarnation,
                     ring,
                     position,
@@ -158,7 +162,7 @@ mod tests {
             (&[ALL, ALICE], 0, 7),
             (&[ALL, ALICE], 1, 0),
             (&[ALL], 1, 3),
-            (&[ALL, Reader::Group(5)], 0, 0),
+            (&[ALL, ScopeReader::Group(5)], 0, 0),
             (&[], 0, 0),
         ] {
             assert_eq!(taken.by_all(readers, ring), expect);
@@ -167,9 +171,9 @@ mod tests {
 
     #[test]
     fn what_is_behind_is_forgotten() {
-        let mut taken = taken(&[(ALL, 0, 10), (Reader::Group(5), 0, 7), (ALL, 9, 3)]);
+        let mut taken = taken(&[(ALL, 0, 10), (ScopeReader::Group(5), 0, 7), (ALL, 9, 3)]);
         taken.pass(&[7]);
-        assert!(taken.has(ALL, 0, 10) && !taken.has(Reader::Group(5), 0, 7));
+        assert!(taken.has(ALL, 0, 10) && !taken.has(ScopeReader::Group(5), 0, 7));
         assert!(taken.has(ALL, 9, 3), "a ring that was not seen yet");
         taken.pass(&[10, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
         assert!(taken.of.is_empty());

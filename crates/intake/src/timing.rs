@@ -8,7 +8,7 @@
 //! source `clock` measures that one (`clock.error.max.seconds`).
 
 use barograph_model::{Clock, NS_PER_S};
-use barograph_stream::ingest::{Pair, TimeSource};
+use barograph_stream::ingest::{TickPair, TimeSource};
 use rustix::time::{ClockId, clock_getres};
 
 /// After work that others have to wait for, there is a rest of this many times as long as it took.
@@ -30,9 +30,9 @@ const RATE_ERROR_FINE: f64 = 1e-6;
 
 /// Converts counter values to times.
 #[derive(Debug)]
-pub(crate) struct Timing {
-    first: Pair,
-    last: Pair,
+pub(crate) struct TickClock {
+    first: TickPair,
+    last: TickPair,
     /// Nanoseconds per count.
     rate: f64,
     /// Greatest relative error of `rate` as the mean rate between the pairs.
@@ -45,11 +45,11 @@ pub(crate) struct Timing {
     begins_left: u32,
 }
 
-impl Timing {
+impl TickClock {
     /// Begins with one pair; [`Self::begin`] takes the next.
     pub(crate) fn new(clock: &dyn Clock) -> Self {
         let resolution = clock_getres(ClockId::Realtime);
-        let mut timing = Self::from(Pair::take(clock));
+        let mut timing = Self::from(TickPair::take(clock));
         timing.resolution_ns = (resolution.tv_sec * NS_PER_S + resolution.tv_nsec).max(1);
         timing
     }
@@ -61,7 +61,7 @@ impl Timing {
             return true;
         }
         self.begins_left -= 1;
-        if self.follow(Pair::take(clock)) {
+        if self.follow(TickPair::take(clock)) {
             self.begins_left = 0;
         }
         self.begins_left == 0
@@ -71,13 +71,13 @@ impl Timing {
     pub(crate) fn attend(&mut self, clock: &dyn Clock) {
         let age_ns = clock.now_ns().saturating_sub(self.last.ns);
         if !(0..EVERY_NS).contains(&age_ns) {
-            self.take(Pair::take(clock));
+            self.take(TickPair::take(clock));
         }
     }
 
     /// Continues from this pair, unless it is less exact than what is known already: the thread may
     /// have been interrupted between its two readings.
-    fn take(&mut self, pair: Pair) {
+    fn take(&mut self, pair: TickPair) {
         let foretold = self.last.ns_of(pair.ticks, self.rate);
         let off_ns = foretold.abs_diff(pair.ns);
         if off_ns > STEP_NS {
@@ -97,7 +97,7 @@ impl Timing {
         }
     }
 
-    fn follow(&mut self, pair: Pair) -> bool {
+    fn follow(&mut self, pair: TickPair) -> bool {
         let Some(rate) = self.first.rate(pair) else {
             return false;
         };
@@ -119,7 +119,7 @@ impl Timing {
         }
     }
 
-    /// Greatest distance of [`Timing::ns_of`] from what the node's clock showed then, in
+    /// Greatest distance of [`TickClock::ns_of`] from what the node's clock showed then, in
     /// nanoseconds: half of the time that reading the last pair took, the drift that the clock may
     /// have had between the pair and the record, and the clock's resolution. If the program read
     /// the clock itself, only the resolution.
@@ -138,9 +138,9 @@ impl Timing {
     }
 }
 
-impl From<Pair> for Timing {
+impl From<TickPair> for TickClock {
     /// Begins with one pair; the rate is not known yet.
-    fn from(first: Pair) -> Self {
+    fn from(first: TickPair) -> Self {
         Self {
             first,
             last: first,
@@ -166,8 +166,8 @@ mod tests {
     use super::*;
 
     /// A pair of a counter that counts twice per nanosecond.
-    fn pair(ns: i64, bracket_ns: u64) -> Pair {
-        Pair {
+    fn pair(ns: i64, bracket_ns: u64) -> TickPair {
+        TickPair {
             ticks: 2 * ns as u64,
             ns,
             error_ticks: bracket_ns,
@@ -175,8 +175,8 @@ mod tests {
     }
 
     /// Two exact pairs a second apart, the second of which took `bracket_ns` to read.
-    fn known(bracket_ns: u64) -> Timing {
-        let mut timing = Timing::from(pair(NS_PER_S, 0));
+    fn known(bracket_ns: u64) -> TickClock {
+        let mut timing = TickClock::from(pair(NS_PER_S, 0));
         assert!(timing.follow(pair(2 * NS_PER_S, bracket_ns)));
         timing
     }
@@ -184,9 +184,9 @@ mod tests {
     #[test]
     fn counts_are_times_of_this_machine() {
         let clock = SystemClock::new();
-        let mut timing = Timing::new(&clock);
+        let mut timing = TickClock::new(&clock);
         let source = TimeSource::of_this_machine();
-        let is_known = |timing: &Timing| timing.rate_error < 1.0;
+        let is_known = |timing: &TickClock| timing.rate_error < 1.0;
         while !is_known(&timing) {
             timing.attend(&clock);
             std::thread::yield_now();

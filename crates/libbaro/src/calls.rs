@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use barograph_client::publish::raw::{self, Cursor, KnobCell};
+use barograph_client::publish::raw::{self, KnobCell, RingCursor};
 use barograph_client::publish::{Call, CallPayload, KnobConfig, KnobValue, Publisher};
 
 use crate::guard::{E_ARGUMENT, Failure, OK, guarded, text, text_or_empty, tried};
@@ -191,7 +191,7 @@ fn run(handler: BaroHandler, call: &Call, data: &Data) -> Result<(), String> {
 /// # Safety
 /// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const Cursor) -> c_int {
+pub(crate) unsafe extern "C" fn baro_poll_slowly(here: *mut *const *const RingCursor) -> c_int {
     if tried(|| (here.is_null() && !raw::is_poll_due()) || raw::is_resting()) {
         return 0;
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use barograph_client::RunDir;
 use barograph_client::publish::{
-    Overflow, PublicationConfig, PublishConfig, PublishError, Publisher, Readers, raw,
+    OverflowPolicy, PublicationConfig, PublicationReaders, PublishConfig, PublishError, Publisher,
+    raw,
 };
 use barograph_model::{Kind, ValueType};
 
@@ -97,8 +98,8 @@ unsafe fn config_of(
         wanted.run_dir = Some(RunDir::new(path));
     }
     wanted.overflow = match known.overflow {
-        0 => Overflow::DropOldest,
-        1 => Overflow::Block,
+        0 => OverflowPolicy::DropOldest,
+        1 => OverflowPolicy::Block,
         _ => return Err(Failure::new(E_ARGUMENT, "there is no such overflow policy")),
     };
     if known.rings_max != 0 {
@@ -191,9 +192,9 @@ pub(crate) unsafe extern "C" fn baro_publication(
             // SAFETY: the caller upholds the requirements of this function.
             let (baro, name) = unsafe { (thing(baro)?, text(name, "the publication's name")?) };
             let readers = match readers {
-                0 => Readers::Owner,
-                1 => Readers::Group,
-                2 => Readers::All,
+                0 => PublicationReaders::Owner,
+                1 => PublicationReaders::Group,
+                2 => PublicationReaders::All,
                 _ => return Err(Failure::new(E_ARGUMENT, "there are no such readers")),
             };
             let labels = Vec::new();

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use barograph_client::publish::ValueHandle;
-use barograph_client::publish::raw::{self, CallsSeen, Cursor, kind};
+use barograph_client::publish::raw::{self, CallsSeen, RingCursor, kind};
 
 use crate::guard::{OK, guarded, text, tried};
 
@@ -17,13 +17,13 @@ thread_local! {
     /// A cursor on which no put finds room, for a thread without a ring; it holds how far the
     /// thread has seen the calls.
     // There is nothing to drop: the address is valid as long as the thread lives.
-    static NOWHERE: UnsafeCell<Cursor> = const { UnsafeCell::new(Cursor::nowhere()) };
+    static NOWHERE: UnsafeCell<RingCursor> = const { UnsafeCell::new(RingCursor::nowhere()) };
     /// Null until the thread's first slow call.
-    static PLACE: Cell<*const Cursor> = const { Cell::new(ptr::null()) };
+    static PLACE: Cell<*const RingCursor> = const { Cell::new(ptr::null()) };
 }
 
 /// This thread's cursor while it has no ring.
-fn nowhere() -> *mut Cursor {
+fn nowhere() -> *mut RingCursor {
     NOWHERE.with(UnsafeCell::get)
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn follow_threads() {
 ///
 /// # Safety
 /// `here` is null or valid for writes by this thread.
-pub(crate) unsafe fn tell_place(here: *mut *const *const Cursor) {
+pub(crate) unsafe fn tell_place(here: *mut *const *const RingCursor) {
     if !here.is_null() {
         let place = PLACE.with(|place| {
             if place.get().is_null() {
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C" fn baro_put_slowly(
     value: u64,
     kind: u64,
     word: u64,
-    here: *mut *const *const Cursor,
+    here: *mut *const *const RingCursor,
 ) {
     let number = match kind {
         INT | FLOAT => word,
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn baro_put_slowly(
 pub(crate) unsafe extern "C" fn baro_frame_slowly(
     publication: u64,
     number: u64,
-    here: *mut *const *const Cursor,
+    here: *mut *const *const RingCursor,
 ) {
     let (mut is_asleep, mut is_due) = (false, false);
     let has_ended = tried(|| match raw::try_frame(publication, number) {
@@ -161,7 +161,7 @@ pub(crate) fn note_calls() {
 /// # Safety
 /// `here` is null or valid for writes by this thread.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn baro_apply_slowly(here: *mut *const *const Cursor) {
+pub(crate) unsafe extern "C" fn baro_apply_slowly(here: *mut *const *const RingCursor) {
     guarded(
         |_| (),
         || {

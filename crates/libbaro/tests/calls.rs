@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use barograph_model::Clock as _;
-use barograph_stream::calls::{Call, CallKind, CallPayload, CallsWriter, Target};
-use barograph_stream::ingest::{Declaration, IngestFile, Payload};
+use barograph_stream::calls::{Call, CallKind, CallPayload, CallTarget, CallsWriter};
+use barograph_stream::ingest::{IngestDeclaration, IngestFile, RecordPayload};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::build::{self, Language, command, must, program, workshop};
@@ -48,8 +48,7 @@ impl Agent {
     fn await_trigger(&self, wanted: &str) {
         loop {
             let declared = self.file().map_or_else(Vec::new, |(declared, _)| declared);
-            let is_it =
-                |d: &Declaration| matches!(d, Declaration::Trigger { name, .. } if name == wanted);
+            let is_it = |d: &IngestDeclaration| matches!(d, IngestDeclaration::Trigger { name, .. } if name == wanted);
             if declared.iter().any(is_it) {
                 return;
             }
@@ -58,14 +57,14 @@ impl Agent {
     }
 
     /// Declarations and answers of the only process.
-    fn file(&self) -> Option<(Vec<Declaration>, Vec<Answer>)> {
+    fn file(&self) -> Option<(Vec<IngestDeclaration>, Vec<Answer>)> {
         let mut found = std::fs::read_dir(RunDir::new(&self.run_dir).ingest_dir()).ok()?;
         let mut file = IngestFile::open(&found.next()?.ok()?.path()).ok()?;
         let (mut declared, mut answers) = (Vec::new(), Vec::new());
         file.look().ok()?;
         file.declarations(&mut |d| declared.push(d)).ok()?;
         let drained = file.drain(u64::MAX, &mut |record| {
-            if let Payload::Ack { id, status } = record.payload {
+            if let RecordPayload::Ack { id, status } = record.payload {
                 answers.push((id, status));
             }
         });
@@ -81,7 +80,7 @@ impl Agent {
             expires_ns: now_ns + 60_000_000_000,
             kind,
             name: name.into(),
-            target: Target::default(),
+            target: CallTarget::default(),
             payload,
             version: 1,
             at_frame: None,

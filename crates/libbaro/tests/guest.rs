@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Output;
 
 use barograph_stream::RunDir;
-use barograph_stream::ingest::{IngestFile, Payload};
+use barograph_stream::ingest::{IngestFile, RecordPayload};
 
 use crate::build::{self, Language, command, must, program, workshop};
 
@@ -53,7 +53,7 @@ fn left(run_dir: &Path) -> Vec<Left> {
         file.look().unwrap();
         file.declarations(&mut |_| declared += 1).unwrap();
         let drained = file.drain(u64::MAX, &mut |record| match record.payload {
-            Payload::Frame(number) => frames.push(number),
+            RecordPayload::Frame(number) => frames.push(number),
             _ => values += 1,
         });
         assert_eq!(drained.unwrap().damaged, 0);

@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use barograph_model::{Clock as _, Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
-use barograph_stream::ingest::{Declaration, Drained, IngestFile, Payload, Readers};
+use barograph_stream::ingest::{
+    DrainResult, IngestDeclaration, IngestFile, PublicationReaders, RecordPayload,
+};
 use barograph_stream::{RunDir, Segment, SegmentConfig, SystemClock};
 
 use crate::build::{self, Language, built, command, must, program, workshop};
 
 /// A file as its process left it.
 struct Left {
-    declared: Vec<Declaration>,
+    declared: Vec<IngestDeclaration>,
     /// Ring, series, content.
     puts: Vec<(u32, u32, Put)>,
     dropped: u64,
@@ -45,14 +47,14 @@ fn drained(mut file: IngestFile) -> Left {
     let drained = file.drain(u64::MAX, &mut |record| {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let put = match record.payload {
-            Payload::Int(v) => Put::Int(v),
-            Payload::Float(v) => Put::Float(v),
-            Payload::Bool(v) => Put::Bool(v),
-            Payload::Frame(v) => Put::Frame(v),
-            Payload::Ack { .. } | Payload::Missed(_) | Payload::Damaged => return,
-            Payload::Text(v) => Put::Text(text(v)),
-            Payload::Json(v) => Put::Json(text(v)),
-            Payload::Bytes(v) | Payload::Floats(v) => Put::Bytes(v.to_vec()),
+            RecordPayload::Int(v) => Put::Int(v),
+            RecordPayload::Float(v) => Put::Float(v),
+            RecordPayload::Bool(v) => Put::Bool(v),
+            RecordPayload::Frame(v) => Put::Frame(v),
+            RecordPayload::Ack { .. } | RecordPayload::Missed(_) | RecordPayload::Damaged => return,
+            RecordPayload::Text(v) => Put::Text(text(v)),
+            RecordPayload::Json(v) => Put::Json(text(v)),
+            RecordPayload::Bytes(v) | RecordPayload::Floats(v) => Put::Bytes(v.to_vec()),
         };
         puts.push((record.ring, record.series, put));
     });
@@ -120,7 +122,7 @@ fn check_example(program: &Path) {
         program.display()
     );
     let help = "distance from the solution";
-    let expect = Declaration::Value {
+    let expect = IngestDeclaration::Value {
         publication: 0,
         name: "residual".into(),
         value_type: ValueType::Float,
@@ -154,14 +156,14 @@ fn threads_forks_and_new_openings_of_c_programs() {
 
 fn check_parent(parent: &Left) {
     let labels = vec![("phase".to_owned(), "test".to_owned())];
-    let process = Declaration::Process {
+    let process = IngestDeclaration::Process {
         application: "programs".into(),
         labels,
     };
     assert_eq!(parent.declared[0], process);
-    let publication = Declaration::Publication {
+    let publication = IngestDeclaration::Publication {
         name: "threads".into(),
-        readers: Readers::Group,
+        readers: PublicationReaders::Group,
         labels: Vec::new(),
     };
     assert_eq!(parent.declared[1], publication);
@@ -222,7 +224,7 @@ fn a_reader_that_is_lapped_sees_no_torn_record() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = command(&program, dir.path());
     let mut child = child.arg(COUNT.to_string()).spawn().unwrap();
-    let (mut newest, mut sum) = ([-1; 2], Drained::default());
+    let (mut newest, mut sum) = ([-1; 2], DrainResult::default());
     let mut file = None;
     let mut is_over = false;
     while !is_over {
@@ -234,8 +236,8 @@ fn a_reader_that_is_lapped_sees_no_torn_record() {
         file.look().unwrap();
         let drained = file.drain(u64::MAX, &mut |record| {
             let number = match record.payload {
-                Payload::Int(v) => v,
-                Payload::Frame(v) => i64::try_from(v).unwrap(),
+                RecordPayload::Int(v) => v,
+                RecordPayload::Frame(v) => i64::try_from(v).unwrap(),
                 other => panic!("{other:?} was never put"),
             };
             let newest = &mut newest[record.ring as usize];
@@ -423,7 +425,7 @@ fn check_kinds(left: &[Left], bytes: &[Put]) {
         left.puts
     );
     assert_eq!((left.dropped, left.is_closed), (0, true));
-    let first = Declaration::Value {
+    let first = IngestDeclaration::Value {
         publication: 0,
         name: "i".into(),
         value_type: ValueType::Int,

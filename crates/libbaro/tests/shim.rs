@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use barograph_stream::RunDir;
-use barograph_stream::ingest::{CellUse, Declaration, IngestFile, Payload};
+use barograph_stream::ingest::{CellUse, IngestDeclaration, IngestFile, RecordPayload};
 use tempfile::TempDir;
 
 use crate::build::{self, Language, must, program, workshop};
@@ -174,8 +174,8 @@ fn counted(file: &mut IngestFile) -> Counted {
     assert!(file.is_orphan(), "its process has ended");
     let (mut values, mut bound) = (Vec::new(), Vec::new());
     let declarations = file.declarations(&mut |declaration| match declaration {
-        Declaration::Value { name, .. } => values.push(name),
-        Declaration::Cell {
+        IngestDeclaration::Value { name, .. } => values.push(name),
+        IngestDeclaration::Cell {
             value,
             cell,
             used_as,
@@ -419,7 +419,7 @@ fn each_call_has_its_seconds_and_those_that_find_no_ring_are_lost() {
         file.look().unwrap();
         let mut puts = 0;
         let drained = file.drain(u64::MAX, &mut |record| {
-            assert!(matches!(record.payload, Payload::Float(seconds) if seconds > 0.0));
+            assert!(matches!(record.payload, RecordPayload::Float(seconds) if seconds > 0.0));
             puts += 1;
         });
         let drained = drained.unwrap();

@@ -21,7 +21,7 @@ pub const CALL_EXPIRES_MAX: Duration = Duration::from_secs(86_400);
 
 /// The sender of a request, as reported by the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asker {
+pub struct RequestSender {
     /// The user at the other end of the connection; `None` if unknown.
     pub uid: Option<u32>,
     /// The process at the other end; unknown over TCP.

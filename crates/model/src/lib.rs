@@ -28,8 +28,8 @@ pub use clock::{Clock, ManualClock, NS_PER_MS, NS_PER_S};
 pub use columns::{Columns, Values};
 pub use config_error::ConfigError;
 pub use control::{
-    ArchiveVerb, Asker, CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, ControlFault,
-    ControlFaultKind, FIRE_PATH, FIRE_WAIT_MAX, StatementKind,
+    ArchiveVerb, CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, ControlFault,
+    ControlFaultKind, FIRE_PATH, FIRE_WAIT_MAX, RequestSender, StatementKind,
 };
 pub use cut::{FAULT_BYTES_MAX, cut};
 pub use descriptor::{
@@ -41,7 +41,7 @@ pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, unbounded};
 pub use pattern::{Pattern, SELECTOR_BYTES_MAX, Selector};
 pub use projection::{
-    FORECAST_PREFIX, KNOT_PARTS, KNOTS_MAX, Knot, Projection, Reach, predicted_sample,
+    FORECAST_PREFIX, KNOT_PARTS, KNOTS_MAX, Knot, LevelReach, Projection, predicted_sample,
     projections_among,
 };
 pub use sample::{

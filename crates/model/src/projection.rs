@@ -60,7 +60,7 @@ impl Knot {
 /// Times at which a level is reached, each in seconds after the look; `None` if it is not reached
 /// within the projection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reach {
+pub struct LevelReach {
     /// Time at which the expected value reaches the level.
     pub expected_s: Option<f64>,
     /// Time at which the nearer edge of the interval reaches the level: with the requested
@@ -160,7 +160,7 @@ impl Projection {
     /// full: its values cannot go beyond the level, so nothing there shows how the edges go on. The
     /// edges are therefore continued in a straight line from the last knot before the level. This
     /// is not done if the error at that end is unknown, since it was compared with nothing.
-    pub fn reaches(&self, level: f64) -> Option<Reach> {
+    pub fn reaches(&self, level: f64) -> Option<LevelReach> {
         let first = self.0.first()?;
         if !level.is_finite() {
             return None;
@@ -186,7 +186,7 @@ impl Projection {
         let late_s = crossing(free, -1.0).or_else(|| beyond(-1.0));
         let horizon_s = self.horizon_s()?;
         // The three times are put in order, however they were rounded.
-        Some(Reach {
+        Some(LevelReach {
             expected_s,
             early_s: early_s.map(|early| expected_s.map_or(early, |expected| early.min(expected))),
             late_s: late_s

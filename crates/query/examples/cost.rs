@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Clock as _, Kind, SqlLimits, ValueType};
-use barograph_query::{Database, Scopes};
+use barograph_query::{Database, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 /// Runs of each case, of which the median is printed.
@@ -28,7 +28,13 @@ fn main() {
     let clock = SystemClock::new();
     // Without a recent heartbeat each statement would check whether the agent was replaced.
     demo.segment.heartbeat(clock.now_ns() + 3_600 * demo::S);
-    let open = || Database::open(&RunDir::new(dir.path()), Scopes::Readable, Arc::new(clock));
+    let open = || {
+        Database::open(
+            &RunDir::new(dir.path()),
+            ScopeChoice::Readable,
+            Arc::new(clock),
+        )
+    };
     let mut database = open().expect("the segment is there");
     let (limits, never) = (SqlLimits::default(), AtomicBool::new(false));
     println!("{:<44} {:>9} {:>9}", "median and p99 in us", "p50", "p99");

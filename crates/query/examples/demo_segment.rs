@@ -11,7 +11,7 @@ use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use barograph_archive::{ArchiveConfig, Declared, Disk, Entry, Keeper};
+use barograph_archive::{ArchiveConfig, DeclaredStream, DiskStorage, JournalEntry, Keeper};
 use barograph_model::{Clock as _, Kind, Sample, StreamKey, ValueType};
 use barograph_stream::{RunDir, SystemClock};
 
@@ -41,9 +41,9 @@ fn keep(dir: &Path, root: &Path) -> Keeper {
     let clock = SystemClock::new();
     let now_ns = clock.now_ns();
     let config = ArchiveConfig::new(root, "Node-1");
-    let keeper = Keeper::start(config, Arc::new(Disk), Arc::new(clock)).expect("an archive");
+    let keeper = Keeper::start(config, Arc::new(DiskStorage), Arc::new(clock)).expect("an archive");
     let labels = [("job", "7")];
-    let declared = Declared {
+    let declared = DeclaredStream {
         descriptor: Arc::new(demo::descriptor(
             "old.job.count",
             &labels,
@@ -55,13 +55,13 @@ fn keep(dir: &Path, root: &Path) -> Keeper {
     };
     let sample = |number: i64| {
         let sample = Sample::measured(now_ns + number, 10 * number);
-        Entry::Sample(StreamKey(0), number as u64, sample)
+        JournalEntry::Sample(StreamKey(0), number as u64, sample)
     };
-    let declare = Entry::Declare(StreamKey(0), declared);
+    let declare = JournalEntry::Declare(StreamKey(0), declared);
     let journal = keeper.journal();
     journal.submit(&mut vec![declare, sample(1), sample(2)]);
     keeper.seal().expect("sealed");
-    journal.submit(&mut vec![sample(3), Entry::Retire(StreamKey(0))]);
+    journal.submit(&mut vec![sample(3), JournalEntry::Retire(StreamKey(0))]);
     let document = format!("{{\"archive\": {:?}}}", root.display().to_string());
     let published = RunDir::new(dir).publish("agent.json", document.as_bytes(), 0o644);
     published.expect("the run directory is there");

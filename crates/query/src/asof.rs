@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::Chunk;
+use barograph_archive::SampleChunk;
 use barograph_model::{Columns, NS_PER_S, Sample, Span};
 use rusqlite::Result;
 
@@ -102,7 +102,7 @@ fn window(
     let empty = |known: &KnownSeries| Columns::new(known.descriptor.value_type);
     let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
     let mut count = 0;
-    let is_whole = reading.each(span, cancel, &mut |chunk: Chunk| {
+    let is_whole = reading.each(span, cancel, &mut |chunk: SampleChunk| {
         count += chunk.columns.len();
         append(&mut all[chunk.series], &chunk.columns);
         Ok(count <= SAMPLES_MAX)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use barograph_model::{Clock, SqlFault, SqlFaultKind, SqlLimits};
-use barograph_stream::{RunDir, Scopes};
+use barograph_stream::{RunDir, ScopeChoice};
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, Statement};
 
@@ -61,7 +61,7 @@ impl Database {
     /// an error if the run directory has no segment.
     pub fn open(
         run_dir: &RunDir,
-        scopes: Scopes,
+        scopes: ScopeChoice,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
         Self::of(Live::open(run_dir, scopes, clock)?)

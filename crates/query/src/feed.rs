@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use barograph_archive::Chunk;
+use barograph_archive::SampleChunk;
 use barograph_model::{Columns, Span, TEXT_BYTES_MAX, Values};
 use rusqlite::Result;
 
@@ -30,7 +30,7 @@ const STACK_BYTES: usize = 2 << 20;
 
 /// A batch of rows.
 pub(crate) struct Batch {
-    pub(crate) chunks: Vec<Arc<Chunk>>,
+    pub(crate) chunks: Vec<Arc<SampleChunk>>,
     /// Chunk and row of each row, in the requested order; `None` if they are the rows of the only
     /// chunk.
     order: Option<Vec<(u32, u32)>>,
@@ -47,7 +47,7 @@ impl Batch {
     }
 
     /// The chunk of row `at`, and the row's index in it.
-    pub(crate) fn row(&self, at: usize) -> Option<(&Chunk, usize)> {
+    pub(crate) fn row(&self, at: usize) -> Option<(&SampleChunk, usize)> {
         let (chunk, row) = match &self.order {
             Some(order) => *order.get(at)?,
             None => (0, u32::try_from(at).ok()?),
@@ -224,7 +224,7 @@ impl Work {
         if order == Order::Descending {
             stretches.reverse();
         }
-        let tails: Vec<Arc<Chunk>> = self.reading.tails(self.span).map(Arc::new).collect();
+        let tails: Vec<Arc<SampleChunk>> = self.reading.tails(self.span).map(Arc::new).collect();
         let mut ends = rows_of(&tails);
         sort(&tails, &mut ends, order);
         let mut ends = ends.into_iter().peekable();
@@ -280,15 +280,15 @@ impl Work {
     }
 }
 
-fn rows_of(chunks: &[Arc<Chunk>]) -> Vec<(u32, u32)> {
-    let rows = |(index, chunk): (u32, &Arc<Chunk>)| {
+fn rows_of(chunks: &[Arc<SampleChunk>]) -> Vec<(u32, u32)> {
+    let rows = |(index, chunk): (u32, &Arc<SampleChunk>)| {
         (0..chunk.columns.len() as u32).map(move |row| (index, row))
     };
     (0..).zip(chunks).flat_map(rows).collect()
 }
 
 /// Sorts rows by time, and rows of the same time by life and number.
-fn sort(chunks: &[Arc<Chunk>], rows: &mut [(u32, u32)], order: Order) {
+fn sort(chunks: &[Arc<SampleChunk>], rows: &mut [(u32, u32)], order: Order) {
     let key = |&(chunk, row): &(u32, u32)| {
         let chunk = &chunks[chunk as usize];
         let row = row as usize;

@@ -20,7 +20,7 @@ mod wide;
 use std::ops::Range;
 use std::sync::Arc;
 
-use barograph_archive::aggregate::Budget;
+use barograph_archive::aggregate::BucketBudget;
 use barograph_model::{Buckets, Span, instant_ns};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
@@ -282,7 +282,7 @@ fn buckets(
     reading: &Arc<Reading>,
     span: Span,
     step_ns: i64,
-) -> Result<(Vec<Buckets>, Arc<Budget<'static>>)> {
+) -> Result<(Vec<Buckets>, Arc<BucketBudget<'static>>)> {
     let (threads, budget) = (live.threads(), live.memory.budget());
     let (of, room) = (Arc::clone(reading), Arc::clone(&budget));
     let all = apart(live, move |cancel| {
@@ -294,7 +294,7 @@ fn buckets(
 /// Rows of buckets, whose memory counts until the last row is returned.
 struct OfBuckets<I> {
     rows: I,
-    _budget: Arc<Budget<'static>>,
+    _budget: Arc<BucketBudget<'static>>,
 }
 
 impl<I: Iterator> Iterator for OfBuckets<I> {

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::Chunk;
+use barograph_archive::SampleChunk;
 use barograph_model::{NS_PER_S, Sample, Span};
 
 use crate::QueryError;
@@ -100,7 +100,7 @@ fn search(
     Ok(found)
 }
 
-fn keep_latest(found: &mut [Option<Sample>], chunk: &Chunk) {
+fn keep_latest(found: &mut [Option<Sample>], chunk: &SampleChunk) {
     let latest = (0..chunk.columns.len()).max_by_key(|&row| chunk.columns.ts[row]);
     let Some(sample) = latest.and_then(|row| chunk.columns.sample(row)) else {
         return;

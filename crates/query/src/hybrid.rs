@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use barograph_archive::Chunk;
+use barograph_archive::SampleChunk;
 use barograph_model::{Span, Values, floats_json};
 use rusqlite::Result;
 use rusqlite::types::Null;
@@ -108,14 +108,14 @@ impl Hybrid {
         }
     }
 
-    fn is_wanted(&self, known: &KnownSeries, chunk: &Chunk, row: usize) -> bool {
+    fn is_wanted(&self, known: &KnownSeries, chunk: &SampleChunk, row: usize) -> bool {
         let number = chunk.columns.numbers[row];
         let is_given = self.given == Some((known.identity, chunk.life, number));
         let is_newest = known.newest == Some((chunk.life, number));
         !is_given && (self.newest_left.is_none() || is_newest)
     }
 
-    fn row(&self) -> Option<(&KnownSeries, &Chunk, usize)> {
+    fn row(&self) -> Option<(&KnownSeries, &SampleChunk, usize)> {
         let (chunk, row) = self.batch.as_ref()?.row(self.at)?;
         Some((self.reading.series.get(chunk.series)?, chunk, row))
     }

@@ -77,7 +77,7 @@ mod texts;
 #[cfg(feature = "loadable")]
 pub mod loadable;
 
-pub use barograph_stream::Scopes;
+pub use barograph_stream::ScopeChoice;
 pub use error::QueryError;
 pub use source::Views;
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_archive::{ArchiveError, View};
 use barograph_model::{Clock, NS_PER_S};
-use barograph_stream::{LOOK_NS, RunDir, Scopes, SegmentFollower, SegmentPart};
+use barograph_stream::{LOOK_NS, RunDir, ScopeChoice, SegmentFollower, SegmentPart};
 
 use crate::QueryError;
 use crate::asof_samples::AsofSamples;
@@ -212,7 +212,7 @@ impl Live {
     /// Opens a run directory, these scopes of it, and the archives of their agent.
     pub(crate) fn open(
         run_dir: &RunDir,
-        scopes: Scopes,
+        scopes: ScopeChoice,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
         Self::with(Some(run_dir), scopes, None, clock)
@@ -224,12 +224,12 @@ impl Live {
         views: Views,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        Self::with(run_dir, Scopes::None, Some(views), clock)
+        Self::with(run_dir, ScopeChoice::None, Some(views), clock)
     }
 
     fn with(
         run_dir: Option<&RunDir>,
-        scopes: Scopes,
+        scopes: ScopeChoice,
         views: Option<Views>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
@@ -313,7 +313,7 @@ impl Live {
 
     /// Switches to another run directory.
     #[cfg(feature = "loadable")]
-    pub(crate) fn move_to(&self, run_dir: &RunDir, scopes: Scopes) -> Result<(), QueryError> {
+    pub(crate) fn move_to(&self, run_dir: &RunDir, scopes: ScopeChoice) -> Result<(), QueryError> {
         let follower = SegmentFollower::open(run_dir, scopes, LOOK_NS, self.now_ns())?;
         let own = ArchivePlace::of(Some(run_dir), None);
         self.lock().begin(Some(follower), own);

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barograph_stream::{RunDir, Scopes, SystemClock, environment};
+use barograph_stream::{RunDir, ScopeChoice, SystemClock, environment};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OptionalExtension as _, Result};
 
@@ -54,7 +54,7 @@ pub fn register(connection: Connection) -> Result<bool> {
         let path = PathBuf::from(path);
         let moved = match is_archive(&path) {
             true => live.move_to_archive(path),
-            false => live.move_to(&RunDir::new(path), Scopes::Readable),
+            false => live.move_to(&RunDir::new(path), ScopeChoice::Readable),
         };
         moved.map_err(|e| usage(e.to_string()))?;
         with_connection(call, |connection| refresh(connection, live, catalogue))
@@ -103,7 +103,11 @@ fn list(connection: &Connection, tables: &[String]) -> Result<()> {
 /// Opens the agent's run directory or, if there is none, the archive that the environment names.
 fn open() -> std::result::Result<Live, QueryError> {
     let clock = Arc::new(SystemClock::new());
-    let error = match Live::open(&RunDir::find(), Scopes::Readable, Arc::clone(&clock) as _) {
+    let error = match Live::open(
+        &RunDir::find(),
+        ScopeChoice::Readable,
+        Arc::clone(&clock) as _,
+    ) {
         Ok(live) => return Ok(live),
         Err(error) => error,
     };

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use barograph_archive::aggregate::Budget;
+use barograph_archive::aggregate::BucketBudget;
 
 /// Counter of the memory that scans hold beside SQLite's heap.
 #[derive(Debug)]
@@ -33,9 +33,9 @@ impl Memory {
 
     /// A budget for buckets in the remaining memory; their memory counts until the budget is
     /// dropped.
-    pub(crate) fn budget(&self) -> Arc<Budget<'static>> {
+    pub(crate) fn budget(&self) -> Arc<BucketBudget<'static>> {
         let max = self.max.load(Ordering::Relaxed);
-        Arc::new(Budget::within(Arc::clone(&self.used), max))
+        Arc::new(BucketBudget::within(Arc::clone(&self.used), max))
     }
 
     /// Makes an empty claim.

@@ -7,8 +7,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use barograph_archive::aggregate::{Budget, Fold};
-use barograph_archive::{Chunk, PartInfo, PartKind, Tier};
+use barograph_archive::aggregate::{BucketBudget, Fold};
+use barograph_archive::{PartInfo, PartKind, SampleChunk, Tier};
 use barograph_model::{Buckets, Clock, PastRequest, Span, SqlFault, SqlFaultKind};
 use barograph_stream::RunDir;
 
@@ -67,7 +67,7 @@ impl PastReader {
         let tier = tier_of(tier)?;
         let (reading, _) = self.take(request.wanted, request.span)?;
         let files = files_of(&reading, tier, request);
-        let mut parts: Vec<Chunk> = Vec::new();
+        let mut parts: Vec<SampleChunk> = Vec::new();
         let mut count = 0;
         let is_whole = reading.each_unsealed(request.span, request.cancel, &mut |chunk| {
             count += chunk.columns.weight();
@@ -142,8 +142,8 @@ fn files_of(reading: &Reading, tier: Tier, request: &PastRequest<'_>) -> Vec<Pat
     files.into_iter().map(|file| file.path).collect()
 }
 
-fn table_of<'a>(reading: &'a Reading, chunks: &'a [Chunk]) -> Table {
-    let part = |chunk: &'a Chunk| {
+fn table_of<'a>(reading: &'a Reading, chunks: &'a [SampleChunk]) -> Table {
+    let part = |chunk: &'a SampleChunk| {
         let known: &KnownSeries = &reading.series[chunk.series];
         TablePart {
             node: &known.node,
@@ -157,18 +157,18 @@ fn table_of<'a>(reading: &'a Reading, chunks: &'a [Chunk]) -> Table {
 
 fn buckets_of(
     reading: &Reading,
-    chunks: &[Chunk],
+    chunks: &[SampleChunk],
     step_ns: i64,
     buckets_max: usize,
 ) -> Result<Table, SqlFault> {
     let fold = |known: &KnownSeries| Fold::new(known.descriptor.value_type, step_ns, Span::ALL);
     let mut all: Vec<Fold> = reading.series.iter().map(fold).collect();
     // Types without buckets in the files have none here either.
-    let has_buckets = |chunk: &&Chunk| {
+    let has_buckets = |chunk: &&SampleChunk| {
         let known: &KnownSeries = &reading.series[chunk.series];
         Tier::Hour.holds(known.descriptor.value_type)
     };
-    let budget = Budget::of(buckets_max);
+    let budget = BucketBudget::of(buckets_max);
     for chunk in chunks.iter().filter(has_buckets) {
         let add = |fold: &mut Fold, at| fold.add(chunk.life, &chunk.columns, at);
         let added = budget.add(&mut all[chunk.series], chunk.columns.len(), add);

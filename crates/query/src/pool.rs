@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use barograph_model::{
     ClientNumber, Clock, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink,
 };
-use barograph_stream::{RunDir, Scopes};
+use barograph_stream::{RunDir, ScopeChoice};
 
 use crate::encode::Encoder;
 use crate::fair::Fair;
@@ -101,7 +101,7 @@ impl QueryPool {
     /// Starts the threads. The segment must exist; scopes are looked for again and again.
     pub fn start(
         run_dir: &RunDir,
-        scopes: Scopes,
+        scopes: ScopeChoice,
         clock: &Arc<dyn Clock>,
         config: PoolConfig,
     ) -> Result<Self, QueryError> {

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::aggregate::Budget;
-use barograph_archive::{ArchiveError, Chunk};
+use barograph_archive::aggregate::BucketBudget;
+use barograph_archive::{ArchiveError, SampleChunk};
 use barograph_model::{
     Buckets, Clock, Columns, Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, SqlFault,
     SqlFaultKind,
 };
-use barograph_stream::{RunDir, Scopes};
+use barograph_stream::{RunDir, ScopeChoice};
 
 use crate::QueryError;
 use crate::asof::{append, sorted};
@@ -56,7 +56,7 @@ impl PastReader {
     /// agent.
     pub fn open(
         run_dir: &RunDir,
-        scopes: Scopes,
+        scopes: ScopeChoice,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
         let live = Live::open(run_dir, scopes, clock)?;
@@ -99,7 +99,7 @@ impl PastReader {
         let (reading, snapshot) = self.take(wanted, span)?;
         let order = order(&reading);
         let mut kept = Kept::new(&reading, samples_max);
-        let all = |chunk: Chunk| {
+        let all = |chunk: SampleChunk| {
             kept.add(&chunk, &order);
             Ok(true)
         };
@@ -186,7 +186,7 @@ impl Past for PastReader {
         let (reading, snapshot) = self.take(request.wanted, around(request.span))?;
         let threads = self.live.threads();
         let holds = |buckets: usize| (request.holds)(buckets.saturating_mul(BUCKET_BYTES));
-        let budget = Budget::asking(in_the_making(request.samples_max), &holds);
+        let budget = BucketBudget::asking(in_the_making(request.samples_max), &holds);
         let found = reading.buckets(request.span, step_ns, threads, request.cancel, &budget);
         let mut found = found.map_err(|error| match error {
             QueryError::Archive(ArchiveError::TooManyBuckets) if budget.is_refused() => no_room(),
@@ -239,7 +239,7 @@ impl Kept {
         }
     }
 
-    fn add(&mut self, chunk: &Chunk, order: &[usize]) {
+    fn add(&mut self, chunk: &SampleChunk, order: &[usize]) {
         /// A smaller excess is not worth a cut.
         const SLACK: usize = 100_000;
         append(&mut self.columns[chunk.series], &chunk.columns);

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::aggregate::{Budget, Fold};
-use barograph_archive::{ArchiveError, Archived, Chunk, Scan, Series, View};
+use barograph_archive::aggregate::{BucketBudget, Fold};
+use barograph_archive::{ArchiveError, ArchivedSeries, ArchivedUpTo, SampleChunk, View, ViewScan};
 use barograph_model::{Buckets, Columns, Descriptor, NS_PER_S, Sample, SeriesId, Span};
 
 use crate::QueryError;
@@ -73,7 +73,7 @@ pub(crate) struct Reading {
     pub(crate) series: Vec<KnownSeries>,
     parts: Vec<Archive>,
     /// The samples of the rings beyond the archive, by series.
-    tails: Vec<Chunk>,
+    tails: Vec<SampleChunk>,
 }
 
 /// The archive of one part in a reading.
@@ -161,7 +161,7 @@ impl Reading {
                     beyond(copy.columns, reached.after(&stream))
                 };
                 if !columns.is_empty() {
-                    self.tails.push(Chunk {
+                    self.tails.push(SampleChunk {
                         series: position,
                         life: stream.life(),
                         columns,
@@ -196,8 +196,8 @@ impl Reading {
         is_alone: bool,
     ) {
         let all = view.map_or(&[][..], View::series);
-        let known = |one: &Series| {
-            let Archived { life, number } = one.archived;
+        let known = |one: &ArchivedSeries| {
+            let ArchivedUpTo { life, number } = one.archived;
             KnownSeries {
                 scope: Arc::clone(scope),
                 node: Arc::clone(&one.node),
@@ -229,7 +229,7 @@ impl Reading {
     }
 
     /// The samples of the rings beyond the archive, within the span.
-    pub(crate) fn tails(&self, span: Span) -> impl Iterator<Item = Chunk> {
+    pub(crate) fn tails(&self, span: Span) -> impl Iterator<Item = SampleChunk> {
         self.tails.iter().filter_map(move |tail| within(tail, span))
     }
 
@@ -253,7 +253,7 @@ impl Reading {
     /// The time span of the copied samples of a series' ring.
     #[cfg(feature = "bundled")]
     pub(crate) fn span_of_tail(&self, known: &KnownSeries) -> Option<Span> {
-        let is_of = |tail: &&Chunk| std::ptr::eq(&raw const self.series[tail.series], known);
+        let is_of = |tail: &&SampleChunk| std::ptr::eq(&raw const self.series[tail.series], known);
         let times = &self.tails.iter().find(is_of)?.columns.ts;
         let (from, to) = (*times.iter().min()?, *times.iter().max()?);
         Some(Span { from, to })
@@ -270,7 +270,7 @@ impl Reading {
         &self,
         span: Span,
         cancel: &AtomicBool,
-        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+        take: &mut dyn FnMut(SampleChunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
         for part in &self.parts {
             if !part.each_of(&part.scanned, span, cancel, take)? {
@@ -287,7 +287,7 @@ impl Reading {
         positions: &[usize],
         span: Span,
         cancel: &AtomicBool,
-        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+        take: &mut dyn FnMut(SampleChunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
         for part in &self.parts {
             let indexes = positions.iter().filter_map(|at| part.index_at(*at));
@@ -305,7 +305,7 @@ impl Reading {
         &self,
         span: Span,
         cancel: &AtomicBool,
-        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+        take: &mut dyn FnMut(SampleChunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
         if !self.each_archived(span, cancel, take)? {
             return Ok(false);
@@ -333,7 +333,7 @@ impl Reading {
         &self,
         span: Span,
         cancel: &AtomicBool,
-        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+        take: &mut dyn FnMut(SampleChunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
         for part in self.parts.iter().filter(|part| !part.scanned.is_empty()) {
             let chunks = part.view.scan_log(&part.archived, span, cancel);
@@ -358,7 +358,7 @@ impl Reading {
         step_ns: i64,
         threads: usize,
         cancel: &AtomicBool,
-        budget: &Budget<'_>,
+        budget: &BucketBudget<'_>,
     ) -> Result<Vec<Buckets>, QueryError> {
         let new = |known: &KnownSeries| Fold::new(known.descriptor.value_type, step_ns, span);
         let mut all: Vec<Fold> = self.series.iter().map(new).collect();
@@ -404,7 +404,7 @@ impl Archive {
         indexes: &[usize],
         span: Span,
         cancel: &AtomicBool,
-        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+        take: &mut dyn FnMut(SampleChunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
         if indexes.is_empty() {
             return Ok(true);
@@ -421,8 +421,8 @@ impl Archive {
     /// Passes on the chunks of a scan, with their index in the reading.
     fn each_in(
         &self,
-        chunks: Scan<'_>,
-        take: &mut dyn FnMut(Chunk) -> Result<bool, QueryError>,
+        chunks: ViewScan<'_>,
+        take: &mut dyn FnMut(SampleChunk) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
         for chunk in chunks {
             let mut chunk = chunk?;
@@ -506,7 +506,7 @@ impl Copied {
 struct Reached {
     /// Indices into the view's series.
     indexes: Vec<usize>,
-    known: HashMap<(Arc<str>, SeriesId), (usize, Archived)>,
+    known: HashMap<(Arc<str>, SeriesId), (usize, ArchivedUpTo)>,
 }
 
 impl Reached {
@@ -526,7 +526,7 @@ impl Reached {
         reached
     }
 
-    fn get(&self, stream: &SnapshotStream) -> Option<&(usize, Archived)> {
+    fn get(&self, stream: &SnapshotStream) -> Option<&(usize, ArchivedUpTo)> {
         self.known
             .get(&(Arc::clone(&stream.node), stream.entry.series))
     }
@@ -553,9 +553,9 @@ fn beyond(columns: Columns, after: u64) -> Columns {
     select(&columns, |row| columns.numbers[row] > after)
 }
 
-fn within(chunk: &Chunk, span: Span) -> Option<Chunk> {
+fn within(chunk: &SampleChunk, span: Span) -> Option<SampleChunk> {
     let columns = select(&chunk.columns, |row| span.holds(chunk.columns.ts[row]));
-    (!columns.is_empty()).then_some(Chunk {
+    (!columns.is_empty()).then_some(SampleChunk {
         series: chunk.series,
         life: chunk.life,
         columns,

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use barograph_archive::{Series, View};
+use barograph_archive::{ArchivedSeries, View};
 use barograph_model::SeriesId;
-use barograph_stream::{Entry, SegmentPart, SegmentReader};
+use barograph_stream::{DirectoryEntry, SegmentPart, SegmentReader};
 
 use crate::shape::Shape;
 use crate::stream::SnapshotStream;
@@ -117,7 +117,7 @@ impl SnapshotPart {
     }
 
     /// The archived series.
-    pub(crate) fn series(&self) -> &[Series] {
+    pub(crate) fn series(&self) -> &[ArchivedSeries] {
         self.view.as_deref().map_or(&[][..], View::series)
     }
 }
@@ -169,7 +169,7 @@ impl Snapshot {
     }
 
     /// The present interval between looks at a stream's resource, in ns; 0 if unknown.
-    pub(crate) fn interval_ns(&self, entry: &Entry) -> i64 {
+    pub(crate) fn interval_ns(&self, entry: &DirectoryEntry) -> i64 {
         let segments = self.parts.iter().filter_map(|part| part.segment());
         let mut known = segments.map(|segment| segment.interval_ns(entry)); // 0 for another segment's stream
         known.find(|interval_ns| *interval_ns != 0).unwrap_or(0)
@@ -180,7 +180,7 @@ impl Snapshot {
     }
 
     /// The archived series of a table.
-    pub(crate) fn archived(&self, table: TableId) -> impl Iterator<Item = &Series> {
+    pub(crate) fn archived(&self, table: TableId) -> impl Iterator<Item = &ArchivedSeries> {
         let members = self.by_table.get(table.0);
         let places = members.map_or(&[][..], |members| &members.archived);
         let series = |&(part, index): &Place| self.parts.get(part)?.series().get(index);

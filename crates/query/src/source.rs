@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
-use barograph_archive::{Archive, ArchiveError, View};
+use barograph_archive::{ArchiveError, ArchiveReader, View};
 use barograph_stream::{AGENT_DOCUMENT, RunDir, gate};
 
 /// A function that returns the archive's present view.
@@ -47,14 +47,14 @@ type Opened = (PathBuf, Option<u32>);
 
 /// The one handle on an archive that all readers of the process share.
 fn shared(root: PathBuf, owner: Option<u32>) -> Views {
-    static OPEN: Mutex<BTreeMap<Opened, Weak<Archive>>> = Mutex::new(BTreeMap::new());
+    static OPEN: Mutex<BTreeMap<Opened, Weak<ArchiveReader>>> = Mutex::new(BTreeMap::new());
     let mut open = gate::lock(&OPEN);
     open.retain(|_, archive| archive.strong_count() > 0);
     let key = (root, owner);
     let archive = open.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
         let archive = Arc::new(match owner {
-            Some(owner) => Archive::of_user(&key.0, owner),
-            None => Archive::open(&key.0),
+            Some(owner) => ArchiveReader::of_user(&key.0, owner),
+            None => ArchiveReader::open(&key.0),
         });
         open.insert(key, Arc::downgrade(&archive));
         archive

@@ -8,7 +8,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Columns, Descriptor, NS_PER_S, Sample, SeriesId};
-use barograph_stream::{Entry, FollowedStream, Latest, PartId, SegmentReader, StreamReader};
+use barograph_stream::{
+    DirectoryEntry, FollowedStream, LatestSample, PartId, SegmentReader, StreamReader,
+};
 
 use crate::cell::SeriesCells;
 
@@ -19,7 +21,7 @@ pub(crate) const SET_BACK_NS_MAX: i64 = 60 * NS_PER_S;
 
 /// A stream of a segment, with its reader.
 pub(crate) struct SnapshotStream {
-    pub(crate) entry: Entry,
+    pub(crate) entry: DirectoryEntry,
     pub(crate) node: Arc<str>,
     pub(crate) table: String,
     /// The descriptor, shared with values that outlive the stream.
@@ -59,18 +61,23 @@ pub(crate) struct Head {
 }
 
 impl FollowedStream for SnapshotStream {
-    fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
+    fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self {
         let reader = segment.stream(&entry);
         Self::new(reader, entry, Arc::clone(&part.node), &part.scope)
     }
 
-    fn entry(&self) -> &Entry {
+    fn entry(&self) -> &DirectoryEntry {
         &self.entry
     }
 }
 
 impl SnapshotStream {
-    pub(crate) fn new(reader: StreamReader, entry: Entry, node: Arc<str>, scope: &str) -> Self {
+    pub(crate) fn new(
+        reader: StreamReader,
+        entry: DirectoryEntry,
+        node: Arc<str>,
+        scope: &str,
+    ) -> Self {
         let order = Mutex::new(Order {
             checked: 0,
             last_ts: i64::MIN,
@@ -144,8 +151,8 @@ impl SnapshotStream {
 
     pub(crate) fn latest(&self) -> Option<(Sample, u64)> {
         match self.reader.latest() {
-            Latest::Sample { sample, count, .. } => Some((sample, count)),
-            Latest::Empty | Latest::Gone => None,
+            LatestSample::Sample { sample, count, .. } => Some((sample, count)),
+            LatestSample::Empty | LatestSample::Gone => None,
         }
     }
 

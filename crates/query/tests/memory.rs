@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Kind, SqlFaultKind, SqlLimits, ValueType};
-use barograph_query::{Database, Scopes};
+use barograph_query::{Database, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use demo::{Demo, descriptor};
@@ -21,7 +21,8 @@ fn memory_is_bounded_and_given_back() {
     let stream = descriptor("big.ring.count", &[], ValueType::Int, Kind::Gauge);
     demo.add_deep(&stream, 20_000, (0..20_000).map(|i| (i, i.into())));
     let clock = Arc::new(SystemClock::new());
-    let mut database = Database::open(&RunDir::new(dir.path()), Scopes::Readable, clock).unwrap();
+    let mut database =
+        Database::open(&RunDir::new(dir.path()), ScopeChoice::Readable, clock).unwrap();
     let never = AtomicBool::new(false);
     let mut check = |sql: &str, memory_bytes_max: usize| {
         let limits = SqlLimits {

@@ -10,7 +10,7 @@ use barograph_stream::{AccessList, Grantee, SCOPE_OF_ALL};
 
 /// The users that may read a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reader {
+pub enum ScopeReader {
     /// One user, by uid.
     User(u32),
     /// One group, by gid.
@@ -19,7 +19,7 @@ pub enum Reader {
     All,
 }
 
-impl Reader {
+impl ScopeReader {
     /// Returns the scope's name, which its directories have too: `u<uid>`, `g<gid>` or `all`.
     pub fn scope(self) -> String {
         match self {
@@ -33,7 +33,7 @@ impl Reader {
 /// Makes a directory that only the agent and the reader may enter. Returns false if the reader is
 /// another user or a group and the file system has no access-control lists: then only the agent may
 /// enter.
-pub fn make_dir(path: &Path, reader: Reader) -> io::Result<bool> {
+pub fn make_dir(path: &Path, reader: ScopeReader) -> io::Result<bool> {
     let made = DirBuilder::new().mode(0o700).create(path);
     match made {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -41,12 +41,12 @@ pub fn make_dir(path: &Path, reader: Reader) -> io::Result<bool> {
     }
     let mode = |mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     match reader {
-        Reader::All => mode(0o755).map(|()| true),
-        Reader::User(uid) if uid == rustix::process::getuid().as_raw() => {
+        ScopeReader::All => mode(0o755).map(|()| true),
+        ScopeReader::User(uid) if uid == rustix::process::getuid().as_raw() => {
             mode(0o700).map(|()| true)
         }
-        Reader::User(uid) => grant(path, Grantee::User(uid)),
-        Reader::Group(gid) => grant(path, Grantee::Group(gid)),
+        ScopeReader::User(uid) => grant(path, Grantee::User(uid)),
+        ScopeReader::Group(gid) => grant(path, Grantee::Group(gid)),
     }
 }
 
@@ -84,14 +84,14 @@ mod tests {
     fn another_user_is_let_in_and_the_rest_is_not() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("u4711");
-        if !make_dir(&path, Reader::User(4_711)).unwrap() {
+        if !make_dir(&path, ScopeReader::User(4_711)).unwrap() {
             eprintln!("this file system has no access-control lists");
             return;
         }
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         // With an access-control list, the group bits of the mode are the mask of the list.
         assert_eq!(mode, 0o750);
-        make_dir(&path, Reader::User(4_711)).unwrap();
+        make_dir(&path, ScopeReader::User(4_711)).unwrap();
     }
 
     #[test]
@@ -99,8 +99,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let us = rustix::process::getuid().as_raw();
         for (reader, name, expect) in [
-            (Reader::All, "all".to_owned(), 0o755),
-            (Reader::User(us), format!("u{us}"), 0o700),
+            (ScopeReader::All, "all".to_owned(), 0o755),
+            (ScopeReader::User(us), format!("u{us}"), 0o700),
         ] {
             assert_eq!(reader.scope(), name);
             let path = dir.path().join(name);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use barograph_archive::{KeepConfig, Neighbours, Rank, Target};
+use barograph_archive::{ArchiveRank, CopyTarget, KeepConfig, Neighbours};
 use barograph_model::{ConfigError, NS_PER_S, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ pub struct ArchiveConfig {
     /// file.
     #[serde(skip)]
     #[schemars(skip)]
-    pub rank: Rank,
+    pub rank: ArchiveRank,
     /// Where a scope's files are copied to, instead of `target`; `None` for the node's archive.
     #[serde(skip)]
     #[schemars(skip)]
@@ -118,7 +118,7 @@ impl Default for ArchiveConfig {
             target: String::new(),
             target_applications: true,
             target_options: BTreeMap::new(),
-            rank: Rank::Own,
+            rank: ArchiveRank::Own,
             copies: None,
             neighbours: Neighbours::default(),
         }
@@ -163,7 +163,7 @@ impl ArchiveConfig {
 
     /// Opens the target of copies, if there is one; no connection is made yet. Fails if the target
     /// or its options are invalid.
-    pub fn target(&self) -> Result<Option<Box<dyn Target>>, ConfigError> {
+    pub fn target(&self) -> Result<Option<Box<dyn CopyTarget>>, ConfigError> {
         if let Some(copies) = &self.copies {
             return Ok(Some(Box::new(copies.clone())));
         }

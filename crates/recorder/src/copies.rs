@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_archive::{ObjectTarget, Target, scope_path};
+use barograph_archive::{CopyTarget, ObjectTarget, scope_path};
 use barograph_model::ConfigError;
 
-use crate::access::{self, Reader};
+use crate::access::{self, ScopeReader};
 use crate::range::refused;
 
 /// How often a scope that waits for its turn checks whether it must stop.
@@ -29,7 +29,7 @@ struct Way {
     url: String,
     options: BTreeMap<String, String>,
     /// `None` until the first copy.
-    target: Turns<Option<Box<dyn Target>>>,
+    target: Turns<Option<Box<dyn CopyTarget>>>,
 }
 
 impl std::fmt::Debug for Way {
@@ -50,7 +50,7 @@ impl ScopeCopies {
     }
 
     /// Returns the target for the files of one scope.
-    pub fn of(&self, reader: Reader) -> ScopeTarget {
+    pub fn of(&self, reader: ScopeReader) -> ScopeTarget {
         ScopeTarget {
             way: Arc::clone(&self.0),
             reader,
@@ -62,7 +62,7 @@ impl ScopeCopies {
 #[derive(Clone, Debug)]
 pub struct ScopeTarget {
     way: Arc<Way>,
-    reader: Reader,
+    reader: ScopeReader,
 }
 
 impl ScopeTarget {
@@ -72,7 +72,7 @@ impl ScopeTarget {
         &self,
         relative: &Path,
         stop: &AtomicBool,
-        act: impl FnOnce(&mut dyn Target, &Path) -> Result<(), String>,
+        act: impl FnOnce(&mut dyn CopyTarget, &Path) -> Result<(), String>,
     ) -> Result<(), String> {
         let below = scope_path(&self.reader.scope());
         let in_turn = self.way.target.take(stop, |target| {
@@ -106,7 +106,7 @@ impl ScopeTarget {
     }
 }
 
-impl Target for ScopeTarget {
+impl CopyTarget for ScopeTarget {
     fn copy(&mut self, local: &Path, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
         self.at_target(relative, stop, |target, relative| {
             target.copy(local, relative, stop)
@@ -125,7 +125,7 @@ impl Target for ScopeTarget {
 pub(crate) fn open_target(
     url: &str,
     options: &BTreeMap<String, String>,
-) -> Result<Option<Box<dyn Target>>, ConfigError> {
+) -> Result<Option<Box<dyn CopyTarget>>, ConfigError> {
     if url.is_empty() {
         return Ok(None);
     }
@@ -226,7 +226,7 @@ mod tests {
         let place = Path::new("raw/node=n1/1.parquet");
         let mut node = config.target().unwrap().unwrap();
         node.copy(&file, place, &stop).unwrap();
-        for (reader, mode) in [(Reader::User(us), 0o700), (Reader::All, 0o755)] {
+        for (reader, mode) in [(ScopeReader::User(us), 0o700), (ScopeReader::All, 0o755)] {
             let mut target = copies.of(reader);
             target.copy(&file, place, &stop).unwrap();
             let dir = there.join("applications").join(reader.scope());

@@ -28,12 +28,12 @@ use tracing::warn;
 
 use crate::Streams;
 use coverage::Coverages;
-use pace::Pace;
-use room::{NoPlace, Place};
+use pace::FirstPuts;
+use room::{ForecastSlot, NoPlace};
 use totals::{Totals, total_of};
 
 pub use config::ForecastConfig;
-pub use room::Room;
+pub use room::ForecastRoom;
 
 /// Bytes of the longest projection.
 const PROJECTION_BYTES_MAX: u32 = (KNOTS_MAX * 3 * 8) as u32;
@@ -50,7 +50,7 @@ const STEPS_PER_S_MAX: u32 = 2_048;
 pub struct Forecasts {
     selectors: Vec<Selector>,
     confidence: f64,
-    room: Arc<Room>,
+    room: Arc<ForecastRoom>,
     by_key: Vec<Option<Box<Followed>>>,
     totals: Totals,
     /// Streams that were looked at since their last projection.
@@ -60,7 +60,7 @@ pub struct Forecasts {
     coverages: Coverages,
     /// Matching streams that wait for a forecast slot.
     beyond: BTreeMap<StreamKey, Beyond>,
-    /// [`Room::given`] at the last call of [`Self::admit`].
+    /// [`ForecastRoom::given`] at the last call of [`Self::admit`].
     given: u64,
     /// Number of looks beyond [`STEPS_PER_S_MAX`].
     unheeded: u64,
@@ -68,7 +68,7 @@ pub struct Forecasts {
 
 /// When a stream is predicted to reach a level. Durations count from its newest look.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reached {
+pub struct PredictedReach {
     /// Time of the stream's newest look, in ns since the epoch.
     pub looked_ns: i64,
     /// Predicted time until the level is reached, in seconds.
@@ -104,7 +104,7 @@ struct Followed {
     interval_ns: i64,
     cascade: Option<Cascade>,
     /// Finds the step of a stream without a known interval; none if the interval is known.
-    pace: Option<Pace>,
+    pace: Option<FirstPuts>,
     /// Name of the stream of its total, if it is a part of one.
     total: Option<Name>,
     /// Steps in the current second.
@@ -114,12 +114,12 @@ struct Followed {
     is_unsaid: bool,
     /// The streams of its coverage, by horizon in ns; none for one that could not be declared.
     coverage: BTreeMap<i64, Option<StreamKey>>,
-    _place: Place,
+    _place: ForecastSlot,
 }
 
 impl Forecasts {
     /// Makes the forecasts for a checked configuration; the slots are shared with other segments.
-    pub fn new(config: &ForecastConfig, room: Arc<Room>) -> Self {
+    pub fn new(config: &ForecastConfig, room: Arc<ForecastRoom>) -> Self {
         Self {
             selectors: config.selectors().unwrap_or_default(),
             confidence: config.confidence,
@@ -212,7 +212,7 @@ impl Forecasts {
         key: StreamKey,
         descriptor: &Descriptor,
         is_of_user: bool,
-        place: Place,
+        place: ForecastSlot,
         streams: &mut Streams<'_>,
     ) {
         let mut shape = match descriptor.kind {
@@ -238,7 +238,7 @@ impl Forecasts {
             projections,
             interval_ns: 0,
             cascade: None,
-            pace: is_of_user.then(Pace::default),
+            pace: is_of_user.then(FirstPuts::default),
             total,
             steps: 0,
             said_ns: i64::MIN,
@@ -434,14 +434,18 @@ impl Forecasts {
 
     /// When the streams called `name` reach a level: the labels and the time of each stream that
     /// does so within its projection.
-    pub fn reaches(&self, name: &str, level: f64) -> impl Iterator<Item = (&Labels, Reached)> {
+    pub fn reaches(
+        &self,
+        name: &str,
+        level: f64,
+    ) -> impl Iterator<Item = (&Labels, PredictedReach)> {
         let named = self.by_key.iter().flatten();
         let named = named.filter(move |followed| followed.name.as_str() == name);
         named.filter_map(move |followed| {
             let cascade = followed.cascade.as_ref()?;
             let projection = cascade.project();
             let reach = projection.reaches(level)?;
-            let reached = Reached {
+            let reached = PredictedReach {
                 looked_ns: cascade.finest().newest_ns()?,
                 expected_s: reach.expected_s?,
                 early_s: reach.early_s,
@@ -474,7 +478,7 @@ impl Forecasts {
 
 impl Followed {
     /// Passes a look to the forecaster; returns whether a new projection is due.
-    fn look(&mut self, sample: &Sample, confidence: f64, room: &Room) -> bool {
+    fn look(&mut self, sample: &Sample, confidence: f64, room: &ForecastRoom) -> bool {
         let Some(pace) = &mut self.pace else {
             return self.observe(sample, confidence, room);
         };
@@ -487,7 +491,7 @@ impl Followed {
         taken.fold(false, |any, taken| any | taken)
     }
 
-    fn observe(&mut self, sample: &Sample, confidence: f64, room: &Room) -> bool {
+    fn observe(&mut self, sample: &Sample, confidence: f64, room: &ForecastRoom) -> bool {
         if self.interval_ns <= 0 {
             return false;
         }

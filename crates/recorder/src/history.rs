@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_archive::{ArchiveError, Journal, Keeper, KeeperLoops, Layout, Mark, Status};
+use barograph_archive::{
+    ArchiveError, ArchiveLayout, ArchiveStatus, Journal, Keeper, KeeperLoops, RingMark,
+};
 use barograph_model::{ArchiveVerb, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
@@ -24,7 +26,7 @@ const START_LOOKS: u32 = 100;
 const START_LOOK: Duration = Duration::from_millis(20);
 
 /// Makes the archive's directory, with the rights that it needs.
-pub type Prepare = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+pub type PrepareArchive = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The writer of this agent's archive, or the reason why there is none.
 pub struct History {
@@ -40,7 +42,7 @@ struct Starting {
     config: ArchiveConfig,
     node: String,
     world: World,
-    prepare: Prepare,
+    prepare: PrepareArchive,
     journal: Journal,
 }
 
@@ -77,6 +79,7 @@ impl Starting {
     fn attempt(&self) -> Attempt {
         let failure = |trouble: String, is_readable| Failure {
             trouble,
+
             is_readable,
         };
         let dir = &self.config.dir;
@@ -123,9 +126,14 @@ impl History {
 
     /// Starts the writer as [`Self::start`] does, in a directory that `prepare` makes. If there is
     /// no archive yet, this does not wait: on a busy disk a start takes seconds.
-    pub fn start_in(config: &ArchiveConfig, node: &str, world: &World, prepare: Prepare) -> Self {
+    pub fn start_in(
+        config: &ArchiveConfig,
+        node: &str,
+        world: &World,
+        prepare: PrepareArchive,
+    ) -> Self {
         let history = Self::new(config, node, world, prepare);
-        if Layout::new(&config.dir, node).node_dir().exists() {
+        if ArchiveLayout::new(&config.dir, node).node_dir().exists() {
             history.wait();
         } else if let Some(starting) = &history.starting
             && !history.begin(starting)
@@ -135,7 +143,7 @@ impl History {
         history
     }
 
-    fn new(config: &ArchiveConfig, node: &str, world: &World, prepare: Prepare) -> Self {
+    fn new(config: &ArchiveConfig, node: &str, world: &World, prepare: PrepareArchive) -> Self {
         let mut history = Self {
             starting: None,
             state: Mutex::default(),
@@ -265,7 +273,7 @@ impl History {
     /// How far programs' rings had been read when the writer started. If this agent's archive
     /// exists but cannot be written, the marks are read from its log: otherwise records would be
     /// taken in twice.
-    pub fn marks(&self) -> Vec<Mark> {
+    pub fn marks(&self) -> Vec<RingMark> {
         let Some(starting) = &self.starting else {
             return Vec::new();
         };
@@ -275,29 +283,30 @@ impl History {
         };
         match keeper {
             Some(keeper) => keeper.marks().to_vec(),
-            None if is_readable => {
-                barograph_archive::marks_of(&Layout::new(&starting.config.dir, &starting.node))
-            }
+            None if is_readable => barograph_archive::marks_of(&ArchiveLayout::new(
+                &starting.config.dir,
+                &starting.node,
+            )),
             None => Vec::new(),
         }
     }
 
     /// The writer's status; `None` if history is off.
-    pub fn status(&self) -> Option<Status> {
+    pub fn status(&self) -> Option<ArchiveStatus> {
         let starting = self.starting.as_ref()?;
         let state = self.lock();
         Some(match &state.keeper {
             Some(keeper) => keeper.status(),
-            None => Status {
+            None => ArchiveStatus {
                 trouble: state.trouble.clone(),
                 losses: starting.journal.lost(),
-                ..Status::default()
+                ..ArchiveStatus::default()
             },
         })
     }
 
     /// The contents of `archive.json`; null if history is off.
-    pub fn document(&self, status: Option<&Status>) -> Json {
+    pub fn document(&self, status: Option<&ArchiveStatus>) -> Json {
         let (Some(starting), Some(status)) = (&self.starting, status) else {
             return Json::Null;
         };
@@ -417,7 +426,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use barograph_archive::{Archive, Declared, Entry};
+    use barograph_archive::{ArchiveReader, DeclaredStream, JournalEntry};
     use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, ValueType};
 
     use super::*;
@@ -473,7 +482,7 @@ mod tests {
         };
         let is_full = Arc::new(AtomicBool::new(true));
         let full = Arc::clone(&is_full);
-        let prepare: Prepare = Arc::new(move || match full.load(Ordering::SeqCst) {
+        let prepare: PrepareArchive = Arc::new(move || match full.load(Ordering::SeqCst) {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         });
@@ -482,7 +491,7 @@ mod tests {
         let trouble = history.trouble().unwrap();
         assert!(trouble.contains("make room"), "{trouble}");
         assert_eq!(history.readable_dir(), None);
-        let mut entries: Vec<Entry> = (1..=3).map(sample).collect();
+        let mut entries: Vec<JournalEntry> = (1..=3).map(sample).collect();
         entries.insert(0, declared());
         let position = history.journal().unwrap().submit(&mut entries);
         // No start is made before its time.
@@ -500,12 +509,12 @@ mod tests {
             std::thread::yield_now();
         }
         history.close();
-        let view = Archive::open(&config.dir).view().unwrap();
+        let view = ArchiveReader::open(&config.dir).view().unwrap();
         let rows: u64 = view.parts().iter().map(|part| part.rows).sum();
         assert_eq!(rows, 3);
     }
 
-    fn declared() -> Entry {
+    fn declared() -> JournalEntry {
         let descriptor = Descriptor {
             name: Name::new("app.a.b").unwrap(),
             labels: Labels::none(),
@@ -514,15 +523,15 @@ mod tests {
             kind: Kind::Gauge,
             help: String::new(),
         };
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::new(descriptor),
             life: 1,
             depth: 1_024,
         };
-        Entry::Declare(StreamKey(0), declared)
+        JournalEntry::Declare(StreamKey(0), declared)
     }
 
-    fn sample(number: u64) -> Entry {
-        Entry::Sample(StreamKey(0), number, Sample::measured(number as i64, 7))
+    fn sample(number: u64) -> JournalEntry {
+        JournalEntry::Sample(StreamKey(0), number, Sample::measured(number as i64, 7))
     }
 }

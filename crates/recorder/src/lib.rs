@@ -18,14 +18,14 @@ mod streams;
 mod work;
 mod world;
 
-pub use access::{Reader, make_dir, make_parent};
+pub use access::{ScopeReader, make_dir, make_parent};
 pub use archive_config::ArchiveConfig;
 pub use backoff::Backoff;
 pub use copies::{ScopeCopies, ScopeTarget};
 pub use documents::{DOCUMENTS_NS, LabelsJson, name_archive, publish, publish_rendered};
-pub use forecasts::{ForecastConfig, Forecasts, PROJECT_NS, Reached, Room};
+pub use forecasts::{ForecastConfig, ForecastRoom, Forecasts, PROJECT_NS, PredictedReach};
 pub use histories::ScopeHistories;
-pub use history::{History, Prepare};
+pub use history::{History, PrepareArchive};
 pub use outputs::Outputs;
 pub use range::seconds;
 pub use streams::Streams;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use barograph_archive::aggregate::hour_of;
-use barograph_archive::{Declared, Entry, Journal, Mark, Position};
+use barograph_archive::{DeclaredStream, Journal, JournalEntry, JournalPosition, RingMark};
 use barograph_model::{
     Clock, Descriptor, NS_PER_S, Quality, Sample, Sink, StreamKey, Value, text_start,
 };
@@ -92,13 +92,13 @@ impl Live {
 /// Entries that were appended and are not in the archive's journal yet.
 struct Handover {
     journal: Journal,
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
     /// Position in the journal of the entries that were handed over since the last tick.
-    submitted: Option<Position>,
+    submitted: Option<JournalPosition>,
 }
 
 impl Handover {
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: JournalEntry) {
         self.entries.push(entry);
         if self.entries.len() >= ENTRIES_MAX {
             self.submit();
@@ -194,7 +194,7 @@ impl<'c> Streams<'c> {
     /// Appends the sample even if the value has not changed, since each value that a program puts
     /// counts. The mark is how far the program's ring was read with it: the archive has both or
     /// neither.
-    pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<Mark>) {
+    pub fn append(&mut self, key: StreamKey, sample: &Sample, mark: Option<RingMark>) {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
         };
@@ -208,7 +208,7 @@ impl<'c> Streams<'c> {
 
     /// Passes on a sample that the stream's writer has just appended: to the archive, and to
     /// waiting readers.
-    fn appended(&mut self, key: StreamKey, mut sample: Sample, mark: Option<Mark>) {
+    fn appended(&mut self, key: StreamKey, mut sample: Sample, mark: Option<RingMark>) {
         let Some(Some(live)) = self.live.get_mut(key.0 as usize) else {
             return;
         };
@@ -224,8 +224,8 @@ impl<'c> Streams<'c> {
             let number = live.writer.count();
             let sample = sample.clone();
             archive.push(match mark {
-                Some(mark) => Entry::Read(key, number, sample, mark),
-                None => Entry::Sample(key, number, sample),
+                Some(mark) => JournalEntry::Read(key, number, sample, mark),
+                None => JournalEntry::Sample(key, number, sample),
             });
         }
         live.newest = Some(sample);
@@ -276,7 +276,7 @@ impl<'c> Streams<'c> {
     /// Ends a tick: hands the archive what was appended since the last call, and wakes readers that
     /// wait for it. Makes no system call if none waits. Returns the position in the journal, if
     /// anything was handed over.
-    pub fn finish(&mut self) -> Option<Position> {
+    pub fn finish(&mut self) -> Option<JournalPosition> {
         self.segment.wake(std::mem::take(&mut self.wake_mask));
         let archive = self.archive.as_mut()?;
         archive.submit();
@@ -286,7 +286,7 @@ impl<'c> Streams<'c> {
     /// Has the archive forget how far the rings of this ingest file were read.
     pub fn forget(&mut self, incarnation: Incarnation) {
         if let Some(archive) = &mut self.archive {
-            archive.push(Entry::Forget(incarnation));
+            archive.push(JournalEntry::Forget(incarnation));
         }
     }
 
@@ -348,12 +348,12 @@ impl<'c> Streams<'c> {
             u32::try_from(self.live.len() - 1).expect("bounded by the segment")
         });
         if let Some(archive) = &mut self.archive {
-            let declared = Declared {
+            let declared = DeclaredStream {
                 descriptor: Arc::new(descriptor.clone()),
                 life,
                 depth: writer.depth(),
             };
-            archive.push(Entry::Declare(StreamKey(key), declared));
+            archive.push(JournalEntry::Declare(StreamKey(key), declared));
         }
         self.live[key as usize] = Some(Live {
             writer,
@@ -383,7 +383,7 @@ impl Sink for Streams<'_> {
             self.segment.retire(live.writer);
             self.free.push(key.0);
             if let Some(archive) = &mut self.archive {
-                archive.push(Entry::Retire(key));
+                archive.push(JournalEntry::Retire(key));
             }
         }
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use barograph_archive::{Disk, Storage};
+use barograph_archive::{DiskStorage, Storage};
 use barograph_model::Clock;
 use barograph_stream::{Incarnation, SystemClock};
 use rustix::time::{ClockId, clock_gettime};
@@ -36,7 +36,7 @@ impl World {
     pub fn real() -> Self {
         Self {
             clock: Arc::new(SystemClock::new()),
-            storage: Arc::new(Disk),
+            storage: Arc::new(DiskStorage),
             randomness: Arc::new(SystemRandomness),
             work: Work::Threads,
             meter: Arc::new(KernelMeter {

@@ -17,7 +17,7 @@ use crate::report::{Firing, RuleReport, Summary};
 use crate::statement::{self, Statement};
 use crate::stream::{Reader, Streams};
 use crate::subject::{Definition, Subject};
-use barograph_statement::{Executed, StatementError, UncertainValue};
+use barograph_statement::{StatementError, StatementOutcome, UncertainValue};
 
 /// All rules of a node.
 pub struct Rules {
@@ -88,7 +88,7 @@ impl Rules {
 
     /// Carries out `CREATE RULE …` or `DROP RULE …`. A rule is evaluated first at the next
     /// [`Rules::evaluate`]; one that is replaced begins anew.
-    pub fn execute(&mut self, sql: &str, now_ns: i64) -> Result<Executed, StatementError> {
+    pub fn execute(&mut self, sql: &str, now_ns: i64) -> Result<StatementOutcome, StatementError> {
         self.now_ns = self.now_ns.max(now_ns);
         match statement::parse(sql)? {
             Statement::Create {
@@ -101,20 +101,20 @@ impl Rules {
                     self.remove(at);
                 }
                 self.install(*definition, now_ns);
-                Ok(Executed::Created(name))
+                Ok(StatementOutcome::Created(name))
             }
             Statement::Drop { name, if_exists } => {
                 self.droppable(&name, if_exists)?;
                 if let Some(at) = self.find(&name) {
                     self.remove(at);
                 }
-                Ok(Executed::Dropped(name))
+                Ok(StatementOutcome::Dropped(name))
             }
         }
     }
 
     /// What [`Rules::execute`] would do now; changes nothing.
-    pub fn intent(&self, sql: &str) -> Result<Executed, StatementError> {
+    pub fn intent(&self, sql: &str) -> Result<StatementOutcome, StatementError> {
         match statement::parse(sql)? {
             Statement::Create {
                 or_replace,
@@ -122,11 +122,11 @@ impl Rules {
             } => {
                 let name = definition.name.to_string();
                 self.admit(&name, or_replace)?;
-                Ok(Executed::Created(name))
+                Ok(StatementOutcome::Created(name))
             }
             Statement::Drop { name, if_exists } => {
                 self.droppable(&name, if_exists)?;
-                Ok(Executed::Dropped(name))
+                Ok(StatementOutcome::Dropped(name))
             }
         }
     }

@@ -11,7 +11,7 @@ use barograph_model::{Clock, MemoryBudget, Past, SqlEngine};
 use barograph_stream::StreamError;
 use tokio::sync::{Semaphore, watch as signal};
 
-use crate::config::{Ingesting, Limits, NodeInfo};
+use crate::config::{Ingesting, NodeInfo, ServerLimits};
 use crate::control::Control;
 use crate::counts::Counters;
 use crate::deliver::{AnswerAccount, Delivery, deliver};
@@ -45,7 +45,7 @@ pub(crate) struct App {
     pub info: NodeInfo,
     pub http: Option<String>,
     pub token: Token,
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// The room of guests, and the room of clients of the control socket.
     pub rooms: [RequestRoom; 2],
     /// Permits for watchers' turns that are computed at the same time.
@@ -71,7 +71,7 @@ pub(crate) struct RequestRoom {
 impl RequestRoom {
     /// Makes the places that `limits` allow. One client gets a quarter to three quarters of each
     /// kind, and all places for statements.
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &ServerLimits) -> Self {
         let of = |places: usize, of_one: usize| Arc::new(Places::new(places, of_one));
         let large = limits.large_answers_max;
         Self {

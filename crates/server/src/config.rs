@@ -17,7 +17,7 @@ pub struct ServerConfig {
     /// The TCP address, which must be a loopback address; `None` leaves only the unix sockets.
     pub http: Option<SocketAddr>,
     /// Bounds of all requests and connections.
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// Receiver of samples that other protocols write; `None` refuses all of them.
     pub ingest: Option<Ingesting>,
 }
@@ -33,7 +33,7 @@ pub struct Ingesting {
 
 /// All bounds of the server that can be configured.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Most connections at once for each listener; one user gets at most a quarter of them. One
     /// more is answered with 503 and closed.
     pub connections_max: usize,
@@ -71,7 +71,7 @@ pub struct Limits {
     pub sql: SqlLimits,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections_max: 256,

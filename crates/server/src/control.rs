@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{ArchiveVerb, Asker, ControlFault, StatementKind};
+use barograph_model::{ArchiveVerb, ControlFault, RequestSender, StatementKind};
 
 /// Executes the requests that change something. Its methods block until the request is done; the
 /// server calls them from threads that may wait.
@@ -26,7 +26,7 @@ pub trait Control: Send + Sync {
     fn fire(
         &self,
         request: &serde_json::Value,
-        asker: &Asker,
+        asker: &RequestSender,
     ) -> Result<serde_json::Value, ControlFault>;
     /// Reads the configuration again, and returns what came of it.
     fn reload(&self) -> Result<serde_json::Value, ControlFault>;

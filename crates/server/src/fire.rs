@@ -14,7 +14,7 @@ use crate::params::Params;
 use crate::request_body::body_of;
 use crate::rights::{AccessWay, PeerPid, check_control};
 use crate::share::Client;
-use barograph_model::Asker;
+use barograph_model::RequestSender;
 
 /// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times as
 /// much.
@@ -40,7 +40,7 @@ pub(crate) async fn fire(
         check_control(way, &app.token, request.headers())?;
     }
     Params::parse(request.uri().query(), &[])?;
-    let asker = Asker {
+    let asker = RequestSender {
         uid: client.0,
         pid: pid.0,
         via,

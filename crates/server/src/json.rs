@@ -4,7 +4,7 @@
 use barograph_model::{
     Buckets, Columns, Labels, PastSeries, Sample, Value, Values, base64, predicted_sample,
 };
-use barograph_stream::Latest;
+use barograph_stream::LatestSample;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
@@ -136,10 +136,10 @@ impl<'a> LatestJson<'a> {
 /// The newest sample of a stream, and the time of the last look at its resource.
 fn newest(stream: &ServedStream) -> Option<(Sample, i64)> {
     match stream.handle.latest() {
-        Latest::Sample {
+        LatestSample::Sample {
             sample, looked_ns, ..
         } => Some((sample, looked_ns)),
-        Latest::Empty | Latest::Gone => None,
+        LatestSample::Empty | LatestSample::Gone => None,
     }
 }
 

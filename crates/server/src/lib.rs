@@ -34,7 +34,7 @@ mod stall;
 mod view;
 mod watch;
 
-pub use config::{Ingesting, Limits, NodeInfo, ServerConfig, ServerError};
+pub use config::{Ingesting, NodeInfo, ServerConfig, ServerError, ServerLimits};
 pub use control::Control;
 pub use counts::Counts;
 pub use export::{

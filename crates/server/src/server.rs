@@ -34,7 +34,7 @@ use crate::rights::{AccessWay, PeerPid, Token, check_asker};
 use crate::share::{Client, Places};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::ServedViews;
-use crate::{Control, Limits, NodeInfo, ServerConfig, ServerError};
+use crate::{Control, NodeInfo, ServerConfig, ServerError, ServerLimits};
 
 /// Threads that wait for the network; answers are made on other threads.
 const WORKERS: usize = 2;
@@ -225,7 +225,7 @@ fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listene
     ));
 }
 
-fn start_threads(limits: &Limits) -> Result<Runtime, ServerError> {
+fn start_threads(limits: &ServerLimits) -> Result<Runtime, ServerError> {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::{Labels, Name, Selector, SeriesId, projections_among};
 use barograph_stream::{
-    Entry, FollowedStream, Incarnation, PartId, RunDir, Scopes, SegmentFollower, SegmentReader,
-    StreamError, StreamReader,
+    DirectoryEntry, FollowedStream, Incarnation, PartId, RunDir, ScopeChoice, SegmentFollower,
+    SegmentReader, StreamError, StreamReader,
 };
 
 /// Time between two looks at the run directory, in ns: each request looks, since a client may ask
@@ -17,13 +17,13 @@ const LOOK_NS: i64 = 0;
 /// A stream of a segment with its open handle.
 #[derive(Debug)]
 pub(crate) struct ServedStream {
-    pub entry: Entry,
+    pub entry: DirectoryEntry,
     pub handle: StreamReader,
     segment: Arc<SegmentReader>,
 }
 
 impl FollowedStream for ServedStream {
-    fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self {
+    fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self {
         Self {
             handle: segment.stream(&entry),
             segment: Arc::clone(segment),
@@ -31,7 +31,7 @@ impl FollowedStream for ServedStream {
         }
     }
 
-    fn entry(&self) -> &Entry {
+    fn entry(&self) -> &DirectoryEntry {
         &self.entry
     }
 }
@@ -43,7 +43,7 @@ pub(crate) type StreamId = (Incarnation, usize, u16);
 impl ServedStream {
     /// The stream's identity, which stays the same while the stream lives.
     pub(crate) fn id(&self) -> StreamId {
-        let Entry {
+        let DirectoryEntry {
             slot, generation, ..
         } = self.entry;
         (self.segment.incarnation(), slot, generation)
@@ -118,7 +118,7 @@ impl ServedView {
 }
 
 fn sort_key(stream: &ServedStream) -> (&Name, &Labels, SeriesId) {
-    let Entry {
+    let DirectoryEntry {
         descriptor, series, ..
     } = &stream.entry;
     (&descriptor.name, &descriptor.labels, *series)
@@ -140,7 +140,7 @@ struct Seen {
 
 impl Seen {
     fn open(run_dir: &RunDir, now_ns: i64) -> Result<Self, StreamError> {
-        let follower = SegmentFollower::open(run_dir, Scopes::Public, LOOK_NS, now_ns)?;
+        let follower = SegmentFollower::open(run_dir, ScopeChoice::Public, LOOK_NS, now_ns)?;
         let view = Arc::new(ServedView::of(&follower));
         Ok(Self { follower, view })
     }

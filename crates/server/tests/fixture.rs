@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_model::{
-    ArchiveVerb, Asker, ClientNumber, ControlFault, ControlFaultKind, Descriptor, Kind, Labels,
-    ManualClock, Name, Past, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink, StatementKind,
-    Unit, ValueType,
+    ArchiveVerb, ClientNumber, ControlFault, ControlFaultKind, Descriptor, Kind, Labels,
+    ManualClock, Name, Past, RequestSender, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink,
+    StatementKind, Unit, ValueType,
 };
 use barograph_server::Ingesting;
-use barograph_server::{Control, Limits, NodeInfo, Server, ServerConfig, ServerError};
+use barograph_server::{Control, NodeInfo, Server, ServerConfig, ServerError, ServerLimits};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
 
@@ -127,13 +127,13 @@ impl Control for FakeControl {
         }
     }
 
-    fn fire(&self, request: &Value, asker: &Asker) -> Result<Value, ControlFault> {
+    fn fire(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
         let kind = match request["name"].as_str() {
             Some("unknown") => ControlFaultKind::Unknown,
             Some("refused") => ControlFaultKind::Refused,
             Some("busy") => ControlFaultKind::Busy,
             _ => {
-                let Asker {
+                let RequestSender {
                     uid,
                     pid,
                     via,
@@ -168,27 +168,30 @@ impl Fixture {
         Self::made(|_| {}, Some(Arc::new(past)))
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut ServerLimits)) -> Self {
         Self::made(change, None)
     }
 
-    pub(crate) fn made(change: impl FnOnce(&mut Limits), past: Option<Arc<dyn Past>>) -> Self {
+    pub(crate) fn made(
+        change: impl FnOnce(&mut ServerLimits),
+        past: Option<Arc<dyn Past>>,
+    ) -> Self {
         Self::made_of(change, past, None)
     }
 
     /// Starts a server with this intake.
-    pub(crate) fn with_ingest(change: impl FnOnce(&mut Limits), ingest: Ingesting) -> Self {
+    pub(crate) fn with_ingest(change: impl FnOnce(&mut ServerLimits), ingest: Ingesting) -> Self {
         Self::made_of(change, None, Some(ingest))
     }
 
     fn made_of(
-        change: impl FnOnce(&mut Limits),
+        change: impl FnOnce(&mut ServerLimits),
         past: Option<Arc<dyn Past>>,
         ingest: Option<Ingesting>,
     ) -> Self {
-        let mut limits = Limits {
+        let mut limits = ServerLimits {
             place_time_max: Duration::from_millis(50),
-            ..Limits::default()
+            ..ServerLimits::default()
         };
         change(&mut limits);
         let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barograph_model::ManualClock;
-use barograph_server::{Limits, Server, ServerConfig, ServerError};
+use barograph_server::{Server, ServerConfig, ServerError, ServerLimits};
 use barograph_stream::RunDir;
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use crate::fixture::{FakeSql, Fixture, T0, start, until};
 fn start_at(run_dir: &RunDir, http: Option<&str>) -> Result<Server, ServerError> {
     let config = ServerConfig {
         http: http.map(|a| a.parse().unwrap()),
-        limits: Limits::default(),
+        limits: ServerLimits::default(),
         ingest: None,
     };
     start(

@@ -7,7 +7,7 @@ use barograph_model::{
     Buckets, Columns, Past, PastRequest, PastSeries, Sample, SqlFault, SqlFaultKind, Value,
     ValueType,
 };
-use barograph_server::Limits;
+use barograph_server::ServerLimits;
 use serde_json::{Value as Json, json};
 
 use crate::fixture::{Fixture, S, T0, descriptor, until};
@@ -217,7 +217,7 @@ fn the_time_ends_what_is_being_read() {
     );
     let lists = Fixture::made(|l| l.history_samples_max = 7, Some(Arc::new(Endless)));
     check(&lists, "series?match[]=up&timeout=1ms");
-    let short = |l: &mut Limits| l.sql.time_ns_max = 1_000_000;
+    let short = |l: &mut ServerLimits| l.sql.time_ns_max = 1_000_000;
     let limited = Fixture::made(short, Some(Arc::new(Endless)));
     check(&limited, "query?query=up");
 }

@@ -4,9 +4,11 @@
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
-use barograph_bridge::{Ingest, IngestFault, IngestRequest, Ingested, Refusal, Refused};
+use barograph_bridge::{
+    Ingest, IngestFault, IngestRequest, IngestResult, PointRefusal, RefusedPoints,
+};
 use barograph_server::Ingesting;
-use barograph_stream::ingest::Readers;
+use barograph_stream::ingest::PublicationReaders;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
@@ -19,7 +21,7 @@ use crate::fixture::Fixture;
 struct FakeIngest(Mutex<Vec<IngestRequest>>);
 
 impl Ingest for FakeIngest {
-    fn ingest(&self, request: IngestRequest) -> Result<Ingested, IngestFault> {
+    fn ingest(&self, request: IngestRequest) -> Result<IngestResult, IngestFault> {
         let names: Vec<&str> = request.points.iter().map(|p| &*p.origin.name).collect();
         if names.contains(&"busy") {
             return Err(IngestFault::Busy("it was busy".into()));
@@ -28,8 +30,8 @@ impl Ingest for FakeIngest {
             return Err(IngestFault::Refused("it was refused".into()));
         }
         let wrong = request.points.iter().filter(|p| &*p.origin.name == "wrong");
-        let refusals: Vec<Refusal> = wrong
-            .map(|point| Refusal {
+        let refusals: Vec<PointRefusal> = wrong
+            .map(|point| PointRefusal {
                 place: point.place,
                 reason: "it was wrong".into(),
             })
@@ -37,7 +39,7 @@ impl Ingest for FakeIngest {
         let refused = refusals.len() as u64;
         let taken = request.points.len() as u64 - refused;
         self.0.lock().unwrap().push(request);
-        Ok(Ingested {
+        Ok(IngestResult {
             taken,
             refusals,
             refused,
@@ -57,7 +59,7 @@ impl Bench {
             to: Arc::clone(&ingest) as Arc<dyn Ingest>,
             over_tcp,
         };
-        let small = |limits: &mut barograph_server::Limits| limits.ingest_bytes_max = 10_000;
+        let small = |limits: &mut barograph_server::ServerLimits| limits.ingest_bytes_max = 10_000;
         Self {
             fixture: Fixture::with_ingest(small, ingesting),
             ingest,
@@ -94,7 +96,10 @@ fn line_protocol_is_handed_over_and_answered() {
         assert_eq!((answer.status, answer.text()), (204, ""), "{path}");
         let request = bench.last();
         let ours = rustix::process::getuid().as_raw();
-        assert_eq!((request.uid, request.readers), (ours, Readers::Owner));
+        assert_eq!(
+            (request.uid, request.readers),
+            (ours, PublicationReaders::Owner)
+        );
         let factor = if path.contains("precision=s") {
             1_000_000_000
         } else {
@@ -103,9 +108,9 @@ fn line_protocol_is_handed_over_and_answered() {
         assert_eq!(request.points[0].ts, Some(17 * factor));
     }
     bench.post("/write?readers=all", &[], b"cpu v=1");
-    assert_eq!(bench.last().readers, Readers::All);
+    assert_eq!(bench.last().readers, PublicationReaders::All);
     bench.post("/write", &["x-barograph-readers: all"], b"cpu v=1");
-    assert_eq!(bench.last().readers, Readers::All);
+    assert_eq!(bench.last().readers, PublicationReaders::All);
     assert_eq!(bench.post("/write", &[], b"").status, 204);
 }
 
@@ -128,7 +133,7 @@ fn a_part_that_is_refused_is_named_by_its_line() {
     // The agent counts the lines that were not parsed, too.
     assert_eq!(
         bench.last().refused.values().cloned().collect::<Vec<_>>(),
-        [Refused {
+        [RefusedPoints {
             count: 1,
             reason: "there are no fields".into()
         }]

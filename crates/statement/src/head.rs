@@ -24,7 +24,7 @@ pub enum StatementAction {
 
 /// The result of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Executed {
+pub enum StatementOutcome {
     /// The thing of this name was made, or replaced.
     Created(String),
     /// The thing of this name was dropped, or did not exist (`IF EXISTS`).

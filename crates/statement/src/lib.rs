@@ -24,7 +24,7 @@ pub use barograph_model::StatementKind;
 pub use compile::{Compiled, Compiler, ExprEnvironment};
 pub use error::StatementError;
 pub use expr::{ColumnField, ColumnRef, EvalFault, Expr, ExprInput, OVERFLOW, ScalarFunction};
-pub use head::{Executed, StatementAction, StatementHead, statement_head};
+pub use head::{StatementAction, StatementHead, StatementOutcome, statement_head};
 pub use length::{LENGTH_NS_MAX, length_ns};
 pub use policy::{PolicyStatement, PolicyText};
 pub use sqlparser::ast;

@@ -17,6 +17,6 @@ pub use layout::{
     CALLS_VERSION_MAJOR, CALLS_VERSION_MINOR, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS,
     TARGET_BYTES_MAX,
 };
-pub use reader::{CALLS_FILE, CallsReader, Next};
-pub use target::{Subject, Target};
+pub use reader::{CALLS_FILE, CallsReader, NextCall};
+pub use target::{CallSubject, CallTarget};
 pub use writer::CallsWriter;

@@ -11,14 +11,14 @@ use std::ops::Range;
 
 /// The places of ended rings in the ring area.
 #[derive(Debug, Default)]
-pub(crate) struct Ended {
+pub(crate) struct EndedRings {
     /// Places since the last call of [`Self::take`]: start and end of each.
     young: BTreeMap<usize, usize>,
     /// Places since the call before that one.
     old: BTreeMap<usize, usize>,
 }
 
-impl Ended {
+impl EndedRings {
     /// Adds the ring of a stream that has ended.
     pub(crate) fn add(&mut self, at: usize, bytes: usize) {
         self.young.insert(at, at + bytes);
@@ -83,7 +83,7 @@ mod tests {
     const PAGE: usize = 10;
 
     /// Takes from an area of which all but `used` is free.
-    fn taken(ended: &mut Ended, used: Range<usize>) -> Vec<(usize, usize)> {
+    fn taken(ended: &mut EndedRings, used: Range<usize>) -> Vec<(usize, usize)> {
         let taken = ended.take(PAGE, |place| match place.start < used.start {
             true => 0..used.start,
             false => used.end..1_000,
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_place_is_taken_with_the_second_call() {
-        let mut ended = Ended::default();
+        let mut ended = EndedRings::default();
         ended.add(0, 10);
         assert!(taken(&mut ended, 0..0).is_empty());
         ended.add(20, 10);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_page_goes_with_the_last_ring_that_has_some_of_it() {
-        let mut ended = Ended::default();
+        let mut ended = EndedRings::default();
         ended.add(3, 5);
         assert!(taken(&mut ended, 8..12).is_empty());
         ended.add(8, 4);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_is_used_again_is_kept() {
-        let mut ended = Ended::default();
+        let mut ended = EndedRings::default();
         for at in [0, 100, 300] {
             ended.add(at, 100);
         }

@@ -12,16 +12,16 @@ use crate::layout::{self, CELL_BYTES, DESCRIPTOR_BYTES, TEXT_SLOT_BYTES, descrip
 
 /// The streams of a segment at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Directory {
+pub struct StreamDirectory {
     /// Version of the directory; compare with [`SegmentReader::directory_version`].
     pub version: u64,
     /// The streams, in slot order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirectoryEntry>,
 }
 
 /// One stream in a directory.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Index of the stream's slot.
     pub slot: usize,
     /// Generation of the slot.
@@ -135,7 +135,7 @@ pub fn value_bytes_max(value_type: ValueType, bytes_max: u32) -> u32 {
 
 /// Bounds against which an entry is checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct EntryBounds {
     /// Offset at which rings begin.
     pub rings_at: usize,
     /// Offset at which the segment ends.
@@ -144,13 +144,13 @@ pub(crate) struct Bounds {
     pub incarnation: Incarnation,
 }
 
-impl Entry {
+impl DirectoryEntry {
     /// Parses the descriptor of a live stream; `None` if it is not live or breaks a rule of the
     /// format.
     pub(crate) fn parse(
         slot: usize,
         bytes: &[u8; DESCRIPTOR_BYTES],
-        bounds: Bounds,
+        bounds: EntryBounds,
     ) -> Option<Self> {
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let text = |at: usize, length: usize| std::str::from_utf8(bytes.get(at..at + length)?).ok();

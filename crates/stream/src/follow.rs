@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, SeriesId};
 
-use crate::{Entry, RunDir, SegmentReader, SegmentState, StreamError};
+use crate::{DirectoryEntry, RunDir, SegmentReader, SegmentState, StreamError};
 
 /// Time between two looks at the names of the run directory, in ns, for readers that may learn a
 /// second late of a scope that has come or gone.
@@ -21,7 +21,7 @@ const PUBLIC: &str = "all";
 
 /// The scopes of applications that are read beside the node's own streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scopes {
+pub enum ScopeChoice {
     /// All scopes that this process may open: for a process that reads for itself.
     Readable,
     /// The scope that everyone may read: for a process that answers others.
@@ -30,7 +30,7 @@ pub enum Scopes {
     None,
 }
 
-impl Scopes {
+impl ScopeChoice {
     /// The existing scopes and their run directories, by name.
     fn of(self, run_dir: &RunDir) -> Vec<(String, RunDir)> {
         match self {
@@ -65,18 +65,18 @@ impl PartId {
 /// What a reader keeps of each stream that it follows, for as long as the stream lives.
 pub trait FollowedStream: Sized {
     /// Makes it of a stream that is new in the directory of this part's segment.
-    fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: Entry) -> Self;
+    fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self;
 
     /// The entry that it was made of.
-    fn entry(&self) -> &Entry;
+    fn entry(&self) -> &DirectoryEntry;
 }
 
-impl FollowedStream for Entry {
-    fn of(_: &PartId, _: &Arc<SegmentReader>, entry: Entry) -> Self {
+impl FollowedStream for DirectoryEntry {
+    fn of(_: &PartId, _: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self {
         entry
     }
 
-    fn entry(&self) -> &Entry {
+    fn entry(&self) -> &DirectoryEntry {
         self
     }
 }
@@ -109,11 +109,11 @@ impl<S: FollowedStream> SegmentPart<S> {
 
     /// Reads the directory. Streams of the same segment that live on are taken over from `before`.
     fn read(id: PartId, run_dir: RunDir, segment: Arc<SegmentReader>, before: &[Arc<S>]) -> Self {
-        let slot_of = |entry: &Entry| (entry.slot, entry.generation);
+        let slot_of = |entry: &DirectoryEntry| (entry.slot, entry.generation);
         let known = before.iter().map(|s| (slot_of(s.entry()), s));
         let known: HashMap<(usize, u16), &Arc<S>> = known.collect();
         let directory = segment.directory();
-        let stream = |entry: Entry| match known.get(&slot_of(&entry)) {
+        let stream = |entry: DirectoryEntry| match known.get(&slot_of(&entry)) {
             // A generation returns after 65,535 others, so the series must agree as well.
             Some(same) if same.entry().series == entry.series => Arc::clone(same),
             _ => Arc::new(S::of(&id, &segment, entry)),
@@ -153,7 +153,7 @@ impl<S: FollowedStream> SegmentPart<S> {
     }
 }
 
-fn sort_key(entry: &Entry) -> (&Name, &Labels, SeriesId) {
+fn sort_key(entry: &DirectoryEntry) -> (&Name, &Labels, SeriesId) {
     let Descriptor { name, labels, .. } = &entry.descriptor;
     (name, labels, entry.series)
 }
@@ -162,7 +162,7 @@ fn sort_key(entry: &Entry) -> (&Name, &Labels, SeriesId) {
 #[derive(Debug)]
 pub struct SegmentFollower<S> {
     run_dir: RunDir,
-    scopes: Scopes,
+    scopes: ScopeChoice,
     look_ns: i64,
     /// The node's own, then the scopes by name.
     parts: Vec<Arc<SegmentPart<S>>>,
@@ -177,7 +177,7 @@ impl<S: FollowedStream> SegmentFollower<S> {
     /// [`Self::follow`]. [`StreamError::NoAgent`] if there is no segment.
     pub fn open(
         run_dir: &RunDir,
-        scopes: Scopes,
+        scopes: ScopeChoice,
         look_ns: i64,
         now_ns: i64,
     ) -> Result<Self, StreamError> {
@@ -256,8 +256,8 @@ impl<S: FollowedStream> SegmentFollower<S> {
     }
 
     /// The present ticks of all segments, to wait for news with.
-    pub fn ticks(&self) -> Ticks {
-        Ticks::of(self.parts.iter().map(|part| &part.segment))
+    pub fn ticks(&self) -> SegmentTicks {
+        SegmentTicks::of(self.parts.iter().map(|part| &part.segment))
     }
 
     fn is_look_due(&self, now_ns: i64) -> bool {
@@ -285,9 +285,9 @@ impl<S: FollowedStream> SegmentFollower<S> {
 /// Segments with their ticks at one moment. Take them before a look at the streams: what is written
 /// during the look then ends the wait after it at once.
 #[derive(Debug, Default)]
-pub struct Ticks(Vec<(Arc<SegmentReader>, u32)>);
+pub struct SegmentTicks(Vec<(Arc<SegmentReader>, u32)>);
 
-impl Ticks {
+impl SegmentTicks {
     /// Reads the present ticks of these segments.
     pub fn of<'a>(segments: impl IntoIterator<Item = &'a Arc<SegmentReader>>) -> Self {
         let tick = |segment: &Arc<SegmentReader>| (Arc::clone(segment), segment.tick());

@@ -16,7 +16,7 @@ thread_local! {
 }
 
 /// A locked mutex, held behind the gate.
-pub struct Gated<'a, T> {
+pub struct GatedGuard<'a, T> {
     // Dropped in this order: first the lock, then the pass.
     guard: MutexGuard<'a, T>,
     _pass: Pass,
@@ -25,12 +25,12 @@ pub struct Gated<'a, T> {
 struct Pass(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'static, ()>>);
 
 /// Locks a mutex whose data stays consistent after a panic elsewhere.
-pub fn lock<T>(mutex: &Mutex<T>) -> Gated<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> GatedGuard<'_, T> {
     let held = HELD.get();
     let pass = (held == 0).then(|| GATE.read().unwrap_or_else(PoisonError::into_inner));
     HELD.set(held + 1);
     let pass = Pass(pass);
-    Gated {
+    GatedGuard {
         guard: mutex.lock().unwrap_or_else(PoisonError::into_inner),
         _pass: pass,
     }
@@ -47,7 +47,7 @@ impl Drop for Pass {
     }
 }
 
-impl<T> Deref for Gated<'_, T> {
+impl<T> Deref for GatedGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -55,7 +55,7 @@ impl<T> Deref for Gated<'_, T> {
     }
 }
 
-impl<T> DerefMut for Gated<'_, T> {
+impl<T> DerefMut for GatedGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }

@@ -10,14 +10,16 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::entry::{Entry, ValueSlots};
+use crate::entry::{DirectoryEntry, ValueSlots};
 use crate::layout::{CELL_BYTES, LINE_BYTES, TEXT_SLOT_BYTES, WAKE_BITS, header, state};
-use crate::line::{self, Attempt, CELL_WORDS, GENERATION_NEVER, LINE_WORDS, Newest, RawCell};
-use crate::map::Map;
+use crate::line::{
+    self, CELL_WORDS, GENERATION_NEVER, LINE_WORDS, NewestCell, RawCell, ReadAttempt,
+};
+use crate::map::FileMap;
 
 /// The newest sample of a stream, with its last look and its number.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Latest {
+pub enum LatestSample {
     /// The stream has a sample.
     Sample {
         /// The newest sample: the last change.
@@ -39,7 +41,7 @@ pub enum Latest {
 
 /// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// There are samples beyond the given number.
     News,
     /// No sample came in time.
@@ -52,7 +54,7 @@ pub enum Waited {
 
 /// The result of a scan of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scan {
+pub struct RingScan {
     /// Number of the last sample seen: pass it to the next scan.
     pub cursor: u64,
     /// Number of samples between the given cursor and the oldest one that the ring still held.
@@ -63,7 +65,7 @@ pub struct Scan {
 /// and `Sync`.
 #[derive(Clone, Debug)]
 pub struct StreamReader {
-    map: Arc<Map>,
+    map: Arc<FileMap>,
     line_at: usize,
     wake_bit: NonZeroU32,
     generation: u32,
@@ -86,9 +88,14 @@ const NO_FUTEX_PAUSE: Duration = Duration::from_millis(1);
 const NO_WAITV_PAUSE: Duration = Duration::from_millis(10);
 
 impl StreamReader {
-    /// Creates a handle on `entry`; its reads return [`Latest::Gone`] if the entry is not of the
+    /// Creates a handle on `entry`; its reads return [`LatestSample::Gone`] if the entry is not of the
     /// segment of `map` (`here` is false) or lies outside it.
-    pub(crate) fn new(map: &Arc<Map>, lines_at: usize, entry: &Entry, here: bool) -> Self {
+    pub(crate) fn new(
+        map: &Arc<FileMap>,
+        lines_at: usize,
+        entry: &DirectoryEntry,
+        here: bool,
+    ) -> Self {
         let mut handle = Self {
             map: Arc::clone(map),
             line_at: lines_at.saturating_add(entry.slot.saturating_mul(LINE_BYTES)),
@@ -115,16 +122,16 @@ impl StreamReader {
     }
 
     /// Reads the newest sample.
-    pub fn latest(&self) -> Latest {
+    pub fn latest(&self) -> LatestSample {
         for race in 0..RACES_MAX {
             match self.attempt(race) {
-                Attempt::Gone => return Latest::Gone,
-                Attempt::Empty => return Latest::Empty,
-                Attempt::Raced => {}
-                Attempt::Sample(newest) => {
+                ReadAttempt::Gone => return LatestSample::Gone,
+                ReadAttempt::Empty => return LatestSample::Empty,
+                ReadAttempt::Raced => {}
+                ReadAttempt::Sample(newest) => {
                     // A long value lies in the ring, where the writer can overtake the copy.
                     if let Some(sample) = self.decode(&newest) {
-                        return Latest::Sample {
+                        return LatestSample::Sample {
                             looked_ns: (newest.looked as i64).max(sample.ts),
                             sample,
                             count: newest.count,
@@ -134,13 +141,13 @@ impl StreamReader {
             }
             pause(race);
         }
-        Latest::Empty
+        LatestSample::Empty
     }
 
     /// The newest value of a numeric stream and its time, without allocation: `(ts, value)`.
     #[inline]
     pub fn latest_f64(&self) -> Option<(i64, f64)> {
-        let Attempt::Sample(Newest { cell, .. }) = self.newest() else {
+        let ReadAttempt::Sample(NewestCell { cell, .. }) = self.newest() else {
             return None;
         };
         let value = match self.value_type {
@@ -178,11 +185,11 @@ impl StreamReader {
 
     /// Appends the samples after number `cursor` to `out`, oldest first, as far as the ring holds
     /// them. `None` if the stream has ended.
-    pub fn scan(&self, cursor: u64, out: &mut Vec<Sample>) -> Option<Scan> {
+    pub fn scan(&self, cursor: u64, out: &mut Vec<Sample>) -> Option<RingScan> {
         let base = out.len();
         let count = self.count()?;
         if cursor >= count {
-            return Some(Scan {
+            return Some(RingScan {
                 cursor: count,
                 lost: 0,
             });
@@ -199,14 +206,14 @@ impl StreamReader {
         };
         let first = whole.clamp(from, count + 1);
         out.drain(base..base + (first - from) as usize);
-        Some(Scan {
+        Some(RingScan {
             cursor: count,
             lost: first - cursor - 1,
         })
     }
 
     /// Appends the last `limit` samples to `out`, oldest first. `None` if the stream has ended.
-    pub fn tail(&self, limit: u64, out: &mut Vec<Sample>) -> Option<Scan> {
+    pub fn tail(&self, limit: u64, out: &mut Vec<Sample>) -> Option<RingScan> {
         let count = self.count()?;
         self.scan(count.saturating_sub(limit), out)
     }
@@ -216,22 +223,22 @@ impl StreamReader {
         clippy::disallowed_methods,
         reason = "a wait ends by the system's clock"
     )]
-    pub fn wait(&self, after: u64, timeout: Duration) -> Waited {
+    pub fn wait(&self, after: u64, timeout: Duration) -> WaitOutcome {
         let word = self.map.half_word(header::TICK);
         let started = Instant::now();
         loop {
             let seen = word.load(Ordering::Acquire);
             match self.count() {
-                None => return Waited::Gone,
-                Some(count) if count > after => return Waited::News,
+                None => return WaitOutcome::Gone,
+                Some(count) if count > after => return WaitOutcome::News,
                 Some(_) => {}
             }
             if self.map.word(header::STATE).load(Ordering::Acquire) != state::LIVE {
-                return Waited::Closed;
+                return WaitOutcome::Closed;
             }
             let left = timeout.saturating_sub(started.elapsed());
             if left.is_zero() {
-                return Waited::TimedOut;
+                return WaitOutcome::TimedOut;
             }
             sleep_on(word, seen, left, self.wake_bit);
         }
@@ -252,27 +259,27 @@ impl StreamReader {
     }
 
     #[inline(always)]
-    fn newest(&self) -> Attempt {
+    fn newest(&self) -> ReadAttempt {
         match self.attempt(0) {
-            Attempt::Raced => self.newest_despite_writer(),
+            ReadAttempt::Raced => self.newest_despite_writer(),
             settled => settled,
         }
     }
 
     #[cold]
-    fn newest_despite_writer(&self) -> Attempt {
+    fn newest_despite_writer(&self) -> ReadAttempt {
         for race in 1..RACES_MAX {
             pause(race);
             let attempt = self.attempt(race);
-            if attempt != Attempt::Raced {
+            if attempt != ReadAttempt::Raced {
                 return attempt;
             }
         }
-        Attempt::Raced
+        ReadAttempt::Raced
     }
 
     #[inline(always)]
-    fn attempt(&self, race: usize) -> Attempt {
+    fn attempt(&self, race: usize) -> ReadAttempt {
         if race < LINE_RACES_MAX {
             line::read(self.line(), self.generation)
         } else {
@@ -280,27 +287,27 @@ impl StreamReader {
         }
     }
 
-    fn newest_of_ring(&self) -> Attempt {
+    fn newest_of_ring(&self) -> ReadAttempt {
         let Some(count) = self.count() else {
-            return Attempt::Gone;
+            return ReadAttempt::Gone;
         };
         if count == 0 {
-            return Attempt::Empty;
+            return ReadAttempt::Empty;
         }
         let cell = line::copy(self.ring_cell(count));
         match line::whole_since(self.line(), self.generation, self.depth) {
-            None => Attempt::Gone,
-            Some(whole) if whole <= count => Attempt::Sample(Newest {
+            None => ReadAttempt::Gone,
+            Some(whole) if whole <= count => ReadAttempt::Sample(NewestCell {
                 cell,
                 count,
                 // The look in the line may already be that of a later sample.
                 looked: cell[0],
             }),
-            Some(_) => Attempt::Raced,
+            Some(_) => ReadAttempt::Raced,
         }
     }
 
-    fn decode(&self, newest: &Newest) -> Option<Sample> {
+    fn decode(&self, newest: &NewestCell) -> Option<Sample> {
         if self.slots == ValueSlots::None {
             return Some(self.sample_of(newest.cell, newest.count));
         }

@@ -19,9 +19,11 @@ mod producer;
 mod ring;
 mod ticks;
 
-pub use cursor::{CallsSeen, Cursor};
-pub use declaration::{CellUse, DECLARATION_BYTES_MAX, Declaration, Overflow, Readers};
-pub use file::{CellsTold, Drained, IngestFile, Payload, Record};
+pub use cursor::{CallsSeen, RingCursor};
+pub use declaration::{
+    CellUse, DECLARATION_BYTES_MAX, IngestDeclaration, OverflowPolicy, PublicationReaders,
+};
+pub use file::{CellsTold, DrainResult, IngestFile, IngestRecord, RecordPayload};
 pub use layout::{
     APPLICATIONS_PREFIX, BLOB_BYTES_MAX, CELLS_AT, CELLS_MAX, FRAME_VALUE, INGEST_VERSION_MAJOR,
     INGEST_VERSION_MINOR, LOSS_STREAM, LOST_STREAM, RING_RECORDS_DEFAULT, RING_RECORDS_MAX,
@@ -31,4 +33,4 @@ pub use make::ProducerConfig;
 pub use mark::ForkMark;
 pub use producer::Producer;
 pub use ring::ThreadRing;
-pub use ticks::{Pair, TimeSource, now as ticks_now};
+pub use ticks::{TickPair, TimeSource, now as ticks_now};

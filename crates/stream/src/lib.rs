@@ -54,12 +54,14 @@ pub use documents::{
     PUBLICATIONS_DOCUMENT, RULES_COLUMNS, RULES_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT,
     STATEMENTS_DOCUMENT,
 };
-pub use entry::{Directory, Entry, value_bytes_max};
+pub use entry::{DirectoryEntry, StreamDirectory, value_bytes_max};
 pub use environment::environment;
 pub use error::StreamError;
 pub use file_lock::FileLock;
-pub use follow::{FollowedStream, LOOK_NS, PartId, Scopes, SegmentFollower, SegmentPart, Ticks};
-pub use handle::{Latest, Scan, StreamReader, Waited};
+pub use follow::{
+    FollowedStream, LOOK_NS, PartId, ScopeChoice, SegmentFollower, SegmentPart, SegmentTicks,
+};
+pub use handle::{LatestSample, RingScan, StreamReader, WaitOutcome};
 pub use incarnation::Incarnation;
 pub use layout::{
     CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, SLOTS_BYTES_MAX,
@@ -67,7 +69,7 @@ pub use layout::{
 };
 pub use priority::{NICE, give_way};
 pub use reader::{HEARTBEAT_AGE_NS_MAX, SegmentReader, SegmentState};
-pub use run_dir::{AgentLock, Door, RunDir, SCOPE_OF_ALL, SCOPES_DIR, SCOPES_MAX, is_scope};
+pub use run_dir::{AgentLock, AgentSocket, RunDir, SCOPE_OF_ALL, SCOPES_DIR, SCOPES_MAX, is_scope};
 pub use segment::{Segment, SegmentConfig};
 pub use trusted_dir::{DOCUMENT_BYTES_MAX, TrustedDir};
 pub use user::user_name;

@@ -103,7 +103,7 @@ pub(crate) fn append<W: Word>(
 
 /// The newest sample, as it is in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Newest {
+pub(crate) struct NewestCell {
     /// The three words of the sample.
     pub cell: RawCell,
     /// The number of the sample, which is the number of samples so far.
@@ -114,9 +114,9 @@ pub(crate) struct Newest {
 
 /// The result of one attempt to read the newest sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub(crate) enum ReadAttempt {
     /// A whole sample.
-    Sample(Newest),
+    Sample(NewestCell),
     /// The stream has no sample yet.
     Empty,
     /// The slot belongs to another stream now.
@@ -127,14 +127,14 @@ pub(crate) enum Attempt {
 
 /// Tries once to read the newest sample of `generation`.
 #[inline(always)]
-pub(crate) fn read<W: Word>(line: &[W], generation: u32) -> Attempt {
+pub(crate) fn read<W: Word>(line: &[W], generation: u32) -> ReadAttempt {
     let before = line[SEQUENCE].get(Ordering::Acquire);
     let (found, count) = split(before);
     if found != generation {
-        return Attempt::Gone;
+        return ReadAttempt::Gone;
     }
     if count == 0 {
-        return Attempt::Empty;
+        return ReadAttempt::Empty;
     }
     let at = CELLS + CELL_WORDS * (count & 1) as usize;
     let cell = copy(&line[at..at + CELL_WORDS]);
@@ -142,13 +142,13 @@ pub(crate) fn read<W: Word>(line: &[W], generation: u32) -> Attempt {
     let looked = line[LOOKED].get(Ordering::Relaxed);
     W::barrier(Ordering::Acquire);
     if line[SEQUENCE].get(Ordering::Relaxed) == before {
-        Attempt::Sample(Newest {
+        ReadAttempt::Sample(NewestCell {
             cell,
             count,
             looked,
         })
     } else {
-        Attempt::Raced
+        ReadAttempt::Raced
     }
 }
 
@@ -276,19 +276,19 @@ mod tests {
                 thread::spawn(move || (0..3).for_each(|count| write(&memory, count)))
             };
             match read(&memory.line, 1) {
-                Attempt::Sample(newest) => {
+                ReadAttempt::Sample(newest) => {
                     assert!(is_whole(newest.cell, newest.count), "{newest:?}");
                 }
-                Attempt::Empty | Attempt::Raced => {}
-                Attempt::Gone => panic!("the generation did not change"),
+                ReadAttempt::Empty | ReadAttempt::Raced => {}
+                ReadAttempt::Gone => panic!("the generation did not change"),
             }
             writer.join().unwrap();
-            let last = Newest {
+            let last = NewestCell {
                 cell: [3, 30, 300],
                 count: 3,
                 looked: 0,
             };
-            assert_eq!(read(&memory.line, 1), Attempt::Sample(last));
+            assert_eq!(read(&memory.line, 1), ReadAttempt::Sample(last));
         });
     }
 
@@ -333,16 +333,16 @@ mod tests {
                 })
             };
             match read(&memory.line, 1) {
-                Attempt::Sample(newest) => {
+                ReadAttempt::Sample(newest) => {
                     assert!(is_whole(newest.cell, newest.count), "{newest:?}");
                     assert_eq!(newest.looked, 1, "a look of the next generation");
                 }
-                Attempt::Gone | Attempt::Raced => {}
-                Attempt::Empty => panic!("generation 1 had a sample"),
+                ReadAttempt::Gone | ReadAttempt::Raced => {}
+                ReadAttempt::Empty => panic!("generation 1 had a sample"),
             }
             writer.join().unwrap();
-            assert_eq!(read(&memory.line, 1), Attempt::Gone);
-            assert_eq!(read(&memory.line, GENERATION_NEVER), Attempt::Gone);
+            assert_eq!(read(&memory.line, 1), ReadAttempt::Gone);
+            assert_eq!(read(&memory.line, GENERATION_NEVER), ReadAttempt::Gone);
         });
     }
 
@@ -380,7 +380,7 @@ mod tests {
                     memory.line[LOOKED].set(2, Ordering::Release);
                 })
             };
-            if let Attempt::Sample(newest) = read(&memory.line, 1) {
+            if let ReadAttempt::Sample(newest) = read(&memory.line, 1) {
                 assert!(newest.looked <= newest.count, "{newest:?}");
             }
             writer.join().unwrap();

@@ -15,7 +15,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 /// The access rights of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum MapAccess {
     /// Read-only; the kernel enforces it.
     Read,
     /// Read and write.
@@ -24,26 +24,26 @@ pub(crate) enum Access {
 
 /// A whole file, mapped shared.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub(crate) struct FileMap {
     start: NonNull<u8>,
     bytes: usize,
-    access: Access,
+    access: MapAccess,
 }
 
 // SAFETY: the mapping is plain memory that lives until `Drop`; it is only reached through atomics.
-unsafe impl Send for Map {}
+unsafe impl Send for FileMap {}
 // SAFETY: as above; shared access is by atomic loads and stores.
-unsafe impl Sync for Map {}
+unsafe impl Sync for FileMap {}
 
-impl Map {
+impl FileMap {
     /// Maps the first `bytes` bytes (a multiple of 8) of `file`.
-    pub(crate) fn new(file: &File, bytes: usize, access: Access) -> io::Result<Self> {
+    pub(crate) fn new(file: &File, bytes: usize, access: MapAccess) -> io::Result<Self> {
         if bytes == 0 || !bytes.is_multiple_of(8) || isize::try_from(bytes).is_err() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+            MapAccess::Read => ProtFlags::READ,
+            MapAccess::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
         let start = unsafe {
@@ -145,7 +145,7 @@ impl Map {
 
     /// Stores one word; the mapping must be writable.
     pub(crate) fn set(&self, at: usize, value: u64, order: Ordering) {
-        assert_eq!(self.access, Access::Write, "only the writer stores");
+        assert_eq!(self.access, MapAccess::Write, "only the writer stores");
         self.word(at).store(value, order);
     }
 
@@ -167,7 +167,7 @@ impl Map {
 
     /// Copies words into the mapping, which must be writable.
     pub(crate) fn words_in(&self, at: usize, from: impl ExactSizeIterator<Item = u64>) {
-        assert_eq!(self.access, Access::Write, "only the writer stores");
+        assert_eq!(self.access, MapAccess::Write, "only the writer stores");
         let words = self
             .words(at, from.len())
             .expect("the writer knows its layout");
@@ -178,7 +178,7 @@ impl Map {
 
     /// Copies bytes into the mapping, word by word; the last word is filled up with zeros.
     pub(crate) fn copy_in(&self, at: usize, bytes: &[u8]) {
-        assert_eq!(self.access, Access::Write, "only the writer stores");
+        assert_eq!(self.access, MapAccess::Write, "only the writer stores");
         let words = self
             .words(at, bytes.len().div_ceil(8))
             .expect("the writer knows its layout");
@@ -209,7 +209,7 @@ pub(crate) fn replace(start: usize, bytes: usize) -> Result<(), Errno> {
     unsafe { mmap_anonymous(start as *mut _, bytes, access, flags) }.map(drop)
 }
 
-impl Drop for Map {
+impl Drop for FileMap {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what `new` mapped; no borrow outlives `self`.
         // A failure would leave the mapping in place, which is harmless.

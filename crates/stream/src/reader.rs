@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 use barograph_model::NS_PER_S;
 
-use crate::entry::{Bounds, Directory, Entry};
+use crate::entry::{DirectoryEntry, EntryBounds, StreamDirectory};
 use crate::handle::{StreamReader, sleep_on, sleep_on_any};
 use crate::layout::{
     self, CELL_BYTES, DESCRIPTOR_BYTES, LINE_BYTES, STREAMS_MAX, TEXT_SLOT_BYTES, descriptor,
     header, state,
 };
 use crate::line;
-use crate::map::{Access, Map};
+use crate::map::{FileMap, MapAccess};
 use crate::run_dir::SEGMENT;
 use crate::{Incarnation, RunDir, StreamError};
 
@@ -48,7 +48,7 @@ pub enum SegmentState {
 /// A segment mapped for reading. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SegmentReader {
-    map: Arc<Map>,
+    map: Arc<FileMap>,
     place: Arc<FilePlace>,
     /// Identity of the file when it was opened by its name.
     file: FileId,
@@ -147,7 +147,7 @@ impl SegmentReader {
                 reason: format!("{bytes} bytes cannot hold a header"),
             });
         }
-        let map = Map::new(file, bytes, Access::Read).map_err(|source| StreamError::Io {
+        let map = FileMap::new(file, bytes, MapAccess::Read).map_err(|source| StreamError::Io {
             what: "map",
             path: place.path(),
             source,
@@ -276,24 +276,24 @@ impl SegmentReader {
     }
 
     /// Returns the streams of the segment at present.
-    pub fn directory(&self) -> Directory {
+    pub fn directory(&self) -> StreamDirectory {
         // The version is read first: after a change during the walk the caller comes back.
         let version = self.directory_version();
         let used = (self.word(header::SLOTS_USED) as usize).min(self.geometry.slots_max);
         let entries = (0..used).filter_map(|slot| self.entry(slot)).collect();
-        Directory { version, entries }
+        StreamDirectory { version, entries }
     }
 
     /// Returns a handle on the stream of a directory entry. An entry of another segment (before
     /// [`Self::reopen_if_replaced`]) gives a handle whose stream is gone.
-    pub fn stream(&self, entry: &Entry) -> StreamReader {
+    pub fn stream(&self, entry: &DirectoryEntry) -> StreamReader {
         let here = entry.incarnation == self.geometry.incarnation;
         StreamReader::new(&self.map, self.geometry.lines_at, entry, here)
     }
 
     /// The present interval between looks at the entry's resource, in ns; 0 if it is unknown, or if
     /// the stream has ended.
-    pub fn interval_ns(&self, entry: &Entry) -> i64 {
+    pub fn interval_ns(&self, entry: &DirectoryEntry) -> i64 {
         if entry.incarnation != self.geometry.incarnation || entry.slot >= self.geometry.slots_max {
             return 0;
         }
@@ -321,7 +321,7 @@ impl SegmentReader {
         self.geometry.descriptors_at + slot * DESCRIPTOR_BYTES
     }
 
-    fn entry(&self, slot: usize) -> Option<Entry> {
+    fn entry(&self, slot: usize) -> Option<DirectoryEntry> {
         let words = self
             .map
             .words(self.descriptor_at(slot), DESCRIPTOR_BYTES / 8)?;
@@ -332,16 +332,16 @@ impl SegmentReader {
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(copy) {
             chunk.copy_from_slice(&word.to_le_bytes());
         }
-        let bounds = Bounds {
+        let bounds = EntryBounds {
             rings_at: self.geometry.rings_at,
             segment_bytes: self.map.bytes(),
             incarnation: self.geometry.incarnation,
         };
-        Entry::parse(slot, &bytes, bounds)
+        DirectoryEntry::parse(slot, &bytes, bounds)
     }
 }
 
-fn check_header(map: &Map, path: &Path) -> Result<Geometry, StreamError> {
+fn check_header(map: &FileMap, path: &Path) -> Result<Geometry, StreamError> {
     let corrupt = |reason: &str| StreamError::Corrupt {
         path: path.into(),
         reason: reason.into(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::sockopt::socket_peercred;
 
-use crate::trusted_dir::{Trust, TrustedDir};
+use crate::trusted_dir::{DirTrust, TrustedDir};
 use crate::{FileLock, Incarnation, StreamError, environment};
 
 /// Most scopes that a reader follows.
@@ -34,14 +34,14 @@ pub const SCOPE_OF_ALL: &str = "all";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
-    trust: Trust,
+    trust: DirTrust,
     /// The name of the scope, if this is a scope's directory in a run directory.
     scope: Option<String>,
 }
 
 /// A socket on which an agent answers HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum AgentSocket {
     /// The socket for reading, `read.sock`.
     Read,
     /// The socket for control, `control.sock`.
@@ -52,10 +52,10 @@ impl RunDir {
     /// Creates a run directory from a path that the user chose. It need not exist, and anyone may
     /// own it.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self::by(path.into(), Trust::Named)
+        Self::by(path.into(), DirTrust::Named)
     }
 
-    fn by(path: PathBuf, trust: Trust) -> Self {
+    fn by(path: PathBuf, trust: DirTrust) -> Self {
         Self {
             path,
             trust,
@@ -85,9 +85,9 @@ impl RunDir {
     /// `/dev/shm` and `/run`. A directory counts only if it has a segment of a trusted agent; this
     /// user's own directory is the result if none does.
     pub fn find_in(shared_memory: &Path, services: &Path) -> Self {
-        let of_user = |uid| Self::by(path_of_user(shared_memory, uid), Trust::Found);
+        let of_user = |uid| Self::by(path_of_user(shared_memory, uid), DirTrust::Found);
         let own = of_user(this_user());
-        let service = Self::by(services.join(SERVICE), Trust::GivenByRoot);
+        let service = Self::by(services.join(SERVICE), DirTrust::GivenByRoot);
         let all = [&own, &service, &of_user(0)];
         let served = all.into_iter().find(|run_dir| run_dir.has_segment());
         served.unwrap_or(&own).clone()
@@ -113,7 +113,7 @@ impl RunDir {
 
     /// Connects to the agent, and checks through the kernel that the directory's owner or root
     /// listens there.
-    pub fn connect(&self, door: Door) -> io::Result<UnixStream> {
+    pub fn connect(&self, door: AgentSocket) -> io::Result<UnixStream> {
         let refused = |error: StreamError| match error {
             StreamError::NoAgent { .. } => io::Error::from(io::ErrorKind::NotFound),
             StreamError::Io { source, .. } => source,
@@ -121,8 +121,8 @@ impl RunDir {
         };
         let place = self.open().map_err(refused)?;
         let socket = match door {
-            Door::Read => self.read_socket(),
-            Door::Control => self.control_socket(),
+            AgentSocket::Read => self.read_socket(),
+            AgentSocket::Control => self.control_socket(),
         };
         let stream = UnixStream::connect(&socket)?;
         let peer = socket_peercred(&stream)?.uid.as_raw();

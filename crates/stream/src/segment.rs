@@ -16,7 +16,7 @@ use rustix::param::page_size;
 use rustix::thread::futex;
 
 use crate::Incarnation;
-use crate::ended::Ended;
+use crate::ended::EndedRings;
 use crate::entry::ValueSlots;
 use crate::layout::{
     self, CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, LINE_BYTES, LONG_DEPTH_MIN,
@@ -24,8 +24,8 @@ use crate::layout::{
     TEXT_SLOT_BYTES, header, state,
 };
 use crate::line::{self, LINE_WORDS};
-use crate::map::{Access, Map};
-use crate::slots::{Grant, RingShape, Slots};
+use crate::map::{FileMap, MapAccess};
+use crate::slots::{RingShape, SlotGrant, Slots};
 use crate::writer::StreamWriter;
 use crate::{SegmentReader, StreamError};
 
@@ -66,13 +66,13 @@ impl SegmentConfig {
 /// thread of its own.
 #[derive(Debug)]
 pub struct Segment {
-    map: Arc<Map>,
+    map: Arc<FileMap>,
     file: File,
     path: PathBuf,
     config: SegmentConfig,
     slots: Slots,
     live: HashSet<SeriesId>,
-    ended: Ended,
+    ended: EndedRings,
     /// Number of slots for which memory is reserved in the directory.
     slots_reserved: usize,
     lines_at: usize,
@@ -135,7 +135,7 @@ impl Segment {
             .map_err(io_error("give a mode to", path))?;
         file.set_len(bytes as u64).map_err(io_error("size", path))?;
         reserve(&file, 0, lines_at).map_err(|e| io_error("reserve memory for", path)(e.into()))?;
-        let map = Map::new(&file, bytes, Access::Write).map_err(io_error("map", path))?;
+        let map = FileMap::new(&file, bytes, MapAccess::Write).map_err(io_error("map", path))?;
         let mut segment = Self {
             slots: Slots::new(config.streams_max, config.ring_bytes_max),
             map: Arc::new(map),
@@ -143,7 +143,7 @@ impl Segment {
             path: path.into(),
             config,
             live: HashSet::new(),
-            ended: Ended::default(),
+            ended: EndedRings::default(),
             slots_reserved: 0,
             lines_at,
             descriptors_at,
@@ -301,7 +301,7 @@ impl Segment {
             .min((SLOTS_BYTES_MAX / slot_bytes) as u32)
     }
 
-    fn grant(&mut self, stream: &Descriptor, shape: RingShape) -> Result<Grant, StreamError> {
+    fn grant(&mut self, stream: &Descriptor, shape: RingShape) -> Result<SlotGrant, StreamError> {
         let Some(grant) = self.slots.take(shape) else {
             self.count_refused();
             let stream = stream.to_string();
@@ -372,7 +372,7 @@ impl Segment {
         &mut self,
         stream: &Descriptor,
         series: SeriesId,
-        grant: Grant,
+        grant: SlotGrant,
         ring: Ring,
         now_ns: i64,
     ) {
@@ -542,12 +542,12 @@ impl Drop for Segment {
     }
 }
 
-fn close(map: &Map) {
+fn close(map: &FileMap) {
     map.set(header::STATE, state::CLOSED, Ordering::Release);
     wake(map, u32::MAX);
 }
 
-fn wake(map: &Map, mask: u32) {
+fn wake(map: &FileMap, mask: u32) {
     let Some(bits) = NonZeroU32::new(mask) else {
         return;
     };
@@ -559,10 +559,10 @@ fn wake(map: &Map, mask: u32) {
 
 /// Maps the header of the segment at `path`, if there is one. Readers of a dead agent's segment
 /// wait on memory that nobody writes any more, so they must be woken.
-fn predecessor(path: &Path) -> Option<Map> {
+fn predecessor(path: &Path) -> Option<FileMap> {
     SegmentReader::open(path).ok()?;
     let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
-    Map::new(&file, header::BYTES, Access::Write).ok()
+    FileMap::new(&file, header::BYTES, MapAccess::Write).ok()
 }
 
 fn state_word(state: u32, generation: u16) -> u64 {

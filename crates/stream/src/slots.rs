@@ -28,7 +28,7 @@ impl RingShape {
 
 /// A slot with its ring, as it is given to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
+pub(crate) struct SlotGrant {
     /// Index of the descriptor and of the line.
     pub slot: u32,
     /// Generation to write under: the slot's previous one plus one.
@@ -65,7 +65,7 @@ impl Slots {
     }
 
     /// Takes a slot and a ring; `None` if there is no room.
-    pub(crate) fn take(&mut self, shape: RingShape) -> Option<Grant> {
+    pub(crate) fn take(&mut self, shape: RingShape) -> Option<SlotGrant> {
         if self.free_slots.is_empty() && self.used == self.max {
             return None;
         }
@@ -74,7 +74,7 @@ impl Slots {
             self.used += 1;
             (self.used - 1, 1)
         });
-        Some(Grant {
+        Some(SlotGrant {
             slot,
             generation,
             ring_at,
@@ -82,7 +82,7 @@ impl Slots {
     }
 
     /// Gives a slot and its ring back; the slot's next generation is `next_generation`.
-    pub(crate) fn give(&mut self, grant: Grant, shape: RingShape, next_generation: u16) {
+    pub(crate) fn give(&mut self, grant: SlotGrant, shape: RingShape, next_generation: u16) {
         self.free_slots.push_back((grant.slot, next_generation));
         self.free_rings.give(grant.ring_at, shape.bytes());
     }
@@ -94,7 +94,7 @@ impl Slots {
     }
 
     /// Takes back a grant whose ring could not be reserved: nothing was written to it.
-    pub(crate) fn undo(&mut self, grant: Grant, shape: RingShape) {
+    pub(crate) fn undo(&mut self, grant: SlotGrant, shape: RingShape) {
         self.free_slots.push_front((grant.slot, grant.generation));
         self.free_rings.give(grant.ring_at, shape.bytes());
     }
@@ -188,7 +188,7 @@ mod tests {
     fn what_rings_of_one_shape_leave_is_room_for_others() {
         let room = 64 * TEXT.bytes();
         let mut slots = Slots::new(1_000, room);
-        let many: Vec<Grant> = std::iter::from_fn(|| slots.take(SMALL)).collect();
+        let many: Vec<SlotGrant> = std::iter::from_fn(|| slots.take(SMALL)).collect();
         assert!(many.len() > 64 && slots.take(TEXT).is_none());
         // In an order in which neighbours are not freed one after the other.
         let (even, odd): (Vec<_>, Vec<_>) =
@@ -205,7 +205,7 @@ mod tests {
         #[test]
         fn live_rings_never_overlap(steps in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..8), 1..200)) {
             let mut slots = Slots::new(16, 1 << 16);
-            let mut live: Vec<(Grant, RingShape)> = Vec::new();
+            let mut live: Vec<(SlotGrant, RingShape)> = Vec::new();
             for (add, text, pick) in steps {
                 let shape = if text { TEXT } else { SMALL };
                 if add {

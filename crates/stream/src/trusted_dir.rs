@@ -26,7 +26,7 @@ const ROOT: u32 = 0;
 
 /// How a directory was chosen, which decides who may own it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
+pub(crate) enum DirTrust {
     /// The user named it (`--run-dir`, `BAROGRAPH_RUN_DIR`, an argument): anyone may own it, since
     /// agents also run as ordinary users.
     Named,
@@ -47,15 +47,15 @@ pub struct TrustedDir {
 
 impl TrustedDir {
     /// Opens a directory and checks it. [`StreamError::NoAgent`] if there is none.
-    pub(crate) fn open(path: &Path, trust: Trust) -> Result<Self, StreamError> {
+    pub(crate) fn open(path: &Path, trust: DirTrust) -> Result<Self, StreamError> {
         let failed = |errno| not_opened(path, errno);
         let dir = match trust {
-            Trust::Named => openat(CWD, path, directory(), Mode::empty()).map_err(failed)?,
-            Trust::Found => open_found(path)?,
-            Trust::GivenByRoot => open_given(path)?,
+            DirTrust::Named => openat(CWD, path, directory(), Mode::empty()).map_err(failed)?,
+            DirTrust::Found => open_found(path)?,
+            DirTrust::GivenByRoot => open_given(path)?,
         };
         let stat = fstat(&dir).map_err(failed)?;
-        if trust == Trust::Found {
+        if trust == DirTrust::Found {
             check_owner(path, &stat, &trusted_users(), USER_OR_ROOT)?;
         }
         check_mode(path, &stat)?;

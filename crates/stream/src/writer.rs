@@ -9,17 +9,17 @@ use crate::StreamError;
 use crate::entry::ValueSlots;
 use crate::layout::{CELL_BYTES, LINE_BYTES, WAKE_BITS};
 use crate::line::{self, CELL_WORDS, COUNT_MAX, LOOKED, RawCell};
-use crate::map::Map;
-use crate::slots::{Grant, RingShape};
+use crate::map::FileMap;
+use crate::slots::{RingShape, SlotGrant};
 
 /// The right to append to one stream. Not `Clone`: a stream has one writer.
 #[derive(Debug)]
 pub struct StreamWriter {
-    map: Arc<Map>,
+    map: Arc<FileMap>,
     value_type: ValueType,
     slots: ValueSlots,
     series: SeriesId,
-    grant: Grant,
+    grant: SlotGrant,
     shape: RingShape,
     line_at: usize,
     ring_at: usize,
@@ -37,10 +37,10 @@ impl StreamWriter {
         reason = "one caller, which has just computed them all"
     )]
     pub(crate) fn new(
-        map: Arc<Map>,
+        map: Arc<FileMap>,
         (value_type, slots): (ValueType, ValueSlots),
         series: SeriesId,
-        grant: Grant,
+        grant: SlotGrant,
         shape: RingShape,
         line_at: usize,
         ring_at: usize,
@@ -227,7 +227,7 @@ impl StreamWriter {
     }
 
     /// Whether this stream was registered in the segment of `map`.
-    pub(crate) fn is_of(&self, map: &Arc<Map>) -> bool {
+    pub(crate) fn is_of(&self, map: &Arc<FileMap>) -> bool {
         Arc::ptr_eq(&self.map, map)
     }
 
@@ -235,7 +235,7 @@ impl StreamWriter {
         self.grant.slot
     }
 
-    pub(crate) fn grant(&self) -> Grant {
+    pub(crate) fn grant(&self) -> SlotGrant {
         self.grant
     }
 

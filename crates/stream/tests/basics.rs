@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
-use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, StreamError, Waited};
+use barograph_stream::{
+    LatestSample, Segment, SegmentConfig, SegmentReader, StreamError, WaitOutcome,
+};
 
 pub(crate) fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
     Descriptor {
@@ -49,10 +51,10 @@ fn what_is_written_is_read() {
     );
 
     let handle = reader.stream(&directory.entries[0]);
-    assert_eq!(handle.latest(), Latest::Empty);
+    assert_eq!(handle.latest(), LatestSample::Empty);
     assert!(int.look(&Sample::measured(10, 7)).unwrap());
     assert!(!int.look(&Sample::measured(20, 7)).unwrap());
-    let expect = Latest::Sample {
+    let expect = LatestSample::Sample {
         sample: Sample::measured(10, 7),
         looked_ns: 20,
         count: 1,
@@ -69,7 +71,7 @@ fn what_is_written_is_read() {
         })
         .unwrap();
     }
-    let Latest::Sample {
+    let LatestSample::Sample {
         sample, count: 9, ..
     } = words.latest()
     else {
@@ -107,20 +109,20 @@ fn a_retired_stream_is_gone_and_its_slot_is_another() {
     let before = reader.directory();
     let handle = reader.stream(&before.entries[0]);
     segment.retire(first);
-    assert_eq!(handle.latest(), Latest::Gone);
+    assert_eq!(handle.latest(), LatestSample::Gone);
     assert_ne!(reader.directory_version(), before.version);
     assert!(reader.directory().entries.is_empty());
     let mut second = segment
         .register(&descriptor("a.bytes", ValueType::Int), None, 7)
         .unwrap();
     second.look(&Sample::measured(2, 2)).unwrap();
-    assert_eq!(handle.latest(), Latest::Gone);
-    assert_eq!(handle.wait(0, Duration::from_secs(9)), Waited::Gone);
+    assert_eq!(handle.latest(), LatestSample::Gone);
+    assert_eq!(handle.wait(0, Duration::from_secs(9)), WaitOutcome::Gone);
     let entry = &reader.directory().entries[0];
     assert_eq!((entry.slot, entry.generation), (0, 2));
     assert!(matches!(
         reader.stream(entry).latest(),
-        Latest::Sample { count: 1, .. }
+        LatestSample::Sample { count: 1, .. }
     ));
 }
 
@@ -133,16 +135,19 @@ fn a_waiting_reader_is_woken() {
         .unwrap();
     let reader = segment.reader().unwrap();
     let handle = reader.stream(&reader.directory().entries[0]);
-    assert_eq!(handle.wait(0, Duration::from_millis(1)), Waited::TimedOut);
+    assert_eq!(
+        handle.wait(0, Duration::from_millis(1)),
+        WaitOutcome::TimedOut
+    );
     let waiter = std::thread::spawn({
         let handle = handle.clone();
         move || handle.wait(0, Duration::from_secs(60))
     });
     writer.look(&Sample::measured(1, 1)).unwrap();
     segment.wake(writer.wake_bit());
-    assert_eq!(waiter.join().unwrap(), Waited::News);
+    assert_eq!(waiter.join().unwrap(), WaitOutcome::News);
     segment.close();
-    assert_eq!(handle.wait(1, Duration::from_secs(60)), Waited::Closed);
+    assert_eq!(handle.wait(1, Duration::from_secs(60)), WaitOutcome::Closed);
 }
 
 #[test]

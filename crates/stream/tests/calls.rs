@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barograph_stream::calls::{
-    Call, CallKind, CallPayload, CallsReader, CallsWriter, Next, PAYLOAD_BYTES_MAX, SLOTS, Target,
+    Call, CallKind, CallPayload, CallTarget, CallsReader, CallsWriter, NextCall, PAYLOAD_BYTES_MAX,
+    SLOTS,
 };
 use barograph_stream::{Incarnation, StreamError};
 
@@ -27,7 +28,7 @@ fn call(n: u64) -> Call {
         expires_ns: !n as i64,
         kind: [CallKind::Trigger, CallKind::Knob][(n % 2) as usize],
         name: format!("call.{n}"),
-        target: Target {
+        target: CallTarget {
             incarnation: n
                 .is_multiple_of(3)
                 .then_some(Incarnation([n as u8 | 1; 16])),
@@ -65,11 +66,11 @@ pub(crate) fn fire_at_full_speed(path: &Path) {
 fn what_is_fired_is_read_once_and_in_order() {
     let (_dir, mut writer, reader) = new();
     let mut cursor = reader.oldest();
-    assert_eq!(reader.next(&mut cursor), Next::Nothing);
+    assert_eq!(reader.next(&mut cursor), NextCall::Nothing);
     for n in 0..SLOTS * 3 {
         assert_eq!(writer.fire(&call(n)).unwrap(), n + 1);
-        assert_eq!(reader.next(&mut cursor), Next::Call(call(n)));
-        assert_eq!(reader.next(&mut cursor), Next::Nothing);
+        assert_eq!(reader.next(&mut cursor), NextCall::Call(call(n)));
+        assert_eq!(reader.next(&mut cursor), NextCall::Nothing);
         assert_eq!((reader.written(), cursor), (n + 1, n + 1));
     }
     assert_eq!(writer.call(SLOTS * 3), Some(call(SLOTS * 3 - 1)));
@@ -85,15 +86,15 @@ fn a_lapped_reader_is_told_how_many_it_missed() {
         writer.fire(&call(n)).unwrap();
     }
     let mut cursor = 0;
-    assert_eq!(reader.next(&mut cursor), Next::Missed(10));
-    assert_eq!(reader.next(&mut cursor), Next::Call(call(10)));
+    assert_eq!(reader.next(&mut cursor), NextCall::Missed(10));
+    assert_eq!(reader.next(&mut cursor), NextCall::Call(call(10)));
     let mut oldest = reader.oldest();
-    assert_eq!(reader.next(&mut oldest), Next::Call(call(10)));
+    assert_eq!(reader.next(&mut oldest), NextCall::Call(call(10)));
     // A cursor of another file waits at the end.
     let mut beyond = u64::MAX;
-    assert_eq!(reader.next(&mut beyond), Next::Nothing);
+    assert_eq!(reader.next(&mut beyond), NextCall::Nothing);
     writer.fire(&call(SLOTS + 10)).unwrap();
-    assert_eq!(reader.next(&mut beyond), Next::Call(call(SLOTS + 10)));
+    assert_eq!(reader.next(&mut beyond), NextCall::Call(call(SLOTS + 10)));
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn a_new_agent_goes_on_and_gives_no_id_again() {
     assert_eq!((writer.incarnation(), writer.written()), (incarnation, 1));
     assert_eq!(writer.fire(&call(1)).unwrap(), 2);
     let mut cursor = 1;
-    assert_eq!(reader.next(&mut cursor), Next::Call(call(1)));
+    assert_eq!(reader.next(&mut cursor), NextCall::Call(call(1)));
     // The file was lost, and its ids are known from elsewhere.
     drop(writer);
     std::fs::remove_file(&path).unwrap();
@@ -121,7 +122,7 @@ fn a_new_agent_goes_on_and_gives_no_id_again() {
     assert_ne!(reader.incarnation(), incarnation);
     assert_eq!(writer.fire(&call(1_000)).unwrap(), 1_001);
     for mut cursor in [0, 5, 1_000, reader.oldest()] {
-        assert_eq!(reader.next(&mut cursor), Next::Call(call(1_000)));
+        assert_eq!(reader.next(&mut cursor), NextCall::Call(call(1_000)));
     }
 }
 
@@ -238,7 +239,7 @@ fn foreign_bytes_are_refused_or_missed_but_never_believed() {
             // No more calls than there are slots; missed ones may be counted together or one by
             // one.
             let mut seen = 0;
-            while reader.next(&mut cursor) != Next::Nothing {
+            while reader.next(&mut cursor) != NextCall::Nothing {
                 seen += 1;
                 assert!(seen <= 2 * SLOTS, "seed {seed}");
             }
@@ -252,10 +253,10 @@ fn a_slot_that_was_never_written_is_passed_over() {
     writer.fire(&call(0)).unwrap();
     write_word(&dir.path().join("calls"), WRITTEN, 3);
     let mut cursor = 0;
-    assert_eq!(reader.next(&mut cursor), Next::Call(call(0)));
-    assert_eq!(reader.next(&mut cursor), Next::Missed(1));
-    assert_eq!(reader.next(&mut cursor), Next::Missed(1));
-    assert_eq!(reader.next(&mut cursor), Next::Nothing);
+    assert_eq!(reader.next(&mut cursor), NextCall::Call(call(0)));
+    assert_eq!(reader.next(&mut cursor), NextCall::Missed(1));
+    assert_eq!(reader.next(&mut cursor), NextCall::Missed(1));
+    assert_eq!(reader.next(&mut cursor), NextCall::Nothing);
 }
 
 #[test]
@@ -270,12 +271,12 @@ fn a_writer_at_full_speed_that_is_killed_tears_nothing() {
         let mut seen = 0;
         while seen < 2_000 {
             match reader.next(&mut cursor) {
-                Next::Call(found) => {
+                NextCall::Call(found) => {
                     assert_eq!(found, call(cursor - 1));
                     seen += 1;
                 }
-                Next::Missed(n) => assert!(n > 0),
-                Next::Nothing => std::thread::yield_now(),
+                NextCall::Missed(n) => assert!(n > 0),
+                NextCall::Nothing => std::thread::yield_now(),
             }
         }
         child.kill().unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use barograph_model::{Clock as _, ValueType};
-use barograph_stream::{RunDir, Segment, SegmentConfig, SegmentReader, SystemClock, Waited};
+use barograph_stream::{RunDir, Segment, SegmentConfig, SegmentReader, SystemClock, WaitOutcome};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::pattern::{TYPES, descriptor, sample};
@@ -106,5 +106,5 @@ fn waiter(path: &Path) {
     let reader = SegmentReader::open(path).unwrap();
     let handle = reader.stream(&reader.directory().entries[0]);
     println!("{READY}");
-    assert_eq!(handle.wait(0, Duration::from_secs(120)), Waited::News);
+    assert_eq!(handle.wait(0, Duration::from_secs(120)), WaitOutcome::News);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use barograph_stream::{
-    Latest, RunDir, SegmentReader, SegmentState, StreamError, StreamReader, Waited,
+    LatestSample, RunDir, SegmentReader, SegmentState, StreamError, StreamReader, WaitOutcome,
 };
 
 use crate::child;
@@ -62,7 +62,7 @@ fn check_remains(reader: &SegmentReader) {
 
 /// Checks the newest sample and the whole ring, now that nobody writes.
 fn check_stream(handle: &StreamReader) {
-    let Latest::Sample {
+    let LatestSample::Sample {
         sample: newest,
         count,
         ..
@@ -93,7 +93,7 @@ fn a_waiter_learns_from_the_successor_that_its_agent_was_killed() {
     agent.kill().unwrap();
     agent.wait().unwrap();
     let mut successor = child::start("agent", dir.path());
-    assert_eq!(waiter.join().unwrap(), Waited::Closed);
+    assert_eq!(waiter.join().unwrap(), WaitOutcome::Closed);
     successor.kill().unwrap();
     successor.wait().unwrap();
 }

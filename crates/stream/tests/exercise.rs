@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use barograph_stream::{Latest, SegmentReader};
+use barograph_stream::{LatestSample, SegmentReader};
 
 /// Opens the file and reads everything in it. It must not panic, hang or fault, whatever the file
 /// holds. Returns the number of samples found, or `None` if the file is refused.
@@ -21,7 +21,7 @@ pub(crate) fn read_everything(path: &Path) -> Option<usize> {
     for entry in &directory.entries {
         let _ = reader.interval_ns(entry);
         let handle = reader.stream(entry);
-        if let Latest::Sample { sample, .. } = handle.latest() {
+        if let LatestSample::Sample { sample, .. } = handle.latest() {
             samples.push(sample);
         }
         let _ = (handle.latest_f64(), handle.looked_ns());

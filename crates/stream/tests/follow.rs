@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use barograph_model::{NS_PER_S, Sample, ValueType};
 use barograph_stream::{
-    Entry, HEARTBEAT_AGE_NS_MAX, LOOK_NS, RunDir, Scopes, Segment, SegmentConfig, SegmentFollower,
-    StreamError, Ticks,
+    DirectoryEntry, HEARTBEAT_AGE_NS_MAX, LOOK_NS, RunDir, ScopeChoice, Segment, SegmentConfig,
+    SegmentFollower, SegmentTicks, StreamError,
 };
 
 use crate::pattern::descriptor;
@@ -15,7 +15,7 @@ use crate::pattern::descriptor;
 /// The time of all beginnings, ns since the epoch.
 const T0: i64 = 1_000 * NS_PER_S;
 
-type Follower = SegmentFollower<Entry>;
+type Follower = SegmentFollower<DirectoryEntry>;
 
 /// A segment of the node or of a scope, with these streams.
 fn write(run_dir: &RunDir, streams: &[&str]) -> Segment {
@@ -32,7 +32,7 @@ fn add(segment: &mut Segment, stream: &str) {
     segment.register(&stream, Some(2), T0).unwrap();
 }
 
-fn open(run_dir: &RunDir, scopes: Scopes) -> Follower {
+fn open(run_dir: &RunDir, scopes: ScopeChoice) -> Follower {
     Follower::open(run_dir, scopes, LOOK_NS, T0).unwrap()
 }
 
@@ -55,10 +55,10 @@ fn check(follower: &mut Follower, now_ns: i64, expect: &str) {
 fn a_run_directory_that_is_absent() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path().join("none"));
-    let opened = Follower::open(&run_dir, Scopes::Readable, LOOK_NS, T0);
+    let opened = Follower::open(&run_dir, ScopeChoice::Readable, LOOK_NS, T0);
     assert!(matches!(opened, Err(StreamError::NoAgent { .. })));
     let _segment = write(&run_dir, &["a.count"]);
-    let mut follower = open(&run_dir, Scopes::Readable);
+    let mut follower = open(&run_dir, ScopeChoice::Readable);
     // If it goes later, what was mapped stays.
     fs::remove_dir_all(run_dir.path()).unwrap();
     check(&mut follower, T0 + 100 * NS_PER_S, "/a.count");
@@ -71,7 +71,7 @@ fn streams_come_and_go() {
     let mut segment = write(&run_dir, &["b.count"]);
     let retired = descriptor("c.count", ValueType::Int);
     let retired = segment.register(&retired, Some(2), T0).unwrap();
-    let mut follower = open(&run_dir, Scopes::None);
+    let mut follower = open(&run_dir, ScopeChoice::None);
     assert_eq!(followed(&follower), "/b.count /c.count");
     let (before, changes) = (Arc::clone(follower.own()), follower.changes());
     check(&mut follower, T0, "/b.count /c.count");
@@ -96,7 +96,7 @@ fn a_new_incarnation() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path());
     let first = write(&run_dir, &["a.count"]);
-    let mut follower = open(&run_dir, Scopes::None);
+    let mut follower = open(&run_dir, ScopeChoice::None);
     let before = Arc::clone(follower.own());
     drop(first);
     // The agent has ended and has no successor yet.
@@ -118,7 +118,7 @@ fn a_successor_that_no_reader_understands() {
     let run_dir = RunDir::new(dir.path());
     let first = write(&run_dir, &["a.count"]);
     let scope = write(&run_dir.scope("u1"), &["b.count"]);
-    let mut follower = open(&run_dir, Scopes::Readable);
+    let mut follower = open(&run_dir, ScopeChoice::Readable);
     replace_by_garbage(&run_dir);
     replace_by_garbage(&run_dir.scope("u1"));
     drop((first, scope));
@@ -140,7 +140,7 @@ fn an_agent_that_was_killed() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path());
     let killed = write(&run_dir, &["a.count"]);
-    let mut follower = open(&run_dir, Scopes::None);
+    let mut follower = open(&run_dir, ScopeChoice::None);
     let last_ns = T0 + HEARTBEAT_AGE_NS_MAX;
     check(&mut follower, last_ns, "/a.count");
     assert!(follower.own().segment.is_alive(last_ns));
@@ -159,8 +159,8 @@ fn a_successor_of_an_agent_that_seems_alive() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path());
     let first = write(&run_dir, &["a.count"]);
-    let mut seldom = open(&run_dir, Scopes::None);
-    let mut always = Follower::open(&run_dir, Scopes::None, 0, T0).unwrap();
+    let mut seldom = open(&run_dir, ScopeChoice::None);
+    let mut always = Follower::open(&run_dir, ScopeChoice::None, 0, T0).unwrap();
     fs::remove_file(run_dir.segment()).unwrap();
     let _second = write(&run_dir, &["b.count"]);
     check(&mut always, T0, "/b.count");
@@ -174,8 +174,8 @@ fn scopes_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path());
     let own = write(&run_dir, &["a.count"]);
-    let mut follower = open(&run_dir, Scopes::Readable);
-    let mut public = open(&run_dir, Scopes::Public);
+    let mut follower = open(&run_dir, ScopeChoice::Readable);
+    let mut public = open(&run_dir, ScopeChoice::Public);
     let mut scope = write(&run_dir.scope("u1"), &["b.count"]);
     let _all = write(&run_dir.scope("all"), &["c.count"]);
     check(&mut follower, T0 + LOOK_NS - 1, "/a.count");
@@ -219,7 +219,7 @@ fn a_new_agent_brings_its_scopes() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path());
     let _first = write(&run_dir, &["a.count"]);
-    let mut follower = open(&run_dir, Scopes::Readable);
+    let mut follower = open(&run_dir, ScopeChoice::Readable);
     let _second = write(&run_dir, &["a.count"]);
     let _scope = write(&run_dir.scope("u1"), &["b.count"]);
     check(&mut follower, T0, "/a.count u1/b.count");
@@ -233,8 +233,8 @@ fn news_of_any_segment_end_a_wait() {
     let mut scope = write(&run_dir.scope("u1"), &[]);
     let stream = descriptor("b.count", ValueType::Int);
     let mut writer = scope.register(&stream, Some(2), T0).unwrap();
-    let follower = open(&run_dir, Scopes::Readable);
-    let wait = |ticks: Ticks| ticks.wait(Duration::from_secs(600));
+    let follower = open(&run_dir, ScopeChoice::Readable);
+    let wait = |ticks: SegmentTicks| ticks.wait(Duration::from_secs(600));
     let ticks = follower.ticks();
     writer.append(&Sample::measured(T0, 1)).unwrap();
     scope.wake(writer.wake_bit());

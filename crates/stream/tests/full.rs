@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use barograph_model::ValueType;
-use barograph_stream::ingest::{Declaration, IngestFile, Producer, ProducerConfig, kind};
+use barograph_stream::ingest::{IngestDeclaration, IngestFile, Producer, ProducerConfig, kind};
 use barograph_stream::{
-    Latest, RunDir, Segment, SegmentConfig, SegmentReader, StreamError, StreamWriter, SystemClock,
+    LatestSample, RunDir, Segment, SegmentConfig, SegmentReader, StreamError, StreamWriter,
+    SystemClock,
 };
 
 use crate::child;
@@ -98,7 +99,7 @@ pub(crate) fn settle(path: &Path) {
         }
     }
     for entry in &reader.directory().entries {
-        let Latest::Sample { count: 5_000, .. } = reader.stream(entry).latest() else {
+        let LatestSample::Sample { count: 5_000, .. } = reader.stream(entry).latest() else {
             panic!("the streams that fit go on");
         };
     }
@@ -123,7 +124,7 @@ fn rings_get_memory_as_they_are_used(path: &Path) {
     assert!((2_000..12_000).contains(&put), "{put}");
     assert!(ring.is_starved(), "it does not wait for an agent");
     assert!(producer.thread(&clock).is_none());
-    let value = Declaration::Process {
+    let value = IngestDeclaration::Process {
         application: "x".repeat(2_000),
         labels: Vec::new(),
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Sample, Value, ValueType};
-use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, StreamReader};
+use barograph_stream::{LatestSample, Segment, SegmentConfig, SegmentReader, StreamReader};
 
 use crate::child;
 use crate::pattern::{TYPES, check, descriptor, rounds, sample};
@@ -131,7 +131,7 @@ impl Follower {
     }
 
     fn look(&mut self) {
-        let Latest::Sample {
+        let LatestSample::Sample {
             sample: found,
             looked_ns,
             count,

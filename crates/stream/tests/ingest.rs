@@ -7,8 +7,8 @@ use std::path::Path;
 use barograph_model::{Kind, ValueType};
 use barograph_stream::SystemClock;
 use barograph_stream::ingest::{
-    BLOB_BYTES_MAX, Declaration, Drained, IngestFile, Overflow, Payload, Producer, ProducerConfig,
-    Readers, ThreadRing, kind,
+    BLOB_BYTES_MAX, DrainResult, IngestDeclaration, IngestFile, OverflowPolicy, Producer,
+    ProducerConfig, PublicationReaders, RecordPayload, ThreadRing, kind,
 };
 use tempfile::TempDir;
 
@@ -40,7 +40,7 @@ pub(crate) struct Both {
 }
 
 impl Both {
-    pub(crate) fn new(rings_max: u32, ring_records: u64, overflow: Overflow) -> Self {
+    pub(crate) fn new(rings_max: u32, ring_records: u64, overflow: OverflowPolicy) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = SystemClock::new();
         let config = ProducerConfig {
@@ -60,7 +60,7 @@ impl Both {
     }
 
     pub(crate) fn small() -> Self {
-        Self::new(4, RECORDS, Overflow::DropOldest)
+        Self::new(4, RECORDS, OverflowPolicy::DropOldest)
     }
 
     pub(crate) fn producer(&self) -> &Producer {
@@ -75,7 +75,7 @@ impl Both {
         self.file.path()
     }
 
-    pub(crate) fn read(&mut self) -> (Vec<Owned>, Drained) {
+    pub(crate) fn read(&mut self) -> (Vec<Owned>, DrainResult) {
         self.file.look().unwrap();
         drain(&mut self.file, u64::MAX)
     }
@@ -103,7 +103,7 @@ impl Both {
     }
 }
 
-pub(crate) fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Drained) {
+pub(crate) fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, DrainResult) {
     let mut found = Vec::new();
     let mut positions: Vec<u64> = file.positions().collect();
     let drained = file
@@ -112,16 +112,16 @@ pub(crate) fn drain(file: &mut IngestFile, records_max: u64) -> (Vec<Owned>, Dra
             assert!(*position < record.next, "a ring is read in order");
             *position = record.next;
             let (kind, bits, bytes) = match record.payload {
-                Payload::Int(v) => (kind::INT, v as u64, &[][..]),
-                Payload::Float(v) => (kind::FLOAT, v.to_bits(), &[][..]),
-                Payload::Bool(v) => (kind::BOOL, u64::from(v), &[][..]),
-                Payload::Frame(v) => (kind::FRAME, v, &[][..]),
-                Payload::Ack { id, .. } => (kind::ACK, id, &[][..]),
-                Payload::Text(b) => (kind::TEXT, 0, b),
-                Payload::Bytes(b) => (kind::BYTES, 0, b),
-                Payload::Json(b) => (kind::JSON, 0, b),
-                Payload::Floats(b) => (kind::FLOATS, 0, b),
-                Payload::Missed(_) | Payload::Damaged => panic!("whole records alone"),
+                RecordPayload::Int(v) => (kind::INT, v as u64, &[][..]),
+                RecordPayload::Float(v) => (kind::FLOAT, v.to_bits(), &[][..]),
+                RecordPayload::Bool(v) => (kind::BOOL, u64::from(v), &[][..]),
+                RecordPayload::Frame(v) => (kind::FRAME, v, &[][..]),
+                RecordPayload::Ack { id, .. } => (kind::ACK, id, &[][..]),
+                RecordPayload::Text(b) => (kind::TEXT, 0, b),
+                RecordPayload::Bytes(b) => (kind::BYTES, 0, b),
+                RecordPayload::Json(b) => (kind::JSON, 0, b),
+                RecordPayload::Floats(b) => (kind::FLOATS, 0, b),
+                RecordPayload::Missed(_) | RecordPayload::Damaged => panic!("whole records alone"),
             };
             found.push(Owned {
                 ring: record.ring,
@@ -160,7 +160,7 @@ pub(crate) fn check_numbers(found: &[Owned], numbers: std::ops::Range<u64>) {
 
 #[test]
 fn every_kind_of_value_comes_as_it_was_put() {
-    let mut both = Both::new(1, 1 << 16, Overflow::DropOldest);
+    let mut both = Both::new(1, 1 << 16, OverflowPolicy::DropOldest);
     let mut ring = both.thread();
     let mut expect = Vec::new();
     let mut put = |ring: &mut ThreadRing, kind, series, bits, bytes: &[u8]| {
@@ -210,7 +210,7 @@ fn every_kind_of_value_comes_as_it_was_put() {
     }
     assert_eq!(found.len(), expect.len());
     assert_eq!((drained.missed, drained.damaged), (0, 0));
-    assert_eq!(both.read(), (Vec::new(), Drained::default()));
+    assert_eq!(both.read(), (Vec::new(), DrainResult::default()));
 }
 
 #[test]
@@ -227,17 +227,17 @@ fn declarations_come_once_and_in_order() {
     let found = all(&mut both.file);
     assert_eq!(found.len(), 9);
     assert!(
-        matches!(&found[0], Declaration::Process { application, .. } if application == "specimen")
+        matches!(&found[0], IngestDeclaration::Process { application, .. } if application == "specimen")
     );
     assert!(matches!(
         &found[1],
-        Declaration::Publication {
-            readers: Readers::All,
+        IngestDeclaration::Publication {
+            readers: PublicationReaders::All,
             ..
         }
     ));
     assert_eq!(all(&mut both.file), []);
-    let one = Declaration::Value {
+    let one = IngestDeclaration::Value {
         publication: 0,
         name: "late".into(),
         value_type: ValueType::Int,
@@ -305,7 +305,7 @@ fn what_a_lapped_reader_missed_is_counted_exactly() {
 
 #[test]
 fn a_blocking_ring_refuses_and_loses_nothing_but_what_is_dropped() {
-    let mut both = Both::new(1, RECORDS, Overflow::Block);
+    let mut both = Both::new(1, RECORDS, OverflowPolicy::Block);
     let mut ring = both.thread();
     put_numbers(&mut ring, 0..RECORDS);
     assert!(!ring.put(kind::INT, 7, 0, 0), "it is full");
@@ -333,7 +333,7 @@ fn a_blocking_ring_refuses_and_loses_nothing_but_what_is_dropped() {
 
 #[test]
 fn a_blocking_writer_at_full_speed_loses_nothing() {
-    let mut both = Both::new(1, RECORDS, Overflow::Block);
+    let mut both = Both::new(1, RECORDS, OverflowPolicy::Block);
     let puts = rounds(200_000, 20_000_000);
     let mut ring = both.thread();
     std::thread::scope(|scope| {
@@ -360,7 +360,7 @@ fn a_blocking_writer_at_full_speed_loses_nothing() {
 #[test]
 fn long_values_lie_across_every_border_of_ring_batch_and_commit() {
     // A ring of several batches, with values of all lengths at all places, more than once around.
-    let mut both = Both::new(1, 1 << 15, Overflow::DropOldest);
+    let mut both = Both::new(1, 1 << 15, OverflowPolicy::DropOldest);
     let mut ring = both.thread();
     let (mut put, mut seen) = (0u64, 0u64);
     for round in 0..rounds(30, 3_000) {
@@ -479,7 +479,7 @@ fn a_ring_goes_to_another_thread_with_its_positions() {
 
 #[test]
 fn more_threads_than_rings_take_those_whose_threads_have_ended() {
-    let mut both = Both::new(2, RECORDS, Overflow::DropOldest);
+    let mut both = Both::new(2, RECORDS, OverflowPolicy::DropOldest);
     let held = both.thread();
     for n in 0..100 {
         let mut ring = both.thread();

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use barograph_stream::StreamError;
 use barograph_stream::ingest::{
-    CELLS_AT, CELLS_MAX, CellUse, CellsTold, Declaration, IngestFile, Overflow,
+    CELLS_AT, CELLS_MAX, CellUse, CellsTold, IngestDeclaration, IngestFile, OverflowPolicy,
 };
 
 use crate::ingest::Both;
@@ -18,7 +18,7 @@ const CELLS_INTERVAL: usize = 184;
 /// A file with cells, of a producer that does not know of cells.
 fn with_cells(count: u64, interval_ns: u64) -> (Both, Result<IngestFile, StreamError>) {
     let both = Both::small();
-    both.producer().declare(&Declaration::Cell {
+    both.producer().declare(&IngestDeclaration::Cell {
         value: 0,
         cell: 2,
         scale: 1e-9,
@@ -43,7 +43,10 @@ fn what_was_added_is_read_and_maxima_begin_anew() {
     file.look().unwrap();
     let mut declared = Vec::new();
     file.declarations(&mut |d| declared.push(d)).unwrap();
-    assert!(matches!(declared[..], [Declaration::Cell { cell: 2, .. }]));
+    assert!(matches!(
+        declared[..],
+        [IngestDeclaration::Cell { cell: 2, .. }]
+    ));
     put(&both, CELLS_AT + 16, u64::MAX);
     put(&both, CELLS_AT + 24, 5);
     let mut cells = Vec::new();
@@ -90,7 +93,7 @@ fn more_cells_than_there_is_room_for_are_damage() {
 
 #[test]
 fn a_lock_that_is_held_is_a_life_whatever_the_process_became() {
-    let mut both = Both::new(1, 256, Overflow::DropOldest);
+    let mut both = Both::new(1, 256, OverflowPolicy::DropOldest);
     both.file.look().unwrap();
     assert!(!both.file.is_orphan());
     // The process goes on, as after an exec, but its file does not.

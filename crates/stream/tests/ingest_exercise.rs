@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use barograph_stream::ingest::{IngestFile, Payload, RING_RECORDS_MAX};
+use barograph_stream::ingest::{IngestFile, RING_RECORDS_MAX, RecordPayload};
 
 /// Records of one drain; a bound on drains ends a test that should have ended by itself.
 const RECORDS: u64 = 10_000;
@@ -51,10 +51,10 @@ pub(crate) fn read_everything(path: &Path) -> Option<Found> {
             let drained = file.drain(RECORDS, &mut |record| {
                 assert!(u64::from(record.ring) < rings);
                 passed += match record.payload {
-                    Payload::Text(b)
-                    | Payload::Bytes(b)
-                    | Payload::Json(b)
-                    | Payload::Floats(b) => 1 + b.len().div_ceil(16) as u64,
+                    RecordPayload::Text(b)
+                    | RecordPayload::Bytes(b)
+                    | RecordPayload::Json(b)
+                    | RecordPayload::Floats(b) => 1 + b.len().div_ceil(16) as u64,
                     _ => 1,
                 };
             });

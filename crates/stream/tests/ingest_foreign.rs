@@ -196,7 +196,7 @@ fn a_value_that_cannot_be_read_keeps_its_place_among_the_others() {
     file.look().unwrap();
     let mut names = Vec::new();
     file.declarations(&mut |declaration| {
-        if let barograph_stream::ingest::Declaration::Value { name, .. } = declaration {
+        if let barograph_stream::ingest::IngestDeclaration::Value { name, .. } = declaration {
             names.push(name);
         }
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barograph_stream::SystemClock;
 use barograph_stream::ingest::{
-    IngestFile, Payload, Producer, ProducerConfig, Record, ThreadRing, kind,
+    IngestFile, IngestRecord, Producer, ProducerConfig, RecordPayload, ThreadRing, kind,
 };
 
 use crate::child;
@@ -49,13 +49,13 @@ fn slots() -> u64 {
             .sum::<u64>()
 }
 
-fn check(record: &Record<'_>) -> u64 {
+fn check(record: &IngestRecord<'_>) -> u64 {
     let (thread, n) = (u64::from(record.series), record.time);
     let bits = mix(n ^ thread << 56);
     match record.payload {
-        Payload::Float(v) => assert_eq!(v.to_bits(), bits, "{record:?}"),
-        Payload::Frame(v) => assert_eq!((v, n % 64 == 7 || n % 64 == 31), (bits, true)),
-        Payload::Bytes(b) => {
+        RecordPayload::Float(v) => assert_eq!(v.to_bits(), bits, "{record:?}"),
+        RecordPayload::Frame(v) => assert_eq!((v, n % 64 == 7 || n % 64 == 31), (bits, true)),
+        RecordPayload::Bytes(b) => {
             assert_eq!(b.len(), length_of(n));
             let word = bits.to_le_bytes();
             assert!(b.iter().zip(word.iter().cycle()).all(|(a, b)| a == b));

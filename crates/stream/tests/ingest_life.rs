@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use barograph_model::{Kind, ValueType};
 use barograph_stream::SystemClock;
 use barograph_stream::ingest::{
-    Declaration, IngestFile, Overflow, Producer, ProducerConfig, ThreadRing, TimeSource, kind,
+    IngestDeclaration, IngestFile, OverflowPolicy, Producer, ProducerConfig, ThreadRing,
+    TimeSource, kind,
 };
 
 use crate::ingest::{Both, check_numbers, drain, put_numbers};
@@ -93,7 +94,7 @@ fn one_read_tells_whether_there_is_news() {
     assert!(both.file.has_news(), "records");
     both.read();
     assert!(!both.file.has_news());
-    assert!(both.producer().declare(&Declaration::Process {
+    assert!(both.producer().declare(&IngestDeclaration::Process {
         application: "a".into(),
         labels: Vec::new(),
     }));
@@ -111,7 +112,7 @@ fn declarations_come_as_many_at_a_time_as_are_asked_for() {
     let mut both = Both::small();
     let count = 3_000;
     for n in 0..count {
-        assert!(both.producer().declare(&Declaration::Process {
+        assert!(both.producer().declare(&IngestDeclaration::Process {
             application: format!("{n}{}", "x".repeat(300)),
             labels: Vec::new(),
         }));
@@ -120,10 +121,10 @@ fn declarations_come_as_many_at_a_time_as_are_asked_for() {
     let mut found = 0;
     loop {
         let before = found;
-        let mut each = |declaration: Declaration| {
+        let mut each = |declaration: IngestDeclaration| {
             let expect = format!("{found}x");
             assert!(
-                matches!(declaration, Declaration::Process { application, .. } if application.starts_with(&expect))
+                matches!(declaration, IngestDeclaration::Process { application, .. } if application.starts_with(&expect))
             );
             found += 1;
         };
@@ -237,7 +238,7 @@ fn pairs_of_clocks_are_pairs() {
 
 #[test]
 fn no_record_comes_before_the_declaration_of_its_value() {
-    let mut both = Both::new(2, 1 << 12, Overflow::DropOldest);
+    let mut both = Both::new(2, 1 << 12, OverflowPolicy::DropOldest);
     let producer = both.producer.take().unwrap();
     let count = rounds(3_000, 100_000).min(12_000);
     let progress = AtomicU64::new(0);
@@ -246,7 +247,7 @@ fn no_record_comes_before_the_declaration_of_its_value() {
         scope.spawn(|| {
             let clock = SystemClock::new();
             for index in 0..count {
-                let value = Declaration::Value {
+                let value = IngestDeclaration::Value {
                     publication: 0,
                     name: format!("v{index}"),
                     value_type: ValueType::Int,
@@ -298,7 +299,7 @@ impl Drop for StopOnDrop<'_> {
 #[test]
 fn nothing_is_lost_between_the_last_commit_and_goodbye() {
     for _ in 0..rounds(300, 10_000) {
-        let mut both = Both::new(1, RECORDS, Overflow::DropOldest);
+        let mut both = Both::new(1, RECORDS, OverflowPolicy::DropOldest);
         let producer = both.producer.take().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -317,7 +318,7 @@ fn nothing_is_lost_between_the_last_commit_and_goodbye() {
 
 #[test]
 fn busy_rings_do_not_keep_the_others_waiting() {
-    let mut both = Both::new(3, 1 << 14, Overflow::DropOldest);
+    let mut both = Both::new(3, 1 << 14, OverflowPolicy::DropOldest);
     let mut rings = [(); 3].map(|()| both.thread());
     let mut seen = [0u64; 3];
     for part in 0..100u64 {

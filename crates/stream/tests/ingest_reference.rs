@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use barograph_stream::SystemClock;
-use barograph_stream::ingest::{Declaration, IngestFile, Payload, Producer, ProducerConfig, kind};
+use barograph_stream::ingest::{
+    IngestDeclaration, IngestFile, Producer, ProducerConfig, RecordPayload, kind,
+};
 use serde_json::{Value as Json, json};
 
 use crate::child;
@@ -52,16 +54,16 @@ fn records(path: &Path) -> Vec<Json> {
                 json!(hex(bytes))
             };
             let (name, value) = match record.payload {
-                Payload::Int(v) => ("int", json!(v)),
-                Payload::Float(v) => ("float", json!(format!("{:016x}", v.to_bits()))),
-                Payload::Bool(v) => ("bool", json!(v)),
-                Payload::Frame(v) => ("frame", json!(v)),
-                Payload::Ack { id, .. } => ("ack", json!(id)),
-                Payload::Text(b) => ("text", long(b)),
-                Payload::Bytes(b) => ("bytes", long(b)),
-                Payload::Json(b) => ("json", long(b)),
-                Payload::Floats(b) => ("floats", long(b)),
-                Payload::Missed(_) | Payload::Damaged => panic!("whole records alone"),
+                RecordPayload::Int(v) => ("int", json!(v)),
+                RecordPayload::Float(v) => ("float", json!(format!("{:016x}", v.to_bits()))),
+                RecordPayload::Bool(v) => ("bool", json!(v)),
+                RecordPayload::Frame(v) => ("frame", json!(v)),
+                RecordPayload::Ack { id, .. } => ("ack", json!(id)),
+                RecordPayload::Text(b) => ("text", long(b)),
+                RecordPayload::Bytes(b) => ("bytes", long(b)),
+                RecordPayload::Json(b) => ("json", long(b)),
+                RecordPayload::Floats(b) => ("floats", long(b)),
+                RecordPayload::Missed(_) | RecordPayload::Damaged => panic!("whole records alone"),
             };
             let (ring, series, time) = (record.ring, record.series, record.time);
             found[ring as usize]
@@ -111,13 +113,13 @@ fn triggers_knobs_and_answers() {
     let clock = SystemClock::new();
     let producer = Producer::create(dir.path(), ProducerConfig::default(), &clock).unwrap();
     declare(&producer);
-    let trigger = |publication| Declaration::Trigger {
+    let trigger = |publication| IngestDeclaration::Trigger {
         publication,
         name: "checkpoint".into(),
         help: "é".into(),
     };
     let (value, min, max) = (1, -0.5, f64::INFINITY);
-    let knob = Declaration::Knob { value, min, max };
+    let knob = IngestDeclaration::Knob { value, min, max };
     for declaration in [trigger(u32::MAX), trigger(0), knob] {
         assert!(producer.declare(&declaration));
     }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use barograph_model::{Kind, ValueType};
 use barograph_stream::SystemClock;
-use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, kind};
+use barograph_stream::ingest::{
+    IngestDeclaration, Producer, ProducerConfig, PublicationReaders, kind,
+};
 
 /// Records of each ring.
 pub(crate) const RECORDS: u64 = 256;
@@ -15,7 +17,7 @@ pub(crate) const PUTS: u64 = 2 * 23;
 /// Declares a publication with values of every type.
 pub(crate) fn declare(producer: &Producer) {
     let labels = |name: &str| vec![(name.to_owned(), "3 é \"x\"".to_owned())];
-    let value = |name: &str, value_type| Declaration::Value {
+    let value = |name: &str, value_type| IngestDeclaration::Value {
         publication: 0,
         name: name.into(),
         value_type,
@@ -25,13 +27,13 @@ pub(crate) fn declare(producer: &Producer) {
         bytes_max: if value_type.is_number() { 0 } else { 8_192 },
     };
     let declarations = [
-        Declaration::Process {
+        IngestDeclaration::Process {
             application: "specimen".into(),
             labels: labels("rank"),
         },
-        Declaration::Publication {
+        IngestDeclaration::Publication {
             name: "specimen.step".into(),
-            readers: Readers::All,
+            readers: PublicationReaders::All,
             labels: labels("phase"),
         },
         value("count", ValueType::Int),

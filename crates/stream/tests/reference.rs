@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use barograph_model::{Descriptor, Kind, Labels, Name, Quality, Sample, Unit, Value, ValueType};
-use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, StreamWriter};
+use barograph_stream::{LatestSample, Segment, SegmentConfig, SegmentReader, StreamWriter};
 use serde_json::Value as Json;
 
 use crate::hammer::with_writer;
@@ -237,7 +237,7 @@ fn the_newest_samples_are_read_exactly() {
     let mut streams = 0;
     for entry in &reader.directory().entries {
         match reader.stream(entry).latest() {
-            Latest::Sample {
+            LatestSample::Sample {
                 sample,
                 looked_ns,
                 count,
@@ -246,8 +246,8 @@ fn the_newest_samples_are_read_exactly() {
                 line.check(&entry.descriptor, &sample, count, looked_ns);
                 streams += 1;
             }
-            Latest::Empty => {}
-            Latest::Gone => panic!("the directory has no streams that are gone"),
+            LatestSample::Empty => {}
+            LatestSample::Gone => panic!("the directory has no streams that are gone"),
         }
     }
     assert_eq!(found.next(), None);

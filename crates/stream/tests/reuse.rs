@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Sample, Value, ValueType};
-use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, Waited};
+use barograph_stream::{LatestSample, Segment, SegmentConfig, SegmentReader, WaitOutcome};
 
 use crate::pattern::{descriptor, mix, rounds};
 
@@ -67,9 +67,9 @@ fn read_until(path: &std::path::Path, done: &AtomicBool) -> usize {
             let mut cursor = 0;
             loop {
                 match handle.latest() {
-                    Latest::Gone => break,
-                    Latest::Empty => {}
-                    Latest::Sample {
+                    LatestSample::Gone => break,
+                    LatestSample::Empty => {}
+                    LatestSample::Sample {
                         sample,
                         looked_ns,
                         count,
@@ -119,16 +119,16 @@ fn generations_come_round_and_skip_zero() {
         let entry = reader.directory().entries.remove(0);
         assert_eq!((entry.slot, entry.generation), (0, expect));
         let handle = reader.stream(&entry);
-        let Latest::Sample { sample, count, .. } = handle.latest() else {
+        let LatestSample::Sample { sample, count, .. } = handle.latest() else {
             panic!("written just now");
         };
         assert_eq!((sample.value, count), (Value::Int(life as i64), 1));
         segment.retire(writer);
-        assert_eq!(handle.latest(), Latest::Gone);
+        assert_eq!(handle.latest(), LatestSample::Gone);
         assert_eq!(handle.looked_ns(), 0);
         assert_eq!(reader.interval_ns(&entry), 0);
         if let Some(before) = last.replace(handle) {
-            assert_eq!(before.latest(), Latest::Gone);
+            assert_eq!(before.latest(), LatestSample::Gone);
         }
     }
     assert_eq!(expect, 10);
@@ -171,7 +171,7 @@ fn the_memory_of_ended_streams_goes_back_with_the_second_call() {
     let reader = segment.reader().unwrap();
     let entry = reader.directory().entries.remove(0);
     let latest = reader.stream(&entry).latest();
-    assert!(matches!(latest, Latest::Sample { count: 1, .. }));
+    assert!(matches!(latest, LatestSample::Sample { count: 1, .. }));
 }
 
 #[test]
@@ -229,10 +229,10 @@ fn an_entry_of_a_segment_before_is_gone_in_the_next() {
         assert!(reader.reopen_if_replaced().unwrap());
         for entry in [&before.entries[0], &before.entries[499]] {
             let handle = reader.stream(entry);
-            assert_eq!(handle.latest(), Latest::Gone);
+            assert_eq!(handle.latest(), LatestSample::Gone);
             assert_eq!(handle.latest_f64(), None);
             assert_eq!(handle.scan(0, &mut Vec::new()), None);
-            assert_eq!(handle.wait(0, std::time::Duration::ZERO), Waited::Gone);
+            assert_eq!(handle.wait(0, std::time::Duration::ZERO), WaitOutcome::Gone);
             assert_eq!(reader.interval_ns(entry), 0);
         }
     }

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use barograph_stream::calls::{CallsReader, CallsWriter};
 use barograph_stream::{
-    Door, HEARTBEAT_AGE_NS_MAX, RunDir, Segment, SegmentConfig, SegmentReader, StreamError,
+    AgentSocket, HEARTBEAT_AGE_NS_MAX, RunDir, Segment, SegmentConfig, SegmentReader, StreamError,
 };
 use rustix::process::Uid;
 
@@ -328,25 +328,25 @@ fn a_call_goes_to_the_agent_of_the_directory_and_to_nobody_else() {
     };
     let strangers = as_user(STRANGER, || listen(&squatted.join("control.sock")));
     let found = node.find(VICTIM);
-    let refused = as_user(VICTIM, || found.connect(Door::Control).unwrap_err());
+    let refused = as_user(VICTIM, || found.connect(AgentSocket::Control).unwrap_err());
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     assert!(refused.to_string().contains("user 12345"), "{refused}");
     assert!(!heard(&strangers), "nobody connects to a stranger");
     // A chosen directory may belong to anyone, but its owner must be the one who listens.
     let named = RunDir::new(&squatted);
-    let mut stream = as_user(VICTIM, || named.connect(Door::Control).unwrap());
+    let mut stream = as_user(VICTIM, || named.connect(AgentSocket::Control).unwrap());
     assert!(heard(&strangers));
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     give(&squatted, VICTIM);
-    let refused = as_user(VICTIM, || named.connect(Door::Control).unwrap_err());
+    let refused = as_user(VICTIM, || named.connect(AgentSocket::Control).unwrap_err());
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     assert!(
         refused
             .to_string()
             .contains("control.sock belongs to user 12345")
     );
-    let absent = as_user(VICTIM, || named.connect(Door::Read).unwrap_err());
+    let absent = as_user(VICTIM, || named.connect(AgentSocket::Read).unwrap_err());
     assert_eq!(absent.kind(), io::ErrorKind::NotFound);
 }
 

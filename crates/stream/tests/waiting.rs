@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_model::{Quality, Sample, TEXT_BYTES_MAX, Value, ValueType};
-use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader, WAKE_BITS, Waited};
+use barograph_stream::{
+    LatestSample, Segment, SegmentConfig, SegmentReader, WAKE_BITS, WaitOutcome,
+};
 
 use crate::child;
 use crate::pattern::descriptor;
@@ -47,7 +49,7 @@ fn a_wake_up_of_another_stream_of_the_same_word_is_no_news() {
     segment.wake(u32::MAX);
     writers[0].append(&Sample::measured(1, 1)).unwrap();
     segment.wake(u32::MAX);
-    assert_eq!(waiter.join().unwrap(), (Waited::News, Some(1)));
+    assert_eq!(waiter.join().unwrap(), (WaitOutcome::News, Some(1)));
 }
 
 #[test]
@@ -60,7 +62,7 @@ fn a_waiter_learns_that_its_stream_ended() {
     let handle = reader.stream(&reader.directory().entries[0]);
     let waiter = std::thread::spawn(move || handle.wait(0, Duration::from_secs(120)));
     segment.retire(writer);
-    assert_eq!(waiter.join().unwrap(), Waited::Gone);
+    assert_eq!(waiter.join().unwrap(), WaitOutcome::Gone);
 }
 
 #[test]
@@ -73,7 +75,7 @@ fn only_changes_are_appended_and_every_look_is_recorded() {
     let handle = reader.stream(&reader.directory().entries[0]);
     let mut check = |sample: Sample, appended: bool, count: u64, ts: i64| {
         assert_eq!(writer.look(&sample).unwrap(), appended, "{sample:?}");
-        let Latest::Sample {
+        let LatestSample::Sample {
             sample: newest,
             looked_ns,
             count: found,
@@ -119,7 +121,7 @@ fn texts_change_by_their_content_and_are_cut_at_a_character() {
             error: 0.0,
         };
         assert_eq!(writer.look(&sample).unwrap(), appended);
-        let Latest::Sample { sample, .. } = handle.latest() else {
+        let LatestSample::Sample { sample, .. } = handle.latest() else {
             panic!("it was looked at");
         };
         assert_eq!(sample.value, Value::Text(expect.into()));
@@ -179,7 +181,7 @@ fn long_values_are_kept_whole_up_to_what_is_declared() {
         let reader = segment.reader().unwrap();
         let entry = reader.directory().entries.pop().unwrap();
         assert_eq!(entry.value_bytes_max as usize, writer.value_bytes_max());
-        let Latest::Sample { sample: found, .. } = reader.stream(&entry).latest() else {
+        let LatestSample::Sample { sample: found, .. } = reader.stream(&entry).latest() else {
             panic!("it was written");
         };
         assert_eq!(found.value.to_string(), sample.value.to_string());
@@ -192,7 +194,7 @@ fn long_values_are_kept_whole_up_to_what_is_declared() {
     writer.append(&long).unwrap();
     let reader = segment.reader().unwrap();
     let entry = reader.directory().entries.pop().unwrap();
-    let Latest::Sample { sample, .. } = reader.stream(&entry).latest() else {
+    let LatestSample::Sample { sample, .. } = reader.stream(&entry).latest() else {
         panic!("it was written");
     };
     assert_eq!(sample.value, Value::Text("€".repeat(85).into()));

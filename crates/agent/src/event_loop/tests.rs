@@ -2,7 +2,7 @@
 //! waits.
 
 use super::*;
-use crate::refusal::Refusal;
+use crate::refusal::StatementRefusal;
 use crate::simulated::{SimulatedAgent, SimulatedNode, memory_dir, virtual_time};
 
 #[test]
@@ -28,7 +28,7 @@ fn events_are_applied_between_steps_and_counted() {
     let refused = agent.execute("CREATE INSIGHT a AS SELECT value FROM b_c");
     assert!(refused.unwrap_err().to_string().contains("b_c"));
     let absent = agent.execute("DROP POLICY none");
-    assert!(matches!(absent, Err(Refusal::Absent(_))));
+    assert!(matches!(absent, Err(StatementRefusal::Absent(_))));
     agent.event_loop.apply(Event::Wake);
     assert_eq!(agent.event_loop.event_counts, [1, 4, 0, 0]);
     agent.run(2);

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
 use super::governed::Governed;
-use super::roster::Standing;
+use super::roster::RosterEntry;
 use super::{GOVERNED_MAX, Policies, Policy};
 use barograph_recorder::LabelsJson;
 
@@ -106,7 +106,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn without(standing: &'a Standing) -> Self {
+    fn without(standing: &'a RosterEntry) -> Self {
         let reason = match standing.beyond {
             0 => "no stream of a source is of this name and has numbers, or another policy comes first".into(),
             beyond => format!(

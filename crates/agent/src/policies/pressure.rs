@@ -22,13 +22,13 @@ use tracing::warn;
 const TRIGGERS_MAX: usize = 8;
 
 /// A function that wakes the loop.
-pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type WakeLoop = Arc<dyn Fn() + Send + Sync>;
 
 /// The triggers that policies need.
-pub(super) struct Pressure {
+pub(super) struct PressureTriggers {
     /// Directory of the kernel's files; `None` on a recorded machine.
     dir: Option<PathBuf>,
-    wake: Wake,
+    wake: WakeLoop,
     states: BTreeMap<PressureTrigger, State>,
     watch: Option<Watch>,
 }
@@ -46,8 +46,8 @@ struct Flags {
     is_gone: AtomicBool,
 }
 
-impl Pressure {
-    pub(super) fn new(dir: Option<PathBuf>, wake: Wake) -> Self {
+impl PressureTriggers {
+    pub(super) fn new(dir: Option<PathBuf>, wake: WakeLoop) -> Self {
         Self {
             dir,
             wake,
@@ -160,7 +160,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(files: Vec<(File, Arc<Flags>)>, wake: Wake) -> std::io::Result<Self> {
+    fn start(files: Vec<(File, Arc<Flags>)>, wake: WakeLoop) -> std::io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let theirs = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn what_the_kernel_refuses_is_said() {
         let dir = tempfile::tempdir().unwrap();
-        let none = Pressure::new(None, Arc::new(|| {}));
-        let some = Pressure::new(Some(dir.path().to_owned()), Arc::new(|| {}));
+        let none = PressureTriggers::new(None, Arc::new(|| {}));
+        let some = PressureTriggers::new(Some(dir.path().to_owned()), Arc::new(|| {}));
         let (io, odd) = (trigger("io some 150ms 2s"), trigger("io some 150ms 3s"));
         for (mut pressure, expect) in [(none, "recorded"), (some, "io: No such file")] {
             pressure.set([io, odd].into_iter());
@@ -247,7 +247,7 @@ mod tests {
     fn more_than_there_is_room_for_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("cpu"), "").unwrap();
-        let mut pressure = Pressure::new(Some(dir.path().to_owned()), Arc::new(|| {}));
+        let mut pressure = PressureTriggers::new(Some(dir.path().to_owned()), Arc::new(|| {}));
         let wanted: Vec<_> = (1..=9)
             .map(|ms| trigger(&format!("cpu some {ms}ms 2s")))
             .collect();
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_kernel_takes_a_trigger_or_says_why_not() {
-        let mut pressure = Pressure::new(Some("/proc/pressure".into()), Arc::new(|| {}));
+        let mut pressure = PressureTriggers::new(Some("/proc/pressure".into()), Arc::new(|| {}));
         let io = trigger("io some 150ms 2s");
         pressure.set(std::iter::once(io));
         match pressure.reason(&io) {

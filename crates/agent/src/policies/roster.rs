@@ -24,12 +24,12 @@ pub(crate) struct Policy {
     pub(super) sentinel: Option<Selector>,
     pub(super) pressure: Option<PressureTrigger>,
     /// The statement that made it; `None` if it comes from the configuration.
-    pub(super) made: Option<Made>,
+    pub(super) made: Option<PolicyOrigin>,
 }
 
 /// The statement that made a policy.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Made {
+pub(crate) struct PolicyOrigin {
     /// Text of the statement.
     pub sql: String,
     /// Purpose of the policy, from its HELP clause.
@@ -38,7 +38,7 @@ pub(crate) struct Made {
 
 impl Policy {
     /// Returns a policy after checking it, or the reason why it cannot be followed.
-    pub(crate) fn new(spec: PolicySpec, made: Option<Made>) -> Result<Self, PolicyFault> {
+    pub(crate) fn new(spec: PolicySpec, made: Option<PolicyOrigin>) -> Result<Self, PolicyFault> {
         spec.check()?;
         Ok(Self {
             selectors: spec.selectors()?,
@@ -86,23 +86,23 @@ pub(crate) enum PolicyChange {
 /// The owner of the policies in force, which executes changes.
 pub(crate) trait ChangePolicies {
     /// Returns the policies in force.
-    fn roster(&self) -> &Roster;
+    fn roster(&self) -> &PolicyRoster;
 
     /// Makes a change, or returns the reason why not; then nothing has changed.
     fn change(&mut self, change: PolicyChange) -> Result<(), String>;
 }
 
 /// A policy, and the number of its streams beyond the bound on streams under policies.
-pub(super) struct Standing {
+pub(super) struct RosterEntry {
     pub(super) policy: Arc<Policy>,
     pub(super) beyond: u64,
 }
 
 /// The policies that exist, in the order of their precedence.
 #[derive(Default)]
-pub(crate) struct Roster(Vec<Standing>);
+pub(crate) struct PolicyRoster(Vec<RosterEntry>);
 
-impl Roster {
+impl PolicyRoster {
     /// Returns the policy of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&Policy> {
         let at = self.position(name)?;
@@ -180,7 +180,7 @@ impl Roster {
         Ok(())
     }
 
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Standing> {
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, RosterEntry> {
         self.0.iter()
     }
 
@@ -192,7 +192,7 @@ impl Roster {
 
     /// Counts one more stream of this policy that is beyond the bound.
     pub(super) fn count_beyond(&mut self, policy: &Arc<Policy>) {
-        let its = |s: &&mut Standing| Arc::ptr_eq(&s.policy, policy);
+        let its = |s: &&mut RosterEntry| Arc::ptr_eq(&s.policy, policy);
         self.0.iter_mut().filter(its).for_each(|s| s.beyond += 1);
     }
 
@@ -206,7 +206,7 @@ impl Roster {
         let at = self
             .0
             .partition_point(|s| s.policy.order() < policy.order());
-        self.0.insert(at, Standing { policy, beyond: 0 });
+        self.0.insert(at, RosterEntry { policy, beyond: 0 });
     }
 
     fn position(&self, name: &str) -> Option<usize> {

@@ -11,8 +11,8 @@ use barograph_statement::{PolicyStatement, PolicyText};
 use serde_json::Value as Json;
 use tracing::warn;
 
-use super::roster::{ChangePolicies, Made, Policy, PolicyChange};
-use crate::refusal::Refusal;
+use super::roster::{ChangePolicies, Policy, PolicyChange, PolicyOrigin};
+use crate::refusal::StatementRefusal;
 
 /// The result of a statement.
 #[derive(Debug, PartialEq)]
@@ -26,29 +26,32 @@ pub(crate) struct PolicyDone {
 }
 
 /// Executes a statement.
-pub(crate) fn execute(sql: &str, policies: &mut dyn ChangePolicies) -> Result<PolicyDone, Refusal> {
+pub(crate) fn execute(
+    sql: &str,
+    policies: &mut dyn ChangePolicies,
+) -> Result<PolicyDone, StatementRefusal> {
     match PolicyStatement::parse(sql)? {
         PolicyStatement::Create { or_replace, policy } => {
             let policy = policy_of(*policy, sql)?;
             let admitted = policies.roster().admit(policy.name(), or_replace);
-            admitted.map_err(Refusal::Statement)?;
+            admitted.map_err(StatementRefusal::Statement)?;
             let done = PolicyDone {
                 name: policy.name().to_owned(),
                 is_made: true,
                 policy: policy.document(),
             };
             let changed = policies.change(PolicyChange::Declare(Arc::new(policy)));
-            changed.map_err(Refusal::Statement)?;
+            changed.map_err(StatementRefusal::Statement)?;
             Ok(done)
         }
         PolicyStatement::Drop { name, if_exists } => {
             let policy = policies.roster().get(&name).map(Policy::document);
             if policy.is_none() && !if_exists {
-                return Err(Refusal::Absent(policies.roster().no_policy(&name)));
+                return Err(StatementRefusal::Absent(policies.roster().no_policy(&name)));
             }
             if policy.is_some() {
                 let changed = policies.change(PolicyChange::Drop(name.clone()));
-                changed.map_err(Refusal::Statement)?;
+                changed.map_err(StatementRefusal::Statement)?;
             }
             Ok(PolicyDone {
                 name,
@@ -79,7 +82,7 @@ pub(crate) fn wanted(configured: &[PolicySpec], kept: &BTreeMap<String, String>)
 }
 
 /// Returns the policy of a statement that was kept under this name.
-fn made_by(name: &str, sql: &str) -> Result<Policy, Refusal> {
+fn made_by(name: &str, sql: &str) -> Result<Policy, StatementRefusal> {
     let PolicyStatement::Create { policy, .. } = PolicyStatement::parse(sql)? else {
         return Err(statement("it is no CREATE POLICY"));
     };
@@ -90,12 +93,12 @@ fn made_by(name: &str, sql: &str) -> Result<Policy, Refusal> {
     Ok(policy)
 }
 
-fn statement(message: impl Into<String>) -> Refusal {
-    Refusal::Statement(message.into())
+fn statement(message: impl Into<String>) -> StatementRefusal {
+    StatementRefusal::Statement(message.into())
 }
 
 /// Returns the checked policy of a statement, with defaults for the clauses that it leaves out.
-fn policy_of(text: PolicyText, sql: &str) -> Result<Policy, Refusal> {
+fn policy_of(text: PolicyText, sql: &str) -> Result<Policy, StatementRefusal> {
     let default = PolicySpec::default();
     let kind = match &text.kind {
         None => default.kind,
@@ -119,7 +122,7 @@ fn policy_of(text: PolicyText, sql: &str) -> Result<Policy, Refusal> {
         pressure: text.pressure,
         weight: text.weight.unwrap_or(default.weight),
     };
-    let made = Made {
+    let made = PolicyOrigin {
         sql: sql.to_owned(),
         help: text.help.unwrap_or_default(),
     };
@@ -146,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policies::{POLICIES_MADE_MAX, Roster};
+    use crate::policies::{POLICIES_MADE_MAX, PolicyRoster};
 
     const ONE: &str =
         "CREATE POLICY one FOR 'filesystem.*' ERROR '1 %' BETWEEN '2 s' AND '1 min' HELP 'h'";
@@ -161,7 +164,7 @@ mod tests {
     /// An owner of policies that only records changes.
     #[derive(Default)]
     struct Follower {
-        roster: Roster,
+        roster: PolicyRoster,
         changes: Vec<Carried>,
         /// The reason why changes are refused, if they are.
         refusal: Option<String>,
@@ -201,7 +204,7 @@ mod tests {
     }
 
     impl ChangePolicies for Follower {
-        fn roster(&self) -> &Roster {
+        fn roster(&self) -> &PolicyRoster {
             &self.roster
         }
 

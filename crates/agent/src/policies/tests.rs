@@ -5,19 +5,19 @@ mod said;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use barograph_insight::{Graph, Limits};
+use barograph_insight::{Graph, GraphLimits};
 use barograph_model::{Clock, Kind, Labels, ManualClock, NS_PER_S, Name, Projection, Unit, Value};
 use barograph_source::policy::IntervalPolicy;
 use barograph_source::{Batch, FactId, PolicySpec, Poller, Report, Source, SourceError};
-use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
+use barograph_stream::{LatestSample, Segment, SegmentConfig, SegmentReader};
 use serde_json::{Value as Json, json};
 
-use super::roster::Made;
+use super::roster::PolicyOrigin;
 use super::*;
 use crate::Config;
-use crate::facts::Facts;
+use crate::facts::FactSink;
 use crate::outlook::Outlook;
-use barograph_recorder::{PROJECT_NS, Room};
+use barograph_recorder::{ForecastRoom, PROJECT_NS};
 
 const CHEAP: &str = "disk.write.bytes";
 const DEAR: &str = "pool.available.bytes";
@@ -143,9 +143,12 @@ impl<'c> Rig<'c> {
             poller: Poller::with_sources(sources, theirs, Arc::new(|| {})),
             streams: Streams::new(segment, &**clock, None, 240 * NS_PER_S),
             reader,
-            graph: Graph::new(Limits::default()),
+            graph: Graph::new(GraphLimits::default()),
             outlook: Outlook::default(),
-            forecasts: Forecasts::new(&config.forecast, Room::new(&config.forecast).unwrap()),
+            forecasts: Forecasts::new(
+                &config.forecast,
+                ForecastRoom::new(&config.forecast).unwrap(),
+            ),
             policies: Policies::new(&config.sources, Arc::new(|| {})),
             found,
             reads,
@@ -163,7 +166,7 @@ impl<'c> Rig<'c> {
 
     fn tick(&mut self) {
         self.policies.hear();
-        let mut facts = Facts {
+        let mut facts = FactSink {
             streams: &mut self.streams,
             graph: &mut self.graph,
             outlook: &mut self.outlook,
@@ -247,7 +250,7 @@ impl<'c> Rig<'c> {
         let name = format!("forecast.{name}");
         let entry = entries.find(|e| e.descriptor.name.as_str() == name)?;
         let newest = self.reader.stream(entry).latest();
-        let Latest::Sample {
+        let LatestSample::Sample {
             sample, looked_ns, ..
         } = newest
         else {
@@ -260,7 +263,7 @@ impl<'c> Rig<'c> {
     }
 
     fn declare(&mut self, spec: PolicySpec) -> Result<(), String> {
-        let made = Made {
+        let made = PolicyOrigin {
             sql: format!("CREATE POLICY {}", spec.name),
             help: "h".into(),
         };

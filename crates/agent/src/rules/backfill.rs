@@ -77,14 +77,14 @@ pub(crate) struct PastOrder {
 }
 
 /// A request under way.
-pub(crate) struct Backfill {
+pub(crate) struct RuleBackfill {
     order: PastOrder,
     /// The streams whose past was not found yet.
     left: BTreeSet<StreamKey>,
     until_ns: i64,
 }
 
-impl Backfill {
+impl RuleBackfill {
     /// Begins at `now_ns` of the monotonic clock.
     pub(crate) fn new(streams: Vec<PastStream>, now_ns: i64) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Backfill {
     }
 }
 
-impl Drop for Backfill {
+impl Drop for RuleBackfill {
     fn drop(&mut self) {
         self.order.cancel.store(true, Ordering::Relaxed);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barograph_rule::Firing;
 use barograph_stream::SCOPE_OF_ALL;
-use barograph_stream::calls::{CallPayload, Target};
+use barograph_stream::calls::{CallPayload, CallTarget};
 use serde_json::Value as Json;
 use tracing::info;
 
@@ -29,7 +29,7 @@ impl RuleAction for ProgramCalls {
         let board = self.board.as_ref();
         let board = board.ok_or("this agent takes in no applications (applications.enabled)")?;
         let request = CallRequest {
-            target: Target {
+            target: CallTarget {
                 incarnation: None,
                 labels: firing.target.clone(),
             },

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use barograph_model::{Sample, StreamKey};
 use barograph_rule::Rules;
 use barograph_stream::{
-    Entry, LOOK_NS, RunDir, Scopes, SegmentFollower, SegmentPart, StreamReader, Ticks,
+    DirectoryEntry, LOOK_NS, RunDir, ScopeChoice, SegmentFollower, SegmentPart, SegmentTicks,
+    StreamReader,
 };
 use tracing::debug;
 
@@ -17,7 +18,7 @@ use super::backfill::{FoundPast, FoundPasts, PastStream};
 pub(super) struct StreamFollower {
     run_dir: RunDir,
     /// `None` until the node's own segment could be opened.
-    follower: Option<SegmentFollower<Entry>>,
+    follower: Option<SegmentFollower<DirectoryEntry>>,
     /// The number of the follower's changes that the rules have seen.
     changes: Option<u64>,
     parts: Vec<Part>,
@@ -34,7 +35,7 @@ pub(super) struct StreamFollower {
 
 /// One segment.
 struct Part {
-    followed: Arc<SegmentPart<Entry>>,
+    followed: Arc<SegmentPart<DirectoryEntry>>,
     /// By slot and generation, so that streams get their keys, and are read, in a given order.
     streams: BTreeMap<(usize, u16), Followed>,
 }
@@ -65,9 +66,9 @@ impl StreamFollower {
     }
 
     /// The present ticks of all segments, to sleep on after a look.
-    pub(super) fn ticks(&self) -> Ticks {
+    pub(super) fn ticks(&self) -> SegmentTicks {
         let follower = self.follower.as_ref();
-        follower.map_or_else(Ticks::default, SegmentFollower::ticks)
+        follower.map_or_else(SegmentTicks::default, SegmentFollower::ticks)
     }
 
     /// The scope that a stream is of; empty for the node's own.
@@ -95,7 +96,7 @@ impl StreamFollower {
             Some(follower) => follower.follow(now_ns),
             none => {
                 let opened =
-                    SegmentFollower::open(&self.run_dir, Scopes::Readable, LOOK_NS, now_ns);
+                    SegmentFollower::open(&self.run_dir, ScopeChoice::Readable, LOOK_NS, now_ns);
                 opened.map(|follower| *none = Some(follower))
             }
         };

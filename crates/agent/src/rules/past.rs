@@ -15,7 +15,7 @@ use barograph_model::{
     Buckets, Clock, Columns, Descriptor, Labels, NS_PER_S, Name, Past as _, PastRequest, Sample,
     Span, SqlFault, SqlFaultKind, unbounded,
 };
-use barograph_query::{PastReader, Scopes};
+use barograph_query::{PastReader, ScopeChoice};
 use barograph_rule::Summary;
 use tracing::warn;
 
@@ -162,7 +162,7 @@ fn read(
         found.collect::<FoundPasts>()
     };
     if !readers.contains_key(&first.scope) {
-        match PastReader::open(&first.run_dir, Scopes::None, Arc::clone(clock)) {
+        match PastReader::open(&first.run_dir, ScopeChoice::None, Arc::clone(clock)) {
             Ok(reader) => drop(readers.insert(Arc::clone(&first.scope), reader.with_threads(1))),
             Err(error) => {
                 warn!(%error, scope = &*first.scope, "the past of rules' streams");
@@ -324,7 +324,7 @@ mod tests {
     use barograph_model::{Kind, StreamKey, Unit, ValueType};
     use barograph_stream::{RunDir, Segment, SegmentConfig, SystemClock};
 
-    use super::super::backfill::Backfill;
+    use super::super::backfill::RuleBackfill;
     use super::*;
 
     const SAMPLES: i64 = 900;
@@ -356,7 +356,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let now_ns = clock.now_ns();
         let (run_dir, _segment, descriptor) = run_dir(dir.path(), now_ns);
-        let reader = PastReader::open(&run_dir, Scopes::None, Arc::clone(&clock)).unwrap();
+        let reader = PastReader::open(&run_dir, ScopeChoice::None, Arc::clone(&clock)).unwrap();
         let wanted = |node: &str| PastStream {
             key: StreamKey(7),
             scope: "".into(),
@@ -383,7 +383,7 @@ mod tests {
         check("n1", 400, SAMPLES, true);
         check("n2", SAMPLES_MAX, 0, false);
         let mut thread = PastThread::new(&clock);
-        let backfill = Backfill::new(vec![wanted("n1")], 0);
+        let backfill = RuleBackfill::new(vec![wanted("n1")], 0);
         thread.start(backfill.order());
         let mut found = FoundPasts::new();
         loop {

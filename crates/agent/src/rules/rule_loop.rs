@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use barograph_model::{NS_PER_MS, NS_PER_S};
 use barograph_rule::{Firing, RuleLimits, Rules};
-use barograph_stream::Ticks;
+use barograph_stream::SegmentTicks;
 use serde_json::Value as Json;
 use tracing::warn;
 
-use super::backfill::{Backfill, FoundPasts, PastEvent, PastOrder};
+use super::backfill::{FoundPasts, PastEvent, PastOrder, RuleBackfill};
 use super::follow::StreamFollower;
 use super::past::PastThread;
 use super::{RulesShared, document};
@@ -33,7 +33,7 @@ pub(crate) struct RuleLoop {
     follower: StreamFollower,
     /// The request for the past that is under way; meanwhile no rule is evaluated, since windows are
     /// filled before a condition is computed for the first time.
-    backfill: Option<Backfill>,
+    backfill: Option<RuleBackfill>,
     /// The order of that request, until a reader has it.
     order: Option<PastOrder>,
     /// Requests since the rules were evaluated last.
@@ -78,7 +78,7 @@ impl RuleLoop {
             let streams = self.follower.take_wanted(&state.rules);
             if !streams.is_empty() {
                 self.fills += 1;
-                let backfill = Backfill::new(streams, monotonic_ns);
+                let backfill = RuleBackfill::new(streams, monotonic_ns);
                 let deadline_ns = backfill.deadline_ns();
                 self.order = Some(backfill.order());
                 self.backfill = Some(backfill);
@@ -98,7 +98,7 @@ impl RuleLoop {
         match event {
             PastEvent::Found(found) => self.seed(found),
             PastEvent::Ended => {
-                let late = self.backfill.as_ref().map(Backfill::late);
+                let late = self.backfill.as_ref().map(RuleBackfill::late);
                 self.seed(late.unwrap_or_default());
                 self.backfill = None;
             }
@@ -178,7 +178,7 @@ impl RuleLoop {
     }
 
     /// The present ticks of all segments, to sleep on after a step.
-    fn ticks(&self) -> Ticks {
+    fn ticks(&self) -> SegmentTicks {
         self.follower.ticks()
     }
 }

@@ -5,13 +5,16 @@ use std::path::Path;
 use barograph_model::{Clock, Kind, ManualClock, NS_PER_S, ValueType};
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{
-    Declaration, Producer, ProducerConfig, Readers, ThreadRing, TimeSource, kind,
+    IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, TimeSource, kind,
 };
 
 /// Time between two frames of a program.
 const FRAME_NS: i64 = 61 * NS_PER_S;
 /// What each program publishes, and for whom.
-const PUBLICATIONS: [(&str, Readers); 2] = [("ours", Readers::Owner), ("shared", Readers::All)];
+const PUBLICATIONS: [(&str, PublicationReaders); 2] = [
+    ("ours", PublicationReaders::Owner),
+    ("shared", PublicationReaders::All),
+];
 
 /// A program that puts how many frames it has made, for its user and for all.
 pub(super) struct FakeProgram {
@@ -31,12 +34,12 @@ impl FakeProgram {
         };
         let producer = Producer::create(dir, config, clock).unwrap();
         for (publication, (name, readers)) in (0..).zip(PUBLICATIONS) {
-            assert!(producer.declare(&Declaration::Publication {
+            assert!(producer.declare(&IngestDeclaration::Publication {
                 name: name.into(),
                 readers,
                 labels: Vec::new(),
             }));
-            assert!(producer.declare(&Declaration::Value {
+            assert!(producer.declare(&IngestDeclaration::Value {
                 publication,
                 name: "frames".into(),
                 value_type: ValueType::Int,

@@ -8,7 +8,7 @@ const MB: f64 = 1e6;
 
 #[derive(Default)]
 struct Bench {
-    who: Who,
+    who: IoShares,
     next: u32,
 }
 

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::Fold;
-use super::number::Cell;
+use super::number::BucketCell;
 use crate::ArchiveError;
 
 /// Bytes of a bucket: itself while it is built, and its row of the finished columns. Equal texts
 /// share their memory.
-pub const BUCKET_BYTES: usize = 2 * size_of::<Cell<Arc<str>>>();
+pub const BUCKET_BYTES: usize = 2 * size_of::<BucketCell<Arc<str>>>();
 
 /// Buckets between two calls that check whether there is room for them.
 const ASKED_BUCKETS: usize = 1 << 14;
 
 /// A bound on buckets. It is checked whenever a fold has made some thousand more: each thread may
 /// exceed it by that many. What was taken is returned when the budget is dropped.
-pub struct Budget<'h> {
+pub struct BucketBudget<'h> {
     used: Arc<AtomicUsize>,
     max: usize,
     /// Weight of one bucket in the unit of `used`.
@@ -33,7 +33,7 @@ pub struct Budget<'h> {
     is_refused: AtomicBool,
 }
 
-impl std::fmt::Debug for Budget<'_> {
+impl std::fmt::Debug for BucketBudget<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Budget")
             .field("used", &self.used)
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Budget<'_> {
     }
 }
 
-impl<'h> Budget<'h> {
+impl<'h> BucketBudget<'h> {
     /// Returns a budget of at most so many buckets.
     pub fn of(buckets_max: usize) -> Self {
         Self::new(Arc::default(), buckets_max, 1)
@@ -154,7 +154,7 @@ impl<'h> Budget<'h> {
     }
 }
 
-impl Drop for Budget<'_> {
+impl Drop for BucketBudget<'_> {
     fn drop(&mut self) {
         self.used.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn what_is_taken_is_given_back() {
         let used = Arc::new(AtomicUsize::new(BUCKET_BYTES));
-        let budget = Budget::within(Arc::clone(&used), 5 * BUCKET_BYTES);
+        let budget = BucketBudget::within(Arc::clone(&used), 5 * BUCKET_BYTES);
         budget.settle(0, 4).unwrap();
         assert_eq!(used.load(Ordering::Relaxed), 5 * BUCKET_BYTES);
         assert!(matches!(
@@ -187,7 +187,7 @@ mod tests {
             asked.store(buckets, Ordering::Relaxed);
             buckets <= 3 * ASKED_BUCKETS
         };
-        let budget = Budget::asking(usize::MAX, &holds);
+        let budget = BucketBudget::asking(usize::MAX, &holds);
         budget.settle(0, ASKED_BUCKETS - 1).unwrap();
         assert_eq!(asked.load(Ordering::Relaxed), 0);
         budget.settle(0, 1).unwrap();

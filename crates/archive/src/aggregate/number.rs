@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// One bucket.
 #[derive(Clone, Debug)]
-pub(super) struct Cell<T: Number> {
+pub(super) struct BucketCell<T: Aggregable> {
     pub start: i64,
     pub count: u64,
     /// Number of samples that are not NaN.
@@ -21,13 +21,13 @@ pub(super) struct Cell<T: Number> {
 }
 
 /// A type of values that can be aggregated.
-pub(super) trait Number: Clone + std::fmt::Debug {
+pub(super) trait Aggregable: Clone + std::fmt::Debug {
     /// The sum of any number of values.
     type Sum: Copy + std::fmt::Debug;
     const ZERO: Self::Sum;
     /// Returns the bucket of at least one sample, in order. Each value held until the next one; the
     /// time of the last one is added later.
-    fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self>;
+    fn cell(start: i64, ts: &[i64], values: &[Self]) -> BucketCell<Self>;
     /// Returns the value's part in a mean over time: itself, 0 if it is not a number, `None` for
     /// NaN.
     fn known(&self) -> Option<f64>;
@@ -45,7 +45,7 @@ pub(super) trait Number: Clone + std::fmt::Debug {
     }
 }
 
-impl<T: Number> Cell<T> {
+impl<T: Aggregable> BucketCell<T> {
     /// Returns a bucket in which an earlier value held for `ns` ns; `None` for NaN.
     pub(super) fn held(start: i64, ns: u64, value: &T) -> Option<Self> {
         let known = value.known()?;
@@ -105,11 +105,11 @@ fn held<T>(ts: &[i64], values: &[T], known: impl Fn(&T) -> (f64, u64)) -> (u64, 
     (held_ns, area)
 }
 
-impl Number for f64 {
+impl Aggregable for f64 {
     type Sum = f64;
     const ZERO: f64 = 0.0;
 
-    fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self> {
+    fn cell(start: i64, ts: &[i64], values: &[Self]) -> BucketCell<Self> {
         let (held_ns, area) = held(ts, values, |v| if v.is_nan() { (0.0, 0) } else { (*v, !0) });
         let (mut known, mut sum) = (0, Self::ZERO);
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -124,7 +124,7 @@ impl Number for f64 {
         if known == 0 {
             (min, max) = (f64::NAN, f64::NAN);
         }
-        Cell {
+        BucketCell {
             start,
             count: values.len() as u64,
             known,
@@ -168,11 +168,11 @@ impl Number for f64 {
     }
 }
 
-impl Number for i64 {
+impl Aggregable for i64 {
     type Sum = i128;
     const ZERO: i128 = 0;
 
-    fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self> {
+    fn cell(start: i64, ts: &[i64], values: &[Self]) -> BucketCell<Self> {
         let (held_ns, area) = held(ts, values, |v| (*v as f64, !0));
         let (mut sum, mut min, mut max) = (Self::ZERO, i64::MAX, i64::MIN);
         for v in values {
@@ -180,7 +180,7 @@ impl Number for i64 {
             min = min.min(*v);
             max = max.max(*v);
         }
-        Cell {
+        BucketCell {
             start,
             count: values.len() as u64,
             known: values.len() as u64,
@@ -223,14 +223,14 @@ impl Number for i64 {
 }
 
 /// Texts, bytes, JSON and arrays.
-impl<T: ?Sized + Debug> Number for Arc<T> {
+impl<T: ?Sized + Debug> Aggregable for Arc<T> {
     type Sum = ();
     const ZERO: () = ();
 
-    fn cell(start: i64, ts: &[i64], values: &[Self]) -> Cell<Self> {
+    fn cell(start: i64, ts: &[i64], values: &[Self]) -> BucketCell<Self> {
         let (held_ns, area) = held(ts, values, |_| (0.0, !0));
         let last = &values[values.len() - 1];
-        Cell {
+        BucketCell {
             start,
             count: values.len() as u64,
             known: 0,

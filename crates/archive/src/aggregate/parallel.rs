@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_model::Span;
 
-use super::{Budget, Fold, Rows};
+use super::{BucketBudget, Fold, Rows};
 use crate::parquet::{
-    Index, IndexSeries, Numbered, Numbers, ParquetPart, Piece, SampleGroup, TierGroup, plan,
+    ColumnNumbers, IndexSeries, NumberBuffers, ParquetIndex, ParquetPart, RowsPiece, SampleGroup,
+    TierGroup, plan,
 };
 use crate::{ArchiveError, Tier};
 
 /// The parameters of a read.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct FoldRequest<'a> {
     /// The span in which samples count, and in which buckets of tiers start.
     pub span: Span,
     /// The span that is read: it includes samples before and after `span`, which show the values
@@ -27,15 +28,15 @@ pub struct Ask<'a> {
     /// Set when the caller does not need the result any more.
     pub cancel: &'a AtomicBool,
     /// Bound of the buckets.
-    pub budget: &'a Budget<'a>,
+    pub budget: &'a BucketBudget<'a>,
 }
 
 /// A row group to read.
 struct Unit<'a> {
     part: &'a ParquetPart,
-    index: Arc<Index>,
+    index: Arc<ParquetIndex>,
     group: usize,
-    pieces: Vec<Piece>,
+    pieces: Vec<RowsPiece>,
     /// The key of each piece.
     keys: Vec<usize>,
 }
@@ -50,7 +51,7 @@ type Done = Vec<(usize, Fold)>;
 pub fn aggregate(
     parts: &[&ParquetPart],
     wanted: &dyn Fn(usize, &IndexSeries) -> Option<usize>,
-    ask: &Ask<'_>,
+    ask: &FoldRequest<'_>,
 ) -> Result<BTreeMap<usize, Fold>, ArchiveError> {
     let units = units(parts, wanted, ask.read)?;
     let gathered = Mutex::new(Gathered::default());
@@ -102,7 +103,12 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn add(&mut self, at: usize, done: Done, budget: &Budget<'_>) -> Result<(), ArchiveError> {
+    fn add(
+        &mut self,
+        at: usize,
+        done: Done,
+        budget: &BucketBudget<'_>,
+    ) -> Result<(), ArchiveError> {
         self.early.insert(at, done);
         while let Some(done) = self.early.remove(&self.through) {
             self.through += 1;
@@ -147,7 +153,7 @@ fn units<'a>(
 }
 
 impl Unit<'_> {
-    fn read(&self, ask: &Ask<'_>) -> Result<Done, ArchiveError> {
+    fn read(&self, ask: &FoldRequest<'_>) -> Result<Done, ArchiveError> {
         if self.index.about.tier == Tier::Raw {
             self.read_samples(ask)
         } else {
@@ -155,11 +161,11 @@ impl Unit<'_> {
         }
     }
 
-    fn read_samples(&self, ask: &Ask<'_>) -> Result<Done, ArchiveError> {
+    fn read_samples(&self, ask: &FoldRequest<'_>) -> Result<Done, ArchiveError> {
         let mut group = SampleGroup::new(self.part, &self.index, self.group);
         let mut done = Done::new();
         let mut ts = Vec::new();
-        let mut numbered = Numbered::default();
+        let mut numbered = NumberBuffers::default();
         for (piece, key) in self.pieces.iter().zip(&self.keys) {
             let fold = self.fold(&mut done, piece, *key, ask)?;
             ts.clear();
@@ -180,11 +186,11 @@ impl Unit<'_> {
                 continue;
             }
             match group.numbers(piece, &mut numbered)? {
-                Numbers::Doubles(v) => {
+                ColumnNumbers::Doubles(v) => {
                     let add = |fold: &mut Fold, at| fold.add_doubles(rows, v, at);
                     ask.budget.add(fold, count, add)?;
                 }
-                Numbers::Ints(v) => {
+                ColumnNumbers::Ints(v) => {
                     let add = |fold: &mut Fold, at| fold.add_ints(rows, v, at);
                     ask.budget.add(fold, count, add)?;
                 }
@@ -193,7 +199,7 @@ impl Unit<'_> {
         Ok(done)
     }
 
-    fn read_tier(&self, ask: &Ask<'_>) -> Result<Done, ArchiveError> {
+    fn read_tier(&self, ask: &FoldRequest<'_>) -> Result<Done, ArchiveError> {
         let mut group = TierGroup::new(self.part, &self.index, self.group);
         let mut done = Done::new();
         for (piece, key) in self.pieces.iter().zip(&self.keys) {
@@ -209,9 +215,9 @@ impl Unit<'_> {
     fn fold<'d>(
         &self,
         done: &'d mut Done,
-        piece: &Piece,
+        piece: &RowsPiece,
         key: usize,
-        ask: &Ask<'_>,
+        ask: &FoldRequest<'_>,
     ) -> Result<&'d mut Fold, ArchiveError> {
         if ask.cancel.load(Ordering::Relaxed) {
             return Err(ArchiveError::Cancelled);

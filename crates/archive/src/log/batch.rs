@@ -9,17 +9,17 @@ use std::sync::Arc;
 use barograph_model::{Sample, SeriesId, VALUE_BYTES_MAX, Value};
 use barograph_stream::Incarnation;
 
-use super::format::{RECORD_BYTES, Record, Text, cut};
-use super::marks::Mark;
-use crate::{Declared, Losses};
+use super::format::{RECORD_BYTES, SampleRecord, TextPlace, cut};
+use super::marks::RingMark;
+use crate::{ArchiveLosses, DeclaredStream};
 
 /// Buffers smaller than this are never made smaller.
 const IDLE_BYTES: usize = 64 << 10;
 
 /// A stream that is archived.
 #[derive(Debug)]
-pub(crate) struct Stream {
-    pub declared: Declared,
+pub(crate) struct BatchStream {
+    pub declared: DeclaredStream,
     pub id: SeriesId,
 }
 
@@ -39,8 +39,8 @@ const ORIGIN_BYTES: usize = size_of::<Origin>();
 /// Entries in the order in which they came. Streams are named by handles; a handle means the same
 /// stream for as long as any entry of it waits.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub records: Vec<Record>,
+pub(crate) struct JournalBatch {
+    pub records: Vec<SampleRecord>,
     texts: Vec<u8>,
     /// The origins of records that were read from a ring, in their order.
     origins: Vec<Origin>,
@@ -48,13 +48,13 @@ pub(crate) struct Batch {
     rings: Vec<(Incarnation, u32)>,
     places: HashMap<(Incarnation, u32), u32>,
     /// Streams that are registered; written before the records.
-    pub declares: Vec<(u32, Arc<Stream>)>,
+    pub declares: Vec<(u32, Arc<BatchStream>)>,
     /// Streams that have ended; applied after the records.
     pub retires: Vec<u32>,
     /// Processes whose files are gone; applied after the records.
     pub forgets: Vec<Incarnation>,
     /// Losses since the previous batch.
-    pub losses: Losses,
+    pub losses: ArchiveLosses,
     /// Whether a durable sample is in the batch.
     pub durable: bool,
     /// The journal's position after the last entry.
@@ -65,7 +65,7 @@ pub(crate) struct Batch {
     pub losses_written: bool,
 }
 
-impl Batch {
+impl JournalBatch {
     /// Whether there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
@@ -82,7 +82,7 @@ impl Batch {
     }
 
     /// Returns the bytes that a sample will take, with or without a mark.
-    pub(crate) fn cost(sample: &Sample, from: Option<Mark>) -> usize {
+    pub(crate) fn cost(sample: &Sample, from: Option<RingMark>) -> usize {
         let origin = from.map_or(0, |_| ORIGIN_BYTES);
         origin + RECORD_BYTES + sample.value.bytes().min(VALUE_BYTES_MAX)
     }
@@ -107,19 +107,19 @@ impl Batch {
                 }
                 let length = (self.texts.len() - at) as u32;
                 let at = at as u32;
-                Text { at, length }.bits()
+                TextPlace { at, length }.bits()
             }
         };
-        self.records.push(Record {
+        self.records.push(SampleRecord {
             error: sample.error,
             ts: sample.ts,
             bits,
-            ..Record::new(stream, number, sample.quality)
+            ..SampleRecord::new(stream, number, sample.quality)
         });
     }
 
     /// Sets how far a ring was read with the sample that was added last.
-    pub(crate) fn mark(&mut self, from: Mark) {
+    pub(crate) fn mark(&mut self, from: RingMark) {
         let ring = (from.incarnation, from.ring);
         // Records come in runs of one ring.
         let last = self.origins.last().map(|origin| origin.ring);
@@ -138,12 +138,12 @@ impl Batch {
     }
 
     /// Removes the records that were read from a ring and for whose marks `is_had` is true.
-    pub(crate) fn drop_records(&mut self, is_had: impl Fn(&Mark) -> bool) {
+    pub(crate) fn drop_records(&mut self, is_had: impl Fn(&RingMark) -> bool) {
         let rings = &self.rings;
         let mark = |origin: &Origin| {
             let (incarnation, ring) = rings[origin.ring as usize];
             let position = origin.position;
-            Mark {
+            RingMark {
                 incarnation,
                 ring,
                 position,
@@ -174,7 +174,7 @@ impl Batch {
 
     /// Writes into `marks` how far each ring was read with the records from `from` to `to`: one
     /// mark for a ring, so not more than there are records.
-    pub(crate) fn marks(&self, from: usize, to: usize, marks: &mut Vec<Mark>) {
+    pub(crate) fn marks(&self, from: usize, to: usize, marks: &mut Vec<RingMark>) {
         let before = |at| self.origins.partition_point(|o| (o.record as usize) < at);
         let origins = &self.origins[before(from)..before(to)];
         marks.clear();
@@ -187,7 +187,7 @@ impl Batch {
         for of_ring in last.chunk_by(|a, b| a.0 == b.0) {
             let (place, position) = of_ring[of_ring.len() - 1];
             let (incarnation, ring) = self.rings[place as usize];
-            marks.push(Mark {
+            marks.push(RingMark {
                 incarnation,
                 ring,
                 position,
@@ -196,8 +196,8 @@ impl Batch {
     }
 
     /// Returns the bytes of a record that is not a number.
-    pub(crate) fn text(&self, record: &Record) -> &[u8] {
-        Text::from_bits(record.bits)
+    pub(crate) fn text(&self, record: &SampleRecord) -> &[u8] {
+        TextPlace::from_bits(record.bits)
             .of(&self.texts)
             .expect("the text was put there with the record")
     }
@@ -224,7 +224,7 @@ impl Batch {
         self.forgets = Vec::new();
         self.declares = Vec::new();
         self.retires = Vec::new();
-        self.losses = Losses::default();
+        self.losses = ArchiveLosses::default();
         self.durable = false;
         self.written = 0;
         self.losses_written = false;

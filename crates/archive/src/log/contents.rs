@@ -8,9 +8,10 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, SeriesId, Span, VALUE_BYTES_MAX, ValueType};
 
 use super::format::{
-    Declaration, Frame, HEADER_BYTES, NO_SPAN, Record, Samples, Text, kind, only_marks, union,
+    FrameHeader, HEADER_BYTES, NO_SPAN, SampleRecord, SamplesPayload, StreamDeclaration, TextPlace,
+    kind, only_marks, union,
 };
-use crate::Losses;
+use crate::ArchiveLosses;
 
 /// Size in bytes of a block of frames, approximately: frames are skipped, and read again, by
 /// blocks.
@@ -41,7 +42,7 @@ pub struct LogSeries {
 
 /// The contents of a segment up to the last good frame.
 #[derive(Clone, Debug)]
-pub(crate) struct Contents {
+pub(crate) struct LogContents {
     /// Offset at which the last good frame ends.
     pub end: u64,
     /// Whether that frame marks the end of the segment.
@@ -50,7 +51,7 @@ pub(crate) struct Contents {
     pub blocks: Vec<Block>,
     pub rows: u64,
     pub span: Span,
-    pub losses: Losses,
+    pub losses: ArchiveLosses,
     /// Whether any frame has marks; they are read only on request.
     pub has_marks: bool,
     /// Numbers to restore if a frame proves bad half way.
@@ -66,7 +67,7 @@ pub(crate) struct Block {
     pub span: Span,
 }
 
-impl Contents {
+impl LogContents {
     /// Returns the contents of a segment that has only its header.
     pub(super) fn new() -> Self {
         Self {
@@ -76,7 +77,7 @@ impl Contents {
             blocks: Vec::new(),
             rows: 0,
             span: NO_SPAN,
-            losses: Losses::default(),
+            losses: ArchiveLosses::default(),
             has_marks: false,
             undo: Vec::new(),
         }
@@ -86,7 +87,7 @@ impl Contents {
     pub(super) fn add(
         &mut self,
         at: u64,
-        frame: Frame,
+        frame: FrameHeader,
         payload: &[u8],
         bytes: usize,
     ) -> Result<(), &'static str> {
@@ -96,7 +97,7 @@ impl Contents {
         Ok(())
     }
 
-    fn take(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
+    fn take(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), &'static str> {
         if self.closed {
             return Err("there are frames behind the last one");
         }
@@ -104,7 +105,7 @@ impl Contents {
             kind::DECLARE => self.take_declarations(frame, payload),
             kind::SAMPLES => self.take_samples(frame, payload),
             kind::LOSSES => {
-                self.losses.add(&Losses::parse(payload));
+                self.losses.add(&ArchiveLosses::parse(payload));
                 Ok(())
             }
             kind::MARKS => {
@@ -121,12 +122,16 @@ impl Contents {
         }
     }
 
-    fn take_declarations(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
+    fn take_declarations(
+        &mut self,
+        frame: FrameHeader,
+        payload: &[u8],
+    ) -> Result<(), &'static str> {
         let known = self.series.len();
         let mut left = payload;
         for _ in 0..frame.count {
-            let parsed = Declaration::parse(left);
-            let right = |d: &Declaration| d.index as usize == self.series.len();
+            let parsed = StreamDeclaration::parse(left);
+            let right = |d: &StreamDeclaration| d.index as usize == self.series.len();
             let Some((new, rest)) = parsed.filter(|(new, _)| right(new)) else {
                 self.series.truncate(known);
                 return Err("a declaration does not keep to the format");
@@ -148,15 +153,15 @@ impl Contents {
     }
 
     /// Checks all samples of a frame, then counts them: a frame counts as a whole or not at all.
-    fn take_samples(&mut self, frame: Frame, payload: &[u8]) -> Result<(), &'static str> {
-        let Samples {
+    fn take_samples(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), &'static str> {
+        let SamplesPayload {
             records,
             texts,
             marks,
-        } = Samples::of(frame, payload).ok_or("a frame has not the samples that it says")?;
+        } = SamplesPayload::of(frame, payload).ok_or("a frame has not the samples that it says")?;
         self.undo.clear();
         for bytes in records {
-            let record = Record::read(bytes);
+            let record = SampleRecord::read(bytes);
             let number = record.number();
             let series = self.series.get_mut(record.stream as usize);
             let right = series.filter(|series| {
@@ -174,11 +179,11 @@ impl Contents {
             series.archived = number;
         }
         for bytes in records {
-            let record = Record::read(bytes);
+            let record = SampleRecord::read(bytes);
             let series = &mut self.series[record.stream as usize];
             series.rows += 1;
             if !series.descriptor.value_type.is_number() {
-                series.bytes += u64::from(Text::from_bits(record.bits).length);
+                series.bytes += u64::from(TextPlace::from_bits(record.bits).length);
             }
             series.span.from = series.span.from.min(record.ts);
             series.span.to = series.span.to.max(record.ts);
@@ -191,7 +196,7 @@ impl Contents {
         Ok(())
     }
 
-    fn index(&mut self, at: u64, bytes: u64, frame: Frame) {
+    fn index(&mut self, at: u64, bytes: u64, frame: FrameHeader) {
         if frame.kind != kind::SAMPLES || frame.count == 0 {
             return;
         }
@@ -212,12 +217,12 @@ impl Contents {
 
 /// Whether a record is a sample of this type.
 #[inline]
-fn keeps_to(record: &Record, value_type: ValueType, texts: &[u8]) -> bool {
+fn keeps_to(record: &SampleRecord, value_type: ValueType, texts: &[u8]) -> bool {
     let value = match value_type {
         ValueType::Int | ValueType::Float => true,
         ValueType::Bool => record.bits <= 1,
         long => {
-            let bytes = Text::from_bits(record.bits).of(texts);
+            let bytes = TextPlace::from_bits(record.bits).of(texts);
             bytes.is_some_and(|bytes| {
                 let right = match long {
                     ValueType::Text | ValueType::Json => std::str::from_utf8(bytes).is_ok(),

@@ -10,7 +10,7 @@ use barograph_model::{
 };
 
 use super::marks::MARK_BYTES;
-use super::newest::Newest;
+use super::newest::NewestSegment;
 
 /// The first bytes of every log segment.
 pub(crate) const MAGIC: [u8; 8] = *b"BAROLOG\0";
@@ -20,7 +20,7 @@ pub(crate) const VERSION: u32 = 2;
 /// The minor version, whose additions a reader may ignore: 1 has marks, 2 names the previous
 /// segment.
 const VERSION_MINOR: u32 = 2;
-/// First minor version with a record of the newest segment ([`super::Newest`]).
+/// First minor version with a record of the newest segment ([`super::NewestSamples`]).
 const MINOR_WITH_RECORD: u32 = 2;
 /// Size of the file's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 128;
@@ -69,13 +69,13 @@ pub(crate) fn union(a: Span, b: Span) -> Span {
 
 /// The header of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct LogHeader {
     pub sequence: u64,
     pub created_ns: i64,
     pub node: String,
     /// The previous segment, if it was not sealed when this one was begun; sequence 0: none, or not
     /// known.
-    pub before: Newest,
+    pub before: NewestSegment,
     /// Whether the writer keeps a record of the newest segment beside it.
     pub has_record: bool,
 }
@@ -89,7 +89,7 @@ pub(crate) enum HeaderFault {
     Newer(u32),
 }
 
-impl Header {
+impl LogHeader {
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -132,7 +132,7 @@ impl Header {
             sequence: u64_at(bytes, 16),
             created_ns: u64_at(bytes, 24) as i64,
             node: node.unwrap_or_default().to_owned(),
-            before: Newest {
+            before: NewestSegment {
                 sequence: u64_at(bytes, BEFORE_AT),
                 bytes: u64_at(bytes, BEFORE_BYTES_AT),
             },
@@ -157,7 +157,7 @@ pub(crate) mod kind {
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct FrameHeader {
     pub kind: u8,
     /// Number of marks at the end of a payload of samples.
     pub marks: u16,
@@ -169,16 +169,16 @@ pub(crate) struct Frame {
 
 /// The result of parsing the bytes at some offset of a segment.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Parsed<'a> {
+pub(crate) enum ParsedFrame<'a> {
     /// A whole frame whose checksum holds: its header, its payload, its size in bytes.
-    Whole(Frame, &'a [u8], usize),
+    Whole(FrameHeader, &'a [u8], usize),
     /// The beginning of a frame of at least this many bytes.
     Short(usize),
     /// The bytes are not a frame, for this reason.
     Bad(&'static str),
 }
 
-impl Frame {
+impl FrameHeader {
     /// Begins a frame at the end of `out` and returns its offset; append the payload, then call
     /// [`Self::finish`].
     pub(super) fn begin(out: &mut Vec<u8>) -> usize {
@@ -203,20 +203,20 @@ impl Frame {
     }
 
     /// Parses the frame at the beginning of `bytes`.
-    pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
+    pub(super) fn parse(bytes: &[u8]) -> ParsedFrame<'_> {
         if bytes.len() < FRAME_BYTES {
-            return Parsed::Short(FRAME_BYTES);
+            return ParsedFrame::Short(FRAME_BYTES);
         }
         let length = u32_at(bytes, 4) as usize;
         if length > PAYLOAD_BYTES_MAX {
-            return Parsed::Bad("a frame is longer than frames are");
+            return ParsedFrame::Bad("a frame is longer than frames are");
         }
         let total = FRAME_BYTES + length.next_multiple_of(8);
         let Some(whole) = bytes.get(..total) else {
-            return Parsed::Short(total);
+            return ParsedFrame::Short(total);
         };
         if crc32fast::hash(&whole[4..]) != u32_at(whole, 0) {
-            return Parsed::Bad("a frame's checksum does not hold");
+            return ParsedFrame::Bad("a frame's checksum does not hold");
         }
         let frame = Self {
             kind: whole[8],
@@ -227,25 +227,25 @@ impl Frame {
                 to: u64_at(whole, 24) as i64,
             },
         };
-        Parsed::Whole(frame, &whole[FRAME_BYTES..FRAME_BYTES + length], total)
+        ParsedFrame::Whole(frame, &whole[FRAME_BYTES..FRAME_BYTES + length], total)
     }
 }
 
 /// One sample. In the file it is these fields in this order, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Record {
+pub(crate) struct SampleRecord {
     /// The stream: in memory the writer's handle, in a file the index of its declaration.
     pub stream: u32,
     pub error: f32,
     pub ts: i64,
     /// The value: an integer, the bits of a float, 0 or 1, or the place of its bytes (see
-    /// [`Text`]).
+    /// [`TextPlace`]).
     pub bits: u64,
     /// Number in the life, and the quality in the bits above it.
     pub meta: u64,
 }
 
-impl Record {
+impl SampleRecord {
     pub(crate) fn new(stream: u32, number: u64, quality: Quality) -> Self {
         Self {
             stream,
@@ -288,14 +288,14 @@ impl Record {
 }
 
 /// The parts of a frame of samples: records, their texts, and marks.
-pub(crate) struct Samples<'a> {
+pub(crate) struct SamplesPayload<'a> {
     pub records: &'a [[u8; RECORD_BYTES]],
     pub texts: &'a [u8],
     pub marks: &'a [[u8; MARK_BYTES]],
 }
 
-impl<'a> Samples<'a> {
-    pub(super) fn of(frame: Frame, payload: &'a [u8]) -> Option<Self> {
+impl<'a> SamplesPayload<'a> {
+    pub(super) fn of(frame: FrameHeader, payload: &'a [u8]) -> Option<Self> {
         let count = usize::try_from(frame.count).ok()?;
         (count <= FRAME_RECORDS_MAX).then_some(())?;
         let (records, rest) = payload.split_at_checked(count * RECORD_BYTES)?;
@@ -310,7 +310,7 @@ impl<'a> Samples<'a> {
 }
 
 /// Returns the marks of a frame of marks alone.
-pub(crate) fn only_marks(frame: Frame, payload: &[u8]) -> Option<&[[u8; MARK_BYTES]]> {
+pub(crate) fn only_marks(frame: FrameHeader, payload: &[u8]) -> Option<&[[u8; MARK_BYTES]]> {
     let count = usize::try_from(frame.count).ok()?;
     (count <= FRAME_RECORDS_MAX).then_some(())?;
     Some(payload.get(..count * MARK_BYTES)?.as_chunks().0)
@@ -319,12 +319,12 @@ pub(crate) fn only_marks(frame: Frame, payload: &[u8]) -> Option<&[[u8; MARK_BYT
 /// The place of a text, JSON, bytes or an array: the offset after the records of its frame, and
 /// above it the length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text {
+pub(crate) struct TextPlace {
     pub at: u32,
     pub length: u32,
 }
 
-impl Text {
+impl TextPlace {
     pub(super) fn bits(self) -> u64 {
         u64::from(self.at) | u64::from(self.length) << 32
     }
@@ -346,7 +346,7 @@ impl Text {
 
 /// The declaration of a stream in a segment.
 #[derive(Clone, Debug)]
-pub(crate) struct Declaration {
+pub(crate) struct StreamDeclaration {
     /// The index by which records of this segment name the stream: from 0, in order of declaration.
     pub index: u32,
     pub id: SeriesId,
@@ -357,7 +357,7 @@ pub(crate) struct Declaration {
     pub before: u64,
 }
 
-impl Declaration {
+impl StreamDeclaration {
     /// Appends the declaration to the payload of a frame.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let of = &self.descriptor;

@@ -18,7 +18,7 @@ pub(crate) const MARKS_MAX: usize = 1 << 16;
 /// How far a ring of a process was read: every sample from a record before the position that
 /// belongs to this archive is in it, or was counted as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct RingMark {
     /// The life of the process's ingest file.
     pub incarnation: Incarnation,
     /// Index of the ring in that process.
@@ -27,7 +27,7 @@ pub struct Mark {
     pub position: u64,
 }
 
-impl Mark {
+impl RingMark {
     /// Appends the mark to the payload of a frame.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.incarnation.0);
@@ -50,7 +50,7 @@ impl Mark {
 
 /// The marks of a log, the last one of each ring.
 #[derive(Debug, Default)]
-pub(crate) struct Marks {
+pub(crate) struct RingMarks {
     of: BTreeMap<([u8; 16], u32), Place>,
 }
 
@@ -61,13 +61,13 @@ struct Place {
     moved: (u64, Option<u64>),
 }
 
-impl Marks {
+impl RingMarks {
     pub(crate) fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
     /// Takes a mark of a batch. A mark only moves forward.
-    pub(crate) fn take(&mut self, mark: Mark, batch: u64) {
+    pub(crate) fn take(&mut self, mark: RingMark, batch: u64) {
         let key = (mark.incarnation.0, mark.ring);
         let place = self.of.entry(key).or_insert(Place {
             position: 0,
@@ -122,12 +122,14 @@ impl Marks {
     }
 
     /// Returns all marks.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Mark> {
-        self.of.iter().map(|(&(incarnation, ring), place)| Mark {
-            incarnation: Incarnation(incarnation),
-            ring,
-            position: place.position,
-        })
+    pub(crate) fn iter(&self) -> impl Iterator<Item = RingMark> {
+        self.of
+            .iter()
+            .map(|(&(incarnation, ring), place)| RingMark {
+                incarnation: Incarnation(incarnation),
+                ring,
+                position: place.position,
+            })
     }
 }
 
@@ -135,8 +137,8 @@ impl Marks {
 mod tests {
     use super::*;
 
-    fn mark(process: u8, ring: u32, position: u64) -> Mark {
-        Mark {
+    fn mark(process: u8, ring: u32, position: u64) -> RingMark {
+        RingMark {
             incarnation: Incarnation([process; 16]),
             ring,
             position,
@@ -148,12 +150,12 @@ mod tests {
         let mark = mark(7, 3, 1 << 40);
         let mut bytes = Vec::new();
         mark.encode(&mut bytes);
-        assert_eq!(Mark::parse(bytes[..].try_into().unwrap()), mark);
+        assert_eq!(RingMark::parse(bytes[..].try_into().unwrap()), mark);
     }
 
     #[test]
     fn a_batch_that_is_undone_leaves_what_was_before() {
-        let mut marks = Marks::default();
+        let mut marks = RingMarks::default();
         marks.take(mark(1, 0, 10), 1);
         marks.take(mark(1, 0, 20), 2);
         marks.take(mark(1, 0, 15), 2);
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn who_is_forgotten_is_forgotten_with_all_rings() {
-        let mut marks = Marks::default();
+        let mut marks = RingMarks::default();
         for ring in [0, 1, u32::MAX] {
             for process in 1..4 {
                 marks.take(mark(process, ring, 1), 1);
@@ -184,13 +186,13 @@ mod tests {
 
     #[test]
     fn when_there_are_too_many_the_oldest_go() {
-        let mut marks = Marks::default();
+        let mut marks = RingMarks::default();
         let most = MARKS_MAX as u32;
         for ring in 0..most {
             marks.take(mark(1, ring, 1), u64::from(ring / 100));
         }
         marks.take(mark(2, 0, 1), u64::from(most));
-        let left: Vec<Mark> = marks.iter().collect();
+        let left: Vec<RingMark> = marks.iter().collect();
         assert!((1..=MARKS_MAX / 2).contains(&left.len()), "{}", left.len());
         assert!(left.contains(&mark(2, 0, 1)));
         assert!(!left.contains(&mark(1, 0, 1)));

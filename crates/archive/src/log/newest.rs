@@ -7,7 +7,7 @@
 
 use std::io::Read as _;
 
-use crate::{ArchiveError, Layout, Storage, open};
+use crate::{ArchiveError, ArchiveLayout, Storage, open};
 
 const MAGIC: [u8; 8] = *b"BARONEWS";
 /// Size of the record in bytes.
@@ -16,16 +16,16 @@ const CRC_AT: usize = BYTES - 4;
 
 /// The content of the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Newest {
+pub(crate) struct NewestSegment {
     /// Sequence of the segment; 0 if none was made yet.
     pub sequence: u64,
     /// Bytes of the segment that are certainly on disk.
     pub bytes: u64,
 }
 
-impl Newest {
+impl NewestSegment {
     /// Reads the record of a node; `None` if there is none, as beside segments of earlier versions.
-    pub(crate) fn read(layout: &Layout) -> Result<Option<Self>, ArchiveError> {
+    pub(crate) fn read(layout: &ArchiveLayout) -> Result<Option<Self>, ArchiveError> {
         let path = layout.newest();
         let file = match open::regular(&path) {
             Err(error) if error.is_gone() => return Ok(None),
@@ -41,7 +41,11 @@ impl Newest {
     }
 
     /// Replaces the record. It is not synced.
-    pub(crate) fn write(self, layout: &Layout, storage: &dyn Storage) -> Result<(), ArchiveError> {
+    pub(crate) fn write(
+        self,
+        layout: &ArchiveLayout,
+        storage: &dyn Storage,
+    ) -> Result<(), ArchiveError> {
         let path = layout.newest();
         let written = storage.overwrite(&path, &self.encode());
         written.map_err(ArchiveError::io("write", path))
@@ -50,7 +54,7 @@ impl Newest {
     /// As [`Self::write`], and synced: for a record that must be on disk before what follows.
     pub(crate) fn write_synced(
         self,
-        layout: &Layout,
+        layout: &ArchiveLayout,
         storage: &dyn Storage,
     ) -> Result<(), ArchiveError> {
         self.write(layout, storage)?;
@@ -89,17 +93,17 @@ mod tests {
 
     #[test]
     fn a_record_with_any_byte_changed_is_none() {
-        let record = Newest {
+        let record = NewestSegment {
             sequence: 7,
             bytes: 4_096,
         };
         let bytes = record.encode();
-        assert_eq!(Newest::decode(&bytes), Some(record));
+        assert_eq!(NewestSegment::decode(&bytes), Some(record));
         for at in 0..BYTES {
             let mut damaged = bytes;
             damaged[at] ^= 1 << (at % 8);
-            assert_eq!(Newest::decode(&damaged), None, "{at}");
-            assert_eq!(Newest::decode(&bytes[..at]), None, "{at}");
+            assert_eq!(NewestSegment::decode(&damaged), None, "{at}");
+            assert_eq!(NewestSegment::decode(&bytes[..at]), None, "{at}");
         }
     }
 }

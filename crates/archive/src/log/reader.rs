@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Columns, Span, Values};
 
-use super::contents::{BLOCK_BYTES, Contents, LogSeries};
+use super::contents::{BLOCK_BYTES, LogContents, LogSeries};
 use super::format::{
-    Frame, HEADER_BYTES, Header, HeaderFault, Parsed, RECORD_BYTES, Record, Samples, Text, VERSION,
-    kind, only_marks,
+    FrameHeader, HEADER_BYTES, HeaderFault, LogHeader, ParsedFrame, RECORD_BYTES, SampleRecord,
+    SamplesPayload, TextPlace, VERSION, kind, only_marks,
 };
-use super::marks::Mark;
-use super::newest::Newest;
+use super::marks::RingMark;
+use super::newest::NewestSegment;
 use super::scan;
-use crate::{ArchiveError, Losses, open};
+use crate::{ArchiveError, ArchiveLosses, open};
 
 /// Most samples of one series that are passed on at once.
 const CHUNK_SAMPLES_MAX: usize = 64 << 10;
@@ -35,8 +35,8 @@ const HELD_SAMPLES_MAX: usize = 512 << 10;
 pub struct LogPart {
     path: PathBuf,
     file: File,
-    header: Header,
-    contents: Contents,
+    header: LogHeader,
+    contents: LogContents,
 }
 
 impl LogPart {
@@ -50,7 +50,7 @@ impl LogPart {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(HeaderFault::Corrupt("its header is not whole"))
             }
-            result => result.map(|()| Header::parse(&bytes)).map_err(io)?,
+            result => result.map(|()| LogHeader::parse(&bytes)).map_err(io)?,
         };
         let header = header.map_err(|fault| match fault {
             HeaderFault::Corrupt(reason) => ArchiveError::Corrupt {
@@ -68,7 +68,7 @@ impl LogPart {
             path: path.to_owned(),
             file,
             header,
-            contents: Contents::new(),
+            contents: LogContents::new(),
         };
         part.follow()?;
         Ok(part)
@@ -110,7 +110,7 @@ impl LogPart {
         }
         let (length, before) = (self.length()?, self.contents.end);
         if length < before {
-            self.contents = Contents::new();
+            self.contents = LogContents::new();
         }
         self.scan(length)?;
         Ok(self.contents.end != before)
@@ -163,7 +163,7 @@ impl LogPart {
 
     /// Returns the previous segment, with the length it had when this one was begun; `None` if it
     /// was sealed by then, or if this segment is of an earlier version.
-    pub(crate) fn before(&self) -> Option<Newest> {
+    pub(crate) fn before(&self) -> Option<NewestSegment> {
         Some(self.header.before).filter(|before| before.sequence > 0)
     }
 
@@ -216,7 +216,7 @@ impl LogPart {
     }
 
     /// Returns what was lost while it was written.
-    pub fn losses(&self) -> &Losses {
+    pub fn losses(&self) -> &ArchiveLosses {
         &self.contents.losses
     }
 
@@ -227,16 +227,16 @@ impl LogPart {
 
     /// Passes the marks of programs' rings to `each`, in their order. The whole file is read once
     /// more: only a writer that starts needs the marks.
-    pub fn marks(&self, each: &mut dyn FnMut(Mark)) -> Result<(), ArchiveError> {
+    pub fn marks(&self, each: &mut dyn FnMut(RingMark)) -> Result<(), ArchiveError> {
         let (from, to) = (HEADER_BYTES as u64, self.contents.end);
         let scanned = scan::frames(&self.file, from, to, |_, frame, payload, _| {
             let marks = match frame.kind {
                 kind::MARKS => only_marks(frame, payload),
-                kind::SAMPLES => Samples::of(frame, payload).map(|samples| samples.marks),
+                kind::SAMPLES => SamplesPayload::of(frame, payload).map(|samples| samples.marks),
                 _ => None,
             };
             let marks = marks.unwrap_or_default().iter();
-            marks.for_each(|bytes| each(Mark::parse(bytes)));
+            marks.for_each(|bytes| each(RingMark::parse(bytes)));
             Ok(())
         });
         let scanned = scanned.map(|_| ());
@@ -294,7 +294,7 @@ impl LogPart {
             }
             let mut left = &buffer[..];
             while !left.is_empty() {
-                let Parsed::Whole(frame, payload, bytes) = Frame::parse(left) else {
+                let ParsedFrame::Whole(frame, payload, bytes) = FrameHeader::parse(left) else {
                     return Err(self.changed(block.at + (buffer.len() - left.len()) as u64));
                 };
                 if frame.kind == kind::SAMPLES && frame.count > 0 && frame.span.meets(&span) {
@@ -346,12 +346,12 @@ impl Held {
         }
     }
 
-    fn add(&mut self, series: &[LogSeries], frame: Frame, payload: &[u8], span: Span) {
-        let Some(Samples { records, texts, .. }) = Samples::of(frame, payload) else {
+    fn add(&mut self, series: &[LogSeries], frame: FrameHeader, payload: &[u8], span: Span) {
+        let Some(SamplesPayload { records, texts, .. }) = SamplesPayload::of(frame, payload) else {
             return;
         };
         for bytes in records {
-            let record = Record::read(bytes);
+            let record = SampleRecord::read(bytes);
             let stream = record.stream as usize;
             let wanted = self.wanted.get(stream).is_some_and(|wanted| *wanted);
             if !wanted || !span.holds(record.ts) {
@@ -431,7 +431,7 @@ fn with_capacity(series: &LogSeries, samples_max: usize) -> Columns {
 
 /// Adds a sample to the column; returns false if it breaks the format.
 #[inline]
-fn push(columns: &mut Columns, record: &Record, texts: &[u8]) -> bool {
+fn push(columns: &mut Columns, record: &SampleRecord, texts: &[u8]) -> bool {
     let Some(quality) = record.quality() else {
         return false;
     };
@@ -440,20 +440,20 @@ fn push(columns: &mut Columns, record: &Record, texts: &[u8]) -> bool {
         Values::Float(values) => values.push(f64::from_bits(record.bits)),
         Values::Bool(values) => values.push(record.bits != 0),
         Values::Bytes(values) => {
-            let Some(bytes) = Text::from_bits(record.bits).of(texts) else {
+            let Some(bytes) = TextPlace::from_bits(record.bits).of(texts) else {
                 return false;
             };
             values.push(Arc::from(bytes));
         }
         Values::Floats(values) => {
-            let Some(bytes) = Text::from_bits(record.bits).of(texts) else {
+            let Some(bytes) = TextPlace::from_bits(record.bits).of(texts) else {
                 return false;
             };
             let floats = bytes.as_chunks().0.iter();
             values.push(floats.map(|float| f64::from_le_bytes(*float)).collect());
         }
         Values::Text(values) | Values::Json(values) => {
-            let text = Text::from_bits(record.bits).of(texts);
+            let text = TextPlace::from_bits(record.bits).of(texts);
             let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) else {
                 return false;
             };

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use super::format::{FRAME_BYTES, Frame, PAYLOAD_BYTES_MAX, Parsed};
+use super::format::{FRAME_BYTES, FrameHeader, PAYLOAD_BYTES_MAX, ParsedFrame};
 
 /// Largest read in bytes: the longest frame fits.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -19,7 +19,7 @@ pub(crate) fn frames(
     file: &File,
     from: u64,
     length: u64,
-    mut each: impl FnMut(u64, Frame, &[u8], usize) -> Result<(), &'static str>,
+    mut each: impl FnMut(u64, FrameHeader, &[u8], usize) -> Result<(), &'static str>,
 ) -> io::Result<&'static str> {
     let left = usize::try_from(length.saturating_sub(from)).unwrap_or(usize::MAX);
     let mut buffer = vec![0; left.min(BUFFER_BYTES)];
@@ -32,17 +32,17 @@ pub(crate) fn frames(
         held += read;
         let mut used = 0;
         let why = loop {
-            match Frame::parse(&buffer[used..held]) {
-                Parsed::Whole(frame, payload, bytes) => {
+            match FrameHeader::parse(&buffer[used..held]) {
+                ParsedFrame::Whole(frame, payload, bytes) => {
                     if let Err(why) = each(end, frame, payload, bytes) {
                         break Some(why);
                     }
                     used += bytes;
                     end += bytes as u64;
                 }
-                Parsed::Bad(why) => break Some(why),
-                Parsed::Short(_) if read == 0 => break Some("a frame is not whole"),
-                Parsed::Short(_) => break None,
+                ParsedFrame::Bad(why) => break Some(why),
+                ParsedFrame::Short(_) if read == 0 => break Some("a frame is not whole"),
+                ParsedFrame::Short(_) => break None,
             }
         };
         if let Some(why) = why {
@@ -69,13 +69,13 @@ pub(crate) fn any_frame(file: &File, from: u64, length: u64) -> io::Result<bool>
         let is_last = at + held as u64 >= length || held < room;
         let mut used = 0;
         while used < held {
-            match Frame::parse(&buffer[used..held]) {
+            match FrameHeader::parse(&buffer[used..held]) {
                 // Zeros are not a frame: their checksum is not zero.
-                Parsed::Whole(..) => return Ok(true),
+                ParsedFrame::Whole(..) => return Ok(true),
                 // The frame may continue after the buffer, which holds the longest frame from its
                 // beginning.
-                Parsed::Short(_) if used > 0 && !is_last => break,
-                Parsed::Short(_) | Parsed::Bad(_) => used += FRAME_STEP as usize,
+                ParsedFrame::Short(_) if used > 0 && !is_last => break,
+                ParsedFrame::Short(_) | ParsedFrame::Bad(_) => used += FRAME_STEP as usize,
             }
         }
         if is_last {

@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 use barograph_model::{Clock, Span};
 
-use super::batch::{Batch, Stream};
+use super::batch::{BatchStream, JournalBatch};
 use super::format::{
-    Declaration, FRAME_RECORDS_MAX, Frame, Header, NO_SPAN, RECORD_BYTES, Record,
-    SAMPLES_BYTES_MAX, Text, kind, union,
+    FRAME_RECORDS_MAX, FrameHeader, LogHeader, NO_SPAN, RECORD_BYTES, SAMPLES_BYTES_MAX,
+    SampleRecord, StreamDeclaration, TextPlace, kind, union,
 };
-use super::marks::{Mark, Marks};
-use super::newest::Newest;
+use super::marks::{RingMark, RingMarks};
+use super::newest::NewestSegment;
 use crate::storage::OutFile;
-use crate::{ArchiveError, FileAccess, Layout, Storage};
+use crate::{ArchiveError, ArchiveLayout, FileAccess, Storage};
 
 /// Number of streams registered in a segment at which it is closed, whatever its size: every reader
 /// has all of them in memory.
@@ -36,7 +36,7 @@ const ENCODED_BYTES: usize = 256 << 10;
 pub(crate) struct LogWriter {
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
-    layout: Layout,
+    layout: ArchiveLayout,
     node: String,
     /// Sequence of the next segment.
     next: u64,
@@ -46,13 +46,13 @@ pub(crate) struct LogWriter {
     /// Streams by handle.
     streams: Vec<Option<Known>>,
     /// The marks of rings, as they are in the log.
-    marks: Marks,
+    marks: RingMarks,
     /// The marks of the frame that is being written.
-    frame_marks: Vec<Mark>,
+    frame_marks: Vec<RingMark>,
     /// Segments that are written and not sealed, oldest first.
-    kept: VecDeque<Kept>,
+    kept: VecDeque<WrittenSegment>,
     /// The content of the record of the newest segment; `None` if it is not known.
-    recorded: Option<Newest>,
+    recorded: Option<NewestSegment>,
     encoded: Vec<u8>,
     /// Number of the batch, so that each stream's undo belongs to one batch.
     batch: u64,
@@ -60,7 +60,7 @@ pub(crate) struct LogWriter {
 
 /// A stream that is written.
 struct Known {
-    stream: Arc<Stream>,
+    stream: Arc<BatchStream>,
     /// Number of its last sample in the log.
     archived: u64,
     /// The batch that last changed `archived`, and the value before.
@@ -73,7 +73,7 @@ struct Known {
 struct Open {
     file: Box<dyn OutFile>,
     path: PathBuf,
-    kept: Kept,
+    kept: WrittenSegment,
     /// Bytes of the header and of the first declarations.
     head_bytes: u64,
     /// Number of declared streams.
@@ -83,24 +83,24 @@ struct Open {
     /// When it was begun, by the monotonic clock: setting the clock does not change its age.
     opened_ns: i64,
     /// The segment's state before the present batch.
-    before: Kept,
+    before: WrittenSegment,
     /// Whether the content of the file is unknown, in memory or on disk: then it must be given up.
     broken: bool,
 }
 
 /// The size and time span of a segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct WrittenSegment {
     pub sequence: u64,
     pub bytes: u64,
     pub rows: u64,
     pub span: Span,
 }
 
-impl Kept {
+impl WrittenSegment {
     /// Returns the segment for the record and for the header of the next one.
-    pub(crate) fn newest(&self) -> Newest {
-        Newest {
+    pub(crate) fn newest(&self) -> NewestSegment {
+        NewestSegment {
             sequence: self.sequence,
             bytes: self.bytes,
         }
@@ -111,7 +111,7 @@ struct Cut {
     path: PathBuf,
     /// The segment's state before the batch that failed; `None` if it had only a head: then the
     /// file is deleted.
-    kept: Option<Kept>,
+    kept: Option<WrittenSegment>,
 }
 
 impl LogWriter {
@@ -120,11 +120,11 @@ impl LogWriter {
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
-        layout: Layout,
+        layout: ArchiveLayout,
         node: String,
         next: u64,
-        kept: VecDeque<Kept>,
-        marks: Marks,
+        kept: VecDeque<WrittenSegment>,
+        marks: RingMarks,
     ) -> Self {
         Self {
             storage,
@@ -146,7 +146,7 @@ impl LogWriter {
 
     /// Writes the rest of the batch, and syncs it if it has durable samples. After a failure, call
     /// it again with the same batch.
-    pub(crate) fn commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+    pub(crate) fn commit(&mut self, batch: &mut JournalBatch) -> Result<(), ArchiveError> {
         let committed = self.try_commit(batch);
         if committed.is_err() && self.open.as_ref().is_some_and(|open| open.broken) {
             self.give_up(batch);
@@ -154,7 +154,7 @@ impl LogWriter {
         committed
     }
 
-    fn try_commit(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+    fn try_commit(&mut self, batch: &mut JournalBatch) -> Result<(), ArchiveError> {
         self.learn(batch);
         self.cut_off()?;
         // Streams that come and go need no segment: the next one declares those that exist then.
@@ -196,7 +196,7 @@ impl LogWriter {
             return;
         };
         self.encoded.clear();
-        let at = Frame::begin(&mut self.encoded);
+        let at = FrameHeader::begin(&mut self.encoded);
         self.encoded
             .extend_from_slice(&open.kept.rows.to_le_bytes());
         head(kind::END, 0, NO_SPAN).finish(&mut self.encoded, at);
@@ -234,7 +234,7 @@ impl LogWriter {
         }
         let begun = self.cut_off().and_then(|()| self.begin_segment());
         if begun.is_err() {
-            self.give_up(&mut Batch::default());
+            self.give_up(&mut JournalBatch::default());
         }
         begun
     }
@@ -254,7 +254,7 @@ impl LogWriter {
 
     /// Returns the segments that are not sealed, with the open one; those up to `sealed` are
     /// sealed.
-    pub(crate) fn unsealed(&mut self, sealed: u64) -> impl Iterator<Item = &Kept> {
+    pub(crate) fn unsealed(&mut self, sealed: u64) -> impl Iterator<Item = &WrittenSegment> {
         while self
             .kept
             .pop_front_if(|kept| kept.sequence <= sealed)
@@ -265,7 +265,7 @@ impl LogWriter {
             .chain(self.open.as_ref().map(|open| &open.kept))
     }
 
-    fn learn(&mut self, batch: &Batch) {
+    fn learn(&mut self, batch: &JournalBatch) {
         for (handle, stream) in &batch.declares {
             let handle = *handle as usize;
             if handle >= self.streams.len() {
@@ -289,7 +289,10 @@ impl LogWriter {
             Some(kept) => self.storage.truncate(&cut.path, kept.bytes),
             None => {
                 // A segment that the record names must exist, so the record is changed first.
-                let newest = self.kept.back().map_or(Newest::default(), Kept::newest);
+                let newest = self
+                    .kept
+                    .back()
+                    .map_or(NewestSegment::default(), WrittenSegment::newest);
                 self.recorded = None;
                 newest.write_synced(&self.layout, &*self.storage)?;
                 self.recorded = Some(newest);
@@ -309,7 +312,7 @@ impl LogWriter {
         let file = self.storage.create(&path, FileAccess::Shared);
         // A name is never tried twice, even if the file could not be created.
         self.next += 1;
-        let kept = Kept {
+        let kept = WrittenSegment {
             sequence,
             bytes: 0,
             rows: 0,
@@ -330,11 +333,14 @@ impl LogWriter {
     }
 
     fn write_head(&mut self, sequence: u64) -> Result<(), ArchiveError> {
-        let header = Header {
+        let header = LogHeader {
             sequence,
             created_ns: self.clock.now_ns(),
             node: self.node.clone(),
-            before: self.kept.back().map_or(Newest::default(), Kept::newest),
+            before: self
+                .kept
+                .back()
+                .map_or(NewestSegment::default(), WrittenSegment::newest),
             has_record: true,
         };
         self.encoded.clear();
@@ -360,10 +366,10 @@ impl LogWriter {
 
     /// Writes the marks of earlier segments, which will be deleted one day.
     fn repeat_marks(&mut self) -> Result<(), ArchiveError> {
-        let marks: Vec<Mark> = self.marks.iter().collect();
+        let marks: Vec<RingMark> = self.marks.iter().collect();
         for marks in marks.chunks(FRAME_RECORDS_MAX) {
             self.encoded.clear();
-            let at = Frame::begin(&mut self.encoded);
+            let at = FrameHeader::begin(&mut self.encoded);
             for mark in marks {
                 mark.encode(&mut self.encoded);
             }
@@ -373,7 +379,7 @@ impl LogWriter {
         Ok(())
     }
 
-    fn write_batch(&mut self, batch: &mut Batch) -> Result<(), ArchiveError> {
+    fn write_batch(&mut self, batch: &mut JournalBatch) -> Result<(), ArchiveError> {
         let new = batch.declares.iter().map(|(handle, _)| *handle);
         let new = new.filter(|&h| self.known(h).is_some_and(|known| known.index.is_none()));
         let new: Vec<u32> = new.collect();
@@ -400,7 +406,7 @@ impl LogWriter {
         }
         if !batch.losses_written && !batch.losses.is_none() {
             self.encoded.clear();
-            let at = Frame::begin(&mut self.encoded);
+            let at = FrameHeader::begin(&mut self.encoded);
             batch.losses.encode(&mut self.encoded);
             head(kind::LOSSES, 0, NO_SPAN).finish(&mut self.encoded, at);
             self.write()?;
@@ -411,10 +417,10 @@ impl LogWriter {
 
     /// Returns the end of the frame whose first record is `batch.written`; it has at least one
     /// record.
-    fn frame_end(&self, batch: &Batch) -> usize {
+    fn frame_end(&self, batch: &JournalBatch) -> usize {
         let most = batch.records.len().min(batch.written + FRAME_RECORDS_MAX);
         let mut bytes = 0;
-        let fits = |record: &&Record| {
+        let fits = |record: &&SampleRecord| {
             let long = self.known(record.stream).filter(|known| known.is_long());
             bytes += RECORD_BYTES + long.map_or(0, |_| batch.text(record).len());
             bytes <= SAMPLES_BYTES_MAX
@@ -425,10 +431,10 @@ impl LogWriter {
 
     /// Encodes one frame of the records from `batch.written` to `end`, and of the marks of these
     /// records.
-    fn encode_samples(&mut self, batch: &Batch, end: usize) -> Span {
+    fn encode_samples(&mut self, batch: &JournalBatch, end: usize) -> Span {
         let records = &batch.records[batch.written..end];
         self.encoded.clear();
-        let at = Frame::begin(&mut self.encoded);
+        let at = FrameHeader::begin(&mut self.encoded);
         let first = self.encoded.len();
         let texts = first + records.len() * RECORD_BYTES;
         self.encoded.resize(texts, 0);
@@ -439,7 +445,7 @@ impl LogWriter {
             let mut record = *record;
             if known.is_long() {
                 let text = batch.text(&record);
-                record.bits = Text {
+                record.bits = TextPlace {
                     at: (self.encoded.len() - texts) as u32,
                     length: text.len() as u32,
                 }
@@ -462,7 +468,7 @@ impl LogWriter {
         for mark in &self.frame_marks {
             mark.encode(&mut self.encoded);
         }
-        let frame = Frame {
+        let frame = FrameHeader {
             marks: self.frame_marks.len() as u16,
             ..head(kind::SAMPLES, records.len() as u32, span)
         };
@@ -475,13 +481,13 @@ impl LogWriter {
         while !left.is_empty() {
             let first = self.open.as_ref().map_or(0, |open| open.declared);
             self.encoded.clear();
-            let at = Frame::begin(&mut self.encoded);
+            let at = FrameHeader::begin(&mut self.encoded);
             let mut count = 0;
             for &handle in left {
                 let known = self.known(handle);
                 let known = known.expect("only streams that are known are declared");
                 let declared = &known.stream.declared;
-                let declaration = Declaration {
+                let declaration = StreamDeclaration {
                     index: first + count,
                     id: known.stream.id,
                     descriptor: Arc::clone(&declared.descriptor),
@@ -538,7 +544,7 @@ impl LogWriter {
     }
 
     /// Syncs the open segment; returns what is then on disk.
-    fn sync_file(&mut self) -> Result<Kept, ArchiveError> {
+    fn sync_file(&mut self) -> Result<WrittenSegment, ArchiveError> {
         let open = self.open.as_mut().expect("a segment is open");
         match open.file.sync() {
             Ok(()) => Ok(open.kept),
@@ -551,7 +557,7 @@ impl LogWriter {
 
     /// Records how much of the newest segment is on disk. If this fails, the recorded length is too
     /// short for a while: the next record corrects it.
-    fn record(&mut self, kept: Kept) {
+    fn record(&mut self, kept: WrittenSegment) {
         let newest = kept.newest();
         if self.recorded == Some(newest) {
             return;
@@ -565,7 +571,7 @@ impl LogWriter {
 
     /// Leaves the open segment as it was before the batch, and the batch as if nothing of it had
     /// been written.
-    fn give_up(&mut self, batch: &mut Batch) {
+    fn give_up(&mut self, batch: &mut JournalBatch) {
         let Some(open) = self.open.take() else {
             return;
         };
@@ -598,8 +604,8 @@ impl Known {
     }
 }
 
-fn head(kind: u8, count: u32, span: Span) -> Frame {
-    Frame {
+fn head(kind: u8, count: u32, span: Span) -> FrameHeader {
+    FrameHeader {
         kind,
         marks: 0,
         count,

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicBool;
 use ::parquet::data_type::{ByteArrayType, Int64Type};
 use barograph_model::Span;
 
-use super::column::{Chunks, Column};
-use super::footer::{self, Bounds};
-use super::index::Index;
-use super::plan::Piece;
+use super::column::{ColumnCursor, RowGroupChunks};
+use super::footer::{self, GroupBounds};
+use super::index::ParquetIndex;
+use super::plan::RowsPiece;
 use super::read::ParquetPart;
 use super::rows::words;
 use super::schema::{raw, tier};
@@ -28,7 +28,7 @@ impl ParquetPart {
         self.check_places(&index)?;
         let mut bounds = Vec::new();
         for (group, pieces) in self.plan(&index, &|_| true, Span::ALL) {
-            let chunks = Chunks {
+            let chunks = RowGroupChunks {
                 part: self,
                 index: &index,
                 group,
@@ -39,7 +39,7 @@ impl ParquetPart {
         self.count(&index)
     }
 
-    fn count(&self, index: &Index) -> Result<u64, ArchiveError> {
+    fn count(&self, index: &ParquetIndex) -> Result<u64, ArchiveError> {
         let go_on = AtomicBool::new(false);
         let mut rows = 0;
         if index.about.tier == Tier::Raw {
@@ -59,20 +59,23 @@ impl ParquetPart {
 
 /// Checks that names, labels, units, lives and numbers are those of the index; returns the bounds
 /// by which other readers skip the group.
-fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<Bounds, ArchiveError> {
+fn check_group(
+    chunks: &RowGroupChunks<'_>,
+    pieces: &[RowsPiece],
+) -> Result<GroupBounds, ArchiveError> {
     let of_raw = chunks.index.about.tier == Tier::Raw;
     let places = if of_raw {
         [raw::NAME, raw::LABELS, raw::UNIT]
     } else {
         [tier::NAME, tier::LABELS, tier::UNIT]
     };
-    let mut columns = places.map(Column::<ByteArrayType>::new);
-    let mut life = Column::<Int64Type>::new(raw::LIFE);
-    let mut number = Column::<Int64Type>::new(raw::NUMBER);
+    let mut columns = places.map(ColumnCursor::<ByteArrayType>::new);
+    let mut life = ColumnCursor::<Int64Type>::new(raw::LIFE);
+    let mut number = ColumnCursor::<Int64Type>::new(raw::NUMBER);
     // The times are the first column of either kind of file.
-    let mut ts = Column::<Int64Type>::new(raw::TS);
+    let mut ts = ColumnCursor::<Int64Type>::new(raw::TS);
     let (mut texts, mut ints) = (Vec::new(), Vec::new());
-    let mut bounds: Option<Bounds> = None;
+    let mut bounds: Option<GroupBounds> = None;
     for piece in pieces {
         let series = &chunks.index.series[piece.series];
         let words = words(&series.descriptor);
@@ -85,7 +88,7 @@ fn check_group(chunks: &Chunks<'_>, pieces: &[Piece]) -> Result<Bounds, ArchiveE
         }
         ints.clear();
         ts.read(chunks, piece, &mut ints)?;
-        Bounds::widen(&mut bounds, &ints, &words);
+        GroupBounds::widen(&mut bounds, &ints, &words);
         if !of_raw {
             continue;
         }

@@ -10,23 +10,23 @@ use ::parquet::column::reader::ColumnReaderImpl;
 use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use barograph_model::{ValueType, Values};
 
-use super::index::Index;
-use super::page::Pages;
-use super::plan::Piece;
+use super::index::ParquetIndex;
+use super::page::ChunkPages;
+use super::plan::RowsPiece;
 use super::read::ParquetPart;
 use super::{corrupt, schema};
 use crate::ArchiveError;
 
 /// The column chunks of a row group.
 #[derive(Clone, Copy)]
-pub(super) struct Chunks<'a> {
+pub(super) struct RowGroupChunks<'a> {
     pub part: &'a ParquetPart,
-    pub index: &'a Index,
+    pub index: &'a ParquetIndex,
     pub group: usize,
 }
 
 /// A column of a row group, read forwards.
-pub(super) struct Column<T: DataType> {
+pub(super) struct ColumnCursor<T: DataType> {
     place: usize,
     /// The decoder; `None` until it is needed.
     reader: Option<ColumnReaderImpl<T>>,
@@ -38,7 +38,7 @@ pub(super) struct Column<T: DataType> {
 }
 
 /// Numbers in the form of the column: those that are not rounded need no copy.
-pub(crate) enum Numbers<'a> {
+pub(crate) enum ColumnNumbers<'a> {
     /// The doubles of the column.
     Doubles(&'a [f64]),
     /// Integers, of which some are rounded in the column.
@@ -47,13 +47,13 @@ pub(crate) enum Numbers<'a> {
 
 /// A column of numbers, and the column of the integers that doubles round.
 pub(super) struct NumberColumn {
-    values: Column<DoubleType>,
-    exact: Column<Int64Type>,
+    values: ColumnCursor<DoubleType>,
+    exact: ColumnCursor<Int64Type>,
 }
 
 /// Buffers for [`NumberColumn`].
 #[derive(Default)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberBuffers {
     doubles: Vec<f64>,
     ints: Vec<i64>,
     exact: Vec<i64>,
@@ -61,11 +61,11 @@ pub(crate) struct Numbered {
 
 /// A column of texts, bytes or arrays.
 pub(super) struct TextColumn {
-    column: Column<ByteArrayType>,
+    column: ColumnCursor<ByteArrayType>,
     bytes: Vec<ByteArray>,
 }
 
-impl Chunks<'_> {
+impl RowGroupChunks<'_> {
     fn open<T: DataType>(&self, place: usize) -> Result<ColumnReaderImpl<T>, ArchiveError> {
         let group = &self.index.groups[self.group];
         // Files of version 1 end before the columns of bytes and arrays.
@@ -74,7 +74,7 @@ impl Chunks<'_> {
             return Err(corrupt(self.part.path(), reason, 0));
         };
         let bytes = self.part.chunk(chunk)?;
-        let pages = Pages::new(bytes, group.rows)
+        let pages = ChunkPages::new(bytes, group.rows)
             .map_err(|e| self.bad(place, &format!("cannot be unpacked: {e}")))?;
         let column = schema::schema(self.index.about.tier).column(place);
         Ok(ColumnReaderImpl::new(column, Box::new(pages)))
@@ -89,7 +89,7 @@ impl Chunks<'_> {
     }
 }
 
-impl<T: DataType> Column<T> {
+impl<T: DataType> ColumnCursor<T> {
     pub(super) fn new(place: usize) -> Self {
         Self {
             place,
@@ -102,8 +102,8 @@ impl<T: DataType> Column<T> {
     /// Appends the values of a piece in which every row has one.
     pub(super) fn read(
         &mut self,
-        chunks: &Chunks<'_>,
-        piece: &Piece,
+        chunks: &RowGroupChunks<'_>,
+        piece: &RowsPiece,
         out: &mut Vec<T::T>,
     ) -> Result<(), ArchiveError> {
         let before = out.len();
@@ -117,8 +117,8 @@ impl<T: DataType> Column<T> {
     /// Appends the values of a piece that exist, and sets `there` for its rows.
     fn read_some(
         &mut self,
-        chunks: &Chunks<'_>,
-        piece: &Piece,
+        chunks: &RowGroupChunks<'_>,
+        piece: &RowsPiece,
         out: &mut Vec<T::T>,
     ) -> Result<(), ArchiveError> {
         if self.reader.is_none() {
@@ -152,18 +152,18 @@ impl<T: DataType> Column<T> {
 impl NumberColumn {
     pub(super) fn new(values: usize, exact: usize) -> Self {
         Self {
-            values: Column::new(values),
-            exact: Column::new(exact),
+            values: ColumnCursor::new(values),
+            exact: ColumnCursor::new(exact),
         }
     }
 
     pub(super) fn read<'n>(
         &mut self,
-        chunks: &Chunks<'_>,
-        piece: &Piece,
-        numbered: &'n mut Numbered,
-    ) -> Result<Numbers<'n>, ArchiveError> {
-        let Numbered {
+        chunks: &RowGroupChunks<'_>,
+        piece: &RowsPiece,
+        numbered: &'n mut NumberBuffers,
+    ) -> Result<ColumnNumbers<'n>, ArchiveError> {
+        let NumberBuffers {
             doubles,
             ints,
             exact,
@@ -171,7 +171,7 @@ impl NumberColumn {
         doubles.clear();
         self.values.read(chunks, piece, doubles)?;
         if !chunks.index.series[piece.series].exact {
-            return Ok(Numbers::Doubles(doubles));
+            return Ok(ColumnNumbers::Doubles(doubles));
         }
         exact.clear();
         self.exact.read_some(chunks, piece, exact)?;
@@ -182,11 +182,11 @@ impl NumberColumn {
         for ((_, slot), exact) in rounded.zip(&*exact) {
             *slot = *exact;
         }
-        Ok(Numbers::Ints(ints))
+        Ok(ColumnNumbers::Ints(ints))
     }
 }
 
-impl Numbers<'_> {
+impl ColumnNumbers<'_> {
     /// Converts the numbers to values of this type.
     pub(crate) fn values(&self, value_type: ValueType) -> Values {
         match (self, value_type) {
@@ -209,15 +209,15 @@ impl Numbers<'_> {
 impl TextColumn {
     pub(super) fn new(place: usize) -> Self {
         Self {
-            column: Column::new(place),
+            column: ColumnCursor::new(place),
             bytes: Vec::new(),
         }
     }
 
     pub(super) fn read(
         &mut self,
-        chunks: &Chunks<'_>,
-        piece: &Piece,
+        chunks: &RowGroupChunks<'_>,
+        piece: &RowsPiece,
     ) -> Result<Vec<Arc<str>>, ArchiveError> {
         self.read_as(chunks, piece, |bytes| {
             let text = std::str::from_utf8(bytes);
@@ -227,16 +227,16 @@ impl TextColumn {
 
     pub(super) fn read_bytes(
         &mut self,
-        chunks: &Chunks<'_>,
-        piece: &Piece,
+        chunks: &RowGroupChunks<'_>,
+        piece: &RowsPiece,
     ) -> Result<Vec<Arc<[u8]>>, ArchiveError> {
         self.read_as(chunks, piece, |bytes| Ok(Arc::from(bytes)))
     }
 
     pub(super) fn read_floats(
         &mut self,
-        chunks: &Chunks<'_>,
-        piece: &Piece,
+        chunks: &RowGroupChunks<'_>,
+        piece: &RowsPiece,
     ) -> Result<Vec<Arc<[f64]>>, ArchiveError> {
         self.read_as(chunks, piece, |bytes| {
             let (floats, rest) = bytes.as_chunks();
@@ -250,8 +250,8 @@ impl TextColumn {
     /// Reads a piece; consecutive equal values share their memory.
     fn read_as<T: ?Sized>(
         &mut self,
-        chunks: &Chunks<'_>,
-        piece: &Piece,
+        chunks: &RowGroupChunks<'_>,
+        piece: &RowsPiece,
         value: impl Fn(&[u8]) -> Result<Arc<T>, &'static str>,
     ) -> Result<Vec<Arc<T>>, ArchiveError> {
         self.bytes.clear();

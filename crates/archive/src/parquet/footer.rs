@@ -14,23 +14,23 @@ use ::parquet::file::metadata::{
 };
 use barograph_model::Span;
 
-use super::index::{Chunk, Index};
-use super::page::{Pages, Written};
+use super::index::{ColumnChunk, ParquetIndex};
+use super::page::{ChunkPages, PagesSummary};
 use super::read::ParquetPart;
-use super::rows::Words;
+use super::rows::SeriesWords;
 use super::{NOWHEN, corrupt, schema, seal};
 use crate::ArchiveError;
 
 /// The bounds of a row group, by which other readers skip it.
-pub(super) struct Bounds {
+pub(super) struct GroupBounds {
     pub ts: Span,
     pub names: [String; 2],
     pub labels: [String; 2],
 }
 
-impl Bounds {
+impl GroupBounds {
     /// Adds rows of one series, whose name and labels are the first of these words.
-    pub(super) fn widen(bounds: &mut Option<Self>, times: &[i64], words: &Words) {
+    pub(super) fn widen(bounds: &mut Option<Self>, times: &[i64], words: &SeriesWords) {
         let (name, labels) = (text(&words[0]), text(&words[1]));
         let bounds = bounds.get_or_insert_with(|| Self {
             ts: NOWHEN,
@@ -59,9 +59,9 @@ fn text(word: &ByteArray) -> String {
 /// group.
 pub(super) fn check(
     part: &ParquetPart,
-    index: &Index,
+    index: &ParquetIndex,
     version: u32,
-    bounds: &[Bounds],
+    bounds: &[GroupBounds],
 ) -> Result<(), ArchiveError> {
     let (at, bytes) = part.footer()?;
     let bad = |reason: String| corrupt(part.path(), format!("its footer {reason}"), at);
@@ -81,7 +81,7 @@ pub(super) fn check(
         let rows = i64::from(known.rows);
         let mut plain_bytes = 0;
         for (place, chunk) in known.chunks.iter().enumerate() {
-            let written = Pages::new(part.chunk(chunk)?, known.rows)
+            let written = ChunkPages::new(part.chunk(chunk)?, known.rows)
                 .map_err(|error| bad(error.to_string()))?
                 .written()
                 .map_err(|error| bad(error.to_string()))?;
@@ -108,7 +108,7 @@ pub(super) fn check(
 /// Checks the fields of the file as a whole.
 fn check_file(
     meta: &ParquetMetaData,
-    index: &Index,
+    index: &ParquetIndex,
     version: u32,
     is_sealed: bool,
 ) -> Result<(), &'static str> {
@@ -178,9 +178,9 @@ fn check_group(
 /// Checks the fields of a column chunk; the error is the wrong field.
 fn check_chunk(
     column: &ColumnChunkMetaData,
-    chunk: &Chunk,
+    chunk: &ColumnChunk,
     rows: i64,
-    written: &Written,
+    written: &PagesSummary,
 ) -> Result<(), &'static str> {
     // Here the crate that decodes the footer accepts only sizes and offsets that are not negative.
     if column.compressed_size() < 0

@@ -3,76 +3,82 @@
 use ::parquet::data_type::{ByteArrayType, DoubleType, FloatType, Int64Type};
 use barograph_model::{Buckets, Columns, Quality, ValueType, Values};
 
-use super::column::{Chunks, Column, NumberColumn, Numbered, Numbers, TextColumn};
-use super::index::{Index, IndexSeries};
-use super::plan::Piece;
+use super::column::{
+    ColumnCursor, ColumnNumbers, NumberBuffers, NumberColumn, RowGroupChunks, TextColumn,
+};
+use super::index::{IndexSeries, ParquetIndex};
+use super::plan::RowsPiece;
 use super::read::ParquetPart;
 use super::schema::{raw, tier};
 use crate::ArchiveError;
 
 /// A reader of a row group of samples.
 pub(crate) struct SampleGroup<'a> {
-    chunks: Chunks<'a>,
-    ts: Column<Int64Type>,
+    chunks: RowGroupChunks<'a>,
+    ts: ColumnCursor<Int64Type>,
     value: NumberColumn,
     text: TextColumn,
     bytes: TextColumn,
     floats: TextColumn,
-    quality: Column<ByteArrayType>,
-    error: Column<FloatType>,
-    number: Column<Int64Type>,
+    quality: ColumnCursor<ByteArrayType>,
+    error: ColumnCursor<FloatType>,
+    number: ColumnCursor<Int64Type>,
 }
 
 /// A reader of a row group of buckets.
 pub(crate) struct TierGroup<'a> {
-    chunks: Chunks<'a>,
-    ts: Column<Int64Type>,
-    count: Column<Int64Type>,
+    chunks: RowGroupChunks<'a>,
+    ts: ColumnCursor<Int64Type>,
+    count: ColumnCursor<Int64Type>,
     min: NumberColumn,
     max: NumberColumn,
-    sample_mean: Column<DoubleType>,
-    held_ns: Column<Int64Type>,
-    time_mean: Column<DoubleType>,
+    sample_mean: ColumnCursor<DoubleType>,
+    held_ns: ColumnCursor<Int64Type>,
+    time_mean: ColumnCursor<DoubleType>,
     /// Whether the columns `held_ns` and `time_mean` exist.
     has_times: bool,
     last: NumberColumn,
     text: TextColumn,
-    numbered: Numbered,
+    numbered: NumberBuffers,
 }
 
 impl<'a> SampleGroup<'a> {
-    pub(crate) fn new(part: &'a ParquetPart, index: &'a Index, group: usize) -> Self {
+    pub(crate) fn new(part: &'a ParquetPart, index: &'a ParquetIndex, group: usize) -> Self {
         Self {
-            chunks: Chunks { part, index, group },
-            ts: Column::new(raw::TS),
+            chunks: RowGroupChunks { part, index, group },
+            ts: ColumnCursor::new(raw::TS),
             value: NumberColumn::new(raw::VALUE, raw::EXACT),
             text: TextColumn::new(raw::TEXT),
             bytes: TextColumn::new(raw::BYTES),
             floats: TextColumn::new(raw::FLOATS),
-            quality: Column::new(raw::QUALITY),
-            error: Column::new(raw::ERROR),
-            number: Column::new(raw::NUMBER),
+            quality: ColumnCursor::new(raw::QUALITY),
+            error: ColumnCursor::new(raw::ERROR),
+            number: ColumnCursor::new(raw::NUMBER),
         }
     }
 
     /// Appends the times of a piece.
-    pub(crate) fn times(&mut self, piece: &Piece, out: &mut Vec<i64>) -> Result<(), ArchiveError> {
+    pub(crate) fn times(
+        &mut self,
+        piece: &RowsPiece,
+        out: &mut Vec<i64>,
+    ) -> Result<(), ArchiveError> {
         self.ts.read(&self.chunks, piece, out)
     }
 
     /// Reads the values of a piece of a series of numbers.
     pub(crate) fn numbers<'n>(
         &mut self,
-        piece: &Piece,
-        numbered: &'n mut Numbered,
-    ) -> Result<Numbers<'n>, ArchiveError> {
+        piece: &RowsPiece,
+        numbered: &'n mut NumberBuffers,
+    ) -> Result<ColumnNumbers<'n>, ArchiveError> {
         self.value.read(&self.chunks, piece, numbered)
     }
 
     /// Reads the values of a piece of a series of other values.
     pub(crate) fn long(
         &mut self,
-        piece: &Piece,
+        piece: &RowsPiece,
         value_type: ValueType,
     ) -> Result<Values, ArchiveError> {
         Ok(match value_type {
@@ -86,8 +92,8 @@ impl<'a> SampleGroup<'a> {
     /// Reads all columns of a piece of samples.
     pub(crate) fn columns(
         &mut self,
-        piece: &Piece,
-        numbered: &mut Numbered,
+        piece: &RowsPiece,
+        numbered: &mut NumberBuffers,
     ) -> Result<Columns, ArchiveError> {
         let series = &self.chunks.index.series[piece.series];
         let rows = piece.rows.len();
@@ -116,7 +122,7 @@ impl<'a> SampleGroup<'a> {
     /// Returns the numbers of samples: computed from the index if none is missing.
     fn sample_numbers(
         &mut self,
-        piece: &Piece,
+        piece: &RowsPiece,
         series: &IndexSeries,
     ) -> Result<Vec<u64>, ArchiveError> {
         let life = &series.lives[piece.life];
@@ -141,7 +147,7 @@ impl<'a> SampleGroup<'a> {
     /// Returns the qualities of a piece that may have a last look; an empty vector if it has none.
     pub(crate) fn last_looks(
         &mut self,
-        piece: &Piece,
+        piece: &RowsPiece,
         series: &IndexSeries,
     ) -> Result<Vec<Quality>, ArchiveError> {
         match series.quality {
@@ -152,7 +158,7 @@ impl<'a> SampleGroup<'a> {
 
     fn qualities(
         &mut self,
-        piece: &Piece,
+        piece: &RowsPiece,
         series: &IndexSeries,
     ) -> Result<Vec<Quality>, ArchiveError> {
         let rows = piece.rows.len();
@@ -168,25 +174,25 @@ impl<'a> SampleGroup<'a> {
 }
 
 impl<'a> TierGroup<'a> {
-    pub(crate) fn new(part: &'a ParquetPart, index: &'a Index, group: usize) -> Self {
+    pub(crate) fn new(part: &'a ParquetPart, index: &'a ParquetIndex, group: usize) -> Self {
         Self {
-            chunks: Chunks { part, index, group },
-            ts: Column::new(tier::TS),
-            count: Column::new(tier::COUNT),
+            chunks: RowGroupChunks { part, index, group },
+            ts: ColumnCursor::new(tier::TS),
+            count: ColumnCursor::new(tier::COUNT),
             min: NumberColumn::new(tier::MIN, tier::MIN_EXACT),
             max: NumberColumn::new(tier::MAX, tier::MAX_EXACT),
-            sample_mean: Column::new(tier::SAMPLE_MEAN),
-            held_ns: Column::new(tier::HELD),
-            time_mean: Column::new(tier::TIME_MEAN),
+            sample_mean: ColumnCursor::new(tier::SAMPLE_MEAN),
+            held_ns: ColumnCursor::new(tier::HELD),
+            time_mean: ColumnCursor::new(tier::TIME_MEAN),
             has_times: !part.is_of_samples(),
             last: NumberColumn::new(tier::LAST, tier::LAST_EXACT),
             text: TextColumn::new(tier::LAST_TEXT),
-            numbered: Numbered::default(),
+            numbered: NumberBuffers::default(),
         }
     }
 
     /// Reads a piece of buckets.
-    pub(crate) fn buckets(&mut self, piece: &Piece) -> Result<Buckets, ArchiveError> {
+    pub(crate) fn buckets(&mut self, piece: &RowsPiece) -> Result<Buckets, ArchiveError> {
         let series = &self.chunks.index.series[piece.series];
         let value_type = series.descriptor.value_type;
         let rows = piece.rows.len();

@@ -2,7 +2,7 @@
 //! with their checksums.
 //!
 //! This module stands alone because its bytes are foreign: whatever they are, the result of
-//! [`Index::decode`] is consistent. The index lies right before Parquet's footer, where other
+//! [`ParquetIndex::decode`] is consistent. The index lies right before Parquet's footer, where other
 //! readers never look.
 
 use std::path::Path;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use super::schema::ZSTD_LEVEL;
 use barograph_model::{Descriptor, Kind, Labels, Name, Quality, SeriesId, Span, Unit, ValueType};
 
-use super::{About, FORMAT, GROUP_ROWS_MAX, NOWHEN, corrupt, io_error, schema, widen};
+use super::{FORMAT, FileIdentity, GROUP_ROWS_MAX, NOWHEN, corrupt, io_error, schema, widen};
 use crate::ArchiveError;
 use crate::Tier;
-use crate::bytes::{Cut, put_bytes, put_i64, put_u64};
+use crate::bytes::{ByteReader, put_bytes, put_i64, put_u64};
 
-/// Size of the [`Tail`] before Parquet's footer, in bytes.
+/// Size of the [`IndexTail`] before Parquet's footer, in bytes.
 pub(super) const TAIL_BYTES: usize = 28;
 const MAGIC: &[u8; 8] = b"BAROINDX";
 /// Most bytes of an index before compression: about 200,000 series.
@@ -30,12 +30,12 @@ const MIXED: u8 = 0xFF;
 
 /// The index of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Index {
+pub struct ParquetIndex {
     /// Identity of the file.
-    pub about: About,
+    pub about: FileIdentity,
     /// Series, in the order of their rows.
     pub series: Vec<IndexSeries>,
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<RowGroup>,
 }
 
 /// One series of a file; its rows are consecutive.
@@ -52,7 +52,7 @@ pub struct IndexSeries {
     /// Times of its rows in ns since the epoch; a bucket lasts until its end.
     pub span: Span,
     /// Its lives in order; none in tiers.
-    pub lives: Vec<Life>,
+    pub lives: Vec<LifeRows>,
     /// Bytes of its texts, JSON, bytes and arrays; 0 in tiers, and if they were not counted.
     pub(crate) bytes: u64,
     /// Whether some integers are rounded in the columns of doubles.
@@ -67,7 +67,7 @@ pub struct IndexSeries {
 
 /// The rows of one life of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct LifeRows {
     /// Time of the stream's registration, in ns since the epoch.
     pub life: i64,
     /// Number of samples.
@@ -78,7 +78,7 @@ pub struct Life {
     pub last: u64,
 }
 
-impl Life {
+impl LifeRows {
     /// Whether no number is missing between the first and the last.
     pub fn is_whole(&self) -> bool {
         self.last - self.first == self.rows - 1
@@ -87,15 +87,15 @@ impl Life {
 
 /// A row group.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Group {
+pub(super) struct RowGroup {
     pub rows: u32,
     /// Chunks by column of the schema.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Vec<ColumnChunk>,
 }
 
 /// The place of a column chunk, which is its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chunk {
+pub(super) struct ColumnChunk {
     pub offset: u64,
     pub length: u32,
     pub crc32: u32,
@@ -103,7 +103,7 @@ pub(super) struct Chunk {
 
 /// The fixed end of an index, by which the index is found.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tail {
+pub(super) struct IndexTail {
     /// Bytes of the compressed index.
     pub bytes: usize,
     plain_bytes: usize,
@@ -130,8 +130,8 @@ impl IndexSeries {
     }
 }
 
-impl Index {
-    pub(super) fn new(about: About) -> Self {
+impl ParquetIndex {
+    pub(super) fn new(about: FileIdentity) -> Self {
         Self {
             about,
             series: Vec::new(),
@@ -202,7 +202,7 @@ impl Index {
     /// in the file.
     pub(super) fn decode(
         path: &Path,
-        tail: Tail,
+        tail: IndexTail,
         bytes: &[u8],
         data_end: u64,
     ) -> Result<Self, ArchiveError> {
@@ -212,7 +212,7 @@ impl Index {
         }
         let plain = zstd::bulk::decompress(bytes, tail.plain_bytes)
             .map_err(|e| bad(&format!("cannot be unpacked: {e}")))?;
-        let mut cut = Cut::new(&plain);
+        let mut cut = ByteReader::new(&plain);
         let index = Self::cut(&mut cut, tail.version)
             .ok_or_else(|| bad("is cut short or lists nonsense"))?;
         if !cut.is_empty() {
@@ -222,8 +222,8 @@ impl Index {
         Ok(index)
     }
 
-    fn cut(cut: &mut Cut<'_>, version: u32) -> Option<Self> {
-        let about = About {
+    fn cut(cut: &mut ByteReader<'_>, version: u32) -> Option<Self> {
+        let about = FileIdentity {
             node: cut.text()?.to_owned(),
             tier: Tier::from_name(cut.text()?)?,
             sequences: (cut.u64()?, cut.u64()?),
@@ -261,7 +261,7 @@ impl Index {
             if group.rows == 0 || group.rows as usize > GROUP_ROWS_MAX {
                 return Err("lists a row group of a wrong size");
             }
-            let fits = |chunk: &Chunk| {
+            let fits = |chunk: &ColumnChunk| {
                 let end = chunk.offset.checked_add(u64::from(chunk.length));
                 chunk.offset >= 4 && end.is_some_and(|end| end <= data_end)
             };
@@ -273,7 +273,7 @@ impl Index {
     }
 }
 
-impl Tail {
+impl IndexTail {
     /// Returns the version of the index.
     pub(super) fn version(&self) -> u32 {
         self.version
@@ -348,20 +348,20 @@ fn put_series(out: &mut Vec<u8>, series: &IndexSeries) {
     }
 }
 
-fn cut_group(cut: &mut Cut<'_>, columns: usize) -> Option<Group> {
+fn cut_group(cut: &mut ByteReader<'_>, columns: usize) -> Option<RowGroup> {
     let rows = u32::try_from(cut.u64()?).ok()?;
     let mut chunks = Vec::with_capacity(columns);
     for _ in 0..columns {
-        chunks.push(Chunk {
+        chunks.push(ColumnChunk {
             offset: cut.u64()?,
             length: u32::try_from(cut.u64()?).ok()?,
             crc32: cut.u32()?,
         });
     }
-    Some(Group { rows, chunks })
+    Some(RowGroup { rows, chunks })
 }
 
-fn cut_series(cut: &mut Cut<'_>, first_row: u64, tier: Tier) -> Option<IndexSeries> {
+fn cut_series(cut: &mut ByteReader<'_>, first_row: u64, tier: Tier) -> Option<IndexSeries> {
     let id = SeriesId(cut.take(16)?.try_into().ok()?);
     let descriptor = cut_descriptor(cut)?;
     let rows = cut.u64()?;
@@ -381,7 +381,7 @@ fn cut_series(cut: &mut Cut<'_>, first_row: u64, tier: Tier) -> Option<IndexSeri
     }
     let of_lives = lives
         .iter()
-        .try_fold(0u64, |sum, life: &Life| sum.checked_add(life.rows));
+        .try_fold(0u64, |sum, life: &LifeRows| sum.checked_add(life.rows));
     let adds_up = (tier != Tier::Raw && lives.is_empty()) || of_lives == Some(rows);
     (adds_up && rows > 0 && span.from <= span.to).then(|| IndexSeries {
         id,
@@ -398,8 +398,8 @@ fn cut_series(cut: &mut Cut<'_>, first_row: u64, tier: Tier) -> Option<IndexSeri
     })
 }
 
-fn cut_life(cut: &mut Cut<'_>) -> Option<Life> {
-    let life = Life {
+fn cut_life(cut: &mut ByteReader<'_>) -> Option<LifeRows> {
+    let life = LifeRows {
         life: cut.i64()?,
         rows: cut.u64()?,
         first: cut.u64()?,
@@ -411,7 +411,7 @@ fn cut_life(cut: &mut Cut<'_>) -> Option<Life> {
     (fits && life.rows > 0 && between >= life.rows - 1).then_some(life)
 }
 
-fn cut_descriptor(cut: &mut Cut<'_>) -> Option<Descriptor> {
+fn cut_descriptor(cut: &mut ByteReader<'_>) -> Option<Descriptor> {
     let name = Name::new(cut.text()?).ok()?;
     let count = cut.count(2)?;
     let mut labels = Vec::with_capacity(count);
@@ -443,7 +443,7 @@ mod tests {
             tail.extend_from_slice(MAGIC);
             let tail = tail.as_slice().try_into().unwrap();
             // The file may have any size: holes take no space.
-            Tail::decode(Path::new("foreign"), tail, u64::MAX).map(|tail| tail.bytes)
+            IndexTail::decode(Path::new("foreign"), tail, u64::MAX).map(|tail| tail.bytes)
         };
         assert_eq!(tail(64 << 20).unwrap(), 64 << 20);
         for packed_bytes in [65 << 20, u32::MAX] {

@@ -14,7 +14,7 @@ const PAGE_BYTES_MAX: usize = 32 << 20;
 const NEST_MAX: u32 = 8;
 
 /// A reader of the pages of a chunk, compressed with zstd.
-pub(super) struct Pages {
+pub(super) struct ChunkPages {
     bytes: Bytes,
     /// Rows that data pages may still have.
     rows_left: u32,
@@ -25,7 +25,7 @@ pub(super) struct Pages {
 
 /// A summary of the pages of a chunk.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct PagesSummary {
     /// Bytes of the headers, and of the unpacked pages.
     pub plain_bytes: i64,
     /// Bytes of the dictionary page in the file; 0 without one.
@@ -50,7 +50,7 @@ struct Header {
 const DATA: i64 = 0;
 const DICTIONARY: i64 = 2;
 
-impl Pages {
+impl ChunkPages {
     /// Returns a reader of the pages of a chunk of so many rows.
     pub(super) fn new(bytes: Bytes, rows: u32) -> std::io::Result<Self> {
         Ok(Self {
@@ -62,8 +62,8 @@ impl Pages {
     }
 
     /// Returns the summary of the chunk, from the headers of its pages.
-    pub(super) fn written(mut self) -> Result<Written> {
-        let mut written = Written::default();
+    pub(super) fn written(mut self) -> Result<PagesSummary> {
+        let mut written = PagesSummary::default();
         while let Some(header) = self.peek()? {
             let bytes = header.bytes as i64;
             written.plain_bytes += bytes + header.plain_bytes;
@@ -110,7 +110,7 @@ impl Pages {
     }
 }
 
-impl PageReader for Pages {
+impl PageReader for ChunkPages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let Some(header) = self.peek()? else {
             return Ok(None);
@@ -159,7 +159,7 @@ impl PageReader for Pages {
     }
 }
 
-impl Iterator for Pages {
+impl Iterator for ChunkPages {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -237,7 +237,7 @@ impl Thrift<'_> {
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let mut cut = crate::bytes::Cut::new(self.0);
+        let mut cut = crate::bytes::ByteReader::new(self.0);
         let v = cut.u64()?;
         self.0 = &self.0[self.0.len() - cut.len()..];
         Some(v)
@@ -327,7 +327,7 @@ mod tests {
             let mut bytes = HEADER.to_vec();
             bytes[at] = byte;
             bytes.extend([0; 9]);
-            let mut pages = Pages::new(bytes.into(), rows).unwrap();
+            let mut pages = ChunkPages::new(bytes.into(), rows).unwrap();
             pages.get_next_page().unwrap_err().to_string()
         };
         insta::assert_snapshot!(said(5, 20, 3), @"Parquet error: a page is larger than its column");

@@ -6,11 +6,11 @@ use std::ops::Range;
 use barograph_model::Span;
 
 use super::CHUNK_ROWS_MAX;
-use super::index::{Index, IndexSeries};
+use super::index::{IndexSeries, ParquetIndex};
 
 /// Consecutive rows of one series and life in one row group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct RowsPiece {
     /// Index of the series in the file's index.
     pub series: usize,
     /// Index of the life in the series; 0 in tiers.
@@ -23,10 +23,10 @@ pub(crate) struct Piece {
 
 /// Returns the pieces of each row group, in order; a piece has at most [`CHUNK_ROWS_MAX`] rows.
 pub(crate) fn plan(
-    index: &Index,
+    index: &ParquetIndex,
     span: Span,
     wanted: &dyn Fn(usize, &IndexSeries) -> bool,
-) -> Vec<Vec<Piece>> {
+) -> Vec<Vec<RowsPiece>> {
     let mut plan = vec![Vec::new(); index.groups.len()];
     let mut start = 0;
     let mut group = 0;
@@ -48,7 +48,7 @@ pub(crate) fn plan(
                 let from = (row - start) as usize;
                 let room = index.groups[group].rows as usize - from;
                 let now = (rows - before).min(room.min(CHUNK_ROWS_MAX) as u64);
-                plan[group].push(Piece {
+                plan[group].push(RowsPiece {
                     series: at,
                     life,
                     before,

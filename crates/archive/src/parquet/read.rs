@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use barograph_model::Span;
 use bytes::Bytes;
 
-use super::index::{Chunk, Index, IndexSeries, TAIL_BYTES, Tail};
-use super::plan::{Piece, plan};
+use super::index::{ColumnChunk, IndexSeries, IndexTail, ParquetIndex, TAIL_BYTES};
+use super::plan::{RowsPiece, plan};
 use super::{END_BYTES, corrupt, io_error};
 use crate::{ArchiveError, Tier, open};
 
@@ -28,10 +28,10 @@ pub struct ParquetPart {
     path: PathBuf,
     file: File,
     bytes: u64,
-    tail: Tail,
+    tail: IndexTail,
     /// Offset of the index, which follows the rows.
     data_end: u64,
-    index: Mutex<Option<Arc<Index>>>,
+    index: Mutex<Option<Arc<ParquetIndex>>>,
 }
 
 impl ParquetPart {
@@ -57,7 +57,7 @@ impl ParquetPart {
         let tail_at = end_at.checked_sub(before).ok_or_else(short)?;
         let mut tail = [0; TAIL_BYTES];
         read_at(&file, path, &mut tail, tail_at)?;
-        let tail = Tail::decode(path, &tail, tail_at)?;
+        let tail = IndexTail::decode(path, &tail, tail_at)?;
         let data_end = tail_at.checked_sub(tail.bytes as u64).ok_or_else(short)?;
         Ok(Self {
             path: path.to_owned(),
@@ -86,14 +86,14 @@ impl ParquetPart {
 
     /// Returns the index: read and checked at the first call, then kept until
     /// [`Self::forget_index`].
-    pub fn index(&self) -> Result<Arc<Index>, ArchiveError> {
+    pub fn index(&self) -> Result<Arc<ParquetIndex>, ArchiveError> {
         let mut kept = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = &*kept {
             return Ok(Arc::clone(index));
         }
         let mut bytes = vec![0; self.tail.bytes];
         read_at(&self.file, &self.path, &mut bytes, self.data_end)?;
-        let index = Index::decode(&self.path, self.tail, &bytes, self.data_end)?;
+        let index = ParquetIndex::decode(&self.path, self.tail, &bytes, self.data_end)?;
         let index = Arc::new(index);
         *kept = Some(Arc::clone(&index));
         Ok(index)
@@ -105,7 +105,7 @@ impl ParquetPart {
     }
 
     /// Returns the index; an error if the file is a tier and `raw` is true, or the other way round.
-    pub(super) fn index_of(&self, raw: bool) -> Result<Arc<Index>, ArchiveError> {
+    pub(super) fn index_of(&self, raw: bool) -> Result<Arc<ParquetIndex>, ArchiveError> {
         let index = self.index()?;
         if (index.about.tier == Tier::Raw) == raw {
             return Ok(index);
@@ -116,10 +116,10 @@ impl ParquetPart {
 
     pub(super) fn plan(
         &self,
-        index: &Index,
+        index: &ParquetIndex,
         wanted: &dyn Fn(&IndexSeries) -> bool,
         span: Span,
-    ) -> Vec<(usize, Vec<Piece>)> {
+    ) -> Vec<(usize, Vec<RowsPiece>)> {
         let pieces = plan(index, span, &|_, series| wanted(series));
         let pieces = pieces.into_iter().enumerate();
         pieces.filter(|(_, pieces)| !pieces.is_empty()).collect()
@@ -155,7 +155,7 @@ impl ParquetPart {
 
     /// Checks that the file begins as Parquet does, and that every byte before the index belongs to
     /// one column chunk.
-    pub(super) fn check_places(&self, index: &Index) -> Result<(), ArchiveError> {
+    pub(super) fn check_places(&self, index: &ParquetIndex) -> Result<(), ArchiveError> {
         let mut begin = [0; MAGIC.len()];
         read_at(&self.file, &self.path, &mut begin, 0)?;
         if begin != *MAGIC {
@@ -190,7 +190,7 @@ impl ParquetPart {
     }
 
     /// Returns the bytes of a column chunk after checking them.
-    pub(super) fn chunk(&self, chunk: &Chunk) -> Result<Bytes, ArchiveError> {
+    pub(super) fn chunk(&self, chunk: &ColumnChunk) -> Result<Bytes, ArchiveError> {
         if chunk.length > CHUNK_BYTES_MAX {
             return Err(corrupt(&self.path, "a column is too large", chunk.offset));
         }

@@ -100,18 +100,18 @@ impl TextColumn {
 }
 
 /// Name, labels and unit of a series as values of columns.
-pub(super) type Words = Arc<[ByteArray; 3]>;
+pub(super) type SeriesWords = Arc<[ByteArray; 3]>;
 
 /// The column in which values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ValueColumn {
     Number,
     Text,
     Bytes,
     Floats,
 }
 
-impl Place {
+impl ValueColumn {
     pub(super) fn of(value_type: ValueType) -> Self {
         match value_type {
             ValueType::Int | ValueType::Float | ValueType::Bool => Self::Number,
@@ -124,15 +124,15 @@ impl Place {
 
 /// Consecutive rows of one series and life.
 #[derive(Clone)]
-pub(super) struct Run {
-    pub words: Words,
-    pub column: Place,
+pub(super) struct RowsRun {
+    pub words: SeriesWords,
+    pub column: ValueColumn,
     pub life: i64,
     pub rows: usize,
 }
 
 /// Returns the words of a series.
-pub(super) fn words(descriptor: &Descriptor) -> Words {
+pub(super) fn words(descriptor: &Descriptor) -> SeriesWords {
     let bytes = |text: &str| ByteArray::from(text.as_bytes().to_vec());
     Arc::new([
         bytes(descriptor.name.as_str()),
@@ -148,13 +148,13 @@ fn labels_json(labels: &Labels) -> String {
 }
 
 /// Returns one of the words for each run, with its number of rows.
-pub(super) fn word_runs(runs: &[Run], word: usize) -> impl Iterator<Item = (usize, ByteArray)> {
+pub(super) fn word_runs(runs: &[RowsRun], word: usize) -> impl Iterator<Item = (usize, ByteArray)> {
     runs.iter()
         .map(move |run| (run.rows, run.words[word].clone()))
 }
 
 /// Returns for each row whether its value is in this column (1) or not (0).
-pub(super) fn is_in(runs: &[Run], column: Place) -> Vec<i16> {
+pub(super) fn is_in(runs: &[RowsRun], column: ValueColumn) -> Vec<i16> {
     let mut there = Vec::new();
     for run in runs {
         there.resize(there.len() + run.rows, i16::from(run.column == column));

@@ -9,7 +9,7 @@ use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPro
 use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
 
-use super::{About, FORMAT, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, seal};
+use super::{FORMAT, FileIdentity, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, seal};
 use crate::Tier;
 
 /// Level 3 is within a few per cent of level 9 at a third of the time.
@@ -141,7 +141,7 @@ pub(super) fn root(tier: Tier) -> TypePtr {
 }
 
 /// Returns the encodings of the columns, and the keys of the footer for other programs.
-pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
+pub(super) fn properties(about: &FileIdentity) -> WriterPropertiesPtr {
     let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("zstd has this level");
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("barograph ", env!("CARGO_PKG_VERSION")).into())
@@ -188,7 +188,7 @@ pub(super) fn properties(about: &About) -> WriterPropertiesPtr {
 }
 
 /// Returns the keys of the footer that describe a file, for people and other programs.
-pub(super) fn key_values(about: &About, version: u32) -> Vec<KeyValue> {
+pub(super) fn key_values(about: &FileIdentity, version: u32) -> Vec<KeyValue> {
     let (first, last) = about.sequences;
     let pair = |key: &str, value: String| KeyValue::new(format!("barograph.{key}"), value);
     vec![
@@ -200,7 +200,7 @@ pub(super) fn key_values(about: &About, version: u32) -> Vec<KeyValue> {
 }
 
 /// As [`key_values`], with a place for the footer's checksum.
-fn unsealed_key_values(about: &About) -> Vec<KeyValue> {
+fn unsealed_key_values(about: &FileIdentity) -> Vec<KeyValue> {
     let mut pairs = key_values(about, FORMAT);
     pairs.push(KeyValue::new(seal::KEY.into(), seal::UNSEALED.to_owned()));
     pairs

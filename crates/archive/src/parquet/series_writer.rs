@@ -8,9 +8,9 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, SeriesId};
 
 use super::index::IndexSeries;
-use super::rows::{Words, words};
+use super::rows::{SeriesWords, words};
 use super::sink::FileSink;
-use super::{About, GROUP_ROWS_MAX, GROUP_ROWS_OF_NAMES, GROUP_TEXT_BYTES_MAX, Summary};
+use super::{FileIdentity, FileSummary, GROUP_ROWS_MAX, GROUP_ROWS_OF_NAMES, GROUP_TEXT_BYTES_MAX};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
@@ -18,7 +18,7 @@ use crate::storage::OutFile;
 const STEP_ROWS: usize = 8 << 10;
 
 /// Rows that wait for their row group.
-pub(super) trait Rows: Default {
+pub(super) trait PendingRows: Default {
     /// Returns the number of rows.
     fn count(&self) -> usize;
     /// Returns the bytes of their texts.
@@ -37,14 +37,14 @@ pub(super) struct SeriesWriter<R> {
     rows: R,
     written: u64,
     /// Name, labels and unit of the series whose rows come now.
-    words: Option<Words>,
+    words: Option<SeriesWords>,
 }
 
-impl<R: Rows> SeriesWriter<R> {
+impl<R: PendingRows> SeriesWriter<R> {
     pub(super) fn create(
         out: Box<dyn OutFile>,
         path: &Path,
-        about: About,
+        about: FileIdentity,
     ) -> Result<Self, ArchiveError> {
         Ok(Self {
             path: path.to_owned(),
@@ -83,7 +83,7 @@ impl<R: Rows> SeriesWriter<R> {
         descriptor: &Descriptor,
         count: usize,
         bytes_of: impl Fn(usize) -> usize,
-        extend: impl Fn(&mut R, &Words, Range<usize>) -> bool,
+        extend: impl Fn(&mut R, &SeriesWords, Range<usize>) -> bool,
     ) -> Result<(), ArchiveError> {
         let mut from = 0;
         while from < count {
@@ -112,7 +112,7 @@ impl<R: Rows> SeriesWriter<R> {
     }
 
     /// Writes the last row group, the index and the footer, and syncs the file.
-    pub(super) fn finish(mut self) -> Result<Summary, ArchiveError> {
+    pub(super) fn finish(mut self) -> Result<FileSummary, ArchiveError> {
         self.flush()?;
         self.sink.finish()
     }

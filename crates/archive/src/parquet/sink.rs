@@ -11,8 +11,8 @@ use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::RowGroupMetaData;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
-use super::index::{Chunk, Group, Index};
-use super::{About, Summary, corrupt, io_error, schema, seal};
+use super::index::{ColumnChunk, ParquetIndex, RowGroup};
+use super::{FileIdentity, FileSummary, corrupt, io_error, schema, seal};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
@@ -27,11 +27,11 @@ pub(super) struct FileSink {
     writer: SerializedFileWriter<Vec<u8>>,
     written: u64,
     crc: crc32fast::Hasher,
-    pub index: Index,
+    pub index: ParquetIndex,
 }
 
 /// The values of one column of a row group.
-pub(super) enum Column<'a> {
+pub(super) enum ColumnValues<'a> {
     Int(&'a [i64]),
     /// The values that exist, and for each row 1 if it has one, else 0.
     Ints(&'a [i64], &'a [i16]),
@@ -48,7 +48,7 @@ impl FileSink {
     pub(super) fn create(
         path: &Path,
         out: Box<dyn OutFile>,
-        about: About,
+        about: FileIdentity,
     ) -> Result<Self, ArchiveError> {
         let properties = schema::properties(&about);
         let root = schema::root(about.tier);
@@ -60,7 +60,7 @@ impl FileSink {
             writer,
             written: 0,
             crc: crc32fast::Hasher::new(),
-            index: Index::new(about),
+            index: ParquetIndex::new(about),
         })
     }
 
@@ -68,14 +68,14 @@ impl FileSink {
     pub(super) fn group(
         &mut self,
         rows: usize,
-        columns: Vec<Column<'_>>,
+        columns: Vec<ColumnValues<'_>>,
     ) -> Result<(), ArchiveError> {
         let group = encode(&mut self.writer, columns);
         group.map_err(|e| encoding_error(&self.path, &e))?;
         let newest = self.writer.flushed_row_groups().last();
         let meta = newest.expect("it was closed just now").clone();
         let chunks = self.chunks(&meta)?;
-        self.index.groups.push(Group {
+        self.index.groups.push(RowGroup {
             rows: rows as u32,
             chunks,
         });
@@ -83,12 +83,12 @@ impl FileSink {
     }
 
     /// Returns the offsets and checksums of the column chunks, which are still in memory.
-    fn chunks(&self, meta: &RowGroupMetaData) -> Result<Vec<Chunk>, ArchiveError> {
+    fn chunks(&self, meta: &RowGroupMetaData) -> Result<Vec<ColumnChunk>, ArchiveError> {
         let memory = self.writer.inner();
         let chunk = |(offset, length): (u64, u64)| {
             let from = usize::try_from(offset.checked_sub(self.written)?).ok()?;
             let bytes = memory.get(from..from.checked_add(usize::try_from(length).ok()?)?)?;
-            Some(Chunk {
+            Some(ColumnChunk {
                 offset,
                 length: u32::try_from(length).ok()?,
                 crc32: crc32fast::hash(bytes),
@@ -116,7 +116,7 @@ impl FileSink {
     }
 
     /// Ends the file and syncs it.
-    pub(super) fn finish(mut self) -> Result<Summary, ArchiveError> {
+    pub(super) fn finish(mut self) -> Result<FileSummary, ArchiveError> {
         let span = self.index.span();
         let rows = self.index.rows();
         let tail = self.index.encode(&self.path)?;
@@ -131,7 +131,7 @@ impl FileSink {
         self.out
             .sync()
             .map_err(|e| io_error("sync", &self.path, e))?;
-        Ok(Summary {
+        Ok(FileSummary {
             rows,
             bytes: self.written,
             span,
@@ -142,7 +142,7 @@ impl FileSink {
 
 fn encode(
     writer: &mut SerializedFileWriter<Vec<u8>>,
-    columns: Vec<Column<'_>>,
+    columns: Vec<ColumnValues<'_>>,
 ) -> Result<(), ParquetError> {
     let mut group = writer.next_row_group()?;
     for column in columns {
@@ -154,16 +154,16 @@ fn encode(
 
 fn write_column(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    column: Column<'_>,
+    column: ColumnValues<'_>,
 ) -> Result<(), ParquetError> {
     match column {
-        Column::Int(v) => batch::<Int64Type>(group, v, None),
-        Column::Ints(v, there) => batch::<Int64Type>(group, v, Some(there)),
-        Column::Floats(v, there) => batch::<DoubleType>(group, v, Some(there)),
-        Column::Float32(v) => batch::<FloatType>(group, v, None),
-        Column::Texts(v, there) => batch::<ByteArrayType>(group, v, Some(there)),
-        Column::Runs(runs) => expand::<ByteArrayType>(group, runs),
-        Column::IntRuns(runs) => expand::<Int64Type>(group, runs),
+        ColumnValues::Int(v) => batch::<Int64Type>(group, v, None),
+        ColumnValues::Ints(v, there) => batch::<Int64Type>(group, v, Some(there)),
+        ColumnValues::Floats(v, there) => batch::<DoubleType>(group, v, Some(there)),
+        ColumnValues::Float32(v) => batch::<FloatType>(group, v, None),
+        ColumnValues::Texts(v, there) => batch::<ByteArrayType>(group, v, Some(there)),
+        ColumnValues::Runs(runs) => expand::<ByteArrayType>(group, runs),
+        ColumnValues::IntRuns(runs) => expand::<Int64Type>(group, runs),
     }
 }
 

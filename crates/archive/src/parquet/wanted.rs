@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Buckets, Columns, Span, Values};
 
-use super::column::Numbered;
+use super::column::NumberBuffers;
 use super::group::{SampleGroup, TierGroup};
 use super::index::IndexSeries;
 use super::read::ParquetPart;
@@ -22,7 +22,7 @@ impl ParquetPart {
         each: &mut dyn FnMut(usize, i64, Columns) -> Result<(), ArchiveError>,
     ) -> Result<(), ArchiveError> {
         let index = self.index_of(true)?;
-        let mut numbered = Numbered::default();
+        let mut numbered = NumberBuffers::default();
         for (at, pieces) in self.plan(&index, wanted, span) {
             let mut group = SampleGroup::new(self, &index, at);
             for piece in pieces {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use ::parquet::data_type::ByteArray;
 use barograph_model::{Columns, Descriptor, Quality, SeriesId, Span, Values};
 
-use super::index::Life;
-use super::rows::{NumberColumn, Place, Run, TextColumn, Words, is_in, word_runs};
-use super::series_writer::{Rows, SeriesWriter};
-use super::sink::{Column, FileSink};
-use super::{About, Summary, corrupt, widen};
+use super::index::LifeRows;
+use super::rows::{NumberColumn, RowsRun, SeriesWords, TextColumn, ValueColumn, is_in, word_runs};
+use super::series_writer::{PendingRows, SeriesWriter};
+use super::sink::{ColumnValues, FileSink};
+use super::{FileIdentity, FileSummary, corrupt, widen};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
@@ -35,12 +35,16 @@ struct SampleRows {
     quality: Vec<Quality>,
     error: Vec<f32>,
     number: Vec<i64>,
-    runs: Vec<Run>,
+    runs: Vec<RowsRun>,
 }
 
 impl RawWriter {
     /// Creates a file that is written to `out`; `path` is for messages.
-    pub fn create(out: Box<dyn OutFile>, path: &Path, about: About) -> Result<Self, ArchiveError> {
+    pub fn create(
+        out: Box<dyn OutFile>,
+        path: &Path,
+        about: FileIdentity,
+    ) -> Result<Self, ArchiveError> {
         Ok(Self {
             writer: SeriesWriter::create(out, path, about)?,
             newest: i64::MIN,
@@ -63,8 +67,9 @@ impl RawWriter {
             return Ok(());
         }
         self.note(id, descriptor, life, columns)?;
-        let extend =
-            |rows: &mut SampleRows, words: &Words, range| rows.extend(words, life, columns, range);
+        let extend = |rows: &mut SampleRows, words: &SeriesWords, range| {
+            rows.extend(words, life, columns, range)
+        };
         let bytes_of = |row| columns.values.bytes(row);
         self.writer
             .write(descriptor, columns.len(), bytes_of, extend)
@@ -113,12 +118,12 @@ impl RawWriter {
     }
 
     /// Writes the last row group, the index and the footer, and syncs the file.
-    pub fn finish(self) -> Result<Summary, ArchiveError> {
+    pub fn finish(self) -> Result<FileSummary, ArchiveError> {
         self.writer.finish()
     }
 }
 
-impl Rows for SampleRows {
+impl PendingRows for SampleRows {
     fn count(&self) -> usize {
         self.ts.len()
     }
@@ -129,26 +134,31 @@ impl Rows for SampleRows {
 
     fn write(&self, sink: &mut FileSink) -> Result<(), ArchiveError> {
         let count = self.count();
-        let columns = [Place::Number, Place::Text, Place::Bytes, Place::Floats];
+        let columns = [
+            ValueColumn::Number,
+            ValueColumn::Text,
+            ValueColumn::Bytes,
+            ValueColumn::Floats,
+        ];
         let [numbers, texts, bytes, floats] = columns.map(|column| is_in(&self.runs, column));
         let (exact, rounded) = self.value.exact_column(count);
         let quality = self.quality.chunk_by(|a, b| a == b);
         let quality = quality.map(|run| (run.len(), ByteArray::from(run[0].as_str())));
         let lives = self.runs.iter().map(|run| (run.rows, run.life));
         let columns = vec![
-            Column::Int(&self.ts),
-            Column::Runs(Box::new(word_runs(&self.runs, 0))),
-            Column::Runs(Box::new(word_runs(&self.runs, 1))),
-            Column::Floats(&self.value.values, &numbers),
-            Column::Ints(&exact, &rounded),
-            Column::Texts(&self.text.values, &texts),
-            Column::Runs(Box::new(word_runs(&self.runs, 2))),
-            Column::Runs(Box::new(quality)),
-            Column::Float32(&self.error),
-            Column::IntRuns(Box::new(lives)),
-            Column::Int(&self.number),
-            Column::Texts(&self.bytes.values, &bytes),
-            Column::Texts(&self.floats.values, &floats),
+            ColumnValues::Int(&self.ts),
+            ColumnValues::Runs(Box::new(word_runs(&self.runs, 0))),
+            ColumnValues::Runs(Box::new(word_runs(&self.runs, 1))),
+            ColumnValues::Floats(&self.value.values, &numbers),
+            ColumnValues::Ints(&exact, &rounded),
+            ColumnValues::Texts(&self.text.values, &texts),
+            ColumnValues::Runs(Box::new(word_runs(&self.runs, 2))),
+            ColumnValues::Runs(Box::new(quality)),
+            ColumnValues::Float32(&self.error),
+            ColumnValues::IntRuns(Box::new(lives)),
+            ColumnValues::Int(&self.number),
+            ColumnValues::Texts(&self.bytes.values, &bytes),
+            ColumnValues::Texts(&self.floats.values, &floats),
         ];
         sink.group(count, columns)
     }
@@ -168,7 +178,13 @@ impl Rows for SampleRows {
 
 impl SampleRows {
     /// Appends some rows; returns whether doubles hold their values exactly.
-    fn extend(&mut self, words: &Words, life: i64, columns: &Columns, range: Range<usize>) -> bool {
+    fn extend(
+        &mut self,
+        words: &SeriesWords,
+        life: i64,
+        columns: &Columns,
+        range: Range<usize>,
+    ) -> bool {
         let row = self.ts.len();
         self.ts.extend_from_slice(&columns.ts[range.clone()]);
         self.quality
@@ -176,9 +192,9 @@ impl SampleRows {
         self.error.extend_from_slice(&columns.error[range.clone()]);
         let numbers = columns.numbers[range.clone()].iter();
         self.number.extend(numbers.map(|number| *number as i64));
-        self.runs.push(Run {
+        self.runs.push(RowsRun {
             words: Arc::clone(words),
-            column: Place::of(columns.values.value_type()),
+            column: ValueColumn::of(columns.values.value_type()),
             life,
             rows: range.len(),
         });
@@ -202,7 +218,7 @@ impl SampleRows {
 }
 
 /// Adds the numbers of samples to the lives; returns whether they follow the earlier ones.
-fn note_life(lives: &mut Vec<Life>, life: i64, numbers: &[u64]) -> bool {
+fn note_life(lives: &mut Vec<LifeRows>, life: i64, numbers: &[u64]) -> bool {
     let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
     let rows = numbers.len() as u64;
     let follows = match lives.last_mut() {
@@ -214,7 +230,7 @@ fn note_life(lives: &mut Vec<Life>, life: i64, numbers: &[u64]) -> bool {
         }
         newest => {
             let follows = newest.is_none_or(|newest| newest.life < life);
-            lives.push(Life {
+            lives.push(LifeRows {
                 life,
                 rows,
                 first,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use barograph_model::{Buckets, Descriptor, SeriesId, Span, ValueType, Values};
 
-use super::rows::{NumberColumn, Place, Run, TextColumn, Words, is_in, word_runs};
-use super::series_writer::{Rows, SeriesWriter};
-use super::sink::{Column, FileSink};
-use super::{About, Summary, corrupt, widen};
+use super::rows::{NumberColumn, RowsRun, SeriesWords, TextColumn, ValueColumn, is_in, word_runs};
+use super::series_writer::{PendingRows, SeriesWriter};
+use super::sink::{ColumnValues, FileSink};
+use super::{FileIdentity, FileSummary, corrupt, widen};
 use crate::storage::OutFile;
 use crate::{ArchiveError, Tier};
 
@@ -32,13 +32,17 @@ struct BucketRows {
     text: TextColumn,
     held_ns: Vec<i64>,
     time_mean: Vec<f64>,
-    runs: Vec<Run>,
+    runs: Vec<RowsRun>,
 }
 
 impl TierWriter {
     /// Creates a file that is written to `out`; `path` is for messages. The tier must be one of
     /// buckets.
-    pub fn create(out: Box<dyn OutFile>, path: &Path, about: About) -> Result<Self, ArchiveError> {
+    pub fn create(
+        out: Box<dyn OutFile>,
+        path: &Path,
+        about: FileIdentity,
+    ) -> Result<Self, ArchiveError> {
         let Some(step_ns) = about.tier.step_ns() else {
             return Err(corrupt(path, "raw files hold no buckets", 0));
         };
@@ -66,7 +70,7 @@ impl TierWriter {
         }
         self.note(id, descriptor, buckets)?;
         let extend =
-            |rows: &mut BucketRows, words: &Words, range| rows.extend(words, buckets, range);
+            |rows: &mut BucketRows, words: &SeriesWords, range| rows.extend(words, buckets, range);
         let bytes_of = |row| buckets.last.bytes(row);
         self.writer
             .write(descriptor, buckets.len(), bytes_of, extend)
@@ -94,12 +98,12 @@ impl TierWriter {
     }
 
     /// Writes the last row group, the index and the footer, and syncs the file.
-    pub fn finish(self) -> Result<Summary, ArchiveError> {
+    pub fn finish(self) -> Result<FileSummary, ArchiveError> {
         self.writer.finish()
     }
 }
 
-impl Rows for BucketRows {
+impl PendingRows for BucketRows {
     fn count(&self) -> usize {
         self.ts.len()
     }
@@ -110,24 +114,25 @@ impl Rows for BucketRows {
 
     fn write(&self, sink: &mut FileSink) -> Result<(), ArchiveError> {
         let count = self.count();
-        let [numbers, texts] = [Place::Number, Place::Text].map(|column| is_in(&self.runs, column));
+        let [numbers, texts] =
+            [ValueColumn::Number, ValueColumn::Text].map(|column| is_in(&self.runs, column));
         let exact = [&self.min, &self.max, &self.last].map(|column| column.exact_column(count));
         let columns = vec![
-            Column::Int(&self.ts),
-            Column::Runs(Box::new(word_runs(&self.runs, 0))),
-            Column::Runs(Box::new(word_runs(&self.runs, 1))),
-            Column::Runs(Box::new(word_runs(&self.runs, 2))),
-            Column::Int(&self.count),
-            Column::Floats(&self.min.values, &numbers),
-            Column::Floats(&self.max.values, &numbers),
-            Column::Floats(&self.sample_mean, &numbers),
-            Column::Floats(&self.last.values, &numbers),
-            Column::Ints(&exact[0].0, &exact[0].1),
-            Column::Ints(&exact[1].0, &exact[1].1),
-            Column::Ints(&exact[2].0, &exact[2].1),
-            Column::Texts(&self.text.values, &texts),
-            Column::Int(&self.held_ns),
-            Column::Floats(&self.time_mean, &numbers),
+            ColumnValues::Int(&self.ts),
+            ColumnValues::Runs(Box::new(word_runs(&self.runs, 0))),
+            ColumnValues::Runs(Box::new(word_runs(&self.runs, 1))),
+            ColumnValues::Runs(Box::new(word_runs(&self.runs, 2))),
+            ColumnValues::Int(&self.count),
+            ColumnValues::Floats(&self.min.values, &numbers),
+            ColumnValues::Floats(&self.max.values, &numbers),
+            ColumnValues::Floats(&self.sample_mean, &numbers),
+            ColumnValues::Floats(&self.last.values, &numbers),
+            ColumnValues::Ints(&exact[0].0, &exact[0].1),
+            ColumnValues::Ints(&exact[1].0, &exact[1].1),
+            ColumnValues::Ints(&exact[2].0, &exact[2].1),
+            ColumnValues::Texts(&self.text.values, &texts),
+            ColumnValues::Int(&self.held_ns),
+            ColumnValues::Floats(&self.time_mean, &numbers),
         ];
         sink.group(count, columns)
     }
@@ -148,7 +153,7 @@ impl Rows for BucketRows {
 
 impl BucketRows {
     /// Appends some rows; returns whether doubles hold their values exactly.
-    fn extend(&mut self, words: &Words, buckets: &Buckets, range: Range<usize>) -> bool {
+    fn extend(&mut self, words: &SeriesWords, buckets: &Buckets, range: Range<usize>) -> bool {
         let row = self.ts.len();
         self.ts.extend_from_slice(&buckets.ts[range.clone()]);
         let counts = buckets.count[range.clone()].iter();
@@ -168,9 +173,9 @@ impl BucketRows {
             });
             self.sample_mean.extend(sample_mean);
         }
-        self.runs.push(Run {
+        self.runs.push(RowsRun {
             words: Arc::clone(words),
-            column: Place::of(buckets.last.value_type()),
+            column: ValueColumn::of(buckets.last.value_type()),
             life: 0,
             rows: range.len(),
         });

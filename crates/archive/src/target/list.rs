@@ -26,7 +26,7 @@ struct Entry {
 
 /// A change of a copy.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Change {
+pub(super) enum CopyChange {
     /// The copy is complete, and replaces the copies that are within it.
     Counts { bytes: u64 },
     /// The copy is about to be deleted.
@@ -39,7 +39,7 @@ pub(super) async fn update(
     store: &dyn ObjectStore,
     key: &Key,
     path: &str,
-    change: Change,
+    change: CopyChange,
 ) -> object_store::Result<()> {
     let Some((folder, _)) = path.rsplit_once('/').filter(|_| segments(path).is_some()) else {
         return Ok(());
@@ -54,7 +54,7 @@ pub(super) async fn update(
         None => there(store, &place, folder).await?,
     };
     entries.retain(|entry| entry.path != path);
-    if let Change::Counts { bytes } = change {
+    if let CopyChange::Counts { bytes } = change {
         let path = path.to_owned();
         entries.push(Entry { path, bytes });
     }

@@ -22,8 +22,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::ArchiveError;
-use crate::target::Target;
-use crate::target::list::{self, Change};
+use crate::target::CopyTarget;
+use crate::target::list::{self, CopyChange};
 
 /// Size of a part in bytes: a larger file is sent in parts of this size.
 const PART_BYTES: usize = 8 << 20;
@@ -103,7 +103,7 @@ impl ObjectTarget {
         &self,
         key: &Key,
         relative: &Path,
-        change: Change,
+        change: CopyChange,
         stop: &AtomicBool,
     ) -> Result<(), String> {
         let path = relative.to_str().unwrap_or_default();
@@ -115,12 +115,12 @@ impl ObjectTarget {
     }
 }
 
-impl Target for ObjectTarget {
+impl CopyTarget for ObjectTarget {
     fn copy(&mut self, local: &Path, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
         let copied = self.key(relative).and_then(|key| {
             let copied = async {
                 let bytes = copy(&*self.store, local, &key, stop).await?;
-                let counts = Change::Counts { bytes };
+                let counts = CopyChange::Counts { bytes };
                 self.update_list(&key, relative, counts, stop).await
             };
             self.runtime.block_on(copied)
@@ -140,7 +140,8 @@ impl Target for ObjectTarget {
                 }
             };
             let removed = async {
-                self.update_list(&key, relative, Change::Goes, stop).await?;
+                self.update_list(&key, relative, CopyChange::Goes, stop)
+                    .await?;
                 unless(stop, gone).await
             };
             self.runtime.block_on(removed)

@@ -8,20 +8,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::suspects::{Suspects, There};
+use super::suspects::{ExistingFiles, Suspects};
 use crate::ArchiveError;
-use crate::log::{HEADER_BYTES, LogPart, Newest};
+use crate::log::{HEADER_BYTES, LogPart, NewestSegment};
 use crate::manifest::Manifest;
-use crate::snapshot::{Follower, Node};
+use crate::snapshot::{NodeFollower, NodeSnapshot};
 
 /// The log segments of a node that cannot be read.
-pub(super) struct Logs {
+pub(super) struct UnreadableLogs {
     /// Sequences of the segments, and why they cannot be read.
     unreadable: BTreeMap<u64, String>,
 }
 
-impl Logs {
-    pub(super) fn new(follower: &Follower) -> Self {
+impl UnreadableLogs {
+    pub(super) fn new(follower: &NodeFollower) -> Self {
         Self {
             unreadable: follower.unreadable().clone(),
         }
@@ -30,8 +30,8 @@ impl Logs {
     /// Notes what is wrong with the segments of a node.
     pub(super) fn check(
         &self,
-        node: &Node,
-        there: &There,
+        node: &NodeSnapshot,
+        there: &ExistingFiles,
         suspects: &mut Suspects,
     ) -> Result<(), ArchiveError> {
         let record = self.record(node, there, suspects);
@@ -72,7 +72,12 @@ impl Logs {
     }
 
     /// Returns the content of the record; notes what is wrong with the record itself.
-    fn record(&self, node: &Node, there: &There, suspects: &mut Suspects) -> Option<Newest> {
+    fn record(
+        &self,
+        node: &NodeSnapshot,
+        there: &ExistingFiles,
+        suspects: &mut Suspects,
+    ) -> Option<NewestSegment> {
         let record = match &there.newest {
             Ok(record) => *record,
             Err(what) => {
@@ -117,8 +122,8 @@ impl Logs {
     }
 
     /// Notes a segment that is missing or shorter than what was on disk.
-    fn is_whole(&self, node: &Node, told: Newest, suspects: &mut Suspects) {
-        let Newest { sequence, bytes } = told;
+    fn is_whole(&self, node: &NodeSnapshot, told: NewestSegment, suspects: &mut Suspects) {
+        let NewestSegment { sequence, bytes } = told;
         if sequence <= node.sealed.manifest.sealed_through
             || self.unreadable.contains_key(&sequence)
         {

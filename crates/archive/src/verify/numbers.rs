@@ -9,14 +9,14 @@ const RUNS_MAX: usize = 4 << 20;
 
 /// The numbers found of each life, as runs without holes.
 #[derive(Default)]
-pub(super) struct Numbers {
+pub(super) struct LifeNumbers {
     runs: HashMap<(SeriesId, i64), Vec<(u64, u64)>>,
     count: usize,
     /// Whether there are more holes than are compared.
     pub(super) full: bool,
 }
 
-impl Numbers {
+impl LifeNumbers {
     pub(super) fn add(&mut self, id: SeriesId, life: i64, numbers: &[u64]) {
         let runs = self.runs.entry((id, life)).or_default();
         for number in numbers {
@@ -63,7 +63,7 @@ mod tests {
             (&[&[1, 2, 3, 4, 5], &[2], &[9]], (1, 3)),
             (&[&[7]], (0, 0)),
         ] {
-            let mut seen = Numbers::default();
+            let mut seen = LifeNumbers::default();
             for numbers in numbers {
                 seen.add(SeriesId([0; 16]), 1, numbers);
             }

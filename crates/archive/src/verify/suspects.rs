@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Verified;
-use crate::log::Newest;
+use crate::log::NewestSegment;
 use crate::manifest::Manifest;
 use crate::part::PartKey;
 use crate::snapshot::LOOKS_MAX;
 use crate::sweep::LogFile;
-use crate::{ArchiveError, Disk, Layout, Tier, sweep};
+use crate::{ArchiveError, ArchiveLayout, DiskStorage, Tier, sweep};
 
 /// How often a file that is not in the manifest is checked again.
 const SETTLE_LOOKS: usize = 20;
@@ -23,32 +23,32 @@ const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The files of a node that exist, whether or not the manifest lists them; unfinished files, at
 /// their temporary paths, do not count.
-pub(super) struct There {
+pub(super) struct ExistingFiles {
     parts: Vec<(PathBuf, PartKey)>,
     pub(super) logs: Vec<LogFile>,
     /// The content of the record of the newest log segment, before anything else was read.
-    pub(super) newest: Result<Option<Newest>, String>,
+    pub(super) newest: Result<Option<NewestSegment>, String>,
 }
 
-impl There {
-    pub(super) fn list(layout: &Layout) -> Result<Self, ArchiveError> {
+impl ExistingFiles {
+    pub(super) fn list(layout: &ArchiveLayout) -> Result<Self, ArchiveError> {
         Ok(Self {
             newest: newest(layout)?,
-            logs: sweep::logs(layout, &Disk)?,
-            parts: sweep::parquet_files(layout, &Disk)?,
+            logs: sweep::logs(layout, &DiskStorage)?,
+            parts: sweep::parquet_files(layout, &DiskStorage)?,
         })
     }
 
     /// Returns the files of the node that are set aside at present.
-    pub(super) fn set_aside(&self, layout: &Layout) -> Result<Vec<PathBuf>, ArchiveError> {
+    pub(super) fn set_aside(&self, layout: &ArchiveLayout) -> Result<Vec<PathBuf>, ArchiveError> {
         let mut dirs = vec![layout.node_dir(), layout.log_dir()];
         for tier in Tier::ALL {
-            dirs.extend(sweep::hour_dirs(layout, tier, &Disk)?);
+            dirs.extend(sweep::hour_dirs(layout, tier, &DiskStorage)?);
         }
         let mut found = Vec::new();
         for dir in &dirs {
             // An empty directory is removed with its last file.
-            let paths = sweep::list(&Disk, dir)?;
+            let paths = sweep::list(&DiskStorage, dir)?;
             let is_aside = |path: &PathBuf| {
                 let extension = path.extension();
                 extension.is_some_and(|e| e == "bad" || e == "corrupt")
@@ -60,9 +60,9 @@ impl There {
 }
 
 /// Returns the record of the newest log segment; if it is damaged, what is wrong with it.
-fn newest(layout: &Layout) -> Result<Result<Option<Newest>, String>, ArchiveError> {
+fn newest(layout: &ArchiveLayout) -> Result<Result<Option<NewestSegment>, String>, ArchiveError> {
     for look in 1.. {
-        match Newest::read(layout) {
+        match NewestSegment::read(layout) {
             Ok(newest) => return Ok(Ok(newest)),
             // The record may just be being overwritten.
             Err(ArchiveError::Corrupt { .. }) if look < LOOKS_MAX => {}
@@ -93,7 +93,7 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    pub(super) fn new(there: &There, manifest: &Manifest) -> Self {
+    pub(super) fn new(there: &ExistingFiles, manifest: &Manifest) -> Self {
         let unknown = there.parts.iter();
         let unknown = unknown.filter(|(_, key)| !manifest.parts.contains_key(key));
         let sealed = there.logs.iter();
@@ -117,7 +117,7 @@ impl Suspects {
         clippy::disallowed_methods,
         reason = "a command looks twice at files that may be about to change"
     )]
-    pub(super) fn settle(&mut self, layout: &Layout) -> Result<(), ArchiveError> {
+    pub(super) fn settle(&mut self, layout: &ArchiveLayout) -> Result<(), ArchiveError> {
         for look in 0..SETTLE_LOOKS {
             if look > 0 {
                 std::thread::sleep(SETTLE_PAUSE);
@@ -151,7 +151,7 @@ impl Suspects {
         Ok(())
     }
 
-    pub(super) fn report(self, verified: &mut Verified, layout: &Layout) {
+    pub(super) fn report(self, verified: &mut Verified, layout: &ArchiveLayout) {
         if self.no_manifest {
             let what = "is gone: the next start makes it anew";
             verified.find(&layout.manifest(), what.into());
@@ -180,6 +180,6 @@ impl Suspects {
 }
 
 /// Returns the path to which a start moves a log segment whose header is damaged.
-fn aside(layout: &Layout, sequence: u64) -> PathBuf {
+fn aside(layout: &ArchiveLayout, sequence: u64) -> PathBuf {
     Path::new(&layout.log(sequence)).with_extension("corrupt")
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::path::Path;
 
-use barograph_archive::{Archive, Export, ExportTo, Keeper, Series};
+use barograph_archive::{ArchiveExport, ArchiveReader, ArchivedSeries, ExportTo, Keeper};
 use barograph_model::{NS_PER_S, Span};
 
 use crate::seal::append;
@@ -30,7 +30,7 @@ fn prepare(root: &Path) -> Keeper {
 /// samples are added at each call of `wanted`.
 fn disturbed(root: &Path, keeper: &Keeper, to: ExportTo<'_>) -> u64 {
     let begun = Cell::new(false);
-    let wanted = |_: &Series| {
+    let wanted = |_: &ArchivedSeries| {
         if !begun.replace(true) {
             append(keeper, 4, 1..=40, STEP_NS);
             keeper.compact().unwrap();
@@ -38,8 +38,8 @@ fn disturbed(root: &Path, keeper: &Keeper, to: ExportTo<'_>) -> u64 {
         true
     };
     let mut life = 4;
-    let mut of = Export::new(Span::ALL);
-    of.add(&Archive::open(root), None, &wanted).unwrap();
+    let mut of = ArchiveExport::new(Span::ALL);
+    of.add(&ArchiveReader::open(root), None, &wanted).unwrap();
     of.write(to, &mut |_| {
         if life < 7 {
             life += 1;
@@ -101,10 +101,11 @@ fn archives_of_applications_lie_beside_the_nodes() {
         append(&keeper, 1, 1..=9, STEP_NS);
         keeper.seal().unwrap();
     }
-    let selected = |wanted: &dyn Fn(&Series) -> bool, span| {
-        let mut of = Export::new(span);
-        of.add(&Archive::open(&node), None, wanted).unwrap();
-        of.add(&Archive::open(&scope), Some("u7"), wanted).unwrap();
+    let selected = |wanted: &dyn Fn(&ArchivedSeries) -> bool, span| {
+        let mut of = ArchiveExport::new(span);
+        of.add(&ArchiveReader::open(&node), None, wanted).unwrap();
+        of.add(&ArchiveReader::open(&scope), Some("u7"), wanted)
+            .unwrap();
         of
     };
     let all = selected(&|_| true, Span::ALL);

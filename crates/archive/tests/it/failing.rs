@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use barograph_archive::{Disk, FileAccess, OutFile, Storage};
+use barograph_archive::{DiskStorage, FileAccess, OutFile, Storage};
 use barograph_model::ValueType;
 
 use crate::support::{
@@ -116,11 +116,11 @@ impl Failing {
 
 impl Storage for Failing {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        self.op(path, || Disk.make_dir(path))
+        self.op(path, || DiskStorage.make_dir(path))
     }
 
     fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
-        let file = self.op(path, || Disk.create(path, access))?;
+        let file = self.op(path, || DiskStorage.create(path, access))?;
         Ok(Box::new(FailingFile {
             file,
             path: path.to_owned(),
@@ -131,43 +131,43 @@ impl Storage for Failing {
     }
 
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.op(path, || Disk.overwrite(path, bytes))
+        self.op(path, || DiskStorage.overwrite(path, bytes))
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
-        self.op(path, || Disk.truncate(path, bytes))
+        self.op(path, || DiskStorage.truncate(path, bytes))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.op(from, || Disk.rename(from, to))
+        self.op(from, || DiskStorage.rename(from, to))
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.op(from, || Disk.link(from, to))
+        self.op(from, || DiskStorage.link(from, to))
     }
 
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
-        self.op(one, || Disk.exchange(one, other))
+        self.op(one, || DiskStorage.exchange(one, other))
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        self.op(path, || Disk.unlink(path))
+        self.op(path, || DiskStorage.unlink(path))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.op(path, || Disk.remove_dir(path))
+        self.op(path, || DiskStorage.remove_dir(path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.op(path, || Disk.sync_dir(path))
+        self.op(path, || DiskStorage.sync_dir(path))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.op(path, || Disk.list(path))
+        self.op(path, || DiskStorage.list(path))
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.op(path, || Disk.free_bytes(path))
+        self.op(path, || DiskStorage.free_bytes(path))
     }
 }
 
@@ -294,7 +294,7 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
         }
     }
     check(dir.path(), &ran, &what);
-    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     ran.push(run(&mut archive, 2, false));
     assert_eq!(ran.last().unwrap().acknowledged, SAMPLES);
     drop(archive);

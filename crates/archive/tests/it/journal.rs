@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use barograph_archive::{Disk, Entry, Journal, Keeper, LogPart, Losses};
+use barograph_archive::{ArchiveLosses, DiskStorage, Journal, JournalEntry, Keeper, LogPart};
 use barograph_model::{Sample, StreamKey, Value, ValueType};
 
 use crate::failing::{Failing, Failure};
@@ -13,7 +13,7 @@ use crate::support::{
     segments, start, start_on, told,
 };
 
-fn commit(journal: &Journal, mut entries: Vec<Entry>) {
+fn commit(journal: &Journal, mut entries: Vec<JournalEntry>) {
     let position = journal.submit(&mut entries);
     assert!(entries.is_empty());
     assert!(journal.wait_durable(position, SOON));
@@ -32,7 +32,7 @@ fn what_is_acknowledged_is_there_while_the_writer_lives() {
     let mut expect = Vec::new();
     for (number, awkward) in (1..).zip(awkward()) {
         expect.push((number, told(&awkward)));
-        entries.push(Entry::Sample(StreamKey(0), number, awkward));
+        entries.push(JournalEntry::Sample(StreamKey(0), number, awkward));
     }
     let long = Value::Text(Arc::from("é".repeat(40_000)));
     entries.push(sample(1, 1, 5, Value::text("")));
@@ -52,7 +52,7 @@ fn what_is_acknowledged_is_there_while_the_writer_lives() {
     let status = keeper.status();
     assert_eq!(
         (status.trouble.as_str(), status.losses),
-        ("", Losses::default())
+        ("", ArchiveLosses::default())
     );
     assert!(status.log_bytes > 0 && status.oldest_ts == i64::MIN);
 }
@@ -60,7 +60,7 @@ fn what_is_acknowledged_is_there_while_the_writer_lives() {
 #[test]
 fn what_is_not_durable_follows_with_the_flush_and_with_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     assert!(archive.commit(vec![
         declare(0, "other", ValueType::Int, 1),
         declare(1, "unwanted.thing", ValueType::Int, 1),
@@ -95,12 +95,12 @@ fn the_log_follows_before_a_ring_is_lapped() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());
     config.flush_ns = i64::MAX;
-    let mut archive = SteppedArchive::start(config, Arc::new(Disk)).unwrap();
-    let Entry::Declare(key, mut declared) = declare(0, "other", ValueType::Int, 1) else {
+    let mut archive = SteppedArchive::start(config, Arc::new(DiskStorage)).unwrap();
+    let JournalEntry::Declare(key, mut declared) = declare(0, "other", ValueType::Int, 1) else {
         unreachable!()
     };
     declared.depth = 8;
-    let mut entries = vec![Entry::Declare(key, declared)];
+    let mut entries = vec![JournalEntry::Declare(key, declared)];
     entries.extend((1..=5).map(|n| sample(0, n, 1, 1)));
     archive.keeper().journal().submit(&mut entries);
     archive.until(|_| {
@@ -114,7 +114,7 @@ fn what_finds_no_room_is_counted_and_the_count_survives() {
     let dir = tempfile::tempdir().unwrap();
     let mut small = config(dir.path());
     small.buffer_bytes_max = 10 * 32;
-    let mut archive = SteppedArchive::start(small, Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(small, Arc::new(DiskStorage)).unwrap();
     let journal = archive.keeper().journal();
     let mut entries = vec![declare(0, "durable", ValueType::Int, 1)];
     entries.extend((1..=25).map(|n| sample(0, n, 1, 1)));
@@ -127,9 +127,9 @@ fn what_finds_no_room_is_counted_and_the_count_survives() {
         declare(1, "durable.too", ValueType::Int, 1),
         sample(1, 1, 1, 1),
     ]));
-    let expect = Losses {
+    let expect = ArchiveLosses {
         overflow_samples: 15,
-        ..Losses::default()
+        ..ArchiveLosses::default()
     };
     assert_eq!(archive.keeper().status().losses, expect);
     drop(archive);
@@ -157,7 +157,7 @@ fn what_is_no_sample_of_its_stream_is_counted() {
         sample(0, 0, 1, 1),
         sample(0, 1 << 48, 1, 1),
         sample(7, 1, 1, 1),
-        Entry::Retire(StreamKey(7)),
+        JournalEntry::Retire(StreamKey(7)),
     ]);
     drop(keeper);
     assert_eq!(losses(dir.path()).failed_samples, 5);
@@ -175,13 +175,13 @@ fn keys_are_used_again_and_segments_declare_who_lives() {
         vec![
             declare(0, "durable.a", ValueType::Int, 1),
             sample(0, 1, 1, 1),
-            Entry::Retire(StreamKey(0)),
+            JournalEntry::Retire(StreamKey(0)),
             declare(0, "durable.b", ValueType::Int, 2),
             sample(0, 1, 1, 1),
             declare(0, "durable.a", ValueType::Int, 3),
             sample(0, 1, 1, 1),
             declare(1, "durable.never", ValueType::Int, 3),
-            Entry::Retire(StreamKey(1)),
+            JournalEntry::Retire(StreamKey(1)),
             declare(1, "durable.silent", ValueType::Int, 3),
         ],
     );
@@ -217,7 +217,7 @@ fn segments_grow_old_by_monotonic_time_alone() {
     let journal = Journal::new(&config(dir.path()));
     let (_keeper, mut loops) = Keeper::start_stepped(
         config(dir.path()),
-        Arc::new(Disk),
+        Arc::new(DiskStorage),
         Arc::clone(&clock) as _,
         None,
         journal.clone(),
@@ -225,7 +225,7 @@ fn segments_grow_old_by_monotonic_time_alone() {
     .unwrap();
     let (mut number, mut now_ns) = (0, 0);
     // Returns the segment that is written after a commit.
-    let mut append = |mut entries: Vec<Entry>| {
+    let mut append = |mut entries: Vec<JournalEntry>| {
         number += 1;
         entries.push(sample(0, number, clock.wall.load(Ordering::SeqCst), 1));
         let position = journal.submit(&mut entries);
@@ -258,7 +258,7 @@ fn an_empty_segment_is_not_rolled_and_a_full_one_is() {
     journal.submit(&mut vec![
         declare(0, "durable", ValueType::Int, 1),
         declare(1, "durable.too", ValueType::Int, 1),
-        Entry::Retire(StreamKey(1)),
+        JournalEntry::Retire(StreamKey(1)),
     ]);
     keeper.seal().unwrap();
     assert_eq!(segments(dir.path()).len(), 0);

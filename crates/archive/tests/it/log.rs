@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::{ArchiveError, Entry, Journal, LogPart};
+use barograph_archive::{ArchiveError, Journal, JournalEntry, LogPart};
 use barograph_model::{Quality, Sample, Span, StreamKey, Value, ValueType};
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ use crate::support::{
     start, told,
 };
 
-fn commit(journal: &Journal, mut entries: Vec<Entry>) {
+fn commit(journal: &Journal, mut entries: Vec<JournalEntry>) {
     let position = journal.submit(&mut entries);
     assert!(journal.wait_durable(position, SOON));
 }
@@ -332,11 +332,11 @@ proptest! {
                     if !series.0.starts_with("unwanted") {
                         expect.entry(series.clone()).or_default().push((*number, told(&sample)));
                     }
-                    entries.push(Entry::Sample(StreamKey(key), *number, sample));
+                    entries.push(JournalEntry::Sample(StreamKey(key), *number, sample));
                 }
                 Step::Retire(key) => {
                     living.remove(&key);
-                    entries.push(Entry::Retire(StreamKey(key)));
+                    entries.push(JournalEntry::Retire(StreamKey(key)));
                 }
                 Step::Commit => commit(&keeper.journal(), std::mem::take(&mut entries)),
                 Step::Seal => {
@@ -418,7 +418,7 @@ fn values_of_any_length_go_through_the_log_and_the_files() {
             let sample = Sample::measured(number as i64, 0);
             let sample = Sample { value, ..sample };
             of.push((number, told(&sample)));
-            entries.push(Entry::Sample(StreamKey(key), number, sample));
+            entries.push(JournalEntry::Sample(StreamKey(key), number, sample));
         }
     }
     let too_long = Sample {
@@ -426,7 +426,7 @@ fn values_of_any_length_go_through_the_log_and_the_files() {
         ..Sample::measured(1, 0)
     };
     commit(&keeper.journal(), entries);
-    let mut late = vec![Entry::Sample(StreamKey(4), 1_000, too_long)];
+    let mut late = vec![JournalEntry::Sample(StreamKey(4), 1_000, too_long)];
     keeper.journal().submit(&mut late);
     assert_eq!(everything(dir.path()), expect);
     keeper.seal().unwrap();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_archive::{Disk, Entry, Journal, Keeper, LogPart, Mark, Storage};
+use barograph_archive::{DiskStorage, Journal, JournalEntry, Keeper, LogPart, RingMark, Storage};
 use barograph_model::{Sample, StreamKey, ValueType};
 use barograph_stream::Incarnation;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -30,15 +30,15 @@ const RINGS: u32 = 3;
 const RING_VALUES: u64 = 1 << 32;
 const PROCESS: Incarnation = Incarnation([7; 16]);
 
-fn mark(ring: u32, position: u64) -> Mark {
-    Mark {
+fn mark(ring: u32, position: u64) -> RingMark {
+    RingMark {
         incarnation: PROCESS,
         ring,
         position,
     }
 }
 
-fn positions(marks: &[Mark]) -> BTreeMap<u32, u64> {
+fn positions(marks: &[RingMark]) -> BTreeMap<u32, u64> {
     let ours = marks.iter().filter(|mark| mark.incarnation == PROCESS);
     ours.map(|mark| (mark.ring, mark.position)).collect()
 }
@@ -48,7 +48,7 @@ struct Taker {
     journal: Journal,
     life: i64,
     number: u64,
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
     from: BTreeMap<u32, u64>,
 }
 
@@ -71,7 +71,7 @@ impl Taker {
             self.number += 1;
             let value = (u64::from(ring) * RING_VALUES + position) as i64;
             let sample = Sample::measured(self.life * 1_000_000 + self.number as i64, value);
-            let entry = Entry::Read(StreamKey(0), self.number, sample, mark(ring, position));
+            let entry = JournalEntry::Read(StreamKey(0), self.number, sample, mark(ring, position));
             self.entries.push(entry);
         }
         *from = to.max(*from);
@@ -149,15 +149,15 @@ fn who_is_forgotten_leaves_no_marks() {
         let mut taker = Taker::of(&keeper, 1);
         taker.take(0, 10);
         let sample = Sample::measured(1, RING_VALUES as i64 + 1);
-        let mark = Mark {
+        let mark = RingMark {
             incarnation: other,
             ..mark(0, 1)
         };
         taker
             .entries
-            .push(Entry::Read(StreamKey(0), 11, sample, mark));
+            .push(JournalEntry::Read(StreamKey(0), 11, sample, mark));
         assert!(taker.submit());
-        taker.entries.push(Entry::Forget(PROCESS));
+        taker.entries.push(JournalEntry::Forget(PROCESS));
         taker.submit();
         keeper.seal().unwrap();
     }
@@ -165,7 +165,9 @@ fn who_is_forgotten_leaves_no_marks() {
     let marks = keeper.marks().to_vec();
     assert_eq!(marks.len(), 1);
     assert_eq!((marks[0].incarnation, marks[0].position), (other, 1));
-    keeper.journal().submit(&mut vec![Entry::Forget(other)]);
+    keeper
+        .journal()
+        .submit(&mut vec![JournalEntry::Forget(other)]);
     keeper.seal().unwrap();
     drop(keeper);
     assert_eq!(start(config(dir.path())).unwrap().marks(), []);
@@ -190,8 +192,8 @@ fn wherever_a_log_is_cut_samples_and_marks_agree() {
     let first_frames = (600..1_500).step_by(41);
     for length in (128..whole.len()).step_by(4_099).chain(first_frames) {
         let dir = dir_in_memory();
-        let layout = barograph_archive::Layout::new(dir.path(), "n1");
-        Disk.make_dir(&layout.log_dir()).unwrap();
+        let layout = barograph_archive::ArchiveLayout::new(dir.path(), "n1");
+        DiskStorage.make_dir(&layout.log_dir()).unwrap();
         std::fs::write(layout.log(1), &whole[..length]).unwrap();
         let keeper = start(config(dir.path())).unwrap();
         let found = taken(dir.path(), &format!("{length}"));
@@ -250,7 +252,7 @@ fn on_failing(at: u64, failure: Failure) -> u64 {
     }
     // Two lives: the marks that the first carries over without a sample are there for the second.
     for life in 2..4 {
-        let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+        let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(DiskStorage)).unwrap();
         let before = taken(dir.path(), &what);
         assert_eq!(positions(archive.keeper().marks()), before, "{what}");
         if life == 2 {

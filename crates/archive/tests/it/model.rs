@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use barograph_archive::{Archive, ArchiveError, Chunk, Disk, Entry, Keeper, View};
+use barograph_archive::{
+    ArchiveError, ArchiveReader, DiskStorage, JournalEntry, Keeper, SampleChunk, View,
+};
 use barograph_model::{
     Buckets, Columns, NS_PER_S, Sample, Span, StreamKey, Value, ValueType, Values,
 };
@@ -62,7 +64,7 @@ fn op() -> impl Strategy<Value = Op> {
 /// The samples that were appended, in order.
 #[derive(Default)]
 struct Model {
-    chunks: Vec<Chunk>,
+    chunks: Vec<SampleChunk>,
     life: i64,
     number: u64,
     now: i64,
@@ -85,14 +87,15 @@ fn value(value_type: ValueType, number: u64) -> Value {
 }
 
 impl Model {
-    fn restart(&mut self) -> Vec<Entry> {
+    fn restart(&mut self) -> Vec<JournalEntry> {
         self.life += 1;
         self.number = 0;
-        self.chunks.extend((0..TYPES.len()).map(|series| Chunk {
-            series,
-            life: self.life,
-            columns: Columns::new(TYPES[series]),
-        }));
+        self.chunks
+            .extend((0..TYPES.len()).map(|series| SampleChunk {
+                series,
+                life: self.life,
+                columns: Columns::new(TYPES[series]),
+            }));
         let declare = |(key, value_type): (usize, &ValueType)| {
             declare(
                 key as u32,
@@ -104,7 +107,7 @@ impl Model {
         TYPES.iter().enumerate().map(declare).collect()
     }
 
-    fn append(&mut self, count: u64, step: i64) -> Vec<Entry> {
+    fn append(&mut self, count: u64, step: i64) -> Vec<JournalEntry> {
         let mut entries = Vec::new();
         let newest = self.chunks.len() - TYPES.len();
         for _ in 0..count {
@@ -113,7 +116,11 @@ impl Model {
             for (key, value_type) in TYPES.iter().enumerate() {
                 let sample = Sample::measured(self.now, value(*value_type, self.number));
                 self.chunks[newest + key].columns.push(self.number, &sample);
-                entries.push(Entry::Sample(StreamKey(key as u32), self.number, sample));
+                entries.push(JournalEntry::Sample(
+                    StreamKey(key as u32),
+                    self.number,
+                    sample,
+                ));
             }
         }
         entries
@@ -146,13 +153,13 @@ impl Model {
                 let numbers = chunk.columns.numbers.iter().enumerate();
                 let samples = numbers.map(move |(row, number)| {
                     let sample = chunk.columns.sample(row).unwrap();
-                    Entry::Sample(StreamKey(key), *number, sample)
+                    JournalEntry::Sample(StreamKey(key), *number, sample)
                 });
                 [declared].into_iter().chain(samples)
             });
             submit(&keeper, entries.collect());
         }
-        Archive::open(root).view().unwrap()
+        ArchiveReader::open(root).view().unwrap()
     }
 }
 
@@ -161,10 +168,10 @@ fn start(root: &std::path::Path, now: i64) -> Keeper {
         wall: AtomicI64::new(now),
         ..TwoClocks::default()
     };
-    Keeper::start(config(root), Arc::new(Disk), Arc::new(clock)).unwrap()
+    Keeper::start(config(root), Arc::new(DiskStorage), Arc::new(clock)).unwrap()
 }
 
-fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
+fn submit(keeper: &Keeper, mut entries: Vec<JournalEntry>) {
     let position = keeper.journal().submit(&mut entries);
     assert!(keeper.journal().wait_durable(position, SOON));
 }
@@ -213,7 +220,7 @@ fn means(buckets: &Buckets, loose: Loose) -> Vec<f64> {
 }
 
 fn compare(root: &std::path::Path, model: &Model, log: &View, span: Span, step: i64) {
-    let view = Archive::open(root).view().unwrap();
+    let view = ArchiveReader::open(root).view().unwrap();
     assert!(view.series().len() == TYPES.len() || model.number == 0);
     let mut found = everything_of(&view, span);
     if model.backwards {
@@ -371,7 +378,7 @@ fn hours_that_share_a_file_are_merged_with_files_of_each() {
 #[test]
 fn a_reader_follows_a_writer() {
     let dir = dir_in_memory();
-    let archive = Archive::open(dir.path());
+    let archive = ArchiveReader::open(dir.path());
     assert!(archive.view().unwrap().series().is_empty());
     let mut model = Model {
         now: BEGIN,

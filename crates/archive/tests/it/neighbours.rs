@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use barograph_archive::{ArchiveConfig, Keeper, Neighbours, Rank};
+use barograph_archive::{ArchiveConfig, ArchiveRank, Keeper, Neighbours};
 use barograph_model::NS_PER_S;
 
 use crate::retain::Full;
@@ -38,7 +38,7 @@ impl Fixture {
     }
 
     /// Makes an archive with files of so many hours.
-    fn archive(&self, name: &str, rank: Rank, hours: u64, guests_bytes_max: u64) -> Keeper {
+    fn archive(&self, name: &str, rank: ArchiveRank, hours: u64, guests_bytes_max: u64) -> Keeper {
         let config = ArchiveConfig {
             rank,
             neighbours: self.neighbours.clone(),
@@ -62,9 +62,9 @@ impl Fixture {
 #[test]
 fn guests_give_way_before_the_node() {
     let fixture = Fixture::new();
-    let own = fixture.archive("own", Rank::Own, 4, u64::MAX);
-    let small = fixture.archive("small", Rank::Guest, 4, u64::MAX);
-    let large = fixture.archive("large", Rank::Guest, 8, u64::MAX);
+    let own = fixture.archive("own", ArchiveRank::Own, 4, u64::MAX);
+    let small = fixture.archive("small", ArchiveRank::Guest, 4, u64::MAX);
+    let large = fixture.archive("large", ArchiveRank::Guest, 8, u64::MAX);
     let files = || ["own", "small", "large"].map(|name| fixture.files(name));
     let look = || [&own, &small, &large].map(|keeper| keeper.seal().unwrap());
     let before = files();
@@ -90,9 +90,9 @@ fn guests_give_way_before_the_node() {
 #[test]
 fn guests_together_take_no_more_than_their_bound() {
     let fixture = Fixture::new();
-    let small = fixture.archive("small", Rank::Guest, 2, u64::MAX);
+    let small = fixture.archive("small", ArchiveRank::Guest, 2, u64::MAX);
     let bytes_max = small.status().bytes * 3;
-    let large = fixture.archive("large", Rank::Guest, 12, bytes_max);
+    let large = fixture.archive("large", ArchiveRank::Guest, 12, bytes_max);
     // The largest runs again, after it has reported all of its own bytes.
     large.seal().unwrap();
     let together = small.status().bytes + large.status().bytes;

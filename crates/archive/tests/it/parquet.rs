@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::parquet::{About, ParquetPart, RawWriter, Summary, TierWriter};
-use barograph_archive::{ArchiveError, Disk, FileAccess, Storage as _, Tier};
+use barograph_archive::parquet::{FileIdentity, FileSummary, ParquetPart, RawWriter, TierWriter};
+use barograph_archive::{ArchiveError, DiskStorage, FileAccess, Storage as _, Tier};
 use barograph_model::{
     Buckets, Columns, Descriptor, Kind, Labels, Name, Sample, Span, Unit, Value, ValueType,
 };
@@ -46,8 +46,8 @@ fn columns(value_type: ValueType, samples: impl IntoIterator<Item = (u64, i64, V
     columns
 }
 
-fn about(tier: Tier) -> About {
-    About {
+fn about(tier: Tier) -> FileIdentity {
+    FileIdentity {
         node: "n/1".into(),
         tier,
         sequences: (3, 7),
@@ -58,8 +58,8 @@ fn place(dir: &tempfile::TempDir) -> PathBuf {
     dir.path().join("3-7.parquet")
 }
 
-fn write(path: &Path, parts: &[Part]) -> Summary {
-    let out = Disk.create(path, FileAccess::Shared).unwrap();
+fn write(path: &Path, parts: &[Part]) -> FileSummary {
+    let out = DiskStorage.create(path, FileAccess::Shared).unwrap();
     let mut writer = RawWriter::create(out, path, about(Tier::Raw)).unwrap();
     for part in parts {
         let id = part.descriptor.series_id();
@@ -69,8 +69,8 @@ fn write(path: &Path, parts: &[Part]) -> Summary {
     writer.finish().unwrap()
 }
 
-fn write_tier(path: &Path, tier: Tier, all: &[(Arc<Descriptor>, Buckets)]) -> Summary {
-    let out = Disk.create(path, FileAccess::Shared).unwrap();
+fn write_tier(path: &Path, tier: Tier, all: &[(Arc<Descriptor>, Buckets)]) -> FileSummary {
+    let out = DiskStorage.create(path, FileAccess::Shared).unwrap();
     let mut writer = TierWriter::create(out, path, about(tier)).unwrap();
     for (descriptor, buckets) in all {
         let id = descriptor.series_id();

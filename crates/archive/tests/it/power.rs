@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use barograph_archive::testing::ForgettingDisk;
 use barograph_archive::{
-    Archive, ArchiveConfig, Journal, Keeper, KeeperLoops, Position, SealRequest, Target,
+    ArchiveConfig, ArchiveReader, CopyTarget, Journal, JournalPosition, Keeper, KeeperLoops,
+    SealRequest,
 };
 use barograph_model::{Clock as _, ManualClock, NS_PER_S, Span, ValueType};
 
@@ -24,7 +25,7 @@ const SEAL_S: i64 = 1_700;
 /// A target that only remembers the paths of its copies.
 struct Copies(Arc<Mutex<BTreeSet<PathBuf>>>);
 
-impl Target for Copies {
+impl CopyTarget for Copies {
     fn copy(&mut self, local: &Path, relative: &Path, _: &AtomicBool) -> Result<(), String> {
         // Files may be merged while they wait to be copied.
         if !local.exists() {
@@ -66,7 +67,7 @@ struct Life {
     journal: Journal,
     reported: Reported,
     /// Positions that are not synced yet, with the number of the last sample.
-    unsynced: Vec<(Position, u64)>,
+    unsynced: Vec<(JournalPosition, u64)>,
     /// The request to seal that is not answered yet, with the number of the last sample.
     sealing: Option<(SealRequest, u64)>,
 }
@@ -209,8 +210,9 @@ impl Life {
     }
 
     fn note(&mut self) {
-        let is_synced =
-            |(position, _): &(Position, u64)| self.journal.wait_durable(*position, Duration::ZERO);
+        let is_synced = |(position, _): &(JournalPosition, u64)| {
+            self.journal.wait_durable(*position, Duration::ZERO)
+        };
         let synced = self.unsynced.iter().take_while(|of| is_synced(of)).count();
         if let Some((_, number)) = self.unsynced.drain(..synced).next_back() {
             self.reported.synced = number;
@@ -230,7 +232,7 @@ impl Life {
 
 /// Returns the numbers of all samples, by stream and life.
 fn numbers(root: &Path) -> BTreeMap<(String, i64), Vec<u64>> {
-    let view = Archive::open(root).view().unwrap();
+    let view = ArchiveReader::open(root).view().unwrap();
     let all: Vec<usize> = (0..view.series().len()).collect();
     let mut found = BTreeMap::<_, Vec<u64>>::new();
     for chunk in view.scan(&all, Span::ALL, &AtomicBool::new(false)) {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use barograph_archive::{
-    Archive, Disk, FileAccess, KeepConfig, Keeper, Layout, OutFile, PartKind, Storage, Tier,
+    ArchiveLayout, ArchiveReader, DiskStorage, FileAccess, KeepConfig, Keeper, OutFile, PartKind,
+    Storage, Tier,
 };
 use barograph_model::{Clock, NS_PER_S, Span};
 
@@ -28,12 +29,12 @@ fn rows(root: &Path) -> u64 {
 
 /// Returns the bytes of all sealed files.
 fn bytes(root: &Path) -> u64 {
-    let parts = Archive::open(root).view().unwrap().parts();
+    let parts = ArchiveReader::open(root).view().unwrap().parts();
     parts.iter().map(|part| part.bytes).sum()
 }
 
 fn tiers(root: &Path) -> Vec<(Tier, u64)> {
-    let parts = Archive::open(root).view().unwrap().parts();
+    let parts = ArchiveReader::open(root).view().unwrap().parts();
     let count = |tier| {
         let of = |kind| kind == PartKind::Parquet(tier);
         (
@@ -54,10 +55,10 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
         wall: AtomicI64::new(BEGIN + HOUR_NS),
         ..TwoClocks::default()
     });
-    let keeper = Keeper::start(config, Arc::new(Disk), Arc::clone(&clock) as _).unwrap();
+    let keeper = Keeper::start(config, Arc::new(DiskStorage), Arc::clone(&clock) as _).unwrap();
     append(&keeper, 1, 1..=300, NS_PER_S / 4);
     keeper.seal().unwrap();
-    let view = Archive::open(dir.path()).view().unwrap();
+    let view = ArchiveReader::open(dir.path()).view().unwrap();
     let before = everything_of(&view, Span::ALL);
     use Tier::{Hour, Minute, Raw, Second};
     for (hours, expect) in [
@@ -77,7 +78,7 @@ fn each_tier_goes_at_its_age_and_takes_its_directories_with_it() {
     assert_eq!(everything_of(&view, Span::ALL), before);
     // The view still has each series' last archived sample, which a ring is compared with.
     assert!(
-        Archive::open(dir.path())
+        ArchiveReader::open(dir.path())
             .view()
             .unwrap()
             .series()
@@ -97,7 +98,7 @@ fn a_clock_that_was_set_forward_costs_nothing_until_it_has_run_for_a_week() {
     });
     let start = || {
         let clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        Keeper::start(config.clone(), Arc::new(Disk), clock).unwrap()
+        Keeper::start(config.clone(), Arc::new(DiskStorage), clock).unwrap()
     };
     let keeper = start();
     append(&keeper, 1, 1..=5, HOUR_NS);
@@ -140,14 +141,14 @@ fn a_clock_that_was_set_forward_costs_nothing_until_it_has_run_for_a_week() {
 #[test]
 fn the_oldest_go_first_when_it_is_too_much() {
     let dir = dir_in_memory();
-    let keeper = start_on(config(dir.path()), Arc::new(Disk)).unwrap();
+    let keeper = start_on(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     append(&keeper, 1, 1..=4_000, 10 * NS_PER_S);
     keeper.seal().unwrap();
     let (before, all) = (bytes(dir.path()), rows(dir.path()));
     drop(keeper);
     let mut config = config(dir.path());
     config.bytes_max = before / 2;
-    let keeper = start_on(config, Arc::new(Disk)).unwrap();
+    let keeper = start_on(config, Arc::new(DiskStorage)).unwrap();
     keeper.seal().unwrap();
     assert!(bytes(dir.path()) <= before / 2);
     let left = rows(dir.path());
@@ -157,7 +158,7 @@ fn the_oldest_go_first_when_it_is_too_much() {
         "{left} {shed} {all}"
     );
     // The newest samples are left.
-    let parts = Archive::open(dir.path()).view().unwrap().parts();
+    let parts = ArchiveReader::open(dir.path()).view().unwrap().parts();
     let oldest = parts.iter().map(|part| part.span.from).min().unwrap();
     for samples in everything(dir.path()).values() {
         let first = samples[0].0 as i64;
@@ -203,7 +204,7 @@ impl Full {
 
 impl Storage for Full {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        Disk.make_dir(path)
+        DiskStorage.make_dir(path)
     }
 
     fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
@@ -213,43 +214,43 @@ impl Storage for Full {
             self.free.store(free, Ordering::SeqCst);
             return Err(io::ErrorKind::StorageFull.into());
         }
-        Disk.create(path, access)
+        DiskStorage.create(path, access)
     }
 
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        Disk.overwrite(path, bytes)
+        DiskStorage.overwrite(path, bytes)
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
-        Disk.truncate(path, bytes)
+        DiskStorage.truncate(path, bytes)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.rename(from, to)
+        DiskStorage.rename(from, to)
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.link(from, to)
+        DiskStorage.link(from, to)
     }
 
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
-        Disk.exchange(one, other)
+        DiskStorage.exchange(one, other)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        Disk.unlink(path)
+        DiskStorage.unlink(path)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        Disk.remove_dir(path)
+        DiskStorage.remove_dir(path)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        Disk.sync_dir(path)
+        DiskStorage.sync_dir(path)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        Disk.list(path)
+        DiskStorage.list(path)
     }
 
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {
@@ -279,7 +280,7 @@ fn what_others_hold_open_is_waited_for_before_more_is_let_go() {
     keeper.seal().unwrap();
     append(&keeper, 2, 1..=10, HOUR_NS);
     // A reader keeps open what it has read: files, indexes, and the log.
-    let archive = Archive::open(dir.path());
+    let archive = ArchiveReader::open(dir.path());
     assert_eq!(
         everything_of(&archive.view().unwrap(), Span::ALL).len(),
         2 * 3
@@ -325,7 +326,7 @@ fn what_is_sealed_stays_sealed_when_log_segments_are_let_go() {
     disk.then_free.store(0, Ordering::SeqCst);
     keeper.seal().unwrap();
     let sealed = || {
-        let manifest = std::fs::read(Layout::new(root, "n1").manifest()).unwrap();
+        let manifest = std::fs::read(ArchiveLayout::new(root, "n1").manifest()).unwrap();
         let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
         manifest["sealed_through"].as_u64().unwrap()
     };
@@ -360,7 +361,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
         let _ = archive.seal();
     }
     assert_eq!(rows(root) + losses(root).shed_samples, all, "{what}");
-    let mut archive = SteppedArchive::start(config, Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config, Arc::new(DiskStorage)).unwrap();
     archive.seal().unwrap();
     assert!(bytes(root) <= before / 2, "{what}");
     drop(archive);
@@ -372,7 +373,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
 #[test]
 fn each_operation_of_letting_go_fails() {
     let dir = dir_in_memory();
-    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     assert!(archive.commit(entries(1, 1..=100, 60 * NS_PER_S)));
     archive.seal().unwrap();
     drop(archive);
@@ -424,7 +425,7 @@ fn a_full_disk_sheds_the_oldest_and_goes_on() {
     let mut config = config(&root);
     config.free_bytes_min = 1 << 20;
     config.segment_bytes_max = 256 << 10;
-    let mut archive = SteppedArchive::start(config, Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config, Arc::new(DiskStorage)).unwrap();
     for life in 1..=60 {
         assert!(archive.commit(entries(life, 1..=4_000, NS_PER_S)));
         archive.seal().unwrap();
@@ -445,7 +446,7 @@ fn a_disk_that_others_fill_to_the_brim_is_lived_with() {
     let root = mount.0.path().join("archive");
     let mut config = config(&root);
     config.free_bytes_min = 64 << 10;
-    let keeper = start_on(config.clone(), Arc::new(Disk)).unwrap();
+    let keeper = start_on(config.clone(), Arc::new(DiskStorage)).unwrap();
     append(&keeper, 1, 1..=20_000, NS_PER_S);
     keeper.seal().unwrap();
     append(&keeper, 2, 1..=2_000, NS_PER_S);
@@ -459,7 +460,7 @@ fn a_disk_that_others_fill_to_the_brim_is_lived_with() {
     let _ = keeper.seal();
     std::fs::remove_file(&filler).unwrap();
     drop(keeper);
-    let keeper = start_on(config, Arc::new(Disk)).unwrap();
+    let keeper = start_on(config, Arc::new(DiskStorage)).unwrap();
     append(&keeper, 3, 1..=10, NS_PER_S);
     keeper.seal().unwrap();
     let all = 3 * (20_000 + 2_000 + 10);
@@ -472,7 +473,7 @@ fn a_disk_that_others_fill_to_the_brim_is_lived_with() {
 fn buckets_of_what_only_tiers_have() {
     let dir = dir_in_memory();
     let mut config = config(dir.path());
-    let keeper = start_on(config.clone(), Arc::new(Disk)).unwrap();
+    let keeper = start_on(config.clone(), Arc::new(DiskStorage)).unwrap();
     append(&keeper, 1, 1..=7_200, NS_PER_S);
     keeper.seal().unwrap();
     drop(keeper);
@@ -481,12 +482,12 @@ fn buckets_of_what_only_tiers_have() {
         wall: AtomicI64::new(BEGIN + 10 * HOUR_NS),
         ..TwoClocks::default()
     });
-    let keeper = Keeper::start(config, Arc::new(Disk), clock).unwrap();
+    let keeper = Keeper::start(config, Arc::new(DiskStorage), clock).unwrap();
     keeper.seal().unwrap();
     drop(keeper);
     assert_eq!(tiers(dir.path())[0], (Tier::Raw, 0));
     assert_eq!(rows(dir.path()), 0);
-    let view = Archive::open(dir.path()).view().unwrap();
+    let view = ArchiveReader::open(dir.path()).view().unwrap();
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = AtomicBool::new(false);
     for (step_s, buckets) in [(10, 121), (60, 121), (3_600, 3)] {
@@ -502,7 +503,7 @@ fn buckets_of_what_only_tiers_have() {
             );
         }
     }
-    assert!(Layout::new(dir.path(), "n1").manifest().exists());
+    assert!(ArchiveLayout::new(dir.path(), "n1").manifest().exists());
     assert!(
         parquet_files(dir.path())
             .iter()

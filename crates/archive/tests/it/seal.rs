@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use barograph_archive::{Archive, Disk, Entry, Keeper, PartInfo, PartKind, Storage, Tier};
+use barograph_archive::{
+    ArchiveReader, DiskStorage, JournalEntry, Keeper, PartInfo, PartKind, Storage, Tier,
+};
 use barograph_model::{NS_PER_S, Span, StreamKey, Value, ValueType};
 
 use crate::failing::{Failing, Failure};
@@ -38,7 +40,7 @@ pub(crate) fn entries(
     life: i64,
     numbers: std::ops::RangeInclusive<u64>,
     step_ns: i64,
-) -> Vec<Entry> {
+) -> Vec<JournalEntry> {
     let mut entries = vec![
         declare(0, "durable.int", ValueType::Int, life),
         declare(1, "durable.float", ValueType::Float, life),
@@ -57,7 +59,7 @@ pub(crate) fn entries(
             Value::text(&format!("t{}", number / 7)),
         ));
     }
-    entries.extend((0..3).map(|key| Entry::Retire(StreamKey(key))));
+    entries.extend((0..3).map(|key| JournalEntry::Retire(StreamKey(key))));
     entries
 }
 
@@ -67,7 +69,7 @@ fn what_is_sealed_is_parquet_and_the_log_is_gone() {
     let keeper = start(config(dir.path())).unwrap();
     append(&keeper, 1, 1..=500, 20 * NS_PER_S);
     let before = everything(dir.path());
-    let archive = Archive::open(dir.path());
+    let archive = ArchiveReader::open(dir.path());
     let series = archive.view().unwrap().series().to_vec();
     keeper.seal().unwrap();
     assert_eq!(everything(dir.path()), before);
@@ -109,7 +111,7 @@ fn what_is_merged_is_one_file_of_each_tier_and_hour() {
         keeper.seal().unwrap();
     }
     let before = everything(dir.path());
-    let view = Archive::open(dir.path()).view().unwrap();
+    let view = ArchiveReader::open(dir.path()).view().unwrap();
     assert_eq!(view.parts().len(), 16);
     assert_eq!(keeper.compact().unwrap(), 16);
     assert_eq!(parquet_files(dir.path()).len(), 4);
@@ -127,7 +129,7 @@ fn hours_that_are_over_are_merged_unasked() {
         wall: AtomicI64::new(BEGIN + 2 * HOUR_NS),
         ..TwoClocks::default()
     };
-    let keeper = Keeper::start(config(dir.path()), Arc::new(Disk), Arc::new(clock));
+    let keeper = Keeper::start(config(dir.path()), Arc::new(DiskStorage), Arc::new(clock));
     let keeper = keeper.unwrap();
     for part in 0..5 {
         append(&keeper, 1 + part, 1..=20, NS_PER_S);
@@ -144,14 +146,14 @@ fn hours_that_are_over_are_merged_unasked() {
 #[test]
 fn clocks_that_are_set_about_make_few_files() {
     let dir = dir_in_memory();
-    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     assert!(archive.commit(entries(1, 1..=2_000, 5 * 24 * HOUR_NS)));
     let before = everything(dir.path());
     archive.seal().unwrap();
     assert_eq!(everything(dir.path()), before);
     assert!(parquet_files(dir.path()).len() <= 1_024 * 3);
     assert_sound(dir.path());
-    let view = Archive::open(dir.path()).view().unwrap();
+    let view = ArchiveReader::open(dir.path()).view().unwrap();
     let stretches = view.stretches(Span::ALL);
     assert!(stretches.len() < 200_000);
     assert!(stretches.windows(2).all(|pair| pair[0].to < pair[1].from));
@@ -160,7 +162,7 @@ fn clocks_that_are_set_about_make_few_files() {
 #[test]
 fn a_segment_larger_than_a_pass_is_sealed_in_several() {
     let dir = dir_in_memory();
-    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     for life in 1..=3 {
         for from in (0..150_000).step_by(10_000) {
             assert!(archive.commit(entries(life, from + 1..=from + 10_000, NS_PER_S / 1_000)));
@@ -171,7 +173,7 @@ fn a_segment_larger_than_a_pass_is_sealed_in_several() {
     assert_once(&everything(dir.path()));
     assert!(everything(dir.path()) == before);
     assert_sound(dir.path());
-    let view = Archive::open(dir.path()).view().unwrap();
+    let view = ArchiveReader::open(dir.path()).view().unwrap();
     let parts = view.parts();
     let rows = |tier| {
         parts
@@ -222,7 +224,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
         // Either may fail: that is reported, and nothing is lost.
         let sealed = archive.seal();
         let merged = archive.compact();
-        let view = Archive::open(root).view().unwrap();
+        let view = ArchiveReader::open(root).view().unwrap();
         assert_eq!(
             everything_of(&view, Span::ALL),
             before,
@@ -233,7 +235,7 @@ fn on_failing(from: &Path, at: u64, failure: Failure) -> u64 {
         }
     }
     assert_eq!(everything(root), before, "{what}: after the end");
-    let mut archive = SteppedArchive::start(config(root), Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config(root), Arc::new(DiskStorage)).unwrap();
     assert_eq!(everything(root), before, "{what}: after the start");
     archive.compact().unwrap();
     assert_eq!(everything(root), before, "{what}: after the merge");
@@ -327,22 +329,29 @@ fn a_damaged_manifest_is_made_anew_from_the_files() {
         let dir = dir_in_memory();
         prepare(dir.path());
         let before = everything(dir.path());
-        let series = Archive::open(dir.path()).view().unwrap().series().to_vec();
-        let path = barograph_archive::Layout::new(dir.path(), "n1").manifest();
+        let series = ArchiveReader::open(dir.path())
+            .view()
+            .unwrap()
+            .series()
+            .to_vec();
+        let path = barograph_archive::ArchiveLayout::new(dir.path(), "n1").manifest();
         let mut bytes = fs::read(&path).unwrap();
         match bytes.get_mut(damage) {
             Some(byte) => *byte ^= 1,
             None => bytes.truncate(bytes.len() / 2),
         }
         fs::write(&path, bytes).unwrap();
-        let error = Archive::open(dir.path()).view().unwrap_err();
+        let error = ArchiveReader::open(dir.path()).view().unwrap_err();
         assert!(error.to_string().contains("manifest.json"), "{error}");
         let verified = barograph_archive::verify(dir.path(), &mut |_, _| {}).unwrap();
         assert_eq!(verified.findings.len(), 1, "{verified:?}");
         let keeper = start(config(dir.path())).unwrap();
         assert_eq!(keeper.status().losses.corrupt_files, 1);
         assert_eq!(everything(dir.path()), before, "{damage}");
-        assert_eq!(Archive::open(dir.path()).view().unwrap().series(), series);
+        assert_eq!(
+            ArchiveReader::open(dir.path()).view().unwrap().series(),
+            series
+        );
         assert!(path.with_extension("json.bad").exists());
     }
 }
@@ -372,7 +381,7 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
     let what: Vec<&str> = verified.findings.iter().map(|f| &*f.what).collect();
     insta::assert_snapshot!(what.join("\n"), @"was damaged and set aside: remove it when you have looked at it");
     // Its tiers still have the rest.
-    let view = Archive::open(dir.path()).view().unwrap();
+    let view = ArchiveReader::open(dir.path()).view().unwrap();
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = std::sync::atomic::AtomicBool::new(false);
     let buckets = view
@@ -384,7 +393,7 @@ fn a_damaged_part_is_set_aside_and_the_others_stay() {
 /// Checks that each file's samples are of the hour of its directory; returns how many files are of
 /// several hours.
 fn files_without_an_hour(root: &Path) -> usize {
-    let parts = Archive::open(root).view().unwrap().parts();
+    let parts = ArchiveReader::open(root).view().unwrap().parts();
     let parts = parts.iter().filter(|part| part.kind != PartKind::Log);
     let claims_none = |part: &&PartInfo| {
         let path = part.path.display().to_string();
@@ -405,7 +414,7 @@ fn files_without_an_hour(root: &Path) -> usize {
 #[test]
 fn old_values_are_in_files_of_their_own_hours() {
     let dir = dir_in_memory();
-    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     for life in 1..=2 {
         assert!(archive.commit(entries(life, 1..=200, HOUR_NS)));
         archive.seal().unwrap();
@@ -423,7 +432,7 @@ fn old_values_are_in_files_of_their_own_hours() {
 #[test]
 fn files_of_several_hours_claim_none() {
     let dir = dir_in_memory();
-    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(Disk)).unwrap();
+    let mut archive = SteppedArchive::start(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     assert!(archive.commit(entries(1, 1..=1_100, HOUR_NS)));
     archive.seal().unwrap();
     let before = everything(dir.path());

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use barograph_archive::{Archive, ArchiveConfig, Declared, Entry, Layout};
+use barograph_archive::{
+    ArchiveConfig, ArchiveLayout, ArchiveReader, DeclaredStream, JournalEntry,
+};
 use barograph_model::{Descriptor, Kind, Labels, NS_PER_S, Name, StreamKey, Unit, ValueType};
 
 use crate::support::{SOON, assert_sound, config, losses, sample, start};
@@ -14,7 +16,7 @@ const HOURS: u64 = 12;
 const SERIES: u32 = 64;
 const LABEL_BYTES: usize = 200;
 
-fn declare(hour: u64, key: u32) -> Entry {
+fn declare(hour: u64, key: u32) -> JournalEntry {
     let value = format!("{hour:03}.{key:03}.{}", "x".repeat(LABEL_BYTES));
     let descriptor = Descriptor {
         name: Name::new("app.job.value").unwrap(),
@@ -24,12 +26,12 @@ fn declare(hour: u64, key: u32) -> Entry {
         kind: Kind::Gauge,
         help: String::new(),
     };
-    let declared = Declared {
+    let declared = DeclaredStream {
         descriptor: Arc::new(descriptor),
         life: hour as i64 + 1,
         depth: 16,
     };
-    Entry::Declare(StreamKey(key), declared)
+    JournalEntry::Declare(StreamKey(key), declared)
 }
 
 #[test]
@@ -42,15 +44,15 @@ fn the_oldest_history_goes_with_its_series() {
     });
     let keeper = keeper.unwrap();
     for hour in 0..HOURS {
-        let mut entries: Vec<Entry> = (0..SERIES).map(|key| declare(hour, key)).collect();
+        let mut entries: Vec<JournalEntry> = (0..SERIES).map(|key| declare(hour, key)).collect();
         let ts = BEGIN + hour as i64 * HOUR_NS;
         entries.extend((0..SERIES).map(|key| sample(key, 1, ts, 1)));
-        entries.extend((0..SERIES).map(|key| Entry::Retire(StreamKey(key))));
+        entries.extend((0..SERIES).map(|key| JournalEntry::Retire(StreamKey(key))));
         let position = keeper.journal().submit(&mut entries);
         keeper.seal().unwrap();
         assert!(keeper.journal().wait_durable(position, SOON));
     }
-    let view = Archive::open(dir.path()).view().unwrap();
+    let view = ArchiveReader::open(dir.path()).view().unwrap();
     // The series of the newest hour are there.
     let newest = format!("{:03}.", HOURS - 1);
     let labels = view.series().iter().map(|series| {
@@ -66,7 +68,7 @@ fn the_oldest_history_goes_with_its_series() {
     assert!(kept < all);
     // The deleted samples are counted.
     assert_eq!(losses(dir.path()).shed_samples, all - kept);
-    let manifest = std::fs::metadata(Layout::new(dir.path(), "n1").manifest()).unwrap();
+    let manifest = std::fs::metadata(ArchiveLayout::new(dir.path(), "n1").manifest()).unwrap();
     assert!(manifest.len() < 4 * bytes_max, "{}", manifest.len());
     assert_sound(dir.path());
 }

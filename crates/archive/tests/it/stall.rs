@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use barograph_archive::{
-    ArchiveError, Disk, Entry, FileAccess, Journal, Keeper, Losses, Mark, OutFile, Position,
-    Storage,
+    ArchiveError, ArchiveLosses, DiskStorage, FileAccess, Journal, JournalEntry, JournalPosition,
+    Keeper, OutFile, RingMark, Storage,
 };
 use barograph_model::{Sample, StreamKey, Value, ValueType};
 use barograph_stream::{Incarnation, SystemClock};
@@ -88,59 +88,59 @@ impl OutFile for StallingFile {
 
 impl Storage for Stalling {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        Disk.make_dir(path)
+        DiskStorage.make_dir(path)
     }
 
     fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
-        let (file, disk) = (Disk.create(path, access)?, self.clone());
+        let (file, disk) = (DiskStorage.create(path, access)?, self.clone());
         Ok(Box::new(StallingFile { file, disk }))
     }
 
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        Disk.overwrite(path, bytes)
+        DiskStorage.overwrite(path, bytes)
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
-        Disk.truncate(path, bytes)
+        DiskStorage.truncate(path, bytes)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.rename(from, to)
+        DiskStorage.rename(from, to)
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.link(from, to)
+        DiskStorage.link(from, to)
     }
 
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
-        Disk.exchange(one, other)
+        DiskStorage.exchange(one, other)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        Disk.unlink(path)
+        DiskStorage.unlink(path)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        Disk.remove_dir(path)
+        DiskStorage.remove_dir(path)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        Disk.sync_dir(path)
+        DiskStorage.sync_dir(path)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        Disk.list(path)
+        DiskStorage.list(path)
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        Disk.free_bytes(path)
+        DiskStorage.free_bytes(path)
     }
 }
 
 const PROCESS: Incarnation = Incarnation([3; 16]);
 
-fn mark(position: u64) -> Mark {
-    Mark {
+fn mark(position: u64) -> RingMark {
+    RingMark {
         incarnation: PROCESS,
         ring: 0,
         position,
@@ -148,13 +148,13 @@ fn mark(position: u64) -> Mark {
 }
 
 /// Returns record `position` of a ring.
-fn record(position: u64) -> Entry {
+fn record(position: u64) -> JournalEntry {
     let taken = Sample::measured(position as i64, position as i64);
-    Entry::Read(StreamKey(0), position, taken, mark(position))
+    JournalEntry::Read(StreamKey(0), position, taken, mark(position))
 }
 
-fn submit(journal: &Journal, positions: std::ops::RangeInclusive<u64>) -> Position {
-    let mut at = Position::default();
+fn submit(journal: &Journal, positions: std::ops::RangeInclusive<u64>) -> JournalPosition {
+    let mut at = JournalPosition::default();
     for position in positions {
         at = journal.submit(&mut vec![record(position)]);
     }
@@ -171,7 +171,7 @@ fn count(root: &Path) -> u64 {
     found.values().map(|samples| samples.len() as u64).sum()
 }
 
-fn lost(losses: &Losses) -> u64 {
+fn lost(losses: &ArchiveLosses) -> u64 {
     losses.overflow_samples + losses.failed_samples
 }
 
@@ -227,7 +227,12 @@ fn what_is_lost_and_what_is_kept_lie_in_one_order() {
     submit(&journal, 1..=1);
     disk.wait_until_it_stands();
     let long = Sample::measured(2, Value::Text("x".repeat(2 << 10).into()));
-    journal.submit(&mut vec![Entry::Read(StreamKey(1), 1, long, mark(2))]);
+    journal.submit(&mut vec![JournalEntry::Read(
+        StreamKey(1),
+        1,
+        long,
+        mark(2),
+    )]);
     let last = submit(&journal, 3..=3);
     disk.go_on();
     while !journal.is_settled(last) {
@@ -244,7 +249,7 @@ fn what_is_lost_and_what_is_kept_lie_in_one_order() {
 #[test]
 fn a_writer_that_comes_late_writes_what_waits_and_nothing_twice() {
     let dir = tempfile::tempdir().unwrap();
-    let keeper = start_on(config(dir.path()), Arc::new(Disk)).unwrap();
+    let keeper = start_on(config(dir.path()), Arc::new(DiskStorage)).unwrap();
     let journal = keeper.journal();
     begin(&journal, 1);
     let at = submit(&journal, 1..=100);
@@ -266,7 +271,7 @@ fn a_writer_that_comes_late_writes_what_waits_and_nothing_twice() {
         journal.set_trouble("the disk is full");
     }
     let keeper = loop {
-        match start(Arc::new(Disk)) {
+        match start(Arc::new(DiskStorage)) {
             // Another test starts a program: until its exec, it holds this process's open files.
             Err(ArchiveError::Occupied { .. }) => std::thread::sleep(SOON / 1_000),
             started => break started.unwrap(),
@@ -278,7 +283,7 @@ fn a_writer_that_comes_late_writes_what_waits_and_nothing_twice() {
     let at = submit(&journal, 151..=160);
     assert!(journal.wait_durable(at, SOON));
     assert_eq!(keeper.status().trouble, "");
-    assert_eq!(keeper.status().losses, Losses::default());
+    assert_eq!(keeper.status().losses, ArchiveLosses::default());
     drop(keeper);
     let found = everything(dir.path());
     let numbers: Vec<u64> = found
@@ -302,7 +307,8 @@ fn what_finds_no_room_before_the_writer_comes_is_counted() {
     assert!(before.failed_samples > 0, "{before:?}");
     let clock = Arc::new(SystemClock::new());
     let late = journal.clone();
-    let keeper = Keeper::start_with_journal(small, Arc::new(Disk), clock, None, late).unwrap();
+    let keeper =
+        Keeper::start_with_journal(small, Arc::new(DiskStorage), clock, None, late).unwrap();
     let mut entries = vec![sample(0, 10_001, 1, 1)];
     let at = journal.submit(&mut entries);
     while !journal.is_settled(at) {

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use barograph_archive::{
-    Archive, ArchiveConfig, ArchiveError, Declared, Disk, Entry, Export, ExportTo, Journal,
-    KeepConfig, Keeper, KeeperLoops, Layout, LogPart, Losses, Storage, View,
+    ArchiveConfig, ArchiveError, ArchiveExport, ArchiveLayout, ArchiveLosses, ArchiveReader,
+    DeclaredStream, DiskStorage, ExportTo, Journal, JournalEntry, KeepConfig, Keeper, KeeperLoops,
+    LogPart, Storage, View,
 };
 use barograph_model::{
     Clock, Columns, Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Quality, Sample,
@@ -29,17 +30,17 @@ pub(crate) fn descriptor(name: &str, value_type: ValueType) -> Arc<Descriptor> {
     })
 }
 
-pub(crate) fn declare(key: u32, name: &str, value_type: ValueType, life: i64) -> Entry {
-    let declared = Declared {
+pub(crate) fn declare(key: u32, name: &str, value_type: ValueType, life: i64) -> JournalEntry {
+    let declared = DeclaredStream {
         descriptor: descriptor(name, value_type),
         life,
         depth: 1 << 20,
     };
-    Entry::Declare(StreamKey(key), declared)
+    JournalEntry::Declare(StreamKey(key), declared)
 }
 
-pub(crate) fn sample(key: u32, number: u64, ts: i64, value: impl Into<Value>) -> Entry {
-    Entry::Sample(StreamKey(key), number, Sample::measured(ts, value))
+pub(crate) fn sample(key: u32, number: u64, ts: i64, value: impl Into<Value>) -> JournalEntry {
+    JournalEntry::Sample(StreamKey(key), number, Sample::measured(ts, value))
 }
 
 /// Returns a configuration in which every stream whose name begins with `durable` is durable.
@@ -79,7 +80,7 @@ impl Clock for TwoClocks {
 }
 
 pub(crate) fn start(config: ArchiveConfig) -> Result<Keeper, ArchiveError> {
-    start_on(config, Arc::new(Disk))
+    start_on(config, Arc::new(DiskStorage))
 }
 
 pub(crate) fn start_on(
@@ -140,7 +141,7 @@ impl SteppedArchive {
     }
 
     /// Submits entries and waits for them; false if they are not synced within a minute.
-    pub(crate) fn commit(&mut self, mut entries: Vec<Entry>) -> bool {
+    pub(crate) fn commit(&mut self, mut entries: Vec<JournalEntry>) -> bool {
         let position = self.keeper().journal().submit(&mut entries);
         let is_durable = |keeper: &Keeper| keeper.journal().wait_durable(position, Duration::ZERO);
         self.run(|keeper| is_durable(keeper).then_some(()))
@@ -177,7 +178,9 @@ pub(crate) fn dir_in_memory() -> tempfile::TempDir {
 
 /// Returns the log segments of the node, oldest first.
 pub(crate) fn segments(root: &Path) -> Vec<PathBuf> {
-    let mut paths = Disk.list(&Layout::new(root, "n1").log_dir()).unwrap();
+    let mut paths = DiskStorage
+        .list(&ArchiveLayout::new(root, "n1").log_dir())
+        .unwrap();
     paths.retain(|path| path.extension().is_some_and(|e| e == "log"));
     paths
 }
@@ -202,7 +205,7 @@ pub(crate) fn told(sample: &Sample) -> String {
 
 /// Returns all samples of an archive, through a view.
 pub(crate) fn everything(root: &Path) -> Everything {
-    everything_of(&Archive::open(root).view().unwrap(), Span::ALL)
+    everything_of(&ArchiveReader::open(root).view().unwrap(), Span::ALL)
 }
 
 /// Returns all samples of a view within a span.
@@ -252,15 +255,15 @@ pub(crate) fn read(part: &LogPart, span: Span) -> Vec<(usize, Columns)> {
 
 /// Exports a whole archive; returns how many samples.
 pub(crate) fn export_all(root: &Path, to: ExportTo<'_>) -> u64 {
-    let mut of = Export::new(Span::ALL);
-    of.add(&Archive::open(root), None, &|_| true).unwrap();
+    let mut of = ArchiveExport::new(Span::ALL);
+    of.add(&ArchiveReader::open(root), None, &|_| true).unwrap();
     of.write(to, &mut |_| {}).unwrap()
 }
 
 /// Returns the losses that the archive records.
-pub(crate) fn losses(root: &Path) -> Losses {
-    let mut losses = Losses::default();
-    for (_, of_node) in Archive::open(root).view().unwrap().losses() {
+pub(crate) fn losses(root: &Path) -> ArchiveLosses {
+    let mut losses = ArchiveLosses::default();
+    for (_, of_node) in ArchiveReader::open(root).view().unwrap().losses() {
         losses.add(&of_node);
     }
     losses
@@ -271,7 +274,7 @@ pub(crate) fn parquet_files(root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![root.to_owned()];
     while let Some(dir) = dirs.pop() {
-        for path in Disk.list(&dir).unwrap() {
+        for path in DiskStorage.list(&dir).unwrap() {
             if path.is_dir() {
                 dirs.push(path);
             } else if path.extension().is_some_and(|e| e == "parquet") {

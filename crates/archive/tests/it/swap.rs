@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use barograph_archive::{Disk, FileAccess, OutFile, Storage};
+use barograph_archive::{DiskStorage, FileAccess, OutFile, Storage};
 use barograph_model::NS_PER_S;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
@@ -51,54 +51,54 @@ impl Watching {
 
 impl Storage for Watching {
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        self.after(Disk.make_dir(path))
+        self.after(DiskStorage.make_dir(path))
     }
 
     fn create(&self, path: &Path, access: FileAccess) -> io::Result<Box<dyn OutFile>> {
-        self.after(Disk.create(path, access))
+        self.after(DiskStorage.create(path, access))
     }
 
     fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.after(Disk.overwrite(path, bytes))
+        self.after(DiskStorage.overwrite(path, bytes))
     }
 
     fn truncate(&self, path: &Path, bytes: u64) -> io::Result<()> {
-        self.after(Disk.truncate(path, bytes))
+        self.after(DiskStorage.truncate(path, bytes))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.after(Disk.rename(from, to))
+        self.after(DiskStorage.rename(from, to))
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.after(Disk.link(from, to))
+        self.after(DiskStorage.link(from, to))
     }
 
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
         match self.exchanges {
-            true => self.after(Disk.exchange(one, other)),
+            true => self.after(DiskStorage.exchange(one, other)),
             false => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        self.after(Disk.unlink(path))
+        self.after(DiskStorage.unlink(path))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.after(Disk.remove_dir(path))
+        self.after(DiskStorage.remove_dir(path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.after(Disk.sync_dir(path))
+        self.after(DiskStorage.sync_dir(path))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.after(Disk.list(path))
+        self.after(DiskStorage.list(path))
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.after(Disk.free_bytes(path))
+        self.after(DiskStorage.free_bytes(path))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use barograph_archive::parquet::ParquetPart;
-use barograph_archive::{Disk, Keeper, Target};
+use barograph_archive::{CopyTarget, DiskStorage, Keeper};
 use barograph_model::{NS_PER_S, Span};
 
 use crate::seal::append;
@@ -80,7 +80,7 @@ impl Store {
     }
 }
 
-impl Target for Store {
+impl CopyTarget for Store {
     fn copy(&mut self, local: &Path, relative: &Path, stop: &AtomicBool) -> Result<(), String> {
         let content = fs::read(local).map_err(|e| e.to_string())?;
         self.gate.pass(stop)?;
@@ -178,9 +178,9 @@ impl Fixture {
     }
 
     fn start(&mut self) {
-        let target: Box<dyn Target> = Box::new(self.store.clone());
+        let target: Box<dyn CopyTarget> = Box::new(self.store.clone());
         let (config, clock) = (config(&self.root()), Arc::clone(&self.clock) as _);
-        let started = Keeper::start_with_target(config, Arc::new(Disk), clock, Some(target));
+        let started = Keeper::start_with_target(config, Arc::new(DiskStorage), clock, Some(target));
         self.keeper = Some(started.unwrap());
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::{Layout, verify};
+use barograph_archive::{ArchiveLayout, verify};
 use barograph_model::NS_PER_S;
 
 use crate::seal::append;
@@ -21,7 +21,7 @@ mod exercise;
 fn a_manifest_that_lies_does_no_harm() {
     let dir = dir_in_memory();
     exercise::specimen(dir.path());
-    let manifest = Layout::new(dir.path(), "n1").manifest();
+    let manifest = ArchiveLayout::new(dir.path(), "n1").manifest();
     let whole = fs::read(&manifest).unwrap();
     assert_eq!(exercise::forge(&whole, &[]), whole);
     for at in 0..whole.len() as u16 {
@@ -93,7 +93,7 @@ fn what_is_merged_while_the_rest_is_read_is_not_missing() {
 fn files_that_are_just_being_made_are_no_damage() {
     let dir = dir_in_memory();
     let keeper = start(config(dir.path())).unwrap();
-    let manifest = Layout::new(dir.path(), "n1").manifest();
+    let manifest = ArchiveLayout::new(dir.path(), "n1").manifest();
     append(&keeper, 1, 1..=20, STEP_NS);
     keeper.seal().unwrap();
     let (before, known) = (

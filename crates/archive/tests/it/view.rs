@@ -7,9 +7,9 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 
-use barograph_archive::aggregate::{Ask, Budget, aggregate};
+use barograph_archive::aggregate::{BucketBudget, FoldRequest, aggregate};
 use barograph_archive::parquet::{IndexSeries, ParquetPart};
-use barograph_archive::{Archive, ArchiveError, Layout, PartKind, Tier, View};
+use barograph_archive::{ArchiveError, ArchiveLayout, ArchiveReader, PartKind, Tier, View};
 use barograph_model::{NS_PER_S, Span, ValueType};
 
 use crate::seal::append;
@@ -50,7 +50,7 @@ fn in_place_of_each() {
         let raw = |path: &Path| path.starts_with(root.join("raw"));
         let path = match which {
             "log" => segments(root).pop().unwrap(),
-            "manifest" => Layout::new(root, "n1").manifest(),
+            "manifest" => ArchiveLayout::new(root, "n1").manifest(),
             _ => parquet_files(root).into_iter().find(|p| raw(p)).unwrap(),
         };
         std::fs::remove_file(&path).unwrap();
@@ -61,7 +61,7 @@ fn in_place_of_each() {
                 .unwrap()
                 .success()
         );
-        let fault = match Archive::open(root).view() {
+        let fault = match ArchiveReader::open(root).view() {
             Err(error) => Some(error),
             Ok(view) => {
                 let all: Vec<usize> = (0..view.series().len()).collect();
@@ -98,15 +98,15 @@ fn buckets_are_bounded_while_they_are_made() {
             keeper.seal().unwrap();
         }
     }
-    let view = Archive::open(dir.path()).view().unwrap();
+    let view = ArchiveReader::open(dir.path()).view().unwrap();
     let cancel = AtomicBool::new(false);
-    let read = |budget: &Budget<'_>| {
+    let read = |budget: &BucketBudget<'_>| {
         let found = view.folds_within(&[0], Span::ALL, 1, 2, &cancel, budget)?;
         Ok(found[&0].len())
     };
-    assert_eq!(read(&Budget::of(SAMPLES)).unwrap(), SAMPLES);
+    assert_eq!(read(&BucketBudget::of(SAMPLES)).unwrap(), SAMPLES);
     for max in [SAMPLES - 1, SAMPLES / 2 - 1] {
-        let refused: Result<usize, ArchiveError> = read(&Budget::of(max));
+        let refused: Result<usize, ArchiveError> = read(&BucketBudget::of(max));
         assert!(matches!(refused, Err(ArchiveError::TooManyBuckets)));
     }
 }
@@ -128,7 +128,7 @@ fn a_node_that_cannot_be_read_is_left_out_and_named() {
         std::fs::write(nodes.join(foreign).join("manifest.json"), "{").unwrap();
     }
     std::fs::write(nodes.join("notes"), "").unwrap();
-    let archive = Archive::open(dir.path());
+    let archive = ArchiveReader::open(dir.path());
     for _ in 0..2 {
         let view = archive.view().unwrap();
         assert_eq!(everything_of(&view, Span::ALL), before);
@@ -170,28 +170,34 @@ fn an_agent_names_no_archive_but_its_own() {
         }
     }
     dirs.iter().for_each(|path| give(path, owner));
-    let rows = |archive: Archive| archive.view().map(|view| view.parts().len());
-    let all = rows(Archive::open(dir.path())).unwrap();
+    let rows = |archive: ArchiveReader| archive.view().map(|view| view.parts().len());
+    let all = rows(ArchiveReader::open(dir.path())).unwrap();
     assert!(all > 0);
-    assert_eq!(rows(Archive::of_user(dir.path(), owner)).unwrap(), all);
-    let error = rows(Archive::of_user(dir.path(), owner + 1)).unwrap_err();
+    assert_eq!(
+        rows(ArchiveReader::of_user(dir.path(), owner)).unwrap(),
+        all
+    );
+    let error = rows(ArchiveReader::of_user(dir.path(), owner + 1)).unwrap_err();
     let expect = format!("it belongs to user {owner}, not to {}", owner + 1);
     assert!(error.to_string().contains(&expect), "{error}");
     for path in &dirs {
         fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
-        let error = rows(Archive::of_user(dir.path(), owner)).unwrap_err();
+        let error = rows(ArchiveReader::of_user(dir.path(), owner)).unwrap_err();
         assert!(error.to_string().contains("everybody may write"), "{error}");
-        assert_eq!(rows(Archive::open(dir.path())).unwrap(), all);
+        assert_eq!(rows(ArchiveReader::open(dir.path())).unwrap(), all);
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     }
-    assert_eq!(rows(Archive::of_user(dir.path(), owner)).unwrap(), all);
+    assert_eq!(
+        rows(ArchiveReader::of_user(dir.path(), owner)).unwrap(),
+        all
+    );
 }
 
 /// An archive from before buckets recorded for how long values held.
 #[test]
 fn old_tiers_stand_where_nothing_else_is_left() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/archive-v1");
-    let view = Archive::open(&root).view().unwrap();
+    let view = ArchiveReader::open(&root).view().unwrap();
     let all: Vec<usize> = (0..view.series().len()).collect();
     let cancel = AtomicBool::new(false);
     let minute = 60 * NS_PER_S;
@@ -207,8 +213,8 @@ fn old_tiers_stand_where_nothing_else_is_left() {
     let mut tier = tier.filter(|part| part.kind == PartKind::Parquet(Tier::Minute));
     let part = ParquetPart::open(&tier.next().unwrap().path).unwrap();
     assert!(part.check().unwrap() > 3);
-    let budget = Budget::of(1 << 10);
-    let ask = Ask {
+    let budget = BucketBudget::of(1 << 10);
+    let ask = FoldRequest {
         span: Span::ALL,
         read: Span::ALL,
         step_ns: minute,

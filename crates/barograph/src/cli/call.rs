@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use barograph_agent::{CALLS_DOCUMENT, HANDLERS_DOCUMENT};
-use barograph_client::Door;
+use barograph_client::AgentSocket;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value as Json, json};
 
@@ -218,9 +218,9 @@ impl CallOptions {
         body.insert("wait_s".into(), json!(wait.as_secs_f64()));
         // A user with the control right calls anyone's processes; everyone else only their own.
         let run_dir = target.run_dir();
-        let door = match run_dir.connect(Door::Control) {
-            Ok(_) => Door::Control,
-            Err(_) => Door::Read,
+        let door = match run_dir.connect(AgentSocket::Control) {
+            Ok(_) => AgentSocket::Control,
+            Err(_) => AgentSocket::Read,
         };
         let (body, wait_max) = (Json::Object(body), http::ANSWER_WAIT + wait);
         let answer = http::post(&run_dir, door, "/api/v1/fire", &body, wait_max)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph_client::{Door, RunDir};
+use barograph_client::{AgentSocket, RunDir};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -18,7 +18,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// message.
 pub(super) fn post(
     run_dir: &RunDir,
-    door: Door,
+    door: AgentSocket,
     path: &str,
     body: &Json,
     wait: Duration,
@@ -33,10 +33,15 @@ pub(super) fn post(
     })
 }
 
-async fn exchange(run_dir: &RunDir, door: Door, path: &str, body: &Json) -> anyhow::Result<Json> {
+async fn exchange(
+    run_dir: &RunDir,
+    door: AgentSocket,
+    path: &str,
+    body: &Json,
+) -> anyhow::Result<Json> {
     let what = match door {
-        Door::Read => "read",
-        Door::Control => "control",
+        AgentSocket::Read => "read",
+        AgentSocket::Control => "control",
     };
     let stream = run_dir.connect(door).with_context(|| {
         format!(

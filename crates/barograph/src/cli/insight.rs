@@ -3,7 +3,7 @@
 
 use anyhow::Context as _;
 use barograph_agent::INSIGHTS_DOCUMENT;
-use barograph_client::Door;
+use barograph_client::AgentSocket;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
@@ -87,7 +87,7 @@ fn test(target: &Target, statement: &str) -> anyhow::Result<()> {
     let body = json!({ "sql": statement });
     let answer = http::post(
         &target.run_dir(),
-        Door::Read,
+        AgentSocket::Read,
         "/api/v1/insights/test",
         &body,
         http::ANSWER_WAIT,

@@ -1,7 +1,7 @@
 //! `baro reload`: the agent reads its configuration file again. The command needs the right to
 //! control the agent.
 
-use barograph_client::Door;
+use barograph_client::AgentSocket;
 use clap::Args;
 use serde_json::{Value as Json, json};
 
@@ -20,7 +20,7 @@ impl Reload {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let answer = http::post(
             &self.target.run_dir(),
-            Door::Control,
+            AgentSocket::Control,
             "/api/v1/reload",
             &json!({}),
             http::ANSWER_WAIT,

@@ -1,6 +1,6 @@
 //! What commands share that make and drop by a statement: insights, policies and rules.
 
-use barograph_client::Door;
+use barograph_client::AgentSocket;
 use serde_json::{Value as Json, json};
 
 use super::{Target, http, output};
@@ -21,7 +21,7 @@ pub(super) fn carry_out(target: &Target, path: &str, statement: &str) -> anyhow:
     let body = json!({ "sql": statement });
     http::post(
         &target.run_dir(),
-        Door::Control,
+        AgentSocket::Control,
         path,
         &body,
         http::ANSWER_WAIT,

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 use super::{
-    Any, AnyValue, Data, ExponentialHistogram, Gauge, Histogram, KeyValue, Metric, Number,
-    NumberDataPoint, Sum, Summary, Temporality,
+    AggregationTemporality, AnyValue, AnyValueContent, ExponentialHistogram, Gauge, Histogram,
+    KeyValue, Metric, MetricData, NumberDataPoint, NumberValue, Sum, Summary,
 };
 
 /// A metric whose data are members.
@@ -30,11 +30,13 @@ pub(super) struct MetricJson {
 
 impl From<MetricJson> for Metric {
     fn from(json: MetricJson) -> Self {
-        let gauge = json.gauge.map(Data::Gauge);
-        let sum = json.sum.map(Data::Sum);
-        let histogram = json.histogram.map(Data::Histogram);
-        let exponential = json.exponential_histogram.map(Data::ExponentialHistogram);
-        let summary = json.summary.map(Data::Summary);
+        let gauge = json.gauge.map(MetricData::Gauge);
+        let sum = json.sum.map(MetricData::Sum);
+        let histogram = json.histogram.map(MetricData::Histogram);
+        let exponential = json
+            .exponential_histogram
+            .map(MetricData::ExponentialHistogram);
+        let summary = json.summary.map(MetricData::Summary);
         Self {
             name: json.name,
             description: json.description,
@@ -62,13 +64,13 @@ pub(super) struct NumberDataPointJson {
 
 impl From<NumberDataPointJson> for NumberDataPoint {
     fn from(json: NumberDataPointJson) -> Self {
-        let double = json.as_double.map(Number::AsDouble);
+        let double = json.as_double.map(NumberValue::AsDouble);
         Self {
             attributes: json.attributes,
             start_time_unix_nano: json.start_time_unix_nano,
             time_unix_nano: json.time_unix_nano,
             flags: json.flags,
-            value: double.or(json.as_int.map(Number::AsInt)),
+            value: double.or(json.as_int.map(NumberValue::AsInt)),
         }
     }
 }
@@ -90,13 +92,13 @@ pub(super) struct AnyValueJson {
 
 impl From<AnyValueJson> for AnyValue {
     fn from(json: AnyValueJson) -> Self {
-        let text = json.string_value.map(Any::Text);
-        let bool = json.bool_value.map(Any::Bool);
-        let int = json.int_value.map(Any::Int);
-        let double = json.double_value.map(Any::Double);
-        let list = json.array_value.map(|_| Any::List(Vec::new()));
-        let map = json.kvlist_value.map(|_| Any::Map(Vec::new()));
-        let bytes = json.bytes_value.map(|_| Any::Bytes(Vec::new()));
+        let text = json.string_value.map(AnyValueContent::Text);
+        let bool = json.bool_value.map(AnyValueContent::Bool);
+        let int = json.int_value.map(AnyValueContent::Int);
+        let double = json.double_value.map(AnyValueContent::Double);
+        let list = json.array_value.map(|_| AnyValueContent::List(Vec::new()));
+        let map = json.kvlist_value.map(|_| AnyValueContent::Map(Vec::new()));
+        let bytes = json.bytes_value.map(|_| AnyValueContent::Bytes(Vec::new()));
         let number = bool.or(int).or(double);
         Self {
             value: text.or(number).or(list).or(map).or(bytes),
@@ -144,11 +146,13 @@ pub(super) fn temporality<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::
     }
     Ok(match Form::deserialize(from)? {
         Form::Number(number) => number,
-        Form::Name(name) if name == "AGGREGATION_TEMPORALITY_DELTA" => Temporality::Delta.into(),
-        Form::Name(name) if name == "AGGREGATION_TEMPORALITY_CUMULATIVE" => {
-            Temporality::Cumulative.into()
+        Form::Name(name) if name == "AGGREGATION_TEMPORALITY_DELTA" => {
+            AggregationTemporality::Delta.into()
         }
-        Form::Name(_) => Temporality::Unspecified.into(),
+        Form::Name(name) if name == "AGGREGATION_TEMPORALITY_CUMULATIVE" => {
+            AggregationTemporality::Cumulative.into()
+        }
+        Form::Name(_) => AggregationTemporality::Unspecified.into(),
     })
 }
 

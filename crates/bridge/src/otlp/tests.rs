@@ -25,8 +25,8 @@ fn read(metric: &str) -> String {
             .map(|(k, v)| format!("{k}={v}"))
             .collect();
         let value = match &point.measured {
-            Measured::Value(value) => format!("{value:?}"),
-            Measured::Distribution(d) => format!("{:?}", d.counts),
+            PointValue::Value(value) => format!("{value:?}"),
+            PointValue::Distribution(d) => format!("{:?}", d.counts),
         };
         let delta = if about.is_delta { "+" } else { "" };
         let (kind, unit) = (about.kind.as_str(), &about.unit);

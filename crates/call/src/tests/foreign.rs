@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use barograph_model::Asker;
+use barograph_model::RequestSender;
 use barograph_stream::calls::AckStatus;
 use serde_json::{Value as Json, json};
 
@@ -102,10 +102,10 @@ fn whatever_an_audit_holds_its_users_calls_are_opened_and_the_next_is_made() {
 fn whatever_is_asked_is_made_or_refused() {
     let world = World::new();
     world.join(member(1, OURS));
-    let asker = Asker {
+    let asker = RequestSender {
         uid: Some(0),
         may_control: true,
-        ..Asker::default()
+        ..RequestSender::default()
     };
     let bodies = [
         json!({"name": "checkpoint", "payload": {"a": [1, "b"]}, "target": {"rank": 1}, "expires_s": 9.5}),

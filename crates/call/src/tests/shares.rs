@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barograph_model::{Asker, ValueType};
+use barograph_model::{RequestSender, ValueType};
 use barograph_stream::calls::{AckStatus, CallPayload, SLOTS};
 use serde_json::json;
 
@@ -10,10 +10,10 @@ use super::{OTHERS, OURS, World, all, member, who};
 use crate::guests::GUEST_WAITS_MAX;
 use crate::{CallError, CallRequest};
 
-fn guest(uid: u32) -> Asker {
-    Asker {
+fn guest(uid: u32) -> RequestSender {
+    RequestSender {
         uid: Some(uid),
-        ..Asker::default()
+        ..RequestSender::default()
     }
 }
 

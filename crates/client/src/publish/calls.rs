@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use barograph_model::{Clock as _, Name, text_start};
 use barograph_stream::calls::{AckStatus, Call, CallKind};
-use barograph_stream::ingest::{CallsSeen, Declaration};
+use barograph_stream::ingest::{CallsSeen, IngestDeclaration};
 
 use self::hub::{CallsWord, Trigger};
 use super::PublishError;
@@ -108,7 +108,7 @@ pub(super) fn on(
 /// Declares that a value of the process is a knob.
 pub(super) fn knob(
     generation: u32,
-    declaration: Declaration,
+    declaration: IngestDeclaration,
     full: &str,
     wanted: &CheckedKnob,
 ) -> Result<&'static KnobCell, PublishError> {

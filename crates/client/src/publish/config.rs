@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use barograph_stream::RunDir;
-use barograph_stream::ingest::{Overflow, ProducerConfig, RING_RECORDS_DEFAULT, Readers};
+use barograph_stream::ingest::{
+    OverflowPolicy, ProducerConfig, PublicationReaders, RING_RECORDS_DEFAULT,
+};
 
-/// Default for the longest wait of one put with [`Overflow::Block`].
+/// Default for the longest wait of one put with [`OverflowPolicy::Block`].
 pub const BLOCK_TIME_DEFAULT: Duration = Duration::from_millis(100);
 
 /// Variables in which launchers give the rank of this process; the first that is set counts.
@@ -29,13 +31,13 @@ pub struct PublishConfig {
     /// Labels of all its streams. `rank` and `job` come from the launcher unless they are given.
     pub labels: Vec<(String, String)>,
     /// What happens to a put when the ring is full.
-    pub overflow: Overflow,
+    pub overflow: OverflowPolicy,
     /// Number of records of each thread's ring, 24 bytes each; rounded up to a power of two.
     pub ring_records: u64,
     /// Most threads that put at the same time, at most 1,024. 0: twice the processors, and at least
     /// 256.
     pub rings_max: u32,
-    /// Longest wait of one put with [`Overflow::Block`].
+    /// Longest wait of one put with [`OverflowPolicy::Block`].
     pub block_time_max: Duration,
 }
 
@@ -64,7 +66,7 @@ impl Default for PublishConfig {
             run_dir: None,
             application: String::new(),
             labels: Vec::new(),
-            overflow: Overflow::default(),
+            overflow: OverflowPolicy::default(),
             ring_records: RING_RECORDS_DEFAULT,
             rings_max: 0,
             block_time_max: BLOCK_TIME_DEFAULT,
@@ -76,7 +78,7 @@ impl Default for PublishConfig {
 #[derive(Clone, Debug, Default)]
 pub struct PublicationConfig {
     /// Who may read it.
-    pub readers: Readers,
+    pub readers: PublicationReaders,
     /// Labels of its streams, in addition to the application's.
     pub labels: Vec<(String, String)>,
 }

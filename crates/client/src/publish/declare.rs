@@ -1,7 +1,7 @@
 //! Declarations of values and knobs: names and labels, checked before the agent sees them.
 
 use barograph_model::{HELP_BYTES_MAX, Kind, Labels, Name, Unit, ValueType, text_start};
-use barograph_stream::ingest::Declaration;
+use barograph_stream::ingest::IngestDeclaration;
 
 use super::state::{self, Pairs};
 use super::{Knob, KnobConfig, PublishError, ValueHandle, calls, home, knob, thread};
@@ -76,7 +76,7 @@ pub(super) fn declare_knob(
         let _hub = calls::lock();
         return knob::cell_of_nobody(&full, &wanted).map(Knob::new);
     }
-    let declaration = Declaration::Value {
+    let declaration = IngestDeclaration::Value {
         publication: thread::series_of(publication),
         name: name.to_owned(),
         value_type: wanted.value_type(),
@@ -123,7 +123,7 @@ pub(super) fn declare_value(
         return Ok(ValueHandle::default());
     }
     let generation = thread::generation_of(publication);
-    let declaration = Declaration::Value {
+    let declaration = IngestDeclaration::Value {
         publication: thread::series_of(publication),
         name: name.to_owned(),
         value_type,

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use barograph_model::Clock as _;
-use barograph_stream::ingest::{Declaration, Producer, ThreadRing, TimeSource};
+use barograph_stream::ingest::{IngestDeclaration, Producer, ThreadRing, TimeSource};
 use barograph_stream::{RunDir, SystemClock};
 
 use super::agent::{Agent, Knock};
@@ -39,7 +39,7 @@ impl Process {
         run_dir: &RunDir,
         config: &PublishConfig,
         generation: u32,
-        declared: &[Declaration],
+        declared: &[IngestDeclaration],
     ) -> Result<Self, PublishError> {
         let clock = SystemClock::new();
         let producer = Producer::create(&run_dir.ingest_dir(), config.producer(), &clock)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use barograph_stream::RunDir;
-use barograph_stream::ingest::{Declaration, Readers};
+use barograph_stream::ingest::{IngestDeclaration, PublicationReaders};
 
 use super::agent::Agent;
 use super::clock::monotonic_ns;
@@ -53,7 +53,7 @@ pub(super) struct PublishState {
     not_replaced: Option<(PublishError, i64)>,
     site: Option<(RunDir, PublishConfig)>,
     /// All declarations, in order: a forked child repeats them.
-    declared: Vec<Declaration>,
+    declared: Vec<IngestDeclaration>,
     publications: Vec<Publication>,
     values: u32,
     /// Meanings of each stream's name, in the order of the publications that have one of that name.
@@ -73,7 +73,7 @@ enum Life {
 #[derive(PartialEq)]
 struct Publication {
     name: String,
-    readers: Readers,
+    readers: PublicationReaders,
     labels: Pairs,
 }
 
@@ -81,7 +81,7 @@ struct Publication {
 struct Meaning {
     publication: u32,
     /// `None` for the stream of frames.
-    value: Option<(u32, Declaration)>,
+    value: Option<(u32, IngestDeclaration)>,
 }
 
 pub(super) fn lock() -> MutexGuard<'static, PublishState> {
@@ -304,7 +304,7 @@ impl PublishState {
         application: &str,
         labels: &[(String, String)],
         name: &str,
-        readers: Readers,
+        readers: PublicationReaders,
         own: &[(String, String)],
     ) -> Result<u32, PublishError> {
         let process = self.process(generation)?;
@@ -328,7 +328,7 @@ impl PublishState {
         let publication = self.publications.len() as u32;
         let frames = format!("app.{name}.frame");
         self.check_free(&frames, publication, &wanted)?;
-        let declaration = Declaration::Publication {
+        let declaration = IngestDeclaration::Publication {
             name: name.to_owned(),
             readers,
             labels,
@@ -357,10 +357,10 @@ impl PublishState {
     pub(super) fn value(
         &mut self,
         generation: u32,
-        declaration: Declaration,
+        declaration: IngestDeclaration,
     ) -> Result<u32, PublishError> {
         let process = self.process(generation)?;
-        let Declaration::Value {
+        let IngestDeclaration::Value {
             publication, name, ..
         } = &declaration
         else {
@@ -391,7 +391,7 @@ impl PublishState {
                 name: stream.clone(),
             })?;
         let value = self.values;
-        if let Declaration::Value {
+        if let IngestDeclaration::Value {
             value_type,
             bytes_max,
             ..
@@ -427,7 +427,7 @@ impl PublishState {
             return Err(PublishError::Closed);
         }
         self.declare_process(&process, application, labels)?;
-        let declaration = Declaration::Trigger {
+        let declaration = IngestDeclaration::Trigger {
             publication: publication.unwrap_or(u32::MAX),
             name: name.to_owned(),
             help: help.to_owned(),
@@ -441,7 +441,7 @@ impl PublishState {
         &mut self,
         generation: u32,
         name: &str,
-        declaration: Declaration,
+        declaration: IngestDeclaration,
     ) -> Result<(), PublishError> {
         let process = self.process(generation)?;
         let full = || PublishError::Full { name: name.into() };
@@ -451,7 +451,7 @@ impl PublishState {
     /// The process's application and labels, as they were declared.
     pub(super) fn process_labels(&self) -> (String, Pairs) {
         match self.declared.first() {
-            Some(Declaration::Process {
+            Some(IngestDeclaration::Process {
                 application,
                 labels,
             }) => (application.clone(), labels.clone()),
@@ -489,7 +489,7 @@ impl PublishState {
         labels: &[(String, String)],
         own: &[(String, String)],
     ) -> Pairs {
-        let Some(Declaration::Process {
+        let Some(IngestDeclaration::Process {
             application: said,
             labels: known,
         }) = self.declared.first()
@@ -518,7 +518,7 @@ impl PublishState {
         if !self.declared.is_empty() {
             return Ok(());
         }
-        let declaration = Declaration::Process {
+        let declaration = IngestDeclaration::Process {
             application: application.to_owned(),
             labels: labels.to_vec(),
         };
@@ -527,16 +527,16 @@ impl PublishState {
         self.declare(process, declaration).ok_or_else(full)
     }
 
-    fn declare(&mut self, process: &Process, declaration: Declaration) -> Option<()> {
+    fn declare(&mut self, process: &Process, declaration: IngestDeclaration) -> Option<()> {
         let is_declared = process.producer.declare(&declaration);
         is_declared.then(|| self.declared.push(declaration))
     }
 }
 
 /// Whether two declarations are the same, except for the help, which may differ.
-fn is_same_value(one: &Declaration, other: &Declaration) -> bool {
-    let essence = |declaration: &Declaration| match declaration {
-        Declaration::Value {
+fn is_same_value(one: &IngestDeclaration, other: &IngestDeclaration) -> bool {
+    let essence = |declaration: &IngestDeclaration| match declaration {
+        IngestDeclaration::Value {
             value_type,
             kind,
             unit,

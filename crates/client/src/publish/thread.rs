@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use barograph_stream::SystemClock;
-use barograph_stream::ingest::{CallsSeen, Cursor, ThreadRing, TimeSource, kind};
+use barograph_stream::ingest::{CallsSeen, RingCursor, ThreadRing, TimeSource, kind};
 
 use super::process::Process;
 use super::state::{self, LOST_WITHOUT_FILE};
@@ -23,13 +23,13 @@ thread_local! {
     static SEAT: RefCell<Seat> = const { RefCell::new(Seat::EMPTY) };
 }
 
-static HOOK: OnceLock<fn(*mut Cursor)> = OnceLock::new();
+static HOOK: OnceLock<fn(*mut RingCursor)> = OnceLock::new();
 
 /// Registers a hook that is called in every thread that gets a ring, with a cursor through which
 /// other languages may put, and again with null when the ring goes. It is called only where records
 /// are stamped by the processor's counter. The cursor belongs to the thread, and must not be used
 /// after the call with null.
-pub fn on_cursor(hook: fn(*mut Cursor)) {
+pub fn on_cursor(hook: fn(*mut RingCursor)) {
     // Under the lock that forks wait for.
     if let Ok(_state) = state::enter() {
         let _ = HOOK.set(hook);
@@ -287,7 +287,7 @@ enum Given {
     Up(PublishError),
 }
 
-fn tell_hook(cursor: *mut Cursor) {
+fn tell_hook(cursor: *mut RingCursor) {
     if let Some(hook) = HOOK.get() {
         hook(cursor);
     }

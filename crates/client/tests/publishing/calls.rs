@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use barograph_client::{RunDir, SystemClock};
 use barograph_model::Clock as _;
-use barograph_stream::calls::{Call, CallKind, CallPayload, CallsWriter, Target};
-use barograph_stream::ingest::Declaration;
+use barograph_stream::calls::{Call, CallKind, CallPayload, CallTarget, CallsWriter};
+use barograph_stream::ingest::IngestDeclaration;
 
 use super::reader::{self, Content, floats};
 use super::roles::{command, finish};
@@ -88,7 +88,7 @@ fn trigger(name: &str, payload: &str) -> Call {
         expires_ns: now_ns + 60_000_000_000,
         kind: CallKind::Trigger,
         name: name.into(),
-        target: Target::default(),
+        target: CallTarget::default(),
         payload: CallPayload::Text(payload.into()),
         version: 0,
         at_frame: None,
@@ -163,14 +163,14 @@ fn handlers_run_and_knobs_are_set_once_and_say_so() {
     check_declared(&file.declared);
 }
 
-fn check_declared(declared: &[Declaration]) {
-    let trigger = Declaration::Trigger {
+fn check_declared(declared: &[IngestDeclaration]) {
+    let trigger = IngestDeclaration::Trigger {
         publication: u32::MAX,
         name: "greet".into(),
         help: "says what it is given".into(),
     };
     let (min, max) = (0.0, 9.0);
-    let steps = Declaration::Knob { value: 1, min, max };
+    let steps = IngestDeclaration::Knob { value: 1, min, max };
     assert!(
         declared.contains(&trigger) && declared.contains(&steps),
         "{declared:?}"
@@ -227,7 +227,7 @@ fn who_is_meant_by_the_labels_of_process_and_publication() {
     file.read();
     file.answers.sort_unstable();
     assert_eq!(file.answers, answers);
-    let declared = |publication, name: &str| Declaration::Trigger {
+    let declared = |publication, name: &str| IngestDeclaration::Trigger {
         publication,
         name: name.into(),
         help: String::new(),
@@ -413,8 +413,7 @@ fn declared_child(run_dir: &Path, parent: u32) -> u32 {
         let pid = file.file.pid();
         let mut file = Some(file).filter(|_| pid != parent)?;
         file.read();
-        let is_last =
-            |d: &Declaration| matches!(d, Declaration::Trigger { name, .. } if name == "end");
+        let is_last = |d: &IngestDeclaration| matches!(d, IngestDeclaration::Trigger { name, .. } if name == "end");
         file.declared.iter().any(is_last).then_some(pid)
     };
     loop {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use barograph_client::RunDir;
-use barograph_stream::ingest::{Declaration, IngestFile, Payload};
+use barograph_stream::ingest::{IngestDeclaration, IngestFile, RecordPayload};
 
 /// A put, with names.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub(super) enum Content {
 /// A file, followed as an agent follows it.
 pub(super) struct Follower {
     pub file: IngestFile,
-    pub declared: Vec<Declaration>,
+    pub declared: Vec<IngestDeclaration>,
     /// Answers to calls: id and status.
     pub answers: Vec<(u64, u32)>,
     pub missed: u64,
@@ -90,19 +90,19 @@ impl Follower {
         let drained = self.file.drain(u64::MAX, &mut |record| {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             let value = match record.payload {
-                Payload::Int(v) => Content::Int(v),
-                Payload::Float(v) => Content::Float(v),
-                Payload::Bool(v) => Content::Bool(v),
-                Payload::Text(v) => Content::Text(text(v)),
-                Payload::Json(v) => Content::Json(text(v)),
-                Payload::Bytes(v) => Content::Bytes(v.to_vec()),
-                Payload::Floats(v) => {
+                RecordPayload::Int(v) => Content::Int(v),
+                RecordPayload::Float(v) => Content::Float(v),
+                RecordPayload::Bool(v) => Content::Bool(v),
+                RecordPayload::Text(v) => Content::Text(text(v)),
+                RecordPayload::Json(v) => Content::Json(text(v)),
+                RecordPayload::Bytes(v) => Content::Bytes(v.to_vec()),
+                RecordPayload::Floats(v) => {
                     let eight = v.chunks_exact(8).map(|c| c.try_into().unwrap());
                     Content::Floats(eight.map(f64::from_le_bytes).collect())
                 }
-                Payload::Frame(v) => Content::Frame(v),
-                Payload::Ack { id, status } => return answers.push((id, status)),
-                Payload::Missed(_) | Payload::Damaged => return,
+                RecordPayload::Frame(v) => Content::Frame(v),
+                RecordPayload::Ack { id, status } => return answers.push((id, status)),
+                RecordPayload::Missed(_) | RecordPayload::Damaged => return,
             };
             let is_frame = matches!(value, Content::Frame(_));
             puts.push(Put {
@@ -131,7 +131,7 @@ impl Follower {
     /// Application and labels of the process.
     pub(super) fn process(&self) -> (String, BTreeMap<String, String>) {
         let mut processes = self.declared.iter().filter_map(|d| match d {
-            Declaration::Process {
+            IngestDeclaration::Process {
                 application,
                 labels,
             } => Some((application.clone(), labels.iter().cloned().collect())),
@@ -142,21 +142,21 @@ impl Follower {
 }
 
 /// The names of values (false) and publications (true), by index.
-fn names(declared: &[Declaration]) -> BTreeMap<(bool, u32), String> {
+fn names(declared: &[IngestDeclaration]) -> BTreeMap<(bool, u32), String> {
     let mut publications = Vec::new();
     let mut names = BTreeMap::new();
     let mut values = 0;
     for declaration in declared {
         match declaration {
-            Declaration::Process { .. }
-            | Declaration::Trigger { .. }
-            | Declaration::Knob { .. }
-            | Declaration::Cell { .. } => {}
-            Declaration::Publication { name, .. } => {
+            IngestDeclaration::Process { .. }
+            | IngestDeclaration::Trigger { .. }
+            | IngestDeclaration::Knob { .. }
+            | IngestDeclaration::Cell { .. } => {}
+            IngestDeclaration::Publication { name, .. } => {
                 names.insert((true, publications.len() as u32), name.clone());
                 publications.push(name.clone());
             }
-            Declaration::Value {
+            IngestDeclaration::Value {
                 publication, name, ..
             } => {
                 let full = format!("{}.{name}", publications[*publication as usize]);

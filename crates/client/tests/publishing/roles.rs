@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use barograph_client::publish::{
-    Overflow, Publication, PublicationConfig, PublishConfig, Publisher, ValueHandle,
+    OverflowPolicy, Publication, PublicationConfig, PublishConfig, Publisher, ValueHandle,
 };
 use barograph_model::{Kind, ValueType};
 
@@ -421,7 +421,7 @@ fn laps() {
 fn blocks() {
     let publisher = open(PublishConfig {
         ring_records: 256,
-        overflow: Overflow::Block,
+        overflow: OverflowPolicy::Block,
         block_time_max: Duration::from_secs(20),
         ..config()
     });
@@ -438,7 +438,7 @@ fn blocks() {
 fn blocks_alone() {
     let publisher = open(PublishConfig {
         ring_records: 256,
-        overflow: Overflow::Block,
+        overflow: OverflowPolicy::Block,
         block_time_max: Duration::from_millis(2),
         ..config()
     });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use barograph_stream::ingest::Declaration;
+use barograph_stream::ingest::IngestDeclaration;
 
 use super::reader::{self, Content, floats, frames};
 use super::roles::{command, finish, run};
@@ -118,7 +118,9 @@ fn two_parts_of_a_program_share_its_file() {
     assert_eq!(floats(&puts, "two.y"), [2.0]);
     assert_eq!(file.process().0, "tested");
     let labels_of_two = file.declared.iter().find_map(|d| match d {
-        Declaration::Publication { name, labels, .. } if name == "two" => Some(labels.clone()),
+        IngestDeclaration::Publication { name, labels, .. } if name == "two" => {
+            Some(labels.clone())
+        }
         _ => None,
     });
     let expect = [("application", "library"), ("phase", "solve")];

@@ -1,15 +1,15 @@
 //! Tests of statements beside the graph, on a copy of the tables that they read.
 
-use barograph_insight::{Limits, TestQuery};
+use barograph_insight::{GraphLimits, TestQuery};
 use barograph_model::Value;
 
 use crate::rig::Rig;
 
 #[test]
 fn tests_beside_the_graph() {
-    let mut rig = Rig::with(Limits {
+    let mut rig = Rig::with(GraphLimits {
         arguments_max: 32,
-        ..Limits::default()
+        ..GraphLimits::default()
     });
     for d in 0..4 {
         rig.stream(&format!("x{{d={d}}}"), d);

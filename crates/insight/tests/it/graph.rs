@@ -1,8 +1,8 @@
 //! Tests of statements, the shape of the graph, and the life of streams.
 
-use barograph_insight::{InsightState, Limits};
+use barograph_insight::{GraphLimits, InsightState};
 use barograph_model::{Quality, Value, ValueType};
-use barograph_statement::Executed;
+use barograph_statement::StatementOutcome;
 
 use crate::rig::Rig;
 
@@ -329,7 +329,7 @@ fn drop_and_replace() {
         "CREATE INSIGHT a AS SELECT count(*) FROM disk_busy_ratio",
         &mut rig.out,
     );
-    assert_eq!(again, Ok(Executed::Created("a".into())));
+    assert_eq!(again, Ok(StatementOutcome::Created("a".into())));
     assert_eq!(rig.outputs(), ["a=Int(2)", "c=Float(0.5)"]);
 }
 
@@ -493,12 +493,12 @@ fn quality_and_error_propagate() {
 
 #[test]
 fn limits() {
-    let limits = Limits {
+    let limits = GraphLimits {
         insights_max: 3,
         groups_max: 2,
         rows_max: 10,
         depth_max: 2,
-        ..Limits::default()
+        ..GraphLimits::default()
     };
     let mut rig = Rig::with(limits);
     for d in 0..4 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use barograph_insight::{Graph, InsightError, InsightReport, Limits};
+use barograph_insight::{Graph, GraphLimits, InsightError, InsightReport};
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
@@ -85,15 +85,15 @@ pub(crate) struct Rig {
 
 impl Default for Rig {
     fn default() -> Self {
-        Self::with(Limits {
+        Self::with(GraphLimits {
             node: "n1".into(),
-            ..Limits::default()
+            ..GraphLimits::default()
         })
     }
 }
 
 impl Rig {
-    pub(crate) fn with(limits: Limits) -> Self {
+    pub(crate) fn with(limits: GraphLimits) -> Self {
         let out = Streams::default();
         Self {
             graph: Graph::new(limits),

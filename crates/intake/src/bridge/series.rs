@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use barograph_bridge::{About, Distribution};
+use barograph_bridge::{Distribution, SeriesProperties};
 use barograph_model::{Kind, StreamKey, Value};
 
 use crate::age::{AFTER_NS_MAX, AGE_NS_MAX};
@@ -71,10 +71,10 @@ impl<T: PartialEq> Order<T> {
 
 /// A series that has a stream.
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) struct BridgeSeries {
     /// The key of its stream.
     pub key: StreamKey,
-    about: Arc<About>,
+    about: Arc<SeriesProperties>,
     order: Order<Value>,
     /// The sum of deltas since the series began here; none if values are not deltas.
     total: Option<Value>,
@@ -82,8 +82,8 @@ pub(super) struct Series {
     pub used_ns: i64,
 }
 
-impl Series {
-    pub(super) fn new(key: StreamKey, about: Arc<About>, monotonic_ns: i64) -> Self {
+impl BridgeSeries {
+    pub(super) fn new(key: StreamKey, about: Arc<SeriesProperties>, monotonic_ns: i64) -> Self {
         Self {
             key,
             about,
@@ -107,7 +107,7 @@ impl Series {
     /// Checks a point and returns the time and value to append; none if it was taken already.
     pub(super) fn next(
         &mut self,
-        about: &About,
+        about: &SeriesProperties,
         ts: Option<i64>,
         sent: Value,
         now_ns: i64,
@@ -156,13 +156,13 @@ impl Series {
 
 /// A histogram: the buckets of its newest point.
 #[derive(Debug)]
-pub(super) struct Histogram {
+pub(super) struct HistogramSeries {
     order: Order<Distribution>,
     /// Monotonic time of the last write.
     pub used_ns: i64,
 }
 
-impl Histogram {
+impl HistogramSeries {
     pub(super) fn new(monotonic_ns: i64) -> Self {
         Self {
             order: Order::default(),
@@ -199,15 +199,18 @@ mod tests {
 
     const NOW: i64 = 100 * 86_400 * NS_PER_S;
 
-    fn series(kind: Kind, is_delta: bool) -> (Series, Arc<About>) {
-        let about = Arc::new(About {
+    fn series(kind: Kind, is_delta: bool) -> (BridgeSeries, Arc<SeriesProperties>) {
+        let about = Arc::new(SeriesProperties {
             kind,
             value_type: ValueType::Int,
             unit: String::new(),
             help: String::new(),
             is_delta,
         });
-        (Series::new(StreamKey(0), Arc::clone(&about), 0), about)
+        (
+            BridgeSeries::new(StreamKey(0), Arc::clone(&about), 0),
+            about,
+        )
     }
 
     #[test]
@@ -268,7 +271,7 @@ mod tests {
         let (mut series, about) = series(Kind::Gauge, false);
         let float = series.next(&about, None, Value::Float(1.0), NOW);
         assert_eq!(float, Err("it is float64, and its series is int64".into()));
-        let counter = About {
+        let counter = SeriesProperties {
             kind: Kind::Counter,
             ..(*about).clone()
         };
@@ -283,7 +286,7 @@ mod tests {
             is_delta,
             ..Distribution::default()
         };
-        let mut histogram = Histogram::new(0);
+        let mut histogram = HistogramSeries::new(0);
         let mut next = |ts: i64, counts: &[u64]| {
             let next = histogram.next(Some(NOW + ts), of(counts, false), NOW);
             next.map(|next| next.map(|(_, since)| since.counts))
@@ -294,7 +297,7 @@ mod tests {
         assert_eq!(next(3, &[1, 0]), Ok(None), "it began anew");
         assert_eq!(next(4, &[2, 0]), Ok(Some(vec![1, 0])));
         assert!(next(3, &[2, 0]).is_err());
-        let mut histogram = Histogram::new(0);
+        let mut histogram = HistogramSeries::new(0);
         let first = histogram.next(None, of(&[1, 0], true), NOW).unwrap();
         assert_eq!(first.unwrap().1.counts, [1, 0]);
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use barograph_bridge::{
-    About, Distribution, Measured, Point, Protocol, QUANTILES, Source, Tags, label_name,
-    stream_words,
+    BridgeProtocol, Distribution, Point, PointSource, PointTags, PointValue, QUANTILES,
+    SeriesProperties, label_name, stream_words,
 };
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Value, ValueType, text_start,
@@ -14,19 +14,19 @@ use barograph_stream::ingest::FRAME_VALUE;
 use barograph_stream::value_bytes_max;
 use serde_json::{Value as Json, json};
 
-use super::series::{Histogram, Series};
+use super::series::{BridgeSeries, HistogramSeries};
 use crate::counts::ProcessCounts;
-use crate::identity::{Identity, Instances, PROCESS};
+use crate::identity::{Instances, PROCESS, PublicationIdentity};
 use crate::ledger::LossCause;
-use crate::process::{REFUSAL_BYTES_MAX, Round};
+use crate::process::{IntakeRound, REFUSAL_BYTES_MAX};
 use crate::scope::NoStream;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Names and labels that have a stream already, so that no two series share one.
-pub(super) type TakenSeries = HashSet<(Reader, Name, Labels)>;
+pub(super) type TakenSeries = HashSet<(ScopeReader, Name, Labels)>;
 
 /// A series as it was sent: name and labels.
-type SeriesKey = (Arc<str>, Tags);
+type SeriesKey = (Arc<str>, PointTags);
 
 /// The limits within which a request may make series.
 pub(super) struct SeriesAllowance<'a> {
@@ -41,13 +41,13 @@ pub(super) struct BridgedSource {
     id: String,
     application: String,
     user: String,
-    identity: Identity,
-    reader: Reader,
-    owner: Reader,
-    series: HashMap<SeriesKey, (Series, Descriptor)>,
-    histograms: HashMap<SeriesKey, Histogram>,
+    identity: PublicationIdentity,
+    reader: ScopeReader,
+    owner: ScopeReader,
+    series: HashMap<SeriesKey, (BridgeSeries, Descriptor)>,
+    histograms: HashMap<SeriesKey, HistogramSeries>,
     pub counts: ProcessCounts,
-    lost: Option<(Identity, Option<StreamKey>)>,
+    lost: Option<(PublicationIdentity, Option<StreamKey>)>,
     lost_told: u64,
     last_refusal: String,
     started_ns: i64,
@@ -58,17 +58,17 @@ pub(super) struct BridgedSource {
 /// The user and the readers of a source.
 pub(super) struct SourceOwner<'a> {
     pub user: &'a str,
-    pub reader: Reader,
-    pub owner: Reader,
+    pub reader: ScopeReader,
+    pub owner: ScopeReader,
 }
 
 impl BridgedSource {
     /// Names a source; fails if its name or labels cannot be made valid.
     pub(super) fn new(
         id: String,
-        source: &Source,
+        source: &PointSource,
         whose: &SourceOwner<'_>,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> Result<Self, String> {
         let words = stream_words(&source.name).ok_or("a source has no name")?;
         let name = match &*words {
@@ -78,8 +78,8 @@ impl BridgedSource {
         };
         // A measurement has no application label: it has tags of its own.
         let application = match source.protocol {
-            Protocol::Otlp => source.name.clone(),
-            Protocol::LineProtocol => String::new(),
+            BridgeProtocol::Otlp => source.name.clone(),
+            BridgeProtocol::LineProtocol => String::new(),
         };
         let labels: Vec<(String, String)> = valid(&source.labels)?.into_iter().collect();
         let taken = round
@@ -104,7 +104,7 @@ impl BridgedSource {
         })
     }
 
-    pub(super) fn reader(&self) -> Reader {
+    pub(super) fn reader(&self) -> ScopeReader {
         self.reader
     }
 
@@ -112,16 +112,16 @@ impl BridgedSource {
     pub(super) fn take(
         &mut self,
         point: Point,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         self.used_ns = round.monotonic_ns;
         let key = (point.origin.name, point.origin.labels);
         let taken = match point.measured {
-            Measured::Value(value) => {
+            PointValue::Value(value) => {
                 self.put(key, &point.about, point.ts, (value, None), round, allowance)
             }
-            Measured::Distribution(distribution) => {
+            PointValue::Distribution(distribution) => {
                 self.spread(key, &point.about, point.ts, *distribution, round, allowance)
             }
         };
@@ -142,10 +142,10 @@ impl BridgedSource {
     fn put(
         &mut self,
         key: SeriesKey,
-        about: &Arc<About>,
+        about: &Arc<SeriesProperties>,
         ts: Option<i64>,
         (value, half): (Value, Option<f32>),
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         if !self.series.contains_key(&key) {
@@ -179,15 +179,15 @@ impl BridgedSource {
     fn spread(
         &mut self,
         key: SeriesKey,
-        about: &Arc<About>,
+        about: &Arc<SeriesProperties>,
         ts: Option<i64>,
         sent: Distribution,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
     ) -> Result<(), String> {
         if !self.histograms.contains_key(&key) {
             spend(allowance.series)?;
-            let histogram = Histogram::new(round.monotonic_ns);
+            let histogram = HistogramSeries::new(round.monotonic_ns);
             self.histograms.insert(key.clone(), histogram);
         }
         let Some(histogram) = self.histograms.get_mut(&key) else {
@@ -210,10 +210,10 @@ impl BridgedSource {
     fn declare(
         &mut self,
         (name, labels): &SeriesKey,
-        about: &Arc<About>,
-        round: &mut Round<'_, '_>,
+        about: &Arc<SeriesProperties>,
+        round: &mut IntakeRound<'_, '_>,
         allowance: &mut SeriesAllowance<'_>,
-    ) -> Result<(Series, Descriptor), String> {
+    ) -> Result<(BridgeSeries, Descriptor), String> {
         let descriptor = self.descriptor(name, labels, about)?;
         let place = (
             self.reader,
@@ -242,7 +242,7 @@ impl BridgedSource {
             format!("{descriptor}: {why}")
         })?;
         allowance.taken.insert(place);
-        let series = Series::new(key, Arc::clone(about), round.monotonic_ns).after(newest_ns);
+        let series = BridgeSeries::new(key, Arc::clone(about), round.monotonic_ns).after(newest_ns);
         Ok((series, descriptor))
     }
 
@@ -250,7 +250,7 @@ impl BridgedSource {
         &self,
         name: &str,
         labels: &[(String, String)],
-        about: &About,
+        about: &SeriesProperties,
     ) -> Result<Descriptor, String> {
         let mut words = stream_words(name).ok_or("a value has no name")?;
         // The stream that counts frames has this name.
@@ -280,7 +280,7 @@ impl BridgedSource {
 
     /// Counts new losses in the scope's ledger and in the source's stream of losses, which is made
     /// with the first loss.
-    pub(super) fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
+    pub(super) fn tell_loss(&mut self, round: &mut IntakeRound<'_, '_>) {
         let lost = self.counts.lost();
         if lost == self.lost_told {
             return;
@@ -329,7 +329,7 @@ impl BridgedSource {
         }
     }
 
-    fn introduce(&self, instances: &mut Instances) -> Option<Identity> {
+    fn introduce(&self, instances: &mut Instances) -> Option<PublicationIdentity> {
         let application = match &*self.application {
             "" => self.identity.name(),
             application => application,
@@ -342,7 +342,7 @@ impl BridgedSource {
     pub(super) fn retire_idle(
         &mut self,
         idle_ns: i64,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         taken: &mut TakenSeries,
     ) -> usize {
         let before = self.series.len() + self.histograms.len();
@@ -373,7 +373,7 @@ impl BridgedSource {
     }
 
     /// Retires the stream of losses, and frees the names of the source.
-    pub(super) fn end(self, round: &mut Round<'_, '_>) {
+    pub(super) fn end(self, round: &mut IntakeRound<'_, '_>) {
         round.instances.give_back(&self.identity);
         if let Some((identity, key)) = &self.lost {
             round.instances.give_back(identity);

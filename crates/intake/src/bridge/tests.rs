@@ -1,6 +1,6 @@
 //! Tests of requests that are larger than a round.
 
-use barograph_bridge::{About, Measured, Origin, Protocol, Tags};
+use barograph_bridge::{BridgeProtocol, PointTags, PointValue, SeriesOrigin, SeriesProperties};
 use barograph_model::{Clock, Kind, Value, ValueType};
 use barograph_recorder::World;
 use barograph_stream::{RunDir, SystemClock};
@@ -10,21 +10,21 @@ use crate::IntakeConfig;
 use crate::ScopeShared;
 use crate::identity::Instances;
 use crate::process::Takes;
-use crate::scope::{ScopeSettings, Scopes};
+use crate::scope::{OpenScopes, ScopeSettings};
 use crate::shares::Shares;
-use crate::timing::Timing;
+use crate::timing::TickClock;
 use crate::{Board, IngestCounts};
 
 const POINTS: usize = 2 * ROUND_POINTS_MAX + 100;
 
 /// A request of points of one series, newest first, of which the last one is refused.
 fn request(uid: u32, now_ns: i64) -> IngestRequest {
-    let source = Arc::new(Source {
-        protocol: Protocol::LineProtocol,
+    let source = Arc::new(PointSource {
+        protocol: BridgeProtocol::LineProtocol,
         name: "m".into(),
         labels: Vec::new(),
     });
-    let about = Arc::new(About {
+    let about = Arc::new(SeriesProperties {
         kind: Kind::Gauge,
         value_type: ValueType::Int,
         unit: String::new(),
@@ -33,14 +33,14 @@ fn request(uid: u32, now_ns: i64) -> IngestRequest {
     });
     let point = |at: usize| Point {
         place: at as u32,
-        origin: Origin {
+        origin: SeriesOrigin {
             source: Arc::clone(&source),
             name: "v".into(),
-            labels: Tags::from([]),
+            labels: PointTags::from([]),
         },
         about: Arc::clone(&about),
         ts: Some(now_ns - at as i64),
-        measured: Measured::Value(Value::Int(at as i64)),
+        measured: PointValue::Value(Value::Int(at as i64)),
     };
     let mut points: Vec<Point> = (0..POINTS).map(point).collect();
     points.push(Point {
@@ -49,7 +49,7 @@ fn request(uid: u32, now_ns: i64) -> IngestRequest {
     });
     IngestRequest {
         uid,
-        readers: Readers::Owner,
+        readers: PublicationReaders::Owner,
         points,
         refused: BTreeMap::new(),
     }
@@ -69,7 +69,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         &config,
         run_dir.clone(),
         ScopeShared {
-            forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
+            forecasts: barograph_recorder::ForecastRoom::new(&config.forecast).unwrap(),
             histories: Default::default(),
             world: World {
                 clock: Arc::clone(&clock),
@@ -82,9 +82,9 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         settings.state_dir().to_owned(),
         Arc::clone(&clock),
     );
-    let mut scopes = Scopes::new(settings, &clock);
-    let (mut instances, timing) = (Instances::default(), Timing::new(&*clock));
-    let mut rates = Rates::new(1e9);
+    let mut scopes = OpenScopes::new(settings, &clock);
+    let (mut instances, timing) = (Instances::default(), TickClock::new(&*clock));
+    let mut rates = RecordRates::new(1e9);
     let counts = IngestCounts::default();
     let mut takes = Takes::default();
     let (door, mut bridge) = bridge(dir.path().join("nobody"), true, 16).unwrap();
@@ -97,12 +97,12 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
         reply,
     };
     assert!(door.jobs.try_send(job).is_ok());
-    while scopes.is_opening(Reader::User(uid)) {
+    while scopes.is_opening(ScopeReader::User(uid)) {
         std::thread::yield_now();
     }
     for expect in [ROUND_POINTS_MAX, 2 * ROUND_POINTS_MAX, POINTS] {
         assert!(answer.try_recv().is_err(), "not before all of it is taken");
-        let mut round = Round {
+        let mut round = IntakeRound {
             board: &board,
             scopes: &mut scopes,
             instances: &mut instances,
@@ -114,7 +114,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
             monotonic_ns: clock.monotonic_ns(),
         };
         bridge.attend(&mut round, &mut rates);
-        let row = bridge.rows(Reader::User(uid)).next().unwrap();
+        let row = bridge.rows(ScopeReader::User(uid)).next().unwrap();
         assert_eq!(row["taken"], expect);
         assert_eq!(bridge.has_more(), expect < POINTS);
     }

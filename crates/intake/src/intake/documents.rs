@@ -4,19 +4,19 @@
 
 use std::collections::BTreeSet;
 
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 use barograph_stream::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT};
 
 use super::Intake;
-use crate::process::Process;
+use crate::process::PublishingProcess;
 use crate::rows::fair_rows;
 use crate::timing::after_rest;
 
 impl Intake<'_> {
-    pub(super) fn write_knobs(&mut self, readers: &BTreeSet<Reader>) {
+    pub(super) fn write_knobs(&mut self, readers: &BTreeSet<ScopeReader>) {
         for reader in readers {
             let reader = *reader;
-            let count = |p: &Process| p.knob_count(reader);
+            let count = |p: &PublishingProcess| p.knob_count(reader);
             let knobs = fair_rows(self.roster.iter(), count, |p| p.knob_rows(reader));
             if let Some(scope) = self.scopes.of(reader) {
                 scope.publish(KNOBS_DOCUMENT, &knobs);
@@ -35,26 +35,26 @@ impl Intake<'_> {
         let ended_ns = self.clock.monotonic_ns();
         self.answers.tell(begun_ns, ended_ns, &self.board);
         for reader in changed {
-            let count = |p: &Process| p.row_count(reader);
+            let count = |p: &PublishingProcess| p.row_count(reader);
             let mut publications = fair_rows(self.roster.iter(), count, |p| p.rows(reader));
             publications.extend(self.bridge.rows(reader));
-            let count = |p: &Process| p.trigger_count(reader);
+            let count = |p: &PublishingProcess| p.trigger_count(reader);
             let handlers = fair_rows(self.roster.iter(), count, |p| p.trigger_rows(reader));
             if let Some(scope) = self.scopes.of(reader) {
                 scope.publish(PUBLICATIONS_DOCUMENT, &publications);
                 scope.publish(HANDLERS_DOCUMENT, &handlers);
             }
         }
-        let is_open = |uid| !self.scopes.awaits(Reader::User(uid));
+        let is_open = |uid| !self.scopes.awaits(ScopeReader::User(uid));
         for (uid, calls) in self.board.documents(is_open) {
-            if let Some(scope) = self.scopes.of(Reader::User(uid)) {
+            if let Some(scope) = self.scopes.of(ScopeReader::User(uid)) {
                 scope.publish(CALLS_DOCUMENT, &calls);
             }
         }
         // This comes after the documents of users, which have more of the same calls.
-        if !self.scopes.awaits(Reader::All)
+        if !self.scopes.awaits(ScopeReader::All)
             && let Some(calls) = self.board.public_document()
-            && let Some(scope) = self.scopes.of(Reader::All)
+            && let Some(scope) = self.scopes.of(ScopeReader::All)
         {
             scope.publish(CALLS_DOCUMENT, &calls);
         }

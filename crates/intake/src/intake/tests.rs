@@ -6,18 +6,20 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use barograph_archive::Layout;
+use barograph_archive::ArchiveLayout;
 use barograph_model::{Descriptor, Kind, ManualClock, Span, Value, ValueType};
-use barograph_query::{PastReader, Scopes};
+use barograph_query::{PastReader, ScopeChoice};
 use barograph_recorder::{ScopeHistories, Work, World};
-use barograph_stream::ingest::{Declaration, Producer, ProducerConfig, Readers, ThreadRing, kind};
+use barograph_stream::ingest::{
+    IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
+};
 use barograph_stream::{RunDir, SystemClock};
 
 mod opening;
 mod shares;
 mod steps;
 
-use super::super::{ScopeShared, bridge::bridge, door::Door};
+use super::super::{ScopeShared, bridge::bridge, door::KnockSocket};
 use super::*;
 use crate::{IntakeConfig, ScopeSettings};
 use opening::open;
@@ -30,7 +32,7 @@ const NODE: &str = "n1";
 /// What is outside of the intake.
 struct Outside {
     run_dir: RunDir,
-    door: Door,
+    door: KnockSocket,
     histories: ScopeHistories,
 }
 
@@ -93,9 +95,9 @@ fn live_in(
     };
     config.archive.free_bytes_min = 0;
     let run_dir = RunDir::new(dir.join("run"));
-    let door = Door::open(&run_dir, config.applications.is_open_to_all()).unwrap();
+    let door = KnockSocket::open(&run_dir, config.applications.is_open_to_all()).unwrap();
     let shared = ScopeShared {
-        forecasts: barograph_recorder::Room::new(&config.forecast).unwrap(),
+        forecasts: barograph_recorder::ForecastRoom::new(&config.forecast).unwrap(),
         histories: histories.clone(),
         world: world.clone(),
     };
@@ -158,8 +160,8 @@ fn programs_of(run_dir: &RunDir, uid: u32, count: usize) -> Vec<Producer> {
     made
 }
 
-fn publication(program: &Producer, name: &str, readers: Readers) {
-    assert!(program.declare(&Declaration::Publication {
+fn publication(program: &Producer, name: &str, readers: PublicationReaders) {
+    assert!(program.declare(&IngestDeclaration::Publication {
         name: name.into(),
         readers,
         labels: Vec::new(),
@@ -167,7 +169,7 @@ fn publication(program: &Producer, name: &str, readers: Readers) {
 }
 
 fn value(program: &Producer, name: &str, value_type: ValueType, bytes_max: u32) -> bool {
-    program.declare(&Declaration::Value {
+    program.declare(&IngestDeclaration::Value {
         publication: 0,
         name: name.into(),
         value_type,
@@ -180,7 +182,7 @@ fn value(program: &Producer, name: &str, value_type: ValueType, bytes_max: u32) 
 
 /// Has a program put `count` records of one kind.
 fn put(program: &Producer, record: u8, count: u64) -> ThreadRing {
-    publication(program, "a", Readers::Owner);
+    publication(program, "a", PublicationReaders::Owner);
     assert!(value(program, "v", ValueType::Int, 0));
     let mut ring = program.thread(&SystemClock::new()).unwrap();
     for n in 0..count {
@@ -205,7 +207,7 @@ fn incarnations(of: &[Producer]) -> Vec<Incarnation> {
     of.iter().map(Producer::incarnation).collect()
 }
 
-fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&Process) -> u64) -> u64 {
+fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&PublishingProcess) -> u64) -> u64 {
     let of_user = intake.roster.iter().filter(|p| p.uid() == uid);
     of_user.map(what).sum()
 }
@@ -213,16 +215,16 @@ fn count(intake: &Intake<'_>, uid: u32, what: impl Fn(&Process) -> u64) -> u64 {
 /// Makes a pass over the directory, and opens the scopes of the programs' users.
 fn scan(intake: &mut Intake<'_>) {
     while !intake.scan() {}
-    let users: BTreeSet<u32> = intake.roster.iter().map(Process::uid).collect();
+    let users: BTreeSet<u32> = intake.roster.iter().map(PublishingProcess::uid).collect();
     users
         .into_iter()
-        .for_each(|uid| open(intake, Reader::User(uid)));
+        .for_each(|uid| open(intake, ScopeReader::User(uid)));
 }
 
 /// The archived values of a stream of a scope, in order.
 fn archived(run_dir: &RunDir, name: &str) -> Vec<Value> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let reader = PastReader::open(run_dir, Scopes::None, clock).unwrap();
+    let reader = PastReader::open(run_dir, ScopeChoice::None, clock).unwrap();
     let only = |_: &str, d: &Descriptor| d.name.as_str() == name;
     let found = reader.newest(&only, Span::ALL, 1_000, &AtomicBool::new(false));
     let found = found.unwrap();
@@ -247,7 +249,9 @@ fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_t
     };
     let take_in = |intake: &mut Intake<'_>| {
         scan(intake);
-        while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+        while intake.round(true).has_news || intake.roster.iter().any(PublishingProcess::is_waiting)
+        {
+        }
     };
     let us = rustix::process::getuid().as_raw();
     let run_dir = RunDir::new(dir.path().join("run"));
@@ -274,7 +278,7 @@ fn what_was_archived_before_a_start_that_fails_is_neither_archived_nor_counted_t
     ring.commit();
     program.count_homeless(2);
     let state_dir = dir.path().join(format!("state/applications/u{us}/archive"));
-    let lock = Layout::new(&state_dir, NODE).lock();
+    let lock = ArchiveLayout::new(&state_dir, NODE).lock();
     let aside = lock.with_extension("aside");
     fs::rename(&lock, &aside).unwrap();
     fs::create_dir(&lock).unwrap();
@@ -398,7 +402,7 @@ fn whatever_records_are_they_count_for_the_rate() {
                 intake.round(false);
             }
             let took_ns = intake.clock.monotonic_ns() - begun_ns;
-            let of_all = |p: &Process| {
+            let of_all = |p: &PublishingProcess| {
                 let c = p.counts;
                 c.values + c.frames + c.answers.max(c.damaged)
             };
@@ -470,13 +474,13 @@ fn a_document_has_rows_of_every_user_and_says_how_many_are_left_out() {
     };
     with_limits(limits, |intake, run_dir| {
         let ours = programs(run_dir, 1);
-        publication(&ours[0], "ours", Readers::All);
+        publication(&ours[0], "ours", PublicationReaders::All);
         let eves = programs_of(run_dir, EVE, 1);
         for n in 0..9_000 {
-            publication(&eves[0], &format!("p{n}"), Readers::All);
+            publication(&eves[0], &format!("p{n}"), PublicationReaders::All);
         }
         scan(intake);
-        open(intake, Reader::All);
+        open(intake, ScopeReader::All);
         while intake.round(false).has_more {}
         intake.write_documents();
         let bytes = run_dir

@@ -3,26 +3,26 @@
 
 use barograph_model::{Kind, Quality, Sample, StreamKey, Value, ValueType};
 
-use super::{Process, Round};
-use crate::identity::{Identity, PROCESS};
-use crate::scope::Scopes;
-use barograph_recorder::Reader;
+use super::{IntakeRound, PublishingProcess};
+use crate::identity::{PROCESS, PublicationIdentity};
+use crate::scope::OpenScopes;
+use barograph_recorder::ScopeReader;
 
 /// The streams about a process.
 pub(super) struct ProcessStreams {
-    pub identity: Identity,
+    pub identity: PublicationIdentity,
     pub received: Option<StreamKey>,
     pub stored: Option<StreamKey>,
     pub clock_error: Option<StreamKey>,
     pub lost: Option<StreamKey>,
     lost_told: Option<u64>,
-    /// [`Scopes::rooms`] when its streams were last declared.
+    /// [`OpenScopes::rooms`] when its streams were last declared.
     seen: Option<u64>,
 }
 
 impl ProcessStreams {
     /// Declares the streams that do not exist, if there may be room since the last attempt.
-    fn declare(&mut self, user: &str, owner: Reader, scopes: &mut Scopes<'_>) {
+    fn declare(&mut self, user: &str, owner: ScopeReader, scopes: &mut OpenScopes<'_>) {
         let is_whole = self.keys().count() == 4;
         let rooms = (!is_whole).then(|| scopes.rooms());
         if is_whole || self.seen == rooms {
@@ -66,9 +66,9 @@ impl ProcessStreams {
     }
 }
 
-impl Process {
+impl PublishingProcess {
     /// Appends the time up to which records were received, and the error of their times.
-    pub(super) fn tell_received(&mut self, round: &mut Round<'_, '_>, error_ns: Option<i64>) {
+    pub(super) fn tell_received(&mut self, round: &mut IntakeRound<'_, '_>, error_ns: Option<i64>) {
         let newest_ns = self.newest_ns;
         self.tell(round, |about| about.received, Value::Int(newest_ns));
         if let Some(error_ns) = error_ns {
@@ -76,7 +76,7 @@ impl Process {
         }
     }
 
-    pub(super) fn tell_loss(&mut self, round: &mut Round<'_, '_>) {
+    pub(super) fn tell_loss(&mut self, round: &mut IntakeRound<'_, '_>) {
         let lost = self.counts.lost();
         if self.about.as_ref().and_then(|about| about.lost_told) == Some(lost) {
             return;
@@ -92,7 +92,7 @@ impl Process {
     /// publication.
     pub(super) fn tell(
         &mut self,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         which: impl FnOnce(&ProcessStreams) -> Option<StreamKey>,
         value: Value,
     ) {
@@ -119,7 +119,7 @@ impl Process {
         }
     }
 
-    fn introduce(&self, round: &mut Round<'_, '_>) -> Option<ProcessStreams> {
+    fn introduce(&self, round: &mut IntakeRound<'_, '_>) -> Option<ProcessStreams> {
         // The scope comes first, since an instance number is given back only at the end of the
         // process.
         round.scopes.of(self.owner)?;

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use barograph_stream::calls::{AckStatus, Subject};
+use barograph_stream::calls::{AckStatus, CallSubject};
 
-use super::{Process, Round};
+use super::{IntakeRound, PublishingProcess};
 use crate::answers::{CallAnswer, CallAnswers};
 use crate::offers::KnobValue;
-use barograph_call::{Board, Member, Offer};
-use barograph_recorder::Reader;
+use barograph_call::{Board, CallMember, Offer};
+use barograph_recorder::ScopeReader;
 
 /// Minor version of ingest files since which writers apply a knob's setting at the end of a frame.
 const FRAMES_SINCE: u32 = 2;
 
-impl Process {
+impl PublishingProcess {
     pub(super) fn declare_knob(&mut self, value: u32, min: f64, max: f64) -> Result<(), String> {
         let target = self.targets.get(value as usize);
         // A value without a stream was refused, which has been counted.
@@ -35,7 +35,7 @@ impl Process {
     }
 
     /// Gives the board the process's offers, if they are new.
-    pub(super) fn join(&mut self, round: &mut Round<'_, '_>) {
+    pub(super) fn join(&mut self, round: &mut IntakeRound<'_, '_>) {
         if !self.offers.is_new {
             return;
         }
@@ -57,7 +57,7 @@ impl Process {
         round.board.join(self.member());
     }
 
-    fn member(&self) -> Member {
+    fn member(&self) -> CallMember {
         let (incarnation, pid) = (self.file.incarnation(), self.file.pid());
         let offers = self.offers.iter();
         let offers = offers.map(|(kind, name, publication, bounds)| {
@@ -70,13 +70,13 @@ impl Process {
                 kind,
                 name: name.to_owned(),
                 publication: kept.map(|(identity, _)| identity.name().to_owned()),
-                is_public: kept.is_some_and(|(_, reader)| reader == Reader::All),
-                subject: Subject::new(incarnation, &self.application, pid, &self.user, &labels),
+                is_public: kept.is_some_and(|(_, reader)| reader == ScopeReader::All),
+                subject: CallSubject::new(incarnation, &self.application, pid, &self.user, &labels),
                 bounds,
                 takes_frames: self.file.version_minor() >= FRAMES_SINCE,
             }
         });
-        Member {
+        CallMember {
             incarnation,
             uid: self.uid(),
             offers: offers.collect(),
@@ -111,7 +111,7 @@ impl Process {
     }
 
     /// Notes that the lists of these readers have the newest values of its knobs.
-    pub(crate) fn listed(&mut self, readers: &BTreeSet<Reader>) {
+    pub(crate) fn listed(&mut self, readers: &BTreeSet<ScopeReader>) {
         let publications = &self.publications;
         let is_listed = |at: usize| {
             publications

@@ -6,10 +6,10 @@
 
 use barograph_model::{NS_PER_S, Sample, Value, ValueType};
 use barograph_stream::StreamError;
-use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, Declaration, IngestFile};
+use barograph_stream::ingest::{CELLS_MAX, CellUse, CellsTold, IngestDeclaration, IngestFile};
 
 use super::super::taken::FRAMES_RING;
-use super::{Process, Round};
+use super::{IntakeRound, PublishingProcess};
 use crate::age::AGE_NS_MAX;
 
 /// Longest time between two looks at the cells, even if the process is quiet or its interval is
@@ -35,7 +35,7 @@ pub(super) struct Cells {
     bound: Vec<Bound>,
     clocks: Vec<usize>,
     /// Declarations of a process that has counted nothing yet.
-    held: Vec<Declaration>,
+    held: Vec<IngestDeclaration>,
     is_begun: bool,
     /// The words at the last look, and at the newest frame.
     words: Vec<u64>,
@@ -92,10 +92,10 @@ impl Cells {
 
     /// Notes the cells among new declarations, and keeps all declarations for [`Cells::declared`].
     /// Returns the number of cells beyond the greatest number.
-    pub(super) fn note(&mut self, declared: Vec<Declaration>) -> u64 {
+    pub(super) fn note(&mut self, declared: Vec<IngestDeclaration>) -> u64 {
         let mut refused = 0;
         for declaration in &declared {
-            let Declaration::Cell {
+            let IngestDeclaration::Cell {
                 value,
                 cell,
                 scale,
@@ -122,7 +122,7 @@ impl Cells {
     }
 
     /// Returns the declarations to take now; none as long as the process has counted nothing.
-    pub(super) fn declared(&mut self) -> Vec<Declaration> {
+    pub(super) fn declared(&mut self) -> Vec<IngestDeclaration> {
         if self.is_begun {
             std::mem::take(&mut self.held)
         } else {
@@ -160,10 +160,13 @@ impl Cells {
     }
 }
 
-impl Process {
+impl PublishingProcess {
     /// Reads the cells if that is due; returns whether a frame should be made. This comes before
     /// new declarations are taken.
-    pub(super) fn look_at_cells(&mut self, round: &Round<'_, '_>) -> Result<bool, StreamError> {
+    pub(super) fn look_at_cells(
+        &mut self,
+        round: &IntakeRound<'_, '_>,
+    ) -> Result<bool, StreamError> {
         let is_due = round.monotonic_ns >= self.cells.look_due_ns;
         if !self.file.has_cells() || !is_due {
             return Ok(false);
@@ -216,7 +219,10 @@ impl Process {
     /// Makes a frame of the cells at the last look. Before a process's first frame comes one of its
     /// beginning, so that the work of a short process shows as an increase. Returns the number of
     /// values and frames.
-    pub(super) fn tell_cells(&mut self, round: &mut Round<'_, '_>) -> Result<u64, StreamError> {
+    pub(super) fn tell_cells(
+        &mut self,
+        round: &mut IntakeRound<'_, '_>,
+    ) -> Result<u64, StreamError> {
         let before = self.counts.values + self.counts.frames;
         let created_ns = self.file.created_ns();
         let oldest = round.now_ns.saturating_sub(AGE_NS_MAX);
@@ -249,7 +255,7 @@ impl Process {
         Ok(self.counts.values + self.counts.frames - before)
     }
 
-    fn append_cells(&mut self, round: &mut Round<'_, '_>, ts: i64, is_first: bool) {
+    fn append_cells(&mut self, round: &mut IntakeRound<'_, '_>, ts: i64, is_first: bool) {
         let number = self.cells.told.frames;
         let mark = self.mark(FRAMES_RING, number.saturating_add(1));
         let mut framed: Vec<usize> = Vec::new();

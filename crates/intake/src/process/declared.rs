@@ -7,15 +7,15 @@
 use std::collections::BTreeSet;
 
 use barograph_model::{Descriptor, Kind, ModelError, NS_PER_S, StreamKey, ValueType, text_start};
-use barograph_stream::ingest::{Declaration, FRAME_VALUE, Readers};
+use barograph_stream::ingest::{FRAME_VALUE, IngestDeclaration, PublicationReaders};
 use barograph_stream::{StreamError, value_bytes_max};
 use tracing::debug;
 
-use super::{DECLARATIONS_MAX, Process, Publication, Round, Target};
-use crate::identity::{Identity, PROCESS};
+use super::{DECLARATIONS_MAX, IntakeRound, Publication, PublishingProcess, Target};
+use crate::identity::{PROCESS, PublicationIdentity};
 use crate::scope::NoStream;
 use crate::who::group_of;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// Bytes kept for a declaration, beside its texts, and for one that was refused.
 const DECLARED_BYTES: u64 = 1 << 10;
@@ -55,7 +55,7 @@ impl DeclaredValue {
         [self.name, self.unit, self.help].map(String::into_boxed_str)
     }
 
-    fn stream(&self, identity: &Identity) -> Result<Descriptor, ModelError> {
+    fn stream(&self, identity: &PublicationIdentity) -> Result<Descriptor, ModelError> {
         identity.stream(
             &self.name,
             self.value_type,
@@ -65,9 +65,9 @@ impl DeclaredValue {
         )
     }
 
-    fn of(declaration: Declaration) -> Option<Self> {
+    fn of(declaration: IngestDeclaration) -> Option<Self> {
         match declaration {
-            Declaration::Value {
+            IngestDeclaration::Value {
                 name,
                 value_type,
                 kind,
@@ -86,20 +86,24 @@ impl DeclaredValue {
     }
 }
 
-impl Process {
+impl PublishingProcess {
     /// Counts the memory for a declaration against the process's user; false if there is not
     /// enough.
-    fn pay(&mut self, bytes: u64, round: &mut Round<'_, '_>) -> bool {
+    fn pay(&mut self, bytes: u64, round: &mut IntakeRound<'_, '_>) -> bool {
         let is_paid = !self.is_spent && round.memory.take(self.uid(), bytes);
         self.kept_bytes += if is_paid { bytes } else { 0 };
         is_paid
     }
 
-    pub(super) fn declare(&mut self, declaration: Declaration, round: &mut Round<'_, '_>) {
+    pub(super) fn declare(
+        &mut self,
+        declaration: IngestDeclaration,
+        round: &mut IntakeRound<'_, '_>,
+    ) {
         let bytes = DECLARED_BYTES + kept_texts(&declaration);
         let is_numbered = matches!(
             declaration,
-            Declaration::Publication { .. } | Declaration::Value { .. }
+            IngestDeclaration::Publication { .. } | IngestDeclaration::Value { .. }
         );
         if !self.pay(bytes, round) {
             self.refuse("its user has no memory left for declarations".into());
@@ -116,12 +120,12 @@ impl Process {
     }
 
     /// Keeps the number of a declaration that is not kept.
-    fn pass_over(&mut self, declaration: &Declaration) {
+    fn pass_over(&mut self, declaration: &IngestDeclaration) {
         if self.is_spent {
             return;
         }
         match declaration {
-            Declaration::Publication { .. } if self.publications.len() < self.values_max => {
+            IngestDeclaration::Publication { .. } if self.publications.len() < self.values_max => {
                 self.publications.push(Publication {
                     identity: None,
                     labels: Vec::new(),
@@ -132,7 +136,7 @@ impl Process {
                     values: 0,
                 });
             }
-            Declaration::Value { .. } if self.targets.len() < self.values_max => {
+            IngestDeclaration::Value { .. } if self.targets.len() < self.values_max => {
                 self.targets.push(Target {
                     publication: usize::MAX,
                     value_type: ValueType::Int,
@@ -159,9 +163,13 @@ impl Process {
     }
 
     /// Takes in a declaration that was paid for; returns whether it is kept.
-    fn declare_paid(&mut self, declaration: Declaration, round: &mut Round<'_, '_>) -> bool {
+    fn declare_paid(
+        &mut self,
+        declaration: IngestDeclaration,
+        round: &mut IntakeRound<'_, '_>,
+    ) -> bool {
         match declaration {
-            Declaration::Process {
+            IngestDeclaration::Process {
                 application,
                 labels,
             } => {
@@ -169,13 +177,13 @@ impl Process {
                 self.offers.rename();
                 true
             }
-            Declaration::Publication {
+            IngestDeclaration::Publication {
                 name,
                 readers,
                 labels,
             } => self.declare_publication(&name, readers, &labels, round),
-            value @ Declaration::Value { .. } => self.declare_target(value, round),
-            Declaration::Trigger {
+            value @ IngestDeclaration::Value { .. } => self.declare_target(value, round),
+            IngestDeclaration::Trigger {
                 publication,
                 name,
                 help,
@@ -186,17 +194,21 @@ impl Process {
                     .declare_trigger(publication, publications, name, help);
                 self.is_accepted(declared)
             }
-            Declaration::Knob { value, min, max } => {
+            IngestDeclaration::Knob { value, min, max } => {
                 let declared = self.declare_knob(value, min, max);
                 self.is_accepted(declared)
             }
             // Cells were noted by [`Cells::note`].
-            Declaration::Cell { .. } => true,
+            IngestDeclaration::Cell { .. } => true,
         }
     }
 
-    fn declare_target(&mut self, declared: Declaration, round: &mut Round<'_, '_>) -> bool {
-        let Declaration::Value {
+    fn declare_target(
+        &mut self,
+        declared: IngestDeclaration,
+        round: &mut IntakeRound<'_, '_>,
+    ) -> bool {
+        let IngestDeclaration::Value {
             publication,
             name,
             value_type,
@@ -253,27 +265,28 @@ impl Process {
     /// Whether a declaration has to wait for a scope that is being opened.
     pub(super) fn awaits_scope(
         &self,
-        declaration: &Declaration,
-        round: &mut Round<'_, '_>,
+        declaration: &IngestDeclaration,
+        round: &mut IntakeRound<'_, '_>,
     ) -> bool {
-        let Declaration::Publication { readers, .. } = declaration else {
+        let IngestDeclaration::Publication { readers, .. } = declaration else {
             return false;
         };
         // Only a mark of an earlier life may name the group of a process that is gone.
-        let is_group_unknown = *readers == Readers::Group && self.taken.group().is_none();
+        let is_group_unknown =
+            *readers == PublicationReaders::Group && self.taken.group().is_none();
         self.may_wait(round.monotonic_ns)
             && (is_group_unknown && round.scopes.are_groups_opening()
                 || round.scopes.is_opening(self.reader_for(*readers)))
     }
 
-    fn reader_for(&self, readers: Readers) -> Reader {
+    fn reader_for(&self, readers: PublicationReaders) -> ScopeReader {
         match readers {
-            Readers::Owner => self.owner,
-            Readers::All => Reader::All,
-            Readers::Group => {
+            PublicationReaders::Owner => self.owner,
+            PublicationReaders::All => ScopeReader::All,
+            PublicationReaders::Group => {
                 let group = self.taken.group();
                 let group = group.or_else(|| group_of(self.file.pid(), self.uid()));
-                group.map_or(self.owner, Reader::Group)
+                group.map_or(self.owner, ScopeReader::Group)
             }
         }
     }
@@ -281,9 +294,9 @@ impl Process {
     fn declare_publication(
         &mut self,
         name: &str,
-        readers: Readers,
+        readers: PublicationReaders,
         labels: &[(String, String)],
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> bool {
         let reader = self.reader_for(readers);
         let full = self.publications.len() >= self.values_max;
@@ -332,7 +345,7 @@ impl Process {
     /// Tries declarations that found no room once more, if there has been some since. They are read
     /// from the file again, so that nothing of them has to be kept. Returns the number of
     /// declarations read.
-    pub(super) fn retry(&mut self, round: &mut Round<'_, '_>) -> Result<u64, StreamError> {
+    pub(super) fn retry(&mut self, round: &mut IntakeRound<'_, '_>) -> Result<u64, StreamError> {
         let rooms = round.scopes.rooms();
         // An ended process makes room itself, and needs none.
         let is_due = !self.is_retired
@@ -353,7 +366,7 @@ impl Process {
         let mut made = BTreeSet::new();
         for declaration in declared {
             match declaration {
-                Declaration::Knob { value, min, max } if made.contains(&value) => {
+                IngestDeclaration::Knob { value, min, max } if made.contains(&value) => {
                     let known = self.declare_knob(value, min, max);
                     known.unwrap_or_else(|reason| self.refuse(reason));
                 }
@@ -391,9 +404,9 @@ impl Process {
     /// Declares at most `frames_max` streams of frames that waited for room; returns how many more
     /// declarations may be made. If one finds no room, the others of the same readers are not
     /// tried.
-    fn retry_frames(&mut self, frames_max: u64, round: &mut Round<'_, '_>) -> u64 {
+    fn retry_frames(&mut self, frames_max: u64, round: &mut IntakeRound<'_, '_>) -> u64 {
         let mut left = frames_max;
-        let mut full: BTreeSet<Reader> = BTreeSet::new();
+        let mut full: BTreeSet<ScopeReader> = BTreeSet::new();
         for at in 0..self.publications.len() {
             let publication = &self.publications[at];
             let (reader, values) = (publication.reader, publication.values);
@@ -417,7 +430,12 @@ impl Process {
 
     /// Tries a value that waited for room; returns whether it has its stream now. If it finds no
     /// room, the others are not tried.
-    fn retry_value(&mut self, at: usize, value: &DeclaredValue, round: &mut Round<'_, '_>) -> bool {
+    fn retry_value(
+        &mut self,
+        at: usize,
+        value: &DeclaredValue,
+        round: &mut IntakeRound<'_, '_>,
+    ) -> bool {
         let Some(target) = self.targets.get(at) else {
             return false;
         };
@@ -459,7 +477,11 @@ impl Process {
     }
 
     /// The readers and the stream of a value, if it is a counter.
-    fn counter(&self, value: &DeclaredValue, publication: usize) -> Option<(Reader, Descriptor)> {
+    fn counter(
+        &self,
+        value: &DeclaredValue,
+        publication: usize,
+    ) -> Option<(ScopeReader, Descriptor)> {
         let publication = self.publications.get(publication)?;
         let is_counter = value.kind == Kind::Counter && value.value_type.is_number();
         let identity = publication.identity.as_ref().filter(|_| is_counter)?;
@@ -469,8 +491,8 @@ impl Process {
     /// Whether a counter continues a series that another process had, and this process begins now.
     fn begins_anew(
         &self,
-        counter: Option<&(Reader, Descriptor)>,
-        round: &mut Round<'_, '_>,
+        counter: Option<&(ScopeReader, Descriptor)>,
+        round: &mut IntakeRound<'_, '_>,
     ) -> bool {
         let has_begun = !self.taken.is_empty() || self.file.positions().any(|at| at > 0);
         counter
@@ -481,8 +503,8 @@ impl Process {
             })
     }
 
-    fn declare_frames(&mut self, at: usize, round: &mut Round<'_, '_>) {
-        let frames = |identity: &Identity| identity.frames().map_err(|e| e.to_string());
+    fn declare_frames(&mut self, at: usize, round: &mut IntakeRound<'_, '_>) {
+        let frames = |identity: &PublicationIdentity| identity.frames().map_err(|e| e.to_string());
         let made = self.declare_value(at, round, 0, frames);
         self.publications[at].waits = made == Err(NotMade::Waits);
         self.publications[at].frames = made.ok();
@@ -491,7 +513,7 @@ impl Process {
     fn make_value(
         &mut self,
         publication: usize,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         bytes_max: u32,
         value: &DeclaredValue,
     ) -> Result<StreamKey, NotMade> {
@@ -506,9 +528,9 @@ impl Process {
     fn declare_value(
         &mut self,
         publication: usize,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         bytes_max: u32,
-        descriptor: impl FnOnce(&Identity) -> Result<Descriptor, String>,
+        descriptor: impl FnOnce(&PublicationIdentity) -> Result<Descriptor, String>,
     ) -> Result<StreamKey, NotMade> {
         let Some(found) = self.publications.get_mut(publication) else {
             self.refuse("a value of no publication".into());
@@ -552,7 +574,7 @@ fn kept_of_value(texts: usize, bytes_max: u32) -> u64 {
 
 /// Bytes kept for a declaration's texts, which names of streams and documents contain too, and for
 /// the newest value.
-fn kept_texts(declaration: &Declaration) -> u64 {
+fn kept_texts(declaration: &IngestDeclaration) -> u64 {
     let of_labels = |labels: &[(String, String)]| {
         let bytes = labels
             .iter()
@@ -560,14 +582,14 @@ fn kept_texts(declaration: &Declaration) -> u64 {
         bytes.sum::<usize>() as u64
     };
     match declaration {
-        Declaration::Process {
+        IngestDeclaration::Process {
             application,
             labels,
         } => application.len() as u64 + of_labels(labels),
-        Declaration::Publication { name, labels, .. } => {
+        IngestDeclaration::Publication { name, labels, .. } => {
             COPIES * (name.len() as u64 + of_labels(labels))
         }
-        Declaration::Value {
+        IngestDeclaration::Value {
             name,
             value_type,
             unit,
@@ -578,7 +600,7 @@ fn kept_texts(declaration: &Declaration) -> u64 {
             let texts = name.len() + unit.len() + help.len();
             kept_of_value(texts, value_bytes_max(*value_type, *bytes_max))
         }
-        Declaration::Trigger { name, help, .. } => COPIES * (name.len() + help.len()) as u64,
-        Declaration::Knob { .. } | Declaration::Cell { .. } => DECLARED_BYTES,
+        IngestDeclaration::Trigger { name, help, .. } => COPIES * (name.len() + help.len()) as u64,
+        IngestDeclaration::Knob { .. } | IngestDeclaration::Cell { .. } => DECLARED_BYTES,
     }
 }

@@ -1,10 +1,10 @@
 //! From records to samples: time, order, stream and value of each.
 
 use barograph_model::{NS_PER_S, StreamKey, Value};
-use barograph_stream::ingest::{IngestFile, Payload, Record, TimeSource};
+use barograph_stream::ingest::{IngestFile, IngestRecord, RecordPayload, TimeSource};
 
 use super::super::age::{AFTER_NS_MAX, AGE_NS_MAX};
-use super::super::timing::Timing;
+use super::super::timing::TickClock;
 use super::super::value::value_of;
 use super::{Publication, Target};
 
@@ -13,7 +13,7 @@ const BEFORE_NS_MAX: i64 = NS_PER_S;
 
 /// The times of the records of one look; times outside of the range of a put are moved to its ends.
 pub(super) struct RecordTimes<'t> {
-    timing: &'t Timing,
+    timing: &'t TickClock,
     source: TimeSource,
     oldest: i64,
     latest: i64,
@@ -22,7 +22,7 @@ pub(super) struct RecordTimes<'t> {
 }
 
 impl<'t> RecordTimes<'t> {
-    pub(super) fn new(file: &IngestFile, timing: &'t Timing, now_ns: i64) -> Self {
+    pub(super) fn new(file: &IngestFile, timing: &'t TickClock, now_ns: i64) -> Self {
         // Puts go on while they are read, and clocks differ a little.
         let latest = now_ns.saturating_add(AFTER_NS_MAX);
         let oldest = file.created_ns().saturating_sub(BEFORE_NS_MAX);
@@ -71,12 +71,12 @@ pub(super) enum RecordPlace {
 /// The destination of a record.
 #[inline]
 pub(super) fn place(
-    record: &Record<'_>,
+    record: &IngestRecord<'_>,
     publications: &[Publication],
     targets: &[Target],
 ) -> RecordPlace {
     let at = record.series as usize;
-    let (publication, key, value) = if let Payload::Frame(number) = record.payload {
+    let (publication, key, value) = if let RecordPayload::Frame(number) = record.payload {
         let Some(publication) = publications.get(at) else {
             return RecordPlace::None;
         };

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::Process;
-use crate::identity::Identity;
-use barograph_recorder::Reader;
+use super::PublishingProcess;
+use crate::identity::PublicationIdentity;
+use barograph_recorder::ScopeReader;
 
-impl Process {
+impl PublishingProcess {
     /// One row for each of its publications for these readers.
-    pub(crate) fn rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn rows(&self, reader: ScopeReader) -> impl Iterator<Item = Json> {
         let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
         of_reader.filter_map(|publication| {
             let identity = publication.identity.as_ref()?;
@@ -38,20 +38,20 @@ impl Process {
     }
 
     /// Number of rows of [`Self::rows`].
-    pub(crate) fn row_count(&self, reader: Reader) -> usize {
+    pub(crate) fn row_count(&self, reader: ScopeReader) -> usize {
         let publications = self.publications.iter();
         let of_reader = publications.filter(|p| p.reader == reader && p.identity.is_some());
         of_reader.count()
     }
 
     /// Number of rows of [`Self::knob_rows`].
-    pub(crate) fn knob_count(&self, reader: Reader) -> usize {
+    pub(crate) fn knob_count(&self, reader: ScopeReader) -> usize {
         let of = self.offers.knob_publications();
         of.filter(|at| self.reader_of(*at) == Some(reader)).count()
     }
 
     /// Number of rows of [`Self::trigger_rows`].
-    pub(crate) fn trigger_count(&self, reader: Reader) -> usize {
+    pub(crate) fn trigger_count(&self, reader: ScopeReader) -> usize {
         let of = self.offers.trigger_publications();
         let readers = of.map(|at| at.and_then(|at| self.reader_of(at)));
         readers
@@ -59,27 +59,27 @@ impl Process {
             .count()
     }
 
-    fn reader_of(&self, publication: usize) -> Option<Reader> {
+    fn reader_of(&self, publication: usize) -> Option<ScopeReader> {
         let publication = self.publications.get(publication)?;
         publication.identity.as_ref().map(|_| publication.reader)
     }
 
     /// One row for each of its knobs for these readers.
-    pub(crate) fn knob_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn knob_rows(&self, reader: ScopeReader) -> impl Iterator<Item = Json> {
         let rows = self.offers.knob_rows(|at| self.known(at));
         let rows = rows.filter(move |(of, _)| *of == reader);
         rows.map(|(_, row)| self.with_process(row))
     }
 
     /// One row for each trigger that it handles for these readers.
-    pub(crate) fn trigger_rows(&self, reader: Reader) -> impl Iterator<Item = Json> {
+    pub(crate) fn trigger_rows(&self, reader: ScopeReader) -> impl Iterator<Item = Json> {
         let rows = self.offers.trigger_rows(self.owner, |at| self.known(at));
         let rows = rows.filter(move |(of, _)| *of == reader);
         rows.map(|(_, row)| self.with_process(row))
     }
 
     /// Readers, name and labels of a publication, if it was not refused.
-    fn known(&self, publication: usize) -> Option<(Reader, &str, Json)> {
+    fn known(&self, publication: usize) -> Option<(ScopeReader, &str, Json)> {
         let publication = self.publications.get(publication)?;
         let identity = publication.identity.as_ref()?;
         Some((publication.reader, identity.name(), labels(identity)))
@@ -94,12 +94,12 @@ impl Process {
     }
 
     /// The readers whose documents have rows of this process.
-    pub(crate) fn readers(&self) -> impl Iterator<Item = Reader> {
+    pub(crate) fn readers(&self) -> impl Iterator<Item = ScopeReader> {
         let owner = (!self.offers.is_empty()).then_some(self.owner);
         self.readers.iter().copied().chain(owner)
     }
 }
 
-fn labels(identity: &Identity) -> Json {
+fn labels(identity: &PublicationIdentity) -> Json {
     json!(identity.labels().iter().collect::<BTreeMap<_, _>>())
 }

@@ -6,16 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use barograph_archive::Mark;
+use barograph_archive::RingMark;
 use barograph_model::{NS_PER_S, Quality, Sample, StreamKey, Value};
 use barograph_stream::StreamError;
-use barograph_stream::ingest::{Drained, Payload, Record};
+use barograph_stream::ingest::{DrainResult, IngestRecord, RecordPayload};
 
 use super::records::{RecordPlace, RecordTimes, in_order, place};
-use super::{Process, Round};
+use super::{IntakeRound, PublishingProcess};
 use crate::ledger::LossCause;
 use crate::taken::DROPPED_RING;
-use barograph_recorder::Reader;
+use barograph_recorder::ScopeReader;
 
 /// A counter that begins anew is recorded as 0 at most this long before its first value.
 const ZERO_BEFORE_NS_MAX: i64 = 60 * NS_PER_S;
@@ -69,58 +69,60 @@ struct LostRun {
     count: u64,
 }
 
-impl Process {
+impl PublishingProcess {
     /// Takes in the records of the rings, at most about `records_max`.
     pub(super) fn drain(
         &mut self,
-        round: &mut Round<'_, '_>,
+        round: &mut IntakeRound<'_, '_>,
         records_max: u64,
-    ) -> Result<Drained, StreamError> {
+    ) -> Result<DrainResult, StreamError> {
         let mut times = RecordTimes::new(&self.file, round.timing, round.now_ns);
         let (mut takes, mut answers) = (round.takes.lend(), Vec::new());
         let (publications, targets, reached) =
             (&self.publications, &self.targets, &mut self.reached);
-        let drained = self.file.drain_all(records_max, &mut |record: Record<'_>| {
-            let at = record.ring as usize;
-            let (ring, next) = (record.ring, record.next);
-            // A loss has no time of its own: it gets that of the record before it.
-            let mut lose = |reached: &mut Vec<i64>, cause, count| {
-                takes.push(Take {
-                    ts: in_order(reached, at, i64::MIN, false),
-                    ring,
-                    next,
-                    what: TakeKind::Lost(cause, count),
-                });
-            };
-            match record.payload {
-                Payload::Ack { id, status } => {
-                    let _ = in_order(reached, at, times.of(record.time), false);
-                    answers.push((id, status));
-                }
-                Payload::Missed(count) => lose(reached, LossCause::Missed, count),
-                Payload::Damaged => lose(reached, LossCause::Damaged, 1),
-                payload => {
-                    let is_frame = matches!(payload, Payload::Frame(_));
-                    let ts = in_order(reached, at, times.of(record.time), is_frame);
-                    match place(&record, publications, targets) {
-                        RecordPlace::Refused => lose(reached, LossCause::Refused, 1),
-                        RecordPlace::None => lose(reached, LossCause::Damaged, 1),
-                        RecordPlace::At(publication, key, value) => takes.push(Take {
-                            ts,
-                            ring,
-                            next,
-                            what: TakeKind::Put {
-                                publication,
-                                series: record.series,
-                                key,
-                                value,
-                                is_frame,
-                            },
-                        }),
+        let drained = self
+            .file
+            .drain_all(records_max, &mut |record: IngestRecord<'_>| {
+                let at = record.ring as usize;
+                let (ring, next) = (record.ring, record.next);
+                // A loss has no time of its own: it gets that of the record before it.
+                let mut lose = |reached: &mut Vec<i64>, cause, count| {
+                    takes.push(Take {
+                        ts: in_order(reached, at, i64::MIN, false),
+                        ring,
+                        next,
+                        what: TakeKind::Lost(cause, count),
+                    });
+                };
+                match record.payload {
+                    RecordPayload::Ack { id, status } => {
+                        let _ = in_order(reached, at, times.of(record.time), false);
+                        answers.push((id, status));
+                    }
+                    RecordPayload::Missed(count) => lose(reached, LossCause::Missed, count),
+                    RecordPayload::Damaged => lose(reached, LossCause::Damaged, 1),
+                    payload => {
+                        let is_frame = matches!(payload, RecordPayload::Frame(_));
+                        let ts = in_order(reached, at, times.of(record.time), is_frame);
+                        match place(&record, publications, targets) {
+                            RecordPlace::Refused => lose(reached, LossCause::Refused, 1),
+                            RecordPlace::None => lose(reached, LossCause::Damaged, 1),
+                            RecordPlace::At(publication, key, value) => takes.push(Take {
+                                ts,
+                                ring,
+                                next,
+                                what: TakeKind::Put {
+                                    publication,
+                                    series: record.series,
+                                    key,
+                                    value,
+                                    is_frame,
+                                },
+                            }),
+                        }
                     }
                 }
-            }
-        });
+            });
         let error_ns = times.error_ns;
         self.note_answers(&answers);
         self.note_dropped(&mut takes);
@@ -152,13 +154,13 @@ impl Process {
 
     /// The readers whose scope records the process's losses: those of its first publication, who
     /// see its counts anyway. Its rings are read from the position that this scope's archive has.
-    pub(super) fn loss_reader(&self) -> Reader {
+    pub(super) fn loss_reader(&self) -> ScopeReader {
         let mut kept = self.publications.iter().filter(|p| p.identity.is_some());
         kept.next()
             .map_or(self.owner, |publication| publication.reader)
     }
 
-    fn apply(&mut self, takes: &mut Vec<Take>, round: &mut Round<'_, '_>) {
+    fn apply(&mut self, takes: &mut Vec<Take>, round: &mut IntakeRound<'_, '_>) {
         if takes.iter().any(|take| take.ring != takes[0].ring) {
             takes.sort_by_key(|take| take.ts);
         }
@@ -278,7 +280,7 @@ impl Process {
     }
 
     /// Records a run of losses of one ring.
-    fn tell_lost(&self, ring: u32, run: &LostRun, round: &mut Round<'_, '_>) {
+    fn tell_lost(&self, ring: u32, run: &LostRun, round: &mut IntakeRound<'_, '_>) {
         let mark = self.mark(ring, run.next);
         let mut names = self.publications.iter();
         let publication = names.find_map(|p| Some(p.identity.as_ref()?.name()));
@@ -290,8 +292,8 @@ impl Process {
         }
     }
 
-    pub(super) fn mark(&self, ring: u32, position: u64) -> Mark {
-        Mark {
+    pub(super) fn mark(&self, ring: u32, position: u64) -> RingMark {
+        RingMark {
             incarnation: self.file.incarnation(),
             ring,
             position,

@@ -15,29 +15,29 @@ use super::{Scope, ScopeSettings};
 use crate::IntakeError;
 use crate::shares::Shares;
 use crate::taken::TakenMarks;
-use barograph_recorder::{Backoff, Reader};
+use barograph_recorder::{Backoff, ScopeReader};
 
 /// Most scopes that are remembered as failed. If there are more, one is forgotten and tried again
 /// when it is next needed.
 const REFUSED_MAX: usize = 1_024;
 
 /// The open scopes.
-pub(crate) struct Scopes<'c> {
+pub(crate) struct OpenScopes<'c> {
     settings: ScopeSettings,
     clock: &'c Arc<dyn Clock>,
-    open: BTreeMap<Reader, Scope<'c>>,
-    opening: BTreeMap<Reader, ScopeOpening>,
+    open: BTreeMap<ScopeReader, Scope<'c>>,
+    opening: BTreeMap<ScopeReader, ScopeOpening>,
     /// Whether a scope was opened since the last [`Self::attend`].
     has_opened: bool,
     /// Bytes of the rings of all scopes, by user.
     rings: Rc<RefCell<Shares<Box<str>>>>,
     /// Scopes that could not be opened the last time; a full disk or too many open files may pass.
-    refused: BTreeMap<Reader, Backoff>,
+    refused: BTreeMap<ScopeReader, Backoff>,
     /// Number of times that marks of earlier lives of the agent were read.
     marks_read: u64,
 }
 
-impl<'c> Scopes<'c> {
+impl<'c> OpenScopes<'c> {
     pub(crate) fn new(settings: ScopeSettings, clock: &'c Arc<dyn Clock>) -> Self {
         Self {
             rings: Rc::new(RefCell::new(settings.shares_of_rings())),
@@ -53,14 +53,14 @@ impl<'c> Scopes<'c> {
 
     /// The scope of a reader, if it is open. If it is not, its opening begins, unless it failed a
     /// short time ago.
-    pub(crate) fn of(&mut self, reader: Reader) -> Option<&mut Scope<'c>> {
+    pub(crate) fn of(&mut self, reader: ScopeReader) -> Option<&mut Scope<'c>> {
         self.is_opening(reader);
         self.open.get_mut(&reader)
     }
 
     /// Whether a scope is being opened. If it is needed for the first time, or is to be tried
     /// again, its opening begins.
-    pub(crate) fn is_opening(&mut self, reader: Reader) -> bool {
+    pub(crate) fn is_opening(&mut self, reader: ScopeReader) -> bool {
         if self.open.contains_key(&reader) {
             return false;
         }
@@ -78,7 +78,7 @@ impl<'c> Scopes<'c> {
 
     /// Whether an opening of this scope is under way. Other than [`Self::is_opening`] this begins
     /// none.
-    pub(crate) fn awaits(&self, reader: Reader) -> bool {
+    pub(crate) fn awaits(&self, reader: ScopeReader) -> bool {
         self.opening.contains_key(&reader)
     }
 
@@ -90,11 +90,11 @@ impl<'c> Scopes<'c> {
     /// Whether the scope of any group is being opened.
     pub(crate) fn are_groups_opening(&self) -> bool {
         let mut opening = self.opening.keys();
-        opening.any(|reader| matches!(reader, Reader::Group(_)))
+        opening.any(|reader| matches!(reader, ScopeReader::Group(_)))
     }
 
     /// Begins to open a scope, unless it failed a short time ago.
-    fn begin(&mut self, reader: Reader) {
+    fn begin(&mut self, reader: ScopeReader) {
         let monotonic_ns = self.clock.monotonic_ns();
         let before = self.refused.get(&reader);
         if before.is_some_and(|refused| !refused.is_over(monotonic_ns)) {
@@ -111,7 +111,7 @@ impl<'c> Scopes<'c> {
     }
 
     /// Takes the result of an opening that has ended.
-    fn take(&mut self, reader: Reader) {
+    fn take(&mut self, reader: ScopeReader) {
         let Some(opening) = self.opening.remove(&reader) else {
             return;
         };
@@ -131,7 +131,7 @@ impl<'c> Scopes<'c> {
     }
 
     /// Notes that a scope could not be opened.
-    fn refuse(&mut self, reader: Reader, error: &str) {
+    fn refuse(&mut self, reader: ScopeReader, error: &str) {
         if !self.refused.contains_key(&reader) {
             let scope = reader.scope();
             warn!(
@@ -150,7 +150,7 @@ impl<'c> Scopes<'c> {
     /// has failed. `is_there` returns whether the file of a process exists. Returns whether a scope
     /// was opened since the last call.
     pub(crate) fn attend(&mut self, is_there: impl Fn(Incarnation) -> bool) -> bool {
-        let opening: Vec<Reader> = self.opening.keys().copied().collect();
+        let opening: Vec<ScopeReader> = self.opening.keys().copied().collect();
         for reader in opening {
             self.is_opening(reader);
         }
@@ -181,7 +181,7 @@ impl<'c> Scopes<'c> {
         retired.sum::<u64>() + self.open.len() as u64
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Reader, &mut Scope<'c>)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ScopeReader, &mut Scope<'c>)> {
         self.open.iter_mut().map(|(reader, scope)| (*reader, scope))
     }
 
@@ -242,15 +242,15 @@ impl<'c> Scopes<'c> {
 /// Fails if no further scope may be opened. Scopes of groups may take at most as many places as
 /// stay free for others, since one user may be in many groups and publish for each.
 fn has_place<'r>(
-    open: impl Iterator<Item = &'r Reader> + Clone,
-    wanted: Reader,
+    open: impl Iterator<Item = &'r ScopeReader> + Clone,
+    wanted: ScopeReader,
 ) -> Result<(), String> {
     let count = open.clone().count();
     let left = SCOPES_MAX.saturating_sub(count + 1);
     if count >= SCOPES_MAX {
         return Err(format!("there are {SCOPES_MAX} scopes already"));
     }
-    let is_group = |reader: &Reader| matches!(reader, Reader::Group(_));
+    let is_group = |reader: &ScopeReader| matches!(reader, ScopeReader::Group(_));
     let groups = open.filter(|reader| is_group(reader)).count();
     if is_group(&wanted) && groups + 1 > left {
         return Err(format!(
@@ -260,15 +260,15 @@ fn has_place<'r>(
     Ok(())
 }
 
-fn parse(name: &str) -> Option<Reader> {
+fn parse(name: &str) -> Option<ScopeReader> {
     if name == SCOPE_OF_ALL {
-        return Some(Reader::All);
+        return Some(ScopeReader::All);
     }
     let (kind, id) = name.split_at_checked(1)?;
     let id: u32 = id.parse().ok()?;
     let reader = match kind {
-        "u" => Reader::User(id),
-        "g" => Reader::Group(id),
+        "u" => ScopeReader::User(id),
+        "g" => ScopeReader::Group(id),
         _ => return None,
     };
     (reader.scope() == name).then_some(reader)
@@ -280,8 +280,9 @@ mod tests {
 
     #[test]
     fn who_is_in_many_groups_leaves_places_for_users() {
-        let mut open: BTreeSet<Reader> = BTreeSet::from([Reader::All, Reader::User(1)]);
-        let fill = |open: &mut BTreeSet<Reader>, of: fn(u32) -> Reader| {
+        let mut open: BTreeSet<ScopeReader> =
+            BTreeSet::from([ScopeReader::All, ScopeReader::User(1)]);
+        let fill = |open: &mut BTreeSet<ScopeReader>, of: fn(u32) -> ScopeReader| {
             let more = (1_000..).map(of);
             let more = more.take_while(|reader| {
                 let has_place = has_place(open.iter(), *reader).is_ok();
@@ -289,15 +290,19 @@ mod tests {
             });
             more.count()
         };
-        assert_eq!(fill(&mut open, Reader::Group), 31);
-        assert_eq!(fill(&mut open, Reader::User), 31);
+        assert_eq!(fill(&mut open, ScopeReader::Group), 31);
+        assert_eq!(fill(&mut open, ScopeReader::User), 31);
         assert_eq!(open.len(), SCOPES_MAX);
-        assert_eq!(fill(&mut open, Reader::Group), 0);
+        assert_eq!(fill(&mut open, ScopeReader::Group), 0);
     }
 
     #[test]
     fn names_of_scopes() {
-        for reader in [Reader::All, Reader::User(0), Reader::Group(4_711)] {
+        for reader in [
+            ScopeReader::All,
+            ScopeReader::User(0),
+            ScopeReader::Group(4_711),
+        ] {
             assert_eq!(parse(&reader.scope()), Some(reader));
         }
         for name in ["", "u", "u-1", "u01", "x1", "u1.new", "all2", "é"] {

@@ -6,9 +6,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use barograph_archive::Mark;
+use barograph_archive::RingMark;
 use barograph_model::Clock;
-use barograph_recorder::{History, Job, Reader, make_dir, make_parent, publish};
+use barograph_recorder::{History, Job, ScopeReader, make_dir, make_parent, publish};
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, Segment};
 use serde_json::json;
 
@@ -23,7 +23,7 @@ pub(super) struct OpenedScope {
     pub run_dir: RunDir,
     pub lock: AgentLock,
     pub history: Arc<History>,
-    pub marks: Vec<Mark>,
+    pub marks: Vec<RingMark>,
     pub segment: Segment,
     pub opened_ns: i64,
     /// What the archive has of earlier lives, if it can be read already.
@@ -37,7 +37,7 @@ pub(super) type ScopeOpening = Job<Result<OpenedScope, IntakeError>>;
 /// result.
 pub(super) fn begin(
     settings: &ScopeSettings,
-    reader: Reader,
+    reader: ScopeReader,
     clock: &Arc<dyn Clock>,
 ) -> Result<ScopeOpening, IntakeError> {
     let work = settings.shared.world.work.clone();
@@ -53,7 +53,7 @@ pub(super) fn begin(
 
 fn open(
     settings: &ScopeSettings,
-    reader: Reader,
+    reader: ScopeReader,
     clock: &Arc<dyn Clock>,
 ) -> Result<OpenedScope, IntakeError> {
     let name = reader.scope();

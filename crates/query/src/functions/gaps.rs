@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barograph_archive::Chunk;
+use barograph_archive::SampleChunk;
 use barograph_model::Quality;
 use rusqlite::Result;
 
@@ -59,7 +59,7 @@ pub(super) fn gaps(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
 
 /// Adds the samples of a chunk to the runs of its series; samples that follow the newest run extend
 /// it.
-fn add(runs: &mut Vec<Run>, chunk: &Chunk) {
+fn add(runs: &mut Vec<Run>, chunk: &SampleChunk) {
     let columns = &chunk.columns;
     for (row, (number, ts)) in columns.numbers.iter().zip(&columns.ts).enumerate() {
         let is_last_look = columns.quality[row] == Quality::Ended;

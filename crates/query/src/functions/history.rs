@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barograph_archive::Chunk;
+use barograph_archive::SampleChunk;
 use barograph_model::Buckets;
 use rusqlite::Result;
 
@@ -50,7 +50,7 @@ pub(super) struct Samples<F> {
     make: F,
 }
 
-impl<F: FnMut(&Chunk, usize) -> Option<Row>> Samples<F> {
+impl<F: FnMut(&SampleChunk, usize) -> Option<Row>> Samples<F> {
     pub(super) fn new(feed: Feed, make: F) -> Self {
         Self {
             feed,
@@ -61,7 +61,7 @@ impl<F: FnMut(&Chunk, usize) -> Option<Row>> Samples<F> {
     }
 }
 
-impl<F: FnMut(&Chunk, usize) -> Option<Row>> Iterator for Samples<F> {
+impl<F: FnMut(&SampleChunk, usize) -> Option<Row>> Iterator for Samples<F> {
     type Item = Result<Vec<Row>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -89,7 +89,7 @@ impl<F: FnMut(&Chunk, usize) -> Option<Row>> Iterator for Samples<F> {
     }
 }
 
-fn raw_row(chunk: &Chunk, row: usize, identity: &SeriesCells) -> Row {
+fn raw_row(chunk: &SampleChunk, row: usize, identity: &SeriesCells) -> Row {
     let columns = &chunk.columns;
     let value: Cell = columns
         .values

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barograph_archive::Chunk;
+use barograph_archive::SampleChunk;
 use barograph_archive::aggregate::hour_of;
 use barograph_model::{Quality, Span};
 use rusqlite::Result;
@@ -94,7 +94,7 @@ impl Held {
     }
 
     /// Adds samples, which must be of one life and in order.
-    fn add(&mut self, chunk: &Chunk) {
+    fn add(&mut self, chunk: &SampleChunk) {
         let columns = &chunk.columns;
         for (row, ts) in columns.ts.iter().enumerate() {
             self.until(chunk.life, *ts);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barograph_archive::Losses;
+use barograph_archive::ArchiveLosses;
 use barograph_stream::ingest::{LOSS_STREAM, LOST_STREAM};
 use barograph_stream::{FORECASTS_DOCUMENT, PUBLICATIONS_DOCUMENT, RunDir};
 use rusqlite::Result;
@@ -151,7 +151,7 @@ fn application_losses(publications: &[Object]) -> [(&'static str, u64); 3] {
     ]
 }
 
-fn archive_losses(lost: &Losses) -> [(&'static str, u64); 5] {
+fn archive_losses(lost: &ArchiveLosses) -> [(&'static str, u64); 5] {
     [
         (
             "samples that found the archive's buffer full",

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_archive::{
-    Archive, ArchiveConfig, Chunk, Declared, Disk, Entry, KeepConfig, Keeper, View,
+    ArchiveConfig, ArchiveReader, DeclaredStream, DiskStorage, JournalEntry, KeepConfig, Keeper,
+    SampleChunk, View,
 };
 use barograph_model::{
     Descriptor, Kind, Past as _, PastRequest, Span, StreamKey, Value, ValueType,
 };
-use barograph_query::{Database, PastReader, Scopes};
+use barograph_query::{Database, PastReader, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::answer;
@@ -32,11 +33,11 @@ pub(crate) fn keeper(root: &Path) -> Keeper {
         free_bytes_min: 0,
         ..ArchiveConfig::new(root, "Node-1")
     };
-    Keeper::start(config, Arc::new(Disk), Arc::new(SystemClock::new())).unwrap()
+    Keeper::start(config, Arc::new(DiskStorage), Arc::new(SystemClock::new())).unwrap()
 }
 
 /// Submits entries, and waits until they are in the log.
-pub(crate) fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
+pub(crate) fn submit(keeper: &Keeper, mut entries: Vec<JournalEntry>) {
     let journal = keeper.journal();
     let position = journal.submit(&mut entries);
     assert!(journal.wait_durable(position, Duration::from_secs(60)));
@@ -47,14 +48,14 @@ pub(crate) fn submit(keeper: &Keeper, mut entries: Vec<Entry>) {
 pub(crate) struct Past {
     pub streams: Vec<Arc<Descriptor>>,
     /// The indexes are those of the streams.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Vec<SampleChunk>,
 }
 
 impl Past {
     /// A view of an archive that has the samples in its log.
     pub(crate) fn view(&self, root: &Path) -> Arc<View> {
         drop(write(root, self, &[]));
-        Archive::open(root).view().unwrap()
+        ArchiveReader::open(root).view().unwrap()
     }
 }
 
@@ -65,22 +66,26 @@ pub(crate) fn write(root: &Path, past: &Past, seals: &[usize]) -> Keeper {
     chunks.sort_by_key(|chunk| chunk.life);
     let mut written = 0;
     for (key, chunk) in (0..).map(StreamKey).zip(chunks) {
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::clone(&past.streams[chunk.series]),
             life: chunk.life,
             depth: 8,
         };
-        let mut entries = vec![Entry::Declare(key, declared)];
+        let mut entries = vec![JournalEntry::Declare(key, declared)];
         for row in 0..chunk.columns.len() {
             let sample = chunk.columns.sample(row).unwrap();
-            entries.push(Entry::Sample(key, chunk.columns.numbers[row], sample));
+            entries.push(JournalEntry::Sample(
+                key,
+                chunk.columns.numbers[row],
+                sample,
+            ));
             written += 1;
             if seals.contains(&written) {
                 submit(&keeper, std::mem::take(&mut entries));
                 keeper.seal().unwrap();
             }
         }
-        entries.push(Entry::Retire(key));
+        entries.push(JournalEntry::Retire(key));
         submit(&keeper, entries);
     }
     if seals.len() == 2 {
@@ -98,7 +103,14 @@ fn the_agents_archive_is_found_and_followed() {
     demo.add_deep(&walk, 8, (0..20).map(|t| (t, Value::from(t))));
     let keeper = keeper(&root);
     let run_dir = RunDir::new(dir.path());
-    let open = || Database::open(&run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
+    let open = || {
+        Database::open(
+            &run_dir,
+            ScopeChoice::Readable,
+            Arc::new(SystemClock::new()),
+        )
+        .unwrap()
+    };
     let mut database = open();
     assert_eq!(database.archive_dir(), None);
     let count = "SELECT count(*), max(value) FROM random_walk_count";
@@ -108,16 +120,16 @@ fn the_agents_archive_is_found_and_followed() {
     crate::scopes::name_archive(&run_dir, &root);
     let mut database = open();
     assert_eq!(database.archive_dir(), Some(root.clone()));
-    let declared = Declared {
+    let declared = DeclaredStream {
         descriptor: Arc::new(walk.clone()),
         life: START_NS,
         depth: 8,
     };
     let sample = |t: i64| {
         let sample = barograph_model::Sample::measured(START_NS + t * S, t);
-        Entry::Sample(StreamKey(0), t as u64 + 1, sample)
+        JournalEntry::Sample(StreamKey(0), t as u64 + 1, sample)
     };
-    let declare = Entry::Declare(StreamKey(0), declared);
+    let declare = JournalEntry::Declare(StreamKey(0), declared);
     submit(
         &keeper,
         std::iter::once(declare)
@@ -156,7 +168,7 @@ fn the_agents_archive_is_found_and_followed() {
 
 fn a_stream_that_nobody_saw(database: &mut Database, keeper: &Keeper) {
     // A stream that began and ended unseen: its table appears with the question.
-    let brief = Declared {
+    let brief = DeclaredStream {
         descriptor: Arc::new(descriptor(
             "brief.job.count",
             &[("job", "7")],
@@ -166,12 +178,15 @@ fn a_stream_that_nobody_saw(database: &mut Database, keeper: &Keeper) {
         life: START_NS,
         depth: 8,
     };
-    let one = Entry::Sample(
+    let one = JournalEntry::Sample(
         StreamKey(1),
         1,
         barograph_model::Sample::measured(START_NS, 7),
     );
-    submit(keeper, vec![Entry::Declare(StreamKey(1), brief), one]);
+    submit(
+        keeper,
+        vec![JournalEntry::Declare(StreamKey(1), brief), one],
+    );
     assert_eq!(
         answer(database, "SELECT job, value, newest FROM brief_job_count"),
         ["7|7|0"]
@@ -192,7 +207,8 @@ fn the_archive_alone(root: &Path) {
 }
 
 fn the_past_without_sql(run_dir: &RunDir) {
-    let reader = PastReader::open(run_dir, Scopes::Readable, Arc::new(SystemClock::new())).unwrap();
+    let reader =
+        PastReader::open(run_dir, ScopeChoice::Readable, Arc::new(SystemClock::new())).unwrap();
     let request = PastRequest {
         wanted: &|node, descriptor| {
             node == "Node-1" && descriptor.name.as_str() == "random.walk.count"

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Kind, SqlFaultKind, SqlLimits, Value, ValueType};
-use barograph_query::{Database, Field, Scopes};
+use barograph_query::{Database, Field, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::demo::{Demo, S, START_NS, descriptor};
@@ -15,7 +15,7 @@ use crate::{answer, ask, open};
 fn no_agent_is_an_error_that_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(SystemClock::new());
-    let error = Database::open(&RunDir::new(dir.path()), Scopes::Readable, clock).unwrap_err();
+    let error = Database::open(&RunDir::new(dir.path()), ScopeChoice::Readable, clock).unwrap_err();
     assert!(error.to_string().contains("baro up"), "{error}");
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use barograph_archive::Chunk;
+use barograph_archive::SampleChunk;
 use barograph_model::{Columns, ManualClock, Sample, Value, ValueType};
 use barograph_query::Database;
 use barograph_stream::RunDir;
@@ -81,7 +81,7 @@ fn world(told: &[Told]) -> (tempfile::TempDir, Demo, Database) {
             for at in 0..one.archived() {
                 columns.push(at as u64 + 1, &one.sample(at));
             }
-            past.chunks.push(Chunk {
+            past.chunks.push(SampleChunk {
                 series: past.streams.len(),
                 life: START_NS,
                 columns,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{BigIntegers, Clock, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest};
-use barograph_query::{PoolConfig, QueryPool, Scopes};
+use barograph_query::{PoolConfig, QueryPool, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::demo::Demo;
@@ -19,7 +19,7 @@ fn pool(dir: &std::path::Path) -> Arc<QueryPool> {
         threads: 2,
         queue_max: 16,
     };
-    Arc::new(QueryPool::start(&RunDir::new(dir), Scopes::Public, &clock, config).unwrap())
+    Arc::new(QueryPool::start(&RunDir::new(dir), ScopeChoice::Public, &clock, config).unwrap())
 }
 
 fn request(sql: &str) -> SqlRequest {

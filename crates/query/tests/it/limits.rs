@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use barograph_model::{SqlFaultKind, SqlLimits};
-use barograph_query::{Database, Scopes};
+use barograph_query::{Database, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::demo::Demo;
@@ -18,7 +18,7 @@ const ENDLESS: &str =
 fn open(dir: &std::path::Path) -> Database {
     Database::open(
         &RunDir::new(dir),
-        Scopes::Readable,
+        ScopeChoice::Readable,
         Arc::new(SystemClock::new()),
     )
     .unwrap()

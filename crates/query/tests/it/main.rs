@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{ManualClock, SqlFault, SqlLimits};
-use barograph_query::{Cell, Database, Rows, Scopes};
+use barograph_query::{Cell, Database, Rows, ScopeChoice};
 use barograph_stream::RunDir;
 
 use demo::{S, START_NS};
@@ -35,7 +35,7 @@ use demo::{S, START_NS};
 /// A database whose present time is ten seconds after the first samples.
 fn open(dir: &Path) -> Database {
     let clock = Arc::new(ManualClock::at(START_NS + 10 * S));
-    Database::open(&RunDir::new(dir), Scopes::Readable, clock).unwrap()
+    Database::open(&RunDir::new(dir), ScopeChoice::Readable, clock).unwrap()
 }
 
 fn ask(database: &mut Database, sql: &str) -> Result<Rows, SqlFault> {

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use barograph_archive::{Archive, Chunk, View};
+use barograph_archive::{ArchiveReader, SampleChunk, View};
 use barograph_model::{
     Columns, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, SqlFaultKind,
     Value, ValueType,
 };
-use barograph_query::{Database, PastReader, Scopes, Views};
+use barograph_query::{Database, PastReader, ScopeChoice, Views};
 use barograph_stream::RunDir;
 use proptest::prelude::*;
 
@@ -51,13 +51,13 @@ struct World {
     looks: Arc<AtomicUsize>,
 }
 
-fn chunk(series: usize, life: i64, samples: &[(i64, i64)]) -> Chunk {
+fn chunk(series: usize, life: i64, samples: &[(i64, i64)]) -> SampleChunk {
     let mut columns = Columns::new(ValueType::Int);
     for (number, (seconds, value)) in (1..).zip(samples) {
         let sample = Sample::measured(START_NS + seconds * U, *value);
         columns.push(number, &sample);
     }
-    Chunk {
+    SampleChunk {
         series,
         life,
         columns,
@@ -115,7 +115,7 @@ impl World {
         let root = dir.path().join("archive");
         let keeper = files::write(&root, &archived(told), seals);
         drop(keeper); // Samples that were not sealed stay in the log.
-        let archive = Archive::open(&root);
+        let archive = ArchiveReader::open(&root);
         Self::with(Some(demo), dir, Arc::new(move || archive.view()))
     }
 
@@ -167,8 +167,8 @@ impl World {
             drop(files::write(&root, &past, seals));
             crate::scopes::name_archive(&run_dir, &root);
         }
-        let database = Database::open(&own, Scopes::Readable, clock()).unwrap();
-        let reader = PastReader::open(&own, Scopes::Readable, clock()).unwrap();
+        let database = Database::open(&own, ScopeChoice::Readable, clock()).unwrap();
+        let reader = PastReader::open(&own, ScopeChoice::Readable, clock()).unwrap();
         Self {
             _demos: demos,
             _dir: dir,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use barograph_model::{
     BigIntegers, Clock, ResultFormat, SqlEngine as _, SqlFaultKind, SqlLimits, SqlRequest,
 };
-use barograph_query::{Database, PoolConfig, QueryPool, Scopes};
+use barograph_query::{Database, PoolConfig, QueryPool, ScopeChoice};
 use barograph_stream::{RunDir, SystemClock};
 
 use crate::demo::Demo;
@@ -27,7 +27,7 @@ fn request(sql: &str) -> SqlRequest {
 fn pool(dir: &std::path::Path, threads: usize, queue_max: usize) -> QueryPool {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let config = PoolConfig { threads, queue_max };
-    QueryPool::start(&RunDir::new(dir), Scopes::Public, &clock, config).unwrap()
+    QueryPool::start(&RunDir::new(dir), ScopeChoice::Public, &clock, config).unwrap()
 }
 
 #[test]
@@ -99,7 +99,8 @@ fn a_wide_row_is_written_as_in_a_whole_answer() {
     let sql = "WITH t(b, a) AS (VALUES (1, printf('%300000d', 1)), (2, 'x')) \
                SELECT b, a, a AS b, NULL AS \"say 'a\\b'\" FROM t";
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let mut database = Database::open(&RunDir::new(dir.path()), Scopes::Public, clock).unwrap();
+    let mut database =
+        Database::open(&RunDir::new(dir.path()), ScopeChoice::Public, clock).unwrap();
     let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false));
     let reply = pool(dir.path(), 1, 1).query(&request(sql)).unwrap();
     assert!(reply.body == rows.unwrap().to_json_rows());

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_archive::{Declared, Entry, Keeper};
+use barograph_archive::{DeclaredStream, JournalEntry, Keeper};
 use barograph_model::{
     Clock, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, StreamKey, Value,
     ValueType,
 };
-use barograph_query::{Database, PastReader, Scopes};
+use barograph_query::{Database, PastReader, ScopeChoice};
 use barograph_stream::RunDir;
 
 use crate::demo::{Demo, S, START_NS, descriptor};
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    fn open(&self, scopes: Scopes) -> Database {
+    fn open(&self, scopes: ScopeChoice) -> Database {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         Database::open(&RunDir::new(self.dir.path()), scopes, clock).unwrap()
     }
@@ -130,10 +130,10 @@ fn scopes_are_read_by_who_may() {
     let world = World::new();
     let _published = published(world.dir.path());
     let sql = "SELECT count(*) FROM streams";
-    assert_eq!(answer(&mut world.open(Scopes::None), sql), ["10"]);
-    assert_eq!(answer(&mut world.open(Scopes::Public), sql), ["11"]);
-    assert_eq!(answer(&mut world.open(Scopes::Readable), sql), ["19"]);
-    let mut public = world.open(Scopes::Public);
+    assert_eq!(answer(&mut world.open(ScopeChoice::None), sql), ["10"]);
+    assert_eq!(answer(&mut world.open(ScopeChoice::Public), sql), ["11"]);
+    assert_eq!(answer(&mut world.open(ScopeChoice::Readable), sql), ["19"]);
+    let mut public = world.open(ScopeChoice::Public);
     assert_eq!(
         answer(&mut public, "SELECT value FROM app_weather_wind_ratio"),
         ["0.5"]
@@ -146,7 +146,7 @@ fn scopes_are_read_by_who_may() {
         ["all|eve|2|NULL|3|NULL", "all|mallory|2|NULL|3|NULL"]
     );
     assert_eq!(
-        answer(&mut world.open(Scopes::Readable), calls),
+        answer(&mut world.open(ScopeChoice::Readable), calls),
         ["u1000|eve|2|now|3|1000", "all|mallory|2|NULL|3|NULL"]
     );
     let streams = "SELECT node, streams FROM nodes";
@@ -157,7 +157,7 @@ fn scopes_are_read_by_who_may() {
 fn scopes_come_go_and_are_replaced() {
     let world = World::new();
     let dir = world.dir.path();
-    let mut database = world.open(Scopes::Readable);
+    let mut database = world.open(ScopeChoice::Readable);
     let sql = "SELECT value FROM latest WHERE name = 'app.a.count' ORDER BY 1";
     let stream = value("a.count", "0", ValueType::Int);
     assert_eq!(answer(&mut database, sql), [""; 0]);
@@ -220,16 +220,16 @@ fn archived(world: &World) -> (Vec<Demo>, Vec<Keeper>) {
         demo.add_deep(&stream, 8, (0..20).map(|t| (t, Value::from(t))));
         let root = world.scope(name).path().join("archive");
         let keeper = files::keeper(&root);
-        let declared = Declared {
+        let declared = DeclaredStream {
             descriptor: Arc::new(stream.clone()),
             life: START_NS,
             depth: 8,
         };
         let sample = |t: i64| {
             let sample = Sample::measured(START_NS + t * S, t);
-            Entry::Sample(StreamKey(0), t as u64 + 1, sample)
+            JournalEntry::Sample(StreamKey(0), t as u64 + 1, sample)
         };
-        let declare = std::iter::once(Entry::Declare(StreamKey(0), declared));
+        let declare = std::iter::once(JournalEntry::Declare(StreamKey(0), declared));
         files::submit(&keeper, declare.chain((0..archived).map(sample)).collect());
         name_archive(&world.scope(name), &root);
         demos.push(demo);
@@ -249,7 +249,7 @@ fn archived(world: &World) -> (Vec<Demo>, Vec<Keeper>) {
 fn each_scope_has_its_archive() {
     let world = World::new();
     let _kept = archived(&world);
-    let mut database = world.open(Scopes::Readable);
+    let mut database = world.open(ScopeChoice::Readable);
     let mut check = |sql: &str, expect: &[&str]| assert_eq!(answer(&mut database, sql), expect);
     check(
         "SELECT count(*), sum(value), sum(newest) FROM app_a_count",
@@ -303,7 +303,7 @@ fn each_scope_has_its_archive() {
 fn past_without_sql(world: &World) {
     let clock: Arc<dyn Clock> = Arc::clone(&world.clock) as _;
     let run_dir = RunDir::new(world.dir.path());
-    let reader = PastReader::open(&run_dir, Scopes::Readable, clock).unwrap();
+    let reader = PastReader::open(&run_dir, ScopeChoice::Readable, clock).unwrap();
     let never = AtomicBool::new(false);
     let wanted = |_: &str, d: &Descriptor| d.name.as_str() == "app.a.count";
     let request = PastRequest {
@@ -342,7 +342,7 @@ fn past_without_sql(world: &World) {
 fn damaged_documents_of_a_scope_say_so() {
     let world = World::new();
     let _scope = scope(world.dir.path(), "all");
-    let mut database = world.open(Scopes::Public);
+    let mut database = world.open(ScopeChoice::Public);
     let run_dir = world.scope("all");
     run_dir.publish("publications.json", b"[{", 0o644).unwrap();
     for sql in ["SELECT * FROM publications", "SELECT * FROM loss"] {
@@ -364,7 +364,7 @@ fn what_may_not_be_opened_is_not_there() {
     if std::fs::File::open(private.segment()).is_ok() {
         return; // Root may open everything.
     }
-    let mut database = world.open(Scopes::Readable);
+    let mut database = world.open(ScopeChoice::Readable);
     let sql = "SELECT count(*) FROM streams";
     assert_eq!(answer(&mut database, sql), ["11"]);
     assert_eq!(answer(&mut database, "SELECT * FROM publications"), [""; 0]);
@@ -391,7 +391,7 @@ fn scopes_come_and_go_while_they_are_read() {
     let world = World::new();
     let dir = world.dir.path();
     let clock: Arc<dyn Clock> = Arc::clone(&world.clock) as _;
-    let reader = PastReader::open(&RunDir::new(dir), Scopes::Readable, clock).unwrap();
+    let reader = PastReader::open(&RunDir::new(dir), ScopeChoice::Readable, clock).unwrap();
     let is_over = AtomicBool::new(false);
     let read = || {
         let never = AtomicBool::new(false);

@@ -11,11 +11,11 @@ const STEP_NS: RangeInclusive<i64> = 1_000_000..=60_000_000_000;
 
 /// The first puts of a stream, kept until the step is known; then they are observed.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct FirstPuts {
     puts: Vec<Sample>,
 }
 
-impl Pace {
+impl FirstPuts {
     /// Keeps one more put. Once there are enough, returns the step, which is the median of the
     /// gaps, and all puts so far.
     pub(super) fn put(&mut self, sample: &Sample) -> Option<(i64, Vec<Sample>)> {
@@ -38,7 +38,7 @@ mod tests {
 
     #[track_caller]
     fn check(ts: impl Fn(i64) -> i64, expect: i64) {
-        let mut pace = Pace::default();
+        let mut pace = FirstPuts::default();
         let mut told = (0..).filter_map(|at| pace.put(&Sample::measured(ts(at), at)));
         let (step_ns, puts) = told.next().unwrap();
         assert_eq!((step_ns, puts.len()), (expect, PUTS));

@@ -16,7 +16,7 @@ use barograph_model::ConfigError;
 
 /// The forecast slots of the agent, for streams of all threads, and their queue.
 #[derive(Debug)]
-pub struct Room {
+pub struct ForecastRoom {
     streams_max: usize,
     per_user_max: usize,
     delphi: Option<Arc<Weights>>,
@@ -39,15 +39,15 @@ struct Taken {
 /// A forecast slot: one stream's place among those that have a forecast. Dropping it frees the
 /// slot.
 #[derive(Debug)]
-pub struct Place {
-    room: Arc<Room>,
+pub struct ForecastSlot {
+    room: Arc<ForecastRoom>,
     user: Option<Box<str>>,
 }
 
 /// A queue ticket for a stream that has no forecast slot yet. Dropping it leaves the queue.
 #[derive(Debug)]
 pub struct NoPlace {
-    room: Arc<Room>,
+    room: Arc<ForecastRoom>,
     /// Queue number; none once the ticket was exchanged for a slot.
     number: Option<u64>,
     user: Option<Box<str>>,
@@ -57,7 +57,7 @@ pub struct NoPlace {
     pub max: usize,
 }
 
-impl Room {
+impl ForecastRoom {
     /// Makes the slots for a checked configuration; reads the file of weights again, and fails if
     /// it is invalid.
     pub fn new(config: &ForecastConfig) -> Result<Arc<Self>, ConfigError> {
@@ -77,13 +77,13 @@ impl Room {
 
     /// Takes a slot for a stream of a user's application, or of none. Returns a ticket if a bound
     /// is met.
-    pub fn take(self: &Arc<Self>, user: Option<&str>) -> Result<Place, NoPlace> {
+    pub fn take(self: &Arc<Self>, user: Option<&str>) -> Result<ForecastSlot, NoPlace> {
         let mut taken = self.lock();
         let room = Arc::clone(self);
         let Some((limit, max)) = self.met(&taken, user) else {
             taken.take(user);
             let user = user.map(Box::from);
-            return Ok(Place { room, user });
+            return Ok(ForecastSlot { room, user });
         };
         let number = taken.next;
         taken.next += 1;
@@ -161,20 +161,20 @@ impl Taken {
 
 impl NoPlace {
     /// Exchanges the ticket for its slot, if it has been given one.
-    pub fn take(&mut self) -> Option<Place> {
+    pub fn take(&mut self) -> Option<ForecastSlot> {
         let number = self.number?;
         if self.room.lock().waiting.contains_key(&number) {
             return None;
         }
         self.number = None;
-        Some(Place {
+        Some(ForecastSlot {
             room: Arc::clone(&self.room),
             user: self.user.take(),
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for ForecastSlot {
     fn drop(&mut self) {
         let mut taken = self.room.lock();
         self.room.give_back(&mut taken, self.user.as_deref());
@@ -196,13 +196,13 @@ impl Drop for NoPlace {
 mod tests {
     use super::*;
 
-    fn room(streams_max: usize, streams_per_user_max: usize) -> Arc<Room> {
+    fn room(streams_max: usize, streams_per_user_max: usize) -> Arc<ForecastRoom> {
         let config = ForecastConfig {
             streams_max,
             streams_per_user_max,
             ..ForecastConfig::default()
         };
-        Room::new(&config).unwrap()
+        ForecastRoom::new(&config).unwrap()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Forecasts over a segment: what is projected, what is counted, and which streams have no slot.
 
 use barograph_model::{ManualClock, NS_PER_S, Projection, Quality, Sink as _, Unit};
-use barograph_stream::{Latest, Segment, SegmentConfig, SegmentReader};
+use barograph_stream::{LatestSample, Segment, SegmentConfig, SegmentReader};
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn forecasts(patterns: &[&str], streams_max: usize) -> Forecasts {
         ..ForecastConfig::default()
     };
     config.check().unwrap();
-    Forecasts::new(&config, Room::new(&config).unwrap())
+    Forecasts::new(&config, ForecastRoom::new(&config).unwrap())
 }
 
 fn descriptor(name: &str, kind: Kind, value_type: ValueType) -> Descriptor {
@@ -61,7 +61,7 @@ fn newest(reader: &SegmentReader, name: &str) -> Option<(Sample, i64)> {
     let mut entries = directory.entries.iter();
     let entry = entries.find(|e| e.descriptor.name.as_str() == name)?;
     match reader.stream(entry).latest() {
-        Latest::Sample {
+        LatestSample::Sample {
             sample, looked_ns, ..
         } => Some((sample, looked_ns)),
         _ => None,
@@ -217,7 +217,7 @@ fn places_pass_from_one_thread_s_streams_to_another_s() {
         streams_max: 1,
         ..ForecastConfig::default()
     };
-    let room = Room::new(&config).unwrap();
+    let room = ForecastRoom::new(&config).unwrap();
     let [mut node, mut scope] = [(); 2].map(|()| Forecasts::new(&config, Arc::clone(&room)));
     let of = descriptor("a.b", Kind::Gauge, ValueType::Int);
     let key = added(&mut node, &of, &mut ours);

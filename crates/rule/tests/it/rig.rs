@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, Value, ValueType};
 use barograph_rule::{Firing, RuleLimits, RuleReport, Rules};
-use barograph_statement::{Executed, StatementError};
+use barograph_statement::{StatementError, StatementOutcome};
 
 pub(crate) const S: i64 = 1_000_000_000;
 
@@ -50,7 +50,7 @@ impl RuleRig {
         }
     }
 
-    pub(crate) fn execute(&mut self, sql: &str) -> Result<Executed, StatementError> {
+    pub(crate) fn execute(&mut self, sql: &str) -> Result<StatementOutcome, StatementError> {
         self.rules.execute(sql, self.now)
     }
 

@@ -2,7 +2,7 @@
 
 use barograph_model::{Sample, StreamKey, Value};
 use barograph_rule::{RuleLimits, RuleState, Rules};
-use barograph_statement::Executed;
+use barograph_statement::StatementOutcome;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -468,7 +468,7 @@ fn dropped_and_replaced_rules_leave_nothing() {
     rig.create("t WHEN avg_over('a.count', '1 s') > 1 AND age('a.count') < 9 CALL 'x'");
     assert_eq!(rig.run(), ["t"]);
     let again = rig.execute("CREATE OR REPLACE RULE t WHEN latest('a.count') > 1 CALL 'y'");
-    assert_eq!(again.unwrap(), Executed::Created("t".into()));
+    assert_eq!(again.unwrap(), StatementOutcome::Created("t".into()));
     assert_eq!(rig.run(), ["t"], "it begins anew");
     assert_eq!(rig.rules.windows(), (0, 0, 0));
     assert_eq!(rig.rules.next_deadline_ns(), None);

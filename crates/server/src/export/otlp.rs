@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Value};
-use barograph_stream::Latest;
+use barograph_stream::LatestSample;
 use prost::Message as _;
 
 use crate::export::receiver::Selection;
@@ -18,9 +18,9 @@ use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::exposition::is_old;
 use crate::view::{ServedStream, ServedView, StreamId};
 use barograph_bridge::messages::{
-    Data, ExportMetricsServiceRequest, ExportMetricsServiceResponse, Gauge, InstrumentationScope,
-    KeyValue, Metric, Number, NumberDataPoint, Resource, ResourceMetrics, ScopeMetrics, Sum,
-    Temporality,
+    AggregationTemporality, ExportMetricsServiceRequest, ExportMetricsServiceResponse, Gauge,
+    InstrumentationScope, KeyValue, Metric, MetricData, NumberDataPoint, NumberValue, Resource,
+    ResourceMetrics, ScopeMetrics, Sum,
 };
 
 /// OTLP over HTTP, binary protobuf.
@@ -107,7 +107,7 @@ pub(super) fn rejected(answer: &[u8]) -> Option<(u64, String)> {
 
 /// The newest number of a stream, unless it is old, and its approximate size in bytes.
 fn point(stream: &ServedStream, now_ns: i64) -> Option<(NumberDataPoint, usize)> {
-    let Latest::Sample {
+    let LatestSample::Sample {
         sample, looked_ns, ..
     } = stream.handle.latest()
     else {
@@ -117,9 +117,9 @@ fn point(stream: &ServedStream, now_ns: i64) -> Option<(NumberDataPoint, usize)>
         return None;
     }
     let value = match sample.value {
-        Value::Int(v) => Number::AsInt(v),
-        Value::Float(v) => Number::AsDouble(v),
-        Value::Bool(v) => Number::AsInt(v.into()),
+        Value::Int(v) => NumberValue::AsInt(v),
+        Value::Float(v) => NumberValue::AsDouble(v),
+        Value::Bool(v) => NumberValue::AsInt(v.into()),
         Value::Text(_) | Value::Bytes(_) | Value::Json(_) | Value::Floats(_) => return None,
     };
     let descriptor = &stream.entry.descriptor;
@@ -146,12 +146,12 @@ fn add(metrics: &mut Vec<Metric>, descriptor: &Descriptor, point: NumberDataPoin
     let fits = |metric: &&mut Metric| {
         metric.name == descriptor.name.as_str()
             && metric.unit == unit
-            && matches!(metric.data, Some(Data::Sum(_))) == is_sum
+            && matches!(metric.data, Some(MetricData::Sum(_))) == is_sum
     };
     if let Some(metric) = metrics.last_mut().filter(fits) {
         match &mut metric.data {
-            Some(Data::Sum(sum)) => sum.data_points.push(point),
-            Some(Data::Gauge(gauge)) => gauge.data_points.push(point),
+            Some(MetricData::Sum(sum)) => sum.data_points.push(point),
+            Some(MetricData::Gauge(gauge)) => gauge.data_points.push(point),
             // `metric.data` is always a sum or a gauge.
             _ => {}
         }
@@ -159,12 +159,12 @@ fn add(metrics: &mut Vec<Metric>, descriptor: &Descriptor, point: NumberDataPoin
     }
     let data_points = vec![point];
     let data = match is_sum {
-        true => Data::Sum(Sum {
+        true => MetricData::Sum(Sum {
             data_points,
-            aggregation_temporality: Temporality::Cumulative.into(),
+            aggregation_temporality: AggregationTemporality::Cumulative.into(),
             is_monotonic: true,
         }),
-        false => Data::Gauge(Gauge { data_points }),
+        false => MetricData::Gauge(Gauge { data_points }),
     };
     metrics.push(Metric {
         name: descriptor.name.as_str().into(),

@@ -18,7 +18,7 @@ use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::names::{ExposedName, exposed};
 use crate::view::{ServedStream, ServedView, StreamId};
-use barograph_bridge::messages::{Label, PromSample, TimeSeries, WriteRequest};
+use barograph_bridge::messages::{PromLabel, PromSample, TimeSeries, WriteRequest};
 
 /// The path, headers and retries of remote write 1.0.
 pub(super) const PROTOCOL: Protocol = Protocol {
@@ -52,7 +52,7 @@ pub(super) struct RemoteWrite {
     /// The stream at which the next request begins, so that no stream waits for ever behind a busy
     /// one.
     turn: usize,
-    ended: VecDeque<(Vec<Label>, i64)>,
+    ended: VecDeque<(Vec<PromLabel>, i64)>,
     scratch: Vec<Sample>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct RemoteWrite {
 struct Series {
     id: StreamId,
     exposed: ExposedName,
-    labels: Vec<Label>,
+    labels: Vec<PromLabel>,
     labels_bytes: usize,
     handle: StreamReader,
     /// Number of the last sample that was taken.
@@ -160,7 +160,7 @@ impl RemoteWrite {
                 self.series.push(series);
             }
         }
-        let mut ended: HashMap<Vec<Label>, i64> = HashMap::new();
+        let mut ended: HashMap<Vec<PromLabel>, i64> = HashMap::new();
         #[expect(
             clippy::iter_over_hash_type,
             reason = "if there are too many that have ended, any are forgotten"
@@ -314,12 +314,12 @@ impl Room {
 }
 
 /// Name and labels as in the exposition: sorted, none empty.
-fn labels_of(exposed: &ExposedName) -> Vec<Label> {
+fn labels_of(exposed: &ExposedName) -> Vec<PromLabel> {
     let name = std::iter::once(("__name__", exposed.name.as_str()));
-    let mut labels: Vec<Label> = name
+    let mut labels: Vec<PromLabel> = name
         .chain(exposed.pairs())
         .filter(|(_, value)| !value.is_empty())
-        .map(|(name, value)| Label {
+        .map(|(name, value)| PromLabel {
             name: name.into(),
             value: value.into(),
         })
@@ -328,8 +328,8 @@ fn labels_of(exposed: &ExposedName) -> Vec<Label> {
     labels
 }
 
-fn bytes_of(labels: &[Label]) -> usize {
-    let each = |label: &Label| label.name.len() + label.value.len() + 10;
+fn bytes_of(labels: &[PromLabel]) -> usize {
+    let each = |label: &PromLabel| label.name.len() + label.value.len() + 10;
     labels.iter().map(each).sum::<usize>() + 10
 }
 

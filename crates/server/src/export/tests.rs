@@ -16,7 +16,7 @@ use crate::export::status::Counters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, Selection};
 use crate::view::{ServedView, ServedViews};
 use barograph_bridge::messages::{
-    Any, Data, ExportMetricsServiceRequest, Label, Number, WriteRequest,
+    AnyValueContent, ExportMetricsServiceRequest, MetricData, NumberValue, PromLabel, WriteRequest,
 };
 
 const T0: i64 = 1_700_000_000 * NS_PER_S;
@@ -102,7 +102,7 @@ fn lines(batch: Option<&Batch>) -> Vec<String> {
     let Some(batch) = batch else {
         return Vec::new();
     };
-    let pair = |label: &Label| format!("{}={}", label.name, label.value);
+    let pair = |label: &PromLabel| format!("{}={}", label.name, label.value);
     let series = written(batch).timeseries.into_iter().map(|series| {
         let labels: Vec<String> = series.labels.iter().map(pair).collect();
         let samples = series.samples.iter().map(|s| {
@@ -308,7 +308,7 @@ fn requests_are_bounded_and_fair() {
     }
     let (mut work, counters) = remote_write(all());
     work.look(&rig.view());
-    let mut seen = std::collections::HashMap::<Vec<Label>, Vec<f64>>::new();
+    let mut seen = std::collections::HashMap::<Vec<PromLabel>, Vec<f64>>::new();
     while let Some(batch) = work.next(T0 + 10 * NS_PER_S) {
         let request = written(&batch);
         let samples: usize = request.timeseries.iter().map(|s| s.samples.len()).sum();
@@ -391,8 +391,8 @@ fn otlp_lines(batch: &Batch) -> Vec<String> {
     let after = |ns: u64| if ns == 0 { 0 } else { (ns as i64 - T0) / MS };
     let metrics = resource.scope_metrics[0].metrics.iter().map(|metric| {
         let (kind, points) = match metric.data.as_ref().unwrap() {
-            Data::Gauge(gauge) => ("gauge", &gauge.data_points),
-            Data::Sum(sum) => {
+            MetricData::Gauge(gauge) => ("gauge", &gauge.data_points),
+            MetricData::Sum(sum) => {
                 assert!(sum.is_monotonic && sum.aggregation_temporality == 2);
                 ("sum", &sum.data_points)
             }
@@ -400,12 +400,12 @@ fn otlp_lines(batch: &Batch) -> Vec<String> {
         };
         let points = points.iter().map(|point| {
             let value = point.attributes[0].value.as_ref().unwrap();
-            let Some(Any::Text(device)) = &value.value else {
+            let Some(AnyValueContent::Text(device)) = &value.value else {
                 unreachable!("attributes are texts")
             };
             let value = match point.value.unwrap() {
-                Number::AsDouble(v) => v.to_string(),
-                Number::AsInt(v) => v.to_string(),
+                NumberValue::AsDouble(v) => v.to_string(),
+                NumberValue::AsInt(v) => v.to_string(),
             };
             format!(
                 "{device} {value} {}..{}",

@@ -8,13 +8,13 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use barograph_bridge::messages::{
-    ExportMetricsPartialSuccess, ExportMetricsServiceResponse, Status,
+    ExportMetricsPartialSuccess, ExportMetricsServiceResponse, RpcStatus,
 };
 use barograph_bridge::{
-    Ingest, IngestFault, IngestRequest, Ingested, Parsed, Precision, REFUSALS_MAX, Refusal,
-    read_line_protocol, read_otlp_json, read_otlp_protobuf,
+    Ingest, IngestFault, IngestRequest, IngestResult, ParsedRequest, PointRefusal, REFUSALS_MAX,
+    TimePrecision, read_line_protocol, read_otlp_json, read_otlp_protobuf,
 };
-use barograph_stream::ingest::Readers;
+use barograph_stream::ingest::PublicationReaders;
 use hyper::body::Body as _;
 use prost::Message as _;
 use serde_json::json;
@@ -64,7 +64,7 @@ pub(crate) async fn line_protocol(
         .collect();
     let read = |params: &Params| {
         let name = params.one(PRECISION)?.unwrap_or_default();
-        let precision = Precision::parse(name).ok_or_else(|| {
+        let precision = TimePrecision::parse(name).ok_or_else(|| {
             Fault::usage(format!("precision={name} is not ns, us, ms, s, m or h"))
         })?;
         Ok(move |body: &[u8]| {
@@ -83,7 +83,7 @@ pub(crate) async fn line_protocol(
 
 /// Answers a partial write. The reason is in two fields: clients of one version read `error`, those
 /// of the other `message`.
-fn partly_written(ingested: &Ingested) -> Response {
+fn partly_written(ingested: &IngestResult) -> Response {
     let told = ingested.refusals.iter();
     let told = told.map(|refusal| format!("line {}: {}", refusal.place, refusal.reason));
     let reasons = told.collect::<Vec<_>>().join("; ");
@@ -156,7 +156,7 @@ impl Form {
         }
     }
 
-    fn taken(self, ingested: &Ingested) -> Response {
+    fn taken(self, ingested: &IngestResult) -> Response {
         let told = ingested.refusals.iter().map(|refusal| &*refusal.reason);
         let reasons = told.collect::<Vec<_>>().join("; ");
         let refused = i64::try_from(ingested.refused).unwrap_or(i64::MAX);
@@ -183,7 +183,7 @@ impl Form {
         }
     }
 
-    /// The error as a `google.rpc.Status`, which the OTLP specification demands.
+    /// The error as a `google.rpc.RpcStatus`, which the OTLP specification demands.
     fn fault(self, fault: &Fault) -> Response {
         const INVALID_ARGUMENT: i32 = 3;
         const PERMISSION_DENIED: i32 = 7;
@@ -197,7 +197,7 @@ impl Form {
         };
         let message = fault.message.clone();
         retried(match self {
-            Self::Protobuf => protobuf(fault.status, Status { code, message }.encode_to_vec()),
+            Self::Protobuf => protobuf(fault.status, RpcStatus { code, message }.encode_to_vec()),
             Self::Json => {
                 let body = json!({ "code": code, "message": message });
                 (fault.status, axum::Json(body)).into_response()
@@ -226,9 +226,9 @@ async fn take<R>(
     (way, client, request): (AccessWay, Client, Request),
     known: &[&str],
     read: impl FnOnce(&Params) -> Result<R, Fault>,
-) -> Result<Ingested, Fault>
+) -> Result<IngestResult, Fault>
 where
-    R: FnOnce(&[u8]) -> Result<Parsed, String> + Send + 'static,
+    R: FnOnce(&[u8]) -> Result<ParsedRequest, String> + Send + 'static,
 {
     let (to, uid) = writer(app, way, client, request.headers())?;
     let params = Params::parse(request.uri().query(), known)?;
@@ -284,12 +284,12 @@ pub(super) fn writer(
     }
 }
 
-fn readers(params: &Params, headers: &HeaderMap) -> Result<Readers, Fault> {
+fn readers(params: &Params, headers: &HeaderMap) -> Result<PublicationReaders, Fault> {
     let header = headers.get(READERS_HEADER);
     let header = header.map(|value| value.to_str().unwrap_or("?"));
     match params.one(READERS)?.or(header) {
-        None | Some("owner") => Ok(Readers::Owner),
-        Some("all") => Ok(Readers::All),
+        None | Some("owner") => Ok(PublicationReaders::Owner),
+        Some("all") => Ok(PublicationReaders::All),
         Some(other) => Err(Fault::usage(format!(
             "{READERS}={other} is not owner or all"
         ))),
@@ -312,10 +312,15 @@ async fn body(request: Request, bytes_max: usize) -> Result<Bytes, Fault> {
 
 /// Passes the parsed points to the agent, and adds the refusals of the parser to those of the
 /// agent.
-fn ingest(to: &dyn Ingest, uid: u32, readers: Readers, parsed: Parsed) -> Result<Ingested, Fault> {
+fn ingest(
+    to: &dyn Ingest,
+    uid: u32,
+    readers: PublicationReaders,
+    parsed: ParsedRequest,
+) -> Result<IngestResult, Fault> {
     let (refused, mut refusals) = (parsed.refused_count(), parsed.refusals);
     if parsed.points.is_empty() && refused == 0 {
-        return Ok(Ingested::default());
+        return Ok(IngestResult::default());
     }
     let request = IngestRequest {
         uid,
@@ -328,9 +333,9 @@ fn ingest(to: &dyn Ingest, uid: u32, readers: Readers, parsed: Parsed) -> Result
         IngestFault::Busy(message) => Fault::busy(message),
     })?;
     refusals.extend(ingested.refusals);
-    refusals.sort_by_key(|refusal: &Refusal| refusal.place);
+    refusals.sort_by_key(|refusal: &PointRefusal| refusal.place);
     refusals.truncate(REFUSALS_MAX);
-    Ok(Ingested {
+    Ok(IngestResult {
         taken: ingested.taken,
         refusals,
         refused: refused + ingested.refused,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use barograph_model::{NS_PER_S, TEXT_BYTES_MAX, Value, text_start};
-use barograph_stream::Latest;
+use barograph_stream::LatestSample;
 
 use super::names::{self, ExposedName, MetricType};
 use crate::Counts;
@@ -100,7 +100,7 @@ pub(crate) fn exposition(view: &ServedView, now_ns: i64, counts: Counts, format:
         if !names::has_place(stream.entry.descriptor.value_type) {
             continue;
         }
-        let Latest::Sample {
+        let LatestSample::Sample {
             sample, looked_ns, ..
         } = stream.handle.latest()
         else {

@@ -1,6 +1,6 @@
 //! A call, and its encoding in a slot. The decoder checks every field, since the bytes are foreign.
 
-use super::Target;
+use super::CallTarget;
 use super::layout::{NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOT_WORDS, TARGET_BYTES_MAX, slot};
 use crate::Incarnation;
 
@@ -68,7 +68,7 @@ pub struct Call {
     /// Name of the trigger, or name of the knob with that of its publication: `publication.knob`.
     pub name: String,
     /// The processes that are to handle the call.
-    pub target: Target,
+    pub target: CallTarget,
     /// Payload of the trigger, or value of the knob.
     pub payload: CallPayload,
     /// For a knob, the number of the setting: a later setting has a larger number.
@@ -264,7 +264,7 @@ impl Call {
                 .ok()
                 .filter(|n| !n.is_empty())?
                 .to_owned(),
-            target: Target {
+            target: CallTarget {
                 incarnation: (incarnation.0 != [0; 16]).then_some(incarnation),
                 labels: decode_labels(labels)?,
             },
@@ -314,7 +314,7 @@ mod tests {
             expires_ns: i64::MAX,
             kind: CallKind::Trigger,
             name: "checkpoint.now".into(),
-            target: Target {
+            target: CallTarget {
                 incarnation: Some(Incarnation([3; 16])),
                 labels: vec![("rank".into(), "0 é".into()), ("job".into(), String::new())],
             },
@@ -346,7 +346,7 @@ mod tests {
             assert_eq!(Call::decode(&call.encode().unwrap()), Some(call));
         }
         let mut anyone = example(CallPayload::None);
-        (anyone.target, anyone.kind) = (Target::default(), CallKind::Knob);
+        (anyone.target, anyone.kind) = (CallTarget::default(), CallKind::Knob);
         assert_eq!(
             Call::decode(&anyone.encode().unwrap()),
             Some(anyone.clone())

@@ -13,7 +13,7 @@ use super::layout::{
 };
 use crate::handle::sleep_on;
 use crate::line::snapshot_of;
-use crate::map::{Access, Map};
+use crate::map::{FileMap, MapAccess};
 use crate::reader::{FileId, FilePlace};
 use crate::{Incarnation, RunDir, StreamError};
 
@@ -22,7 +22,7 @@ pub const CALLS_FILE: &str = "calls";
 
 /// The result of one read of a calls file.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next<C = Call> {
+pub enum NextCall<C = Call> {
     /// A call; the cursor is now behind it.
     Call(C),
     /// There is no new call.
@@ -34,7 +34,7 @@ pub enum Next<C = Call> {
 /// A calls file mapped for reading.
 #[derive(Debug)]
 pub struct CallsReader {
-    map: Map,
+    map: FileMap,
     place: FilePlace,
     /// Identity of the file when it was opened by its name.
     file: FileId,
@@ -64,11 +64,12 @@ impl CallsReader {
                 reason: format!("no calls file has {bytes} bytes"),
             });
         }
-        let map = Map::new(&file, bytes, Access::Read).map_err(|source| StreamError::Io {
-            what: "map",
-            path: place.path(),
-            source,
-        })?;
+        let map =
+            FileMap::new(&file, bytes, MapAccess::Read).map_err(|source| StreamError::Io {
+                what: "map",
+                path: place.path(),
+                source,
+            })?;
         let found = check_header(&map, &place.path())?;
         Ok(Self {
             map,
@@ -119,7 +120,7 @@ impl CallsReader {
 
     /// Reads the call at the cursor and advances the cursor. The returned call is complete, and a
     /// copy.
-    pub fn next(&self, cursor: &mut u64) -> Next {
+    pub fn next(&self, cursor: &mut u64) -> NextCall {
         next(&self.map, self.slots, cursor)
     }
 
@@ -144,7 +145,7 @@ impl CallsReader {
 }
 
 /// [`CallsReader::next`] on any mapping.
-pub(super) fn next(map: &Map, slots: u64, cursor: &mut u64) -> Next {
+pub(super) fn next(map: &FileMap, slots: u64, cursor: &mut u64) -> NextCall {
     // Laps by the writer after which a reader gives up.
     const LAPS_MAX: usize = 64;
     let from = *cursor;
@@ -174,23 +175,23 @@ pub(super) fn next(map: &Map, slots: u64, cursor: &mut u64) -> Next {
         if is_still && words[0] == whole(position) {
             *cursor += 1;
             let decoded = Call::decode(&words).filter(|call| call.id == position + 1);
-            return decoded.map_or(Next::Missed(1), Next::Call);
+            return decoded.map_or(NextCall::Missed(1), NextCall::Call);
         }
         // The slot was overwritten meanwhile, or was never written, which no agent leaves.
         let again = map.word(header::WRITTEN).load(Ordering::Acquire);
         if again.wrapping_sub(position) < slots {
             *cursor += 1;
-            return Next::Missed(1);
+            return NextCall::Missed(1);
         }
         if again == written {
             // The slot of the oldest call is being written.
             *cursor += 1;
-            return Next::Missed(1);
+            return NextCall::Missed(1);
         }
     }
     match missed {
-        0 => Next::Nothing,
-        missed => Next::Missed(missed),
+        0 => NextCall::Nothing,
+        missed => NextCall::Missed(missed),
     }
 }
 
@@ -211,12 +212,12 @@ fn copy_used(place: &[AtomicU64], words: &mut [u64; SLOT_WORDS]) {
     copy(slot::AT_FRAME, 8);
 }
 
-fn first_of(map: &Map) -> u64 {
+fn first_of(map: &FileMap) -> u64 {
     map.word(header::FIRST).load(Ordering::Acquire)
 }
 
 /// The contents of a valid header.
-pub(super) struct Found {
+pub(super) struct CallsHeader {
     pub slots: u64,
     pub first: u64,
     pub is_closed: bool,
@@ -224,7 +225,7 @@ pub(super) struct Found {
 }
 
 /// Checks the header of a mapping that has room for one, and that its slots are inside.
-pub(super) fn check_header(map: &Map, path: &Path) -> Result<Found, StreamError> {
+pub(super) fn check_header(map: &FileMap, path: &Path) -> Result<CallsHeader, StreamError> {
     let corrupt = |reason: &str| StreamError::Corrupt {
         path: path.to_owned(),
         reason: reason.to_owned(),
@@ -255,7 +256,7 @@ pub(super) fn check_header(map: &Map, path: &Path) -> Result<Found, StreamError>
     let mut incarnation = [0; 16];
     let copied = map.copy_out(header::INCARNATION, &mut incarnation);
     copied.ok_or_else(|| corrupt("it is cut short"))?;
-    Ok(Found {
+    Ok(CallsHeader {
         slots,
         first: word(header::FIRST),
         is_closed: word(header::STATE) != state::LIVE,

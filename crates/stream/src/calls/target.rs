@@ -6,7 +6,7 @@ use crate::Incarnation;
 
 /// The processes that are to handle a call: all, unless a field restricts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct CallTarget {
     /// One life of one process; `None`: any.
     pub incarnation: Option<Incarnation>,
     /// Labels that the process must have, all of them.
@@ -15,12 +15,12 @@ pub struct Target {
 
 /// A process, or one of its publications, as it is matched with targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct CallSubject {
     incarnation: Incarnation,
     labels: BTreeMap<String, String>,
 }
 
-impl Subject {
+impl CallSubject {
     /// Creates a subject from a process and its declarations. `labels` are those of the process and
     /// then, for a knob or a trigger of a publication, those of that publication; later ones
     /// replace earlier ones. `application`, unless empty, counts as a label that any of these
@@ -59,9 +59,9 @@ impl Subject {
     }
 }
 
-impl Target {
+impl CallTarget {
     /// Whether a subject that has declared the name of the call is to handle it.
-    pub fn matches(&self, subject: &Subject) -> bool {
+    pub fn matches(&self, subject: &CallSubject) -> bool {
         let is_it = |wanted| wanted == subject.incarnation;
         let has = |(name, value): &(String, String)| subject.labels.get(name) == Some(value);
         self.incarnation.is_none_or(is_it) && self.labels.iter().all(has)
@@ -81,7 +81,7 @@ mod tests {
     fn all_that_is_named_must_hold() {
         let own = Incarnation([7; 16]);
         let (process, publication) = (pairs("rank=3,job=9,user=root"), pairs("rank=4,pid=1"));
-        let subject = Subject::new(own, "lulesh", 42, "eve", &[&process, &publication]);
+        let subject = CallSubject::new(own, "lulesh", 42, "eve", &[&process, &publication]);
         for (labels, expect) in [
             ("", true),
             ("application=lulesh", true),
@@ -94,21 +94,21 @@ mod tests {
             ("user=root", false),
             ("phase=", false),
         ] {
-            let target = Target {
+            let target = CallTarget {
                 incarnation: None,
                 labels: pairs(labels),
             };
             assert_eq!(target.matches(&subject), expect, "{labels}");
             for (incarnation, is_it) in [(own, true), (Incarnation([8; 16]), false)] {
                 let incarnation = Some(incarnation);
-                let target = Target {
+                let target = CallTarget {
                     incarnation,
                     ..target.clone()
                 };
                 assert_eq!(target.matches(&subject), expect && is_it, "{labels}");
             }
         }
-        let renamed = Subject::new(own, "a", 1, "eve", &[&pairs("application=b")]);
+        let renamed = CallSubject::new(own, "a", 1, "eve", &[&pairs("application=b")]);
         assert!(renamed.labels().any(|pair| pair == ("application", "b")));
     }
 }

@@ -14,15 +14,15 @@ use super::layout::{
     SLOT_WORDS, SLOTS, begun, file_bytes, header, slot, slot_at, state, whole,
 };
 use super::reader::{CallsReader, check_header};
-use super::{Call, Next};
+use super::{Call, NextCall};
 use crate::line::rewrite;
-use crate::map::{Access, Map};
+use crate::map::{FileMap, MapAccess};
 use crate::{Incarnation, StreamError};
 
 /// A calls file with the right to write to it; only one exists at a time, in the agent.
 #[derive(Debug)]
 pub struct CallsWriter {
-    map: Map,
+    map: FileMap,
     path: PathBuf,
     incarnation: Incarnation,
     written: u64,
@@ -59,7 +59,7 @@ impl CallsWriter {
         }
         // With a hole in the file, a store would be a fault when memory is short.
         reserve(&file, bytes).map_err(io_error("reserve", path))?;
-        let map = Map::new(&file, bytes, Access::Write).map_err(io_error("map", path))?;
+        let map = FileMap::new(&file, bytes, MapAccess::Write).map_err(io_error("map", path))?;
         let found = check_header(&map, path)?;
         let written = map.word(header::WRITTEN).load(Ordering::Acquire);
         if found.slots != SLOTS || found.is_closed || written < found.first {
@@ -84,7 +84,7 @@ impl CallsWriter {
         let incarnation = Incarnation::draw().map_err(io_error("name", path))?;
         let new = path.with_extension("new");
         let bytes = file_bytes(SLOTS);
-        let make = || -> io::Result<Map> {
+        let make = || -> io::Result<FileMap> {
             match fs::remove_file(&new) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
@@ -99,7 +99,7 @@ impl CallsWriter {
             file.set_permissions(fs::Permissions::from_mode(0o644))?;
             file.set_len(bytes as u64)?;
             reserve(&file, bytes)?;
-            Map::new(&file, bytes, Access::Write)
+            FileMap::new(&file, bytes, MapAccess::Write)
         };
         let writer = Self {
             map: make().map_err(|source| {
@@ -182,7 +182,7 @@ impl CallsWriter {
     pub fn call(&self, id: u64) -> Option<Call> {
         let mut cursor = id.checked_sub(1)?;
         match super::reader::next(&self.map, SLOTS, &mut cursor) {
-            Next::Call(call) if call.id == id => Some(call),
+            NextCall::Call(call) if call.id == id => Some(call),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// (`baro_cursor` in `baro.h`) for inline puts. In a cursor of zeros no put finds room.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Cursor {
+pub struct RingCursor {
     /// Position of the next record.
     pub position: Cell<u64>,
     /// Up to this position records may be written without a reservation. 0 once the file is given
@@ -28,7 +28,7 @@ pub struct Cursor {
     pub calls: UnsafeCell<CallsSeen>,
 }
 
-impl Cursor {
+impl RingCursor {
     /// Returns a cursor without a ring.
     pub const fn nowhere() -> Self {
         Self {

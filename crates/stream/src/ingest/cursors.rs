@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::Cursor;
+use super::RingCursor;
 
 /// Bytes from one cursor to the next: two cache lines, so that threads do not share one.
 const STRIDE_BYTES: usize = 128;
-const _: () = assert!(size_of::<Cursor>() <= STRIDE_BYTES);
+const _: () = assert!(size_of::<RingCursor>() <= STRIDE_BYTES);
 
 /// Whether the cursors and the file behind them may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ const RETIRED: u64 = 2;
 
 /// The cursors, with the mark before them.
 #[derive(Debug)]
-pub(super) struct Cursors {
+pub(super) struct RingCursors {
     start: NonNull<u8>,
     count: usize,
     is_wiped_on_fork: bool,
@@ -47,11 +47,11 @@ pub(super) struct Cursors {
 
 // SAFETY: the memory lives until `Drop`; several threads access only its atomics, and the other
 // words of each cursor belong to its thread.
-unsafe impl Send for Cursors {}
+unsafe impl Send for RingCursors {}
 // SAFETY: as above.
-unsafe impl Sync for Cursors {}
+unsafe impl Sync for RingCursors {}
 
-impl Cursors {
+impl RingCursors {
     pub(super) fn new(count: u32) -> io::Result<Self> {
         let count = count as usize;
         let bytes = (count + 1) * STRIDE_BYTES;
@@ -91,7 +91,7 @@ impl Cursors {
     }
 
     /// Returns the cursor of a ring.
-    pub(super) fn of(&self, ring: u32) -> NonNull<Cursor> {
+    pub(super) fn of(&self, ring: u32) -> NonNull<RingCursor> {
         let ring = ring as usize;
         assert!(ring < self.count, "a ring of the file");
         // SAFETY: inside the mapping, by the line before.
@@ -132,8 +132,8 @@ impl Cursors {
     }
 }
 
-impl Drop for Cursors {
-    /// Only in the process that created them: [`super::memory::Memory`] ensures that.
+impl Drop for RingCursors {
+    /// Only in the process that created them: [`super::memory::IngestMemory`] ensures that.
     fn drop(&mut self) {
         let bytes = (self.count + 1) * STRIDE_BYTES;
         // SAFETY: unmaps exactly what `new` mapped; no cursor outlives the file's memory, which
@@ -145,14 +145,14 @@ impl Drop for Cursors {
 /// Whether the cursors at an address belong to this process.
 ///
 /// # Safety
-/// `address` must be that of mapped [`Cursors`].
+/// `address` must be that of mapped [`RingCursors`].
 pub(super) unsafe fn is_alive(address: usize) -> bool {
     // SAFETY: by this function's contract; the mark is the first word.
     let mark = unsafe { &*(address as *const AtomicU64) };
     mark.load(Ordering::Acquire) != 0
 }
 
-/// Like [`Cursors::retire`]; a signal handler may call it.
+/// Like [`RingCursors::retire`]; a signal handler may call it.
 ///
 /// # Safety
 /// As for [`is_alive`].
@@ -174,7 +174,7 @@ unsafe fn close(address: usize) {
     let used = unsafe { &*((address + 8) as *const AtomicU64) };
     let used = used.load(Ordering::Acquire) as usize;
     for ring in 0..used {
-        let cursor = (address + (ring + 1) * STRIDE_BYTES) as *const Cursor;
+        let cursor = (address + (ring + 1) * STRIDE_BYTES) as *const RingCursor;
         // SAFETY: one of `used` cursors, inside the mapping; both fields are atomic.
         let (limit, owner) = unsafe { (&(*cursor).limit, &(*cursor).owner) };
         owner.store(0, Ordering::Relaxed);

@@ -23,7 +23,7 @@ const CELL: u32 = 6;
 /// The users who may read a publication, beside the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Readers {
+pub enum PublicationReaders {
     /// The user who owns the process.
     #[default]
     Owner = 0,
@@ -36,7 +36,7 @@ pub enum Readers {
 /// The effect of a put into a full ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Overflow {
+pub enum OverflowPolicy {
     /// The oldest values are overwritten, and the reader counts them as lost.
     #[default]
     DropOldest = 0,
@@ -62,7 +62,7 @@ pub enum CellUse {
 
 /// One declaration of an application.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Declaration {
+pub enum IngestDeclaration {
     /// Data about the whole process; the newest one counts.
     Process {
         /// Name of the application.
@@ -75,7 +75,7 @@ pub enum Declaration {
         /// Dotted name, as in stream names. Empty if the declaration was not valid.
         name: String,
         /// The users who may read it.
-        readers: Readers,
+        readers: PublicationReaders,
         /// Labels of its streams, beside those of the process.
         labels: Vec<(String, String)>,
     },
@@ -128,7 +128,7 @@ pub enum Declaration {
     },
 }
 
-impl Declaration {
+impl IngestDeclaration {
     /// Encodes the declaration, with length and kind. `None` if it does not fit: a text is longer
     /// than 65,535 bytes (texts are not cut), or the whole longer than [`DECLARATION_BYTES_MAX`].
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
@@ -239,7 +239,7 @@ impl Declaration {
         match Reader(body).u32()? {
             PUBLICATION => Some(Self::Publication {
                 name: String::new(),
-                readers: Readers::Owner,
+                readers: PublicationReaders::Owner,
                 labels: Vec::new(),
             }),
             VALUE => Some(Self::Value {
@@ -263,9 +263,9 @@ impl Declaration {
             }),
             PUBLICATION => Some(Self::Publication {
                 readers: match input.u8()? {
-                    0 => Readers::Owner,
-                    1 => Readers::Group,
-                    2 => Readers::All,
+                    0 => PublicationReaders::Owner,
+                    1 => PublicationReaders::Group,
+                    2 => PublicationReaders::All,
                     _ => return None,
                 },
                 name: input.text()?,
@@ -374,19 +374,19 @@ mod tests {
 
     use super::*;
 
-    fn examples() -> Vec<Declaration> {
+    fn examples() -> Vec<IngestDeclaration> {
         let labels = vec![("rank".to_owned(), "3".to_owned())];
         vec![
-            Declaration::Process {
+            IngestDeclaration::Process {
                 application: "lulesh".into(),
                 labels: labels.clone(),
             },
-            Declaration::Publication {
+            IngestDeclaration::Publication {
                 name: "lulesh.step".into(),
-                readers: Readers::Group,
+                readers: PublicationReaders::Group,
                 labels,
             },
-            Declaration::Value {
+            IngestDeclaration::Value {
                 publication: 7,
                 name: "residual".into(),
                 value_type: ValueType::Float,
@@ -395,7 +395,7 @@ mod tests {
                 help: "how far from the solution é".into(),
                 bytes_max: 0,
             },
-            Declaration::Value {
+            IngestDeclaration::Value {
                 publication: 7,
                 name: "mesh".into(),
                 value_type: ValueType::Floats,
@@ -404,17 +404,17 @@ mod tests {
                 help: "seven".into(),
                 bytes_max: 65_536,
             },
-            Declaration::Trigger {
+            IngestDeclaration::Trigger {
                 publication: u32::MAX,
                 name: "checkpoint".into(),
                 help: "writes a checkpoint now".into(),
             },
-            Declaration::Knob {
+            IngestDeclaration::Knob {
                 value: 3,
                 min: -0.5,
                 max: f64::INFINITY,
             },
-            Declaration::Cell {
+            IngestDeclaration::Cell {
                 value: 7,
                 cell: 191,
                 scale: 1e-9,
@@ -428,7 +428,7 @@ mod tests {
         for declared in examples() {
             let bytes = declared.encode().unwrap();
             assert_eq!(
-                Declaration::decode(&bytes),
+                IngestDeclaration::decode(&bytes),
                 Ok((Some(declared), bytes.len()))
             );
         }
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let long = |length: usize| Declaration::Process {
+        let long = |length: usize| IngestDeclaration::Process {
             application: "x".repeat(length),
             labels: Vec::new(),
         };
@@ -449,7 +449,7 @@ mod tests {
     fn a_kind_of_later_is_skipped() {
         let mut bytes = examples()[0].encode().unwrap();
         bytes[4] = 99;
-        assert_eq!(Declaration::decode(&bytes), Ok((None, bytes.len())));
+        assert_eq!(IngestDeclaration::decode(&bytes), Ok((None, bytes.len())));
     }
 
     #[test]
@@ -457,10 +457,11 @@ mod tests {
         for declared in &examples()[1..3] {
             let mut bytes = declared.encode().unwrap();
             bytes[8..].fill(0xff);
-            let (found, length) = Declaration::decode(&bytes).unwrap();
+            let (found, length) = IngestDeclaration::decode(&bytes).unwrap();
             assert_eq!(length, bytes.len());
             match found.unwrap() {
-                Declaration::Publication { name, .. } | Declaration::Value { name, .. } => {
+                IngestDeclaration::Publication { name, .. }
+                | IngestDeclaration::Value { name, .. } => {
                     assert_eq!(name, "");
                 }
                 other => panic!("{other:?}"),
@@ -471,7 +472,7 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Declaration::decode(&bytes);
+            let _ = IngestDeclaration::decode(&bytes);
         }
 
         #[test]
@@ -480,7 +481,7 @@ mod tests {
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = value;
             }
-            if let Ok((_, length)) = Declaration::decode(&bytes) {
+            if let Ok((_, length)) = IngestDeclaration::decode(&bytes) {
                 prop_assert!(length > 0 && length <= bytes.len());
             }
         }

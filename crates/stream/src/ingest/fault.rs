@@ -30,7 +30,7 @@ const REGIONS_MAX: usize = 64;
 struct Entry {
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Address of its [`cursors::Cursors`].
+    /// Address of its [`cursors::RingCursors`].
     cursors: AtomicUsize,
 }
 

@@ -23,14 +23,14 @@ use std::sync::atomic::{Ordering, fence};
 use rustix::fs::OFlags;
 
 pub use cells::CellsTold;
-pub use drain::{Drained, Payload, Record};
+pub use drain::{DrainResult, IngestRecord, RecordPayload};
 
 use super::layout::{
     BYTE_ORDER, CELLS_MAX, DECLARATIONS_BYTES, HEAD_BYTES, HEADER_BYTES, INGEST_VERSION_MAJOR,
     MAGIC, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_MAX, declarations_at, file_bytes, head,
     header, rings_at, state,
 };
-use super::{DECLARATION_BYTES_MAX, Declaration, TimeSource};
+use super::{DECLARATION_BYTES_MAX, IngestDeclaration, TimeSource};
 use crate::{Incarnation, StreamError};
 
 /// Bytes of the header that are read at each look.
@@ -298,7 +298,10 @@ impl IngestFile {
 
     /// Passes on the declarations that are new since the last call. A damaged declaration ends this
     /// for good.
-    pub fn declarations(&mut self, each: &mut dyn FnMut(Declaration)) -> Result<(), StreamError> {
+    pub fn declarations(
+        &mut self,
+        each: &mut dyn FnMut(IngestDeclaration),
+    ) -> Result<(), StreamError> {
         while self.some_declarations(usize::MAX, each)? {}
         Ok(())
     }
@@ -308,7 +311,7 @@ impl IngestFile {
     pub fn some_declarations(
         &mut self,
         count_max: usize,
-        each: &mut dyn FnMut(Declaration),
+        each: &mut dyn FnMut(IngestDeclaration),
     ) -> Result<bool, StreamError> {
         let all = Header(&self.header).word(header::DECLARED);
         let all = usize::try_from(all).unwrap_or(usize::MAX);
@@ -327,7 +330,7 @@ impl IngestFile {
             if rest.is_empty() || (!is_last && rest.len() < DECLARATION_BYTES_MAX) {
                 break;
             }
-            match Declaration::decode(rest) {
+            match IngestDeclaration::decode(rest) {
                 Ok((declaration, length)) => {
                     declaration.into_iter().for_each(&mut *each);
                     rest = &rest[length..];
@@ -345,7 +348,7 @@ impl IngestFile {
     /// Passes on all declarations once more, as of the last look, so that nobody has to keep them.
     pub fn declarations_again(
         &mut self,
-        each: &mut dyn FnMut(Declaration),
+        each: &mut dyn FnMut(IngestDeclaration),
     ) -> Result<(), StreamError> {
         self.declared = 0;
         self.declarations(each)

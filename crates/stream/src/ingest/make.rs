@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, OFlags, fallocate
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::Overflow;
+use super::OverflowPolicy;
 use super::layout::{
     HEADER_BYTES, RING_RECORDS_DEFAULT, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN,
     RINGS_MAX, file_bytes,
@@ -41,7 +41,7 @@ pub struct ProducerConfig {
     /// Records of each ring; rounded up to a power of two.
     pub ring_records: u64,
     /// The effect of a put into a full ring.
-    pub overflow: Overflow,
+    pub overflow: OverflowPolicy,
     /// Identity of the file; `None` draws it from the system.
     pub incarnation: Option<Incarnation>,
 }
@@ -51,7 +51,7 @@ impl Default for ProducerConfig {
         Self {
             rings_max: 0,
             ring_records: RING_RECORDS_DEFAULT,
-            overflow: Overflow::default(),
+            overflow: OverflowPolicy::default(),
             incarnation: None,
         }
     }
@@ -117,13 +117,13 @@ fn bytes_of(shape: &ProducerConfig) -> u64 {
 }
 
 /// An open file without the name under which an agent finds it.
-pub(super) struct Unnamed {
+pub(super) struct UnnamedFile {
     pub file: File,
     /// Path to remove if the file does not get its name; `None` if it has no name at all.
     temporary: Option<PathBuf>,
 }
 
-impl Unnamed {
+impl UnnamedFile {
     /// Creates a file of the right length that only this user and the directory's owner (who runs
     /// the agent) can open, and locks it.
     pub(super) fn make(
@@ -206,7 +206,7 @@ impl Unnamed {
     }
 }
 
-impl Drop for Unnamed {
+impl Drop for UnnamedFile {
     fn drop(&mut self) {
         if let Some(path) = &self.temporary {
             let _ = fs::remove_file(path);

@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::cursors::{Cursors, CursorsMark};
+use super::cursors::{CursorsMark, RingCursors};
 use super::fault::WatchedRegion;
 use super::layout::{header, state};
 use super::make::allocate;
-use crate::map::{Access, Map};
+use crate::map::{FileMap, MapAccess};
 
 /// Device and inode, which identify a file.
 type Identity = (u64, u64);
@@ -26,21 +26,21 @@ type Identity = (u64, u64);
 /// The file stays locked as long as this mapping exists, so that the agent knows which processes
 /// live, whatever the name space of their process ids. Children do not inherit the mapping.
 #[derive(Debug)]
-pub(super) struct Memory {
-    map: ManuallyDrop<Map>,
-    cursors: ManuallyDrop<Cursors>,
+pub(super) struct IngestMemory {
+    map: ManuallyDrop<FileMap>,
+    cursors: ManuallyDrop<RingCursors>,
     region: Option<WatchedRegion>,
     path: PathBuf,
     identity: Identity,
     pid: u32,
 }
 
-impl Memory {
+impl IngestMemory {
     /// Maps a file that this process has created and that will be at `path`. The descriptor is not
     /// needed afterwards.
     pub(super) fn new(file: &File, path: PathBuf, bytes: usize, rings: u32) -> io::Result<Self> {
-        let map = Map::new(file, bytes, Access::Write)?;
-        let cursors = Cursors::new(rings)?;
+        let map = FileMap::new(file, bytes, MapAccess::Write)?;
+        let cursors = RingCursors::new(rings)?;
         if cursors.is_wiped_on_fork() {
             // A child that finds its cursor wiped does not access the file.
             map.keep_from_children();
@@ -60,7 +60,7 @@ impl Memory {
         self.pid
     }
 
-    pub(super) fn cursors(&self) -> &Cursors {
+    pub(super) fn cursors(&self) -> &RingCursors {
         &self.cursors
     }
 
@@ -133,16 +133,16 @@ impl Memory {
     }
 }
 
-impl Deref for Memory {
-    type Target = Map;
+impl Deref for IngestMemory {
+    type Target = FileMap;
 
     #[inline(always)]
-    fn deref(&self) -> &Map {
+    fn deref(&self) -> &FileMap {
         &self.map
     }
 }
 
-impl Drop for Memory {
+impl Drop for IngestMemory {
     fn drop(&mut self) {
         if !self.is_ours() {
             // A child has no such mapping, and one that shares our memory must leave it to this
@@ -161,7 +161,7 @@ impl Drop for Memory {
     unsafe_code,
     reason = "the two are dropped once, by their owner's drop"
 )]
-fn drop_both(map: &mut ManuallyDrop<Map>, cursors: &mut ManuallyDrop<Cursors>) {
+fn drop_both(map: &mut ManuallyDrop<FileMap>, cursors: &mut ManuallyDrop<RingCursors>) {
     // SAFETY: called once, at the end of the owner's `drop`: nobody uses them afterwards.
     unsafe {
         ManuallyDrop::drop(map);

@@ -13,10 +13,10 @@ use super::layout::{
     RING_RECORDS_FIRST, declarations_at, file_bytes, head, header, refused_bits, ring_bytes,
     ring_state, rings_at, state,
 };
-use super::make::{Unnamed, io_error, shape, start_ticks};
-use super::memory::Memory;
+use super::make::{UnnamedFile, io_error, shape, start_ticks};
+use super::memory::IngestMemory;
 use super::ring::RingPlace;
-use super::{Declaration, ProducerConfig, ThreadRing, TimeSource};
+use super::{IngestDeclaration, ProducerConfig, ThreadRing, TimeSource};
 use crate::{Incarnation, StreamError};
 
 /// Number of random names that are tried: a name that is taken is no accident.
@@ -26,7 +26,7 @@ const NAMES_MAX: usize = 8;
 /// is closed, and stays until an agent has read it.
 #[derive(Debug)]
 pub struct Producer {
-    map: Arc<Memory>,
+    map: Arc<IngestMemory>,
     incarnation: Incarnation,
     time_source: TimeSource,
     config: ProducerConfig,
@@ -64,9 +64,9 @@ impl Producer {
         let incarnation = config.incarnation.map_or_else(Incarnation::draw, Ok);
         let incarnation = incarnation.map_err(io_error("name", directory))?;
         let path = directory.join(format!("{incarnation}.{EXTENSION}"));
-        let unnamed = Unnamed::make(directory, incarnation, &config)?;
+        let unnamed = UnnamedFile::make(directory, incarnation, &config)?;
         let bytes = file_bytes(config.rings_max, config.ring_records);
-        let memory = Memory::new(&unnamed.file, path.clone(), bytes, config.rings_max)
+        let memory = IngestMemory::new(&unnamed.file, path.clone(), bytes, config.rings_max)
             .map_err(io_error("map", &path))?;
         let producer = Self {
             map: Arc::new(memory),
@@ -127,7 +127,7 @@ impl Producer {
     }
 
     /// Adds a declaration; returns false, and counts it, if there is no room left.
-    pub fn declare(&self, declaration: &Declaration) -> bool {
+    pub fn declare(&self, declaration: &IngestDeclaration) -> bool {
         if !self.map.is_ours() {
             return false;
         }

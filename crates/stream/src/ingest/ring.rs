@@ -18,8 +18,8 @@ use super::layout::{
     BLOB_BYTES_MAX, PIECE_BYTES, RECORD_BYTES, RESERVED_PARTS, RING_RECORDS_FIRST, SERIES_MAX,
     head, header, kind, ring_state, what,
 };
-use super::memory::Memory;
-use super::{CallsSeen, Cursor, Overflow, Pair};
+use super::memory::IngestMemory;
+use super::{CallsSeen, OverflowPolicy, RingCursor, TickPair};
 use crate::line::Word;
 
 /// Announces that records before `limit` may now be written. A reader that has seen a word of one
@@ -60,10 +60,10 @@ pub(super) struct RingPlace {
 #[derive(Debug)]
 pub struct ThreadRing {
     /// Points into memory of `map`.
-    cursor: NonNull<Cursor>,
-    map: Arc<Memory>,
+    cursor: NonNull<RingCursor>,
+    map: Arc<IngestMemory>,
     place: RingPlace,
-    overflow: Overflow,
+    overflow: OverflowPolicy,
     dropped: u64,
     /// Number of records, from the first on, that have memory.
     filled: u64,
@@ -81,9 +81,9 @@ unsafe impl Send for ThreadRing {}
 impl ThreadRing {
     /// Takes over a free ring; its positions continue where the last thread left them.
     pub(super) fn new(
-        map: Arc<Memory>,
+        map: Arc<IngestMemory>,
         place: RingPlace,
-        overflow: Overflow,
+        overflow: OverflowPolicy,
         clock: &dyn Clock,
     ) -> Self {
         let word = |at| map.word(place.head_at + at).load(Ordering::Acquire);
@@ -117,13 +117,13 @@ impl ThreadRing {
     }
 
     /// The cursor, for inline puts.
-    pub fn cursor(&mut self) -> *mut Cursor {
+    pub fn cursor(&mut self) -> *mut RingCursor {
         self.cursor.as_ptr()
     }
 
     #[inline(always)]
     #[expect(unsafe_code, reason = "the cursor lies in memory of the map")]
-    fn at(&self) -> &Cursor {
+    fn at(&self) -> &RingCursor {
         // SAFETY: a cursor of `map`, which lives as long as this. Its fields are cells, touched
         // only by the thread with this ring, and atomics; in a child they are zeros, which are
         // valid.
@@ -273,7 +273,7 @@ impl ThreadRing {
         // A ring gets memory as it is used: each time as much again as it has, until it has all.
         let part = self.filled.min(capacity / RESERVED_PARTS);
         let mut limit = position + records.max(part);
-        if self.overflow == Overflow::Block {
+        if self.overflow == OverflowPolicy::Block {
             let tail = self.map.word(self.place.head_at + head::TAIL);
             let end = tail.load(Ordering::Acquire).saturating_add(capacity);
             if position + records > end {
@@ -327,7 +327,7 @@ impl ThreadRing {
 
     /// Stores a pair of clocks, for an agent that reads the ring much later.
     pub fn tell_time(&self, clock: &dyn Clock) {
-        let pair = Pair::take(clock);
+        let pair = TickPair::take(clock);
         self.set(head::PAIR_TICKS, pair.ticks);
         self.set(head::PAIR_NS, pair.ns as u64);
         // With words of two pairs, the check does not match.

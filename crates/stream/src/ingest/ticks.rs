@@ -62,7 +62,7 @@ pub fn now() -> u64 {
 
 /// The counter and the clock, read at the same moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pair {
+pub struct TickPair {
     /// Value of the counter.
     pub ticks: u64,
     /// Wall time, in ns since the epoch.
@@ -71,7 +71,7 @@ pub struct Pair {
     pub error_ticks: u64,
 }
 
-impl Pair {
+impl TickPair {
     /// Reads both a few times, and returns the pair that took the least time.
     pub fn take(clock: &dyn Clock) -> Self {
         const TRIES: usize = 3;
@@ -111,12 +111,12 @@ mod tests {
 
     #[test]
     fn counts_become_times() {
-        let first = Pair {
+        let first = TickPair {
             ticks: 1 << 40,
             ns: 1_000,
             error_ticks: 1,
         };
-        let later = Pair {
+        let later = TickPair {
             ticks: (1 << 40) + 3_000_000_000,
             ns: 1_000 + 1_000_000_000,
             error_ticks: 1,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use barograph_archive::ArchiveError;
-use barograph_archive::aggregate::{Ask, Budget, Fold, aggregate};
+use barograph_archive::aggregate::{BucketBudget, Fold, FoldRequest, aggregate};
 use barograph_archive::parquet::IndexSeries;
 use barograph_model::{Quality, Values};
 use proptest::prelude::*;
@@ -145,7 +145,7 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| *cut % (samples.len() + 1)).collect();
         cuts.sort_unstable();
         cuts.push(samples.len());
-        let budget = Budget::of(usize::MAX);
+        let budget = BucketBudget::of(usize::MAX);
         let mut at = 0;
         for cut in cuts {
             let columns = float_columns(&samples[at..cut]);
@@ -277,7 +277,7 @@ fn what_holds_for_long_is_bounded() {
     let samples = [(0, 1.0), (3_000_000_000_000, 2.0)];
     let columns = float_columns(&samples);
     let mut fold = Fold::new(ValueType::Float, 1_000, Span::ALL);
-    let budget = Budget::of(1 << 20);
+    let budget = BucketBudget::of(1 << 20);
     let add = |fold: &mut Fold, at| fold.add(1, &columns, at);
     let refused = budget.add(&mut fold, columns.len(), add);
     assert!(matches!(refused, Err(ArchiveError::TooManyBuckets)));
@@ -365,8 +365,8 @@ fn files_by_threads() {
         let expect = rows(&fold.finish());
         for (parts, threads) in [(&raw, 1), (&raw, 4), (&tier, 2)] {
             // Row groups share buckets where they meet.
-            let budget = Budget::of(expect.len() + 16);
-            let ask = Ask {
+            let budget = BucketBudget::of(expect.len() + 16);
+            let ask = FoldRequest {
                 span,
                 read: Span::ALL,
                 step_ns,
@@ -390,8 +390,8 @@ fn files_by_threads() {
                 (None, expect.len()),
                 "{name} by {threads}"
             );
-            let budget = Budget::of(expect.len() - 1);
-            let ask = Ask {
+            let budget = BucketBudget::of(expect.len() - 1);
+            let ask = FoldRequest {
                 budget: &budget,
                 ..ask
             };

@@ -262,7 +262,7 @@ fn what_is_out_of_order_is_refused() {
     let refused = |lives: &[(i64, &[u64])]| {
         let path = dir.path().join("x");
         let _ = std::fs::remove_file(&path);
-        let out = Disk.create(&path, FileAccess::Shared).unwrap();
+        let out = DiskStorage.create(&path, FileAccess::Shared).unwrap();
         let mut writer = RawWriter::create(out, &path, about(Tier::Raw)).unwrap();
         let descriptor = descriptor("a", "d", ValueType::Bool);
         lives.iter().any(|(life, numbers)| {

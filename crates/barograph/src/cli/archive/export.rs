@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use barograph_archive::{Export as Selection, ExportTo, Series};
+use barograph_archive::{ArchiveExport as Selection, ArchivedSeries, ExportTo};
 use barograph_client::SystemClock;
 use barograph_model::{Clock as _, Selector, Span, instant_ns};
 use clap::{Args, ValueEnum};
@@ -95,7 +95,7 @@ impl Export {
         selectors: &[Selector],
         span: Span,
     ) -> anyhow::Result<Selection> {
-        let wanted = |series: &Series| {
+        let wanted = |series: &ArchivedSeries| {
             let of = &series.descriptor;
             let meant = |s: &Selector| s.matches(of.name.as_str(), &of.labels);
             selectors.is_empty() || selectors.iter().any(meant)

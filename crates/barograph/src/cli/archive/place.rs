@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use barograph_agent::{AGENT_DOCUMENT, Config};
-use barograph_archive::{Archive, scope_path};
+use barograph_archive::{ArchiveReader, scope_path};
 use barograph_client::{RunDir, SCOPES_MAX, is_scope};
 use clap::Args;
 use serde_json::Value as Json;
@@ -48,10 +48,10 @@ impl ChosenArchive {
         self.scope.as_deref().unwrap_or("node")
     }
 
-    pub(super) fn open(&self) -> Archive {
+    pub(super) fn open(&self) -> ArchiveReader {
         match self.owner {
-            Some(owner) => Archive::of_user(&self.dir, owner),
-            None => Archive::open(&self.dir),
+            Some(owner) => ArchiveReader::of_user(&self.dir, owner),
+            None => ArchiveReader::open(&self.dir),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph_archive::{Archive, ArchiveConfig, Disk, KeepConfig, Keeper};
-use barograph_client::{Door, SystemClock};
+use barograph_archive::{ArchiveConfig, ArchiveReader, DiskStorage, KeepConfig, Keeper};
+use barograph_client::{AgentSocket, SystemClock};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
@@ -90,7 +90,13 @@ impl Work {
         let same = wanted.is_none_or(|wanted| theirs.is_some_and(|theirs| is_same(wanted, theirs)));
         if agent.is_some() && same && self.lives() {
             let path = format!("/api/v1/archive/{verb}");
-            return http::post(&run_dir, Door::Control, &path, &json!({}), ANSWER_WAIT);
+            return http::post(
+                &run_dir,
+                AgentSocket::Control,
+                &path,
+                &json!({}),
+                ANSWER_WAIT,
+            );
         }
         self.run_here(&here)
     }
@@ -137,7 +143,7 @@ impl Work {
             ..ArchiveConfig::new(dir, self.node(dir)?)
         };
         let clock = Arc::new(SystemClock::new());
-        Keeper::start(config, Arc::new(Disk), clock)
+        Keeper::start(config, Arc::new(DiskStorage), clock)
             .with_context(|| "no agent does it, so this process tried itself")
     }
 
@@ -145,7 +151,7 @@ impl Work {
         if let Some(node) = &self.node {
             return Ok(node.clone());
         }
-        let view = Archive::open(dir).view()?;
+        let view = ArchiveReader::open(dir).view()?;
         let mut nodes: Vec<String> = view.parts().iter().map(|p| p.node.to_string()).collect();
         nodes.sort();
         nodes.dedup();

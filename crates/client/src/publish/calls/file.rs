@@ -7,7 +7,7 @@
 use std::sync::atomic::AtomicU32;
 
 use barograph_stream::RunDir;
-use barograph_stream::calls::{CallsReader, Next};
+use barograph_stream::calls::{CallsReader, NextCall};
 
 /// Most files that a process maps in its life; one more is not followed.
 const MAPPINGS_MAX: usize = 64;
@@ -87,11 +87,11 @@ impl File {
         self.reader().map(CallsReader::word)
     }
 
-    pub(super) fn next(&mut self) -> Next {
+    pub(super) fn next(&mut self) -> NextCall {
         match self.reader() {
             // Calls that were not taken from a closed file come again in the next one.
             Some(reader) if !reader.is_closed() => reader.next(&mut self.cursor),
-            _ => Next::Nothing,
+            _ => NextCall::Nothing,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};
 
 use barograph_model::{Clock as _, HELP_BYTES_MAX, text_start};
-use barograph_stream::calls::{AckStatus, Call, CallKind, Subject};
-use barograph_stream::ingest::{CallsSeen, Declaration};
+use barograph_stream::calls::{AckStatus, Call, CallKind, CallSubject};
+use barograph_stream::ingest::{CallsSeen, IngestDeclaration};
 use barograph_stream::user_name;
 
 use super::file::File;
@@ -66,7 +66,7 @@ pub(super) struct Trigger {
     /// Labels of the publication.
     labels: Pairs,
     /// The process with these labels; `None` before they are known.
-    subject: Option<Subject>,
+    subject: Option<CallSubject>,
     /// Time of the declaration, ns since the epoch; earlier calls are not for this trigger.
     since_ns: i64,
     /// Owner of the handler.
@@ -84,7 +84,7 @@ pub(super) struct Knob {
     /// Labels of the publication.
     labels: Pairs,
     /// The process with these labels.
-    subject: Option<Subject>,
+    subject: Option<CallSubject>,
     since_ns: i64,
     /// Handle of its stream.
     handle: u64,
@@ -243,7 +243,7 @@ impl Hub {
 
     pub(super) fn declare_knob(
         &mut self,
-        declaration: Declaration,
+        declaration: IngestDeclaration,
         full: &str,
         wanted: &CheckedKnob,
         since_ns: i64,
@@ -251,7 +251,7 @@ impl Hub {
         self.renew()?;
         let generation = self.generation;
         let publication = match &declaration {
-            Declaration::Value { publication, .. } => Some(*publication),
+            IngestDeclaration::Value { publication, .. } => Some(*publication),
             _ => None,
         };
         let (value, labels) = {
@@ -270,7 +270,11 @@ impl Hub {
         let cell = knob::cell(full, &labels, wanted)?;
         cell.begin(wanted);
         let (min, max) = wanted.bounds();
-        state::lock().knob(generation, full, Declaration::Knob { value, min, max })?;
+        state::lock().knob(
+            generation,
+            full,
+            IngestDeclaration::Knob { value, min, max },
+        )?;
         self.outbox.put(self.knobs.len());
         self.knobs.push(Knob {
             name: full.to_owned(),
@@ -524,6 +528,6 @@ impl Knob {
 }
 
 /// Whether a call matches a subject that existed when it was issued.
-fn is_meant(subject: Option<&Subject>, since_ns: i64, call: &Call) -> bool {
+fn is_meant(subject: Option<&CallSubject>, since_ns: i64, call: &Call) -> bool {
     call.issued_ns >= since_ns && subject.is_some_and(|us| call.target.matches(us))
 }

@@ -1,7 +1,7 @@
 //! The identity of this process, for calls with a target.
 
 use barograph_stream::Incarnation;
-use barograph_stream::calls::Subject;
+use barograph_stream::calls::CallSubject;
 
 use crate::publish::state::Pairs;
 
@@ -16,8 +16,8 @@ pub(super) struct ProcessIdentity {
 
 impl ProcessIdentity {
     /// The process as a target, or the part of it that has these labels in addition.
-    pub(super) fn subject(&self, labels: &[(String, String)]) -> Subject {
-        Subject::new(
+    pub(super) fn subject(&self, labels: &[(String, String)]) -> CallSubject {
+        CallSubject::new(
             self.incarnation,
             &self.application,
             self.pid,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use barograph_stream::calls::{AckStatus, Call, CallKind, Next};
+use barograph_stream::calls::{AckStatus, Call, CallKind, NextCall};
 
 use super::file::File;
 use super::outbox::Outbox;
@@ -59,13 +59,13 @@ impl Inbox {
     ) {
         for _ in 0..TAKEN_MAX {
             match file.next() {
-                Next::Call(call) => {
+                NextCall::Call(call) => {
                     if is_ours(&call) {
                         self.admit(call, outbox);
                     }
                 }
-                Next::Missed(count) => self.missed = self.missed.saturating_add(count),
-                Next::Nothing => return,
+                NextCall::Missed(count) => self.missed = self.missed.saturating_add(count),
+                NextCall::Nothing => return,
             }
         }
     }

@@ -8,7 +8,7 @@ use barograph_recorder::JobQueue;
 use super::*;
 
 /// Opens a scope, or finds that it cannot be opened.
-pub(super) fn open(intake: &mut Intake<'_>, reader: Reader) {
+pub(super) fn open(intake: &mut Intake<'_>, reader: ScopeReader) {
     while intake.scopes.is_opening(reader) {
         std::thread::yield_now();
     }
@@ -87,7 +87,7 @@ fn a_scope_that_is_slow_to_open_is_waited_for_by_its_own_programs_alone() {
     with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
         let held = clock.gate.lock().unwrap();
         let for_all = programs(run_dir, 1).remove(0);
-        publication(&for_all, "shared", Readers::All);
+        publication(&for_all, "shared", PublicationReaders::All);
         let _slow = put(&for_all, kind::INT, 10);
         let ours = programs(run_dir, 1).remove(0);
         let mut ring = put(&ours, kind::INT, 10);
@@ -106,9 +106,9 @@ fn a_scope_that_is_slow_to_open_is_waited_for_by_its_own_programs_alone() {
             }
             ring.commit();
         }
-        assert!(intake.scopes.awaits(Reader::All));
+        assert!(intake.scopes.awaits(ScopeReader::All));
         drop(held);
-        open(intake, Reader::All);
+        open(intake, ScopeReader::All);
         while intake.round(false).has_more {}
         assert_eq!(
             values(intake, &for_all),
@@ -142,7 +142,9 @@ impl LateArchive {
             drop(put(&program, kind::FRAME, 1));
             program.count_homeless(5);
             scan(intake);
-            while intake.round(true).has_news || intake.roster.iter().any(Process::is_waiting) {}
+            while intake.round(true).has_news
+                || intake.roster.iter().any(PublishingProcess::is_waiting)
+            {}
             assert_eq!(late.newest(), Some(Value::Int(5)));
             drop(program);
             while intake.roster.len() > 0 {

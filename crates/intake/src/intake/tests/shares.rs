@@ -54,7 +54,7 @@ fn what_is_refused_is_not_kept_and_memory_is_shared() {
     with_limits(limits, |intake, run_dir| {
         let eves = programs_of(run_dir, EVE, 20);
         for program in &eves {
-            publication(program, "a", Readers::Owner);
+            publication(program, "a", PublicationReaders::Owner);
             // Half of the values have invalid names.
             for n in 0u32.. {
                 let name = if n.is_multiple_of(2) {
@@ -104,7 +104,7 @@ fn memory_for_rings_is_shared_and_given_back() {
     };
     with_limits(limits, |intake, run_dir| {
         let long = |program: &Producer, count: usize| {
-            publication(program, "a", Readers::All);
+            publication(program, "a", PublicationReaders::All);
             for n in 0..count {
                 assert!(value(program, &format!("v{n}"), ValueType::Text, 65_536));
             }
@@ -112,7 +112,7 @@ fn memory_for_rings_is_shared_and_given_back() {
         let eves = programs_of(run_dir, EVE, 1);
         long(&eves[0], 60);
         scan(intake);
-        open(intake, Reader::All);
+        open(intake, ScopeReader::All);
         while intake.round(false).has_more {}
         // A ring of such values takes a little more than 1 MiB, and Eve may have half of all.
         let refused = count(intake, EVE, |p| p.counts.refused);

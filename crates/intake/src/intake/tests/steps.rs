@@ -24,7 +24,10 @@ fn rounds_begin_by_the_clock_while_there_is_news_and_else_with_a_knock() {
         let mut ring = put(&program, kind::FRAME, 1);
         knock(run_dir, program.incarnation());
         run_dir.hear(intake);
-        open(intake, Reader::User(rustix::process::getuid().as_raw()));
+        open(
+            intake,
+            ScopeReader::User(rustix::process::getuid().as_raw()),
+        );
         let us = rustix::process::getuid().as_raw();
         let frames = |intake: &Intake<'_>| count(intake, us, |process| process.counts.frames);
         for round in 1..=5 {
@@ -40,7 +43,9 @@ fn rounds_begin_by_the_clock_while_there_is_news_and_else_with_a_knock() {
         let begun_ns = clock.monotonic_ns();
         let last = loop {
             match step(intake) {
-                _ if intake.roster.iter().any(Process::is_waiting) => std::thread::yield_now(),
+                _ if intake.roster.iter().any(PublishingProcess::is_waiting) => {
+                    std::thread::yield_now()
+                }
                 (NextStep::At(_), wait_ns) => clock.advance(wait_ns),
                 (next, _) => break next,
             }

@@ -15,7 +15,7 @@ const _: () = assert!(BATCH_RECORDS > LONGEST_RECORDS, "a value fits into a batc
 
 /// One value or frame, as a foreign process wrote it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Record<'a> {
+pub struct IngestRecord<'a> {
     /// The ring it came from.
     pub ring: u32,
     /// Position of the record after this one in that ring: the reader continues there after it has
@@ -26,12 +26,12 @@ pub struct Record<'a> {
     /// Time of the record, in the unit of the file's time source.
     pub time: u64,
     /// Content of the record.
-    pub payload: Payload<'a>,
+    pub payload: RecordPayload<'a>,
 }
 
 /// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Payload<'a> {
+pub enum RecordPayload<'a> {
     /// A 64-bit signed integer.
     Int(i64),
     /// A 64-bit IEEE 754 number, any bit pattern.
@@ -56,7 +56,7 @@ pub enum Payload<'a> {
         status: u32,
     },
     /// Number of records that were overwritten before they could be read, counted as in
-    /// [`Drained::missed`]; only from [`IngestFile::drain_all`], like the next variant.
+    /// [`DrainResult::missed`]; only from [`IngestFile::drain_all`], like the next variant.
     Missed(u64),
     /// A record that is not valid.
     Damaged,
@@ -64,7 +64,7 @@ pub enum Payload<'a> {
 
 /// The result of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainResult {
     /// Number of records passed on: values and frames.
     pub records: u64,
     /// Number of records that were overwritten before they could be read. A value of eight bytes
@@ -90,8 +90,8 @@ struct Batch {
 }
 
 /// A record that stands for missing or damaged ones.
-fn gap(ring: usize, next: u64, payload: Payload<'_>) -> Record<'_> {
-    Record {
+fn gap(ring: usize, next: u64, payload: RecordPayload<'_>) -> IngestRecord<'_> {
+    IngestRecord {
         ring: ring as u32,
         next,
         series: 0,
@@ -105,10 +105,10 @@ impl IngestFile {
     pub fn drain(
         &mut self,
         records_max: u64,
-        each: &mut dyn FnMut(Record<'_>),
-    ) -> Result<Drained, StreamError> {
+        each: &mut dyn FnMut(IngestRecord<'_>),
+    ) -> Result<DrainResult, StreamError> {
         self.drain_all(records_max, &mut |record| match record.payload {
-            Payload::Missed(_) | Payload::Damaged => {}
+            RecordPayload::Missed(_) | RecordPayload::Damaged => {}
             _ => each(record),
         })
     }
@@ -119,8 +119,8 @@ impl IngestFile {
     pub fn drain_all(
         &mut self,
         records_max: u64,
-        each: &mut dyn FnMut(Record<'_>),
-    ) -> Result<Drained, StreamError> {
+        each: &mut dyn FnMut(IngestRecord<'_>),
+    ) -> Result<DrainResult, StreamError> {
         with_scratch(|scratch| self.drain_by(scratch, records_max, each))
     }
 
@@ -128,9 +128,9 @@ impl IngestFile {
         &mut self,
         scratch: &mut Scratch,
         records_max: u64,
-        each: &mut dyn FnMut(Record<'_>),
-    ) -> Result<Drained, StreamError> {
-        let mut drained = Drained::default();
+        each: &mut dyn FnMut(IngestRecord<'_>),
+    ) -> Result<DrainResult, StreamError> {
+        let mut drained = DrainResult::default();
         let (mut left, mut idle) = (records_max, 0);
         while left > 0 && idle < self.rings.len() {
             let at = self.turn % self.rings.len();
@@ -151,8 +151,8 @@ impl IngestFile {
         scratch: &mut Scratch,
         at: usize,
         records_max: u64,
-        each: &mut dyn FnMut(Record<'_>),
-        drained: &mut Drained,
+        each: &mut dyn FnMut(IngestRecord<'_>),
+        drained: &mut DrainResult,
     ) -> Result<u64, StreamError> {
         let Ring {
             position,
@@ -187,7 +187,7 @@ impl IngestFile {
         drained.missed = drained.missed.saturating_add(first - position);
         if first > position {
             self.rings[at].is_in_gap = true;
-            each(gap(at, first, Payload::Missed(first - position)));
+            each(gap(at, first, RecordPayload::Missed(first - position)));
         }
         let next = self.hand_on(scratch, at, first, batch, each, drained)?;
         self.rings[at].position = next;
@@ -206,8 +206,8 @@ impl IngestFile {
         ring: usize,
         first: u64,
         batch: Batch,
-        each: &mut dyn FnMut(Record<'_>),
-        drained: &mut Drained,
+        each: &mut dyn FnMut(IngestRecord<'_>),
+        drained: &mut DrainResult,
     ) -> Result<u64, StreamError> {
         let Batch { from, end, until } = batch;
         let mut position = first;
@@ -227,13 +227,13 @@ impl IngestFile {
                 }
                 drained.damaged += 1;
                 position += 1;
-                each(gap(ring, position, Payload::Damaged));
+                each(gap(ring, position, RecordPayload::Damaged));
                 continue;
             }
             if kind == kind::PIECE && self.rings[ring].is_in_gap {
                 drained.missed = drained.missed.saturating_add(1);
                 position += 1;
-                each(gap(ring, position, Payload::Missed(1)));
+                each(gap(ring, position, RecordPayload::Missed(1)));
                 continue;
             }
             self.rings[ring].is_in_gap = false;
@@ -247,14 +247,14 @@ impl IngestFile {
                     return Ok(position);
                 }
                 drained.damaged += 1;
-                each(gap(ring, end, Payload::Damaged));
+                each(gap(ring, end, RecordPayload::Damaged));
                 return Ok(end);
             }
             let is_whole = gather(copied, position, from, length, blob);
             match payload_of(kind, series, payload, blob) {
                 Some(payload) if is_whole => {
                     drained.records += 1;
-                    each(Record {
+                    each(IngestRecord {
                         ring: ring as u32,
                         next: position + 1 + pieces,
                         series,
@@ -264,7 +264,7 @@ impl IngestFile {
                 }
                 _ => {
                     drained.damaged += 1;
-                    each(gap(ring, position + 1 + pieces, Payload::Damaged));
+                    each(gap(ring, position + 1 + pieces, RecordPayload::Damaged));
                 }
             }
             position += 1 + pieces;
@@ -297,22 +297,22 @@ fn record(batch: &[u8], index: u64) -> [u64; 3] {
 }
 
 /// The content of a record; `None` if it is not valid. `bytes` are those of a long value.
-fn payload_of(kind: u8, series: u32, payload: u64, bytes: &[u8]) -> Option<Payload<'_>> {
+fn payload_of(kind: u8, series: u32, payload: u64, bytes: &[u8]) -> Option<RecordPayload<'_>> {
     let is_too_long = payload > BLOB_BYTES_MAX as u64;
     Some(match kind {
-        kind::INT => Payload::Int(payload as i64),
-        kind::FLOAT => Payload::Float(f64::from_bits(payload)),
-        kind::BOOL => Payload::Bool(payload != 0),
-        kind::FRAME => Payload::Frame(payload),
-        kind::ACK => Payload::Ack {
+        kind::INT => RecordPayload::Int(payload as i64),
+        kind::FLOAT => RecordPayload::Float(f64::from_bits(payload)),
+        kind::BOOL => RecordPayload::Bool(payload != 0),
+        kind::FRAME => RecordPayload::Frame(payload),
+        kind::ACK => RecordPayload::Ack {
             id: payload,
             status: series,
         },
         _ if is_too_long => return None,
-        kind::TEXT => Payload::Text(bytes),
-        kind::BYTES => Payload::Bytes(bytes),
-        kind::JSON => Payload::Json(bytes),
-        kind::FLOATS => Payload::Floats(bytes),
+        kind::TEXT => RecordPayload::Text(bytes),
+        kind::BYTES => RecordPayload::Bytes(bytes),
+        kind::JSON => RecordPayload::Json(bytes),
+        kind::FLOATS => RecordPayload::Floats(bytes),
         _ => return None,
     })
 }
