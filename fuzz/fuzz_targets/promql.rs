@@ -8,7 +8,7 @@ use barograph_model::{
     Buckets, Columns, Descriptor, Kind, Labels, ManualClock, Name, Past, PastRequest, PastSeries,
     Sample, Span, SqlFault, Unit, ValueType,
 };
-use barograph_server::promql::{Context, Grid, Query, Regexes, matchers};
+use barograph_server::promql::{QueryContext, Grid, PromQuery, Regexes, matchers};
 use libfuzzer_sys::fuzz_target;
 
 const S: i64 = 1_000_000_000;
@@ -61,9 +61,9 @@ impl Past for Fixed {
 
 fuzz_target!(|text: &str| {
     let _ = matchers(text, &mut Regexes::default());
-    let Ok(query) = Query::parse(text) else { return };
+    let Ok(query) = PromQuery::parse(text) else { return };
     let (clock, cancel) = (ManualClock::at(60 * S), AtomicBool::new(false));
-    let context = Context {
+    let context = QueryContext {
         past: &Fixed,
         clock: &clock,
         cancel: &cancel,

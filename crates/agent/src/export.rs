@@ -9,8 +9,8 @@ use barograph_model::{
     Value, ValueType,
 };
 use barograph_server::{
-    ExportConfig as ServerExports, ExportCounts, ExportHeaders, ExportSelection, ExportStatus,
-    Exports, Receiver,
+    ExportConfig as ServerExports, ExportCounts, ExportHeaders, ExportReceiver, ExportSelection,
+    ExportStatus, Exports,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -104,7 +104,7 @@ impl ExportConfig {
 }
 
 impl ReceiverConfig {
-    fn receiver(&self, to: &str) -> Result<Option<Receiver>, AgentError> {
+    fn receiver(&self, to: &str) -> Result<Option<ExportReceiver>, AgentError> {
         if self.url.is_empty() {
             return Ok(None);
         }
@@ -141,7 +141,7 @@ impl ReceiverConfig {
             headers = headers.read(&self.headers_file)?;
         }
         let has_ca = !self.ca_file.as_os_str().is_empty();
-        Ok(Some(Receiver {
+        Ok(Some(ExportReceiver {
             url: self.url.clone(),
             every_ns: (self.seconds * 1e9) as i64,
             selection,

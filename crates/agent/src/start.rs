@@ -10,7 +10,7 @@ use std::time::Duration;
 use barograph_model::{Clock, ConfigError, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool, ScopeChoice};
 use barograph_server::{
-    Exporter, Exports, Ingesting, NodeInfo, Server, ServerConfig, ServerLimits,
+    Exporter, Exports, IngestConfig, NodeInfo, Server, ServerConfig, ServerLimits,
 };
 use barograph_source::Poller;
 use barograph_statement::StatementKind;
@@ -139,7 +139,7 @@ impl Agent {
         // it, and so does the server.
         self.publish_addresses(started_ns)?;
         let applications = self.applications.as_ref();
-        let ingest = applications.map(|a| Ingesting {
+        let ingest = applications.map(|a| IngestConfig {
             to: Arc::clone(a.bridge()),
             over_tcp: config.applications.http_ingest,
         });
@@ -288,7 +288,7 @@ fn start_server(
     run_dir: &RunDir,
     control: Arc<LoopControl>,
     started_ns: i64,
-    ingest: Option<Ingesting>,
+    ingest: Option<IngestConfig>,
 ) -> Result<Server, AgentError> {
     let limits = SqlLimits {
         rows_max: config.query.rows_max,

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use barograph_model::{Clock, Descriptor, Sample, Selector, Span, SqlFault};
-use barograph_query::{Newest, PastReader, QueryError, ScopeChoice};
+use barograph_query::{NewestOfSeries, PastReader, QueryError, ScopeChoice};
 use barograph_stream::RunDir;
 
 use crate::view::NodeView;
@@ -113,8 +113,8 @@ pub(crate) fn history_of_rings(
     histories
 }
 
-impl From<Newest> for History {
-    fn from(newest: Newest) -> Self {
+impl From<NewestOfSeries> for History {
+    fn from(newest: NewestOfSeries) -> Self {
         let columns = &newest.columns;
         let samples = (0..columns.len()).filter_map(|row| columns.sample(row));
         Self {

@@ -2,8 +2,8 @@
 
 use barograph_model::{Columns, NS_PER_S, Quality, Sample, Span};
 
-use crate::cell::{Cell, Row, SeriesCells};
-use crate::memory::Claim;
+use crate::cell::{CellRow, CellValue, SeriesCells};
+use crate::memory::ScanClaim;
 
 /// How long the samples are kept if statements cannot be told apart.
 const KEPT_NS_MAX: i64 = NS_PER_S;
@@ -18,13 +18,13 @@ pub(crate) struct AsofSamples {
     pub(crate) span: Span,
     pub(crate) series: Vec<AsofSeries>,
     /// The memory of the samples.
-    pub(crate) _claim: Claim,
+    pub(crate) _claim: ScanClaim,
 }
 
 /// The samples of one series.
 pub(crate) struct AsofSeries {
     pub(crate) cells: SeriesCells,
-    pub(crate) unit: Cell,
+    pub(crate) unit: CellValue,
     /// The sample that held before the span.
     pub(crate) before: Option<Sample>,
     /// Samples in the span, sorted by time.
@@ -43,14 +43,14 @@ impl AsofSamples {
     }
 
     /// The rows of the samples that held at `ts`, which must be within the span.
-    pub(crate) fn rows(&self, ts: i64) -> Vec<Row> {
+    pub(crate) fn rows(&self, ts: i64) -> Vec<CellRow> {
         self.series.iter().filter_map(|s| s.row(ts)).collect()
     }
 }
 
 impl AsofSeries {
     /// The row of the sample that held at `ts`, which must be within the span.
-    fn row(&self, ts: i64) -> Option<Row> {
+    fn row(&self, ts: i64) -> Option<CellRow> {
         let after = self.columns.ts.partition_point(|&known| known <= ts);
         let (sample, is_last_look) = match after.checked_sub(1) {
             Some(row) => (self.columns.sample(row)?, self.columns.is_last_look(row)),

@@ -18,8 +18,8 @@ use crate::functions::{
 use crate::listing::{Callable, Listing, ListingTable};
 use crate::live::Live;
 use crate::metric::{MetricAux, MetricTable};
-use crate::shape::Shape;
-use crate::snapshot::{Schema, Snapshot};
+use crate::shape::MetricShape;
+use crate::snapshot::{Schema, StreamsSnapshot};
 use crate::sqlite::register;
 use crate::system::SYSTEM;
 
@@ -45,7 +45,7 @@ pub(crate) struct TableNames(Mutex<HashMap<String, Registered>>);
 /// The columns with which a table was registered.
 #[derive(Clone)]
 enum Registered {
-    Metric(Arc<Shape>),
+    Metric(Arc<MetricShape>),
     Family(Arc<Wide>),
 }
 
@@ -146,7 +146,7 @@ impl Catalogue {
     pub(crate) fn follow(
         &mut self,
         connection: &Connection,
-        snapshot: &Arc<Snapshot>,
+        snapshot: &Arc<StreamsSnapshot>,
     ) -> Result<bool> {
         let schema = &snapshot.schema;
         let is_seen = |seen: &Arc<Schema>| Arc::ptr_eq(seen, schema);
@@ -245,7 +245,7 @@ impl Catalogue {
         schema: &Schema,
         name: &str,
         table: &str,
-        shape: &Arc<Shape>,
+        shape: &Arc<MetricShape>,
         node: Option<&Arc<str>>,
     ) -> Result<bool> {
         let is_known = |registered: &Registered| match registered {

@@ -6,7 +6,7 @@ use barograph_model::{TEXT_BYTES_MAX, Value, floats_json};
 
 /// A field of a row.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Cell {
+pub(crate) enum CellValue {
     Null,
     Int(i64),
     Real(f64),
@@ -14,7 +14,7 @@ pub(crate) enum Cell {
     Blob(Arc<[u8]>),
 }
 
-impl Cell {
+impl CellValue {
     /// Bytes of a long value; 0 for a short one, since those are shared or negligible.
     pub(crate) fn long_bytes(&self) -> usize {
         let bytes = match self {
@@ -26,43 +26,43 @@ impl Cell {
     }
 }
 
-impl From<i64> for Cell {
+impl From<i64> for CellValue {
     fn from(v: i64) -> Self {
         Self::Int(v)
     }
 }
 
-impl From<f64> for Cell {
+impl From<f64> for CellValue {
     fn from(v: f64) -> Self {
         Self::Real(v)
     }
 }
 
-impl From<&str> for Cell {
+impl From<&str> for CellValue {
     fn from(v: &str) -> Self {
         Self::Text(v.into())
     }
 }
 
-impl From<String> for Cell {
+impl From<String> for CellValue {
     fn from(v: String) -> Self {
         Self::Text(v.into())
     }
 }
 
-impl From<Arc<str>> for Cell {
+impl From<Arc<str>> for CellValue {
     fn from(v: Arc<str>) -> Self {
         Self::Text(v)
     }
 }
 
-impl<T: Into<Self>> From<Option<T>> for Cell {
+impl<T: Into<Self>> From<Option<T>> for CellValue {
     fn from(v: Option<T>) -> Self {
         v.map_or(Self::Null, Into::into)
     }
 }
 
-impl From<&Value> for Cell {
+impl From<&Value> for CellValue {
     fn from(value: &Value) -> Self {
         match value {
             Value::Int(v) => Self::Int(*v),
@@ -75,12 +75,12 @@ impl From<&Value> for Cell {
     }
 }
 
-pub(crate) type Row = Vec<Cell>;
+pub(crate) type CellRow = Vec<CellValue>;
 /// The cells that all rows of a series share.
 pub(crate) struct SeriesCells {
-    name: Cell,
-    labels: Cell,
-    node: Cell,
+    name: CellValue,
+    labels: CellValue,
+    node: CellValue,
 }
 
 impl SeriesCells {
@@ -93,7 +93,7 @@ impl SeriesCells {
     }
 
     /// The cells of name, labels and node.
-    pub(crate) fn cells(&self) -> [Cell; 3] {
+    pub(crate) fn cells(&self) -> [CellValue; 3] {
         [self.name.clone(), self.labels.clone(), self.node.clone()]
     }
 }

@@ -8,7 +8,7 @@ use barograph_stream::{DocumentColumns, RunDir, SCOPE_OF_ALL};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
-use crate::cell::{Cell, Row};
+use crate::cell::{CellRow, CellValue};
 use crate::error::{failed, internal};
 use crate::listing::{Batches, one};
 use crate::live::Live;
@@ -26,7 +26,7 @@ pub(crate) fn document(
     Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
 }
 
-fn cells(object: &Object, columns: DocumentColumns) -> Row {
+fn cells(object: &Object, columns: DocumentColumns) -> CellRow {
     let cell = |(column, _): &(&str, &str)| json_cell(object.get(*column));
     columns.iter().map(cell).collect()
 }
@@ -136,9 +136,9 @@ pub(crate) fn insight_without_streams(live: &Live, table: &str) -> Option<String
     Some(why)
 }
 
-fn json_cell(value: Option<&Json>) -> Cell {
+fn json_cell(value: Option<&Json>) -> CellValue {
     match value {
-        None | Some(Json::Null) => Cell::Null,
+        None | Some(Json::Null) => CellValue::Null,
         Some(Json::Bool(v)) => i64::from(*v).into(),
         Some(Json::Number(v)) => match v.as_i64() {
             Some(int) => int.into(),

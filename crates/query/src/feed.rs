@@ -19,8 +19,8 @@ use rusqlite::Result;
 use crate::QueryError;
 use crate::error::{failed, internal, interrupted};
 use crate::live::Live;
-use crate::memory::{Claim, Memory};
-use crate::plan::Order;
+use crate::memory::{ScanClaim, ScanMemory};
+use crate::plan::RowOrder;
 use crate::reading::Reading;
 
 /// Time between two checks whether the statement must stop.
@@ -29,15 +29,15 @@ const LOOK: Duration = Duration::from_millis(10);
 const STACK_BYTES: usize = 2 << 20;
 
 /// A batch of rows.
-pub(crate) struct Batch {
+pub(crate) struct RowBatch {
     pub(crate) chunks: Vec<Arc<SampleChunk>>,
     /// Chunk and row of each row, in the requested order; `None` if they are the rows of the only
     /// chunk.
     order: Option<Vec<(u32, u32)>>,
-    _claim: Claim,
+    _claim: ScanClaim,
 }
 
-impl Batch {
+impl RowBatch {
     /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         match &self.order {
@@ -57,24 +57,24 @@ impl Batch {
     }
 }
 
-type Message = Result<Option<Batch>>;
+type Message = Result<Option<RowBatch>>;
 
 /// The batches of a reading. Dropping the feed stops its thread soon after.
-pub(crate) struct Feed {
+pub(crate) struct BatchFeed {
     live: Arc<Live>,
-    ready: VecDeque<Batch>,
+    ready: VecDeque<RowBatch>,
     /// The channel from the reading thread; none if nothing more comes.
     reader: Option<Receiver<Message>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Feed {
+impl BatchFeed {
     /// Starts to read the samples within the span.
     pub(crate) fn start(
         live: &Arc<Live>,
         reading: &Arc<Reading>,
         span: Span,
-        order: Option<Order>,
+        order: Option<RowOrder>,
     ) -> Result<Self> {
         let mut feed = Self {
             live: Arc::clone(live),
@@ -109,7 +109,7 @@ impl Feed {
     }
 
     /// The next batch with rows. Waits for it as long as the statement may run.
-    pub(crate) fn next(&mut self) -> Result<Option<Batch>> {
+    pub(crate) fn next(&mut self) -> Result<Option<RowBatch>> {
         if let Some(batch) = self.ready.pop_front() {
             return Ok(Some(batch));
         }
@@ -124,7 +124,7 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for BatchFeed {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -175,9 +175,9 @@ fn wait<T>(live: &Live, receiver: &Receiver<T>) -> Result<T> {
 /// The work of the reading thread.
 struct Work {
     reading: Arc<Reading>,
-    memory: Arc<Memory>,
+    memory: Arc<ScanMemory>,
     span: Span,
-    order: Option<Order>,
+    order: Option<RowOrder>,
 }
 
 impl Work {
@@ -187,14 +187,14 @@ impl Work {
         let _ = sender.send(done.map(|()| None));
     }
 
-    fn run(&self, stop: &AtomicBool, give: &mut dyn FnMut(Batch) -> bool) -> Result<()> {
+    fn run(&self, stop: &AtomicBool, give: &mut dyn FnMut(RowBatch) -> bool) -> Result<()> {
         match self.order {
             None => self.unordered(stop, give),
             Some(order) => self.ordered(order, stop, give),
         }
     }
 
-    fn unordered(&self, stop: &AtomicBool, give: &mut dyn FnMut(Batch) -> bool) -> Result<()> {
+    fn unordered(&self, stop: &AtomicBool, give: &mut dyn FnMut(RowBatch) -> bool) -> Result<()> {
         let mut fault = None;
         let read = self.reading.each(self.span, stop, &mut |chunk| {
             let mut claim = self.memory.claim();
@@ -202,7 +202,7 @@ impl Work {
                 fault = Some(error);
                 return Ok(false);
             }
-            Ok(give(Batch {
+            Ok(give(RowBatch {
                 chunks: vec![Arc::new(chunk)],
                 order: None,
                 _claim: claim,
@@ -216,12 +216,12 @@ impl Work {
     /// time.
     fn ordered(
         &self,
-        order: Order,
+        order: RowOrder,
         stop: &AtomicBool,
-        give: &mut dyn FnMut(Batch) -> bool,
+        give: &mut dyn FnMut(RowBatch) -> bool,
     ) -> Result<()> {
         let mut stretches = self.reading.stretches(self.span);
-        if order == Order::Descending {
+        if order == RowOrder::Descending {
             stretches.reverse();
         }
         let tails: Vec<Arc<SampleChunk>> = self.reading.tails(self.span).map(Arc::new).collect();
@@ -251,15 +251,15 @@ impl Work {
             let is_due = |(chunk, row): &(u32, u32)| {
                 let ts = tails[*chunk as usize].columns.ts[*row as usize];
                 match order {
-                    Order::Ascending => ts <= stretch.to,
-                    Order::Descending => ts >= stretch.from,
+                    RowOrder::Ascending => ts <= stretch.to,
+                    RowOrder::Descending => ts >= stretch.from,
                 }
             };
             while let Some(row) = ends.next_if(is_due) {
                 rows.push(row);
             }
             sort(&chunks, &mut rows, order);
-            let batch = Batch {
+            let batch = RowBatch {
                 chunks,
                 order: Some(rows),
                 _claim: claim,
@@ -268,7 +268,7 @@ impl Work {
                 return Ok(());
             }
         }
-        let rest = Batch {
+        let rest = RowBatch {
             chunks: tails.clone(),
             order: Some(ends.collect()),
             _claim: self.memory.claim(),
@@ -288,7 +288,7 @@ fn rows_of(chunks: &[Arc<SampleChunk>]) -> Vec<(u32, u32)> {
 }
 
 /// Sorts rows by time, and rows of the same time by life and number.
-fn sort(chunks: &[Arc<SampleChunk>], rows: &mut [(u32, u32)], order: Order) {
+fn sort(chunks: &[Arc<SampleChunk>], rows: &mut [(u32, u32)], order: RowOrder) {
     let key = |&(chunk, row): &(u32, u32)| {
         let chunk = &chunks[chunk as usize];
         let row = row as usize;
@@ -300,8 +300,8 @@ fn sort(chunks: &[Arc<SampleChunk>], rows: &mut [(u32, u32)], order: Order) {
     };
     let by = |a: &(u32, u32), b: &(u32, u32)| -> Compared {
         match order {
-            Order::Ascending => key(a).cmp(&key(b)),
-            Order::Descending => key(b).cmp(&key(a)),
+            RowOrder::Ascending => key(a).cmp(&key(b)),
+            RowOrder::Descending => key(b).cmp(&key(a)),
         }
     };
     rows.sort_by(by);

@@ -12,11 +12,11 @@ use rusqlite::Result;
 use rusqlite::types::Null;
 use rusqlite::vtab::Context;
 
-use crate::feed::{Batch, Feed};
+use crate::feed::{BatchFeed, RowBatch};
 use crate::live::Live;
-use crate::plan::Order;
+use crate::plan::RowOrder;
 use crate::reading::{KnownSeries, Reading};
-use crate::shape::Column;
+use crate::shape::ShapeColumn;
 use crate::stream::row_id;
 
 /// Identity of a sample: series on its node, life, and number.
@@ -25,8 +25,8 @@ pub(crate) type SampleId = (u64, i64, u64);
 /// Rows from archive and rings.
 pub(crate) struct Hybrid {
     reading: Arc<Reading>,
-    feed: Feed,
-    batch: Option<Batch>,
+    feed: BatchFeed,
+    batch: Option<RowBatch>,
     at: usize,
     /// A row that was returned before.
     given: Option<SampleId>,
@@ -39,11 +39,11 @@ impl Hybrid {
         live: &Arc<Live>,
         reading: Reading,
         span: Span,
-        order: Option<Order>,
+        order: Option<RowOrder>,
         given: Option<SampleId>,
     ) -> Result<Self> {
         let reading = Arc::new(reading);
-        let feed = Feed::start(live, &reading, span, order)?;
+        let feed = BatchFeed::start(live, &reading, span, order)?;
         let mut hybrid = Self {
             reading,
             feed,
@@ -60,7 +60,7 @@ impl Hybrid {
     pub(crate) fn newest(live: &Arc<Live>, reading: Reading, span: Span) -> Result<Self> {
         let newest_left = reading.series.iter().filter(|s| s.newest.is_some()).count();
         let reading = Arc::new(reading);
-        let feed = Feed::start(live, &reading, span, Some(Order::Descending))?;
+        let feed = BatchFeed::start(live, &reading, span, Some(RowOrder::Descending))?;
         let mut hybrid = Self {
             reading,
             feed,
@@ -120,14 +120,19 @@ impl Hybrid {
         Some((self.reading.series.get(chunk.series)?, chunk, row))
     }
 
-    pub(crate) fn column(&self, context: &mut Context, column: &Column, now_ns: i64) -> Result<()> {
+    pub(crate) fn column(
+        &self,
+        context: &mut Context,
+        column: &ShapeColumn,
+        now_ns: i64,
+    ) -> Result<()> {
         let Some((known, chunk, row)) = self.row() else {
             return context.set_result(Null);
         };
         let columns = &chunk.columns;
         match column {
-            Column::Ts => context.set_result(columns.ts[row]),
-            Column::Value => match &columns.values {
+            ShapeColumn::Ts => context.set_result(columns.ts[row]),
+            ShapeColumn::Value => match &columns.values {
                 Values::Int(values) => context.set_result(values[row]),
                 Values::Float(values) => context.set_result(values[row]),
                 Values::Bool(values) => context.set_result(values[row]),
@@ -135,20 +140,20 @@ impl Hybrid {
                 Values::Bytes(values) => context.set_result(&*values[row]),
                 Values::Floats(values) => context.set_result(floats_json(&values[row])),
             },
-            Column::Quality => context.set_result(columns.quality[row].as_str()),
-            Column::Error => context.set_result(f64::from(columns.error[row])),
-            Column::Node => context.set_result(&*known.node),
-            Column::Newest => {
+            ShapeColumn::Quality => context.set_result(columns.quality[row].as_str()),
+            ShapeColumn::Error => context.set_result(f64::from(columns.error[row])),
+            ShapeColumn::Node => context.set_result(&*known.node),
+            ShapeColumn::Newest => {
                 let this = (chunk.life, columns.numbers[row]);
                 context.set_result(known.newest == Some(this))
             }
-            Column::Label(label) => context.set_result(known.descriptor.labels.get(label)),
-            Column::Looked => context.set_result(known.looked_ns(columns.ts[row])),
-            Column::AgeNs => {
+            ShapeColumn::Label(label) => context.set_result(known.descriptor.labels.get(label)),
+            ShapeColumn::Looked => context.set_result(known.looked_ns(columns.ts[row])),
+            ShapeColumn::AgeNs => {
                 let looked_ns = known.looked_ns(columns.ts[row]);
                 context.set_result(now_ns.saturating_sub(looked_ns))
             }
-            Column::Unit => context.set_result(known.descriptor.unit.as_str()),
+            ShapeColumn::Unit => context.set_result(known.descriptor.unit.as_str()),
         }
     }
 

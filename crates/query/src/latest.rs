@@ -11,7 +11,7 @@ use rusqlite::Result;
 use crate::listing::{Arguments, Batches, per_stream, table};
 use crate::live::Live;
 use crate::matching::selector;
-use crate::snapshot::Snapshot;
+use crate::snapshot::StreamsSnapshot;
 use crate::stream::SnapshotStream;
 
 /// A row for each stream that matches and has a sample.
@@ -44,7 +44,7 @@ pub(crate) fn latest(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches>
 }
 
 /// The value that is predicted for now.
-fn predicted(snapshot: &Snapshot, stream: &SnapshotStream, now_ns: i64) -> Option<Sample> {
+fn predicted(snapshot: &StreamsSnapshot, stream: &SnapshotStream, now_ns: i64) -> Option<Sample> {
     let descriptor = &stream.entry.descriptor;
     let all = projections_among(&snapshot.streams, |s| &s.entry.descriptor, descriptor);
     let said = all.iter().find(|said| said.node == stream.node)?;

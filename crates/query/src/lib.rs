@@ -87,7 +87,7 @@ pub use crate::{
     guard::{GUEST_TEXT_BYTES_MAX, SQL_BYTES_MAX},
     moment::Moment,
     pool::{PoolConfig, QueryPool},
-    reader::{Newest, PastReader},
+    reader::{NewestOfSeries, PastReader},
     rows::{Cell, Column, Field, RowView, Rows},
     table::Table,
     texts::TEXT_RESULT_BYTES_MAX,

@@ -12,26 +12,26 @@ use rusqlite::Result;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::vtab::{Context, Filters, IndexConstraintOp, IndexInfo};
 
-use crate::cell::{Cell, Row};
+use crate::cell::{CellRow, CellValue};
 use crate::error::{failed, usage};
 use crate::live::Live;
-use crate::memory::Claim;
-use crate::snapshot::Snapshot;
-use crate::sqlite::{Cursor, Table};
+use crate::memory::ScanClaim;
+use crate::snapshot::StreamsSnapshot;
+use crate::sqlite::{Cursor, VirtualTable};
 use crate::stream::SnapshotStream;
 
 /// The rows of a call, in batches.
-pub(crate) type Batches = Box<dyn Iterator<Item = Result<Vec<Row>>>>;
+pub(crate) type Batches = Box<dyn Iterator<Item = Result<Vec<CellRow>>>>;
 
 /// Rows in one batch.
-pub(crate) fn one(rows: Vec<Row>) -> Batches {
+pub(crate) fn one(rows: Vec<CellRow>) -> Batches {
     Box::new(std::iter::once(Ok(rows)))
 }
 
 /// The row of each stream that has one, a batch per stream.
 pub(crate) fn per_stream(
     live: &Arc<Live>,
-    row: impl Fn(&Snapshot, &SnapshotStream) -> Option<Row> + 'static,
+    row: impl Fn(&StreamsSnapshot, &SnapshotStream) -> Option<CellRow> + 'static,
 ) -> Result<Batches> {
     let snapshot = live.attend().map_err(failed)?;
     let count = snapshot.streams.len();
@@ -59,7 +59,7 @@ macro_rules! table {
      $($name:literal $declared:literal = $cell:expr;)*) => {
         pub(crate) const $columns: &[(&str, &str)] = &[$(($name, $declared)),*];
 
-        fn $row($($given: $of),*) -> crate::cell::Row {
+        fn $row($($given: $of),*) -> crate::cell::CellRow {
             vec![$($cell.into()),*]
         }
     };
@@ -116,14 +116,14 @@ impl Callable {
 pub(crate) struct Arguments {
     of: Arc<str>,
     names: &'static [&'static str],
-    values: Vec<Option<Cell>>,
+    values: Vec<Option<CellValue>>,
 }
 
 impl Arguments {
     /// The text at `index`, which is required.
     pub(crate) fn text(&self, index: usize) -> Result<&str> {
         match &self.values[index] {
-            Some(Cell::Text(text)) => Ok(text),
+            Some(CellValue::Text(text)) => Ok(text),
             _ => Err(self.wrong(index, "a text")),
         }
     }
@@ -131,9 +131,9 @@ impl Arguments {
     /// The integer at `index`; NULL counts as missing. A float is truncated.
     pub(crate) fn int(&self, index: usize) -> Result<Option<i64>> {
         match &self.values[index] {
-            None | Some(Cell::Null) => Ok(None),
-            Some(Cell::Int(value)) => Ok(Some(*value)),
-            Some(Cell::Real(value)) if value.is_finite() => Ok(Some(*value as i64)),
+            None | Some(CellValue::Null) => Ok(None),
+            Some(CellValue::Int(value)) => Ok(Some(*value)),
+            Some(CellValue::Real(value)) if value.is_finite() => Ok(Some(*value as i64)),
             Some(_) => Err(self.wrong(index, "an integer (nanoseconds since the epoch for times)")),
         }
     }
@@ -154,7 +154,7 @@ impl Arguments {
         read: impl Fn(&str) -> std::result::Result<i64, ModelError>,
     ) -> Result<Option<i64>> {
         match &self.values[index] {
-            Some(Cell::Text(text)) => {
+            Some(CellValue::Text(text)) => {
                 let read = read(text);
                 read.map(Some)
                     .map_err(|e| usage(format!("{}: {e}", self.names[index])))
@@ -166,8 +166,8 @@ impl Arguments {
     /// The number at `index`, which is required.
     pub(crate) fn real(&self, index: usize) -> Result<f64> {
         match &self.values[index] {
-            Some(Cell::Int(value)) => Ok(*value as f64),
-            Some(Cell::Real(value)) => Ok(*value),
+            Some(CellValue::Int(value)) => Ok(*value as f64),
+            Some(CellValue::Real(value)) => Ok(*value),
             _ => Err(self.wrong(index, "a number")),
         }
     }
@@ -189,7 +189,7 @@ pub(crate) struct ListingTable {
     listing: Arc<Callable>,
 }
 
-impl Table for ListingTable {
+impl VirtualTable for ListingTable {
     type Aux = ListingAux;
     type Cursor = ListingCursor;
 
@@ -267,15 +267,15 @@ impl Table for ListingTable {
 pub(crate) struct ListingCursor {
     live: Arc<Live>,
     listing: Arc<Callable>,
-    arguments: Vec<Option<Cell>>,
+    arguments: Vec<Option<CellValue>>,
     batches: Batches,
-    rows: Vec<Row>,
+    rows: Vec<CellRow>,
     at: usize,
     /// Number of rows before the current one.
     number: u32,
     /// Hash of the arguments.
     call: i64,
-    claim: Claim,
+    claim: ScanClaim,
 }
 
 impl Cursor for ListingCursor {
@@ -325,11 +325,11 @@ impl Cursor for ListingCursor {
             Some(_) => of_row(index - count),
         };
         match cell {
-            None | Some(Cell::Null) => context.set_result(Null),
-            Some(Cell::Int(v)) => context.set_result(*v),
-            Some(Cell::Real(v)) => context.set_result(*v),
-            Some(Cell::Text(v)) => context.set_result(&**v),
-            Some(Cell::Blob(v)) => context.set_result(&**v),
+            None | Some(CellValue::Null) => context.set_result(Null),
+            Some(CellValue::Int(v)) => context.set_result(*v),
+            Some(CellValue::Real(v)) => context.set_result(*v),
+            Some(CellValue::Text(v)) => context.set_result(&**v),
+            Some(CellValue::Blob(v)) => context.set_result(&**v),
         }
     }
 
@@ -349,20 +349,20 @@ impl ListingCursor {
             self.rows = batch?;
             self.at = 0;
             let cells = self.rows.len() * self.listing.columns.len();
-            let long = self.rows.iter().flatten().map(Cell::long_bytes);
+            let long = self.rows.iter().flatten().map(CellValue::long_bytes);
             self.claim
-                .set(cells * size_of::<Cell>() + long.sum::<usize>())?;
+                .set(cells * size_of::<CellValue>() + long.sum::<usize>())?;
         }
         Ok(())
     }
 }
 
-fn cell(value: ValueRef<'_>) -> Cell {
+fn cell(value: ValueRef<'_>) -> CellValue {
     match value {
-        ValueRef::Null => Cell::Null,
-        ValueRef::Integer(v) => Cell::Int(v),
-        ValueRef::Real(v) => Cell::Real(v),
+        ValueRef::Null => CellValue::Null,
+        ValueRef::Integer(v) => CellValue::Int(v),
+        ValueRef::Real(v) => CellValue::Real(v),
         ValueRef::Text(v) => String::from_utf8_lossy(v).into_owned().into(),
-        ValueRef::Blob(v) => Cell::Blob(v.into()),
+        ValueRef::Blob(v) => CellValue::Blob(v.into()),
     }
 }

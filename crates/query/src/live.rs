@@ -16,11 +16,11 @@ use barograph_stream::{LOOK_NS, RunDir, ScopeChoice, SegmentFollower, SegmentPar
 
 use crate::QueryError;
 use crate::asof_samples::AsofSamples;
-use crate::memory::Memory;
-use crate::snapshot::{Horizon, Snapshot, SnapshotPart, TableId};
+use crate::memory::ScanMemory;
+use crate::snapshot::{Horizon, SnapshotPart, StreamsSnapshot, TableId};
 use crate::source::{self, Views};
 use crate::stream::SnapshotStream;
-use crate::watch::Watch;
+use crate::watch::StatementWatch;
 
 /// The streams of a table.
 type Streams = Arc<[Arc<SnapshotStream>]>;
@@ -36,9 +36,9 @@ pub(crate) struct Live {
     inner: Mutex<Inner>,
     threads: AtomicUsize,
     /// Memory that scans of this connection hold outside of SQLite's heap.
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) memory: Arc<ScanMemory>,
     /// The watch over the running statement.
-    pub(crate) watch: Watch,
+    pub(crate) watch: StatementWatch,
     /// The samples that `asof` read last.
     pub(crate) asof: Mutex<Option<AsofSamples>>,
 }
@@ -50,7 +50,7 @@ struct Inner {
     changes: u64,
     /// One place for each part of the snapshot, in the same order.
     places: Vec<ArchivePlace>,
-    snapshot: Arc<Snapshot>,
+    snapshot: Arc<StreamsSnapshot>,
 }
 
 /// The run directory of a part, and its archive.
@@ -175,7 +175,7 @@ impl Inner {
 
     fn become_of(&mut self, parts: Vec<Arc<SnapshotPart>>, ended_ns: i64) {
         let schema = Arc::clone(&self.snapshot.schema);
-        self.snapshot = Arc::new(Snapshot::of(parts, schema, ended_ns));
+        self.snapshot = Arc::new(StreamsSnapshot::of(parts, schema, ended_ns));
     }
 
     /// Takes the present views of archives into the snapshot.
@@ -239,7 +239,7 @@ impl Live {
             follower: None,
             changes: 0,
             places: Vec::new(),
-            snapshot: Arc::new(Snapshot::of(Vec::new(), Arc::default(), i64::MIN)),
+            snapshot: Arc::new(StreamsSnapshot::of(Vec::new(), Arc::default(), i64::MIN)),
         };
         inner.begin(follower, ArchivePlace::of(run_dir, views));
         let live = Self {
@@ -247,7 +247,7 @@ impl Live {
             inner: Mutex::new(inner),
             threads: AtomicUsize::new(THREADS_DEFAULT),
             memory: Arc::default(),
-            watch: Watch::default(),
+            watch: StatementWatch::default(),
             asof: Mutex::default(),
         };
         match live.past() {
@@ -334,7 +334,7 @@ impl Live {
 
     /// The present snapshot. It notices an agent that has closed its segment or was replaced by
     /// another.
-    pub(crate) fn current(&self) -> Result<Arc<Snapshot>, QueryError> {
+    pub(crate) fn current(&self) -> Result<Arc<StreamsSnapshot>, QueryError> {
         let inner = self.follow()?;
         Ok(Arc::clone(&inner.snapshot))
     }
@@ -366,7 +366,7 @@ impl Live {
     /// Like [`Self::current`], but it also notices that the run directory was replaced after an
     /// agent that ended without closing its segment, that an agent has published its archive's
     /// directory, and that scopes have come or gone.
-    pub(crate) fn attend(&self) -> Result<Arc<Snapshot>, QueryError> {
+    pub(crate) fn attend(&self) -> Result<Arc<StreamsSnapshot>, QueryError> {
         let now_ns = self.now_ns();
         let mut inner = self.lock();
         inner.follow(now_ns)?;
@@ -382,7 +382,7 @@ impl Live {
     /// Like [`Self::current`], but with the present views of the archives. If an archive is
     /// unreadable, because this user may not read it or because it is a scope's, its last view
     /// stays; without one, only the rings count, and [`Self::archive_faults`] has the reason.
-    pub(crate) fn past(&self) -> Result<Arc<Snapshot>, QueryError> {
+    pub(crate) fn past(&self) -> Result<Arc<StreamsSnapshot>, QueryError> {
         let mut fault = None;
         let mut seen = Vec::new();
         let is_alone = self.is_archive_alone();

@@ -9,12 +9,12 @@ use barograph_archive::aggregate::BucketBudget;
 
 /// Counter of the memory that scans hold beside SQLite's heap.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct ScanMemory {
     used: Arc<AtomicUsize>,
     max: AtomicUsize,
 }
 
-impl Default for Memory {
+impl Default for ScanMemory {
     fn default() -> Self {
         let max = barograph_model::SqlLimits::default().memory_bytes_max;
         Self {
@@ -24,7 +24,7 @@ impl Default for Memory {
     }
 }
 
-impl Memory {
+impl ScanMemory {
     /// Sets the bound for later claims, in bytes.
     #[cfg(feature = "bundled")]
     pub(crate) fn set_max(&self, bytes: usize) {
@@ -39,8 +39,8 @@ impl Memory {
     }
 
     /// Makes an empty claim.
-    pub(crate) fn claim(self: &Arc<Self>) -> Claim {
-        Claim {
+    pub(crate) fn claim(self: &Arc<Self>) -> ScanClaim {
+        ScanClaim {
             memory: Arc::clone(self),
             bytes: 0,
         }
@@ -49,12 +49,12 @@ impl Memory {
 
 /// Memory that one scan holds; given back when the claim is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim {
-    memory: Arc<Memory>,
+pub(crate) struct ScanClaim {
+    memory: Arc<ScanMemory>,
     bytes: usize,
 }
 
-impl Claim {
+impl ScanClaim {
     /// Sets the claim to `bytes`.
     pub(crate) fn set(&mut self, bytes: usize) -> rusqlite::Result<()> {
         if bytes == self.bytes {
@@ -71,7 +71,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for ScanClaim {
     fn drop(&mut self) {
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -17,12 +17,12 @@ use rusqlite::vtab::{Context, Filters, IndexInfo};
 use crate::error::failed;
 use crate::hybrid::{Hybrid, SampleId};
 use crate::live::Live;
-use crate::memory::Claim;
-use crate::plan::{self, Order, Plan, Size};
+use crate::memory::ScanClaim;
+use crate::plan::{self, RowOrder, ScanPlan, TableSize};
 use crate::reading::Reading;
-use crate::shape::{Column, Shape};
+use crate::shape::{MetricShape, ShapeColumn};
 use crate::snapshot::{Horizon, TableId};
-use crate::sqlite::{Cursor, Table};
+use crate::sqlite::{Cursor, VirtualTable};
 use crate::stream::{SET_BACK_NS_MAX, SnapshotStream, row_id};
 
 /// Assumed samples of an archived series, for SQLite's choice between plans.
@@ -32,7 +32,7 @@ const ARCHIVED_SAMPLES: u64 = 100_000;
 #[derive(Clone)]
 pub(crate) struct MetricAux {
     pub(crate) live: Arc<Live>,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) shape: Arc<MetricShape>,
     /// The table's number in the snapshot, and its name there.
     pub(crate) table: TableId,
     pub(crate) name: Arc<str>,
@@ -45,10 +45,10 @@ pub(crate) struct MetricTable(Arc<Parts>);
 /// Data that a table and its scans share: scans are opened often, and each takes one reference.
 struct Parts {
     aux: MetricAux,
-    columns: Vec<Column>,
+    columns: Vec<ShapeColumn>,
 }
 
-impl Table for MetricTable {
+impl VirtualTable for MetricTable {
     type Aux = MetricAux;
     type Cursor = MetricCursor;
 
@@ -63,7 +63,7 @@ impl Table for MetricTable {
     fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
         let Parts { aux, columns } = &*self.0;
         let (streams, held, archived) = aux.live.size_of(aux.table).map_err(failed)?;
-        let size = Size {
+        let size = TableSize {
             streams: streams.max(archived),
             samples: held + archived as u64 * ARCHIVED_SAMPLES,
         };
@@ -74,7 +74,7 @@ impl Table for MetricTable {
     fn open(&self) -> MetricCursor {
         MetricCursor {
             parts: Arc::clone(&self.0),
-            plan: Plan::default(),
+            plan: ScanPlan::default(),
             now_ns: 0,
             streams: Arc::default(),
             horizon: Horizon::NEVER,
@@ -91,7 +91,7 @@ impl Table for MetricTable {
 
 pub(crate) struct MetricCursor {
     parts: Arc<Parts>,
-    plan: Plan,
+    plan: ScanPlan,
     now_ns: i64,
     streams: Arc<[Arc<SnapshotStream>]>,
     /// The time up to which the archive may have more of the table.
@@ -102,7 +102,7 @@ pub(crate) struct MetricCursor {
     /// The scan of the archive that follows the rows.
     past: Option<Box<Hybrid>>,
     scratch: Vec<Sample>,
-    claim: Claim,
+    claim: ScanClaim,
     /// Bytes of long values in `rows`.
     long_bytes: usize,
 }
@@ -134,7 +134,7 @@ enum Left {
 
 impl Cursor for MetricCursor {
     fn filter(&mut self, number: c_int, text: Option<&str>, args: &Filters<'_>) -> Result<()> {
-        self.plan = Plan::read(number, text, args);
+        self.plan = ScanPlan::read(number, text, args);
         self.now_ns = if self.plan.needs_now {
             self.parts.aux.live.now_ns()
         } else {
@@ -147,8 +147,8 @@ impl Cursor for MetricCursor {
         self.past = None;
         match self.plan.order {
             _ if self.plan.newest => self.load_newest()?,
-            Some(Order::Descending) => self.load_latest()?,
-            Some(Order::Ascending) => self.load_all()?,
+            Some(RowOrder::Descending) => self.load_latest()?,
+            Some(RowOrder::Ascending) => self.load_all()?,
             None if self.may_need_past() => self.load_all()?,
             None => self.left = Left::StreamsFrom(0),
         }
@@ -182,8 +182,8 @@ impl Cursor for MetricCursor {
         };
         let stream = &self.streams[row.stream];
         match column {
-            Column::Ts => context.set_result(row.sample.ts),
-            Column::Value => match &row.sample.value {
+            ShapeColumn::Ts => context.set_result(row.sample.ts),
+            ShapeColumn::Value => match &row.sample.value {
                 Value::Int(v) => context.set_result(*v),
                 Value::Float(v) => context.set_result(*v),
                 Value::Bool(v) => context.set_result(*v),
@@ -191,17 +191,17 @@ impl Cursor for MetricCursor {
                 Value::Bytes(v) => context.set_result(&**v),
                 Value::Floats(v) => context.set_result(floats_json(v)),
             },
-            Column::Quality => context.set_result(row.sample.quality.as_str()),
-            Column::Error => context.set_result(f64::from(row.sample.error)),
-            Column::Node => context.set_result(&*stream.node),
-            Column::Newest => context.set_result(row.newest),
-            Column::Label(label) => context.set_result(stream.label(label)),
-            Column::Looked => context.set_result(stream.looked_ns(row.sample.ts)),
-            Column::AgeNs => {
+            ShapeColumn::Quality => context.set_result(row.sample.quality.as_str()),
+            ShapeColumn::Error => context.set_result(f64::from(row.sample.error)),
+            ShapeColumn::Node => context.set_result(&*stream.node),
+            ShapeColumn::Newest => context.set_result(row.newest),
+            ShapeColumn::Label(label) => context.set_result(stream.label(label)),
+            ShapeColumn::Looked => context.set_result(stream.looked_ns(row.sample.ts)),
+            ShapeColumn::AgeNs => {
                 let looked_ns = stream.looked_ns(row.sample.ts);
                 context.set_result(self.now_ns.saturating_sub(looked_ns))
             }
-            Column::Unit => context.set_result(stream.unit()),
+            ShapeColumn::Unit => context.set_result(stream.unit()),
         }
     }
 
@@ -240,8 +240,8 @@ impl MetricCursor {
                 .texts
                 .iter()
                 .all(|(index, text)| match columns.get(*index) {
-                    Some(Column::Label(label)) => descriptor.labels.get(label) == Some(text),
-                    Some(Column::Node) => node == text,
+                    Some(ShapeColumn::Label(label)) => descriptor.labels.get(label) == Some(text),
+                    Some(ShapeColumn::Node) => node == text,
                     _ => true,
                 })
     }
@@ -483,8 +483,8 @@ impl MetricCursor {
     fn sort(&mut self) {
         let key = |row: &Row| (row.sample.ts, row.number);
         match self.plan.order {
-            Some(Order::Ascending) => self.rows.sort_by_key(key),
-            Some(Order::Descending) => self.rows.sort_by_key(|row| std::cmp::Reverse(key(row))),
+            Some(RowOrder::Ascending) => self.rows.sort_by_key(key),
+            Some(RowOrder::Descending) => self.rows.sort_by_key(|row| std::cmp::Reverse(key(row))),
             None => {}
         }
     }

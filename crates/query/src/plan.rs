@@ -10,7 +10,7 @@ use rusqlite::Result;
 use rusqlite::types::ValueRef;
 use rusqlite::vtab::{Filters, IndexConstraintOp, IndexInfo};
 
-use crate::shape::Column;
+use crate::shape::ShapeColumn;
 
 /// The scan must return its rows by time, oldest first.
 const ASCENDING: i32 = 1;
@@ -21,8 +21,8 @@ const NEEDS_NOW: i32 = 4;
 
 /// The plan of a scan.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) order: Option<Order>,
+pub(crate) struct ScanPlan {
+    pub(crate) order: Option<RowOrder>,
     pub(crate) needs_now: bool,
     /// Return only each stream's newest sample.
     pub(crate) newest: bool,
@@ -35,19 +35,23 @@ pub(crate) struct Plan {
 
 /// The order of rows by time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum RowOrder {
     Ascending,
     Descending,
 }
 
 /// The size of a table, for SQLite's choice between plans.
-pub(crate) struct Size {
+pub(crate) struct TableSize {
     pub(crate) streams: usize,
     pub(crate) samples: u64,
 }
 
 /// Tells SQLite which constraints and which order the scan handles.
-pub(crate) fn choose(info: &mut IndexInfo, columns: &[Column], size: &Size) -> Result<()> {
+pub(crate) fn choose(
+    info: &mut IndexInfo,
+    columns: &[ShapeColumn],
+    size: &TableSize,
+) -> Result<()> {
     let mut text = String::new();
     let mut used = Vec::new();
     let (mut rows, mut samples) = (size.samples as f64, size.samples as f64);
@@ -63,9 +67,11 @@ pub(crate) fn choose(info: &mut IndexInfo, columns: &[Column], size: &Size) -> R
             continue;
         }
         match (kind, operator) {
-            (Column::Newest, _) => (rows, samples) = (size.streams as f64, size.streams as f64),
-            (Column::Ts, '=') => rows /= 100.0,
-            (Column::Ts, _) => rows /= 4.0,
+            (ShapeColumn::Newest, _) => {
+                (rows, samples) = (size.streams as f64, size.streams as f64)
+            }
+            (ShapeColumn::Ts, '=') => rows /= 100.0,
+            (ShapeColumn::Ts, _) => rows /= 4.0,
             _ => {
                 rows /= size.streams.max(1) as f64;
                 samples /= size.streams.max(1) as f64;
@@ -86,12 +92,13 @@ pub(crate) fn choose(info: &mut IndexInfo, columns: &[Column], size: &Size) -> R
     let order = order(info, columns);
     let mut number = match order {
         None => 0,
-        Some(Order::Ascending) => ASCENDING,
-        Some(Order::Descending) => DESCENDING,
+        Some(RowOrder::Ascending) => ASCENDING,
+        Some(RowOrder::Descending) => DESCENDING,
     };
     info.set_order_by_consumed(order.is_some());
-    let asks_age =
-        |(i, c): (usize, &Column)| *c == Column::AgeNs && info.col_used() & (1 << i.min(63)) != 0;
+    let asks_age = |(i, c): (usize, &ShapeColumn)| {
+        *c == ShapeColumn::AgeNs && info.col_used() & (1 << i.min(63)) != 0
+    };
     if columns.iter().enumerate().any(asks_age) {
         number |= NEEDS_NOW;
     }
@@ -105,24 +112,28 @@ pub(crate) fn choose(info: &mut IndexInfo, columns: &[Column], size: &Size) -> R
 const NEWEST_ALONE: &CStr = c"n=5 ";
 
 /// The letter for the kind of column that a constraint is on.
-fn letter(column: &Column) -> char {
+fn letter(column: &ShapeColumn) -> char {
     match column {
-        Column::Ts => 't',
-        Column::Newest => 'n',
+        ShapeColumn::Ts => 't',
+        ShapeColumn::Newest => 'n',
         _ => 'l',
     }
 }
 
-fn operator(column: &Column, operator: &IndexConstraintOp) -> Option<char> {
+fn operator(column: &ShapeColumn, operator: &IndexConstraintOp) -> Option<char> {
     use IndexConstraintOp as Op;
     let equal = matches!(
         operator,
         Op::SQLITE_INDEX_CONSTRAINT_EQ | Op::SQLITE_INDEX_CONSTRAINT_IS
     );
     match column {
-        Column::Ts | Column::Node | Column::Label(_) | Column::Newest if equal => Some('='),
-        Column::Newest if *operator == Op::SQLITE_INDEX_CONSTRAINT_NE => Some('!'),
-        Column::Ts => match operator {
+        ShapeColumn::Ts | ShapeColumn::Node | ShapeColumn::Label(_) | ShapeColumn::Newest
+            if equal =>
+        {
+            Some('=')
+        }
+        ShapeColumn::Newest if *operator == Op::SQLITE_INDEX_CONSTRAINT_NE => Some('!'),
+        ShapeColumn::Ts => match operator {
             Op::SQLITE_INDEX_CONSTRAINT_GT | Op::SQLITE_INDEX_CONSTRAINT_GE => Some('>'),
             Op::SQLITE_INDEX_CONSTRAINT_LT | Op::SQLITE_INDEX_CONSTRAINT_LE => Some('<'),
             _ => None,
@@ -131,30 +142,30 @@ fn operator(column: &Column, operator: &IndexConstraintOp) -> Option<char> {
     }
 }
 
-fn order(info: &IndexInfo, columns: &[Column]) -> Option<Order> {
+fn order(info: &IndexInfo, columns: &[ShapeColumn]) -> Option<RowOrder> {
     let mut terms = info.order_bys();
     let term = terms.next()?;
     let by_time = usize::try_from(term.column())
         .ok()
         .and_then(|i| columns.get(i))?
-        == &Column::Ts;
+        == &ShapeColumn::Ts;
     if !by_time || terms.next().is_some() {
         return None;
     }
     Some(if term.is_order_by_desc() {
-        Order::Descending
+        RowOrder::Descending
     } else {
-        Order::Ascending
+        RowOrder::Ascending
     })
 }
 
-impl Plan {
+impl ScanPlan {
     /// Decodes the plan in the scan, with the values of its constraints.
     pub(crate) fn read(number: i32, text: Option<&str>, args: &Filters<'_>) -> Self {
         let mut plan = Self {
             order: match number & (ASCENDING | DESCENDING) {
-                ASCENDING => Some(Order::Ascending),
-                DESCENDING => Some(Order::Descending),
+                ASCENDING => Some(RowOrder::Ascending),
+                DESCENDING => Some(RowOrder::Descending),
                 _ => None,
             },
             needs_now: number & NEEDS_NOW != 0,
@@ -208,15 +219,15 @@ mod tests {
 
     #[test]
     fn constraints_only_narrow_to_supersets() {
-        let check = |what: &str, column: usize, value: ValueRef<'_>, expect: Plan| {
-            let mut plan = Plan::default();
+        let check = |what: &str, column: usize, value: ValueRef<'_>, expect: ScanPlan| {
+            let mut plan = ScanPlan::default();
             plan.constrain(what, column, value);
             assert_eq!(plan, expect, "{what}{column} {value:?}");
         };
-        let bounds = |from, to| Plan {
+        let bounds = |from, to| ScanPlan {
             from,
             to,
-            ..Plan::default()
+            ..ScanPlan::default()
         };
         check("t=", 0, ValueRef::Integer(7), bounds(Some(7), Some(7)));
         check("t>", 0, ValueRef::Integer(7), bounds(Some(7), None));
@@ -229,39 +240,39 @@ mod tests {
             ValueRef::Real(-1e300),
             bounds(Some(i64::MIN), None),
         );
-        check("t=", 0, ValueRef::Text(b"7"), Plan::default());
-        check("t<", 0, ValueRef::Null, Plan::default());
+        check("t=", 0, ValueRef::Text(b"7"), ScanPlan::default());
+        check("t<", 0, ValueRef::Null, ScanPlan::default());
         check(
             "n=",
             5,
             ValueRef::Integer(1),
-            Plan {
+            ScanPlan {
                 newest: true,
-                ..Plan::default()
+                ..ScanPlan::default()
             },
         );
-        check("n=", 5, ValueRef::Integer(0), Plan::default());
-        check("n=", 5, ValueRef::Real(1.0), Plan::default());
+        check("n=", 5, ValueRef::Integer(0), ScanPlan::default());
+        check("n=", 5, ValueRef::Real(1.0), ScanPlan::default());
         check(
             "n!",
             5,
             ValueRef::Integer(0),
-            Plan {
+            ScanPlan {
                 newest: true,
-                ..Plan::default()
+                ..ScanPlan::default()
             },
         );
-        check("n!", 5, ValueRef::Integer(1), Plan::default());
+        check("n!", 5, ValueRef::Integer(1), ScanPlan::default());
         check(
             "l=",
             6,
             ValueRef::Text(b"vda"),
-            Plan {
+            ScanPlan {
                 texts: vec![(6, "vda".into())],
-                ..Plan::default()
+                ..ScanPlan::default()
             },
         );
-        check("l=", 6, ValueRef::Integer(5), Plan::default());
+        check("l=", 6, ValueRef::Integer(5), ScanPlan::default());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::asof::{append, sorted};
 use crate::fault::fault;
 use crate::live::Live;
 use crate::reading::{KnownSeries, Reading, SeriesSelection, around, select};
-use crate::snapshot::Snapshot;
+use crate::snapshot::StreamsSnapshot;
 
 /// A reader of the past of a run directory's streams, usable from any thread.
 pub struct PastReader {
@@ -40,7 +40,7 @@ const BUCKET_BYTES: usize = 2 * SAMPLE_BYTES;
 
 /// The newest samples of one series within a span.
 #[derive(Clone, Debug)]
-pub struct Newest {
+pub struct NewestOfSeries {
     /// The series of the samples.
     pub series: PastSeries,
     /// Whether the stream is alive now.
@@ -95,7 +95,7 @@ impl PastReader {
         span: Span,
         samples_max: usize,
         cancel: &AtomicBool,
-    ) -> Result<Vec<Newest>, SqlFault> {
+    ) -> Result<Vec<NewestOfSeries>, SqlFault> {
         let (reading, snapshot) = self.take(wanted, span)?;
         let order = order(&reading);
         let mut kept = Kept::new(&reading, samples_max);
@@ -118,7 +118,7 @@ impl PastReader {
             }
             let first = all.len() - fits;
             room -= weight;
-            found.push(Newest {
+            found.push(NewestOfSeries {
                 series: past_series(known, &reading, &snapshot),
                 is_living: known.stream.is_some(),
                 columns: select(&all, |row| row >= first),
@@ -132,7 +132,7 @@ impl PastReader {
         &self,
         wanted: SeriesSelection<'_>,
         span: Span,
-    ) -> Result<(Reading, Arc<Snapshot>), SqlFault> {
+    ) -> Result<(Reading, Arc<StreamsSnapshot>), SqlFault> {
         // This notices an agent that was replaced.
         let snapshot = self.live.attend()?;
         Ok((Reading::take(&self.live, wanted, span)?, snapshot))
@@ -303,7 +303,7 @@ fn order(reading: &Reading) -> Vec<usize> {
     order
 }
 
-fn past_series(known: &KnownSeries, reading: &Reading, snapshot: &Snapshot) -> PastSeries {
+fn past_series(known: &KnownSeries, reading: &Reading, snapshot: &StreamsSnapshot) -> PastSeries {
     // The span ends before it begins if there is no sample.
     let mut span = Span {
         from: i64::MAX,

@@ -12,7 +12,7 @@ pub(crate) const LABEL_COLUMNS_MAX: usize = 200;
 
 /// The content of a column of a metric's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Column {
+pub(crate) enum ShapeColumn {
     /// Time of the sample.
     Ts,
     /// Value of the sample.
@@ -35,32 +35,32 @@ pub(crate) enum Column {
     Unit,
 }
 
-/// Index of [`Column::Newest`], which a plan uses.
+/// Index of [`ShapeColumn::Newest`], which a plan uses.
 #[cfg(test)]
 pub(crate) const NEWEST_INDEX: usize = 5;
 
-const FIRST: [(&str, Column); 6] = [
-    ("ts", Column::Ts),
-    ("value", Column::Value),
-    ("quality", Column::Quality),
-    ("error", Column::Error),
-    ("node", Column::Node),
-    ("newest", Column::Newest),
+const FIRST: [(&str, ShapeColumn); 6] = [
+    ("ts", ShapeColumn::Ts),
+    ("value", ShapeColumn::Value),
+    ("quality", ShapeColumn::Quality),
+    ("error", ShapeColumn::Error),
+    ("node", ShapeColumn::Node),
+    ("newest", ShapeColumn::Newest),
 ];
 
 /// Hidden columns, which `*` does not include. The first two are the names in Apollo's resource
 /// query.
-const LAST: [(&str, Column); 5] = [
-    ("Timestamp", Column::Ts),
-    ("metric", Column::Value),
-    ("looked", Column::Looked),
-    ("age_ns", Column::AgeNs),
-    ("unit", Column::Unit),
+const LAST: [(&str, ShapeColumn); 5] = [
+    ("Timestamp", ShapeColumn::Ts),
+    ("metric", ShapeColumn::Value),
+    ("looked", ShapeColumn::Looked),
+    ("age_ns", ShapeColumn::AgeNs),
+    ("unit", ShapeColumn::Unit),
 ];
 
 /// The columns of one metric's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct MetricShape {
     /// The metric's dotted name.
     pub(crate) name: String,
     /// Column name and label name.
@@ -71,7 +71,7 @@ pub(crate) struct Shape {
     pub(crate) help: String,
 }
 
-impl Shape {
+impl MetricShape {
     /// The shape that includes these streams; `None` if `old` already does.
     pub(crate) fn grown<'a>(
         old: Option<&Self>,
@@ -119,7 +119,7 @@ impl Shape {
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
-        let fixed = |columns: &'static [(&str, Column)]| columns.iter().map(|(name, _)| *name);
+        let fixed = |columns: &'static [(&str, ShapeColumn)]| columns.iter().map(|(name, _)| *name);
         let labels = self.labels.iter().map(|(column, _)| column.as_str());
         fixed(&FIRST).chain(labels).chain(fixed(&LAST))
     }
@@ -130,12 +130,13 @@ impl Shape {
     }
 
     /// The contents of the columns, in the same order.
-    pub(crate) fn columns(&self) -> Vec<Column> {
+    pub(crate) fn columns(&self) -> Vec<ShapeColumn> {
         let labels = self
             .labels
             .iter()
-            .map(|(_, label)| Column::Label(label.clone()));
-        let fixed = |columns: &'static [(&str, Column)]| columns.iter().map(|(_, c)| c.clone());
+            .map(|(_, label)| ShapeColumn::Label(label.clone()));
+        let fixed =
+            |columns: &'static [(&str, ShapeColumn)]| columns.iter().map(|(_, c)| c.clone());
         fixed(&FIRST).chain(labels).chain(fixed(&LAST)).collect()
     }
 
@@ -149,7 +150,7 @@ impl Shape {
             .map(|(i, (name, column))| {
                 let hidden = if i >= hidden_from { " HIDDEN" } else { "" };
                 // Without NOT NULL, SQLite does not search for the smallest time in order.
-                let never_null = if column == Column::Ts {
+                let never_null = if column == ShapeColumn::Ts {
                     " NOT NULL"
                 } else {
                     ""
@@ -162,13 +163,16 @@ impl Shape {
             .expect("column names are letters, digits and _")
     }
 
-    fn declared(&self, column: &Column) -> &'static str {
+    fn declared(&self, column: &ShapeColumn) -> &'static str {
         match column {
-            Column::Ts | Column::Looked | Column::AgeNs => "INTEGER",
-            Column::Error => "REAL",
-            Column::Quality | Column::Node | Column::Unit | Column::Label(_) => "TEXT",
-            Column::Newest => "BOOLEAN",
-            Column::Value => match self.value_type {
+            ShapeColumn::Ts | ShapeColumn::Looked | ShapeColumn::AgeNs => "INTEGER",
+            ShapeColumn::Error => "REAL",
+            ShapeColumn::Quality
+            | ShapeColumn::Node
+            | ShapeColumn::Unit
+            | ShapeColumn::Label(_) => "TEXT",
+            ShapeColumn::Newest => "BOOLEAN",
+            ShapeColumn::Value => match self.value_type {
                 Some(ValueType::Int) => "INTEGER",
                 Some(ValueType::Float) => "REAL",
                 Some(ValueType::Bool) => "BOOLEAN",

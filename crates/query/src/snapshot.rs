@@ -11,7 +11,7 @@ use barograph_archive::{ArchivedSeries, View};
 use barograph_model::SeriesId;
 use barograph_stream::{DirectoryEntry, SegmentPart, SegmentReader};
 
-use crate::shape::Shape;
+use crate::shape::MetricShape;
 use crate::stream::SnapshotStream;
 
 /// The number of a table, which stays the same while the connection lives: a scan finds its streams
@@ -44,13 +44,13 @@ type Place = (usize, usize);
 
 /// The streams and archived series of a table at one moment.
 #[derive(Clone)]
-pub(crate) struct Members {
+pub(crate) struct TableMembers {
     pub(crate) streams: Arc<[Arc<SnapshotStream>]>,
     pub(crate) horizon: Horizon,
     pub(crate) archived: Arc<[Place]>,
 }
 
-impl Default for Members {
+impl Default for TableMembers {
     fn default() -> Self {
         Self {
             streams: Arc::default(),
@@ -64,7 +64,7 @@ impl Default for Members {
 /// streams.
 #[derive(Clone, Default)]
 pub(crate) struct Schema {
-    pub(crate) shapes: BTreeMap<String, Arc<Shape>>,
+    pub(crate) shapes: BTreeMap<String, Arc<MetricShape>>,
     /// The nodes of each table's samples.
     pub(crate) nodes: BTreeMap<String, Vec<Arc<str>>>,
     /// Numbers of the tables by name; a number is never reused.
@@ -123,13 +123,13 @@ impl SnapshotPart {
 }
 
 /// The streams at one moment, and the archives from the last look at them.
-pub(crate) struct Snapshot {
+pub(crate) struct StreamsSnapshot {
     /// The run directory itself, or an archive alone, followed by the scopes.
     pub(crate) parts: Vec<Arc<SnapshotPart>>,
     /// The streams of all parts, sorted by name and labels.
     pub(crate) streams: Vec<Arc<SnapshotStream>>,
     pub(crate) schema: Arc<Schema>,
-    by_table: Vec<Members>,
+    by_table: Vec<TableMembers>,
 }
 
 /// The members of a table while they are collected.
@@ -139,7 +139,7 @@ struct Group {
     archived: Vec<Place>,
 }
 
-impl Snapshot {
+impl StreamsSnapshot {
     /// Makes a snapshot of these parts, after one with this schema. Streams that ended since the
     /// last look at the archives may have samples up to `ended_ns` there.
     pub(crate) fn of(parts: Vec<Arc<SnapshotPart>>, schema: Arc<Schema>, ended_ns: i64) -> Self {
@@ -175,7 +175,7 @@ impl Snapshot {
         known.find(|interval_ns| *interval_ns != 0).unwrap_or(0)
     }
 
-    pub(crate) fn members(&self, table: TableId) -> Option<&Members> {
+    pub(crate) fn members(&self, table: TableId) -> Option<&TableMembers> {
         self.by_table.get(table.0)
     }
 
@@ -211,13 +211,13 @@ impl Snapshot {
         let living: HashSet<(usize, &str, SeriesId)> = living.collect();
         let has_view = self.parts.iter().any(|part| part.view.is_some());
         let unseen = if has_view { ended_ns } else { i64::MIN };
-        let empty = Members {
+        let empty = TableMembers {
             horizon: Horizon {
                 any: unseen,
                 ended: unseen,
                 unseen,
             },
-            ..Members::default()
+            ..TableMembers::default()
         };
         let mut by_table = vec![empty; self.schema.numbers.len()];
         for (table, group) in groups {
@@ -254,7 +254,7 @@ impl Schema {
             let living = group.streams.iter().map(|s| &s.entry.descriptor);
             let descriptors = living.chain(archived().map(|one| &*one.descriptor));
             let old = self.shapes.get(table).map(AsRef::as_ref);
-            if let Some(shape) = Shape::grown(old, descriptors) {
+            if let Some(shape) = MetricShape::grown(old, descriptors) {
                 let schema = grown.get_or_insert_with(|| self.clone());
                 schema.shapes.insert(table.clone(), Arc::new(shape));
                 let next = TableId(schema.numbers.len());

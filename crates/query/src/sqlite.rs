@@ -1,6 +1,6 @@
 //! The boundary to SQLite's C interface, with the only `unsafe` code of this crate: rusqlite's
 //! virtual-table traits are `unsafe` because SQLite casts the structs that implement them, and
-//! three facilities have no safe wrapper. All other code here uses the safe traits [`Table`] and
+//! three facilities have no safe wrapper. All other code here uses the safe traits [`VirtualTable`] and
 //! [`Cursor`].
 #![expect(
     unsafe_code,
@@ -21,7 +21,7 @@ use rusqlite::vtab::{
 use rusqlite::{Connection, Result};
 
 /// A read-only table that exists by its name alone, in no schema.
-pub(crate) trait Table: Sized + 'static {
+pub(crate) trait VirtualTable: Sized + 'static {
     /// The parameters that the table is made from.
     type Aux: Send + Sync + 'static;
     /// The type of its scans.
@@ -49,7 +49,11 @@ pub(crate) trait Cursor: 'static {
 }
 
 /// Registers `name` as a table of this connection, replacing one of the same name.
-pub(crate) fn register<T: Table>(connection: &Connection, name: &str, aux: T::Aux) -> Result<()> {
+pub(crate) fn register<T: VirtualTable>(
+    connection: &Connection,
+    name: &str,
+    aux: T::Aux,
+) -> Result<()> {
     // Guests cannot create tables from our modules. In a host's SQLite, tables are also made in a
     // schema, to be listed there.
     #[cfg(not(feature = "loadable"))]
@@ -72,7 +76,7 @@ struct CursorAdapter<C> {
 }
 
 // SAFETY: the struct is `repr(C)` and its first field is `sqlite3_vtab`, as the trait asks.
-unsafe impl<'vtab, T: Table> VTab<'vtab> for TableAdapter<T> {
+unsafe impl<'vtab, T: VirtualTable> VTab<'vtab> for TableAdapter<T> {
     type Aux = T::Aux;
     type Cursor = CursorAdapter<T::Cursor>;
 
@@ -106,7 +110,7 @@ unsafe impl<'vtab, T: Table> VTab<'vtab> for TableAdapter<T> {
 }
 
 #[cfg(feature = "loadable")]
-impl<'vtab, T: Table> rusqlite::vtab::CreateVTab<'vtab> for TableAdapter<T> {
+impl<'vtab, T: VirtualTable> rusqlite::vtab::CreateVTab<'vtab> for TableAdapter<T> {
     const KIND: rusqlite::vtab::VTabKind = rusqlite::vtab::VTabKind::Eponymous;
 }
 

@@ -14,14 +14,14 @@ use barograph_stream::{
 };
 use rusqlite::Result;
 
-use crate::cell::Row;
+use crate::cell::CellRow;
 use crate::documents::{document, everywhere, per_scope};
 use crate::error::failed;
 use crate::functions::{FUNCTIONS, Wide, WideForm, families, publications as publications_of};
 use crate::latest;
 use crate::listing::{Arguments, Batches, Listing, one, per_stream, table};
 use crate::live::Live;
-use crate::snapshot::Snapshot;
+use crate::snapshot::StreamsSnapshot;
 use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
@@ -132,7 +132,7 @@ pub(crate) static SYSTEM: [Listing; 16] = [
 ];
 
 table! {
-    STREAMS_COLUMNS, fn stream_row(snapshot: &Snapshot, stream: &SnapshotStream),
+    STREAMS_COLUMNS, fn stream_row(snapshot: &StreamsSnapshot, stream: &SnapshotStream),
     "name" "TEXT" = stream.name();
     "labels" "TEXT" = stream.labels_json();
     "table_name" "TEXT" = stream.table.as_str();
@@ -164,7 +164,7 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let metrics = shapes.iter().map(|(name, shape)| {
         table_row(name, shape.column_names().join(","), "metric", &shape.help)
     });
-    let wide = |form: WideForm, name: &str, what: &str| -> Option<Row> {
+    let wide = |form: WideForm, name: &str, what: &str| -> Option<CellRow> {
         let wide = Wide::grown(None, form, name, shapes)?;
         let (word, arguments) = (form.word(), form.arguments().join(", "));
         let call = format!("{}({arguments})", form.table_of(name));
@@ -224,7 +224,7 @@ table! {
 
 fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.attend().map_err(failed)?;
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<CellRow> = Vec::new();
     let own = snapshot.own();
     if let Some(segment) = own.segment() {
         let (streams, now_ns) = (own.streams().len(), live.now_ns());

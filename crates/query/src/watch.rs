@@ -12,7 +12,7 @@ use crate::sqlite::LentFlag;
 /// The watch over the statements of one connection, one at a time. A host program's connection has
 /// none: the host stops its statements itself.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct StatementWatch {
     #[cfg(feature = "bundled")]
     cancel: LentFlag,
     #[cfg(feature = "bundled")]
@@ -24,7 +24,7 @@ pub(crate) struct Watch {
 }
 
 #[cfg(feature = "bundled")]
-impl Watch {
+impl StatementWatch {
     /// Watches during `then`, which prepares and steps one statement.
     pub(crate) fn over<R>(
         &self,
@@ -59,7 +59,7 @@ impl Watch {
 }
 
 #[cfg(not(feature = "bundled"))]
-impl Watch {
+impl StatementWatch {
     /// The host interrupts its own statement between steps.
     pub(crate) fn must_stop(&self, _monotonic_ns: i64) -> bool {
         false

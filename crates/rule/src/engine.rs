@@ -12,17 +12,17 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Sample, StreamKey, near};
 
 use crate::RuleLimits;
-use crate::leaf::{Leaf, LeafFunction, LeafWakes};
-use crate::report::{Firing, RuleReport, Summary};
-use crate::statement::{self, Statement};
-use crate::stream::{Reader, Streams};
-use crate::subject::{Definition, Subject};
+use crate::leaf::{LeafFunction, LeafWakes, StreamFunction};
+use crate::report::{Firing, FiringSummary, RuleReport};
+use crate::statement::{self, RuleStatement};
+use crate::stream::{RuleStreams, StreamUse};
+use crate::subject::{RuleDefinition, RuleSubject};
 use barograph_statement::{StatementError, StatementOutcome, UncertainValue};
 
 /// All rules of a node.
 pub struct Rules {
     limits: RuleLimits,
-    streams: Streams,
+    streams: RuleStreams,
     rules: Vec<Option<Rule>>,
     work: Work,
     now_ns: i64,
@@ -46,11 +46,11 @@ struct Work {
 /// One rule.
 #[derive(Debug)]
 struct Rule {
-    definition: Definition,
+    definition: RuleDefinition,
     first: usize,
     /// The streams that each leaf's selector matches.
     matching: Vec<Vec<StreamKey>>,
-    subjects: Vec<Option<Subject>>,
+    subjects: Vec<Option<RuleSubject>>,
     free: Vec<u32>,
     of_key: HashMap<StreamKey, u32>,
     /// Whether a stream has ever matched the first leaf.
@@ -72,7 +72,7 @@ impl Rules {
     /// None yet.
     pub fn new(limits: RuleLimits) -> Self {
         Self {
-            streams: Streams::new(limits.clone()),
+            streams: RuleStreams::new(limits.clone()),
             limits,
             rules: Vec::new(),
             work: Work::default(),
@@ -91,7 +91,7 @@ impl Rules {
     pub fn execute(&mut self, sql: &str, now_ns: i64) -> Result<StatementOutcome, StatementError> {
         self.now_ns = self.now_ns.max(now_ns);
         match statement::parse(sql)? {
-            Statement::Create {
+            RuleStatement::Create {
                 or_replace,
                 definition,
             } => {
@@ -103,7 +103,7 @@ impl Rules {
                 self.install(*definition, now_ns);
                 Ok(StatementOutcome::Created(name))
             }
-            Statement::Drop { name, if_exists } => {
+            RuleStatement::Drop { name, if_exists } => {
                 self.droppable(&name, if_exists)?;
                 if let Some(at) = self.find(&name) {
                     self.remove(at);
@@ -116,7 +116,7 @@ impl Rules {
     /// What [`Rules::execute`] would do now; changes nothing.
     pub fn intent(&self, sql: &str) -> Result<StatementOutcome, StatementError> {
         match statement::parse(sql)? {
-            Statement::Create {
+            RuleStatement::Create {
                 or_replace,
                 definition,
             } => {
@@ -124,7 +124,7 @@ impl Rules {
                 self.admit(&name, or_replace)?;
                 Ok(StatementOutcome::Created(name))
             }
-            Statement::Drop { name, if_exists } => {
+            RuleStatement::Drop { name, if_exists } => {
                 self.droppable(&name, if_exists)?;
                 Ok(StatementOutcome::Dropped(name))
             }
@@ -212,7 +212,7 @@ impl Rules {
     }
 
     /// The same, and before those samples what is known of older ones, oldest first.
-    pub fn seed_summaries(&mut self, key: StreamKey, older: &[Summary], past: &[Sample]) {
+    pub fn seed_summaries(&mut self, key: StreamKey, older: &[FiringSummary], past: &[Sample]) {
         self.streams.seed(key, older, past, self.now_ns);
         self.wake(key, None, LeafWakes::Sample);
     }
@@ -494,12 +494,12 @@ impl Rules {
     }
 }
 
-fn subject_of(rules: &mut [Option<Rule>], rule: u32, subject: u32) -> Option<&mut Subject> {
+fn subject_of(rules: &mut [Option<Rule>], rule: u32, subject: u32) -> Option<&mut RuleSubject> {
     let rule = rules.get_mut(rule as usize)?.as_mut()?;
     rule.subjects.get_mut(subject as usize)?.as_mut()
 }
 
-fn mark(rules: &mut [Option<Rule>], work: &mut Work, reader: Reader) {
+fn mark(rules: &mut [Option<Rule>], work: &mut Work, reader: StreamUse) {
     if reader.wakes != LeafWakes::Never {
         mark_subject(rules, work, reader.rule, reader.subject);
     }
@@ -516,7 +516,7 @@ fn mark_subject(rules: &mut [Option<Rule>], work: &mut Work, rule: u32, subject:
 
 /// Whether a sign of life cannot change what a leaf says, since the one before it was young enough when
 /// it was looked at last. Its deadline stands, and is moved when it is reached.
-fn stays(leaf: &Leaf, old_ns: Option<i64>) -> bool {
+fn stays(leaf: &StreamFunction, old_ns: Option<i64>) -> bool {
     match (leaf.of, old_ns) {
         (LeafFunction::Absent, Some(old_ns)) => old_ns < leaf.ns,
         (LeafFunction::Age, Some(old_ns)) => {
@@ -527,7 +527,7 @@ fn stays(leaf: &Leaf, old_ns: Option<i64>) -> bool {
     }
 }
 
-fn matches(leaf: &Leaf, descriptor: &Descriptor) -> bool {
+fn matches(leaf: &StreamFunction, descriptor: &Descriptor) -> bool {
     leaf.of != LeafFunction::Label
         && leaf
             .selector
@@ -535,9 +535,9 @@ fn matches(leaf: &Leaf, descriptor: &Descriptor) -> bool {
 }
 
 fn firing(
-    definition: &Definition,
-    subject: &Subject,
-    streams: &Streams,
+    definition: &RuleDefinition,
+    subject: &RuleSubject,
+    streams: &RuleStreams,
     now_ns: i64,
     values: &mut Vec<UncertainValue>,
 ) -> Result<Firing, String> {

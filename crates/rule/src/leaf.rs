@@ -76,7 +76,7 @@ pub(crate) enum LeafWakes {
 
 /// One function of a stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaf {
+pub(crate) struct StreamFunction {
     pub of: LeafFunction,
     /// As written.
     pub text: String,
@@ -90,7 +90,7 @@ pub(crate) struct Leaf {
     pub crossings: Option<Vec<i64>>,
 }
 
-impl Leaf {
+impl StreamFunction {
     pub(crate) fn wakes(&self) -> LeafWakes {
         match self.of {
             LeafFunction::Latest
@@ -102,7 +102,7 @@ impl Leaf {
     }
 }
 
-impl fmt::Display for Leaf {
+impl fmt::Display for StreamFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -110,11 +110,11 @@ impl fmt::Display for Leaf {
 
 /// The leaves of a rule, each once, in the order in which they are written.
 #[derive(Debug, Default)]
-pub(crate) struct Leaves {
-    pub all: Vec<Leaf>,
+pub(crate) struct StreamFunctions {
+    pub all: Vec<StreamFunction>,
 }
 
-impl ExprEnvironment for &mut Leaves {
+impl ExprEnvironment for &mut StreamFunctions {
     const OWNER: &'static str = "a rule";
     const FUNCTIONS: &'static str = FUNCTIONS;
 
@@ -135,7 +135,7 @@ impl ExprEnvironment for &mut Leaves {
     }
 }
 
-impl Leaves {
+impl StreamFunctions {
     /// The number of the leaf that a call is; `None` when it is no function of streams.
     pub(crate) fn call(
         &mut self,
@@ -168,7 +168,7 @@ impl Leaves {
             None => format!("{name}('{stream}')"),
             Some(length) => format!("{name}('{stream}', '{length}')"),
         };
-        let same = |l: &Leaf| l.of == of && l.ns == ns && l.selector == selector;
+        let same = |l: &StreamFunction| l.of == of && l.ns == ns && l.selector == selector;
         if let Some(at) = self.all.iter().position(same) {
             return Ok(Some(at));
         }
@@ -179,7 +179,7 @@ impl Leaves {
                 limit: "RULE_FUNCTIONS_MAX",
             });
         }
-        self.all.push(Leaf {
+        self.all.push(StreamFunction {
             of,
             text,
             selector,

@@ -59,4 +59,4 @@ mod window;
 
 pub use engine::Rules;
 pub use limits::RuleLimits;
-pub use report::{Firing, RuleReport, RuleState, Summary};
+pub use report::{Firing, FiringSummary, RuleReport, RuleState};

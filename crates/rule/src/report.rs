@@ -28,7 +28,7 @@ pub struct Firing {
 
 /// What is known of samples that followed each other, where there are too many to tell each.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
+pub struct FiringSummary {
     /// A time not before the last of them, and before the samples after it, in ns since the epoch.
     pub ts: i64,
     /// How many there are.

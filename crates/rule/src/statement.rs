@@ -9,8 +9,8 @@ use barograph_statement::{
     length_ns, statement_head,
 };
 
-use crate::leaf::{LeafFunction, Leaves};
-use crate::subject::{Definition, Payload, Piece};
+use crate::leaf::{LeafFunction, StreamFunctions};
+use crate::subject::{FiringPayload, RuleDefinition, TextPiece};
 
 /// Longest name of a handler, in bytes.
 pub(crate) const CALL_NAME_BYTES_MAX: usize = 127;
@@ -21,10 +21,10 @@ pub(crate) const PAYLOAD_MEMBERS_MAX: usize = 32;
 const CLAUSES: [&str; 6] = ["CALL", "FIRE", "PAYLOAD", "TO", "COOLDOWN", "EXPIRES"];
 
 #[derive(Debug)]
-pub(crate) enum Statement {
+pub(crate) enum RuleStatement {
     Create {
         or_replace: bool,
-        definition: Box<Definition>,
+        definition: Box<RuleDefinition>,
     },
     Drop {
         name: String,
@@ -33,22 +33,22 @@ pub(crate) enum Statement {
 }
 
 /// Reads a statement.
-pub(crate) fn parse(sql: &str) -> Result<Statement, StatementError> {
+pub(crate) fn parse(sql: &str) -> Result<RuleStatement, StatementError> {
     let mut words = StatementWords::new(sql)?;
     match statement_head(StatementKind::Rule, &mut words)? {
-        StatementAction::Create { or_replace } => Ok(Statement::Create {
+        StatementAction::Create { or_replace } => Ok(RuleStatement::Create {
             or_replace,
             definition: Box::new(create(words, sql)?),
         }),
         StatementAction::Drop { if_exists } => {
             let name = words.dotted_name();
             words.end()?;
-            Ok(Statement::Drop { name, if_exists })
+            Ok(RuleStatement::Drop { name, if_exists })
         }
     }
 }
 
-fn create(mut words: StatementWords, sql: &str) -> Result<Definition, StatementError> {
+fn create(mut words: StatementWords, sql: &str) -> Result<RuleDefinition, StatementError> {
     let name = Name::new(words.dotted_name())?;
     let help = match words.keyword("HELP") {
         true => words.text("HELP 'what it is for'")?,
@@ -82,7 +82,7 @@ fn create(mut words: StatementWords, sql: &str) -> Result<Definition, StatementE
         }
     }
     words.end()?;
-    let mut leaves = Leaves::default();
+    let mut leaves = StreamFunctions::default();
     let condition = compile(&condition, &mut leaves)?;
     leaves.settle(&condition);
     if leaves.all.iter().all(|l| l.of == LeafFunction::Label) {
@@ -93,7 +93,7 @@ fn create(mut words: StatementWords, sql: &str) -> Result<Definition, StatementE
     let condition_leaves = leaves.all.len();
     let payload = payload.map(|e| payload_of(&e, &mut leaves)).transpose()?;
     leaves.settle(&condition);
-    Ok(Definition {
+    Ok(RuleDefinition {
         name,
         sql: sql.to_owned(),
         help,
@@ -101,30 +101,33 @@ fn create(mut words: StatementWords, sql: &str) -> Result<Definition, StatementE
         condition_leaves,
         leaves: leaves.all,
         call,
-        payload: payload.unwrap_or(Payload::None),
+        payload: payload.unwrap_or(FiringPayload::None),
         target: target.unwrap_or_default(),
         cooldown_ns: cooldown_ns.unwrap_or(0),
         expires_ns: expires_ns.unwrap_or(CALL_EXPIRES_DEFAULT.as_nanos() as i64),
     })
 }
 
-fn compile(e: &ast::Expr, leaves: &mut Leaves) -> Compiled {
+fn compile(e: &ast::Expr, leaves: &mut StreamFunctions) -> Compiled {
     Compiler::new(leaves).expr(e)
 }
 
 /// A value, or `json_object('name', value, …)`.
-fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, StatementError> {
+fn payload_of(
+    e: &ast::Expr,
+    leaves: &mut StreamFunctions,
+) -> Result<FiringPayload, StatementError> {
     let wrong =
         || StatementError::new("write PAYLOAD value or PAYLOAD json_object('name', value, …)");
     let ast::Expr::Function(function) = e else {
-        return Ok(Payload::Value(compile(e, leaves)?));
+        return Ok(FiringPayload::Value(compile(e, leaves)?));
     };
     if !function
         .name
         .to_string()
         .eq_ignore_ascii_case("json_object")
     {
-        return Ok(Payload::Value(compile(e, leaves)?));
+        return Ok(FiringPayload::Value(compile(e, leaves)?));
     }
     let ast::FunctionArguments::List(list) = &function.args else {
         return Err(wrong());
@@ -154,7 +157,7 @@ fn payload_of(e: &ast::Expr, leaves: &mut Leaves) -> Result<Payload, StatementEr
         };
         members.push((key.clone(), compile(&pair[1], leaves)?));
     }
-    Ok(Payload::Object(members))
+    Ok(FiringPayload::Object(members))
 }
 
 fn expires(text: &str) -> Result<i64, StatementError> {
@@ -170,7 +173,7 @@ fn expires(text: &str) -> Result<i64, StatementError> {
 }
 
 /// `label=value,…`, where a value may hold `{label}` of the subject.
-fn pairs(text: &str) -> Result<Vec<(String, Vec<Piece>)>, StatementError> {
+fn pairs(text: &str) -> Result<Vec<(String, Vec<TextPiece>)>, StatementError> {
     let wrong = |what: &str| {
         StatementError::new(format!(
             "TO '{text}': {what}; write label=value,… like 'rank=0,job={{job}}'"
@@ -191,7 +194,7 @@ fn pairs(text: &str) -> Result<Vec<(String, Vec<Piece>)>, StatementError> {
     Ok(pairs)
 }
 
-fn pieces(mut value: &str) -> Result<Vec<Piece>, String> {
+fn pieces(mut value: &str) -> Result<Vec<TextPiece>, String> {
     let mut pieces = Vec::new();
     while let Some((before, rest)) = value.split_once('{') {
         let (label, after) = rest.split_once('}').ok_or("a { is not closed")?;
@@ -199,16 +202,16 @@ fn pieces(mut value: &str) -> Result<Vec<Piece>, String> {
             return Err("{} names no label".into());
         }
         if !before.is_empty() {
-            pieces.push(Piece::Text(before.to_owned()));
+            pieces.push(TextPiece::Text(before.to_owned()));
         }
-        pieces.push(Piece::Label(label.trim().to_owned()));
+        pieces.push(TextPiece::Label(label.trim().to_owned()));
         value = after;
     }
     if value.contains('}') {
         return Err("a } was not opened".into());
     }
     if !value.is_empty() {
-        pieces.push(Piece::Text(value.to_owned()));
+        pieces.push(TextPiece::Text(value.to_owned()));
     }
     Ok(pieces)
 }

@@ -7,13 +7,13 @@ use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
 
 use crate::RuleLimits;
 use crate::leaf::LeafWakes;
-use crate::report::Summary;
-use crate::window::{Several, Sight, WINDOW_POINTS_MIN, Window};
+use crate::report::FiringSummary;
+use crate::window::{SampleRun, StreamWindow, WINDOW_POINTS_MIN, WindowSample};
 use barograph_statement::SqlValue;
 
 /// Who reads a stream: a leaf of a subject of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reader {
+pub(crate) struct StreamUse {
     pub rule: u32,
     pub subject: u32,
     pub leaf: u32,
@@ -22,12 +22,12 @@ pub(crate) struct Reader {
 
 /// One stream.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct RuleStream {
     pub descriptor: Arc<Descriptor>,
     pub newest: Option<Newest>,
-    pub readers: Vec<Reader>,
+    pub readers: Vec<StreamUse>,
     /// Windows, each with how many leaves of subjects use it.
-    windows: Vec<(Window, u32)>,
+    windows: Vec<(StreamWindow, u32)>,
 }
 
 /// Its newest sample.
@@ -39,7 +39,7 @@ pub(crate) struct Newest {
     pub seen_ns: i64,
 }
 
-impl Stream {
+impl RuleStream {
     pub(crate) fn is_counter(&self) -> bool {
         self.descriptor.kind == Kind::Counter
     }
@@ -48,7 +48,7 @@ impl Stream {
         self.descriptor.value_type != ValueType::Float
     }
 
-    pub(crate) fn window(&self, length_ns: i64) -> Option<&Window> {
+    pub(crate) fn window(&self, length_ns: i64) -> Option<&StreamWindow> {
         let mut all = self.windows.iter().map(|(w, _)| w);
         all.find(|w| w.length_ns == length_ns)
     }
@@ -56,8 +56,8 @@ impl Stream {
 
 /// All streams, by key.
 #[derive(Debug)]
-pub(crate) struct Streams {
-    all: Vec<Option<Box<Stream>>>,
+pub(crate) struct RuleStreams {
+    all: Vec<Option<Box<RuleStream>>>,
     limits: RuleLimits,
     points: usize,
     windows: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Streams {
     young: Vec<(StreamKey, i64)>,
 }
 
-impl Streams {
+impl RuleStreams {
     pub(crate) fn new(limits: RuleLimits) -> Self {
         Self {
             all: Vec::new(),
@@ -79,15 +79,15 @@ impl Streams {
         }
     }
 
-    pub(crate) fn get(&self, key: StreamKey) -> Option<&Stream> {
+    pub(crate) fn get(&self, key: StreamKey) -> Option<&RuleStream> {
         self.all.get(key.0 as usize)?.as_deref()
     }
 
-    pub(crate) fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
+    pub(crate) fn get_mut(&mut self, key: StreamKey) -> Option<&mut RuleStream> {
         self.all.get_mut(key.0 as usize)?.as_deref_mut()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamKey, &Stream)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamKey, &RuleStream)> {
         let known = self.all.iter().enumerate();
         known.filter_map(|(at, s)| Some((StreamKey(at as u32), s.as_deref()?)))
     }
@@ -101,7 +101,7 @@ impl Streams {
         if at >= self.all.len() {
             self.all.resize_with(at + 1, || None);
         }
-        self.all[at] = Some(Box::new(Stream {
+        self.all[at] = Some(Box::new(RuleStream {
             descriptor: Arc::new(descriptor.clone()),
             newest: None,
             readers: Vec::new(),
@@ -110,7 +110,7 @@ impl Streams {
         true
     }
 
-    pub(crate) fn remove(&mut self, key: StreamKey) -> Option<Box<Stream>> {
+    pub(crate) fn remove(&mut self, key: StreamKey) -> Option<Box<RuleStream>> {
         let stream = self.all.get_mut(key.0 as usize)?.take()?;
         self.windows -= stream.windows.len();
         self.points -= stream.windows.iter().map(|(w, _)| w.len()).sum::<usize>();
@@ -123,7 +123,7 @@ impl Streams {
         let Some(stream) = self.get_mut(key) else {
             return;
         };
-        let sight = Sight {
+        let sight = WindowSample {
             ts: sample.ts,
             val: SqlValue::from(&sample.value),
             held_ns: stream.newest.as_ref().map_or(i64::MIN, |n| n.seen_ns),
@@ -150,7 +150,7 @@ impl Streams {
     pub(crate) fn seed(
         &mut self,
         key: StreamKey,
-        older: &[Summary],
+        older: &[FiringSummary],
         past: &[Sample],
         horizon_ns: i64,
     ) {
@@ -161,7 +161,7 @@ impl Streams {
         let is_counter = stream.is_counter();
         let mut now = points;
         for (window, _) in &mut stream.windows {
-            let sight = |ts, value, several| Sight {
+            let sight = |ts, value, several| WindowSample {
                 ts,
                 val: SqlValue::from(value),
                 held_ns: i64::MIN,
@@ -170,7 +170,7 @@ impl Streams {
                 several,
             };
             let older = older.iter().map(|summary| {
-                let several = Several {
+                let several = SampleRun {
                     count: summary.count,
                     low: summary.low,
                     high: summary.high,
@@ -203,9 +203,9 @@ impl Streams {
             self.windows_refused += 1;
             return;
         }
-        let mut window = Window::new(length_ns);
+        let mut window = StreamWindow::new(length_ns);
         if let Some(newest) = &stream.newest {
-            let sight = Sight {
+            let sight = WindowSample {
                 ts: newest.ts,
                 val: newest.val.clone(),
                 held_ns: i64::MIN,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, StreamKey};
 use serde_json::{Map, Value as Json};
 
-use crate::leaf::{Leaf, LeafFunction};
-use crate::stream::{Stream, Streams};
+use crate::leaf::{LeafFunction, StreamFunction};
+use crate::stream::{RuleStream, RuleStreams};
 use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, UncertainValue};
 
 /// How often a condition is computed anew while it uses an age otherwise than in comparisons with
@@ -22,7 +22,7 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// What a fired call carries.
 #[derive(Debug)]
-pub(crate) enum Payload {
+pub(crate) enum FiringPayload {
     None,
     Value(Expr),
     Object(Vec<(String, Expr)>),
@@ -30,7 +30,7 @@ pub(crate) enum Payload {
 
 /// A part of a target's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum TextPiece {
     Text(String),
     /// The value of the subject's label.
     Label(String),
@@ -38,22 +38,22 @@ pub(crate) enum Piece {
 
 /// A rule as it was written.
 #[derive(Debug)]
-pub(crate) struct Definition {
+pub(crate) struct RuleDefinition {
     pub name: Name,
     pub sql: String,
     pub help: String,
     pub condition: Expr,
     /// The first of the leaves stand in the condition, the others in the payload alone.
     pub condition_leaves: usize,
-    pub leaves: Vec<Leaf>,
+    pub leaves: Vec<StreamFunction>,
     pub call: String,
-    pub payload: Payload,
-    pub target: Vec<(String, Vec<Piece>)>,
+    pub payload: FiringPayload,
+    pub target: Vec<(String, Vec<TextPiece>)>,
     pub cooldown_ns: i64,
     pub expires_ns: i64,
 }
 
-impl Definition {
+impl RuleDefinition {
     /// The leaf whose streams are the subjects.
     pub(crate) fn first(&self) -> usize {
         let first = self.leaves.iter().position(|l| l.of != LeafFunction::Label);
@@ -69,7 +69,7 @@ impl Definition {
 
 /// What the condition is evaluated for: a stream that the first leaf matches.
 #[derive(Debug)]
-pub(crate) struct Subject {
+pub(crate) struct RuleSubject {
     /// Its stream; `None` when that is gone, or when there never was one.
     pub key: Option<StreamKey>,
     pub descriptor: Option<Arc<Descriptor>>,
@@ -89,7 +89,7 @@ pub(crate) struct Subject {
     pub deadline_ns: Option<i64>,
 }
 
-impl Subject {
+impl RuleSubject {
     pub(crate) fn new(
         key: Option<StreamKey>,
         descriptor: Option<Arc<Descriptor>>,
@@ -124,8 +124,8 @@ impl Subject {
     /// the leaves of the condition.
     pub(crate) fn look(
         &self,
-        definition: &Definition,
-        streams: &Streams,
+        definition: &RuleDefinition,
+        streams: &RuleStreams,
         now_ns: i64,
         values: &mut Vec<UncertainValue>,
     ) -> (Result<bool, EvalFault>, Option<i64>) {
@@ -145,9 +145,9 @@ impl Subject {
     /// A leaf's value, and when it changes if nothing happens.
     fn value(
         &self,
-        leaf: &Leaf,
+        leaf: &StreamFunction,
         at: usize,
-        streams: &Streams,
+        streams: &RuleStreams,
         now_ns: i64,
     ) -> (SqlValue, Option<i64>) {
         let bound = &self.bound[at];
@@ -190,8 +190,8 @@ impl Subject {
     /// All that a firing says.
     pub(crate) fn payload(
         &self,
-        definition: &Definition,
-        streams: &Streams,
+        definition: &RuleDefinition,
+        streams: &RuleStreams,
         now_ns: i64,
         values: &mut Vec<UncertainValue>,
     ) -> Result<Json, EvalFault> {
@@ -201,9 +201,9 @@ impl Subject {
         }
         let row = LeafValues(values);
         let payload = match &definition.payload {
-            Payload::None => Json::Null,
-            Payload::Value(e) => json(&e.eval(row)?.val),
-            Payload::Object(members) => {
+            FiringPayload::None => Json::Null,
+            FiringPayload::Value(e) => json(&e.eval(row)?.val),
+            FiringPayload::Object(members) => {
                 let mut object = Map::new();
                 for (name, e) in members {
                     object.insert(name.clone(), json(&e.eval(row)?.val));
@@ -218,14 +218,17 @@ impl Subject {
     }
 
     /// Whom the call is for; `Err` names a label that the subject has not got, or what is too long.
-    pub(crate) fn target(&self, definition: &Definition) -> Result<Vec<(String, String)>, String> {
+    pub(crate) fn target(
+        &self,
+        definition: &RuleDefinition,
+    ) -> Result<Vec<(String, String)>, String> {
         let mut target = Vec::with_capacity(definition.target.len());
         for (name, pieces) in &definition.target {
             let mut value = String::new();
             for piece in pieces {
                 value += match piece {
-                    Piece::Text(text) => text,
-                    Piece::Label(label) => self.labels.get(label).ok_or_else(|| {
+                    TextPiece::Text(text) => text,
+                    TextPiece::Label(label) => self.labels.get(label).ok_or_else(|| {
                         format!("a subject has no label {label} for TO: it did not fire")
                     })?,
                 };
@@ -246,7 +249,11 @@ impl Subject {
     }
 
     /// What made the condition true.
-    pub(crate) fn explanation(&self, definition: &Definition, values: &[UncertainValue]) -> String {
+    pub(crate) fn explanation(
+        &self,
+        definition: &RuleDefinition,
+        values: &[UncertainValue],
+    ) -> String {
         let mut text = self.name() + ": ";
         for (at, (leaf, known)) in definition.leaves.iter().zip(values).enumerate() {
             if at > 0 {
@@ -285,7 +292,7 @@ impl ExprInput for LeafValues<'_> {
 }
 
 /// What a leaf makes of a stream that has a sample.
-fn of_stream(leaf: &Leaf, stream: &Stream, now_ns: i64) -> (SqlValue, Option<i64>) {
+fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlValue, Option<i64>) {
     let Some(newest) = &stream.newest else {
         return (SqlValue::Null, None);
     };

@@ -44,7 +44,7 @@ struct Point {
 
 /// What a sample is to a window.
 #[derive(Clone, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct WindowSample {
     pub ts: i64,
     pub val: SqlValue,
     /// Until when the value before it was seen to hold.
@@ -53,12 +53,12 @@ pub(crate) struct Sight {
     /// No question will be asked about windows that end before this.
     pub horizon_ns: i64,
     /// Where it stands for several samples, of which it is the last.
-    pub several: Option<Several>,
+    pub several: Option<SampleRun>,
 }
 
 /// What is known of samples that are told as one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Several {
+pub(crate) struct SampleRun {
     pub count: u64,
     pub low: f64,
     pub high: f64,
@@ -67,12 +67,12 @@ pub(crate) struct Several {
 
 /// The points of the newest `length_ns` of a stream, and the one before them.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct StreamWindow {
     pub length_ns: i64,
     points: VecDeque<Point>,
 }
 
-impl Window {
+impl StreamWindow {
     pub(crate) fn new(length_ns: i64) -> Self {
         Self {
             length_ns,
@@ -85,7 +85,7 @@ impl Window {
     }
 
     /// Takes in the next sample. What was later than it is of a clock that was wrong, and forgotten.
-    pub(crate) fn push(&mut self, sight: &Sight, points_max: usize) {
+    pub(crate) fn push(&mut self, sight: &WindowSample, points_max: usize) {
         let mut sight = sight.clone();
         if let Some(held_ns) = self.forget_after(sight.ts) {
             sight.held_ns = held_ns;
@@ -106,7 +106,7 @@ impl Window {
 
     /// Puts samples before the oldest point; those that are not older are left out, so that none is
     /// there twice.
-    pub(crate) fn prepend(&mut self, past: impl Iterator<Item = Sight>, points_max: usize) {
+    pub(crate) fn prepend(&mut self, past: impl Iterator<Item = WindowSample>, points_max: usize) {
         let mut known = std::mem::take(&mut self.points);
         // What was made one begins with its first sample, or after that of `since`.
         let oldest = |p: &Point| if p.count == 1 { p.ts } else { p.since };
@@ -120,7 +120,7 @@ impl Window {
             && let Some(last) = self.points.back()
         {
             if first.count == 1 {
-                let sight = Sight {
+                let sight = WindowSample {
                     ts: first.ts,
                     val: first.val.clone(),
                     held_ns: last.ts,
@@ -350,7 +350,7 @@ fn whole(v: f64, is_whole: bool) -> SqlValue {
     }
 }
 
-fn next(before: Option<&Point>, sight: &Sight) -> Point {
+fn next(before: Option<&Point>, sight: &WindowSample) -> Point {
     let value = number(&sight.val);
     let mut point = Point {
         since: sight.ts,

@@ -16,7 +16,7 @@ use barograph_stream::{ARCHIVE_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::app::{Answer, JSON, RequestOrigin, Shared};
+use crate::app::{HandlerAnswer, JSON, RequestOrigin, SharedApp};
 use crate::blocking;
 use crate::deliver::{CancelOnDrop, Delivery, deliver};
 use crate::fault::Fault;
@@ -40,7 +40,7 @@ pub(crate) fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Fault
 }
 
 /// `GET /healthz`
-pub(crate) async fn healthz(State(app): Shared) -> Answer {
+pub(crate) async fn healthz(State(app): SharedApp) -> HandlerAnswer {
     let now_ns = app.clock.now_ns();
     let view = app.views.current(now_ns)?;
     let segment = view.segment();
@@ -86,10 +86,10 @@ struct SourceState {
 
 /// `GET /api/v1/status`
 pub(crate) async fn status(
-    State(app): Shared,
+    State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, view| {
         let segment = view.segment();
@@ -128,10 +128,10 @@ pub(crate) async fn status(
 
 /// `GET /api/v1/streams?match=P`
 pub(crate) async fn streams(
-    State(app): Shared,
+    State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     let selectors = Params::parse(query.as_deref(), &["match"])?.selectors()?;
     app.render(asking, JSON, move |_, view| {
         let meant = view.select(&selectors).into_iter();
@@ -145,10 +145,10 @@ pub(crate) async fn streams(
 
 /// `GET /api/v1/latest?match=P&allow_predicted=true`
 pub(crate) async fn latest(
-    State(app): Shared,
+    State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     let params = Params::parse(query.as_deref(), &["match", "allow_predicted"])?;
     let allow_predicted = params.flag("allow_predicted")?;
     let selectors = params.selectors()?;
@@ -169,10 +169,10 @@ pub(crate) async fn latest(
 
 /// `GET /api/v1/watch?match=P&every_ms=1000`
 pub(crate) async fn watch(
-    State(app): Shared,
+    State(app): SharedApp,
     RequestOrigin(way, client): RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     let params = Params::parse(query.as_deref(), &["match", "every_ms"])?;
     let every_ms = params
         .integer("every_ms", "milliseconds")?
@@ -201,10 +201,10 @@ pub(crate) async fn watch(
 
 /// `GET /api/v1/sources`
 pub(crate) async fn sources(
-    State(app): Shared,
+    State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(SOURCES_DOCUMENT))
         .await
@@ -212,10 +212,10 @@ pub(crate) async fn sources(
 
 /// `GET /api/v1/insights`
 pub(crate) async fn insights(
-    State(app): Shared,
+    State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(INSIGHTS_DOCUMENT))
         .await
@@ -223,11 +223,11 @@ pub(crate) async fn insights(
 
 /// `POST /api/v1/archive/seal` and `/compact`: need the right to control.
 pub(crate) async fn archive(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
     request: Request,
     verb: ArchiveVerb,
-) -> Answer {
+) -> HandlerAnswer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
     let place = app.statement_place(way)?;
@@ -242,10 +242,10 @@ pub(crate) async fn archive(
 /// TCP, where web pages and forwarded ports come from, it needs the right to control; on the
 /// sockets each user has a share of the tests.
 pub(crate) async fn test_insight(
-    State(app): Shared,
+    State(app): SharedApp,
     RequestOrigin(way, client): RequestOrigin,
     request: Request,
-) -> Answer {
+) -> HandlerAnswer {
     if way == AccessWay::Tcp {
         check_control(way, &app.token, request.headers())?;
     }
@@ -277,10 +277,10 @@ const BIG_INTEGERS: &str = "big_integers";
 
 /// `POST /api/v1/sql?format=rows|table|arrow`
 pub(crate) async fn sql(
-    State(app): Shared,
+    State(app): SharedApp,
     RequestOrigin(way, client): RequestOrigin,
     request: Request,
-) -> Answer {
+) -> HandlerAnswer {
     let params = Params::parse(request.uri().query(), &["format", BIG_INTEGERS])?;
     let (format, content_type) = match params.one("format")?.unwrap_or("rows") {
         "rows" => (ResultFormat::JsonRows, JSON),

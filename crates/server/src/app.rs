@@ -11,13 +11,13 @@ use barograph_model::{Clock, MemoryBudget, Past, SqlEngine};
 use barograph_stream::StreamError;
 use tokio::sync::{Semaphore, watch as signal};
 
-use crate::config::{Ingesting, NodeInfo, ServerLimits};
+use crate::config::{IngestConfig, NodeInfo, ServerLimits};
 use crate::control::Control;
-use crate::counts::Counters;
+use crate::counts::RequestCounters;
 use crate::deliver::{AnswerAccount, Delivery, deliver};
 use crate::fault::Fault;
 use crate::rights::{AccessWay, Token};
-use crate::share::{Client, HeldPlace, Places};
+use crate::share::{ClientPlaces, ClientShare, HeldPlace};
 use crate::view::{ServedView, ServedViews};
 
 /// Most answers about the present that are made at once; more wait.
@@ -41,7 +41,7 @@ pub(crate) struct App {
     pub sql: Arc<dyn SqlEngine>,
     pub past: Arc<dyn Past>,
     pub control: Arc<dyn Control>,
-    pub ingest: Option<Ingesting>,
+    pub ingest: Option<IngestConfig>,
     pub info: NodeInfo,
     pub http: Option<String>,
     pub token: Token,
@@ -52,27 +52,27 @@ pub(crate) struct App {
     pub turns: Arc<Semaphore>,
     /// Budget of the memory that all answers, and the bodies of requests, hold at once.
     pub memory: Arc<MemoryBudget>,
-    pub counters: Counters,
+    pub counters: RequestCounters,
     pub stop: signal::Receiver<bool>,
 }
 
 /// Bounds on requests that run at once. There are two rooms, so that guests cannot use up the
 /// places of control.
 pub(crate) struct RequestRoom {
-    pub small: Arc<Places>,
-    pub large: Arc<Places>,
-    pub statements: Arc<Places>,
-    pub tests: Arc<Places>,
-    pub fires: Arc<Places>,
-    pub watchers: Arc<Places>,
-    pub ingest: Arc<Places>,
+    pub small: Arc<ClientPlaces>,
+    pub large: Arc<ClientPlaces>,
+    pub statements: Arc<ClientPlaces>,
+    pub tests: Arc<ClientPlaces>,
+    pub fires: Arc<ClientPlaces>,
+    pub watchers: Arc<ClientPlaces>,
+    pub ingest: Arc<ClientPlaces>,
 }
 
 impl RequestRoom {
     /// Makes the places that `limits` allow. One client gets a quarter to three quarters of each
     /// kind, and all places for statements.
     pub(crate) fn new(limits: &ServerLimits) -> Self {
-        let of = |places: usize, of_one: usize| Arc::new(Places::new(places, of_one));
+        let of = |places: usize, of_one: usize| Arc::new(ClientPlaces::new(places, of_one));
         let large = limits.large_answers_max;
         Self {
             small: of(SMALL_ANSWERS_MAX, SMALL_ANSWERS_MAX / 2),
@@ -88,25 +88,25 @@ impl RequestRoom {
 
 /// How a request came in, and from which client.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestOrigin(pub AccessWay, pub Client);
+pub(crate) struct RequestOrigin(pub AccessWay, pub ClientShare);
 
 impl<S: Send + Sync> FromRequestParts<S> for RequestOrigin {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         let way = parts.extensions.get::<AccessWay>().copied();
-        let client = parts.extensions.get::<Client>().copied();
+        let client = parts.extensions.get::<ClientShare>().copied();
         Ok(Self(
             way.unwrap_or(AccessWay::Stranger),
-            client.unwrap_or(Client(None)),
+            client.unwrap_or(ClientShare(None)),
         ))
     }
 }
 
 /// The state that handlers share, as axum passes it to them.
-pub(crate) type Shared = State<Arc<App>>;
+pub(crate) type SharedApp = State<Arc<App>>;
 /// The result of a handler.
-pub(crate) type Answer = Result<Response, Fault>;
+pub(crate) type HandlerAnswer = Result<Response, Fault>;
 
 impl App {
     /// Returns when the server is stopped or dropped.
@@ -127,10 +127,10 @@ impl App {
     /// places.
     pub(crate) fn statement_place(&self, way: AccessWay) -> Result<HeldPlace, Fault> {
         let places = &self.room(way).statements;
-        places.take(Client(None), "control statements")
+        places.take(ClientShare(None), "control statements")
     }
 
-    fn asked(&self, way: AccessWay, client: Client) -> AnswerAccount {
+    fn asked(&self, way: AccessWay, client: ClientShare) -> AnswerAccount {
         AnswerAccount {
             memory: Arc::clone(&self.memory),
             client: client.number(way),
@@ -142,7 +142,7 @@ impl App {
     /// several of them at once, so a request beyond the bound waits for a place, for a short time.
     pub(crate) async fn large(
         &self,
-        (way, client): (AccessWay, Client),
+        (way, client): (AccessWay, ClientShare),
         content_type: &'static str,
     ) -> Result<Delivery, Fault> {
         let places = &self.room(way).large;
@@ -174,7 +174,7 @@ impl App {
         RequestOrigin(way, client): RequestOrigin,
         content_type: &'static str,
         make: impl FnOnce(&Self, &ServedView) -> Result<Vec<u8>, Fault> + Send + 'static,
-    ) -> Answer {
+    ) -> HandlerAnswer {
         let delivery = Delivery {
             asked: self.asked(way, client),
             clock: Arc::clone(&self.clock),

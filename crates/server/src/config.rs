@@ -19,12 +19,12 @@ pub struct ServerConfig {
     /// Bounds of all requests and connections.
     pub limits: ServerLimits,
     /// Receiver of samples that other protocols write; `None` refuses all of them.
-    pub ingest: Option<Ingesting>,
+    pub ingest: Option<IngestConfig>,
 }
 
 /// The receiver of writes, and the ways on which they may come.
 #[derive(Clone, Debug)]
-pub struct Ingesting {
+pub struct IngestConfig {
     /// The receiver of the points.
     pub to: Arc<dyn Ingest>,
     /// Whether writes are accepted over TCP too; over the unix sockets they always are.

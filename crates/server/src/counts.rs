@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers of refused and dropped requests since the server's start, and of present watchers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RequestCounts {
     /// Number of watchers that are connected now.
     pub watchers: u64,
     /// Connections that were refused because the bound was reached.
@@ -15,19 +15,19 @@ pub struct Counts {
     pub skipped_ticks: u64,
 }
 
-/// The counters behind [`Counts`], shared by all connections.
+/// The counters behind [`RequestCounts`], shared by all connections.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct RequestCounters {
     pub watchers: AtomicU64,
     pub refused_connections: AtomicU64,
     pub refused_watchers: AtomicU64,
     pub skipped_ticks: AtomicU64,
 }
 
-impl Counters {
+impl RequestCounters {
     /// Reads the present counts.
-    pub(crate) fn now(&self) -> Counts {
-        Counts {
+    pub(crate) fn now(&self) -> RequestCounts {
+        RequestCounts {
             watchers: self.watchers.load(Ordering::Relaxed),
             refused_connections: self.refused_connections.load(Ordering::Relaxed),
             refused_watchers: self.refused_watchers.load(Ordering::Relaxed),

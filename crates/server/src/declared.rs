@@ -5,15 +5,15 @@
 use axum::extract::{RawQuery, State};
 use barograph_stream::{POLICIES_DOCUMENT, RULES_DOCUMENT};
 
-use crate::app::{Answer, JSON, RequestOrigin, Shared};
+use crate::app::{HandlerAnswer, JSON, RequestOrigin, SharedApp};
 use crate::params::Params;
 
 /// `GET /api/v1/rules`, and under its older name `/api/v1/triggers`
 pub(crate) async fn rules(
-    State(app): Shared,
+    State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(RULES_DOCUMENT))
         .await
@@ -21,10 +21,10 @@ pub(crate) async fn rules(
 
 /// `GET /api/v1/policies`
 pub(crate) async fn policies(
-    State(app): Shared,
+    State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, _| app.list_document(POLICIES_DOCUMENT))
         .await

@@ -78,7 +78,7 @@ pub(crate) struct AnswerAccount {
 }
 
 /// The sink of an answer while it is made.
-pub(crate) struct Pieces {
+pub(crate) struct AnswerPieces {
     asked: AnswerAccount,
     clock: Arc<dyn Clock>,
     /// Until when a piece waits for memory, by the monotonic clock.
@@ -111,7 +111,7 @@ impl SharedClaim {
     }
 }
 
-impl Pieces {
+impl AnswerPieces {
     /// A new claim on the client's memory, for data that is read to make the answer.
     pub(crate) fn claim(&self) -> MemoryClaim {
         self.asked.memory.claim(self.asked.client)
@@ -183,7 +183,7 @@ impl Pieces {
     }
 }
 
-impl io::Write for Pieces {
+impl io::Write for AnswerPieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.piece.extend_from_slice(bytes);
         if self.piece.len() >= PIECE_BYTES
@@ -200,7 +200,7 @@ impl io::Write for Pieces {
     }
 }
 
-impl SqlSink for Pieces {
+impl SqlSink for AnswerPieces {
     fn put(&mut self, piece: Vec<u8>) -> Result<(), SqlFault> {
         self.send(piece).map_err(sql_fault)
     }
@@ -251,10 +251,10 @@ impl Drop for CancelOnDrop {
 }
 
 /// Makes an answer with `make` and returns it when it is whole, or when it is too large to be held.
-/// `make` must call [`Pieces::finish`] at the end.
+/// `make` must call [`AnswerPieces::finish`] at the end.
 pub(crate) async fn deliver<E: From<Fault> + Send + 'static>(
     delivery: Delivery,
-    make: impl FnOnce(Pieces) -> Result<(), E> + Send + 'static,
+    make: impl FnOnce(AnswerPieces) -> Result<(), E> + Send + 'static,
 ) -> Result<Response, E> {
     let Delivery {
         asked,
@@ -268,7 +268,7 @@ pub(crate) async fn deliver<E: From<Fault> + Send + 'static>(
     let place = Arc::new(place);
     let (to, mut from) = mpsc::channel(PIECES_MAX);
     let time_ns = i64::try_from(time_max.as_nanos()).unwrap_or(i64::MAX);
-    let pieces = Pieces {
+    let pieces = AnswerPieces {
         until_ns: clock.monotonic_ns().saturating_add(time_ns),
         making: asked.memory.claim(asked.client),
         asked,

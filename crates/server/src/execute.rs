@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::IntoResponse as _;
 use barograph_model::{ControlFault, StatementKind};
 
-use crate::app::{Answer, App, Shared};
+use crate::app::{App, HandlerAnswer, SharedApp};
 use crate::blocking;
 use crate::control::Control;
 use crate::fault::Fault;
@@ -18,46 +18,46 @@ use crate::rights::{AccessWay, check_control};
 
 /// `POST /api/v1/statements`
 pub(crate) async fn any(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
     request: Request,
-) -> Answer {
+) -> HandlerAnswer {
     execute(app, way, request, None).await
 }
 
 /// `POST /api/v1/insights`
 pub(crate) async fn insight(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
     request: Request,
-) -> Answer {
+) -> HandlerAnswer {
     execute(app, way, request, Some(StatementKind::Insight)).await
 }
 
 /// `POST /api/v1/policies`
 pub(crate) async fn policy(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
     request: Request,
-) -> Answer {
+) -> HandlerAnswer {
     execute(app, way, request, Some(StatementKind::Policy)).await
 }
 
 /// `POST /api/v1/rules`, and under its older name `/api/v1/triggers`
 pub(crate) async fn rule(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
     request: Request,
-) -> Answer {
+) -> HandlerAnswer {
     execute(app, way, request, Some(StatementKind::Rule)).await
 }
 
 /// `POST /api/v1/reload`
 pub(crate) async fn reload(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
     request: Request,
-) -> Answer {
+) -> HandlerAnswer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
     change(app, way, |control| control.reload()).await
@@ -69,7 +69,7 @@ async fn execute(
     way: AccessWay,
     request: Request,
     kind: Option<StatementKind>,
-) -> Answer {
+) -> HandlerAnswer {
     check_control(way, &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
     let sql = statement(request, &app).await?;
@@ -81,7 +81,7 @@ async fn change(
     app: Arc<App>,
     way: AccessWay,
     ask: impl FnOnce(&dyn Control) -> Result<serde_json::Value, ControlFault> + Send + 'static,
-) -> Answer {
+) -> HandlerAnswer {
     let place = app.statement_place(way)?;
     let work = move || {
         let _place = place;

@@ -15,7 +15,7 @@ mod status;
 mod tests;
 mod thread;
 
-pub use receiver::{ExportConfig, ExportHeaders, Receiver, Selection};
+pub use receiver::{ExportConfig, ExportHeaders, ExportReceiver, ExportSelection};
 pub use status::{ExportCounts, ExportStatus};
 pub use thread::{Exporter, Exports};
 

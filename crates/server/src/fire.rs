@@ -7,13 +7,13 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 
-use crate::app::{Answer, Shared};
+use crate::app::{HandlerAnswer, SharedApp};
 use crate::blocking;
 use crate::fault::Fault;
 use crate::params::Params;
 use crate::request_body::body_of;
 use crate::rights::{AccessWay, PeerPid, check_control};
-use crate::share::Client;
+use crate::share::ClientShare;
 use barograph_model::RequestSender;
 
 /// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times as
@@ -22,12 +22,12 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// `POST /api/v1/fire`
 pub(crate) async fn fire(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
-    Extension(client): Extension<Client>,
+    Extension(client): Extension<ClientShare>,
     Extension(pid): Extension<PeerPid>,
     request: Request,
-) -> Answer {
+) -> HandlerAnswer {
     let via = match way {
         AccessWay::ReadSocket => "read.sock",
         AccessWay::ControlSocket => "control.sock",

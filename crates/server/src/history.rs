@@ -11,8 +11,8 @@ use barograph_model::{
     instant_ns,
 };
 
-use crate::app::{Answer, App, JSON, RequestOrigin, Shared};
-use crate::deliver::{Pieces, deliver};
+use crate::app::{App, HandlerAnswer, JSON, RequestOrigin, SharedApp};
+use crate::deliver::{AnswerPieces, deliver};
 use crate::fault::Fault;
 use crate::json::{BucketsJson, HistoryJson};
 use crate::params::Params;
@@ -49,10 +49,10 @@ struct Question {
 
 /// `GET /api/v1/history?match=P&start=&stop=[&step=|&points=]`: start <= ts < stop.
 pub(crate) async fn history(
-    State(app): Shared,
+    State(app): SharedApp,
     RequestOrigin(way, client): RequestOrigin,
     RawQuery(query): RawQuery,
-) -> Answer {
+) -> HandlerAnswer {
     let question = Question::read(query.as_deref(), app.clock.now_ns())?;
     let delivery = app.large((way, client), JSON).await?;
     let cancel = Arc::clone(&delivery.asked.cancel);
@@ -85,7 +85,7 @@ impl Question {
         })
     }
 
-    fn answer(&self, app: &App, cancel: &AtomicBool, into: &mut Pieces) -> Result<(), Fault> {
+    fn answer(&self, app: &App, cancel: &AtomicBool, into: &mut AnswerPieces) -> Result<(), Fault> {
         if self.start == self.stop {
             return into.json(&[(); 0]);
         }
@@ -135,9 +135,9 @@ impl Question {
 
 /// Writes a list one item after the other.
 fn each<T>(
-    into: &mut Pieces,
+    into: &mut AnswerPieces,
     list: Vec<T>,
-    write: impl Fn(&T, &mut Pieces) -> Result<(), Fault>,
+    write: impl Fn(&T, &mut AnswerPieces) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let mut mark = "[";
     for one in list {

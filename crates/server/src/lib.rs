@@ -34,12 +34,12 @@ mod stall;
 mod view;
 mod watch;
 
-pub use config::{Ingesting, NodeInfo, ServerConfig, ServerError, ServerLimits};
+pub use config::{IngestConfig, NodeInfo, ServerConfig, ServerError, ServerLimits};
 pub use control::Control;
-pub use counts::Counts;
+pub use counts::RequestCounts;
 pub use export::{
-    ExportConfig, ExportCounts, ExportHeaders, ExportStatus, Exporter, Exports, Receiver,
-    Selection as ExportSelection,
+    ExportConfig, ExportCounts, ExportHeaders, ExportReceiver, ExportSelection, ExportStatus,
+    Exporter, Exports,
 };
 pub use prometheus::promql;
 pub use server::Server;

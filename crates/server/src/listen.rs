@@ -27,7 +27,7 @@ use crate::ServerError;
 use crate::app::App;
 use crate::peer;
 use crate::rights::{AccessWay, PeerPid};
-use crate::share::{Client, Places};
+use crate::share::{ClientPlaces, ClientShare};
 use crate::stall::Stalling;
 
 /// Most bytes of a request's head.
@@ -113,8 +113,8 @@ pub(crate) async fn accept<L: Listener>(
     mut listener: L,
     app: Arc<App>,
     router: Router,
-    room: Arc<Places>,
-    look: impl Fn(&L::Io) -> (AccessWay, Client, PeerPid) + Send,
+    room: Arc<ClientPlaces>,
+    look: impl Fn(&L::Io) -> (AccessWay, ClientShare, PeerPid) + Send,
 ) {
     let mut stopped = pin!(app.stopped());
     loop {
@@ -150,7 +150,7 @@ async fn refuse<T: AsyncWrite + Unpin>(socket: &mut T) {
 
 async fn serve<T>(
     socket: T,
-    (way, client, pid): (AccessWay, Client, PeerPid),
+    (way, client, pid): (AccessWay, ClientShare, PeerPid),
     app: &App,
     router: Router,
 ) where
@@ -181,7 +181,7 @@ async fn serve<T>(
 }
 
 /// Waits until all connections have ended, at most `time_max`; returns whether they have.
-pub(crate) async fn drained(room: &Places, all: usize, time_max: Duration) -> bool {
+pub(crate) async fn drained(room: &ClientPlaces, all: usize, time_max: Duration) -> bool {
     let drained = tokio::time::timeout(time_max, room.all(all)).await;
     drained.unwrap_or(false)
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::app::{App, JSON};
 use crate::fault::Fault;
 use crate::rights::AccessWay;
-use crate::share::Client;
+use crate::share::ClientShare;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,9 +71,9 @@ pub(crate) fn claim_for_body(
 ) -> Result<MemoryClaim, Fault> {
     let (way, client) = (
         request.extensions().get::<AccessWay>().copied(),
-        request.extensions().get::<Client>().copied(),
+        request.extensions().get::<ClientShare>().copied(),
     );
-    let client = client.unwrap_or(Client(None));
+    let client = client.unwrap_or(ClientShare(None));
     let mut claim = app
         .memory
         .claim(client.number(way.unwrap_or(AccessWay::Stranger)));

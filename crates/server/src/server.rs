@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::api;
 use crate::app::{App, FIRES_MAX, INGESTS_MAX, RequestRoom, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
-use crate::counts::{Counters, Counts};
+use crate::counts::{RequestCounters, RequestCounts};
 use crate::declared;
 use crate::execute;
 use crate::fault::Fault;
@@ -31,7 +31,7 @@ use crate::ingest;
 use crate::listen::{self, Listeners};
 use crate::prometheus::api as prometheus;
 use crate::rights::{AccessWay, PeerPid, Token, check_asker};
-use crate::share::{Client, Places};
+use crate::share::{ClientPlaces, ClientShare};
 use crate::site::{Asset, CONTENT_SECURITY_POLICY, Site};
 use crate::view::ServedViews;
 use crate::{Control, NodeInfo, ServerConfig, ServerError, ServerLimits};
@@ -50,7 +50,7 @@ pub struct Server {
     app: Arc<App>,
     http: Option<SocketAddr>,
     stop: watch::Sender<bool>,
-    connections: [Arc<Places>; 3],
+    connections: [Arc<ClientPlaces>; 3],
 }
 
 impl Server {
@@ -85,12 +85,12 @@ impl Server {
             rooms: [RequestRoom::new(&limits), RequestRoom::new(&limits)],
             turns: Arc::new(Semaphore::new(TURNS_MAX)),
             memory: Arc::new(MemoryBudget::new(limits.memory_bytes_max)),
-            counters: Counters::default(),
+            counters: RequestCounters::default(),
             stop: stopped,
             limits,
         });
         let all = app.limits.connections_max;
-        let connections = [(); 3].map(|()| Arc::new(Places::new(all, all.div_ceil(4))));
+        let connections = [(); 3].map(|()| Arc::new(ClientPlaces::new(all, all.div_ceil(4))));
         accept_all(&app, &connections, listeners);
         tracing::info!(http = app.http.as_deref().unwrap_or("off"), "server ready");
         drop(inside);
@@ -109,7 +109,7 @@ impl Server {
     }
 
     /// Numbers of refused and dropped requests so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> RequestCounts {
         self.app.counters.now()
     }
 
@@ -176,7 +176,7 @@ impl Drop for Server {
 }
 
 /// Starts to accept on every listener; must be called within the runtime.
-fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listeners) {
+fn accept_all(app: &Arc<App>, connections: &[Arc<ClientPlaces>; 3], listeners: Listeners) {
     let Listeners {
         tcp,
         read,
@@ -195,7 +195,7 @@ fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listene
         tokio::spawn(listen::accept(tcp, app, routes, room, |socket| {
             // Answers are small and urgent; a socket that refuses this option still works.
             let _ = socket.set_nodelay(true);
-            let client = Client(listen::user_over_tcp(socket));
+            let client = ClientShare(listen::user_over_tcp(socket));
             (AccessWay::Tcp, client, PeerPid(None))
         }));
     }
@@ -206,7 +206,7 @@ fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listene
         routes_of_read,
         room,
         |socket| {
-            let client = Client(listen::user_over_unix(socket));
+            let client = ClientShare(listen::user_over_unix(socket));
             (AccessWay::ReadSocket, client, listen::pid_over_unix(socket))
         },
     ));
@@ -220,7 +220,7 @@ fn accept_all(app: &Arc<App>, connections: &[Arc<Places>; 3], listeners: Listene
         move |socket| {
             let peer_uid = listen::user_over_unix(socket);
             let way = AccessWay::of_control_peer(peer_uid, our_uid);
-            (way, Client(peer_uid), listen::pid_over_unix(socket))
+            (way, ClientShare(peer_uid), listen::pid_over_unix(socket))
         },
     ));
 }

@@ -14,9 +14,9 @@ use crate::rights::AccessWay;
 
 /// The client whose requests count together: one user, or all whose user is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Client(pub Option<u32>);
+pub(crate) struct ClientShare(pub Option<u32>);
 
-impl Client {
+impl ClientShare {
     /// The number under which memory and query threads count this client: clients of the control
     /// socket count as control, whatever their user.
     pub(crate) fn number(self, way: AccessWay) -> ClientNumber {
@@ -29,15 +29,15 @@ impl Client {
 
 /// A set of places that are taken and given back; each client gets a limited share of them.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ClientPlaces {
     places: Arc<Semaphore>,
-    held: Mutex<HashMap<Client, usize>>,
+    held: Mutex<HashMap<ClientShare, usize>>,
     /// Semaphores of clients that wait for a place, one share each.
-    waits: Mutex<HashMap<Client, Arc<Semaphore>>>,
+    waits: Mutex<HashMap<ClientShare, Arc<Semaphore>>>,
     of_one_max: usize,
 }
 
-impl Places {
+impl ClientPlaces {
     /// Makes `places` places, of which one client gets at most `of_one_max`.
     pub(crate) fn new(places: usize, of_one_max: usize) -> Self {
         Self {
@@ -49,7 +49,11 @@ impl Places {
     }
 
     /// Takes a place now, or fails with 503. `what` names the kind in the message.
-    pub(crate) fn take(self: &Arc<Self>, client: Client, what: &str) -> Result<HeldPlace, Fault> {
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        client: ClientShare,
+        what: &str,
+    ) -> Result<HeldPlace, Fault> {
         let mut held = self.held();
         let count = held.get(&client).copied().unwrap_or(0);
         if count >= self.of_one_max {
@@ -70,7 +74,7 @@ impl Places {
 
     /// Waits for a place, first within the client's own share, so that a client that waits for many
     /// places does not block others.
-    pub(crate) async fn wait(self: &Arc<Self>, client: Client) -> Result<HeldPlace, Fault> {
+    pub(crate) async fn wait(self: &Arc<Self>, client: ClientShare) -> Result<HeldPlace, Fault> {
         let stopping = |_| Fault::busy("the server is stopping");
         let share = {
             let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +101,7 @@ impl Places {
         self.places.acquire_many(places).await.is_ok()
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<ClientShare, usize>> {
         // No code panics while it holds this lock.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,8 +110,8 @@ impl Places {
 /// A place, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldPlace {
-    from: Arc<Places>,
-    client: Client,
+    from: Arc<ClientPlaces>,
+    client: ClientShare,
     _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
@@ -127,17 +131,18 @@ impl Drop for HeldPlace {
 mod tests {
     use super::*;
 
-    const EAGER: Client = Client(Some(1000));
-    const OTHER: Client = Client(Some(1001));
+    const EAGER: ClientShare = ClientShare(Some(1000));
+    const OTHER: ClientShare = ClientShare(Some(1001));
 
     #[test]
     fn no_client_takes_every_place() {
-        let shared = Arc::new(Places::new(8, 6));
+        let shared = Arc::new(ClientPlaces::new(8, 6));
         let taken: Vec<HeldPlace> = (0..6)
             .map(|_| shared.take(EAGER, "queries").unwrap())
             .collect();
         assert!(shared.take(EAGER, "queries").is_err());
-        let others = [OTHER, Client(None)].map(|client| shared.take(client, "queries").unwrap());
+        let others =
+            [OTHER, ClientShare(None)].map(|client| shared.take(client, "queries").unwrap());
         assert!(shared.take(OTHER, "queries").is_err(), "none is left");
         drop(others);
         drop(taken);
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_single_place_is_anyones() {
-        let shared = Arc::new(Places::new(1, 1));
+        let shared = Arc::new(ClientPlaces::new(1, 1));
         let taken = shared.take(EAGER, "queries").unwrap();
         assert!(shared.take(OTHER, "queries").is_err());
         drop(taken);
@@ -160,7 +165,7 @@ mod tests {
             .build()
             .unwrap();
         threads.block_on(async {
-            let shared = Arc::new(Places::new(2, 1));
+            let shared = Arc::new(ClientPlaces::new(2, 1));
             let held = shared.wait(EAGER).await.unwrap();
             let eager: Vec<_> = (0..10)
                 .map(|_| {

@@ -10,7 +10,7 @@ use barograph_model::{
     ManualClock, Name, Past, RequestSender, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink,
     StatementKind, Unit, ValueType,
 };
-use barograph_server::Ingesting;
+use barograph_server::IngestConfig;
 use barograph_server::{Control, NodeInfo, Server, ServerConfig, ServerError, ServerLimits};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value, json};
@@ -180,14 +180,17 @@ impl Fixture {
     }
 
     /// Starts a server with this intake.
-    pub(crate) fn with_ingest(change: impl FnOnce(&mut ServerLimits), ingest: Ingesting) -> Self {
+    pub(crate) fn with_ingest(
+        change: impl FnOnce(&mut ServerLimits),
+        ingest: IngestConfig,
+    ) -> Self {
         Self::made_of(change, None, Some(ingest))
     }
 
     fn made_of(
         change: impl FnOnce(&mut ServerLimits),
         past: Option<Arc<dyn Past>>,
-        ingest: Option<Ingesting>,
+        ingest: Option<IngestConfig>,
     ) -> Self {
         let mut limits = ServerLimits {
             place_time_max: Duration::from_millis(50),

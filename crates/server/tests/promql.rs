@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{Clock as _, ManualClock, Value, ValueType};
-use barograph_server::promql::{Answer, Context, FaultKind, Grid, PromFault, Query};
+use barograph_server::promql::{FaultKind, Grid, PromFault, PromQuery, QueryAnswer, QueryContext};
 
 use crate::fixture::{S, T0, descriptor};
 use crate::memory::MemoryPast;
@@ -39,10 +39,10 @@ pub(crate) fn ask_within(
     past: &MemoryPast,
     query: &str,
     grid: Grid,
-    change: impl FnOnce(&mut Context<'_>),
-) -> Result<Answer, PromFault> {
+    change: impl FnOnce(&mut QueryContext<'_>),
+) -> Result<QueryAnswer, PromFault> {
     let (clock, cancel) = (ManualClock::at(T0), AtomicBool::new(false));
-    let mut context = Context {
+    let mut context = QueryContext {
         holds: &barograph_model::unbounded,
         past,
         clock: &clock,
@@ -52,20 +52,20 @@ pub(crate) fn ask_within(
         until_ns: clock.monotonic_ns() + S,
     };
     change(&mut context);
-    Query::parse(query)?.answer(&context, grid)
+    PromQuery::parse(query)?.answer(&context, grid)
 }
 
-pub(crate) fn ask(past: &MemoryPast, query: &str, at_s: i64) -> Result<Answer, PromFault> {
+pub(crate) fn ask(past: &MemoryPast, query: &str, at_s: i64) -> Result<QueryAnswer, PromFault> {
     ask_within(past, query, Grid::instant(T0 + at_s * S), |_| {})
 }
 
 /// An answer as lines `labels value` or `range labels ts:value…`, or the error.
-fn show(answer: Result<Answer, PromFault>) -> String {
+fn show(answer: Result<QueryAnswer, PromFault>) -> String {
     let lines: Vec<String> = match answer {
         Err(fault) => vec![format!("{:?}: {fault}", fault.kind)],
-        Ok(Answer::Text(text)) => vec![format!("{text:?}")],
-        Ok(Answer::Scalar(values)) => values.iter().map(f64::to_string).collect(),
-        Ok(Answer::Vector(series)) => series
+        Ok(QueryAnswer::Text(text)) => vec![format!("{text:?}")],
+        Ok(QueryAnswer::Scalar(values)) => values.iter().map(f64::to_string).collect(),
+        Ok(QueryAnswer::Vector(series)) => series
             .iter()
             .map(|s| {
                 let points = s
@@ -75,7 +75,7 @@ fn show(answer: Result<Answer, PromFault>) -> String {
                 format!("{} {}", s.labels, points.collect::<Vec<_>>().join(" "))
             })
             .collect(),
-        Ok(Answer::Matrix(series)) => series
+        Ok(QueryAnswer::Matrix(series)) => series
             .iter()
             .map(|(labels, samples)| {
                 let samples = samples
@@ -542,12 +542,12 @@ fn a_sliding_window_sees_what_each_window_alone_sees() {
         for function in ["sum_over_time", "rate", "last_over_time", "count_over_time"] {
             let query = format!("{function}(barograph_t_count[{range}])");
             let grid = Grid::between(T0 - 100 * S, T0 + 2_900 * S, step_s * S);
-            let Ok(Answer::Vector(all)) = ask_within(&past, &query, grid, |_| {}) else {
+            let Ok(QueryAnswer::Vector(all)) = ask_within(&past, &query, grid, |_| {}) else {
                 panic!("{query}");
             };
             for (step, at) in grid.times().enumerate() {
                 let alone = ask_within(&past, &query, Grid::instant(at), |_| {}).unwrap();
-                let Answer::Vector(alone) = alone else {
+                let QueryAnswer::Vector(alone) = alone else {
                     panic!("{query}")
                 };
                 let alone = alone.first().and_then(|s| s.points[0]);

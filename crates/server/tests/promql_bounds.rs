@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::SqlFaultKind;
-use barograph_server::promql::{Context, FaultKind, Grid, PromFault, Query};
+use barograph_server::promql::{FaultKind, Grid, PromFault, PromQuery, QueryContext};
 
 use crate::fixture::{S, T0};
 use crate::memory::MemoryPast;
@@ -49,7 +49,7 @@ fn a_query_holds_so_many_points_at_once() {
 
 #[test]
 fn regular_expressions_within_bounds() {
-    let check = |query: &str, part: &str| match Query::parse(query) {
+    let check = |query: &str, part: &str| match PromQuery::parse(query) {
         Ok(_) => assert_eq!(part, "", "{query}"),
         Err(fault) => {
             assert_eq!(fault.kind, FaultKind::BadData, "{query}: {fault}");
@@ -94,7 +94,7 @@ fn nothing_hides_from_the_count_of_brackets() {
         "`\\`` == ",
         "`\\\\` == ",
     ] {
-        let fault = Query::parse(&format!("{before}{nested}")).unwrap_err();
+        let fault = PromQuery::parse(&format!("{before}{nested}")).unwrap_err();
         assert!(
             fault.message.contains("more than 1000"),
             "{before}: {fault}"
@@ -112,7 +112,7 @@ fn an_escape_that_cuts_a_character_is_refused() {
         ("x{a=`\\é`}", false),
         ("label_replace(x, 'a', '\\é', 'b', '')", false),
     ] {
-        assert_eq!(Query::parse(query).is_ok(), is_fine, "{query}");
+        assert_eq!(PromQuery::parse(query).is_ok(), is_fine, "{query}");
     }
 }
 
@@ -142,7 +142,7 @@ fn labels_do_not_grow_for_ever() {
 fn bounds() {
     let past = past_of("t.count", &[(0, 1.0)], 1, 11_000);
     let grid = Grid::between(T0, T0 + 10_999 * S, S);
-    let check = |query: &str, change: fn(&mut Context<'_>), kind: FaultKind, part: &str| {
+    let check = |query: &str, change: fn(&mut QueryContext<'_>), kind: FaultKind, part: &str| {
         let fault = ask_within(&past, query, grid, change).unwrap_err();
         assert_eq!(fault.kind, kind, "{fault}");
         assert!(fault.message.contains(part), "{fault}");

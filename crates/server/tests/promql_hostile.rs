@@ -4,7 +4,9 @@
 use std::sync::atomic::AtomicBool;
 
 use barograph_model::{ManualClock, Value, ValueType};
-use barograph_server::promql::{Answer, Context, FaultKind, Grid, Query, Regexes, matchers};
+use barograph_server::promql::{
+    FaultKind, Grid, PromQuery, QueryAnswer, QueryContext, Regexes, matchers,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -149,11 +151,11 @@ fn edited(query: &str, edits: &[Edit]) -> String {
 }
 
 /// The number of points in an answer.
-fn points(answer: &Answer) -> usize {
+fn points(answer: &QueryAnswer) -> usize {
     match answer {
-        Answer::Scalar(values) => values.len(),
-        Answer::Vector(series) => series.iter().map(|s| s.points.len()).sum(),
-        Answer::Matrix(_) | Answer::Text(_) => 0,
+        QueryAnswer::Scalar(values) => values.len(),
+        QueryAnswer::Vector(series) => series.iter().map(|s| s.points.len()).sum(),
+        QueryAnswer::Matrix(_) | QueryAnswer::Text(_) => 0,
     }
 }
 
@@ -169,11 +171,11 @@ proptest! {
         points_max in 1_usize..400,
     ) {
         let text = edited(query, &edits);
-        let Ok(query) = Query::parse(&text) else { return Ok(()) };
+        let Ok(query) = PromQuery::parse(&text) else { return Ok(()) };
         let (past, clock, cancel) = (past(), ManualClock::at(T0), AtomicBool::new(false));
         for grid in [Grid::instant(T0 + 100 * S), Grid::between(T0, T0 + 100 * S, 9 * S)] {
             let ask = |points_max: usize| {
-                let context = Context {
+                let context = QueryContext {
                     holds: &barograph_model::unbounded,
                     past: &past,
                     clock: &clock,
@@ -203,7 +205,7 @@ proptest! {
 fn almost_promql() {
     let past = past();
     let (clock, cancel) = (ManualClock::at(T0), AtomicBool::new(false));
-    let context = Context {
+    let context = QueryContext {
         holds: &barograph_model::unbounded,
         past: &past,
         clock: &clock,
@@ -221,7 +223,7 @@ fn almost_promql() {
             Grid::instant(T0 + 100 * S),
             Grid::between(T0, T0 + 100 * S, 9 * S),
         ] {
-            match Query::parse(&text).and_then(|query| query.answer(&context, grid)) {
+            match PromQuery::parse(&text).and_then(|query| query.answer(&context, grid)) {
                 Ok(_) => answered += 1,
                 Err(fault) => {
                     assert!(!fault.message.is_empty(), "{text}");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use barograph_bridge::{
     Ingest, IngestFault, IngestRequest, IngestResult, PointRefusal, RefusedPoints,
 };
-use barograph_server::Ingesting;
+use barograph_server::IngestConfig;
 use barograph_stream::ingest::PublicationReaders;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -55,7 +55,7 @@ struct Bench {
 impl Bench {
     fn new(over_tcp: bool) -> Self {
         let ingest = Arc::new(FakeIngest::default());
-        let ingesting = Ingesting {
+        let ingesting = IngestConfig {
             to: Arc::clone(&ingest) as Arc<dyn Ingest>,
             over_tcp,
         };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey};
-use barograph_rule::Summary;
+use barograph_rule::FiringSummary;
 use barograph_stream::RunDir;
 
 /// How long rules wait for the past.
@@ -35,7 +35,7 @@ pub(crate) struct PastStream {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FoundPast {
     /// Summaries of the samples before the others, where those were too many.
-    pub older: Vec<Summary>,
+    pub older: Vec<FiringSummary>,
     /// In order of time; those that the ring holds are among them.
     pub samples: Vec<Sample>,
     /// Why there may be more than was found.

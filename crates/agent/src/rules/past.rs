@@ -16,7 +16,7 @@ use barograph_model::{
     Span, SqlFault, SqlFaultKind, unbounded,
 };
 use barograph_query::{PastReader, ScopeChoice};
-use barograph_rule::Summary;
+use barograph_rule::FiringSummary;
 use tracing::warn;
 
 use super::backfill::{FoundPast, FoundPasts, LATE, PastEvent, PastOrder, PastStream};
@@ -305,10 +305,10 @@ fn samples(columns: &Columns) -> impl Iterator<Item = Sample> {
     (0..columns.len()).filter_map(|row| columns.sample(row))
 }
 
-fn summaries(buckets: &Buckets, step_ns: i64) -> impl Iterator<Item = Summary> {
+fn summaries(buckets: &Buckets, step_ns: i64) -> impl Iterator<Item = FiringSummary> {
     let rows = (0..buckets.len()).filter(|row| buckets.count[*row] > 0);
     rows.filter_map(move |row| {
-        Some(Summary {
+        Some(FiringSummary {
             ts: buckets.ts[row].saturating_add(step_ns - 1),
             count: buckets.count[row],
             low: buckets.min.number(row).unwrap_or(f64::NAN),

@@ -14,23 +14,24 @@ use rusqlite::Result;
 use super::publications::suffix;
 use super::wide::{FillRows, MergedRows, SeenSample, Wide, WideForm};
 use super::{ROWS_AT_ONCE, buckets, span, step};
-use crate::cell::{Cell, Row};
+use crate::cell::{CellRow, CellValue};
 use crate::error::{failed, usage};
-use crate::feed::{Feed, apart};
+use crate::feed::{BatchFeed, apart};
 use crate::held;
 use crate::listing::{Arguments, Batches};
 use crate::live::Live;
-use crate::memory::Claim;
-use crate::plan::Order;
+use crate::memory::ScanClaim;
+use crate::plan::RowOrder;
 use crate::reading::Reading;
-use crate::shape::Shape;
+use crate::shape::MetricShape;
 
 /// Most families of a connection that are not the first word of a name.
 #[cfg(feature = "bundled")]
 pub(crate) const FAMILIES_MAX: usize = 64;
 /// The first words of all names.
-pub(crate) fn families<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<String> {
-    let first = |shape: &Arc<Shape>| shape.name.split('.').next().unwrap_or_default().to_owned();
+pub(crate) fn families<'a>(shapes: impl Iterator<Item = &'a Arc<MetricShape>>) -> Vec<String> {
+    let first =
+        |shape: &Arc<MetricShape>| shape.name.split('.').next().unwrap_or_default().to_owned();
     let mut words: Vec<String> = shapes.map(first).collect();
     words.sort();
     words.dedup();
@@ -105,7 +106,7 @@ pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) ->
             _claim: claim,
         }));
     }
-    let feed = Feed::start(live, &reading, span, Some(Order::Ascending))?;
+    let feed = BatchFeed::start(live, &reading, span, Some(RowOrder::Ascending))?;
     Ok(Box::new(MergedRows::new(feed, groups)))
 }
 
@@ -123,11 +124,11 @@ struct Steps {
     lasts: std::vec::IntoIter<Last>,
     groups: Groups,
     is_done: bool,
-    _claim: Claim,
+    _claim: ScanClaim,
 }
 
 impl Iterator for Steps {
-    type Item = Result<Vec<Row>>;
+    type Item = Result<Vec<CellRow>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_done {
@@ -161,7 +162,7 @@ struct Groups {
 
 struct Group {
     /// The next row: time, node, labels, and the value that holds of each metric.
-    row: Row,
+    row: CellRow,
     /// Time of a row that was not returned yet.
     ts: Option<i64>,
     /// Metric columns that hold for this row and not for the next: it has the last look at them.
@@ -179,7 +180,7 @@ impl Groups {
             let key = (&*series.scope, &*series.node, labels);
             let group = *known.entry(key).or_insert(next);
             if group == next {
-                let mut row = vec![Cell::Null, Arc::clone(&series.node).into()];
+                let mut row = vec![CellValue::Null, Arc::clone(&series.node).into()];
                 row.extend(wide.unknown(labels));
                 groups.push(Group {
                     row,
@@ -206,7 +207,7 @@ impl Groups {
 }
 
 impl FillRows for Groups {
-    fn take(&mut self, seen: &SeenSample<'_>, rows: &mut Vec<Row>) {
+    fn take(&mut self, seen: &SeenSample<'_>, rows: &mut Vec<CellRow>) {
         let Some((group, column)) = self.of_series[seen.series] else {
             return;
         };
@@ -215,7 +216,7 @@ impl FillRows for Groups {
         if group.ts.is_some_and(|before| before != seen.ts) {
             rows.push(group.row.clone());
             for column in std::mem::take(&mut group.ending) {
-                group.row[self.fixed + column] = Cell::Null;
+                group.row[self.fixed + column] = CellValue::Null;
             }
         }
         group.ts = Some(seen.ts);
@@ -228,9 +229,9 @@ impl FillRows for Groups {
         self.set(seen.series, seen.value);
     }
 
-    fn finish(&mut self) -> Vec<Row> {
+    fn finish(&mut self) -> Vec<CellRow> {
         let last = |group: &mut Group| group.ts.take().map(|_| group.row.clone());
-        let mut rows: Vec<(i64, Row)> = Vec::new();
+        let mut rows: Vec<(i64, CellRow)> = Vec::new();
         for group in &mut self.groups {
             if let (Some(ts), Some(row)) = (group.ts, last(group)) {
                 rows.push((ts, row));

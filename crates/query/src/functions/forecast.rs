@@ -10,16 +10,16 @@ use barograph_model::{
 };
 use rusqlite::Result;
 
-use crate::cell::{Cell, Row};
+use crate::cell::{CellRow, CellValue};
 use crate::error::{failed, usage};
 use crate::listing::{Arguments, Batches};
 use crate::live::Live;
-use crate::snapshot::Snapshot;
+use crate::snapshot::StreamsSnapshot;
 use crate::stream::SnapshotStream;
 
 /// The pattern in argument 0. Labels without a name match any name, and a path as `mount` matches
 /// the file system that holds it.
-fn selector_on(snapshot: &Snapshot, arguments: &Arguments) -> Result<Selector> {
+fn selector_on(snapshot: &StreamsSnapshot, arguments: &Arguments) -> Result<Selector> {
     let text = arguments.text(0)?;
     let text = match text.trim_start().starts_with('{') {
         true => format!("*{}", text.trim_start()),
@@ -130,7 +130,7 @@ pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
         let reach = reach.and_then(|level| projection.reaches(level));
         // A level that was to be reached between the look and now counts as reached now.
         let from_now = |after_s: f64| (nanoseconds(after_s).saturating_sub(elapsed_ns)).max(0);
-        let cell = |after_s: Option<f64>| Cell::from(after_s.map(from_now));
+        let cell = |after_s: Option<f64>| CellValue::from(after_s.map(from_now));
         let expected_s = reach.and_then(|reach| reach.expected_s);
         let known_s = projection.known_s().filter(|_| now.is_some());
         let is_calibrated = |after_s: f64| after_s <= known_s.unwrap_or(0.0);
@@ -148,7 +148,7 @@ pub(super) fn time_to(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
             cell(expected_s),
             cell(reach.and_then(|reach| reach.early_s)),
             cell(reach.and_then(|reach| reach.late_s)),
-            basis.map_or(Cell::Null, Cell::from),
+            basis.map_or(CellValue::Null, CellValue::from),
             cell(known_s),
             stream.unit().into(),
             node,
@@ -176,7 +176,7 @@ fn level(arguments: &Arguments) -> Result<Option<Level>> {
 }
 
 /// The newest value of the stream `name` with the labels and node of stream `beside`.
-fn value_beside(snapshot: &Snapshot, beside: &SnapshotStream, name: &str) -> Option<f64> {
+fn value_beside(snapshot: &StreamsSnapshot, beside: &SnapshotStream, name: &str) -> Option<f64> {
     let labels = &beside.entry.descriptor.labels;
     let order = |stream: &Arc<SnapshotStream>| {
         let (of, has) = stream.sort_key();
@@ -207,7 +207,7 @@ struct Said<'a> {
 }
 
 impl Said<'_> {
-    fn row(&self, knot: &Knot) -> Row {
+    fn row(&self, knot: &Knot) -> CellRow {
         let after_ns = nanoseconds(knot.after_s);
         let [_, labels, node] = self.stream.cells().cells();
         let is_known = knot.half_width.is_finite();
@@ -221,7 +221,7 @@ impl Said<'_> {
             self.looked_ns.saturating_add(after_ns).into(),
             knot.value.into(),
             is_known.then_some(knot.half_width).into(),
-            Cell::from(quality.as_str()),
+            CellValue::from(quality.as_str()),
             self.name.into(),
             labels,
             self.stream.unit().into(),

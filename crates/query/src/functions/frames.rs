@@ -16,13 +16,13 @@ use rusqlite::Result;
 use super::publications::suffix;
 use super::span;
 use super::wide::{FillRows, MergedRows, SeenSample, Wide, WideForm};
-use crate::cell::{Cell, Row};
+use crate::cell::{CellRow, CellValue};
 use crate::error::{failed, usage};
-use crate::feed::{Feed, apart};
+use crate::feed::{BatchFeed, apart};
 use crate::held;
 use crate::listing::{Arguments, Batches};
 use crate::live::Live;
-use crate::plan::Order;
+use crate::plan::RowOrder;
 use crate::reading::Reading;
 
 /// Index of the column of the frame's number.
@@ -51,7 +51,7 @@ pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) ->
         return Ok(Box::new(std::iter::empty()));
     };
     let puts = Span { from, to: span.to };
-    let feed = Feed::start(live, &reading, puts, Some(Order::Ascending))?;
+    let feed = BatchFeed::start(live, &reading, puts, Some(RowOrder::Ascending))?;
     Ok(Box::new(MergedRows::new(feed, commits)))
 }
 
@@ -122,13 +122,13 @@ struct Commits {
     ts: i64,
     /// …and the frames that were committed at that time, one of each group: values that were put at
     /// that time belong to them.
-    committed: Vec<(usize, Cell)>,
+    committed: Vec<(usize, CellValue)>,
 }
 
 struct Group {
     /// The next row: time, frame, node, labels, values, and last the names of the values that are
     /// NaN.
-    row: Row,
+    row: CellRow,
     /// The values of the row that are NaN.
     nans: BTreeSet<usize>,
     /// Time and number of the last committed frame.
@@ -145,7 +145,11 @@ impl Commits {
             let key = (&*series.scope, &*series.node, labels);
             let group = *known.entry(key).or_insert(next);
             if group == next {
-                let mut row = vec![Cell::Null, Cell::Null, Arc::clone(&series.node).into()];
+                let mut row = vec![
+                    CellValue::Null,
+                    CellValue::Null,
+                    Arc::clone(&series.node).into(),
+                ];
                 row.extend(wide.unknown(labels));
                 let nans = BTreeSet::new();
                 groups.push(Group {
@@ -168,7 +172,7 @@ impl Commits {
     }
 
     /// Appends the frames of the present time.
-    fn commit(&mut self, rows: &mut Vec<Row>) {
+    fn commit(&mut self, rows: &mut Vec<CellRow>) {
         for (group, frame) in mem::take(&mut self.committed) {
             let Group { row, nans, .. } = &mut self.groups[group];
             if self.ts >= self.from {
@@ -181,14 +185,14 @@ impl Commits {
                 rows.push(row.clone());
             }
             nans.clear();
-            *row.last_mut().expect("it has columns") = Cell::Null;
-            row[self.values.clone()].fill(Cell::Null);
+            *row.last_mut().expect("it has columns") = CellValue::Null;
+            row[self.values.clone()].fill(CellValue::Null);
         }
     }
 }
 
 impl FillRows for Commits {
-    fn take(&mut self, seen: &SeenSample<'_>, rows: &mut Vec<Row>) {
+    fn take(&mut self, seen: &SeenSample<'_>, rows: &mut Vec<CellRow>) {
         let SeenSample {
             ts, series, value, ..
         } = *seen;
@@ -218,7 +222,7 @@ impl FillRows for Commits {
                     // at once, since there may be any number of them.
                     let mut row = group.row.clone();
                     (row[0], row[FRAME_COLUMN]) = (ts.into(), value.into());
-                    row[self.values.clone()].fill(Cell::Null);
+                    row[self.values.clone()].fill(CellValue::Null);
                     rows.push(row);
                 }
             }
@@ -226,7 +230,7 @@ impl FillRows for Commits {
         }
     }
 
-    fn finish(&mut self) -> Vec<Row> {
+    fn finish(&mut self) -> Vec<CellRow> {
         let mut rows = Vec::new();
         self.commit(&mut rows);
         rows

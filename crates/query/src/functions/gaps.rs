@@ -7,7 +7,7 @@ use barograph_model::Quality;
 use rusqlite::Result;
 
 use super::{identities, span};
-use crate::cell::Row;
+use crate::cell::CellRow;
 use crate::cell::SeriesCells;
 use crate::feed::apart;
 use crate::listing::{Arguments, Batches};
@@ -100,7 +100,7 @@ fn between(mut runs: Vec<Run>) -> Vec<Gap> {
     gaps
 }
 
-fn row_of((ts, until): Gap, identity: &SeriesCells) -> Row {
+fn row_of((ts, until): Gap, identity: &SeriesCells) -> CellRow {
     let [name, labels, node] = identity.cells();
     let gap_ns = until.map(|until| until.saturating_sub(ts));
     vec![ts.into(), until.into(), gap_ns.into(), name, labels, node]

@@ -8,8 +8,8 @@ use rusqlite::Result;
 
 use super::{OfBuckets, ROWS_AT_ONCE, buckets, identities, runs, span, step};
 use crate::cell::SeriesCells;
-use crate::cell::{Cell, Row};
-use crate::feed::{Batch, Feed};
+use crate::cell::{CellRow, CellValue};
+use crate::feed::{BatchFeed, RowBatch};
 use crate::listing::{Arguments, Batches};
 use crate::live::Live;
 use crate::matching::{matching, selector};
@@ -23,8 +23,8 @@ pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
     let reading = Arc::new(matching(live, &selector(arguments)?, reading)?);
     let identities = identities(&reading);
     let Some(step) = step else {
-        let feed = Feed::start(live, &reading, span, None)?;
-        return Ok(Box::new(Samples::new(feed, move |chunk, row| {
+        let feed = BatchFeed::start(live, &reading, span, None)?;
+        return Ok(Box::new(FeedRows::new(feed, move |chunk, row| {
             Some(raw_row(chunk, row, &identities[chunk.series]))
         })));
     };
@@ -43,15 +43,15 @@ pub(super) fn history(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches
 }
 
 /// Makes a row from each sample of a feed.
-pub(super) struct Samples<F> {
-    feed: Feed,
-    batch: Option<Batch>,
+pub(super) struct FeedRows<F> {
+    feed: BatchFeed,
+    batch: Option<RowBatch>,
     at: usize,
     make: F,
 }
 
-impl<F: FnMut(&SampleChunk, usize) -> Option<Row>> Samples<F> {
-    pub(super) fn new(feed: Feed, make: F) -> Self {
+impl<F: FnMut(&SampleChunk, usize) -> Option<CellRow>> FeedRows<F> {
+    pub(super) fn new(feed: BatchFeed, make: F) -> Self {
         Self {
             feed,
             batch: None,
@@ -61,8 +61,8 @@ impl<F: FnMut(&SampleChunk, usize) -> Option<Row>> Samples<F> {
     }
 }
 
-impl<F: FnMut(&SampleChunk, usize) -> Option<Row>> Iterator for Samples<F> {
-    type Item = Result<Vec<Row>>;
+impl<F: FnMut(&SampleChunk, usize) -> Option<CellRow>> Iterator for FeedRows<F> {
+    type Item = Result<Vec<CellRow>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self
@@ -89,14 +89,14 @@ impl<F: FnMut(&SampleChunk, usize) -> Option<Row>> Iterator for Samples<F> {
     }
 }
 
-fn raw_row(chunk: &SampleChunk, row: usize, identity: &SeriesCells) -> Row {
+fn raw_row(chunk: &SampleChunk, row: usize, identity: &SeriesCells) -> CellRow {
     let columns = &chunk.columns;
-    let value: Cell = columns
+    let value: CellValue = columns
         .values
         .get(row)
         .as_ref()
-        .map_or(Cell::Null, Cell::from);
-    let mean: Cell = columns.values.number(row).into();
+        .map_or(CellValue::Null, CellValue::from);
+    let mean: CellValue = columns.values.number(row).into();
     let [name, labels, node] = identity.cells();
     let (min, max, last) = (value.clone(), value.clone(), value.clone());
     let sample_mean = mean.clone();
@@ -111,19 +111,23 @@ fn raw_row(chunk: &SampleChunk, row: usize, identity: &SeriesCells) -> Row {
         mean,
         last,
         1.into(),
-        Cell::Null,
+        CellValue::Null,
         sample_mean,
     ]
 }
 
-fn bucket_row(buckets: &Buckets, row: usize, identity: &SeriesCells) -> Row {
-    let cell =
-        |values: &barograph_model::Values| values.get(row).as_ref().map_or(Cell::Null, Cell::from);
-    let known = |mean: f64| Cell::from(Some(mean).filter(|mean| !mean.is_nan()));
+fn bucket_row(buckets: &Buckets, row: usize, identity: &SeriesCells) -> CellRow {
+    let cell = |values: &barograph_model::Values| {
+        values
+            .get(row)
+            .as_ref()
+            .map_or(CellValue::Null, CellValue::from)
+    };
+    let known = |mean: f64| CellValue::from(Some(mean).filter(|mean| !mean.is_nan()));
     let mean = known(buckets.mean[row]);
     let held_ns = i64::try_from(buckets.held_ns[row]).unwrap_or(i64::MAX);
     let last = cell(&buckets.last);
-    let value = if mean == Cell::Null {
+    let value = if mean == CellValue::Null {
         last.clone()
     } else {
         mean.clone()

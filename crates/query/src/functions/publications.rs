@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
 
-use crate::shape::Shape;
+use crate::shape::MetricShape;
 
 /// Prefix of the streams of a publication.
 pub(super) fn prefix_of(publication: &str) -> String {
@@ -12,8 +12,8 @@ pub(super) fn prefix_of(publication: &str) -> String {
 }
 
 /// The publications that have frames.
-pub(crate) fn publications<'a>(shapes: impl Iterator<Item = &'a Arc<Shape>>) -> Vec<String> {
-    let name = |shape: &'a Arc<Shape>| {
+pub(crate) fn publications<'a>(shapes: impl Iterator<Item = &'a Arc<MetricShape>>) -> Vec<String> {
+    let name = |shape: &'a Arc<MetricShape>| {
         Some(committer(suffix(&shape.name, APPLICATIONS_PREFIX)?)?.to_owned())
     };
     shapes.filter_map(name).collect()
@@ -28,8 +28,8 @@ fn committer(name: &str) -> Option<&str> {
 /// `None` if it has no frames.
 pub(super) fn of_publication<'a>(
     prefix: &str,
-    mut shapes: Vec<(&'a String, &'a Arc<Shape>)>,
-) -> Option<Vec<(&'a String, &'a Arc<Shape>)>> {
+    mut shapes: Vec<(&'a String, &'a Arc<MetricShape>)>,
+) -> Option<Vec<(&'a String, &'a Arc<MetricShape>)>> {
     let all = shapes.iter();
     let all: Vec<String> = all
         .filter_map(|(_, shape)| committer(&shape.name).map(str::to_owned))

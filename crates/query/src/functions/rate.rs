@@ -7,11 +7,11 @@ use std::sync::Arc;
 use barograph_model::{Buckets, Kind, NS_PER_S, Quality, Sample, Span, Value};
 use rusqlite::Result;
 
-use super::history::Samples;
+use super::history::FeedRows;
 use super::{OfBuckets, buckets, identities, runs, span, step};
-use crate::cell::Row;
+use crate::cell::CellRow;
 use crate::cell::SeriesCells;
-use crate::feed::Feed;
+use crate::feed::BatchFeed;
 use crate::listing::{Arguments, Batches};
 use crate::live::Live;
 use crate::matching::{matching, selector};
@@ -48,9 +48,9 @@ pub(super) fn rate(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
             _budget: budget,
         }));
     }
-    let feed = Feed::start(live, &reading, span, None)?;
+    let feed = BatchFeed::start(live, &reading, span, None)?;
     let mut before: HashMap<usize, Sample> = HashMap::new();
-    Ok(Box::new(Samples::new(feed, move |chunk, row| {
+    Ok(Box::new(FeedRows::new(feed, move |chunk, row| {
         let after = chunk.columns.sample(row)?;
         let series = chunk.series;
         let is_again = |before: &Sample| before.ts == after.ts;
@@ -74,7 +74,7 @@ fn between_buckets(
     step_ns: i64,
     is_counter: bool,
     identity: &SeriesCells,
-) -> Vec<Row> {
+) -> Vec<CellRow> {
     // The bucket's last value and its time: of a bucket without a successor, only the beginning may
     // be known.
     let last = |row: usize| {
@@ -100,7 +100,7 @@ fn between_buckets(
     rows.filter_map(change).collect()
 }
 
-fn row_of(ts: i64, value: Option<f64>, identity: &SeriesCells) -> Row {
+fn row_of(ts: i64, value: Option<f64>, identity: &SeriesCells) -> CellRow {
     let [name, labels, node] = identity.cells();
     vec![ts.into(), value.into(), name, labels, node]
 }

@@ -6,7 +6,7 @@ use barograph_model::{NS_PER_S, Sample, Span, Value};
 use rusqlite::Result;
 
 use super::span;
-use crate::cell::Row;
+use crate::cell::CellRow;
 use crate::cell::SeriesCells;
 use crate::feed::apart;
 use crate::held;
@@ -63,7 +63,7 @@ fn mean(buckets: &barograph_model::Buckets) -> Option<Sample> {
     Some(Sample::derived(*buckets.ts.last()?, mean))
 }
 
-fn rank(reading: &Reading, samples: Vec<Option<Sample>>, k: usize) -> Vec<Row> {
+fn rank(reading: &Reading, samples: Vec<Option<Sample>>, k: usize) -> Vec<CellRow> {
     let found = reading.series.iter().zip(samples);
     let mut found: Vec<(f64, Sample, &KnownSeries)> = found
         .filter_map(|(known, sample)| {
@@ -84,7 +84,7 @@ fn newest_of_rings(
     live: &Live,
     selector: &barograph_model::Selector,
     k: usize,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<CellRow>> {
     let snapshot = live.current().map_err(crate::error::failed)?;
     let mut found: Vec<_> = snapshot
         .streams
@@ -107,7 +107,7 @@ fn number(value: &Value) -> Option<f64> {
     value.as_f64().filter(|number| !number.is_nan())
 }
 
-fn row_of(sample: &Sample, identity: &SeriesCells, unit: &str) -> Row {
+fn row_of(sample: &Sample, identity: &SeriesCells, unit: &str) -> CellRow {
     let [name, labels, node] = identity.cells();
     let value = (&sample.value).into();
     vec![name, labels, sample.ts.into(), value, unit.into(), node]

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Result};
 
 use crate::error::usage;
 use crate::live::Live;
-use crate::memory::Claim;
+use crate::memory::ScanClaim;
 
 const NAME: &str = "twa";
 
@@ -18,7 +18,7 @@ const NAME: &str = "twa";
 #[derive(Default)]
 struct Samples {
     rows: Vec<Row>,
-    claim: Option<Claim>,
+    claim: Option<ScanClaim>,
 }
 
 #[derive(Clone, Copy)]

@@ -11,10 +11,10 @@ use rusqlite::Result;
 
 use super::ROWS_AT_ONCE;
 use super::publications::{of_publication, prefix_of, suffix};
-use crate::cell::{Cell, Row};
-use crate::feed::{Batch, Feed};
+use crate::cell::{CellRow, CellValue};
+use crate::feed::{BatchFeed, RowBatch};
 use crate::listing::HIDDEN;
-use crate::shape::Shape;
+use crate::shape::MetricShape;
 
 /// Most columns of metrics; further metrics of a family are in their own tables only, and are
 /// counted in [`LEFT_OUT`].
@@ -91,7 +91,7 @@ impl Wide {
         old: Option<&Self>,
         form: WideForm,
         name: &str,
-        shapes: &BTreeMap<String, Arc<Shape>>,
+        shapes: &BTreeMap<String, Arc<MetricShape>>,
     ) -> Option<Self> {
         let prefix = match form {
             WideForm::Family => name.to_owned(),
@@ -199,14 +199,14 @@ impl Wide {
     }
 
     /// The cells of the labels, followed by NULL for each metric.
-    pub(super) fn unknown(&self, labels: &Labels) -> impl Iterator<Item = Cell> {
+    pub(super) fn unknown(&self, labels: &Labels) -> impl Iterator<Item = CellValue> {
         let labels = self
             .labels
             .iter()
             .map(|(_, label)| labels.get(label).into());
-        let metrics = self.metrics.iter().map(|_| Cell::Null);
-        let left_out = (self.left_out > 0).then(|| Cell::from(self.left_out));
-        let nans = (self.form == WideForm::Frames).then_some(Cell::Null);
+        let metrics = self.metrics.iter().map(|_| CellValue::Null);
+        let left_out = (self.left_out > 0).then(|| CellValue::from(self.left_out));
+        let nans = (self.form == WideForm::Frames).then_some(CellValue::Null);
         labels.chain(metrics).chain(left_out).chain(nans)
     }
 
@@ -239,23 +239,23 @@ pub(super) struct SeenSample<'a> {
 /// Makes rows from samples in order of time.
 pub(super) trait FillRows {
     /// Takes the next sample, and appends the rows that it completes.
-    fn take(&mut self, seen: &SeenSample<'_>, rows: &mut Vec<Row>);
+    fn take(&mut self, seen: &SeenSample<'_>, rows: &mut Vec<CellRow>);
 
     /// The rows that are left.
-    fn finish(&mut self) -> Vec<Row>;
+    fn finish(&mut self) -> Vec<CellRow>;
 }
 
 /// Rows from the samples of a feed.
 pub(super) struct MergedRows<F> {
-    feed: Feed,
-    batch: Option<Batch>,
+    feed: BatchFeed,
+    batch: Option<RowBatch>,
     at: usize,
     groups: F,
     is_done: bool,
 }
 
 impl<F> MergedRows<F> {
-    pub(super) fn new(feed: Feed, groups: F) -> Self {
+    pub(super) fn new(feed: BatchFeed, groups: F) -> Self {
         Self {
             feed,
             batch: None,
@@ -267,7 +267,7 @@ impl<F> MergedRows<F> {
 }
 
 impl<F: FillRows> Iterator for MergedRows<F> {
-    type Item = Result<Vec<Row>>;
+    type Item = Result<Vec<CellRow>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_done {

@@ -8,7 +8,7 @@ use barograph_stream::{FORECASTS_DOCUMENT, PUBLICATIONS_DOCUMENT, RunDir};
 use rusqlite::Result;
 use serde_json::Value as Json;
 
-use crate::cell::{Cell, Row};
+use crate::cell::{CellRow, CellValue};
 use crate::documents::{Object, objects, objects_everywhere};
 use crate::error::failed;
 use crate::listing::{Arguments, Batches, one, table};
@@ -17,7 +17,7 @@ use crate::snapshot::SnapshotPart;
 use crate::stream::SnapshotStream;
 
 table! {
-    LOSS_COLUMNS, fn loss_row(what: &str, count: impl Into<Cell>, place: impl Into<Cell>),
+    LOSS_COLUMNS, fn loss_row(what: &str, count: impl Into<CellValue>, place: impl Into<CellValue>),
     "what" "TEXT" = what;
     "count" "INTEGER" = count;
     "where" "TEXT" = place;
@@ -28,7 +28,7 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let row = |what: &str, count: u64, place: String| loss_row(what, count as i64, place);
     let own = live.run_dir().map(|run_dir| ("".into(), run_dir));
     let run_dirs: Vec<(Arc<str>, RunDir)> = own.into_iter().chain(live.scopes()).collect();
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<CellRow> = Vec::new();
     for (reason, root) in live.archive_faults() {
         let what = format!("archives left out: {reason}: SQL has the newest samples alone");
         let place = root.map(|root| root.display().to_string());
@@ -93,7 +93,7 @@ fn of_scope(scope: &str) -> String {
     format!(", scope {scope}")
 }
 
-fn lost_by_none(own: &Arc<SnapshotPart>) -> Option<Row> {
+fn lost_by_none(own: &Arc<SnapshotPart>) -> Option<CellRow> {
     let mut streams = own.streams().iter();
     let stream = streams.find(|stream| stream.name() == LOST_STREAM)?;
     let (newest, _) = stream.latest()?;
@@ -123,7 +123,7 @@ fn losses_of(part: &SnapshotPart) -> impl Iterator<Item = (&'static str, &Arc<Sn
 }
 
 /// The losses of a scope, by cause, publication and user.
-fn counted_losses(part: &SnapshotPart, place: &str) -> Vec<Row> {
+fn counted_losses(part: &SnapshotPart, place: &str) -> Vec<CellRow> {
     let rows = losses_of(part).filter_map(|(what, stream)| {
         let (newest, _) = stream.latest()?;
         let labels = &stream.entry.descriptor.labels;

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use barograph_model::{Descriptor, Labels, StreamKey};
 
 use super::{Rule, Rules, mark, mark_subject, matches};
-use crate::leaf::{Leaf, LeafWakes};
-use crate::stream::Reader;
-use crate::subject::{Definition, Subject};
+use crate::leaf::{LeafWakes, StreamFunction};
+use crate::stream::StreamUse;
+use crate::subject::{RuleDefinition, RuleSubject};
 
 impl Rules {
-    pub(super) fn install(&mut self, definition: Definition, now_ns: i64) {
+    pub(super) fn install(&mut self, definition: RuleDefinition, now_ns: i64) {
         let leaves = definition.leaves.len();
         let rule = Rule {
             first: definition.first(),
@@ -54,7 +54,7 @@ impl Rules {
         self.rules[at] = Some(Rule { matching, ..rule });
         if self.matching(at, first).is_empty() {
             if tells_absence {
-                let subject = Subject::new(None, None, labels, leaves, now_ns);
+                let subject = RuleSubject::new(None, None, labels, leaves, now_ns);
                 self.add_subject(at, subject);
             }
         } else {
@@ -141,7 +141,7 @@ impl Rules {
         let Some(rule) = &mut self.rules[at] else {
             return;
         };
-        let has_come_back = |s: &Option<Subject>| {
+        let has_come_back = |s: &Option<RuleSubject>| {
             s.as_ref().is_some_and(|s| {
                 let same = |d: &std::sync::Arc<Descriptor>| {
                     d.name == descriptor.name && d.labels == descriptor.labels
@@ -160,7 +160,7 @@ impl Rules {
         let is_full = |t: &Rule| t.count() >= self.limits.subjects_max;
         if is_full(rule) || self.subjects >= self.limits.subjects_all_max {
             // One that is gone makes room for one that is there.
-            let is_gone = |s: &Option<Subject>| s.as_ref().is_some_and(|s| s.key.is_none());
+            let is_gone = |s: &Option<RuleSubject>| s.as_ref().is_some_and(|s| s.key.is_none());
             match rule.subjects.iter().position(is_gone) {
                 Some(gone) => self.remove_subject(at, gone as u32),
                 None => return,
@@ -168,7 +168,7 @@ impl Rules {
         }
         let labels = descriptor.labels.clone();
         let leaves = self.leaves(at);
-        let subject = Subject::new(Some(key), Some(descriptor), labels, leaves, self.now_ns);
+        let subject = RuleSubject::new(Some(key), Some(descriptor), labels, leaves, self.now_ns);
         let subject = self.add_subject(at, subject);
         if let Some(rule) = &mut self.rules[at] {
             rule.of_key.insert(key, subject);
@@ -182,7 +182,7 @@ impl Rules {
     }
 
     /// Puts a subject in its place, with the streams of others that it reads.
-    fn add_subject(&mut self, at: usize, subject: Subject) -> u32 {
+    fn add_subject(&mut self, at: usize, subject: RuleSubject) -> u32 {
         let Some(rule) = &mut self.rules[at] else {
             return 0;
         };
@@ -250,7 +250,7 @@ impl Rules {
             return;
         };
         let reads = &definition.leaves[leaf];
-        let reader = Reader {
+        let reader = StreamUse {
             rule: at as u32,
             subject,
             leaf: leaf as u32,
@@ -292,7 +292,7 @@ impl Rules {
             for &key in keys {
                 self.bindings -= 1;
                 if let Some(stream) = self.streams.get_mut(key) {
-                    let is_it = |r: &Reader| {
+                    let is_it = |r: &StreamUse| {
                         (r.rule, r.subject, r.leaf) == (at as u32, subject, leaf as u32)
                     };
                     stream.readers.retain(|r| !is_it(r));
@@ -306,7 +306,7 @@ impl Rules {
 }
 
 /// The labels that a selector leaves no choice of.
-fn spelt_out(leaf: &Leaf) -> Labels {
+fn spelt_out(leaf: &StreamFunction) -> Labels {
     let literal = leaf.selector.labels.iter().filter(|(_, p)| p.is_literal());
     let pairs = literal.map(|(name, pattern)| (name.as_str(), pattern.as_str()));
     Labels::new(pairs).unwrap_or_default()

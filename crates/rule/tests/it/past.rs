@@ -1,7 +1,7 @@
 //! Windows that are given what was before: each sample once.
 
 use barograph_model::{Sample, Value};
-use barograph_rule::Summary;
+use barograph_rule::FiringSummary;
 
 use crate::rig::{RuleRig, S};
 
@@ -61,8 +61,8 @@ fn summaries_stand_for_what_is_too_much() {
          AND avg_over('a.level', '1 h') > 19 AND avg_over('a.level', '1 h') < 20.1 CALL 'x'",
     );
     let start = rig.now - 1_200 * S;
-    let summaries: Vec<Summary> = (1..=6)
-        .map(|i| Summary {
+    let summaries: Vec<FiringSummary> = (1..=6)
+        .map(|i| FiringSummary {
             ts: start + i * 200 * S - 1,
             count: 10,
             low: 1.0,

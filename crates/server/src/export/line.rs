@@ -11,10 +11,10 @@ use tracing::{info, warn};
 use crate::ServerError;
 use crate::export::Batch;
 use crate::export::otlp::{self, Otlp};
-use crate::export::receiver::Receiver;
+use crate::export::receiver::ExportReceiver;
 use crate::export::remote_write::{self, RemoteWrite};
-use crate::export::sender::{Backoff, Failure, Outcome, Sender, random};
-use crate::export::status::Counters;
+use crate::export::sender::{Backoff, SendFailure, SendOutcome, Sender, random};
+use crate::export::status::ExportCounters;
 use crate::view::ServedView;
 
 /// Most requests in one turn, so that other receivers get their turn too.
@@ -25,10 +25,10 @@ const REQUESTS_PER_TURN_MAX: usize = 16;
 const UNFIT_MAX: u32 = 24;
 
 /// One receiver, the samples that wait for it, and its times.
-pub(super) struct Line {
+pub(super) struct ExportLine {
     work: Work,
     sender: Sender,
-    counters: Arc<Counters>,
+    counters: Arc<ExportCounters>,
     every_ns: i64,
     /// Requests that are made and not delivered, to be tried again unchanged. Several are the parts
     /// of one that was refused.
@@ -49,21 +49,21 @@ enum Work {
     RemoteWrite(RemoteWrite),
 }
 
-impl Line {
-    pub(super) fn otlp(receiver: &Receiver) -> Result<Self, ServerError> {
+impl ExportLine {
+    pub(super) fn otlp(receiver: &ExportReceiver) -> Result<Self, ServerError> {
         let sender = Sender::new(receiver, &otlp::PROTOCOL)?;
         let work = Work::Otlp(Otlp::new(receiver.selection.clone()));
         Ok(Self::new(
             work,
             sender,
-            Arc::new(Counters::new("otlp")),
+            Arc::new(ExportCounters::new("otlp")),
             receiver.every_ns,
         ))
     }
 
-    pub(super) fn remote_write(receiver: &Receiver) -> Result<Self, ServerError> {
+    pub(super) fn remote_write(receiver: &ExportReceiver) -> Result<Self, ServerError> {
         let sender = Sender::new(receiver, &remote_write::PROTOCOL)?;
-        let counters = Arc::new(Counters::new("remote_write"));
+        let counters = Arc::new(ExportCounters::new("remote_write"));
         let work = RemoteWrite::new(receiver.selection.clone(), Arc::clone(&counters));
         Ok(Self::new(
             Work::RemoteWrite(work),
@@ -73,7 +73,7 @@ impl Line {
         ))
     }
 
-    fn new(work: Work, sender: Sender, counters: Arc<Counters>, every_ns: i64) -> Self {
+    fn new(work: Work, sender: Sender, counters: Arc<ExportCounters>, every_ns: i64) -> Self {
         Self {
             work,
             sender,
@@ -89,7 +89,7 @@ impl Line {
         }
     }
 
-    pub(super) fn counters(&self) -> Arc<Counters> {
+    pub(super) fn counters(&self) -> Arc<ExportCounters> {
         Arc::clone(&self.counters)
     }
 
@@ -157,10 +157,10 @@ impl Line {
 
     /// Counts the outcome of a request and decides what becomes of it; returns whether to go on at
     /// once.
-    fn settle(&mut self, batch: Batch, outcome: Outcome, clock: &dyn Clock) -> bool {
+    fn settle(&mut self, batch: Batch, outcome: SendOutcome, clock: &dyn Clock) -> bool {
         let (to, url) = (self.counters.to, self.sender.shown());
         match outcome {
-            Outcome::Delivered(answer) => {
+            SendOutcome::Delivered(answer) => {
                 self.backoff.reset();
                 self.unfit = 0;
                 if std::mem::take(&mut self.is_failing) {
@@ -177,11 +177,11 @@ impl Line {
                 self.counters.sent(batch.samples - rejected);
                 true
             }
-            Outcome::Unfit(reason) if matches!(self.work, Work::RemoteWrite(_)) => {
+            SendOutcome::Unfit(reason) if matches!(self.work, Work::RemoteWrite(_)) => {
                 self.counters.failed();
                 self.part(&batch, &reason, clock)
             }
-            Outcome::Refused(reason) | Outcome::Unfit(reason) => {
+            SendOutcome::Refused(reason) | SendOutcome::Unfit(reason) => {
                 self.counters.failed();
                 self.counters.lost(batch.known_lost());
                 if !std::mem::replace(&mut self.is_failing, true) {
@@ -195,7 +195,7 @@ impl Line {
                 self.rest(None, clock);
                 false
             }
-            Outcome::Later(Failure {
+            SendOutcome::Later(SendFailure {
                 reason,
                 asked,
                 may_be_there,

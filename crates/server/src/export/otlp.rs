@@ -12,8 +12,8 @@ use barograph_model::{Descriptor, Kind, Value};
 use barograph_stream::LatestSample;
 use prost::Message as _;
 
-use crate::export::receiver::Selection;
-use crate::export::sender::Protocol;
+use crate::export::receiver::ExportSelection;
+use crate::export::sender::ExportProtocol;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::exposition::is_old;
 use crate::view::{ServedStream, ServedView, StreamId};
@@ -24,7 +24,7 @@ use barograph_bridge::messages::{
 };
 
 /// OTLP over HTTP, binary protobuf.
-pub(super) const PROTOCOL: Protocol = Protocol {
+pub(super) const PROTOCOL: ExportProtocol = ExportProtocol {
     path: "/v1/metrics",
     headers: &[("content-type", "application/x-protobuf")],
     // "Retryable response codes" of the OTLP specification.
@@ -37,14 +37,14 @@ const POINT_BYTES: usize = 40;
 /// The maker of requests from the newest values.
 #[derive(Debug)]
 pub(super) struct Otlp {
-    selection: Selection,
+    selection: ExportSelection,
     /// Start time of each sum: the time of its first point, ns since the epoch.
     starts: HashMap<StreamId, u64>,
     waiting: VecDeque<Batch>,
 }
 
 impl Otlp {
-    pub(super) fn new(selection: Selection) -> Self {
+    pub(super) fn new(selection: ExportSelection) -> Self {
         Self {
             selection,
             starts: HashMap::new(),

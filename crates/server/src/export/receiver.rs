@@ -24,20 +24,20 @@ const HEADERS_MAX: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct ExportConfig {
     /// OTLP metrics over HTTP.
-    pub otlp: Option<Receiver>,
+    pub otlp: Option<ExportReceiver>,
     /// Prometheus remote write 1.0.
-    pub remote_write: Option<Receiver>,
+    pub remote_write: Option<ExportReceiver>,
 }
 
 /// A receiver of exports.
 #[derive(Clone, Debug)]
-pub struct Receiver {
+pub struct ExportReceiver {
     /// The URL to post to; without a path, the usual path of the protocol is used.
     pub url: String,
     /// Time between two exports, in ns.
     pub every_ns: i64,
     /// The streams that are sent.
-    pub selection: Selection,
+    pub selection: ExportSelection,
     /// Headers of each request, such as `Authorization`.
     pub headers: ExportHeaders,
     /// File of certificates (PEM) that are trusted instead of the public ones.
@@ -50,14 +50,14 @@ pub struct Receiver {
 
 /// The selection of streams that are sent.
 #[derive(Clone, Debug)]
-pub struct Selection {
+pub struct ExportSelection {
     /// Streams that match any of these are sent…
     pub select: Vec<Selector>,
     /// …unless they match any of these.
     pub leave_out: Vec<Selector>,
 }
 
-impl Selection {
+impl ExportSelection {
     /// Indices of the selected streams, in the order of the view.
     pub(super) fn of(&self, view: &ServedView) -> Vec<usize> {
         let mut selected = view.select(&self.select);
@@ -135,7 +135,7 @@ impl fmt::Debug for ExportHeaders {
 
 /// A checked address of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct ReceiverAddress {
     /// The whole URL.
     pub url: String,
     /// The URL without its query, for logs: a query may hold a key.
@@ -144,7 +144,7 @@ pub(super) struct Address {
     pub is_local: bool,
 }
 
-impl Address {
+impl ReceiverAddress {
     /// Parses a URL; a URL without a path gets `path`.
     pub(super) fn parse(url: &str, path: &str, insecure: bool) -> Result<Self, ServerError> {
         let refuse = |reason: &str| ServerError::Export {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn addresses() {
         let check = |url: &str, expect: Result<&str, &str>| {
-            let found = Address::parse(url, "/v1/metrics", false);
+            let found = ReceiverAddress::parse(url, "/v1/metrics", false);
             match (&found, expect) {
                 (Ok(address), Ok(url)) => assert_eq!(address.url, url),
                 (Err(error), Err(reason)) => {
@@ -252,8 +252,8 @@ mod tests {
         check("ftp://o.example/", Err("https:// or http://"));
         check("o.example", Err("https://host:port/path"));
         check("", Err("https://host:port/path"));
-        assert!(Address::parse("http://o.example/", "/", true).is_ok());
-        let shown = Address::parse("https://o.example/x?key=1", "/", false);
+        assert!(ReceiverAddress::parse("http://o.example/", "/", true).is_ok());
+        let shown = ReceiverAddress::parse("https://o.example/x?key=1", "/", false);
         assert_eq!(shown.unwrap().shown, "https://o.example/x");
     }
 

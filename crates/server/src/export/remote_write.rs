@@ -12,16 +12,16 @@ use barograph_model::{Quality, Sample};
 use barograph_stream::StreamReader;
 use prost::Message as _;
 
-use crate::export::receiver::Selection;
-use crate::export::sender::Protocol;
-use crate::export::status::Counters;
+use crate::export::receiver::ExportSelection;
+use crate::export::sender::ExportProtocol;
+use crate::export::status::ExportCounters;
 use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch};
 use crate::prometheus::names::{ExposedName, exposed};
 use crate::view::{ServedStream, ServedView, StreamId};
 use barograph_bridge::messages::{PromLabel, PromSample, TimeSeries, WriteRequest};
 
 /// The path, headers and retries of remote write 1.0.
-pub(super) const PROTOCOL: Protocol = Protocol {
+pub(super) const PROTOCOL: ExportProtocol = ExportProtocol {
     path: "/api/v1/write",
     headers: &[
         ("content-type", "application/x-protobuf"),
@@ -45,8 +45,8 @@ const NEVER_MS: i64 = i64::MIN;
 /// The maker of requests from new samples.
 #[derive(Debug)]
 pub(super) struct RemoteWrite {
-    selection: Selection,
-    counters: Arc<Counters>,
+    selection: ExportSelection,
+    counters: Arc<ExportCounters>,
     view: Option<Arc<ServedView>>,
     series: Vec<Series>,
     /// The stream at which the next request begins, so that no stream waits for ever behind a busy
@@ -73,7 +73,7 @@ struct Series {
 }
 
 impl RemoteWrite {
-    pub(super) fn new(selection: Selection, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(selection: ExportSelection, counters: Arc<ExportCounters>) -> Self {
         Self {
             selection,
             counters,

@@ -9,7 +9,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Proxy};
 
 use crate::ServerError;
-use crate::export::receiver::{Address, Receiver, read_file};
+use crate::export::receiver::{ExportReceiver, ReceiverAddress, read_file};
 
 /// Most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -28,7 +28,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 /// The connection to one receiver.
 pub(super) struct Sender {
     agent: Agent,
-    address: Address,
+    address: ReceiverAddress,
     headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether a status is an error that may pass by itself.
     passes: fn(StatusCode) -> bool,
@@ -36,7 +36,7 @@ pub(super) struct Sender {
 
 /// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum SendOutcome {
     /// The receiver has taken it; with the body of its answer.
     Delivered(Vec<u8>),
     /// The receiver will never take it.
@@ -44,12 +44,12 @@ pub(super) enum Outcome {
     /// The receiver refuses it because of its content; a part of it may be taken.
     Unfit(String),
     /// The request is to be tried again, not before the time that the receiver asked for.
-    Later(Failure),
+    Later(SendFailure),
 }
 
 /// Why a request is to be tried again.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct SendFailure {
     pub reason: String,
     /// The wait that the receiver asked for.
     pub asked: Option<Duration>,
@@ -58,7 +58,7 @@ pub(super) struct Failure {
 }
 
 /// The properties of a protocol that its requests need.
-pub(super) struct Protocol {
+pub(super) struct ExportProtocol {
     /// The path for a URL that has none.
     pub path: &'static str,
     /// Headers of every request.
@@ -69,8 +69,11 @@ pub(super) struct Protocol {
 
 impl Sender {
     /// Checks the receiver's configuration; no connection is made yet.
-    pub(super) fn new(receiver: &Receiver, protocol: &Protocol) -> Result<Self, ServerError> {
-        let address = Address::parse(&receiver.url, protocol.path, receiver.insecure)?;
+    pub(super) fn new(
+        receiver: &ExportReceiver,
+        protocol: &ExportProtocol,
+    ) -> Result<Self, ServerError> {
+        let address = ReceiverAddress::parse(&receiver.url, protocol.path, receiver.insecure)?;
         let roots = match &receiver.ca_file {
             None => RootCerts::WebPki,
             Some(path) => {
@@ -118,16 +121,16 @@ impl Sender {
     }
 
     /// Posts `body`; takes at most the receiver's timeout.
-    pub(super) fn post(&self, body: &[u8]) -> Outcome {
+    pub(super) fn post(&self, body: &[u8]) -> SendOutcome {
         let mut request = self.agent.post(&self.address.url);
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
         let mut response = match request.send(body) {
             Ok(response) => response,
-            Err(ureq::Error::BadUri(reason)) => return Outcome::Refused(reason),
+            Err(ureq::Error::BadUri(reason)) => return SendOutcome::Refused(reason),
             Err(error) => {
-                return Outcome::Later(Failure {
+                return SendOutcome::Later(SendFailure {
                     reason: error.to_string(),
                     asked: None,
                     may_be_there: may_have_arrived(&error),
@@ -142,23 +145,23 @@ impl Sender {
             .unwrap_or_default();
         let status = response.status();
         if status.is_success() {
-            return Outcome::Delivered(answer);
+            return SendOutcome::Delivered(answer);
         }
         let reason = match complaint(&answer) {
             said if said.is_empty() => status.to_string(),
             said => format!("{status}: {said}"),
         };
         if (self.passes)(status) {
-            Outcome::Later(Failure {
+            SendOutcome::Later(SendFailure {
                 reason,
                 asked: retry_after(response.headers()),
                 may_be_there: status == StatusCode::GATEWAY_TIMEOUT,
             })
         } else if matches!(status, StatusCode::BAD_REQUEST | StatusCode::CONFLICT) {
             // Thanos answers 409 to samples that are out of order.
-            Outcome::Unfit(reason)
+            SendOutcome::Unfit(reason)
         } else {
-            Outcome::Refused(reason)
+            SendOutcome::Refused(reason)
         }
     }
 }

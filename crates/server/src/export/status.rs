@@ -18,7 +18,7 @@ pub struct ExportCounts {
 
 /// The counts of all receivers, shared with the exporting thread. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct ExportStatus(pub(super) Vec<Arc<Counters>>);
+pub struct ExportStatus(pub(super) Vec<Arc<ExportCounters>>);
 
 impl ExportStatus {
     /// The present counts, one item for each configured receiver.
@@ -29,14 +29,14 @@ impl ExportStatus {
 
 /// The counters behind [`ExportCounts`].
 #[derive(Debug)]
-pub(super) struct Counters {
+pub(super) struct ExportCounters {
     pub to: &'static str,
     sent_samples: AtomicU64,
     failed_requests: AtomicU64,
     lost_samples: AtomicU64,
 }
 
-impl Counters {
+impl ExportCounters {
     pub(super) fn new(to: &'static str) -> Self {
         Self {
             to,

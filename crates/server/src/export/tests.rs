@@ -12,8 +12,8 @@ use prost::Message as _;
 
 use crate::export::otlp::Otlp;
 use crate::export::remote_write::RemoteWrite;
-use crate::export::status::Counters;
-use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, Selection};
+use crate::export::status::ExportCounters;
+use crate::export::{BATCH_BYTES_MAX, BATCH_SAMPLES_MAX, Batch, ExportSelection};
 use crate::view::{ServedView, ServedViews};
 use barograph_bridge::messages::{
     AnyValueContent, ExportMetricsServiceRequest, MetricData, NumberValue, PromLabel, WriteRequest,
@@ -69,23 +69,23 @@ fn put(writer: &mut StreamWriter, at_ns: i64, value: impl Into<Value>) {
     writer.look(&Sample::measured(at_ns, value)).unwrap();
 }
 
-fn all() -> Selection {
+fn all() -> ExportSelection {
     selection(&["*"], &[])
 }
 
-fn selection(select: &[&str], leave_out: &[&str]) -> Selection {
+fn selection(select: &[&str], leave_out: &[&str]) -> ExportSelection {
     let read = |patterns: &[&str]| {
         let selectors = patterns.iter().map(|text| Selector::parse(text).unwrap());
         selectors.collect()
     };
-    Selection {
+    ExportSelection {
         select: read(select),
         leave_out: read(leave_out),
     }
 }
 
-fn remote_write(selection: Selection) -> (RemoteWrite, Arc<Counters>) {
-    let counters = Arc::new(Counters::new("remote_write"));
+fn remote_write(selection: ExportSelection) -> (RemoteWrite, Arc<ExportCounters>) {
+    let counters = Arc::new(ExportCounters::new("remote_write"));
     (RemoteWrite::new(selection, Arc::clone(&counters)), counters)
 }
 

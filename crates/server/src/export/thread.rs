@@ -9,7 +9,7 @@ use barograph_stream::RunDir;
 use tracing::warn;
 
 use crate::ServerError;
-use crate::export::line::Line;
+use crate::export::line::ExportLine;
 use crate::export::receiver::ExportConfig;
 use crate::export::status::ExportStatus;
 use crate::view::ServedViews;
@@ -21,7 +21,7 @@ const STOP_MAX: Duration = Duration::from_secs(1);
 
 /// Receivers whose configuration is checked, before anything is sent.
 pub struct Exports {
-    lines: Vec<Line>,
+    lines: Vec<ExportLine>,
 }
 
 impl Exports {
@@ -30,17 +30,17 @@ impl Exports {
     pub fn prepare(config: &ExportConfig) -> Result<Option<Self>, ServerError> {
         let mut lines = Vec::new();
         if let Some(receiver) = &config.otlp {
-            lines.push(Line::otlp(receiver)?);
+            lines.push(ExportLine::otlp(receiver)?);
         }
         if let Some(receiver) = &config.remote_write {
-            lines.push(Line::remote_write(receiver)?);
+            lines.push(ExportLine::remote_write(receiver)?);
         }
         Ok((!lines.is_empty()).then_some(Self { lines }))
     }
 
     /// The counts of these receivers, which are updated while the thread runs.
     pub fn status(&self) -> ExportStatus {
-        ExportStatus(self.lines.iter().map(Line::counters).collect())
+        ExportStatus(self.lines.iter().map(ExportLine::counters).collect())
     }
 
     /// Starts the thread; it reads the segment of this run directory.
@@ -48,7 +48,7 @@ impl Exports {
         let state = Arc::new(State::default());
         let ours = Arc::clone(&state);
         let mut lines = self.lines;
-        lines.iter().for_each(Line::announce);
+        lines.iter().for_each(ExportLine::announce);
         let thread = std::thread::Builder::new()
             .name("baro-export".into())
             .spawn(move || {
@@ -84,7 +84,7 @@ impl Drop for Exporter {
     }
 }
 
-fn serve(lines: &mut [Line], views: &ServedViews, clock: &dyn Clock, state: &State) {
+fn serve(lines: &mut [ExportLine], views: &ServedViews, clock: &dyn Clock, state: &State) {
     let stopped = || state.phase() != Phase::Running;
     while !stopped() {
         // Without a segment there is nothing to send; it is looked for again at the next look.

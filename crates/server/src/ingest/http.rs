@@ -19,14 +19,14 @@ use hyper::body::Body as _;
 use prost::Message as _;
 use serde_json::json;
 
-use crate::app::{App, JSON, Shared};
+use crate::app::{App, JSON, SharedApp};
 use crate::blocking;
 use crate::fault::Fault;
 use crate::ingest::body::{Packing, too_large, unpacked};
 use crate::params::Params;
 use crate::request_body::claim_for_body;
 use crate::rights::AccessWay;
-use crate::share::Client;
+use crate::share::ClientShare;
 
 /// Bytes of memory that a write takes per byte of its body: the body, the unpacked body, and the
 /// parsed points.
@@ -53,9 +53,9 @@ const RETRY_AFTER: &str = "1";
 
 /// `POST /write` and `POST /api/v2/write`
 pub(crate) async fn line_protocol(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
-    Extension(client): Extension<Client>,
+    Extension(client): Extension<ClientShare>,
     request: Request,
 ) -> Response {
     let known: Vec<&str> = PASSED_OVER
@@ -115,9 +115,9 @@ fn line_fault(fault: &Fault) -> Response {
 
 /// `POST /v1/metrics`
 pub(crate) async fn otlp_metrics(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
-    Extension(client): Extension<Client>,
+    Extension(client): Extension<ClientShare>,
     request: Request,
 ) -> Response {
     let Some(form) = Form::of(request.headers()) else {
@@ -223,7 +223,7 @@ fn retried(mut response: Response) -> Response {
 /// turns the parameters into the function that parses the body.
 async fn take<R>(
     app: &Arc<App>,
-    (way, client, request): (AccessWay, Client, Request),
+    (way, client, request): (AccessWay, ClientShare, Request),
     known: &[&str],
     read: impl FnOnce(&Params) -> Result<R, Fault>,
 ) -> Result<IngestResult, Fault>
@@ -256,7 +256,7 @@ where
 pub(super) fn writer(
     app: &App,
     way: AccessWay,
-    client: Client,
+    client: ClientShare,
     headers: &HeaderMap,
 ) -> Result<(Arc<dyn Ingest>, u32), Fault> {
     let Some(ingest) = &app.ingest else {
@@ -277,8 +277,8 @@ pub(super) fn writer(
         }
     }
     match client {
-        Client(Some(uid)) => Ok((Arc::clone(&ingest.to), uid)),
-        Client(None) => Err(Fault::refused(
+        ClientShare(Some(uid)) => Ok((Arc::clone(&ingest.to), uid)),
+        ClientShare(None) => Err(Fault::refused(
             "whose connection this is cannot be told: write to read.sock in the run directory",
         )),
     }

@@ -10,10 +10,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
 
-use crate::app::Shared;
+use crate::app::SharedApp;
 use crate::ingest::http::writer;
 use crate::rights::AccessWay;
-use crate::share::Client;
+use crate::share::ClientShare;
 
 /// The version of InfluxDB that accepts writes at the same paths, by which clients decide; our
 /// version follows as build metadata, which semantic versioning tells them to ignore.
@@ -30,9 +30,9 @@ pub(crate) async fn ping() -> Response {
 
 /// `GET /health`: whether the client may write, or why not.
 pub(crate) async fn health(
-    State(app): Shared,
+    State(app): SharedApp,
     Extension(way): Extension<AccessWay>,
-    Extension(client): Extension<Client>,
+    Extension(client): Extension<ClientShare>,
     headers: HeaderMap,
 ) -> Response {
     let (code, status, message) = match writer(&app, way, client, &headers) {

@@ -6,8 +6,8 @@ use barograph_model::{FAULT_BYTES_MAX, NS_PER_MS, cut};
 use serde::ser::{SerializeSeq as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
 
-use super::promql::{Answer, FaultKind, Grid, LabelSet, PromFault};
-use crate::deliver::Pieces;
+use super::promql::{FaultKind, Grid, LabelSet, PromFault, QueryAnswer};
+use crate::deliver::AnswerPieces;
 use crate::fault::Fault;
 
 impl IntoResponse for PromFault {
@@ -43,7 +43,7 @@ impl From<Fault> for PromFault {
 }
 
 /// Writes `{"status":"success","data":…}`.
-pub(super) fn success(into: &mut Pieces, data: &impl Serialize) -> Result<(), PromFault> {
+pub(super) fn success(into: &mut AnswerPieces, data: &impl Serialize) -> Result<(), PromFault> {
     #[derive(Serialize)]
     struct Success<'a, T> {
         status: &'static str,
@@ -55,7 +55,7 @@ pub(super) fn success(into: &mut Pieces, data: &impl Serialize) -> Result<(), Pr
 
 /// The data of an answer: `{"resultType":…,"result":…}`
 pub(super) struct DataJson<'a> {
-    pub answer: &'a Answer,
+    pub answer: &'a QueryAnswer,
     pub grid: Grid,
     /// Whether the answer is of a range: all instants, not one.
     pub of_range: bool,
@@ -67,7 +67,7 @@ impl Serialize for DataJson<'_> {
         let at = self.grid.start;
         let mut put = |kind: &'static str| out.serialize_field("resultType", kind);
         match self.answer {
-            Answer::Matrix(series) => {
+            QueryAnswer::Matrix(series) => {
                 put("matrix")?;
                 let series = series.iter().map(|(labels, samples)| SeriesJson {
                     metric: LabelsJson(labels),
@@ -76,15 +76,15 @@ impl Serialize for DataJson<'_> {
                 });
                 out.serialize_field("result", &series.collect::<Vec<_>>())?;
             }
-            Answer::Text(text) => {
+            QueryAnswer::Text(text) => {
                 put("string")?;
                 out.serialize_field("result", &(TimeJson(at), text))?;
             }
-            Answer::Scalar(values) if !self.of_range => {
+            QueryAnswer::Scalar(values) if !self.of_range => {
                 put("scalar")?;
                 out.serialize_field("result", &PointJson(at, values[0]))?;
             }
-            Answer::Scalar(values) => {
+            QueryAnswer::Scalar(values) => {
                 put("matrix")?;
                 let points = self.grid.times().zip(values);
                 let series = SeriesJson {
@@ -94,7 +94,7 @@ impl Serialize for DataJson<'_> {
                 };
                 out.serialize_field("result", &[series])?;
             }
-            Answer::Vector(series) if !self.of_range => {
+            QueryAnswer::Vector(series) if !self.of_range => {
                 put("vector")?;
                 let present = series.iter().filter_map(|s| Some((s, s.points[0]?)));
                 let present = present.map(|(s, value)| SeriesJson {
@@ -104,7 +104,7 @@ impl Serialize for DataJson<'_> {
                 });
                 out.serialize_field("result", &present.collect::<Vec<_>>())?;
             }
-            Answer::Vector(series) => {
+            QueryAnswer::Vector(series) => {
                 put("matrix")?;
                 let mut sorted: Vec<_> = series.iter().collect();
                 sorted.sort_by(|a, b| a.labels.cmp(&b.labels));

@@ -15,10 +15,10 @@ use serde::Serialize;
 use super::answer::{DataJson, LabelsJson, success};
 use super::exposition::{self, Format};
 use super::names;
-use super::promql::{Context, FaultKind, Grid, LabelSet, PromFault, Query, identities};
+use super::promql::{FaultKind, Grid, LabelSet, PromFault, PromQuery, QueryContext, identities};
 use super::request::Form;
-use crate::app::{App, RequestOrigin};
-use crate::deliver::{Pieces, deliver};
+use crate::app::{App, RequestOrigin, SharedApp};
+use crate::deliver::{AnswerPieces, deliver};
 use crate::fault::Fault;
 
 /// Most points that one query holds at once: 64 MB.
@@ -28,12 +28,11 @@ const RECENT_NS: i64 = 3_600 * NS_PER_S;
 /// The version of Prometheus that this API resembles: clients derive features from it.
 const LIKE_VERSION: &str = "2.42.0";
 
-type Shared = State<Arc<App>>;
-type Answer = Result<Response, PromFault>;
+type PromAnswer = Result<Response, PromFault>;
 
 /// `GET /metrics`
 pub(crate) async fn metrics(
-    State(app): Shared,
+    State(app): SharedApp,
     asker: RequestOrigin,
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
@@ -47,7 +46,7 @@ pub(crate) async fn metrics(
 }
 
 /// `GET|POST /api/v1/query?query=&time=&timeout=`
-pub(crate) async fn query(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn query(State(app): SharedApp, request: Request) -> PromAnswer {
     let form = Form::of(request, &app).await?;
     let query = form.query()?.to_owned();
     let at = form.time("time")?.unwrap_or_else(|| now(&app));
@@ -55,17 +54,23 @@ pub(crate) async fn query(State(app): Shared, request: Request) -> Answer {
 }
 
 /// `GET|POST /api/v1/query_range?query=&start=&end=&step=&timeout=`
-pub(crate) async fn query_range(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn query_range(State(app): SharedApp, request: Request) -> PromAnswer {
     let form = Form::of(request, &app).await?;
     let grid = form.grid()?;
     let query = form.query()?.to_owned();
     answer(app, &form, query, grid, true).await
 }
 
-async fn answer(app: Arc<App>, form: &Form, query: String, grid: Grid, of_range: bool) -> Answer {
+async fn answer(
+    app: Arc<App>,
+    form: &Form,
+    query: String,
+    grid: Grid,
+    of_range: bool,
+) -> PromAnswer {
     run(app, form, move |context, into| {
-        let answer = Query::parse(&query)?.answer(context, grid)?;
-        if of_range && matches!(answer, super::promql::Answer::Text(_)) {
+        let answer = PromQuery::parse(&query)?.answer(context, grid)?;
+        if of_range && matches!(answer, super::promql::QueryAnswer::Text(_)) {
             return Err(PromFault::bad(
                 "invalid expression type \"string\" for range query, must be Scalar or instant Vector",
             ));
@@ -81,7 +86,7 @@ async fn answer(app: Arc<App>, form: &Form, query: String, grid: Grid, of_range:
 }
 
 /// `GET|POST /api/v1/series?match[]=`
-pub(crate) async fn series(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn series(State(app): SharedApp, request: Request) -> PromAnswer {
     let form = Form::of(request, &app).await?;
     if !form.has_matches() {
         return Err(PromFault::bad("no match[] parameter provided"));
@@ -95,7 +100,7 @@ pub(crate) async fn series(State(app): Shared, request: Request) -> Answer {
 }
 
 /// `GET|POST /api/v1/labels`
-pub(crate) async fn labels(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn labels(State(app): SharedApp, request: Request) -> PromAnswer {
     let form = Form::of(request, &app).await?;
     about(app, form, |found, limit, into| {
         let names = found.iter().flat_map(|(labels, _)| labels.iter());
@@ -107,10 +112,10 @@ pub(crate) async fn labels(State(app): Shared, request: Request) -> Answer {
 
 /// `GET /api/v1/label/<name>/values`
 pub(crate) async fn label_values(
-    State(app): Shared,
+    State(app): SharedApp,
     Path(name): Path<String>,
     request: Request,
-) -> Answer {
+) -> PromAnswer {
     let form = Form::of(request, &app).await?;
     about(app, form, move |found, limit, into| {
         let values = found.iter().filter_map(|(labels, _)| labels.get(&name));
@@ -128,7 +133,7 @@ struct MetadataJson {
 }
 
 /// `GET /api/v1/metadata?metric=&limit=`
-pub(crate) async fn metadata(State(app): Shared, request: Request) -> Answer {
+pub(crate) async fn metadata(State(app): SharedApp, request: Request) -> PromAnswer {
     let form = Form::of(request, &app).await?;
     let metric = form.get("metric").map(str::to_owned);
     about(app, form, move |found, limit, into| {
@@ -157,7 +162,7 @@ pub(crate) async fn metadata(State(app): Shared, request: Request) -> Answer {
 }
 
 /// `GET /api/v1/status/buildinfo`
-pub(crate) async fn buildinfo(State(app): Shared) -> Answer {
+pub(crate) async fn buildinfo(State(app): SharedApp) -> PromAnswer {
     let about = serde_json::json!({
         "status": "success",
         "data": {
@@ -174,10 +179,10 @@ pub(crate) async fn buildinfo(State(app): Shared) -> Answer {
 async fn about(
     app: Arc<App>,
     form: Form,
-    make: impl FnOnce(Vec<(LabelSet, PastSeries)>, usize, &mut Pieces) -> Result<(), PromFault>
+    make: impl FnOnce(Vec<(LabelSet, PastSeries)>, usize, &mut AnswerPieces) -> Result<(), PromFault>
     + Send
     + 'static,
-) -> Answer {
+) -> PromAnswer {
     let limit = form.limit()?.unwrap_or(usize::MAX);
     let to = form.time("end")?.unwrap_or_else(|| now(&app));
     let from = form.time("start")?.unwrap_or(to.saturating_sub(RECENT_NS));
@@ -195,8 +200,8 @@ async fn about(
 async fn run(
     app: Arc<App>,
     form: &Form,
-    work: impl FnOnce(&Context<'_>, &mut Pieces) -> Result<(), PromFault> + Send + 'static,
-) -> Answer {
+    work: impl FnOnce(&QueryContext<'_>, &mut AnswerPieces) -> Result<(), PromFault> + Send + 'static,
+) -> PromAnswer {
     let longest_ns = app.limits.sql.time_ns_max;
     let time_ns = form
         .duration("timeout")?
@@ -208,10 +213,10 @@ async fn run(
     let cancel = Arc::clone(&delivery.asked.cancel);
     let until_ns = app.clock.monotonic_ns().saturating_add(time_ns);
     let to_cancel = Arc::clone(&cancel);
-    let work = move |mut pieces: Pieces| {
+    let work = move |mut pieces: AnswerPieces| {
         let held = pieces.shared_claim();
         let holds = |bytes: usize| held.reach(bytes);
-        let context = Context {
+        let context = QueryContext {
             past: &*app.past,
             clock: &*app.clock,
             cancel: &cancel,

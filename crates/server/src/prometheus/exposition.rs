@@ -10,7 +10,7 @@ use barograph_model::{NS_PER_S, TEXT_BYTES_MAX, Value, text_start};
 use barograph_stream::LatestSample;
 
 use super::names::{self, ExposedName, MetricType};
-use crate::Counts;
+use crate::RequestCounts;
 use crate::view::{ServedStream, ServedView};
 
 /// Number of expected intervals without a look after which a stream is old…
@@ -92,7 +92,12 @@ struct Family {
 }
 
 /// The exposition of a view at `now_ns`.
-pub(crate) fn exposition(view: &ServedView, now_ns: i64, counts: Counts, format: Format) -> String {
+pub(crate) fn exposition(
+    view: &ServedView,
+    now_ns: i64,
+    counts: RequestCounts,
+    format: Format,
+) -> String {
     let node = view.segment().node();
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let (mut old, mut conflicting) = (0u64, 0u64);
@@ -224,7 +229,7 @@ fn escape(out: &mut String, text: &str, quotes: bool) {
 fn write_own(
     out: &mut String,
     node: &str,
-    counts: Counts,
+    counts: RequestCounts,
     left_out: [(&str, u64); 2],
     format: Format,
 ) {

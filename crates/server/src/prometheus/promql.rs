@@ -21,17 +21,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use barograph_model::{Clock, Past};
 
 pub use super::labels::{LabelSet, NAME};
-pub use eval::Answer;
-pub use plan::{QUERY_BYTES_MAX, Query, matchers};
+pub use eval::QueryAnswer;
+pub use plan::{PromQuery, QUERY_BYTES_MAX, matchers};
 pub use regexes::Regexes;
 pub use select::{Matching, identities, look_back_ns};
-pub use series::{Grid, Series};
+pub use series::{Grid, VectorSeries};
 
 /// Most instants of one answer, the same as in Prometheus.
 pub const STEPS_MAX: usize = 11_000;
 
 /// The data source and the bounds of an evaluation.
-pub struct Context<'a> {
+pub struct QueryContext<'a> {
     /// The samples of the past.
     pub past: &'a dyn Past,
     /// The clock for the time limit.
@@ -50,7 +50,7 @@ pub struct Context<'a> {
     pub holds: &'a (dyn Fn(usize) -> bool + Sync),
 }
 
-impl Context<'_> {
+impl QueryContext<'_> {
     /// Fails if the query was cancelled or its time is up.
     pub fn check(&self) -> Result<(), PromFault> {
         if self.cancel.load(Ordering::Relaxed) {

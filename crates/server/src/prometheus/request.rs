@@ -9,12 +9,12 @@ use axum::extract::Request;
 use axum::http::Method;
 use barograph_model::{DAY_S, MemoryClaim, NS_PER_MS, NS_PER_S, days_since_epoch};
 
-use super::promql::{Context, Grid, Matching, PromFault, Regexes, STEPS_MAX, matchers};
+use super::promql::{Grid, Matching, PromFault, QueryContext, Regexes, STEPS_MAX, matchers};
 use crate::app::App;
 use crate::params::{MATCHES_MAX, decode};
 use crate::request_body::body_of;
 use crate::rights::AccessWay;
-use crate::share::Client;
+use crate::share::ClientShare;
 
 /// Most seconds from the epoch that a time may have: nanoseconds in 64 bits end there.
 const SECONDS_MAX: f64 = 9.2e9;
@@ -27,7 +27,7 @@ const PARAMETERS_MAX: usize = 1_024;
 pub(super) struct Form {
     values: Vec<(String, String)>,
     /// The client that sent the request.
-    pub client: Client,
+    pub client: ClientShare,
     /// The way on which it came.
     pub way: AccessWay,
     /// The claim on the body's memory.
@@ -37,11 +37,11 @@ pub(super) struct Form {
 impl Form {
     /// Reads the parameters of the query string, and of the body of a POST.
     pub(super) async fn of(request: Request, app: &App) -> Result<Self, PromFault> {
-        let client = request.extensions().get::<Client>().copied();
+        let client = request.extensions().get::<ClientShare>().copied();
         let way = request.extensions().get::<AccessWay>().copied();
         let mut form = Self {
             values: Vec::new(),
-            client: client.unwrap_or(Client(None)),
+            client: client.unwrap_or(ClientShare(None)),
             way: way.unwrap_or(AccessWay::Stranger),
             _claim: None,
         };
@@ -131,7 +131,7 @@ impl Form {
     }
 
     /// The selectors of `match[]`.
-    pub(super) fn matches(&self, context: &Context<'_>) -> Result<Vec<Matching>, PromFault> {
+    pub(super) fn matches(&self, context: &QueryContext<'_>) -> Result<Vec<Matching>, PromFault> {
         let texts = self.values.iter().filter(|(n, _)| n == "match[]");
         if texts.clone().count() > MATCHES_MAX {
             return Err(PromFault::bad(format!(
@@ -278,7 +278,7 @@ mod tests {
         let past = Nothing;
         let clock = barograph_model::ManualClock::at(0);
         let cancel = AtomicBool::new(false);
-        let mut context = Context {
+        let mut context = QueryContext {
             past: &past,
             clock: &clock,
             cancel: &cancel,
@@ -289,7 +289,7 @@ mod tests {
         };
         let form = |count: usize, text: &str| Form {
             values: vec![("match[]".into(), text.into()); count],
-            client: Client(None),
+            client: ClientShare(None),
             way: AccessWay::Tcp,
             _claim: None,
         };
@@ -306,7 +306,7 @@ mod tests {
     fn parameters_are_bounded() {
         let mut form = Form {
             values: Vec::new(),
-            client: Client(None),
+            client: ClientShare(None),
             way: AccessWay::Tcp,
             _claim: None,
         };

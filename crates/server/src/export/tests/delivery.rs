@@ -9,8 +9,8 @@ use barograph_model::{ManualClock, NS_PER_S, ValueType};
 use barograph_stream::StreamWriter;
 
 use super::{Rig, T0, all, put};
-use crate::export::line::Line;
-use crate::export::{ExportHeaders, Receiver};
+use crate::export::line::ExportLine;
+use crate::export::{ExportHeaders, ExportReceiver};
 
 /// Sends no answer and keeps the connection.
 const SILENCE: &str = "silence";
@@ -56,8 +56,8 @@ impl FakeReceiver {
         Self { url, bodies }
     }
 
-    fn receiver(&self) -> Receiver {
-        Receiver {
+    fn receiver(&self) -> ExportReceiver {
+        ExportReceiver {
             url: self.url.clone(),
             every_ns: 15 * NS_PER_S,
             selection: all(),
@@ -71,7 +71,12 @@ impl FakeReceiver {
 
 /// Numbers of sent, failed and lost after each turn; after a turn the clock advances by its pause,
 /// in seconds.
-fn turns(line: &mut Line, rig: &Rig, clock: &ManualClock, pauses: &[i64]) -> Vec<(u64, u64, u64)> {
+fn turns(
+    line: &mut ExportLine,
+    rig: &Rig,
+    clock: &ManualClock,
+    pauses: &[i64],
+) -> Vec<(u64, u64, u64)> {
     let mut counts = Vec::new();
     for pause in pauses {
         line.turn(&rig.view(), clock, &|| false);
@@ -88,7 +93,7 @@ fn a_failed_write_is_tried_again_as_it_was() {
     let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
     put(&mut busy, T0, 0.5);
     let fake = FakeReceiver::start(&["503 Busy", "429 Slow Down\r\nRetry-After: 100", "204 Done"]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let mut line = ExportLine::remote_write(&fake.receiver()).unwrap();
     let clock = ManualClock::at(T0);
     let counts = turns(&mut line, &rig, &clock, &[2, 50, 60, 0]);
     // The four turns: at once, after the backoff, before the time that was asked for, and after it.
@@ -105,7 +110,7 @@ fn a_refused_write_is_lost_and_the_next_one_goes() {
     put(&mut busy, T0 + 1, 0.6);
     put(&mut busy, T0 + NS_PER_S, 0.7);
     let fake = FakeReceiver::start(&["404 Nobody here", "301 Elsewhere\r\nLocation: /x", "200 OK"]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let mut line = ExportLine::remote_write(&fake.receiver()).unwrap();
     let clock = ManualClock::at(T0 + NS_PER_S);
     let mut seen = turns(&mut line, &rig, &clock, &[20]);
     for at in [30, 60] {
@@ -138,7 +143,7 @@ fn one_sample_that_is_refused_takes_none_with_it() {
         "204 Done",
         "204 Done",
     ]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let mut line = ExportLine::remote_write(&fake.receiver()).unwrap();
     let clock = ManualClock::at(T0 + 2 * NS_PER_S);
     assert_eq!(turns(&mut line, &rig, &clock, &[0]), [(7, 4, 1)]);
 }
@@ -156,7 +161,7 @@ fn what_may_have_arrived_is_not_lost() {
         if answers[0] == SILENCE {
             receiver.timeout = Duration::from_secs(2);
         }
-        let mut line = Line::remote_write(&receiver).unwrap();
+        let mut line = ExportLine::remote_write(&receiver).unwrap();
         let counts = turns(&mut line, &rig, &ManualClock::at(T0), &[2, 0]);
         assert_eq!(counts, [(0, 1, 0), (0, 2, expect)], "{answers:?}");
     };
@@ -175,7 +180,7 @@ fn otlp_does_not_count_what_may_have_arrived() {
         let mut busy = rig.stream("disk.busy.ratio", "vda", ValueType::Float);
         put(&mut busy, T0, 0.5);
         let fake = FakeReceiver::start(answers);
-        let mut line = Line::otlp(&fake.receiver()).unwrap();
+        let mut line = ExportLine::otlp(&fake.receiver()).unwrap();
         let clock = ManualClock::at(T0);
         turns(&mut line, &rig, &clock, &[15]);
         put(&mut busy, T0 + 15 * NS_PER_S, 0.6);
@@ -197,7 +202,7 @@ fn who_refuses_everything_is_left_alone() {
         put(writer, T0, 0.5);
     }
     let fake = FakeReceiver::start(&["400 no"; 25]);
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let mut line = ExportLine::remote_write(&fake.receiver()).unwrap();
     let clock = ManualClock::at(T0);
     let counts = turns(&mut line, &rig, &clock, &[0, 0, 0]);
     assert_eq!(counts.last(), Some(&(0, 25, 100)));
@@ -216,7 +221,7 @@ fn nobody_there_is_a_failure_and_no_loss() {
         url: nobody,
         bodies: Arc::default(),
     };
-    let mut line = Line::remote_write(&fake.receiver()).unwrap();
+    let mut line = ExportLine::remote_write(&fake.receiver()).unwrap();
     let counts = turns(&mut line, &rig, &ManualClock::at(T0), &[0]);
     assert_eq!(counts, [(0, 1, 0)]);
 }

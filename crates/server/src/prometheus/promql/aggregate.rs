@@ -7,7 +7,7 @@ use promql_parser::parser::token::{self, TokenId};
 
 use super::functions::{ascending, quantile};
 use super::range::{mean, sum, variance};
-use super::{LabelSet, PromFault, Series};
+use super::{LabelSet, PromFault, VectorSeries};
 
 /// The function that is applied to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ impl Grouping<'_> {
         }
     }
 
-    fn groups(&self, vector: Vec<Series>) -> Vec<(LabelSet, Vec<Series>)> {
-        let mut groups: Vec<(LabelSet, Vec<Series>)> = Vec::new();
+    fn groups(&self, vector: Vec<VectorSeries>) -> Vec<(LabelSet, Vec<VectorSeries>)> {
+        let mut groups: Vec<(LabelSet, Vec<VectorSeries>)> = Vec::new();
         let mut places: HashMap<LabelSet, usize> = HashMap::new();
         for series in vector {
             let labels = self.labels(&series.labels);
@@ -80,11 +80,11 @@ impl Grouping<'_> {
 
 /// Reduces every group to one series; `argument` is the scalar at each instant, for quantiles.
 pub(super) fn reduce(
-    vector: Vec<Series>,
+    vector: Vec<VectorSeries>,
     aggregation: Aggregation,
     grouping: Grouping<'_>,
     argument: &[f64],
-) -> Vec<Series> {
+) -> Vec<VectorSeries> {
     let groups = grouping.groups(vector).into_iter();
     let mut values = Vec::new();
     let reduced = groups.map(|(labels, members)| {
@@ -95,7 +95,7 @@ pub(super) fn reduce(
             let argument = argument.get(step).copied().unwrap_or(f64::NAN);
             (!values.is_empty()).then(|| value_of(&mut values, aggregation, argument))
         });
-        Series {
+        VectorSeries {
             labels,
             points: points.collect(),
         }
@@ -124,11 +124,11 @@ fn value_of(values: &mut [f64], aggregation: Aggregation, argument: f64) -> f64 
 
 /// The k largest or smallest of every group at each instant, with their own labels, best first.
 pub(super) fn choose(
-    vector: Vec<Series>,
+    vector: Vec<VectorSeries>,
     largest: bool,
     grouping: Grouping<'_>,
     argument: &[f64],
-) -> Vec<Series> {
+) -> Vec<VectorSeries> {
     let mut chosen = Vec::new();
     for (_, mut members) in grouping.groups(vector) {
         let steps = members.first().map_or(0, |m| m.points.len());
@@ -136,7 +136,7 @@ pub(super) fn choose(
         for step in 0..steps {
             let wanted = argument.get(step).copied().unwrap_or(f64::NAN);
             let k = if wanted >= 1.0 { wanted as usize } else { 0 };
-            let value = |m: &Series| m.points[step].unwrap_or(f64::NAN);
+            let value = |m: &VectorSeries| m.points[step].unwrap_or(f64::NAN);
             best_first.clear();
             best_first.extend((0..members.len()).filter(|&m| members[m].points[step].is_some()));
             best_first.sort_by(|&a, &b| {
@@ -154,7 +154,7 @@ pub(super) fn choose(
             }
         }
         // This order is visible in an answer of one instant; in others it does not matter.
-        let mut members: Vec<Option<Series>> = members.into_iter().map(Some).collect();
+        let mut members: Vec<Option<VectorSeries>> = members.into_iter().map(Some).collect();
         chosen.extend(best_first.iter().filter_map(|&m| members[m].take()));
         chosen.extend(members.into_iter().flatten());
     }

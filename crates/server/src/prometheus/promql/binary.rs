@@ -7,9 +7,9 @@ use std::collections::hash_map::Entry;
 use promql_parser::parser::token::{self, TokenId};
 use promql_parser::parser::{BinModifier, LabelModifier, VectorMatchCardinality};
 
-use super::live::{Claim, Points, Vector, weight};
+use super::live::{PointClaim, PointCounter, Vector, weight};
 use super::series::{Merged, relabelled};
-use super::{LabelSet, PromFault, Series};
+use super::{LabelSet, PromFault, VectorSeries};
 
 /// The result of an operator for two values: a value, and whether a comparison holds.
 type Operation = fn(f64, f64) -> (f64, bool);
@@ -84,10 +84,10 @@ impl Operator {
     /// is on the left.
     pub(super) fn with_scalar(
         &self,
-        mut vector: Vec<Series>,
+        mut vector: Vec<VectorSeries>,
         scalar: &[f64],
         scalar_first: bool,
-    ) -> Result<Vec<Series>, PromFault> {
+    ) -> Result<Vec<VectorSeries>, PromFault> {
         for series in &mut vector {
             for (point, &scalar) in series.points.iter_mut().zip(scalar) {
                 *point = point.and_then(|value| match scalar_first {
@@ -165,7 +165,7 @@ struct Pairs<'a> {
     operator: Operator,
     modifier: &'a BinModifier,
     swapped: bool,
-    one: &'a [Series],
+    one: &'a [VectorSeries],
 }
 
 impl Pairs<'_> {
@@ -173,13 +173,13 @@ impl Pairs<'_> {
     /// different instants.
     fn join(
         &self,
-        many: &Series,
+        many: &VectorSeries,
         partner: &[Option<usize>],
         taken: &mut [bool],
-        claim: &mut Claim<'_>,
-    ) -> Result<Vec<Series>, PromFault> {
+        claim: &mut PointClaim<'_>,
+    ) -> Result<Vec<VectorSeries>, PromFault> {
         let one_to_one = self.modifier.card == VectorMatchCardinality::OneToOne;
-        let mut results: Vec<(usize, Series)> = Vec::new();
+        let mut results: Vec<(usize, VectorSeries)> = Vec::new();
         for (step, value) in many.points.iter().enumerate() {
             let (Some(value), Some(at)) = (*value, partner[step]) else {
                 continue;
@@ -205,7 +205,7 @@ impl Pairs<'_> {
                     let labels = self.labels(&many.labels, &self.one[at].labels);
                     claim.grow(weight(&labels, many.points.len()))?;
                     let points = vec![None; many.points.len()];
-                    results.push((at, Series { labels, points }));
+                    results.push((at, VectorSeries { labels, points }));
                     results.len() - 1
                 }
             };
@@ -254,15 +254,15 @@ impl Matching<'_> {
 /// The series that has a value, for each key and instant.
 struct Partners<'a> {
     of_key: HashMap<LabelSet, Vec<Option<usize>>>,
-    _claim: Claim<'a>,
+    _claim: PointClaim<'a>,
 }
 
 impl<'a> Partners<'a> {
     fn of(
-        vector: &[Series],
+        vector: &[VectorSeries],
         matching: Matching<'_>,
         side: &str,
-        points: &'a Points<'a>,
+        points: &'a PointCounter<'a>,
     ) -> Result<Self, PromFault> {
         let mut claim = points.claim(0)?;
         let mut partners: HashMap<LabelSet, Vec<Option<usize>>> = HashMap::new();

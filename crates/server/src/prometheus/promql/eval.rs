@@ -11,47 +11,47 @@ use promql_parser::parser::{
 use super::aggregate::{self, Aggregation, Grouping};
 use super::binary::{self, Operator};
 use super::functions::{self, elementwise, of_time};
-use super::live::{Claim, Points, Scalar, ScalarOutcome, Vector, weight};
-use super::plan::{self, Query};
-use super::range::{self, Window};
+use super::live::{PointClaim, PointCounter, Scalar, ScalarOutcome, Vector, weight};
+use super::plan::{self, PromQuery};
+use super::range::{self, RangeWindow};
 use super::select::{self, Sampled};
 use super::series::relabelled;
-use super::{Context, Grid, LabelSet, PromFault, Series};
+use super::{Grid, LabelSet, PromFault, QueryContext, VectorSeries};
 
 /// Most looks between two checks of the time.
 const LOOKS_BETWEEN_CHECKS: usize = 1 << 16;
 
 /// Times and values of the looks of one series.
-pub(super) type Samples = Vec<(i64, f64)>;
+pub(super) type LookSamples = Vec<(i64, f64)>;
 
 /// The result of a query.
 #[derive(Debug, PartialEq)]
-pub enum Answer {
+pub enum QueryAnswer {
     /// A value at each instant.
     Scalar(Vec<f64>),
     /// Series with a value or none at each instant.
-    Vector(Vec<Series>),
+    Vector(Vec<VectorSeries>),
     /// The looks of a range, only for a single instant.
-    Matrix(Vec<(LabelSet, Samples)>),
+    Matrix(Vec<(LabelSet, LookSamples)>),
     /// A text, which is the result of a string literal.
     Text(String),
 }
 
-impl Query {
+impl PromQuery {
     /// Evaluates the query at every instant of the grid.
-    pub fn answer(&self, context: &Context<'_>, grid: Grid) -> Result<Answer, PromFault> {
-        let points = Points::at_most(context.points_max, context.holds);
+    pub fn answer(&self, context: &QueryContext<'_>, grid: Grid) -> Result<QueryAnswer, PromFault> {
+        let points = PointCounter::at_most(context.points_max, context.holds);
         let evaluation = Evaluation {
             context,
             grid,
             points,
         };
         let answer = match strip(&self.root) {
-            Expr::StringLiteral(text) => Ok(Answer::Text(text.val.clone())),
+            Expr::StringLiteral(text) => Ok(QueryAnswer::Text(text.val.clone())),
             Expr::MatrixSelector(m) if grid.count == 1 => evaluation.matrix(m),
             root => evaluation.value(root).map(|value| match value {
-                Value::Scalar(scalar) => Answer::Scalar(scalar.values),
-                Value::Vector(vector) => Answer::Vector(vector.series),
+                Value::Scalar(scalar) => QueryAnswer::Scalar(scalar.values),
+                Value::Vector(vector) => QueryAnswer::Vector(vector.series),
             }),
         };
         debug_assert_eq!(
@@ -69,10 +69,10 @@ enum Value<'a> {
 }
 
 struct Evaluation<'a> {
-    context: &'a Context<'a>,
+    context: &'a QueryContext<'a>,
     grid: Grid,
     /// The points that all living values of the evaluation count for.
-    points: Points<'a>,
+    points: PointCounter<'a>,
 }
 
 type Outcome<'a> = Result<Vector<'a>, PromFault>;
@@ -125,7 +125,7 @@ impl Evaluation<'_> {
     }
 
     /// Claims room for series that were read, at each instant.
-    fn room(&self, sampled: &[Sampled]) -> Result<Claim<'_>, PromFault> {
+    fn room(&self, sampled: &[Sampled]) -> Result<PointClaim<'_>, PromFault> {
         let weights = sampled.iter().map(|s| weight(&s.labels, self.grid.count));
         self.points.claim(weights.fold(0, usize::saturating_add))
     }
@@ -169,7 +169,7 @@ impl Evaluation<'_> {
             let value = |(ts, value): (i64, f64)| if of_times { ts as f64 / 1e9 } else { value };
             let points: Vec<_> = seen.map(|seen| seen.map(value)).collect();
             let labels = sampled.labels;
-            vector.push(Series { labels, points });
+            vector.push(VectorSeries { labels, points });
         }
         vector.retain(|s| !s.is_absent());
         Ok(Vector::of(vector, claim))
@@ -204,7 +204,7 @@ impl Evaluation<'_> {
                     unchecked = 0;
                     self.context.check()?;
                 }
-                let window = Window {
+                let window = RangeWindow {
                     ts: &ts,
                     values: &values,
                     end,
@@ -215,7 +215,7 @@ impl Evaluation<'_> {
                 points.push((!ts.is_empty()).then(|| function(&window)).flatten());
             }
             let labels = sampled.labels;
-            vector.push(Series { labels, points });
+            vector.push(VectorSeries { labels, points });
         }
         let keeps_name = matches!(name, "last_over_time" | "first_over_time");
         match keeps_name {
@@ -235,7 +235,7 @@ impl Evaluation<'_> {
         )))
     }
 
-    fn matrix(&self, matrix: &MatrixSelector) -> Result<Answer, PromFault> {
+    fn matrix(&self, matrix: &MatrixSelector) -> Result<QueryAnswer, PromFault> {
         let range_ns = ns(matrix.range);
         let end = self.shifted(&matrix.vs, self.grid.start);
         let mut total = 0;
@@ -253,7 +253,7 @@ impl Evaluation<'_> {
                 series.push((sampled.labels, samples));
             }
         }
-        Ok(Answer::Matrix(series))
+        Ok(QueryAnswer::Matrix(series))
     }
 
     fn binary(&self, binary: &BinaryExpr) -> Result<Value<'_>, PromFault> {
@@ -425,7 +425,7 @@ impl Evaluation<'_> {
         let is_there = |step: usize| vector.series.iter().any(|s| s.points[step].is_some());
         let points = (0..self.grid.count).map(|step| (!is_there(step)).then_some(1.0));
         let points = points.collect();
-        let mut vector = vec![Series { labels, points }];
+        let mut vector = vec![VectorSeries { labels, points }];
         vector.retain(|s| !s.is_absent());
         Ok(Vector::of(vector, claim))
     }
@@ -435,11 +435,14 @@ impl Evaluation<'_> {
         let labels = LabelSet::none();
         let claim = self.points.claim(weight(&labels, self.grid.count))?;
         let points = scalar.values.into_iter().map(Some).collect();
-        Ok(Vector::of(vec![Series { labels, points }], claim))
+        Ok(Vector::of(vec![VectorSeries { labels, points }], claim))
     }
 }
 
-fn each(mut vector: Vec<Series>, of: impl Fn(f64) -> f64) -> Result<Vec<Series>, PromFault> {
+fn each(
+    mut vector: Vec<VectorSeries>,
+    of: impl Fn(f64) -> f64,
+) -> Result<Vec<VectorSeries>, PromFault> {
     for point in vector.iter_mut().flat_map(|s| &mut s.points) {
         *point = point.map(&of);
     }

@@ -9,7 +9,7 @@ use promql_parser::parser::token::T_EQL_REGEX;
 use super::calendar::Utc;
 use super::live::Vector;
 use super::series::Merged;
-use super::{LabelSet, PromFault, Series};
+use super::{LabelSet, PromFault, VectorSeries};
 
 /// Longest label that a function makes, in bytes.
 const LABEL_BYTES_MAX: usize = 4 << 10;
@@ -203,8 +203,8 @@ fn check_label(name: &str, function: &str) -> Result<(), PromFault> {
 }
 
 /// Sorts the series by their value at the only instant; NaN is last in both orders.
-pub(super) fn sort(vector: &mut [Series], descending: bool) {
-    let value = |s: &Series| s.points.first().copied().flatten().unwrap_or(f64::NAN);
+pub(super) fn sort(vector: &mut [VectorSeries], descending: bool) {
+    let value = |s: &VectorSeries| s.points.first().copied().flatten().unwrap_or(f64::NAN);
     vector.sort_by(|a, b| {
         let (a, b) = (value(a), value(b));
         match (a.is_nan(), b.is_nan()) {

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use super::{LabelSet, PromFault, Series};
+use super::{LabelSet, PromFault, VectorSeries};
 
 /// Bytes of one point: the rest of a series is counted in these.
 const POINT_BYTES: usize = size_of::<Option<f64>>();
@@ -14,7 +14,7 @@ const POINT_BYTES: usize = size_of::<Option<f64>>();
 /// Points between two checks of the memory.
 const TOLD_POINTS: usize = 1 << 14;
 
-impl std::fmt::Debug for Points<'_> {
+impl std::fmt::Debug for PointCounter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Points")
             .field("max", &self.max)
@@ -24,14 +24,14 @@ impl std::fmt::Debug for Points<'_> {
 }
 
 /// The counter of the points of one query.
-pub(super) struct Points<'h> {
+pub(super) struct PointCounter<'h> {
     max: usize,
     live: Cell<usize>,
     /// Whether there is memory for this many bytes.
     holds: &'h dyn Fn(usize) -> bool,
 }
 
-impl<'h> Points<'h> {
+impl<'h> PointCounter<'h> {
     /// Makes a counter with none; it allows at most `max` points, and at most as many as `holds`
     /// allows.
     pub(super) fn at_most(max: usize, holds: &'h dyn Fn(usize) -> bool) -> Self {
@@ -40,8 +40,8 @@ impl<'h> Points<'h> {
     }
 
     /// Claims room for `points` points.
-    pub(super) fn claim(&self, points: usize) -> Result<Claim<'_>, PromFault> {
-        let mut claim = Claim { of: self, count: 0 };
+    pub(super) fn claim(&self, points: usize) -> Result<PointClaim<'_>, PromFault> {
+        let mut claim = PointClaim { of: self, count: 0 };
         claim.grow(points)?;
         Ok(claim)
     }
@@ -61,14 +61,14 @@ impl<'h> Points<'h> {
 
 /// A claim on points, which are in use until it is dropped.
 #[derive(Debug)]
-pub(super) struct Claim<'a> {
-    of: &'a Points<'a>,
+pub(super) struct PointClaim<'a> {
+    of: &'a PointCounter<'a>,
     count: usize,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> PointClaim<'a> {
     /// The counter that this claim belongs to.
-    pub(super) fn points(&self) -> &'a Points<'a> {
+    pub(super) fn points(&self) -> &'a PointCounter<'a> {
         self.of
     }
 
@@ -110,7 +110,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for PointClaim<'_> {
     fn drop(&mut self) {
         self.give(self.count);
     }
@@ -120,7 +120,7 @@ impl Drop for Claim<'_> {
 #[derive(Debug)]
 pub(super) struct Scalar<'a> {
     pub values: Vec<f64>,
-    _claim: Claim<'a>,
+    _claim: PointClaim<'a>,
 }
 
 pub(super) type ScalarOutcome<'a> = Result<Scalar<'a>, PromFault>;
@@ -128,15 +128,15 @@ pub(super) type ScalarOutcome<'a> = Result<Scalar<'a>, PromFault>;
 /// An instant vector with its claim.
 #[derive(Debug)]
 pub(super) struct Vector<'a> {
-    pub series: Vec<Series>,
-    pub claim: Claim<'a>,
+    pub series: Vec<VectorSeries>,
+    pub claim: PointClaim<'a>,
 }
 
 impl<'a> Vector<'a> {
     /// Makes a vector of series with their claim, and gives back what was claimed beyond their
     /// weight.
-    pub(super) fn of(series: Vec<Series>, mut claim: Claim<'a>) -> Self {
-        let points = series.iter().map(Series::weight).sum();
+    pub(super) fn of(series: Vec<VectorSeries>, mut claim: PointClaim<'a>) -> Self {
+        let points = series.iter().map(VectorSeries::weight).sum();
         debug_assert!(points <= claim.count, "{points} of {} points", claim.count);
         claim.give(claim.count.saturating_sub(points));
         Self { series, claim }
@@ -145,13 +145,13 @@ impl<'a> Vector<'a> {
     /// Applies an operator to the series; the result must not weigh more than they do.
     pub(super) fn then(
         self,
-        operator: impl FnOnce(Vec<Series>) -> Result<Vec<Series>, PromFault>,
+        operator: impl FnOnce(Vec<VectorSeries>) -> Result<Vec<VectorSeries>, PromFault>,
     ) -> Result<Self, PromFault> {
         Ok(Self::of(operator(self.series)?, self.claim))
     }
 }
 
-impl Series {
+impl VectorSeries {
     /// Its weight, in points.
     pub fn weight(&self) -> usize {
         weight(&self.labels, self.points.len())
@@ -160,7 +160,7 @@ impl Series {
 
 /// The weight of a series, in points: its values, and its labels by their bytes.
 pub(super) fn weight(labels: &LabelSet, steps: usize) -> usize {
-    let rest = size_of::<Series>() + labels.bytes();
+    let rest = size_of::<VectorSeries>() + labels.bytes();
     steps.saturating_add(rest.div_ceil(POINT_BYTES))
 }
 
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn claims_come_and_go() {
-        let points = Points::at_most(10, &|_| true);
+        let points = PointCounter::at_most(10, &|_| true);
         let mut first = points.claim(6).unwrap();
         assert!(points.claim(5).is_err());
         assert_eq!(points.live(), 6, "what was refused is not held");

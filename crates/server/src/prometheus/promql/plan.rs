@@ -4,7 +4,7 @@
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
 
-use super::regexes::{Piece, Regexes, pieces};
+use super::regexes::{QueryPiece, Regexes, pieces};
 use super::select::Matching;
 use super::{NAME, PromFault};
 
@@ -19,11 +19,11 @@ const DEPTH_MAX: usize = 100;
 
 /// A parsed and checked query.
 #[derive(Clone, Debug)]
-pub struct Query {
+pub struct PromQuery {
     pub(super) root: Expr,
 }
 
-impl Query {
+impl PromQuery {
     /// Parses a query.
     pub fn parse(text: &str) -> Result<Self, PromFault> {
         check_size(text)?;
@@ -107,8 +107,8 @@ fn check_durations(bare: &str) -> Result<(), PromFault> {
 /// The query in lower case, without quoted strings and comments.
 fn without_texts(text: &str) -> String {
     let bare = pieces(text).map(|piece| match piece {
-        Piece::Bare(c) => c.to_ascii_lowercase(),
-        Piece::Text(_) | Piece::Comment => ' ',
+        QueryPiece::Bare(c) => c.to_ascii_lowercase(),
+        QueryPiece::Text(_) | QueryPiece::Comment => ' ',
     });
     bare.collect()
 }

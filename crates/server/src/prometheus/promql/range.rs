@@ -6,7 +6,7 @@ use super::PromFault;
 use super::functions::{add, quantile};
 
 /// The looks of one series within a range.
-pub(super) struct Window<'a> {
+pub(super) struct RangeWindow<'a> {
     /// Times of the looks, ascending, ns since the epoch.
     pub ts: &'a [i64],
     pub values: &'a [f64],
@@ -21,7 +21,7 @@ pub(super) struct Window<'a> {
 }
 
 /// A function of a window; it may have no value.
-pub(super) type RangeFunction = fn(&Window<'_>) -> Option<f64>;
+pub(super) type RangeFunction = fn(&RangeWindow<'_>) -> Option<f64>;
 
 /// The range function with this name.
 pub(super) fn function(name: &str) -> Result<RangeFunction, PromFault> {
@@ -63,7 +63,7 @@ fn seconds(ns: i64) -> f64 {
 
 /// The growth within the whole range, extrapolated as far as the looks near its edges allow. For a
 /// counter, resets are added, and it is not extrapolated below zero before its first look.
-fn extrapolated(w: &Window<'_>, is_counter: bool) -> Option<f64> {
+fn extrapolated(w: &RangeWindow<'_>, is_counter: bool) -> Option<f64> {
     let [first, .., last] = w.values else {
         return None;
     };
@@ -94,7 +94,7 @@ fn extrapolated(w: &Window<'_>, is_counter: bool) -> Option<f64> {
 }
 
 /// The growth or rate between the last two looks.
-fn instantaneous(w: &Window<'_>, is_rate: bool) -> Option<f64> {
+fn instantaneous(w: &RangeWindow<'_>, is_rate: bool) -> Option<f64> {
     let [.., before, last] = *w.values else {
         return None;
     };
@@ -107,7 +107,7 @@ fn instantaneous(w: &Window<'_>, is_rate: bool) -> Option<f64> {
 }
 
 /// Slope per second and value at `origin` of the best-fitting straight line.
-fn regression(w: &Window<'_>, origin: i64) -> Option<(f64, f64)> {
+fn regression(w: &RangeWindow<'_>, origin: i64) -> Option<(f64, f64)> {
     let n = w.values.len() as f64;
     let first = *w.values.first()?;
     if w.values.len() < 2 {
@@ -130,7 +130,7 @@ fn regression(w: &Window<'_>, origin: i64) -> Option<(f64, f64)> {
     Some((slope, y / n - slope * x / n))
 }
 
-fn pairs(w: &Window<'_>, counts: fn(f64, f64) -> bool) -> f64 {
+fn pairs(w: &RangeWindow<'_>, counts: fn(f64, f64) -> bool) -> f64 {
     let pairs = w.values.windows(2).filter(|v| counts(v[0], v[1]));
     pairs.count() as f64
 }

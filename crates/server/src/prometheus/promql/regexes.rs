@@ -25,22 +25,22 @@ impl Regexes {
     pub fn admit_matchers(&mut self, text: &str) -> Result<(), PromFault> {
         let mut before = ' ';
         for piece in pieces(text) {
-            if let Piece::Text(quoted) = piece {
+            if let QueryPiece::Text(quoted) = piece {
                 check_escapes(quoted)?;
             }
             match piece {
-                Piece::Bare(c) if c.is_whitespace() => {}
-                Piece::Bare(c) => before = c,
+                QueryPiece::Bare(c) if c.is_whitespace() => {}
+                QueryPiece::Bare(c) => before = c,
                 // Only `=~` and `!~` end with this character.
-                Piece::Text(quoted) if before == '~' => {
+                QueryPiece::Text(quoted) if before == '~' => {
                     before = ' ';
                     // A text that cannot be unquoted is refused by the parser.
                     if let Ok(expression) = unquote_string(quoted) {
                         self.admit(&expression)?;
                     }
                 }
-                Piece::Text(_) => before = ' ',
-                Piece::Comment => {}
+                QueryPiece::Text(_) => before = ' ',
+                QueryPiece::Comment => {}
             }
         }
         Ok(())
@@ -120,7 +120,7 @@ fn with_plain_braces(text: &str) -> String {
 }
 
 /// A piece of a query, as the parser's lexer splits it.
-pub(super) enum Piece<'a> {
+pub(super) enum QueryPiece<'a> {
     /// A character outside of quoted strings.
     Bare(char),
     /// A string with its quotes; the last one may be missing.
@@ -131,7 +131,7 @@ pub(super) enum Piece<'a> {
 
 /// Splits a query as the parser's lexer does: a backslash escapes in backticks too, and a comment
 /// ends at a carriage return.
-pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+pub(super) fn pieces(text: &str) -> impl Iterator<Item = QueryPiece<'_>> {
     let mut chars = text.char_indices();
     std::iter::from_fn(move || {
         let (at, first) = chars.next()?;
@@ -144,13 +144,13 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
                         _ => {}
                     }
                 }
-                Piece::Text(&text[at..chars.offset()])
+                QueryPiece::Text(&text[at..chars.offset()])
             }
             '#' => {
                 chars.find(|(_, c)| ['\r', '\n'].contains(c));
-                Piece::Comment
+                QueryPiece::Comment
             }
-            c => Piece::Bare(c),
+            c => QueryPiece::Bare(c),
         })
     })
 }

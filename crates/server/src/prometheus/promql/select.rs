@@ -16,7 +16,7 @@ use barograph_model::{
 };
 use promql_parser::label::{MatchOp, Matcher};
 
-use super::{Context, LabelSet, NAME, PromFault};
+use super::{LabelSet, NAME, PromFault, QueryContext};
 use crate::prometheus::names::{self, ExposedName};
 
 /// Time after the last look for which a value holds, as in Prometheus…
@@ -79,7 +79,7 @@ impl Matching {
 
 /// The label sets of the matching series (of text streams, without the text), each with its stream.
 pub fn identities(
-    context: &Context<'_>,
+    context: &QueryContext<'_>,
     wanted: &[Matching],
     span: Span,
 ) -> Result<Vec<(LabelSet, PastSeries)>, PromFault> {
@@ -115,7 +115,7 @@ pub fn identities(
     Ok(found)
 }
 
-fn is_up(context: &Context<'_>) -> bool {
+fn is_up(context: &QueryContext<'_>) -> bool {
     context.cancel.load(Ordering::Relaxed)
 }
 
@@ -136,7 +136,7 @@ pub(super) struct Sampled {
 /// The value that held at an instant follows from the sample before it, which may be one look-back
 /// older than the last look, and from the sample after it; so more is read on both sides.
 pub(super) fn read(
-    context: &Context<'_>,
+    context: &QueryContext<'_>,
     wanted: &Matching,
     span: Span,
     range_ns: i64,

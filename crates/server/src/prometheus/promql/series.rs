@@ -56,14 +56,14 @@ impl Grid {
 
 /// One series of an instant vector: a value or none at each instant.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub struct VectorSeries {
     /// The labels that identify the series.
     pub labels: LabelSet,
     /// One point for each instant of the grid.
     pub points: Vec<Option<f64>>,
 }
 
-impl Series {
+impl VectorSeries {
     /// Whether it has no value at any instant.
     pub fn is_absent(&self) -> bool {
         self.points.iter().all(Option::is_none)
@@ -73,14 +73,14 @@ impl Series {
 /// Series by their labels: series that get the same labels are merged.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
-    series: Vec<Series>,
+    series: Vec<VectorSeries>,
     places: HashMap<LabelSet, usize>,
 }
 
 impl Merged {
     /// Adds a series; returns whether its labels are new. Two values with the same labels at one
     /// instant are an error.
-    pub(super) fn add(&mut self, series: Series) -> Result<bool, PromFault> {
+    pub(super) fn add(&mut self, series: VectorSeries) -> Result<bool, PromFault> {
         match self.places.entry(series.labels.clone()) {
             Entry::Vacant(place) => {
                 place.insert(self.series.len());
@@ -104,7 +104,7 @@ impl Merged {
     }
 
     /// The series that have a value, in the order in which they were added.
-    pub(super) fn done(self) -> Vec<Series> {
+    pub(super) fn done(self) -> Vec<VectorSeries> {
         let mut series = self.series;
         series.retain(|s| !s.is_absent());
         series
@@ -113,12 +113,12 @@ impl Merged {
 
 /// Gives the series new labels, and merges those that become equal.
 pub(super) fn relabelled(
-    vector: Vec<Series>,
+    vector: Vec<VectorSeries>,
     mut label: impl FnMut(&LabelSet) -> LabelSet,
-) -> Result<Vec<Series>, PromFault> {
+) -> Result<Vec<VectorSeries>, PromFault> {
     let mut merged = Merged::default();
     for series in vector {
-        merged.add(Series {
+        merged.add(VectorSeries {
             labels: label(&series.labels),
             points: series.points,
         })?;
