@@ -380,10 +380,11 @@ impl StatementFile {
             // must not write it without this statement.
             self.statements = std::mem::take(&mut change.statements);
         }
-        renamed.and_then(|()| self.sync_dir()).map_err(|error| {
+        let dir = self.path.parent().unwrap_or(Path::new("/"));
+        let kept = renamed.and_then(|()| self.storage().sync_dir(dir));
+        kept.map_err(|error| {
             let cannot = cannot("rename", &self.path, &error);
             self.troubles.set(&self.path, cannot.clone());
-
             StatementRefusal::Internal(format!(
                 "it is done, and may not survive a restart: {cannot}"
             ))
@@ -398,12 +399,6 @@ impl StatementFile {
         }
         let bytes = serde_json::to_vec_pretty(statements)?;
         write_beside(&**self.storage(), &self.path, "new", &bytes)
-    }
-
-    /// Syncs the directory of the file, so that a rename in it survives a crash.
-    fn sync_dir(&self) -> io::Result<()> {
-        let dir = self.path.parent();
-        dir.map_or(Ok(()), |dir| self.storage().sync_dir(dir))
     }
 
     fn storage(&self) -> &Arc<dyn Storage> {
