@@ -143,7 +143,7 @@ impl SimulatedNode {
         let run_dir = parts.sampling.run_dir.clone();
         let reader = parts.sampling.segment.reader().unwrap();
         let history = Arc::clone(&parts.sampling.history);
-        let poller = Poller::with_sources(self.sources(), Arc::clone(clock), Arc::new(|| {}));
+        let poller = Poller::with_sources(self.sources(), Arc::clone(clock));
         let event_loop = EventLoop::new(world, poller, parts.sampling);
         let document = agent_document(
             (&config.node, &config.state_dir),

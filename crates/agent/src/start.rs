@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value as Json;
 use tracing::{info, warn};
 
-use crate::assemble::{AgentDirectories, agent_document, waking};
+use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::rules::{DeclaredRules, ProgramCalls};
@@ -75,12 +75,12 @@ impl Agent {
         let history = History::start(&config.archive, &config.node, clock, storage);
         let exporting = exports.as_ref().map(Exports::status);
         let parts = directories.assemble(&config, &world, history, exporting)?;
-        let (events, receiver) = (parts.events.clone(), parts.receiver);
+        let receiver = parts.receiver;
         let mut agent = Self {
             node: config.node.clone(),
             state_dir: config.state_dir.clone(),
             run_dir: parts.sampling.run_dir.clone(),
-            events: events.clone(),
+            events: parts.events,
             sampler: None,
             server: None,
             exporter: None,
@@ -92,11 +92,10 @@ impl Agent {
         };
         let ingest = Arc::clone(&parts.sampling.ingest);
         let (ready, first_round) = sync_channel(1);
-        let channel = (events, receiver);
         agent.sampler = Some(start_sampler(
             &config,
             &world,
-            channel,
+            receiver,
             parts.sampling,
             ready,
         )?);
@@ -260,16 +259,15 @@ fn intake_config(config: &Config) -> IntakeConfig {
 fn start_sampler(
     config: &Config,
     world: &World,
-    (events, receiver): (SyncSender<Event>, Receiver<Event>),
+    receiver: Receiver<Event>,
     parts: LoopParts,
     ready: SyncSender<()>,
 ) -> Result<JoinHandle<()>, AgentError> {
-    let wake = waking(events);
     let (budget, sources, world) = (config.budget, config.sources.clone(), world.clone());
     std::thread::Builder::new()
         .name("baro-sampler".into())
         .spawn(move || {
-            let poller = Poller::new(&sources, Arc::clone(&world.clock), wake).with_budget(budget);
+            let poller = Poller::new(&sources, Arc::clone(&world.clock)).with_budget(budget);
             let event_loop = EventLoop::new(&world, poller, parts);
             event_loop::run(event_loop, &receiver, || {
                 let _ = ready.try_send(());
