@@ -17,6 +17,7 @@ use barograph_statement::StatementKind;
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value as Json;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::assemble::{AgentDirectories, agent_document};
@@ -42,6 +43,8 @@ pub struct Agent {
     run_dir: RunDir,
     events: SyncSender<Event>,
     sampler: Option<JoinHandle<()>>,
+    /// Closed when the sampling thread has ended.
+    sampling: watch::Receiver<()>,
     server: Option<Server>,
     exporter: Option<Exporter>,
     applications: Option<Applications>,
@@ -75,13 +78,14 @@ impl Agent {
         let history = History::start(&config.archive, &config.node, clock, storage);
         let exporting = exports.as_ref().map(Exports::status);
         let parts = directories.assemble(&config, &world, history, exporting)?;
-        let receiver = parts.receiver;
+        let (is_sampling, sampling) = watch::channel(());
         let mut agent = Self {
             node: config.node.clone(),
             state_dir: config.state_dir.clone(),
             run_dir: parts.sampling.run_dir.clone(),
             events: parts.events,
             sampler: None,
+            sampling,
             server: None,
             exporter: None,
             applications: None,
@@ -95,9 +99,9 @@ impl Agent {
         agent.sampler = Some(start_sampler(
             &config,
             &world,
-            receiver,
+            parts.receiver,
             parts.sampling,
-            ready,
+            (ready, is_sampling),
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
@@ -186,9 +190,10 @@ impl Agent {
         &self.run_dir
     }
 
-    /// Returns whether the sampling thread still runs.
-    pub fn is_alive(&self) -> bool {
-        self.sampler.as_ref().is_some_and(|s| !s.is_finished())
+    /// Waits until the sampling thread has ended, which it does by itself only if it panics.
+    pub fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let mut sampling = self.sampling.clone();
+        async move { while sampling.changed().await.is_ok() {} }
     }
 
     /// Stops the parts in order: triggers, applications, sources and streams, exports, archive,
@@ -261,7 +266,7 @@ fn start_sampler(
     world: &World,
     receiver: Receiver<Event>,
     parts: LoopParts,
-    ready: SyncSender<()>,
+    (ready, is_sampling): (SyncSender<()>, watch::Sender<()>),
 ) -> Result<JoinHandle<()>, AgentError> {
     let (budget, sources, world) = (config.budget, config.sources.clone(), world.clone());
     std::thread::Builder::new()
@@ -272,6 +277,7 @@ fn start_sampler(
             event_loop::run(event_loop, &receiver, || {
                 let _ = ready.try_send(());
             });
+            drop(is_sampling);
         })
         .map_err(AgentError::Thread)
 }
