@@ -247,7 +247,7 @@ impl Poller {
         for entry in self.entries.iter().filter(|entry| entry.is_being_read()) {
             tracing::warn!(
                 source = entry.name,
-                "still hangs in a read at shutdown, left behind"
+                "a read has not ended at shutdown, left behind"
             );
         }
     }

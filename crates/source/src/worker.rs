@@ -155,6 +155,11 @@ impl Worker {
         self.asked_ns.is_some() && !matches!(*lock(&self.slot), ReadSlot::Empty)
     }
 
+    /// Returns whether a read runs, or waits for a thread.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.asked_ns.is_some() && !self.has_ended()
+    }
+
     /// How long the present read has taken, in ns; `None` if none runs.
     pub(crate) fn busy_for_ns(&self, monotonic_ns: i64) -> Option<i64> {
         Some(monotonic_ns.saturating_sub(self.asked_ns?))
@@ -217,33 +222,33 @@ impl ReaderPool {
         }
         let mut state = lock(&self.shared.state);
         state.reads.push_back(read);
-        match state.threads {
-            0 => self.start_thread(&mut state),
-            _ => self.shared.work.notify_one(),
-        }
-    }
-
-    /// Starts a thread for each read that still waits since the poller's last turn, if no thread is
-    /// idle. There are never more threads than slow sources and one, since each is read by one.
-    pub(crate) fn relieve(&self) {
-        let mut state = lock(&self.shared.state);
-        for _ in state.idle..state.reads.len() {
+        if state.threads > 0 {
+            self.shared.work.notify_one();
+        } else {
             self.start_thread(&mut state);
         }
     }
 
-    fn start_thread(&self, state: &mut PoolState) {
+    /// Starts threads for reads that still wait since the poller's last turn, unless idle threads are
+    /// about to take them. There are never more threads than slow sources, since each is read by one.
+    pub(crate) fn relieve(&self) {
+        let mut state = lock(&self.shared.state);
+        while state.idle < state.reads.len() && self.start_thread(&mut state) {}
+    }
+
+    /// Returns whether the system had a thread.
+    fn start_thread(&self, state: &mut PoolState) -> bool {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("baro-slow".into());
-        match thread.spawn(move || shared.run()) {
-            Ok(_) => {
-                state.threads += 1;
-                state.idle += 1;
-            }
-            // The read waits until one of the poller's next turns has more luck; until then its
-            // source counts as hung.
-            Err(error) => tracing::warn!(%error, "no thread to read slow sources"),
+        if let Err(error) = thread.spawn(move || shared.run()) {
+            // The read waits until one of the poller's next turns has more luck. If that takes long,
+            // its source counts as hung.
+            tracing::warn!(%error, "no thread to read slow sources");
+            return false;
         }
+        state.threads += 1;
+        state.idle += 1;
+        true
     }
 
     /// Waits at most this long until this condition holds. It is checked after each read.

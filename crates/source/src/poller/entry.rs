@@ -131,7 +131,7 @@ impl Entry {
 
     /// Whether a slow source is being read.
     pub(super) fn is_being_read(&self) -> bool {
-        self.busy_for_ns(0).is_some() && !self.has_batch()
+        self.worker().is_some_and(Worker::is_reading)
     }
 
     fn busy_for_ns(&self, now_ns: i64) -> Option<i64> {
