@@ -11,10 +11,10 @@ use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::{doctor, output};
-use crate::heap::Heap;
+use crate::heap;
 
-/// Time between two checks whether the agent's sampling thread still runs.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time after which freed memory is given back to the system again.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(30);
 
 /// Arguments of `baro up`.
 #[derive(Args, Clone)]
@@ -74,12 +74,11 @@ impl Up {
         let json = self.json;
         let agent = Agent::start_with(move || self.config(), World::real())?;
         announce(&agent, json)?;
-        let signalled = wait(&agent)?;
-        let alive = agent.is_alive();
+        let signal = wait(&agent)?;
         agent.stop();
-        match (alive, signalled) {
-            (true, signal) => output::print(&format!("barograph stopped ({signal})\n")),
-            (false, _) => anyhow::bail!("the sampling thread has ended: see the log above"),
+        match signal {
+            Some(signal) => output::print(&format!("barograph stopped ({signal})\n")),
+            None => anyhow::bail!("the sampling thread has ended: see the log above"),
         }
     }
 
@@ -178,8 +177,8 @@ fn reload(agent: &Agent) {
     }
 }
 
-/// Waits for a signal, or for the agent to end by itself.
-fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
+/// Waits for a signal, and returns its name; `None` if the agent has ended by itself.
+fn wait(agent: &Agent) -> anyhow::Result<Option<&'static str>> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -188,18 +187,14 @@ fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let mut heap = Heap::default();
+        let mut ended = std::pin::pin!(agent.ended());
         loop {
             tokio::select! {
-                _ = interrupt.recv() => return Ok("interrupted"),
-                _ = terminate.recv() => return Ok("terminated"),
+                _ = interrupt.recv() => return Ok(Some("interrupted")),
+                _ = terminate.recv() => return Ok(Some("terminated")),
                 _ = hangup.recv() => reload(agent),
-                () = tokio::time::sleep(LOOK_EVERY) => {
-                    if !agent.is_alive() {
-                        return Ok("ended");
-                    }
-                    heap.look();
-                }
+                () = &mut ended => return Ok(None),
+                () = tokio::time::sleep(GIVE_BACK_EVERY) => heap::give_back(),
             }
         }
     })

@@ -98,7 +98,7 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
         let source: Box<dyn Source> = Box::new(Constant::default());
         (source, fixed)
     });
-    let mut poller = Poller::with_sources(sources, theirs, Arc::new(|| {}));
+    let mut poller = Poller::with_sources(sources, theirs);
     let long_ns = 86_400 * NS_PER_S;
     for entry in &mut poller.entries {
         entry.pace.caps.max_ns = long_ns;
@@ -141,7 +141,7 @@ fn what_is_absent_is_looked_for_when_the_mounts_change() {
         is_absent: true,
         ..Constant::default()
     });
-    let mut poller = Poller::with_sources([(source, fixed)], theirs, Arc::new(|| {}));
+    let mut poller = Poller::with_sources([(source, fixed)], theirs);
     let have_changed = Arc::new(AtomicBool::new(false));
     let sign = Arc::clone(&have_changed);
     poller.have_mounts_changed = Box::new(move || sign.swap(false, Ordering::SeqCst));
