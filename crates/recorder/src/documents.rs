@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use barograph_archive::ArchiveLosses;
-use barograph_model::{Labels, NS_PER_S};
+use barograph_model::NS_PER_S;
 use barograph_stream::{AGENT_DOCUMENT, RunDir};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
@@ -70,13 +70,4 @@ pub struct ArchiveDocument {
     pub losses: ArchiveLosses,
     /// The present problems; empty if there are none.
     pub trouble: String,
-}
-
-/// Labels that serialize as a JSON object.
-pub struct LabelsJson<'a>(pub &'a Labels);
-
-impl Serialize for LabelsJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter())
-    }
 }

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use barograph_model::Labels;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value as Json;
 
 /// One row per source: its streams, its cost, and what is missing.
@@ -321,4 +322,14 @@ pub struct AgentDocument {
     pub state: Option<PathBuf>,
     /// The directory of the archive, if history is kept and everyone may read it.
     pub archive: Option<PathBuf>,
+}
+
+/// Labels that serialize as a JSON object.
+#[derive(Clone, Copy, Debug)]
+pub struct LabelsJson<'a>(pub &'a Labels);
+
+impl Serialize for LabelsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter())
+    }
 }
