@@ -10,12 +10,13 @@ use barograph_stream::{
     PublicationsRow, RULES_COLUMNS, RULES_DOCUMENT, RulesRow, RunDir, SOURCES_COLUMNS,
     SOURCES_DOCUMENT, SourcesRow,
 };
+use barograph_testing::wait_for;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
 use crate::bridges::lines;
-use crate::calls::{Application, fire, our_scope, until};
+use crate::calls::{Application, fire, our_scope};
 use crate::{config, post};
 
 /// Waits for `count` rows of a document, and checks that each row has the fields of the columns,
@@ -26,7 +27,7 @@ fn check<R: DeserializeOwned + Serialize>(
     document: &str,
     columns: DocumentColumns,
 ) {
-    let rows = until(document, || {
+    let rows = wait_for(document, || {
         let bytes = run_dir.document(document).unwrap()?;
         let rows: Vec<Json> = serde_json::from_slice(&bytes).unwrap();
         (rows.len() >= count).then_some(rows)
@@ -66,7 +67,7 @@ fn each_column_of_a_table_is_a_field_of_its_document() {
     assert!(post(dir.path(), "/api/v1/rules", made).starts_with("HTTP/1.1 200"));
     let _application = Application::new(dir.path(), 0);
     assert_eq!(lines(dir.path(), "bridged v=1").0, 204);
-    until("the call", || {
+    wait_for("the call", || {
         let (status, _) = fire(dir.path(), "control.sock", &json!({"name": "checkpoint"}));
         (status == 200).then_some(())
     });
