@@ -4,12 +4,14 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use barograph_agent::{Agent, AgentError, BlockTraceMode, Config, SOURCES_DOCUMENT, World};
+use barograph_agent::{
+    Agent, AgentError, BlockTraceMode, Config, SOURCES_DOCUMENT, SourcesRow, World,
+};
 use clap::{Args, ValueEnum};
-use serde_json::Value as Json;
 use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
+use super::documents::{DocumentRow, document};
 use super::{doctor, output};
 use crate::heap;
 
@@ -127,20 +129,16 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 fn announce(agent: &Agent, json: bool) -> anyhow::Result<()> {
-    let document = agent
-        .run_dir()
-        .document(SOURCES_DOCUMENT)?
-        .unwrap_or_else(|| b"[]".to_vec());
-    let reports: Vec<Json> = serde_json::from_slice(&document)?;
+    let reports = document(agent.run_dir(), SOURCES_DOCUMENT)?;
+    let reports: Vec<DocumentRow<SourcesRow>> = reports.unwrap_or_default();
     if json {
-        output::print_json(&Json::from(reports.clone()))?;
+        output::print_json(&reports)?;
     } else {
-        output::print(&doctor::table(&reports)?)?;
+        output::print(&doctor::table(&reports))?;
         let missing: usize = reports
             .iter()
             .filter(|report| !doctor::is_off(report))
-            .filter_map(|r| r["missing"].as_array())
-            .map(Vec::len)
+            .map(|report| report.missing.len())
             .sum();
         if missing > 0 {
             output::print(&format!(

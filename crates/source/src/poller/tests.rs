@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{
-    Clock, Descriptor, IntervalRequest, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Sink,
-    StreamKey, Unit, ValueType,
+    Clock, Descriptor, IntervalRequest, ManualClock, NS_PER_S, Name, Sample, Sink, StreamKey, Unit,
+    ValueType,
 };
 
 use super::*;
@@ -25,14 +25,11 @@ impl Source for Constant {
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let declare = || {
-            let descriptor = Descriptor {
-                name: Name::new("constant.count").unwrap(),
-                labels: Labels::default(),
-                value_type: ValueType::Float,
-                unit: Unit::new("count").unwrap(),
-                kind: Kind::Gauge,
-                help: String::new(),
-            };
+            let descriptor = Descriptor::gauge(
+                Name::new("constant.count").unwrap(),
+                ValueType::Float,
+                Unit::new("count").unwrap(),
+            );
             batch.declare(descriptor, None)
         };
         let fact = *self.fact.get_or_insert_with(declare);

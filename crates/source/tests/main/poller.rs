@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_model::{
-    Clock, Descriptor, Kind, Labels, ManualClock, NS_PER_MS, NS_PER_S, Name, Sample, Unit,
-    ValueType,
+    Clock, Descriptor, Labels, ManualClock, NS_PER_MS, NS_PER_S, Name, Sample, Unit, ValueType,
 };
 use barograph_source::policy::{Aimd, IntervalPolicy};
 use barograph_source::{
@@ -22,12 +21,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 fn descriptor(source: &'static str, fact: &str) -> Descriptor {
     Descriptor {
-        name: Name::new("fake.count").unwrap(),
         labels: Labels::new([("source", source), ("fact", fact)]).unwrap(),
-        value_type: ValueType::Int,
-        unit: Unit::new("count").unwrap(),
-        kind: Kind::Gauge,
-        help: String::new(),
+        ..Descriptor::gauge(
+            Name::new("fake.count").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        )
     }
 }
 
