@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// What one test takes is not to be seen by another.
+    /// Held while a test runs, so that no test sees the memory of another.
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]

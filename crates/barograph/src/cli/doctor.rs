@@ -143,7 +143,7 @@ fn text(json: &Json, key: &str) -> String {
     output::plain(json[key].as_str().unwrap_or_default()).into_owned()
 }
 
-/// What each source lacks, why, and the remedy.
+/// The missing parts of each source, with reason and remedy.
 fn missing(sources: &[Json]) -> String {
     let mut page = String::new();
     for report in sources {
