@@ -185,7 +185,6 @@ struct SlowReader {
 enum NextStep {
     /// It waits until it is asked for a read, or to stop.
     Wait,
-    /// It ends.
     End,
 }
 

@@ -25,7 +25,6 @@ pub(super) struct ArchiveChoice {
     pub target: Target,
 }
 
-/// One archive.
 pub(super) struct ChosenArchive {
     /// Scope of applications; `None` for the node's own archive.
     pub scope: Option<String>,
