@@ -1,19 +1,20 @@
-//! Memory that was needed for a moment goes back to the system.
+//! Return of unused memory to the system.
 //!
-//! It happens at once when much has come, and else within some looks of when it was freed: what readers
-//! took is not kept after they left.
+//! Much memory is given back at once, little within some looks after it was freed, so that memory
+//! that readers needed is not kept after they left.
 //!
-//! It stands alone because it talks to glibc's allocator, which otherwise keeps what a few large
-//! answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33. Only the
-//! program that owns the process may decide this, so no library of ours does.
+//! It stands alone because it controls glibc's allocator, which otherwise keeps the memory that a
+//! few large answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33.
+//! Only the program that owns the process may decide this, so no library of ours does.
 #![expect(
     unsafe_code,
     reason = "mallopt, mallinfo and malloc_trim have no safe wrapper; see the SAFETY arguments"
 )]
 
-/// Allocations from this size have pages of their own, which go back when they are freed. Set by
-/// hand it no longer grows with what was freed. What the archive's sealer takes and frees all the time is
-/// smaller: with 128 KiB here, the kernel's part of its time was 17 % of a core at a million values a second, not 5 %.
+/// Allocations from this size have pages of their own, which go back when they are freed. Since the
+/// size is set here, it does not grow with the sizes that were freed. The memory that the archive's
+/// sealer takes and frees all the time is in smaller pieces: with 128 KiB here, the kernel's part
+/// of its time was 17 % of a core at a million values a second, not 5 %.
 #[cfg(target_env = "gnu")]
 const OWN_PAGES_BYTES: i32 = 4 << 20;
 /// Free bytes at the end of a heap that are kept.
@@ -22,17 +23,18 @@ const KEPT_BYTES: i32 = 8 << 20;
 /// Heaps that threads share: each keeps free memory of its own.
 #[cfg(target_env = "gnu")]
 const HEAPS_MAX: i32 = 4;
-/// Memory is given back when so much more is resident than after the last time.
+/// Growth of resident memory since the last time at which memory is given back.
 const GROWN_BYTES: u64 = 16 << 20;
-/// It is also given back when so much more of it is resident and unused than after the last time…
+/// Growth of resident and unused memory since the last time at which memory is also given back.
 const UNUSED_BYTES: u64 = 2 << 20;
-/// …which is looked at every so many looks: the allocator goes through all free pieces for it.
+/// Looks between two measurements of unused memory, for which the allocator goes through all free
+/// pieces.
 const UNUSED_LOOKS: u32 = 10;
-/// And every so many looks in any case: a small piece that is freed may set free a whole page around
-/// it, which no number shows.
+/// Looks after which memory is given back in any case: a small piece that is freed may free a whole
+/// page around it, which no number shows.
 const ANYWAY_LOOKS: u32 = 30;
 
-/// Settles how the allocator keeps memory. To be called first of all, while there is one thread.
+/// Sets the allocator's limits. To be called first of all, while there is one thread.
 pub(crate) fn settle() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers and changes settings of the allocator under its own lock.
@@ -53,7 +55,8 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// Looks at what is resident, and gives back if that has grown, or much of it is unused.
+    /// Measures the resident memory, and gives memory back if it has grown, or much of it is
+    /// unused.
     pub(crate) fn look(&mut self) {
         let Some(now) = resident_bytes() else { return };
         self.looks = (self.looks + 1) % ANYWAY_LOOKS;
@@ -99,7 +102,7 @@ fn used_bytes() -> u64 {
     0
 }
 
-/// Bytes of memory that are the process's own, without what it maps of files.
+/// Bytes of the process's own memory, without mapped files.
 fn resident_bytes() -> Option<u64> {
     const PAGE_BYTES: u64 = 4_096;
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -137,7 +140,7 @@ mod tests {
         drop(pieces);
     }
 
-    /// Less than what is given back at once, as a few answers leave it.
+    /// An amount below the one that is given back at once, as a few answers leave it.
     #[test]
     fn a_little_that_was_freed_goes_back_too() {
         let _alone = ALONE.lock().unwrap();

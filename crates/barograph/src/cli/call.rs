@@ -82,7 +82,7 @@ impl Call {
 }
 
 impl Fire {
-    /// Has the agent make the call, and prints what came of it.
+    /// Lets the agent make the call, and prints the result.
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let mut body = Map::new();
         body.insert("name".into(), json!(self.name));
@@ -177,7 +177,8 @@ pub(super) fn list(target: &Target, key: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Calls without what the scope of all says of those that stand in their user's, with more of them.
+/// Returns the calls, each once: the row of the user's scope, which has more columns, replaces that
+/// of the scope of all.
 fn once(mut calls: Vec<Json>) -> Vec<Json> {
     let which = |row: &Json| (row["user"].to_string(), row["id"].as_u64());
     let own = calls.iter().filter(|row| row["scope"] != "all");
