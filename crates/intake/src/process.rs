@@ -49,11 +49,11 @@ const RING_BYTES: u64 = 640;
 const REFUSALS_SINCE: u32 = 2;
 /// Most batches that wait for the disk separately; beyond it, each two become one.
 const WAITING_MAX: usize = 64;
-/// Age from which a batch counts as safe: what was lost of it has been counted by the archive.
+/// Age from which a batch counts as safe: the archive has counted the losses of it.
 const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
-/// How long the file of an ended process waits for a scope that cannot be opened. It does not wait
-/// for ever, since its memory may be what the scope lacks, and there may be as many scopes as there
-/// can be. Values that are given up then are counted by the agent itself.
+/// Longest time for which the file of an ended process waits for a scope that cannot be opened. It
+/// does not wait for ever, since its memory may be what the scope lacks, and there may be as many
+/// scopes as there can be. Values that are given up then are counted by the agent itself.
 const ENDED_WAITS_NS_MAX: i64 = 300 * NS_PER_S;
 
 /// A declared publication.
@@ -153,7 +153,7 @@ pub(crate) struct PublishingProcess {
     /// Time of each ring's last record; after a frame, 1 ns more.
     reached: Vec<i64>,
     pub counts: ProcessCounts,
-    /// What earlier lives of the agent took in.
+    /// The values that earlier lives of the agent took in.
     taken: TakenMarks,
     /// [`OpenScopes::marks_read`] when `taken` was last read.
     marks_known: u64,

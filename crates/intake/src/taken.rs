@@ -1,5 +1,5 @@
-//! What earlier lives of the agent took in from a process, by the marks in the archives of the
-//! scopes.
+//! The records that earlier lives of the agent took in from a process, by the marks in the archives
+//! of the scopes.
 //!
 //! An agent that is killed has taken in more than the process's tails show. Each scope has a log of
 //! its own and may have come further than another, so records are skipped separately for each
@@ -19,7 +19,7 @@ pub(crate) const DROPPED_RING: u32 = u32::MAX;
 /// Ring number of the marks of frames that were made of cells: the position is their number.
 pub(crate) const FRAMES_RING: u32 = u32::MAX - 1;
 
-/// How far each ring was read, for each scope.
+/// The position up to which each ring was read, for each scope.
 #[derive(Debug, Default)]
 pub(crate) struct TakenMarks {
     of: BTreeMap<(u32, ScopeReader), u64>,

@@ -1,7 +1,7 @@
-//! All rules of a node: statements change them, samples and time run through them.
+//! All rules of a node, changed by statements and evaluated on samples and time.
 //!
-//! It reads no clock, file or socket. What a sample costs is what the subjects that read its stream
-//! cost, and that is bounded; a subject is evaluated at most once per [`Rules::evaluate`].
+//! It reads no clock, file or socket. The cost of a sample is bounded by the subjects that read its
+//! stream; a subject is evaluated at most once per [`Rules::evaluate`].
 
 mod members;
 mod tell;
@@ -29,21 +29,20 @@ pub struct Rules {
     /// Subjects, and pairs of a subject and a stream, of all rules.
     subjects: usize,
     bindings: usize,
-    /// Moves when other streams are read than before.
+    /// Number that grows when the set of streams that are read changes.
     version: u64,
     ignored: u64,
     set_backs: u64,
     values: Vec<UncertainValue>,
 }
 
-/// What is to be evaluated, and when.
+/// The subjects to be evaluated: those that have changed, and those with a deadline.
 #[derive(Debug, Default)]
 struct Work {
     dirty: Vec<(u32, u32)>,
     deadlines: BTreeSet<(i64, u32, u32)>,
 }
 
-/// One rule.
 #[derive(Debug)]
 struct Rule {
     definition: RuleDefinition,
@@ -62,14 +61,14 @@ struct Rule {
     missed: u64,
     evaluations: u64,
     last_fired_ns: Option<i64>,
-    /// Why it last failed to make its call.
+    /// The reason why it last failed to make its call.
     reason: String,
-    /// Why windows do not reach back as far as they should, and until when that matters.
+    /// The reason why windows are too short, and the time until which that matters.
     unfilled: Option<(String, i64)>,
 }
 
 impl Rules {
-    /// None yet.
+    /// Makes the rules of a node, of which there are none yet.
     pub fn new(limits: RuleLimits) -> Self {
         Self {
             streams: RuleStreams::new(limits.clone()),
@@ -113,7 +112,7 @@ impl Rules {
         }
     }
 
-    /// What [`Rules::execute`] would do now; changes nothing.
+    /// Returns the outcome that [`Rules::execute`] would have now; changes nothing.
     pub fn intent(&self, sql: &str) -> Result<StatementOutcome, StatementError> {
         match statement::parse(sql)? {
             RuleStatement::Create {
@@ -131,7 +130,8 @@ impl Rules {
         }
     }
 
-    /// A stream appeared. One beyond the bounds is ignored; [`Rules::ignored`] counts them.
+    /// Takes a stream that appeared. One beyond the bounds is ignored; [`Rules::ignored`] counts
+    /// them.
     pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         self.stream_removed(key);
         if !self.streams.add(key, descriptor) {
@@ -143,7 +143,7 @@ impl Rules {
         }
     }
 
-    /// A stream is gone.
+    /// Removes a stream that is gone.
     pub fn stream_removed(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.remove(key) else {
             return;
@@ -183,7 +183,7 @@ impl Rules {
         }
     }
 
-    /// The newest sample of a stream. The streams' readers alone decide what that costs.
+    /// Takes the newest sample of a stream. The cost depends only on the uses of the stream.
     pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
         let Some(stream) = self.streams.get(key) else {
             return;
@@ -195,7 +195,7 @@ impl Rules {
         self.wake(key, before_ns, LeafWakes::Sample);
     }
 
-    /// The resource of a stream was looked at, and its newest sample still holds.
+    /// Takes a look at a stream that found its newest sample unchanged.
     pub fn looked(&mut self, key: StreamKey, looked_ns: i64) {
         let newest = self.streams.get_mut(key).and_then(|s| s.newest.as_mut());
         let Some(newest) = newest.filter(|n| n.seen_ns < looked_ns) else {
@@ -205,20 +205,20 @@ impl Rules {
         self.wake(key, Some(before_ns), LeafWakes::Look);
     }
 
-    /// Samples of a stream from before the oldest that it was given, oldest first; later ones are left
-    /// out. For windows that reach further back than whoever watches the stream.
+    /// Takes samples of a stream from before the oldest that it has, oldest first; later ones are
+    /// left out. They fill windows that reach further back than the agent follows the stream.
     pub fn seed(&mut self, key: StreamKey, past: &[Sample]) {
         self.seed_summaries(key, &[], past);
     }
 
-    /// The same, and before those samples what is known of older ones, oldest first.
+    /// Takes the same, after summaries of still older samples, oldest first.
     pub fn seed_summaries(&mut self, key: StreamKey, older: &[FiringSummary], past: &[Sample]) {
         self.streams.seed(key, older, past, self.now_ns);
         self.wake(key, None, LeafWakes::Sample);
     }
 
-    /// Windows of a stream do not reach back as far as they should. The rules that have them say so
-    /// until they are long enough.
+    /// Notes that windows of a stream do not reach back as far as they should. The reports of their
+    /// rules have the reason until the windows are long enough.
     pub fn unfilled(&mut self, key: StreamKey, reason: &str) {
         let Some(stream) = self.streams.get(key) else {
             return;
@@ -237,7 +237,7 @@ impl Rules {
         }
     }
 
-    /// So many samples of a stream were lost before they could be told: counted by who reads it.
+    /// Counts lost samples of a stream, for each rule that reads the stream.
     pub fn missed(&mut self, key: StreamKey, samples: u64) {
         let readers = self.streams.get(key).map(|s| s.readers.as_slice());
         let mut readers: Vec<u32> = readers.into_iter().flatten().map(|r| r.rule).collect();
@@ -249,7 +249,7 @@ impl Rules {
         }
     }
 
-    /// The call of a rule that has fired came to nothing.
+    /// Notes that the call of a rule that has fired was not made.
     pub fn call_failed(&mut self, rule: &str, reason: String) {
         if let Some(at) = self.find(rule)
             && let Some(rule) = &mut self.rules[at]
@@ -259,22 +259,23 @@ impl Rules {
         }
     }
 
-    /// Streams whose past is wanted, each with how far back, in ns. Each is told once.
+    /// Returns the streams whose past is needed, with its length in ns. Each stream is returned
+    /// once.
     pub fn take_wanted(&mut self) -> Vec<(StreamKey, i64)> {
         self.streams.take_young()
     }
 
-    /// Moves whenever [`Rules::is_read`] may say otherwise than before.
+    /// A number that grows whenever the result of [`Rules::is_read`] may have changed.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether some rule reads the stream: the samples of others need not be told.
+    /// Whether some rule reads the stream: samples of other streams need not be passed on.
     pub fn is_read(&self, key: StreamKey) -> bool {
         self.streams.get(key).is_some_and(|s| !s.readers.is_empty())
     }
 
-    /// What a stream is; `None` when it is not followed.
+    /// The descriptor of a stream; `None` when it is not followed.
     pub fn descriptor(&self, key: StreamKey) -> Option<&Arc<Descriptor>> {
         self.streams.get(key).map(|s| &s.descriptor)
     }
@@ -284,7 +285,7 @@ impl Rules {
         self.streams.get(key).is_some_and(|s| s.newest.is_some())
     }
 
-    /// Evaluates what has news or is due, and hands over each firing.
+    /// Evaluates the subjects that have changed or are due, and hands over each firing.
     pub fn evaluate(&mut self, now_ns: i64, fire: &mut dyn FnMut(Firing)) {
         if now_ns < self.now_ns {
             self.set_back(now_ns);
@@ -309,7 +310,7 @@ impl Rules {
         }
     }
 
-    /// When time alone could change something next; `None`: never. What has news is due at once.
+    /// The next time at which time alone may change a result, if any. Changed subjects are due now.
     pub fn next_deadline_ns(&self) -> Option<i64> {
         if !self.work.dirty.is_empty() {
             return Some(self.now_ns);
@@ -317,12 +318,12 @@ impl Rules {
         self.work.deadlines.first().map(|(at_ns, ..)| *at_ns)
     }
 
-    /// How many there are.
+    /// The number of rules.
     pub fn len(&self) -> usize {
         self.rules.iter().flatten().count()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -332,7 +333,7 @@ impl Rules {
         self.ignored
     }
 
-    /// How often the clock was found set back.
+    /// The number of times that the clock was found set back.
     pub fn set_backs(&self) -> u64 {
         self.set_backs
     }
@@ -343,7 +344,7 @@ impl Rules {
         (points, windows, self.streams.windows_refused)
     }
 
-    /// How each rule is doing, by name.
+    /// The reports of all rules, by name.
     pub fn reports(&self) -> Vec<RuleReport> {
         let all = self.rules.iter().flatten();
         let reports = all.map(|rule| rule.report(self.now_ns));
@@ -390,7 +391,7 @@ impl Rules {
         }))
     }
 
-    /// Marks those who read a stream, if what has come concerns them.
+    /// Marks the subjects that read a stream, if the change concerns them.
     fn wake(&mut self, key: StreamKey, before_ns: Option<i64>, news: LeafWakes) {
         let Some(stream) = self.streams.get(key) else {
             return;
@@ -465,13 +466,13 @@ impl Rules {
             subject.deadline_ns = Some(deadline_ns);
             self.work.deadlines.insert((deadline_ns, at, place));
         } else if is_gone {
-            // Its absence has been told.
+            // Its absence has been evaluated.
             self.remove_subject(at as usize, place);
             self.take_in(at as usize);
         }
     }
 
-    /// Time goes on from earlier than it was: nothing is later than now.
+    /// Removes times later than `now_ns`, since the clock was set back.
     fn set_back(&mut self, now_ns: i64) {
         self.set_backs += 1;
         self.streams.set_back(now_ns);
@@ -514,8 +515,8 @@ fn mark_subject(rules: &mut [Option<Rule>], work: &mut Work, rule: u32, subject:
     }
 }
 
-/// Whether a sign of life cannot change what a leaf says, since the one before it was young enough when
-/// it was looked at last. Its deadline stands, and is moved when it is reached.
+/// Whether a sign of life cannot change the value of a leaf, since the previous one was young
+/// enough at the last evaluation. The leaf's deadline stands, and is moved when it is reached.
 fn stays(leaf: &StreamFunction, old_ns: Option<i64>) -> bool {
     match (leaf.of, old_ns) {
         (LeafFunction::Absent, Some(old_ns)) => old_ns < leaf.ns,

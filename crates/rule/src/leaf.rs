@@ -1,6 +1,6 @@
 //! The functions of streams that stand in a rule's condition: `rate('disk.read.bytes', '10 s')`.
 //!
-//! Apart from the expressions around them, which are those of insights.
+//! They stand alone because the expressions around them are those of insights.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ use barograph_statement::{
 
 /// Most different functions of streams in one rule.
 pub(crate) const RULE_FUNCTIONS_MAX: usize = 16;
-/// What there is, for messages.
+/// The names of all functions, for messages.
 pub(crate) const FUNCTIONS: &str = "latest, age, absent, rate, delta, avg_over, min_over, max_over, \
      count_over, ago, label";
 
-/// What a leaf computes of its stream.
+/// The function that a leaf computes of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafFunction {
     Latest,
@@ -63,30 +63,29 @@ impl LeafFunction {
     }
 }
 
-/// When the condition must be computed again because of a stream that a leaf reads.
+/// The changes of a stream for which the condition must be computed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafWakes {
     /// The leaf stands in the payload only.
     Never,
-    /// At a new sample.
+    /// Each new sample.
     Sample,
-    /// Also when the stream was looked at and had not changed.
+    /// Each new sample, and each look that found no change.
     Look,
 }
 
-/// One function of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamFunction {
     pub of: LeafFunction,
-    /// As written.
+    /// The text of the function, as written.
     pub text: String,
-    /// Which streams; of a label, its name.
+    /// The streams that it matches; of a label, the name.
     pub selector: Selector,
     /// The length of time; 0 where it takes none.
     pub ns: i64,
     /// Whether its streams are the subjects themselves.
     pub is_own: bool,
-    /// Of an age: what it is compared with, in ns, where it is compared with numbers alone.
+    /// The ages in ns at which a comparison changes, if an age is compared with numbers alone.
     pub crossings: Option<Vec<i64>>,
 }
 
@@ -136,7 +135,7 @@ impl ExprEnvironment for &mut StreamFunctions {
 }
 
 impl StreamFunctions {
-    /// The number of the leaf that a call is; `None` when it is no function of streams.
+    /// The number of the leaf for a call; `None` if the call is no function of streams.
     pub(crate) fn call(
         &mut self,
         name: &str,
@@ -190,7 +189,8 @@ impl StreamFunctions {
         Ok(Some(self.all.len() - 1))
     }
 
-    /// Notes which leaves read the subjects themselves, and when ages become what they are compared with.
+    /// Notes the leaves that read the subjects themselves, and the ages at which comparisons
+    /// change.
     pub(crate) fn settle(&mut self, condition: &Expr) {
         let first = self.all.iter().find(|l| l.of != LeafFunction::Label);
         let first = first.map(|l| l.selector.clone());
@@ -214,8 +214,8 @@ fn text(e: &ast::Expr) -> Option<&str> {
     }
 }
 
-/// What an age is compared with, in ns; `None` when it is used otherwise too, so that its every
-/// moment may count.
+/// The numbers that an age is compared with, in ns; `None` when it is also used otherwise, so that
+/// each moment may count.
 fn crossings(condition: &Expr, age: usize) -> Option<Vec<i64>> {
     let is_it = |e: &Expr| matches!(e, Expr::Computed(n) if *n == age);
     let (mut used, mut compared) = (0, Vec::new());

@@ -1,7 +1,7 @@
-//! What a rule is made of, and one subject of it: the values of its functions at one moment, and what
-//! the condition makes of them.
+//! The definition of a rule, and one subject of it: the values of its functions at one moment, and
+//! the result of the condition.
 //!
-//! Apart from the engine, which decides when a subject is looked at; here is what is seen then.
+//! It stands alone because the engine decides when a subject is evaluated; this file evaluates it.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::leaf::{LeafFunction, StreamFunction};
 use crate::stream::{RuleStream, RuleStreams};
 use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, UncertainValue};
 
-/// How often a condition is computed anew while it uses an age otherwise than in comparisons with
-/// numbers, in ns.
+/// Shortest time between two computations of a condition that uses an age otherwise than in
+/// comparisons with numbers, in ns.
 pub(crate) const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
-/// Longest account of why a rule fired, in bytes; what is longer is cut.
+/// Longest explanation of a firing, in bytes; a longer one is cut.
 pub(crate) const EXPLANATION_BYTES_MAX: usize = 1_024;
-/// Longest text in a payload that a label or a stream gives, in bytes of JSON all together.
+/// Most bytes of JSON in a payload for the texts of labels and streams together.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 3_072;
 
-/// What a fired call carries.
+/// The payload of a fired call.
 #[derive(Debug)]
 pub(crate) enum FiringPayload {
     None,
@@ -60,17 +60,17 @@ impl RuleDefinition {
         first.unwrap_or(0)
     }
 
-    /// Whether the condition may be true of what is not there.
+    /// Whether the condition may be true of an absent stream.
     pub(crate) fn tells_absence(&self) -> bool {
         let condition = &self.leaves[..self.condition_leaves];
         condition.iter().any(|l| l.of == LeafFunction::Absent)
     }
 }
 
-/// What the condition is evaluated for: a stream that the first leaf matches.
+/// A subject of a rule: a stream that the first leaf matches, for which the condition is evaluated.
 #[derive(Debug)]
 pub(crate) struct RuleSubject {
-    /// Its stream; `None` when that is gone, or when there never was one.
+    /// The stream; `None` when it is gone, or never existed.
     pub key: Option<StreamKey>,
     pub descriptor: Option<Arc<Descriptor>>,
     pub labels: Labels,
@@ -84,7 +84,7 @@ pub(crate) struct RuleSubject {
     pub was_true: bool,
     pub fired_ns: Option<i64>,
     pub fault: Option<EvalFault>,
-    /// Whether it waits to be evaluated.
+    /// Whether the subject waits to be evaluated.
     pub dirty: bool,
     pub deadline_ns: Option<i64>,
 }
@@ -120,8 +120,8 @@ impl RuleSubject {
             .all(|(name, value)| labels.get(name).is_none_or(|other| other == value))
     }
 
-    /// Whether the condition is true now, and when time alone may change that. `values` become those of
-    /// the leaves of the condition.
+    /// Whether the condition is true now, and the time at which time alone may change that.
+    /// `values` become those of the condition's leaves.
     pub(crate) fn look(
         &self,
         definition: &RuleDefinition,
@@ -142,7 +142,7 @@ impl RuleSubject {
         (truth, deadline_ns)
     }
 
-    /// A leaf's value, and when it changes if nothing happens.
+    /// A leaf's value, and the time at which it changes if nothing happens.
     fn value(
         &self,
         leaf: &StreamFunction,
@@ -187,7 +187,7 @@ impl RuleSubject {
         of_stream(leaf, stream, now_ns)
     }
 
-    /// All that a firing says.
+    /// The firing of this subject, with its payload and explanation.
     pub(crate) fn payload(
         &self,
         definition: &RuleDefinition,
@@ -217,7 +217,8 @@ impl RuleSubject {
         Ok(payload)
     }
 
-    /// Whom the call is for; `Err` names a label that the subject has not got, or what is too long.
+    /// The target of the call; `Err` names a label that the subject lacks, or the text that is too
+    /// long.
     pub(crate) fn target(
         &self,
         definition: &RuleDefinition,
@@ -248,7 +249,7 @@ impl RuleSubject {
         }
     }
 
-    /// What made the condition true.
+    /// The values that made the condition true.
     pub(crate) fn explanation(
         &self,
         definition: &RuleDefinition,
@@ -291,7 +292,7 @@ impl ExprInput for LeafValues<'_> {
     }
 }
 
-/// What a leaf makes of a stream that has a sample.
+/// The value of a leaf over a stream that has a sample, and the time of its next change.
 fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlValue, Option<i64>) {
     let Some(newest) = &stream.newest else {
         return (SqlValue::Null, None);
@@ -303,7 +304,7 @@ fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlVal
             let age_ns = now_ns.saturating_sub(seen_ns).max(0);
             let change_ns = match &leaf.crossings {
                 None => Some(now_ns.saturating_add(AGE_STEP_NS_MIN)),
-                // One nanosecond later too: for those who ask for more, not for at least so much.
+                // Also one nanosecond later: `>=` changes at the age itself, `>` after it.
                 Some(at) => {
                     let at = at.iter().map(|ns| seen_ns.saturating_add(*ns));
                     let at = at.flat_map(|ns| [ns, ns.saturating_add(1)]);

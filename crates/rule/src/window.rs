@@ -12,51 +12,51 @@ use barograph_statement::{ArithmeticOp, SqlValue, UncertainValue, arith};
 
 /// Fewest points that a window is thinned to.
 pub(crate) const WINDOW_POINTS_MIN: usize = 8;
-/// Points are kept so much longer than their window, in ns: the next sample may be older than the
-/// newest by so much and still be counted right.
+/// Time in ns for which points are kept beyond their window: a sample that is older than the newest
+/// one by at most this is still counted right.
 pub(crate) const WINDOW_DISORDER_NS_MAX: i64 = NS_PER_S;
 
 /// One sample, or several that follow each other and were made one to save room.
 #[derive(Clone, Debug)]
 struct Point {
-    /// The time of the sample before; its own when there is none.
+    /// The time of the previous sample; its own time when there is none.
     since: i64,
-    /// Until when the value before was known to hold: what has changed, has changed since then.
+    /// The time until which the previous value was known to hold: the change came after it.
     from: i64,
     /// The time of the (newest) sample.
     ts: i64,
     /// Its value.
     val: SqlValue,
-    /// The least and the greatest number; the wrong way round when there is none.
+    /// The least and the greatest number; the least is the greater one when there is none.
     low: f64,
     high: f64,
-    /// How many samples it is.
+    /// Number of samples.
     count: u64,
-    /// The value before, times the nanoseconds from `since` to `ts` (where it was a number)…
+    /// The previous value, times the nanoseconds from `since` to `ts` in which it was a number.
     area: f64,
-    /// …and those nanoseconds.
+    /// The number of those nanoseconds.
     area_ns: i64,
-    /// How far the value has moved; a counter that falls has begun anew, and has not moved.
+    /// The sum of the value's changes; a counter that falls has begun anew, and has not changed.
     change: f64,
-    /// In how many nanoseconds of `from` to `ts`; 0 when that is not known.
+    /// The nanoseconds of the change, within `from` to `ts`; 0 when they are not known.
     known_ns: i64,
 }
 
-/// What a sample is to a window.
+/// A sample as a window takes it.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowSample {
     pub ts: i64,
     pub val: SqlValue,
-    /// Until when the value before it was seen to hold.
+    /// The time until which the previous value was seen to hold.
     pub held_ns: i64,
     pub is_counter: bool,
-    /// No question will be asked about windows that end before this.
+    /// The earliest end of a window that may be asked for.
     pub horizon_ns: i64,
-    /// Where it stands for several samples, of which it is the last.
+    /// The samples that it stands for, if it is the last of several.
     pub several: Option<SampleRun>,
 }
 
-/// What is known of samples that are told as one.
+/// A summary of samples that are handed over as one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleRun {
     pub count: u64,
@@ -84,7 +84,7 @@ impl StreamWindow {
         self.points.len()
     }
 
-    /// Takes in the next sample. What was later than it is of a clock that was wrong, and forgotten.
+    /// Takes in the next sample. Later points are forgotten: they come from a clock that was wrong.
     pub(crate) fn push(&mut self, sight: &WindowSample, points_max: usize) {
         let mut sight = sight.clone();
         if let Some(held_ns) = self.forget_after(sight.ts) {
@@ -104,8 +104,8 @@ impl StreamWindow {
         }
     }
 
-    /// Puts samples before the oldest point; those that are not older are left out, so that none is
-    /// there twice.
+    /// Puts samples before the oldest point. Samples that are not older are left out, so that none
+    /// is counted twice.
     pub(crate) fn prepend(&mut self, past: impl Iterator<Item = WindowSample>, points_max: usize) {
         let mut known = std::mem::take(&mut self.points);
         // What was made one begins with its first sample, or after that of `since`.
@@ -139,7 +139,7 @@ impl StreamWindow {
         }
     }
 
-    /// Forgets the points later than this; gives until when the one before them was known to hold.
+    /// Forgets the points later than this; returns the time until which the previous one held.
     pub(crate) fn forget_after(&mut self, ts: i64) -> Option<i64> {
         let mut held_ns = None;
         while self.points.back().is_some_and(|p| p.ts > ts) {
@@ -148,7 +148,7 @@ impl StreamWindow {
         held_ns
     }
 
-    /// Makes neighbours one, so that half of the points remain at most, evenly over the time.
+    /// Merges neighbours, so that at most half of the points remain, evenly over the time.
     pub(crate) fn thin(&mut self) {
         let (Some(first), Some(last)) = (self.points.front(), self.points.back()) else {
             return;
@@ -158,7 +158,7 @@ impl StreamWindow {
         let mut thinned: VecDeque<Point> = VecDeque::with_capacity(self.points.len());
         for point in self.points.drain(..) {
             match thinned.back_mut() {
-                // From the sample before the first of them: what was made one before counts whole.
+                // Measured from the sample before the first one: a merged point counts whole.
                 Some(open) if point.ts.saturating_sub(open.since) <= limit_ns => merge(open, point),
                 _ => thinned.push_back(point),
             }
@@ -166,8 +166,8 @@ impl StreamWindow {
         self.points = thinned;
     }
 
-    /// How fast the value moved in the window that ends at `end_ns`, per second: the mean over the time
-    /// of what SQL's `rate()` gives from sample to sample.
+    /// The change per second in the window that ends at `end_ns`: the mean over time of SQL's
+    /// `rate()` from sample to sample.
     pub(crate) fn rate(&self, end_ns: i64) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let (mut change, mut known_ns) = (0.0, 0.0);
@@ -194,8 +194,8 @@ impl StreamWindow {
         }
     }
 
-    /// How far the value moved in the window: of a counter all that it grew, of others the newest less
-    /// the one that held at the window's start.
+    /// The change in the window: the growth of a counter; of others, the newest value less the one
+    /// that held at the window's start.
     pub(crate) fn delta(&self, end_ns: i64, is_counter: bool, is_whole: bool) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let Some(last) = self.points.back() else {
@@ -278,7 +278,7 @@ impl StreamWindow {
         }
     }
 
-    /// How many samples there were in the window that ends now.
+    /// The number of samples in the window that ends now.
     pub(crate) fn count(&self, now_ns: i64) -> SqlValue {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         let count: u64 = self.after(start_ns).map(|p| p.count).sum();
@@ -292,7 +292,7 @@ impl StreamWindow {
             .map_or(SqlValue::Null, |p| p.val.clone())
     }
 
-    /// When the next point leaves the window that ends now.
+    /// The time at which the next point leaves the window that ends now.
     pub(crate) fn leaves_ns(&self, now_ns: i64) -> Option<i64> {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         let next = self.after(start_ns).last()?;
@@ -313,7 +313,7 @@ impl StreamWindow {
 }
 
 impl Point {
-    /// What is known to have been before: its value held until this began.
+    /// Puts a window of earlier samples before this one: its last value held until this one began.
     fn reach_back(&mut self, before: &Self) {
         if let Some(value) = number(&before.val) {
             let held_ns = self.since.saturating_sub(before.ts);
@@ -324,7 +324,7 @@ impl Point {
     }
 }
 
-/// The value as a number; text is none, and neither is what is not a number.
+/// The value as a number; `None` for text and NaN.
 pub(crate) fn number(val: &SqlValue) -> Option<f64> {
     match val {
         SqlValue::Text(_) => None,
@@ -341,7 +341,7 @@ fn between(from: i64, to: i64) -> f64 {
     }
 }
 
-/// A whole number where all that it was made of were.
+/// An integer if all numbers that it was computed from are integers.
 fn whole(v: f64, is_whole: bool) -> SqlValue {
     if is_whole && v.fract() == 0.0 && v.abs() <= EXACT_MAX as f64 {
         SqlValue::Int(v as i64)

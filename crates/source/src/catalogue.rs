@@ -1,5 +1,5 @@
-//! What all sources can give, known without reading anything: which source has a metric, and what a
-//! source that is off would cost.
+//! A catalogue of all sources, known without reading anything: the source of each metric, and the
+//! cost of a source that is off.
 
 use crate::sources::TABLE;
 use crate::{FactSpec, Missing, SourceReport, SourceState};
@@ -67,7 +67,7 @@ fn gives_of(source: &str) -> &'static str {
     }
 }
 
-/// How to switch on a source that is off, in words.
+/// The way to switch on a source that is off, in words.
 fn switch_of(source: &str) -> String {
     let line = format!("sources.poll.{source}.enabled = true");
     match source {

@@ -1,5 +1,5 @@
-//! A follower of the segments of the node and of its applications, for the rules: which streams there
-//! are, and what is new in those that a rule reads.
+//! A follower of the segments of the node and of its applications, for the rules: the streams that
+//! exist, and the new samples of those that a rule reads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct StreamFollower {
     scopes: HashMap<StreamKey, Arc<str>>,
     free: Vec<u32>,
     next_key: u32,
-    /// What the rules' version was when `is_read` was asked for each stream.
+    /// The version of the rules for which `is_read` of each stream holds.
     version: Option<u64>,
     samples: Vec<Sample>,
     /// Streams whose past is wanted, each with how far back, in ns.
@@ -211,8 +211,8 @@ impl StreamFollower {
         streams
     }
 
-    /// Gives windows what was found of their past. What is new was told before ([`Self::feed`]): so
-    /// nothing that was found comes by itself later, and nothing is there twice.
+    /// Fills windows with the past that was found. New samples were fed before ([`Self::feed`]), so
+    /// that no sample is fed twice.
     pub(super) fn seed(
         &mut self,
         rules: &mut Rules,
@@ -238,11 +238,11 @@ impl StreamFollower {
 }
 
 impl Followed {
-    /// What a stream is that a rule begins to read.
+    /// Begins a stream that a rule begins to read.
     fn begin(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         samples.clear();
         if rules.has_sample(self.key) {
-            // It was read before: what came since then comes by itself.
+            // The stream was read before: its later samples are fed in turn.
             return;
         }
         let Some(scan) = self.handle.tail(1, samples) else {
@@ -255,7 +255,7 @@ impl Followed {
         self.look(rules);
     }
 
-    /// Its past, as far as it was found, else as far as the ring reaches.
+    /// Gives the rules the stream's past: as far as it was found, else as far as the ring reaches.
     fn seed(
         &mut self,
         rules: &mut Rules,
@@ -266,7 +266,7 @@ impl Followed {
         let mut oldest_ns = found.oldest_ns();
         if found.samples.is_empty() {
             samples.clear();
-            // What the cursor has not passed yet comes by itself.
+            // Samples beyond the cursor are fed in turn.
             let scan = self.handle.scan(0, samples);
             let beyond = scan.map_or(0, |scan| scan.cursor.saturating_sub(self.cursor));
             let beyond = usize::try_from(beyond).unwrap_or(usize::MAX);
@@ -286,7 +286,7 @@ impl Followed {
         }
     }
 
-    /// What is new.
+    /// Feeds the new samples to the rules.
     fn feed(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         if self
             .handle

@@ -76,7 +76,6 @@ struct Open {
     kept: WrittenSegment,
     /// Bytes of the header and of the first declarations.
     head_bytes: u64,
-    /// Number of declared streams.
     declared: u32,
     /// Number of streams that existed when the segment was begun.
     living: u32,
@@ -354,7 +353,8 @@ impl LogWriter {
             for mark in marks {
                 mark.encode(&mut self.encoded);
             }
-            FrameHeader::bare(kind::MARKS, marks.len() as u32, NO_SPAN).finish(&mut self.encoded, at);
+            FrameHeader::bare(kind::MARKS, marks.len() as u32, NO_SPAN)
+                .finish(&mut self.encoded, at);
             self.write()?;
         }
         Ok(())

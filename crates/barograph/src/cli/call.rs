@@ -83,7 +83,7 @@ impl Call {
 }
 
 impl Fire {
-    /// Has the agent make the call, and prints what came of it.
+    /// Lets the agent make the call, and prints the result.
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let mut body = Map::new();
         body.insert("name".into(), json!(self.name));
@@ -185,7 +185,8 @@ pub(super) fn list(target: &Target, key: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Calls without what the scope of all says of those that stand in their user's, with more of them.
+/// Returns the calls, each once: the row of the user's scope, which has more columns, replaces that
+/// of the scope of all.
 fn once(mut calls: Vec<DocumentRow<CallsRow>>) -> Vec<DocumentRow<CallsRow>> {
     let which = |call: &CallsRow| (call.user.clone(), call.id);
     let own = calls.iter().filter(|call| call.scope != SCOPE_OF_ALL);

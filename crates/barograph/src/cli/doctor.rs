@@ -134,7 +134,7 @@ fn beyond(rows: &[DocumentRow<ForecastsRow>]) -> String {
     )
 }
 
-/// What each source lacks, why, and the remedy.
+/// The missing parts of each source, with reason and remedy.
 fn missing(sources: &[DocumentRow<SourcesRow>]) -> String {
     let mut page = String::new();
     for report in sources {
