@@ -172,7 +172,8 @@ impl SimulatedNode {
         let run_dir = parts.sampling.run_dir.clone();
         let reader = parts.sampling.segment.reader().unwrap();
         let history = Arc::clone(&parts.sampling.history);
-        let poller = Poller::with_sources(self.sources(), Arc::clone(&world.clock));
+        let poller =
+            Poller::with_sources(self.sources(), Arc::clone(&world.clock)).with_inline_reads();
         let shared = ScopeShared {
             forecasts: parts.room,
             histories: ScopeHistories::default(),

@@ -222,11 +222,12 @@ impl ReaderPool {
         }
         let mut state = lock(&self.shared.state);
         state.reads.push_back(read);
-        if state.threads > 0 {
-            self.shared.work.notify_one();
-        } else {
+        if state.threads == 0 {
             self.start_thread(&mut state);
         }
+        // A thread that wakes does not find the pool locked.
+        drop(state);
+        self.shared.work.notify_one();
     }
 
     /// Starts threads for reads that still wait since the poller's last turn, unless idle threads are
@@ -254,7 +255,7 @@ impl ReaderPool {
     /// Waits at most this long until this condition holds. It is checked after each read.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the end of a source waits for the read that is under way"
+        reason = "a command without a loop waits for slow sources"
     )]
     pub(crate) fn wait_until(&self, holds: impl Fn() -> bool, longest: Duration) -> bool {
         let state = lock(&self.shared.state);

@@ -109,6 +109,10 @@ impl Source for FakeSource {
         self.name
     }
 
+    fn is_slow(&self) -> bool {
+        self.name == "filesystem"
+    }
+
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let fails = self.random.below(READS_PER_FAULT) == 0;
         let half = self.facts.len() / 2;
