@@ -24,7 +24,7 @@ const ROWS: &[Row] = &[
     row("lab", &["model", "forecast"]),
     // It runs as root: it imports no crate of this project, and no such crate imports it.
     row("helper", &[]),
-    row("archive", &["model", "stream"]),
+    row("archive", &["model", "stream", "testing"]),
     row("query", &["model", "stream", "archive"]),
     // The archive is used only by its demonstration and tests.
     row("client", &["model", "stream", "archive", "query"]),
@@ -32,7 +32,7 @@ const ROWS: &[Row] = &[
     row("libbaro", &["model", "stream", "client"]),
     // Other protocols, parsed into points: the server receives them, the intake takes them in.
     row("bridge", &["model", "stream"]),
-    row("server", &["model", "stream", "bridge"]),
+    row("server", &["model", "stream", "bridge", "testing"]),
     // The handling of every sample, of the node's streams and of a scope's.
     row("recorder", &["model", "stream", "forecast", "archive"]),
     row("call", &["model", "stream"]),
@@ -102,7 +102,7 @@ const HEAVY: &[Heavy] = &[
     Heavy {
         name: "barograph-testing",
         owners: &[],
-        tests: &["forecast", "source", "agent"],
+        tests: &["forecast", "source", "archive", "server", "agent"],
     },
     Heavy {
         name: "plotters",

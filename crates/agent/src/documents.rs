@@ -253,9 +253,7 @@ pub(crate) fn test_row(row: &InsightTestRow) -> Json {
 #[cfg(test)]
 mod tests {
     use barograph_insight::GraphLimits;
-    use barograph_model::{
-        Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, ValueType,
-    };
+    use barograph_model::{Descriptor, Name, Sample, Sink, StreamKey, Unit, ValueType};
     use barograph_source::SourceState;
 
     use super::*;
@@ -274,14 +272,11 @@ mod tests {
     #[test]
     fn rows_that_are_kept_are_as_those_that_are_rendered_anew() {
         let mut graph = Graph::new(GraphLimits::default());
-        let level = Descriptor {
-            name: Name::new("a.level").unwrap(),
-            labels: Labels::none(),
-            value_type: ValueType::Int,
-            unit: Unit::new("count").unwrap(),
-            kind: Kind::Gauge,
-            help: String::new(),
-        };
+        let level = Descriptor::gauge(
+            Name::new("a.level").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        );
         graph.know_metric(&level.name);
         graph.know_metric(&Name::new("disk.read.bytes").unwrap());
         graph.stream_added(StreamKey(1), &level);

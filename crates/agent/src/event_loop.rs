@@ -50,7 +50,7 @@ const FIRST_ROUND_NS: i64 = NS_PER_S;
 
 /// Everything that can happen to the loop, apart from the passing of time.
 pub(crate) enum Event {
-    /// A slow source has a batch ready, or a pressure trigger of the kernel has fired.
+    /// A pressure trigger of the kernel has fired.
     Wake,
     /// A statement on an insight or a policy, with the sender for the answer.
     Execute(StatementKind, String, SyncSender<StatementAnswer>),
@@ -157,6 +157,8 @@ impl<'c> EventLoop<'c> {
             exports,
         } = parts;
         let clock = &*world.clock;
+        // Beats and documents are due when sources are: the loop wakes once for all of them.
+        let begin_ns = poller.next_deadline_ns().min(clock.monotonic_ns());
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
         let meter = Arc::clone(&world.meter);
         let self_watch = SelfWatch::new(&mut streams, BEAT_NS, meter, ingest);
@@ -183,8 +185,8 @@ impl<'c> EventLoop<'c> {
             history,
             archive_watch,
             archive,
-            next_beat_ns: 0,
-            next_documents_ns: 0,
+            next_beat_ns: begin_ns,
+            next_documents_ns: begin_ns,
             next_project_ns: i64::MAX,
             is_woken: true,
             event_counts: [0; EVENT_KINDS.len()],
@@ -269,7 +271,7 @@ impl<'c> EventLoop<'c> {
         self.evaluate(now_ns);
         let monotonic_ns = self.clock.monotonic_ns();
         if monotonic_ns >= self.next_beat_ns {
-            self.next_beat_ns = monotonic_ns + BEAT_NS;
+            self.next_beat_ns = next_after(monotonic_ns, self.next_beat_ns, BEAT_NS);
             self.beat(now_ns);
         }
         let waits = self
@@ -281,7 +283,7 @@ impl<'c> EventLoop<'c> {
         };
         self.streams.finish();
         if monotonic_ns >= self.next_documents_ns {
-            self.next_documents_ns = monotonic_ns + DOCUMENTS_NS;
+            self.next_documents_ns = next_after(monotonic_ns, self.next_documents_ns, DOCUMENTS_NS);
             self.look_at_statements();
             self.write_documents();
         }
@@ -420,6 +422,12 @@ impl<'c> EventLoop<'c> {
         let archive = self.history.document(self.archive.as_ref());
         publish(&self.run_dir, ARCHIVE_DOCUMENT, &archive);
     }
+}
+
+/// The first time after `now_ns` that is a multiple of `every_ns` after `due_ns`.
+fn next_after(now_ns: i64, due_ns: i64, every_ns: i64) -> i64 {
+    let passed = now_ns.saturating_sub(due_ns) / every_ns;
+    due_ns.saturating_add((passed + 1).saturating_mul(every_ns))
 }
 
 /// Runs the loop until [`Event::Stop`], then stops it in order. `ready` is called once: when every

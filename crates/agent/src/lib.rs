@@ -30,12 +30,13 @@ mod who;
 
 pub use barograph_call::{Board, CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
 pub use barograph_intake::ApplicationsConfig;
-pub use barograph_recorder::{ArchiveConfig, ForecastConfig, ProcessMeter, Randomness, World};
+pub use barograph_recorder::{ArchiveConfig, ArchiveDocument, ForecastConfig, ProcessMeter, Randomness, World};
 pub use barograph_source::{BlockTraceMode, probe};
 pub use barograph_stream::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, CALLS_DOCUMENT, FORECASTS_DOCUMENT, HANDLERS_DOCUMENT,
-    INSIGHTS_DOCUMENT, KNOBS_DOCUMENT, POLICIES_DOCUMENT, RULES_DOCUMENT, SOURCES_DOCUMENT,
-    STATEMENTS_DOCUMENT,
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CallsRow, FORECASTS_DOCUMENT,
+    ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_DOCUMENT,
+    KnobsRow, POLICIES_DOCUMENT, PoliciesRow, RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT,
+    STATEMENTS_DOCUMENT, SourcesRow, StatementsRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;

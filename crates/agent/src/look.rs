@@ -1,7 +1,6 @@
 //! One read of all sources without an agent, for `baro doctor` on a node without one.
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use barograph_insight::Graph;
@@ -15,6 +14,9 @@ use crate::start::FIRST_ROUND_WAIT;
 use crate::{AgentError, Config, documents};
 use barograph_recorder::World;
 
+/// Longest time between two turns of the poller while slow sources are waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// The result of [`look`], in the form of an agent's documents.
 pub struct LookDocuments {
     /// Contents as of `sources.json`.
@@ -24,18 +26,10 @@ pub struct LookDocuments {
 }
 
 /// Reads every source of a configuration once, and computes the insights from the samples.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "one read of all sources without an agent, for a command"
-)]
 pub fn look(config: Config) -> Result<LookDocuments, AgentError> {
     let config = config.resolve()?;
     let World { clock, .. } = World::real();
-    let (woken, wakes) = sync_channel(1);
-    let wake = Arc::new(move || {
-        let _ = woken.try_send(());
-    });
-    let mut poller = Poller::new(&config.sources, Arc::clone(&clock), wake);
+    let mut poller = Poller::new(&config.sources, Arc::clone(&clock));
     let mut looked = Sight {
         graph: graph(&config, &clock),
         next: 0,
@@ -47,7 +41,7 @@ pub fn look(config: Config) -> Result<LookDocuments, AgentError> {
     poller.run_due(&mut looked);
     let until_ns = clock.monotonic_ns() + FIRST_ROUND_WAIT.as_nanos() as i64;
     while poller.reports().iter().any(|r| r.polls == 0) && clock.monotonic_ns() < until_ns {
-        let _ = wakes.recv_timeout(Duration::from_millis(100));
+        poller.wait_for_batch(LOOK_EVERY);
         poller.run_due(&mut looked);
     }
     let reports = poller.reports();

@@ -329,7 +329,7 @@ fn span(ns: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use barograph_model::{Kind, Labels, Name, Unit, ValueType};
+    use barograph_model::{Labels, Name, Unit, ValueType};
 
     use super::*;
 
@@ -353,12 +353,12 @@ mod tests {
                 vec![(label, value)]
             };
             let descriptor = Descriptor {
-                name: Name::new(name).unwrap(),
                 labels: Labels::new(labels).unwrap(),
-                value_type: ValueType::Float,
-                unit: Unit::new("").unwrap(),
-                kind: Kind::Gauge,
-                help: String::new(),
+                ..Descriptor::gauge(
+                    Name::new(name).unwrap(),
+                    ValueType::Float,
+                    Unit::new("").unwrap(),
+                )
             };
             self.next += 1;
             self.outlook.stream_added(StreamKey(self.next), &descriptor);

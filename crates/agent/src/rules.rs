@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use barograph_model::Clock;
 use barograph_rule::{Firing, RuleLimits, RuleReport, Rules};
 use barograph_statement::{StatementAction, StatementHead, StatementOutcome};
-use barograph_stream::{RULES_DOCUMENT, RunDir};
+use barograph_stream::{RULES_DOCUMENT, RulesRow, RunDir};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
@@ -194,23 +194,23 @@ fn rule(state: &State, name: &str) -> Json {
 }
 
 fn json(report: &RuleReport) -> Json {
-    json!({
-        "name": report.name,
-        "call": report.call,
-        "sql": report.sql,
-        "help": report.help,
-        "state": report.state.as_str(),
-        "reason": report.reason,
-        "subjects": report.subjects,
-        "holding": report.holding,
-        "beyond": report.beyond,
-        "left_out": report.left_out,
-        "fired": report.fired,
-        "suppressed": report.suppressed,
-        "failed": report.failed,
-        "missed": report.missed,
-        "evaluations": report.evaluations,
-        "made_ts": report.made_ns,
-        "last_fired_ts": report.last_fired_ns,
+    json!(RulesRow {
+        name: report.name.clone(),
+        call: report.call.clone(),
+        sql: report.sql.clone(),
+        help: report.help.clone(),
+        state: report.state.as_str().into(),
+        reason: report.reason.clone(),
+        subjects: report.subjects,
+        holding: report.holding,
+        beyond: report.beyond,
+        left_out: report.left_out,
+        fired: report.fired,
+        suppressed: report.suppressed,
+        failed: report.failed,
+        missed: report.missed,
+        evaluations: report.evaluations,
+        made_ts: report.made_ns,
+        last_fired_ts: report.last_fired_ns,
     })
 }

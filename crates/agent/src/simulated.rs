@@ -172,8 +172,7 @@ impl SimulatedNode {
         let run_dir = parts.sampling.run_dir.clone();
         let reader = parts.sampling.segment.reader().unwrap();
         let history = Arc::clone(&parts.sampling.history);
-        let poller =
-            Poller::with_sources(self.sources(), Arc::clone(&world.clock), Arc::new(|| {}));
+        let poller = Poller::with_sources(self.sources(), Arc::clone(&world.clock));
         let shared = ScopeShared {
             forecasts: parts.room,
             histories: ScopeHistories::default(),

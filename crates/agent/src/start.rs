@@ -17,9 +17,10 @@ use barograph_statement::StatementKind;
 use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value as Json;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::assemble::{AgentDirectories, agent_document, waking};
+use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::rules::{DeclaredRules, ProgramCalls};
@@ -42,6 +43,8 @@ pub struct Agent {
     run_dir: RunDir,
     events: SyncSender<Event>,
     sampler: Option<JoinHandle<()>>,
+    /// Closed when the sampling thread has ended.
+    sampling: watch::Receiver<()>,
     server: Option<Server>,
     exporter: Option<Exporter>,
     applications: Option<Applications>,
@@ -78,13 +81,14 @@ impl Agent {
         let history = History::start(&config.archive, &config.node, &world);
         let exporting = exports.as_ref().map(Exports::status);
         let parts = directories.assemble(&config, &world, history, exporting)?;
-        let (events, receiver) = (parts.events.clone(), parts.receiver);
+        let (is_sampling, sampling) = watch::channel(());
         let mut agent = Self {
             node: config.node.clone(),
             state_dir: config.state_dir.clone(),
             run_dir: parts.sampling.run_dir.clone(),
-            events: events.clone(),
+            events: parts.events,
             sampler: None,
+            sampling,
             server: None,
             exporter: None,
             applications: None,
@@ -95,13 +99,12 @@ impl Agent {
         };
         let ingest = Arc::clone(&parts.sampling.ingest);
         let (ready, first_round) = sync_channel(1);
-        let channel = (events, receiver);
         agent.sampler = Some(start_sampler(
             &config,
             &world,
-            channel,
+            parts.receiver,
             parts.sampling,
-            ready,
+            (ready, is_sampling),
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
@@ -190,9 +193,10 @@ impl Agent {
         &self.run_dir
     }
 
-    /// Returns whether the sampling thread still runs.
-    pub fn is_alive(&self) -> bool {
-        self.sampler.as_ref().is_some_and(|s| !s.is_finished())
+    /// Waits until the sampling thread has ended, which it does by itself only if it panics.
+    pub fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let mut sampling = self.sampling.clone();
+        async move { while sampling.changed().await.is_ok() {} }
     }
 
     /// Stops the parts in order: triggers, applications, sources and streams, exports, archive,
@@ -264,20 +268,20 @@ pub(crate) fn intake_config(config: &Config) -> IntakeConfig {
 fn start_sampler(
     config: &Config,
     world: &World,
-    (events, receiver): (SyncSender<Event>, Receiver<Event>),
+    receiver: Receiver<Event>,
     parts: LoopParts,
-    ready: SyncSender<()>,
+    (ready, is_sampling): (SyncSender<()>, watch::Sender<()>),
 ) -> Result<JoinHandle<()>, AgentError> {
-    let wake = waking(events);
     let (budget, sources, world) = (config.budget, config.sources.clone(), world.clone());
     std::thread::Builder::new()
         .name("baro-sampler".into())
         .spawn(move || {
-            let poller = Poller::new(&sources, Arc::clone(&world.clock), wake).with_budget(budget);
+            let poller = Poller::new(&sources, Arc::clone(&world.clock)).with_budget(budget);
             let event_loop = EventLoop::new(&world, poller, parts);
             event_loop::run(event_loop, &receiver, || {
                 let _ = ready.try_send(());
             });
+            drop(is_sampling);
         })
         .map_err(AgentError::Thread)
 }

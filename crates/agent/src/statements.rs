@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use barograph_archive::{FileAccess, Storage};
 use barograph_recorder::World;
 use barograph_statement::{StatementAction, StatementHead, StatementKind};
+use barograph_stream::StatementsRow;
 use rustix::io::Errno;
 use serde_json::{Value as Json, json};
 use tracing::{error, info};
@@ -110,10 +111,10 @@ impl StatementTroubles {
     pub(crate) fn document(&self) -> Json {
         let all = self.lock();
         let rows = all.iter().map(|(path, trouble)| {
-            json!({
-                "file": path.display().to_string(),
-                "trouble": trouble.now,
-                "found": trouble.found,
+            json!(StatementsRow {
+                file: path.display().to_string(),
+                trouble: trouble.now.clone(),
+                found: trouble.found.clone(),
             })
         });
         rows.collect()

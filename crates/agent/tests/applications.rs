@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use barograph_agent::Agent;
 use barograph_model::{Kind, SqlLimits, ValueType};
@@ -12,6 +11,7 @@ use barograph_stream::ingest::{
     IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
 };
 use barograph_stream::{RunDir, SystemClock};
+use barograph_testing::wait_until;
 
 use crate::config;
 
@@ -100,17 +100,6 @@ pub(crate) fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     }
 }
 
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    const LOOKS_MAX: usize = 1_500;
-    for _ in 0..LOOKS_MAX {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{what}");
-}
-
 const COUNT: &str = "SELECT count(*) FROM app_solver_residual";
 
 #[test]
@@ -120,7 +109,7 @@ fn every_value_is_in_sql_with_its_labels_and_frames() {
     let mut application = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     application.frames(300);
     let scope = our_scope(dir.path());
-    until("3000 values", || number(&scope, COUNT) == Some(3_000));
+    wait_until("3000 values", || number(&scope, COUNT) == Some(3_000));
     let sum = "SELECT CAST(sum(value) AS INTEGER) FROM app_solver_residual";
     assert_eq!(number(&scope, sum), Some(3_000 * 2_999 / 2));
     let ordered = "SELECT count(*) FROM (SELECT value, lag(value) OVER (ORDER BY ts) AS before FROM app_solver_residual) WHERE value <= before";
@@ -134,7 +123,7 @@ fn every_value_is_in_sql_with_its_labels_and_frames() {
     // The error of that time, at each look; on a machine that is not asleep it is far below a
     // minute.
     let looks = "SELECT count(*) FROM app_process_clock_error_ns WHERE value BETWEEN 1 AND 60000000000 AND rank = '0'";
-    until("a bound at each look", || {
+    wait_until("a bound at each look", || {
         let received = "SELECT count(*) FROM app_process_received_ns";
         number(&scope, looks).is_some_and(|n| n > 0 && number(&scope, received) == Some(n))
     });
@@ -147,12 +136,12 @@ fn an_agent_that_was_away_misses_nothing_and_repeats_nothing() {
     let mut application = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     application.frames(100);
     let scope = our_scope(dir.path());
-    until("1000 values", || number(&scope, COUNT) == Some(1_000));
+    wait_until("1000 values", || number(&scope, COUNT) == Some(1_000));
     agent.stop();
     application.frames(200);
     let _agent = Agent::start(config(dir.path())).unwrap();
     application.frames(50);
-    until("3500 values", || number(&scope, COUNT) == Some(3_500));
+    wait_until("3500 values", || number(&scope, COUNT) == Some(3_500));
     let distinct = "SELECT count(DISTINCT value) FROM app_solver_residual";
     assert_eq!(number(&scope, distinct), Some(3_500));
 }
@@ -213,7 +202,7 @@ fn check_long(when: &str, scope: &RunDir) {
             65_536,
         ),
     ] {
-        until(&format!("{when}: {sql}"), || {
+        wait_until(&format!("{when}: {sql}"), || {
             number(scope, sql) == Some(expect)
         });
     }
@@ -256,7 +245,7 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
     let scope = our_scope(dir.path());
     check_long("live", &scope);
     let newest = "SELECT length(value) FROM latest WHERE name = 'app.long.blob'";
-    until(newest, || number(&scope, newest) == Some(65_536));
+    wait_until(newest, || number(&scope, newest) == Some(65_536));
     let types = "SELECT count(DISTINCT type) FROM streams WHERE name LIKE 'app.long.%'";
     assert_eq!(
         number(&scope, types),
@@ -264,7 +253,7 @@ fn values_of_any_length_are_kept_whole_up_to_what_is_declared() {
         "four types of values, and frames"
     );
     let lost = "SELECT max(value) FROM app_process_lost_count";
-    until(lost, || number(&scope, lost) == Some(4));
+    wait_until(lost, || number(&scope, lost) == Some(4));
     drop(ring);
     drop(producer);
     agent.stop();
@@ -281,15 +270,15 @@ fn who_has_said_goodbye_leaves_its_past_and_no_file() {
     application.frames(10);
     let path = application.producer.path().to_owned();
     drop(application);
-    until("the file is removed", || !path.exists());
+    wait_until("the file is removed", || !path.exists());
     let scope = run_dir(dir.path()).scope("all");
-    until("its past", || number(&scope, COUNT) == Some(100));
+    wait_until("its past", || number(&scope, COUNT) == Some(100));
     let living = "SELECT count(*) FROM streams WHERE name LIKE 'app.solver.%'";
     assert_eq!(number(&scope, living), Some(0));
     // The same application again has another life, but the same streams.
     let mut application = Application::new(dir.path(), "solver", PublicationReaders::All);
     application.frames(10);
-    until("both lives", || number(&scope, COUNT) == Some(200));
+    wait_until("both lives", || number(&scope, COUNT) == Some(200));
     let labels = "SELECT count(DISTINCT labels) FROM streams WHERE name = 'app.solver.residual'";
     assert_eq!(number(&scope, labels), Some(1));
 }
@@ -303,7 +292,7 @@ fn who_came_before_the_agent_is_heard() {
     application.frames(20);
     let _agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());
-    until("200 values", || number(&scope, COUNT) == Some(200));
+    wait_until("200 values", || number(&scope, COUNT) == Some(200));
 }
 
 #[test]
@@ -332,7 +321,7 @@ fn a_ring_that_lapped_is_counted_to_the_value() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());
     let lost = "SELECT value FROM app_process_lost_count ORDER BY ts DESC LIMIT 1";
-    until("the loss is told", || {
+    wait_until("the loss is told", || {
         number(&scope, lost).is_some_and(|n| n > 0)
     });
     let (lost, there) = (
@@ -353,7 +342,7 @@ fn two_at_once_are_told_apart() {
     first.frames(10);
     second.frames(20);
     let scope = our_scope(dir.path());
-    until("300 values", || number(&scope, COUNT) == Some(300));
+    wait_until("300 values", || number(&scope, COUNT) == Some(300));
     let streams = "SELECT count(DISTINCT labels) FROM streams WHERE name = 'app.solver.residual'";
     assert_eq!(number(&scope, streams), Some(2));
 }
@@ -374,7 +363,7 @@ fn a_user_has_a_share_of_the_places_and_of_what_is_for_all() {
         .for_each(|application| application.frames(1));
     let scope = our_scope(dir.path());
     let count = |name: &str| number(&scope, &format!("SELECT count(*) FROM app_{name}_residual"));
-    until("two processes", || {
+    wait_until("two processes", || {
         count("one") == Some(10) && count("two") == Some(10)
     });
     // A third process waits in its rings. The agent reports it, and no value is lost.
@@ -382,11 +371,11 @@ fn a_user_has_a_share_of_the_places_and_of_what_is_for_all() {
     third.frames(1);
     let waiting = "SELECT value FROM agent_ingest_waiting_count WHERE newest";
     let node = run_dir(dir.path());
-    until("one waits", || number(&node, waiting) == Some(1));
+    wait_until("one waits", || number(&node, waiting) == Some(1));
     assert_eq!(count("three"), None);
     living.pop();
-    until("its turn", || count("three") == Some(10));
-    until("nobody waits", || number(&node, waiting) == Some(0));
+    wait_until("its turn", || count("three") == Some(10));
+    wait_until("nobody waits", || number(&node, waiting) == Some(0));
     drop((living, third));
     check_streams_of_all(dir.path());
 }
@@ -404,12 +393,12 @@ fn check_streams_of_all(dir: &Path) {
     for _ in 0..2 {
         let producer = Producer::create(&ingest, ProducerConfig::default(), &clock).unwrap();
         declare(&producer, "shared", &values, PublicationReaders::All);
-        until("its share", || number(&scope, streams) == Some(16));
+        wait_until("its share", || number(&scope, streams) == Some(16));
         let document = scope.path().join("publications.json");
-        until("and the rest refused", || {
+        wait_until("and the rest refused", || {
             std::fs::read_to_string(&document).is_ok_and(|text| text.contains("\"refused\":5"))
         });
         drop(producer);
-        until("nothing lives", || number(&scope, streams) == Some(0));
+        wait_until("nothing lives", || number(&scope, streams) == Some(0));
     }
 }

@@ -9,8 +9,9 @@ use std::sync::atomic::AtomicBool;
 use barograph_agent::Agent;
 use barograph_model::SqlLimits;
 use barograph_query::{Cell, Database, ScopeChoice};
+use barograph_testing::wait_until;
 
-use crate::applications::{number, our_scope, run_dir, until};
+use crate::applications::{number, our_scope, run_dir};
 use crate::config;
 
 /// Posts to `read.sock`; returns status and body.
@@ -78,7 +79,7 @@ fn lines_are_in_sql_when_they_are_acknowledged() {
     assert_eq!(number(&scope, &exact), Some(1));
     assert_eq!(number(&scope, "SELECT value FROM app_cpu_cores"), Some(4));
     let listed = "SELECT taken FROM publications WHERE name = 'cpu' AND pid IS NULL";
-    until("it is listed", || {
+    wait_until("it is listed", || {
         number_of_all(dir.path(), listed) == Some(6)
     });
     // Acknowledged values are on disk, so the next agent has them.
@@ -116,9 +117,9 @@ fn what_is_out_of_order_is_refused_and_counted() {
     assert_eq!(number(&scope, "SELECT count(*) FROM app_m_v"), Some(2));
     assert_eq!(number(&scope, "SELECT max(value) FROM app_m_v"), Some(4));
     let lost = "SELECT CAST(sum(value) AS INTEGER) FROM app_process_lost_count WHERE newest";
-    until("the loss is told", || number(&scope, lost) == Some(4));
+    wait_until("the loss is told", || number(&scope, lost) == Some(4));
     let listed = "SELECT sum(\"count\") FROM loss WHERE what LIKE '%make no sense%'";
-    until("the loss is listed", || {
+    wait_until("the loss is listed", || {
         number_of_all(dir.path(), listed) == Some(4)
     });
     // The reason is also listed for lines that were refused before they had a series.
@@ -129,7 +130,7 @@ fn what_is_out_of_order_is_refused_and_counted() {
         let told = format!(
             "SELECT count(*) FROM publications WHERE name = '{source}' AND refusal LIKE '%{part}%'"
         );
-        until("the reason is told", || {
+        wait_until("the reason is told", || {
             number_of_all(dir.path(), &told) == Some(1)
         });
     }
@@ -137,7 +138,7 @@ fn what_is_out_of_order_is_refused_and_counted() {
         "dataPoints": [{"timeUnixNano": "1", "count": "1"}]}}"#;
     assert_eq!(otlp(dir.path(), histogram).0, 200);
     let told = "SELECT count(*) FROM publications WHERE application = 'Shop' AND refusal LIKE '%exponential%'";
-    until("the reason is told", || {
+    wait_until("the reason is told", || {
         number_of_all(dir.path(), told) == Some(1)
     });
 }

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use barograph_agent::Agent;
 use barograph_model::{Kind, SqlLimits, ValueType};
@@ -18,6 +17,7 @@ use barograph_stream::ingest::{
 use barograph_stream::{
     CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT, RunDir, SystemClock,
 };
+use barograph_testing::wait_for;
 use serde_json::{Value as Json, json};
 
 use crate::config;
@@ -25,17 +25,6 @@ use crate::config;
 pub(crate) fn our_scope(dir: &Path) -> RunDir {
     let uid = rustix::process::getuid().as_raw();
     RunDir::new(dir.join("run")).scope(&format!("u{uid}"))
-}
-
-pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    const LOOKS_MAX: usize = 1_500;
-    for _ in 0..LOOKS_MAX {
-        if let Some(found) = found() {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{what}");
 }
 
 /// A process with a trigger and a knob, as far as the agent can tell.
@@ -189,7 +178,7 @@ fn a_trigger_is_fired_handled_answered_and_written_down() {
     let body = json!({"name": "checkpoint", "target": {"application": "solver"}, "payload": "now"});
     let scope = our_scope(dir.path());
     // Fires until both ranks are known. Earlier calls reached only one rank.
-    let fired = until("both ranks", || {
+    let fired = wait_for("both ranks", || {
         let (status, answer) = fire(dir.path(), "read.sock", &body);
         (status == 200 && answer["matched"] == 2).then_some(answer)
     });
@@ -203,7 +192,7 @@ fn a_trigger_is_fired_handled_answered_and_written_down() {
         .parse()
         .unwrap();
     for rank in &mut ranks {
-        let call = until("the call", || {
+        let call = wait_for("the call", || {
             rank.next(&scope).filter(|call| call.id == id)
         });
         assert_eq!(
@@ -229,14 +218,14 @@ fn a_trigger_is_fired_handled_answered_and_written_down() {
             .run(sql, &SqlLimits::default(), &AtomicBool::new(false));
         rows.ok()?.get(0, 0).cloned()
     };
-    until("the row", || {
+    wait_for("the row", || {
         all(&state).filter(|cell| matches!(cell, Cell::Int(1)))
     });
     for (stream, expect) in [("app_call_fired_id", 1), ("app_call_acked_id", 2)] {
         let sql =
             format!("SELECT count(*) FROM {stream} WHERE name = 'checkpoint' AND value = {id}");
         let count = || first(&scope, &sql).filter(|cell| *cell == Cell::Int(expect));
-        until(stream, count);
+        wait_for(stream, count);
     }
 }
 
@@ -246,7 +235,7 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let mut application = Application::new(dir.path(), 3);
     let scope = our_scope(dir.path());
-    let knob = until("the knob", || {
+    let knob = wait_for("the knob", || {
         row(&scope, KNOBS_DOCUMENT, |row| row["value"] == json!(0.1))
     });
     assert_eq!(
@@ -261,7 +250,7 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
         (&knob["labels"]["rank"], &knob["labels"]["phase"]),
         (&json!("3"), &json!("solve"))
     );
-    let handler = until("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
+    let handler = wait_for("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
     assert_eq!(
         (&handler["name"], &handler["help"]),
         (&json!("checkpoint"), &json!("writes a checkpoint"))
@@ -277,7 +266,7 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
     );
     let (status, answer) = set(json!(1));
     assert_eq!((status, &answer["matched"]), (200, &json!(1)));
-    let call = until("the setting", || application.next(&scope));
+    let call = wait_for("the setting", || application.next(&scope));
     assert_eq!(
         (call.kind, call.payload),
         (CallKind::Knob, CallPayload::Float(1.0))
@@ -285,7 +274,7 @@ fn a_knob_is_known_with_its_bounds_and_set_within_them() {
     application.answer(call.id, 0);
     // Two of its declarations are not valid.
     let refused = |row: &Json| row["refused"] == 2;
-    until("the refusals", || {
+    wait_for("the refusals", || {
         row(&scope, PUBLICATIONS_DOCUMENT, refused)
     });
 }
@@ -297,14 +286,14 @@ fn a_knob_that_was_set_is_listed_as_it_was_set() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let mut application = Application::new(dir.path(), 3);
     let scope = our_scope(dir.path());
-    until("the knob", || row(&scope, KNOBS_DOCUMENT, |_| true));
+    wait_for("the knob", || row(&scope, KNOBS_DOCUMENT, |_| true));
     let run_dir = RunDir::new(dir.path().join("run"));
     for setting in 1..=SETTINGS {
         let value = f64::from(setting) / f64::from(SETTINGS);
         let body = json!({"name": "solver.step.dt", "knob": true, "payload": value, "wait_s": 30});
         let (status, answer) = std::thread::scope(|threads| {
             let asked = threads.spawn(|| fire(dir.path(), "control.sock", &body));
-            let call = until("the setting", || application.next(&scope));
+            let call = wait_for("the setting", || application.next(&scope));
             application.apply(call.id, value);
             asked.join().unwrap()
         });
@@ -375,7 +364,7 @@ fn who_is_meant_by_the_labels_of_process_and_publication() {
     let dir = tempfile::tempdir().unwrap();
     let _agent = Agent::start(config(dir.path())).unwrap();
     let _application = of_publications(dir.path());
-    until("the process", || {
+    wait_for("the process", || {
         row(&our_scope(dir.path()), HANDLERS_DOCUMENT, |_| true)
     });
     let lines = include_str!("../../stream/tests/meant.txt").lines();
@@ -402,7 +391,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     let run_dir = RunDir::new(dir.path().join("run"));
     let (own, all) = (our_scope(dir.path()), run_dir.scope("all"));
     // Handlers are listed in the scope of their publication.
-    let of_a = until("the trigger", || {
+    let of_a = wait_for("the trigger", || {
         row(&all, HANDLERS_DOCUMENT, |row| row["name"] == "flush")
     });
     let labels = &of_a["labels"];
@@ -412,7 +401,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
     );
     let others = |row: &Json| row["publication"] != "a";
     assert_eq!(row(&all, HANDLERS_DOCUMENT, others), None);
-    until("those of the owner", || {
+    wait_for("those of the owner", || {
         row(&own, HANDLERS_DOCUMENT, |r| r["publication"] == "b")
     });
     let fire = |body: Json| {
@@ -430,7 +419,7 @@ fn everyone_may_read_of_calls_of_what_everyone_may_read() {
         application.answer(id, 0);
     }
     let check = |scopes, sql: &str, expect: &str| {
-        until(sql, || {
+        wait_for(sql, || {
             text(&run_dir, scopes, sql).filter(|found| found == expect)
         });
     };
@@ -462,14 +451,14 @@ fn who_waits_is_told_and_the_end_of_a_process_ends_the_wait() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let mut application = Application::new(dir.path(), 0);
     let scope = our_scope(dir.path());
-    until("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
+    wait_for("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
     let path = dir.path().to_owned();
     let body = json!({"name": "checkpoint", "wait_s": 20});
     let waiter = {
         let (path, body) = (path.clone(), body.clone());
         std::thread::spawn(move || fire(&path, "control.sock", &body))
     };
-    let call = until("the call", || application.next(&scope));
+    let call = wait_for("the call", || application.next(&scope));
     application.answer(call.id, 1);
     let (status, answer) = waiter.join().unwrap();
     assert_eq!(
@@ -477,7 +466,7 @@ fn who_waits_is_told_and_the_end_of_a_process_ends_the_wait() {
         (200, &json!("failed"), &json!(1))
     );
     let waiter = std::thread::spawn(move || fire(&path, "control.sock", &body));
-    until("the call", || application.next(&scope));
+    wait_for("the call", || application.next(&scope));
     drop(application);
     let (_, answer) = waiter.join().unwrap();
     assert_eq!(
@@ -492,7 +481,7 @@ fn a_call_outlives_the_agent() {
     let agent = Agent::start(config(dir.path())).unwrap();
     let mut application = Application::new(dir.path(), 0);
     let scope = our_scope(dir.path());
-    until("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
+    wait_for("the trigger", || row(&scope, HANDLERS_DOCUMENT, |_| true));
     let (_, answer) = fire(dir.path(), "control.sock", &json!({"name": "checkpoint"}));
     assert_eq!(answer["matched"], 1);
     agent.stop();
@@ -500,7 +489,7 @@ fn a_call_outlives_the_agent() {
     let call = application.next(&scope).unwrap();
     application.answer(call.id, 0);
     let _agent = Agent::start(config(dir.path())).unwrap();
-    until("the answer", || {
+    wait_for("the answer", || {
         row(&scope, CALLS_DOCUMENT, |row| {
             row["id"] == call.id && row["state"] == "acknowledged"
         })

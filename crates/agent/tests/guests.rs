@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use barograph_agent::Agent;
+use barograph_testing::wait_until;
 
 use crate::{config, latest, observer, post};
 
@@ -53,9 +53,9 @@ fn tests_of_insights_stop_no_sampling() {
         .collect();
     let before = polls();
     // Both go on: the clients get answers, and the sources are polled.
-    while polls() < before + LOOKS || asked.load(Ordering::Relaxed) < 4 {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("polls and answers", || {
+        polls() >= before + LOOKS && asked.load(Ordering::Relaxed) >= 4
+    });
     over.store(true, Ordering::Relaxed);
     for asker in askers {
         asker.join().unwrap();

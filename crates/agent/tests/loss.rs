@@ -13,8 +13,9 @@ use barograph_stream::SystemClock;
 use barograph_stream::ingest::{
     IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
 };
+use barograph_testing::wait_until;
 
-use crate::applications::{Application, number, our_scope, run_dir, until};
+use crate::applications::{Application, number, our_scope, run_dir};
 use crate::bridges::{lines, now_ns};
 use crate::config;
 
@@ -31,9 +32,9 @@ fn history_that_cannot_start_is_tried_again_and_what_is_acknowledged_is_there() 
     let mut application = Application::new(dir.path(), "solver", PublicationReaders::Owner);
     application.frames(10);
     let count = "SELECT count(*) FROM app_solver_residual";
-    until("live values", || number(&scope, count) == Some(100));
+    wait_until("live values", || number(&scope, count) == Some(100));
     // The first start of the scope's archive has failed by now, or fails during this request.
-    until("a durable write is not acknowledged", || {
+    wait_until("a durable write is not acknowledged", || {
         let (status, body) = lines(dir.path(), "cpu usage=1");
         assert!(status == 503 || body.is_empty(), "{status} {body}");
         body.contains("cannot be kept now")
@@ -41,14 +42,14 @@ fn history_that_cannot_start_is_tried_again_and_what_is_acknowledged_is_there() 
     fs::remove_file(&obstacle).unwrap();
     let t = now_ns();
     let line = format!("cpu usage=2 {t}");
-    until("it is acknowledged", || lines(dir.path(), &line).0 == 204);
+    wait_until("it is acknowledged", || lines(dir.path(), &line).0 == 204);
     application.frames(10);
-    until("what came meanwhile", || number(&scope, count) == Some(200));
+    wait_until("what came meanwhile", || number(&scope, count) == Some(200));
     agent.stop();
     // A new agent has all of its values from the archive.
     drop(application);
     let _agent = Agent::start(config(dir.path())).unwrap();
-    until("values of the time without history", || {
+    wait_until("values of the time without history", || {
         number(&scope, count) == Some(200)
     });
     let acknowledged = format!("SELECT count(*) FROM app_cpu_usage WHERE ts = {t}");
@@ -119,18 +120,18 @@ fn a_scope_that_cannot_be_opened_is_tried_again_and_its_programs_are_heard() {
     let _agent = Agent::start(config(dir.path())).unwrap();
     let mut program = Program::new(dir.path(), "late", 1, Kind::Gauge);
     program.put(0, 1);
-    until("a write is not taken", || {
+    wait_until("a write is not taken", || {
         lines(dir.path(), "cpu usage=1").0 == 503
     });
     fs::remove_file(&obstacle).unwrap();
     let scope = our_scope(dir.path());
     let mut put = 1;
-    until("it is heard", || {
+    wait_until("it is heard", || {
         put += 1;
         program.put(0, put);
         number(&scope, "SELECT count(*) > 0 FROM app_late_n0") == Some(1)
     });
-    until("and what was put before is there or counted", || {
+    wait_until("and what was put before is there or counted", || {
         let there = number(&scope, "SELECT count(*) FROM app_late_n0");
         let lost = "SELECT coalesce(sum(value), 0) FROM latest('app.process.loss.count')";
         let lost = number(&scope, lost);
@@ -151,26 +152,26 @@ fn what_found_no_room_has_it_when_others_have_ended() {
     let mut first = Program::new(dir.path(), "first", 20, Kind::Gauge);
     first.put(19, 7);
     let scope = our_scope(dir.path());
-    until("the first is there", || {
+    wait_until("the first is there", || {
         number(&scope, "SELECT count(*) FROM app_first_n19") == Some(1)
     });
     let mut second = Program::new(dir.path(), "second", 20, Kind::Gauge);
     second.put(19, 7);
     let refused =
         "SELECT refused FROM publications WHERE name = 'second' AND refusal LIKE '%streams_max%'";
-    until("the second has no room", || {
+    wait_until("the second has no room", || {
         number_of_all(dir.path(), refused).is_some_and(|refused| refused > 0)
     });
     let lost = "SELECT \"count\" FROM loss WHERE what LIKE '%declaration was refused' AND \"where\" LIKE '%second%'";
-    until("its value is counted", || {
+    wait_until("its value is counted", || {
         number_of_all(dir.path(), lost) == Some(1)
     });
     drop(first);
-    until("it has room", || {
+    wait_until("it has room", || {
         second.put(19, 8);
         number(&scope, "SELECT max(value) FROM app_second_n19") == Some(8)
     });
-    until("and is told so", || {
+    wait_until("and is told so", || {
         let refused = "SELECT max(refused) FROM publications WHERE name = 'second'";
         number_of_all(dir.path(), refused) == Some(0)
     });
@@ -186,8 +187,8 @@ fn programs_one_after_the_other_are_one_series_and_their_counters_begin_anew() {
         program.put(0, 100);
         let path = program.producer.path().to_owned();
         drop(program);
-        until("its file is gone", || !path.exists());
-        until("it is there", || {
+        wait_until("its file is gone", || !path.exists());
+        wait_until("it is there", || {
             let puts = "SELECT count(*) FROM app_short_n0 WHERE quality = 'measured'";
             number(&scope, puts) == Some(run)
         });
@@ -215,7 +216,7 @@ fn programs_that_follow_at_once_spend_no_instance_numbers() {
     }
     let _agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());
-    until("all are there", || {
+    wait_until("all are there", || {
         number(&scope, "SELECT count(*) FROM app_short_n0") == Some(20)
     });
     let numbered =
@@ -234,7 +235,7 @@ fn a_value_that_several_threads_put_is_in_the_order_of_time() {
     }
     let _agent = Agent::start(config(dir.path())).unwrap();
     let scope = our_scope(dir.path());
-    until("all are there", || {
+    wait_until("all are there", || {
         number(&scope, "SELECT count(*) FROM app_team_n0") == Some(200)
     });
     let newest = "SELECT value FROM latest('app.team.n0')";

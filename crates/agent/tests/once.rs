@@ -25,6 +25,7 @@ use barograph_stream::ingest::{
     IngestDeclaration, IngestFile, Producer, ProducerConfig, PublicationReaders, ThreadRing, kind,
 };
 use barograph_stream::{RunDir, SystemClock};
+use barograph_testing::wait_until;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 const FIXTURE: &str = "../source/tests/fixtures/nvme-v2/first";
@@ -112,7 +113,7 @@ impl Program {
             let distinct = format!("SELECT count(DISTINCT value) FROM app_{table}_n");
             let all = format!("SELECT count(*) FROM app_{table}_n");
             let put = Some(self.put as i64);
-            until(&format!("{what}: all of {table}"), || {
+            wait_until(&format!("{what}: all of {table}"), || {
                 number(&scope, &distinct) == put
             });
             assert_eq!(number(&scope, &all), put, "{what}: {table}");
@@ -184,17 +185,6 @@ fn number(scope: &RunDir, sql: &str) -> Option<i64> {
     }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    const LOOKS_MAX: usize = 1_500;
-    for _ in 0..LOOKS_MAX {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{what}");
-}
-
 #[test]
 fn an_agent_killed_before_the_tails_repeats_nothing() {
     let _turn = turn();
@@ -216,7 +206,7 @@ fn an_agent_killed_before_the_tails_repeats_nothing() {
     // The tail is moved even if nothing is new.
     program.forget_tail();
     let _agent = Agent::start(config(dir.path())).unwrap();
-    until("the tail is told", || program.tail() == 4_000);
+    wait_until("the tail is told", || program.tail() == 4_000);
     program.check(dir.path(), "at last");
 }
 
@@ -235,14 +225,14 @@ fn what_was_sealed_meanwhile_is_known_too() {
     program.put(1_000);
     program.check(dir.path(), "before");
     let mut first = None;
-    until("its log is there", || {
+    wait_until("its log is there", || {
         first = logs(dir.path(), PublicationReaders::Owner)
             .into_iter()
             .next();
         first.is_some()
     });
     let first = first.unwrap();
-    until("its log is sealed", || !first.exists());
+    wait_until("its log is sealed", || !first.exists());
     agent.stop();
     program.forget_tail();
     let agent = Agent::start(short).unwrap();
@@ -304,7 +294,7 @@ fn what_was_taken_in_and_then_written_over_is_not_lost() {
     let scope = scope(dir.path(), PublicationReaders::Owner);
     let lost = "SELECT value FROM app_process_lost_count ORDER BY ts DESC LIMIT 1";
     let there = "SELECT count(*) FROM app_mine_n";
-    until("what is there and what is lost is what was put", || {
+    wait_until("what is there and what is lost is what was put", || {
         let (lost, there) = (number(&scope, lost), number(&scope, there));
         lost.zip(there)
             .is_some_and(|(l, t)| l > 0 && l + t == 1_100)
@@ -380,7 +370,7 @@ fn whatever_is_killed_what_is_there_and_what_is_lost_is_what_was_put() {
         child.wait().unwrap();
     }
     let check = |put: u64, what: &str| {
-        until(what, || {
+        wait_until(what, || {
             let there = number(&owners, there);
             there.is_some_and(|there| there + lost(dir.path()) == put as i64)
         });
@@ -391,7 +381,7 @@ fn whatever_is_killed_what_is_there_and_what_is_lost_is_what_was_put() {
     assert!(lost(dir.path()) > 0, "the rings were lapped");
     let (put, path) = (program.put, program.producer.path().to_owned());
     drop(program);
-    until("its file is gone", || !path.exists());
+    wait_until("its file is gone", || !path.exists());
     check(put, "when the program has ended");
     agent.stop();
     let mut child = agent_of_its_own(dir.path());
@@ -447,7 +437,7 @@ fn a_batch_that_is_sent_again_after_a_kill_is_there_once() {
     let first = logs(dir.path(), PublicationReaders::Owner)[0].clone();
     let agent = Agent::start(short.clone()).unwrap();
     assert_eq!(write(dir.path(), &point(99, 0)), 204);
-    until("the first log is sealed", || !first.exists());
+    wait_until("the first log is sealed", || !first.exists());
     agent.stop();
     let _agent = Agent::start(short).unwrap();
     assert_eq!(

@@ -3,17 +3,15 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use barograph_agent::{Agent, Config, POLICIES_DOCUMENT};
 use barograph_model::NS_PER_S;
 use barograph_source::PolicySpec;
+use barograph_testing::wait_for;
 use serde_json::Value as Json;
 
 use crate::{config, latest, observer};
 
-/// Longest time that a test waits for the agent before it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
 const FILE_BYTES: usize = 64 << 20;
 const ERROR_BYTES: i64 = 16 << 20;
 
@@ -42,21 +40,6 @@ fn here(dir: &Path) -> Config {
 fn rows(dir: &Path) -> Vec<Json> {
     let text = std::fs::read(dir.join("run").join(POLICIES_DOCUMENT)).unwrap();
     serde_json::from_slice(&text).unwrap()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how long a test waits is no time of the program"
-)]
-fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

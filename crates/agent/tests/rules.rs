@@ -1,11 +1,11 @@
 //! Rules in whole agents: over the node's own streams and those of a program.
 
 use std::path::Path;
-use std::time::Duration;
 
-use barograph_agent::{Agent, RULES_DOCUMENT};
+use barograph_agent::{AGENT_DOCUMENT, Agent, AgentDocument, RULES_DOCUMENT};
 use barograph_stream::RunDir;
 use barograph_stream::ingest::PublicationReaders;
+use barograph_testing::{wait_for, wait_until};
 use serde_json::Value as Json;
 
 use crate::applications::{Application, our_scope};
@@ -19,27 +19,16 @@ fn declared(dir: &Path) -> Vec<Json> {
 
 /// Waits until a rule is as it should be.
 fn until(dir: &Path, what: &str, done: impl Fn(&Json) -> bool) {
-    for _ in 0..3_000 {
-        if declared(dir).iter().any(&done) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("{what}: {:?}", declared(dir));
+    wait_until(what, || declared(dir).iter().any(&done));
 }
 
 /// Waits until readers can find the archive of a new scope, which starts beside its rings.
 fn until_archived(dir: &Path) {
-    for _ in 0..3_000 {
-        let document = our_scope(dir).document("agent.json").unwrap();
-        let about: Json =
-            document.map_or(Json::Null, |text| serde_json::from_slice(&text).unwrap());
-        if !about["archive"].is_null() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("the scope has no archive");
+    wait_for("the archive of the scope", || {
+        let document = our_scope(dir).document(AGENT_DOCUMENT).unwrap()?;
+        let about: AgentDocument = serde_json::from_slice(&document).unwrap();
+        about.archive
+    });
 }
 
 fn has_fired(name: &'static str) -> impl Fn(&Json) -> bool {

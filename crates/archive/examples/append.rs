@@ -21,7 +21,7 @@ use barograph_archive::{
     Keeper, LogPart, Storage as _,
 };
 use barograph_model::{
-    Clock as _, Descriptor, Kind, Labels, Name, Sample, Selector, Span, StreamKey, Unit, ValueType,
+    Clock as _, Descriptor, Labels, Name, Sample, Selector, Span, StreamKey, Unit, ValueType,
 };
 use barograph_stream::SystemClock;
 
@@ -91,12 +91,12 @@ fn measure(dir: &std::path::Path, samples: u64) -> Result<(), Box<dyn Error>> {
 
 fn declare(key: u32) -> Result<JournalEntry, Box<dyn Error>> {
     let descriptor = Descriptor {
-        name: Name::new("some.bytes")?,
         labels: Labels::new([("device", format!("d{key}"))])?,
-        value_type: ValueType::Float,
-        unit: Unit::new("bytes")?,
-        kind: Kind::Gauge,
-        help: String::new(),
+        ..Descriptor::gauge(
+            Name::new("some.bytes")?,
+            ValueType::Float,
+            Unit::new("bytes")?,
+        )
     };
     let declared = DeclaredStream {
         descriptor: Arc::new(descriptor),

@@ -22,8 +22,7 @@ use barograph_archive::aggregate::{BucketBudget, FoldRequest, aggregate};
 use barograph_archive::parquet::{FileIdentity, ParquetPart, RawWriter};
 use barograph_archive::{DiskStorage, FileAccess, Storage as _, Tier};
 use barograph_model::{
-    Columns, Descriptor, Kind, Labels, NS_PER_S, Name, Quality, Sample, Span, Unit, Value,
-    ValueType,
+    Columns, Descriptor, Labels, NS_PER_S, Name, Quality, Sample, Span, Unit, Value, ValueType,
 };
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
@@ -158,12 +157,12 @@ fn one(path: &Path, series: &[Series]) {
 
 fn descriptor(name: &str, labels: Labels, value_type: ValueType, unit: &str) -> Arc<Descriptor> {
     Arc::new(Descriptor {
-        name: Name::new(name).unwrap(),
         labels,
-        value_type,
-        unit: Unit::new(unit).unwrap(),
-        kind: Kind::Gauge,
-        help: String::new(),
+        ..Descriptor::gauge(
+            Name::new(name).unwrap(),
+            value_type,
+            Unit::new(unit).unwrap(),
+        )
     })
 }
 

@@ -102,9 +102,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    use barograph_model::{
-        Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Span, StreamKey, Unit, ValueType,
-    };
+    use barograph_model::{Descriptor, NS_PER_S, Name, Sample, Span, StreamKey, Unit, ValueType};
 
     use super::*;
     use crate::{
@@ -128,14 +126,11 @@ mod tests {
         };
         let clock = Arc::new(barograph_stream::SystemClock::new());
         let keeper = Keeper::start(config, Arc::new(DiskStorage), clock).unwrap();
-        let descriptor = Descriptor {
-            name: Name::new("a").unwrap(),
-            labels: Labels::default(),
-            value_type: ValueType::Int,
-            unit: Unit::new("bytes").unwrap(),
-            kind: Kind::Gauge,
-            help: String::new(),
-        };
+        let descriptor = Descriptor::gauge(
+            Name::new("a").unwrap(),
+            ValueType::Int,
+            Unit::new("bytes").unwrap(),
+        );
         let declared = DeclaredStream {
             descriptor: Arc::new(descriptor),
             life: 1,

@@ -13,6 +13,7 @@ mod newest;
 mod reader;
 mod scan;
 mod writer;
+mod written;
 
 pub(crate) use batch::{BatchStream, JournalBatch};
 pub use contents::LogSeries;
@@ -21,4 +22,5 @@ pub use marks::RingMark;
 pub(crate) use marks::{MARKS_MAX, RingMarks};
 pub(crate) use newest::NewestSegment;
 pub use reader::LogPart;
-pub(crate) use writer::{LogWriter, WrittenSegment};
+pub(crate) use writer::LogWriter;
+pub(crate) use written::WrittenSegment;

@@ -111,11 +111,3 @@ fn corrupt(path: &Path, reason: impl Into<String>, at: u64) -> ArchiveError {
         at,
     }
 }
-
-fn io_error(what: &'static str, path: &Path, source: std::io::Error) -> ArchiveError {
-    ArchiveError::Io {
-        what,
-        path: path.to_owned(),
-        source,
-    }
-}

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
-use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -36,7 +35,7 @@ pub(crate) fn occupy(
     made.map_err(|source| io_error("make", layout.root(), source))?;
     for dir in [layout.node_dir(), layout.log_dir(), layout.tmp_dir()] {
         let made = storage.make_dir(&dir);
-        made.map_err(|source| io_error("make", &dir, source))?;
+        made.map_err(ArchiveError::io("make", &dir))?;
         open::check_dir(&dir)?;
     }
     open::check_ours(layout)?;
@@ -46,8 +45,8 @@ pub(crate) fn occupy(
     let file = options
         .mode(0o644)
         .open(&path)
-        .map_err(|source| io_error("open", &path, source))?;
-    let lock = FileLock::try_take(file).map_err(|source| io_error("lock", &path, source))?;
+        .map_err(ArchiveError::io("open", &path))?;
+    let lock = FileLock::try_take(file).map_err(ArchiveError::io("lock", &path))?;
     let Some(lock) = lock else {
         return Err(ArchiveError::Occupied { path });
     };
@@ -57,7 +56,7 @@ pub(crate) fn occupy(
     let below_root = node_dir.ancestors().take_while(|dir| *dir != layout.root());
     for dir in below_root.chain([layout.root()]) {
         let synced = storage.sync_dir(dir);
-        synced.map_err(|source| io_error("sync", dir, source))?;
+        synced.map_err(ArchiveError::io("sync", dir))?;
     }
     Ok(lock)
 }
@@ -67,13 +66,13 @@ pub(crate) fn occupy(
 pub(crate) fn empty_tmp(layout: &ArchiveLayout, storage: &dyn Storage) -> Result<(), ArchiveError> {
     let dir = layout.tmp_dir();
     let left = storage.list(&dir);
-    let left = left.map_err(|source| io_error("list", &dir, source))?;
+    let left = left.map_err(ArchiveError::io("list", &dir))?;
     for path in left
         .into_iter()
         .filter(|path| of_waiting_dir(path).is_none())
     {
         let gone = storage.unlink(&path);
-        gone.map_err(|source| io_error("remove", &path, source))?;
+        gone.map_err(ArchiveError::io("remove", &path))?;
     }
     Ok(())
 }
@@ -90,7 +89,7 @@ pub(crate) fn logs(
         ..Recovered::default()
     };
     let listed = storage.list(&dir);
-    let listed = listed.map_err(|source| io_error("list", &dir, source))?;
+    let listed = listed.map_err(ArchiveError::io("list", &dir))?;
     let mut sequences: Vec<u64> = listed.iter().filter_map(|path| sequence_of(path)).collect();
     sequences.sort_unstable();
     for sequence in sequences {
@@ -98,7 +97,7 @@ pub(crate) fn logs(
         found.next = found.next.max(sequence.saturating_add(1));
         if sequence <= sealed {
             let gone = storage.unlink(&path);
-            gone.map_err(|source| io_error("remove", &path, source))?;
+            gone.map_err(ArchiveError::io("remove", &path))?;
         } else {
             found.take(storage, sequence, &path)?;
         }
@@ -149,7 +148,7 @@ impl Recovered {
         // rings are not read for again, and the length that the next segment states for this one,
         // must be on disk.
         let cut = storage.truncate(path, part.bytes());
-        cut.map_err(|source| io_error("cut", path, source))?;
+        cut.map_err(ArchiveError::io("cut", path))?;
         if part.has_marks() {
             part.marks(&mut |mark| self.marks.take(mark, 0))?;
         }
@@ -211,12 +210,12 @@ impl Recovered {
         if bytes <= HEADER_BYTES as u64 {
             self.lost_now.torn_bytes += bytes;
             let gone = storage.unlink(path);
-            return gone.map_err(|source| io_error("remove", path, source));
+            return gone.map_err(ArchiveError::io("remove", path));
         }
         self.lost_now.corrupt_files += 1;
         let aside = path.with_extension("corrupt");
         let renamed = storage.rename(path, &aside);
-        renamed.map_err(|source| io_error("rename", path, source))
+        renamed.map_err(ArchiveError::io("rename", path))
     }
 }
 
@@ -225,12 +224,4 @@ pub(crate) fn sequence_of(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?.strip_suffix(".log")?;
     let digits = name.len() >= 16 && name.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| name.parse().ok())?
-}
-
-fn io_error(what: &'static str, path: &Path, source: io::Error) -> ArchiveError {
-    ArchiveError::Io {
-        what,
-        path: path.to_owned(),
-        source,
-    }
 }

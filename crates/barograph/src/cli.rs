@@ -4,6 +4,7 @@
 mod archive;
 mod call;
 mod doctor;
+mod documents;
 mod forecast;
 mod format;
 mod generate;

@@ -1,14 +1,14 @@
 //! Memory that was needed for a moment goes back to the system.
 //!
-//! It happens at once when much has come, and else within some looks of when it was freed: what readers
-//! took is not kept after they left.
+//! What readers took is not kept after they left. Memory is given back from time to time in any case:
+//! a small piece that is freed may set a whole page around it free, which no number shows.
 //!
 //! It stands alone because it talks to glibc's allocator, which otherwise keeps what a few large
 //! answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33. Only the
 //! program that owns the process may decide this, so no library of ours does.
 #![expect(
     unsafe_code,
-    reason = "mallopt, mallinfo and malloc_trim have no safe wrapper; see the SAFETY arguments"
+    reason = "mallopt and malloc_trim have no safe wrapper; see the SAFETY arguments"
 )]
 
 /// Allocations from this size have pages of their own, which go back when they are freed. Set by
@@ -22,15 +22,6 @@ const KEPT_BYTES: i32 = 8 << 20;
 /// Heaps that threads share: each keeps free memory of its own.
 #[cfg(target_env = "gnu")]
 const HEAPS_MAX: i32 = 4;
-/// Memory is given back when so much more is resident than after the last time.
-const GROWN_BYTES: u64 = 16 << 20;
-/// It is also given back when so much more of it is resident and unused than after the last time…
-const UNUSED_BYTES: u64 = 2 << 20;
-/// …which is looked at every so many looks: the allocator goes through all free pieces for it.
-const UNUSED_LOOKS: u32 = 10;
-/// And every so many looks in any case: a small piece that is freed may set free a whole page around
-/// it, which no number shows.
-const ANYWAY_LOOKS: u32 = 30;
 
 /// Settles how the allocator keeps memory. To be called first of all, while there is one thread.
 pub(crate) fn settle() {
@@ -43,40 +34,8 @@ pub(crate) fn settle() {
     }
 }
 
-/// Gives free memory back when much has come since it last did.
-#[derive(Debug, Default)]
-pub(crate) struct Heap {
-    resident_bytes: u64,
-    /// Resident and unused after memory was last given back: stacks, and free pieces smaller than a page.
-    unused_bytes: u64,
-    looks: u32,
-}
-
-impl Heap {
-    /// Looks at what is resident, and gives back if that has grown, or much of it is unused.
-    pub(crate) fn look(&mut self) {
-        let Some(now) = resident_bytes() else { return };
-        self.looks = (self.looks + 1) % ANYWAY_LOOKS;
-        let has_grown = now >= self.resident_bytes.saturating_add(GROWN_BYTES);
-        let is_long = self.looks.is_multiple_of(UNUSED_LOOKS) && self.is_unused(now);
-        let is_due = has_grown || is_long || self.looks == 0;
-        if !is_due {
-            self.resident_bytes = self.resident_bytes.min(now);
-            return;
-        }
-        give_back();
-        self.resident_bytes = resident_bytes().unwrap_or(now);
-        self.unused_bytes = self.resident_bytes.saturating_sub(used_bytes());
-    }
-
-    /// Whether much more is unused than is left after memory was given back.
-    fn is_unused(&self, resident_bytes: u64) -> bool {
-        let unused = resident_bytes.saturating_sub(used_bytes());
-        unused >= self.unused_bytes.saturating_add(UNUSED_BYTES)
-    }
-}
-
-fn give_back() {
+/// Gives free memory back.
+pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes an integer; it gives free pages of the heaps back under their
     // locks.
@@ -85,75 +44,34 @@ fn give_back() {
     }
 }
 
-/// Bytes that the program holds of the allocator; 0 where it does not tell.
-fn used_bytes() -> u64 {
-    #[cfg(target_env = "gnu")]
-    {
-        // SAFETY: mallinfo takes nothing and gives plain numbers, read under the heaps' locks.
-        let info = unsafe { libc::mallinfo() };
-        // They are of 32 bits, and wrap around beyond 4 GiB: less seems used then, and a look more gives back.
-        let bytes = |field: i32| u64::from(field.cast_unsigned());
-        bytes(info.uordblks) + bytes(info.hblkhd)
-    }
-    #[cfg(not(target_env = "gnu"))]
-    0
-}
-
-/// Bytes of memory that are the process's own, without what it maps of files.
-fn resident_bytes() -> Option<u64> {
-    const PAGE_BYTES: u64 = 4_096;
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let mut pages = statm.split_whitespace().skip(1).map(str::parse::<u64>);
-    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
-    Some(resident.saturating_sub(shared) * PAGE_BYTES)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
-    /// What one test takes is not to be seen by another.
-    static ALONE: Mutex<()> = Mutex::new(());
+    /// Bytes of memory that are the process's own, without what it maps of files.
+    fn resident_bytes() -> u64 {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let mut pages = statm
+            .split_whitespace()
+            .map(|field| field.parse::<u64>().unwrap());
+        let (resident, shared) = (pages.nth(1).unwrap(), pages.next().unwrap());
+        (resident - shared) * 4_096
+    }
 
     #[test]
     fn what_was_freed_goes_back() {
-        let _alone = ALONE.lock().unwrap();
         settle();
-        let mut heap = Heap::default();
-        heap.look();
         // Small pieces, with one kept in each stretch so that no heap has a free end.
         let mut pieces: Vec<Vec<u8>> = (0..100_000).map(|_| vec![1; 1_000]).collect();
-        let full = resident_bytes().unwrap();
+        let full = resident_bytes();
         let mut number = 0;
         pieces.retain(|_| {
             number += 1;
             number % 1_000 == 0
         });
-        heap.look();
-        let after = resident_bytes().unwrap();
+        give_back();
+        let after = resident_bytes();
         assert!(after + (64 << 20) < full, "{after} bytes of {full}");
-        drop(pieces);
-    }
-
-    /// Less than what is given back at once, as a few answers leave it.
-    #[test]
-    fn a_little_that_was_freed_goes_back_too() {
-        let _alone = ALONE.lock().unwrap();
-        settle();
-        let mut heap = Heap::default();
-        heap.look();
-        let mut pieces: Vec<Vec<u8>> = (0..12_000).map(|_| vec![1; 1_000]).collect();
-        let full = resident_bytes().unwrap();
-        let mut number = 0;
-        pieces.retain(|_| {
-            number += 1;
-            number % 1_000 == 0
-        });
-        (0..UNUSED_LOOKS).for_each(|_| heap.look());
-        let after = resident_bytes().unwrap();
-        assert!(after + (6 << 20) < full, "{after} bytes of {full}");
         drop(pieces);
     }
 }

@@ -26,8 +26,6 @@ use crate::user::{CallTicket, ROWS_MAX, UserCalls};
 const EVENTS_MAX: usize = 4_096;
 /// Answers and ends of one user that wait until the audit is open; more are dropped and counted.
 const OPENING_MAX: usize = 4_096;
-/// Longest time between two checks of the clock while a thread waits for answers.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Makes calls, on any thread of the agent. When [`Self::fire`] returns, the call is on disk and in
 /// its slot, and sleeping processes were woken. That function waits for the disk; no other function
@@ -244,14 +242,16 @@ impl Board {
         let until_ns = clock.monotonic_ns().saturating_add(longest_ns);
         let mut state = self.shared.state();
         loop {
-            let outcome = state.outcome(fired, clock.now_ns());
+            let now_ns = clock.now_ns();
+            let outcome = state.outcome(fired, now_ns);
             let left_ns = until_ns.saturating_sub(clock.monotonic_ns());
-            let left = Duration::from_nanos(u64::try_from(left_ns).unwrap_or(0));
-            if outcome.is_settled() || left.is_zero() {
+            if outcome.is_settled() || left_ns <= 0 {
                 return outcome;
             }
-            let answered = &self.shared.answered;
-            let woken = answered.wait_timeout(state, left.min(LOOK_EVERY));
+            // If the clock is set meanwhile, [`Self::beat`] notes what has expired.
+            let left_ns = left_ns.min(state.expires_in_ns(fired, now_ns));
+            let left = Duration::from_nanos(left_ns.unsigned_abs());
+            let woken = self.shared.answered.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -498,6 +498,21 @@ impl State {
             }
         }
         sum
+    }
+
+    /// Time until the next of these calls expires, in ns; at least 1 ns.
+    fn expires_in_ns(&self, fired: &CallsMade, now_ns: i64) -> i64 {
+        let rows = fired.calls.iter().filter_map(|(uid, id)| {
+            let AuditState::Open(calls) = &self.users.get(uid)?.audit else {
+                return None;
+            };
+            calls.row(*id)
+        });
+        let left_ns = rows.map(|row| row.call.expires_ns.saturating_sub(now_ns));
+        left_ns
+            .filter(|left_ns| *left_ns > 0)
+            .min()
+            .unwrap_or(i64::MAX)
     }
 
     pub(super) fn tell(&mut self, event: CallEvent) {

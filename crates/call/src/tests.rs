@@ -472,6 +472,18 @@ fn who_waits_is_told_of_the_last_answer() {
 }
 
 #[test]
+fn who_waits_is_told_of_the_end_of_time() {
+    let world = World::new();
+    world.join(member(1, OURS));
+    let fired = world.fire(json!({"name": "checkpoint"})).unwrap();
+    let board = Arc::clone(&world.board);
+    let waiter = std::thread::spawn(move || board.wait(&fired, Duration::MAX));
+    world.clock.advance(86_400 * S);
+    world.board.beat();
+    assert_eq!(waiter.join().unwrap().state(), "expired");
+}
+
+#[test]
 fn a_new_agent_knows_what_was_promised() {
     let mut world = World::new();
     for n in [1, 2] {

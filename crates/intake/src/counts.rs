@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicU64;
 
+use barograph_stream::PublicationsRow;
+
 /// Counts of a process's records, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessCounts {
@@ -25,6 +27,20 @@ pub(crate) struct ProcessCounts {
 }
 
 impl ProcessCounts {
+    /// The counts as a row of publications has them.
+    pub(crate) fn to_row(self) -> PublicationsRow {
+        PublicationsRow {
+            taken: self.values,
+            lost: self.lost(),
+            missed: self.missed,
+            dropped: self.dropped,
+            damaged: self.damaged,
+            refused: self.refused,
+            cut: self.cut,
+            ..PublicationsRow::default()
+        }
+    }
+
     /// Number of values that were put and are not recorded.
     pub(crate) fn lost(&self) -> u64 {
         let lost = self.missed.saturating_add(self.dropped);

@@ -2,7 +2,7 @@
 //! kernel reports, plus the smallest free instance number if a living process has the same name and
 //! labels.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use barograph_model::{Descriptor, Kind, Labels, ModelError, Name, Unit, ValueType};
 use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
@@ -129,6 +129,13 @@ impl PublicationIdentity {
     /// The publication's labels, with the instance if it is not the first.
     pub(crate) fn labels(&self) -> &Labels {
         &self.labels
+    }
+
+    /// The labels as documents have them.
+    pub(crate) fn label_map(&self) -> BTreeMap<String, String> {
+        let labels = self.labels.iter();
+        let owned = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        owned.collect()
     }
 
     /// The descriptor of a value's stream.

@@ -43,6 +43,9 @@ const AWAKE_NS: i64 = 50_000_000;
 /// Time between two looks at every process, whether it knocks or not, and between two passes over
 /// the directory.
 const SCAN_NS: i64 = NS_PER_S;
+/// The same while there is no process and no scope: a program knocks when it has made its file, and
+/// the looks are for those that could not.
+const IDLE_SCAN_NS: i64 = 10 * NS_PER_S;
 /// The rest after a round is at least `round_ms` divided by this.
 const REST_DIVISOR: i64 = 4;
 /// Work of one round, in records that are gone through: some milliseconds. The users with news
@@ -86,7 +89,8 @@ pub(crate) struct Intake<'c> {
     waiting: u64,
     rates: RecordRates,
     bridge: Bridge,
-    next_scan_ns: i64,
+    /// When the last pass over the directory was begun.
+    scanned_ns: i64,
     /// Whether the directory is to be read as soon as its rest ends.
     is_scan_due: bool,
     /// Number of files that were given up since the last beat.
@@ -163,7 +167,7 @@ impl<'c> Intake<'c> {
             closer,
             directory,
             waiting: 0,
-            next_scan_ns: i64::MIN,
+            scanned_ns: i64::MIN,
             is_scan_due: true,
             given_up: 0,
             next_sweep_ns: i64::MIN,
@@ -235,11 +239,18 @@ impl<'c> Intake<'c> {
         NextStep::Never
     }
 
+    /// When the next pass over the directory is due, and what else is done once a second.
+    fn next_scan_ns(&self) -> i64 {
+        let is_idle = self.roster.is_empty() && self.scopes.are_none();
+        let every_ns = if is_idle { IDLE_SCAN_NS } else { SCAN_NS };
+        self.scanned_ns.saturating_add(every_ns)
+    }
+
     /// Does what is due once a second: searches for new files, beats scopes and board, writes
     /// documents. Goes on with the search of the directory when its rest has ended.
     fn beat(&mut self) {
         let now_ns = self.clock.monotonic_ns();
-        let is_due = now_ns >= self.next_scan_ns;
+        let is_due = now_ns >= self.next_scan_ns();
         self.is_scan_due |= is_due;
         if self.is_scan_due && now_ns >= self.directory.next_ns() {
             self.is_scan_due = !self.scan();
@@ -247,7 +258,7 @@ impl<'c> Intake<'c> {
         if !is_due {
             return;
         }
-        self.next_scan_ns = now_ns + SCAN_NS;
+        self.scanned_ns = now_ns;
         let given_up = std::mem::take(&mut self.given_up);
         if given_up > 0 {
             warn!(
@@ -536,7 +547,7 @@ impl<'c> Intake<'c> {
             || !self.answers.is_empty()
             || self.roster.is_anyone_awake()
             || self.roster.is_sweeping();
-        let mut until_ns = self.next_scan_ns.min(self.roster.next_look_ns());
+        let mut until_ns = self.next_scan_ns().min(self.roster.next_look_ns());
         if self.is_scan_due {
             until_ns = until_ns.min(self.directory.next_ns());
         }

@@ -47,6 +47,10 @@ impl ProcessRoster {
         self.all.values_mut().map(|process| &mut **process)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.all.len()

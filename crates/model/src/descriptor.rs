@@ -307,6 +307,18 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// A gauge without labels and help.
+    pub fn gauge(name: Name, value_type: ValueType, unit: Unit) -> Self {
+        Self {
+            name,
+            labels: Labels::none(),
+            value_type,
+            unit,
+            kind: Kind::Gauge,
+            help: String::new(),
+        }
+    }
+
     /// The identity: the first 16 bytes of SHA-256 over name, type, unit and labels, each text
     /// preceded by its length as one little-endian u32.
     pub fn series_id(&self) -> SeriesId {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use barograph_stream::{DocumentColumns, RunDir, SCOPE_OF_ALL};
 use rusqlite::Result;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use crate::cell::{CellRow, CellValue};
@@ -22,7 +23,7 @@ pub(crate) fn document(
     let Some(run_dir) = live.run_dir() else {
         return Ok(one(Vec::new()));
     };
-    let list = objects(&run_dir, name)?;
+    let list: Vec<Object> = rows_of(&run_dir, name)?;
     Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn per_scope(
     live.attend().map_err(failed)?;
     let mut rows = Vec::new();
     for (scope, run_dir) in live.scopes() {
-        let list = objects(&run_dir, name)?;
+        let list: Vec<Object> = rows_of(&run_dir, name)?;
         rows.extend(list.iter().map(|object| {
             // The scope's name is that of its directory, not the one in the document.
             let mut row = cells(object, columns);
@@ -58,17 +59,20 @@ pub(crate) fn everywhere(
     columns: DocumentColumns,
 ) -> Result<Batches> {
     live.attend().map_err(failed)?;
-    let list = objects_everywhere(live, name)?;
+    let list: Vec<Object> = rows_everywhere(live, name)?;
     Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
 }
 
-/// The objects of a document in the run directory and in that of each scope.
-pub(crate) fn objects_everywhere(live: &Arc<Live>, name: &'static str) -> Result<Vec<Object>> {
+/// The rows of a document in the run directory and in that of each scope, before they are cells.
+pub(crate) fn rows_everywhere<T: DeserializeOwned>(
+    live: &Arc<Live>,
+    name: &'static str,
+) -> Result<Vec<T>> {
     let scopes = live.scopes();
     let scopes = scopes.into_iter().map(|(_, run_dir)| run_dir);
     let mut all = Vec::new();
     for run_dir in live.run_dir().into_iter().chain(scopes) {
-        all.extend(objects(&run_dir, name)?);
+        all.extend(rows_of(&run_dir, name)?);
     }
     Ok(all)
 }
@@ -83,7 +87,7 @@ pub(crate) fn calls(
     live.attend().map_err(failed)?;
     let mut all = Vec::new();
     for (scope, run_dir) in live.scopes() {
-        let list = objects(&run_dir, name)?;
+        let list: Vec<Object> = rows_of(&run_dir, name)?;
         all.extend(list.into_iter().map(|object| (Arc::clone(&scope), object)));
     }
     let which = |object: &Object| {
@@ -106,9 +110,10 @@ pub(crate) fn calls(
     Ok(one(rows.collect()))
 }
 
-pub(crate) type Object = serde_json::Map<String, Json>;
+type Object = serde_json::Map<String, Json>;
 
-pub(crate) fn objects(run_dir: &RunDir, name: &'static str) -> Result<Vec<Object>> {
+/// The rows of a document, before they are cells.
+pub(crate) fn rows_of<T: DeserializeOwned>(run_dir: &RunDir, name: &'static str) -> Result<Vec<T>> {
     let Some(bytes) = run_dir.document(name).map_err(internal)? else {
         return Ok(Vec::new()); // The agent has not written it yet.
     };
@@ -119,17 +124,13 @@ pub(crate) fn objects(run_dir: &RunDir, name: &'static str) -> Result<Vec<Object
 /// The reason why an insight has no streams, and so no table, if `table` is an insight's.
 #[cfg(feature = "bundled")]
 pub(crate) fn insight_without_streams(live: &Live, table: &str) -> Option<String> {
-    let insights = objects(&live.run_dir()?, barograph_stream::INSIGHTS_DOCUMENT).ok()?;
-    let text = |object: &Object, key: &str| Some(object.get(key)?.as_str()?.to_owned());
-    let insight = insights.iter().find(|i| {
-        i.get("table")
-            .and_then(Json::as_str)
-            .is_some_and(|t| t.eq_ignore_ascii_case(table))
-    })?;
-    let (name, state) = (text(insight, "name")?, text(insight, "state")?);
-    let mut why = format!("the insight {name} is {state}");
-    for (joint, key) in [(": ", "reason"), ("; what helps: ", "remedy")] {
-        if let Some(words) = text(insight, key).filter(|words| !words.is_empty()) {
+    let insights = rows_of(&live.run_dir()?, barograph_stream::INSIGHTS_DOCUMENT);
+    let insights: Vec<barograph_stream::InsightsRow> = insights.ok()?;
+    let mut insights = insights.into_iter();
+    let insight = insights.find(|insight| insight.table.eq_ignore_ascii_case(table))?;
+    let mut why = format!("the insight {} is {}", insight.name, insight.state);
+    for (joint, words) in [(": ", insight.reason), ("; what helps: ", insight.remedy)] {
+        if !words.is_empty() {
             why = why + joint + &words;
         }
     }

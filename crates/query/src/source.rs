@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
 use barograph_archive::{ArchiveError, ArchiveReader, View};
-use barograph_stream::{AGENT_DOCUMENT, RunDir, gate};
+use barograph_stream::{AGENT_DOCUMENT, AgentDocument, RunDir, gate};
 
 /// A function that returns the archive's present view.
 pub type Views = Arc<dyn Fn() -> Result<Arc<View>, ArchiveError> + Send + Sync>;
@@ -25,8 +25,8 @@ pub(crate) fn archive_of(run_dir: &RunDir) -> Option<OfAgent> {
     // The document and its owner are read from one opened directory, even if its path changes.
     let place = run_dir.open().ok()?;
     let bytes = place.document(AGENT_DOCUMENT).ok()??;
-    let document: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-    let root = PathBuf::from(document.get("archive")?.as_str()?);
+    let document: AgentDocument = serde_json::from_slice(&bytes).ok()?;
+    let root = document.archive?;
     let owner = place.owner();
     root.is_absolute().then_some(OfAgent { root, owner })
 }

@@ -248,7 +248,7 @@ fn mix(mut bits: u64) -> u64 {
 #[cfg(all(test, feature = "bundled"))]
 mod tests {
     use super::*;
-    use barograph_model::{Descriptor, Kind, Labels, Name, Unit, ValueType};
+    use barograph_model::{Descriptor, Name, Unit, ValueType};
     use barograph_stream::{Segment, SegmentConfig};
 
     #[test]
@@ -257,14 +257,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("segment");
         let mut segment = Segment::create(&path, SegmentConfig::new("n"), 0).unwrap();
-        let descriptor = Descriptor {
-            name: Name::new("a.count").unwrap(),
-            labels: Labels::none(),
-            value_type: ValueType::Int,
-            unit: Unit::new("count").unwrap(),
-            kind: Kind::Gauge,
-            help: String::new(),
-        };
+        let descriptor = Descriptor::gauge(
+            Name::new("a.count").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        );
         let mut writer = segment.register(&descriptor, Some(DEPTH), 0).unwrap();
         let reader = segment.reader().unwrap();
         let entry = reader.directory().entries.remove(0);

@@ -316,21 +316,18 @@ impl Texts {
 
 #[cfg(test)]
 mod tests {
-    use barograph_model::{Kind, Labels, Name, Unit, ValueType};
+    use barograph_model::{Name, Unit, ValueType};
 
     use super::*;
 
     #[test]
     fn buckets_of_large_integers_are_exact() {
         const BIG: i64 = (1 << 53) + 1;
-        let descriptor = Descriptor {
-            name: Name::new("big.count").unwrap(),
-            labels: Labels::default(),
-            value_type: ValueType::Int,
-            unit: Unit::new("count").unwrap(),
-            kind: Kind::Gauge,
-            help: String::new(),
-        };
+        let descriptor = Descriptor::gauge(
+            Name::new("big.count").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        );
         let buckets = Buckets {
             ts: vec![0, 10],
             count: vec![3, 1],

@@ -5,9 +5,10 @@
 
 use std::path::Path;
 
-use barograph_model::{Labels, NS_PER_S};
+use barograph_archive::ArchiveLosses;
+use barograph_model::NS_PER_S;
 use barograph_stream::{AGENT_DOCUMENT, RunDir};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
@@ -43,11 +44,30 @@ pub fn name_archive(run_dir: &RunDir, dir: Option<&Path>) {
     }
 }
 
-/// Labels that serialize as a JSON object.
-pub struct LabelsJson<'a>(pub &'a Labels);
-
-impl Serialize for LabelsJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter())
-    }
+/// The contents of `archive.json` while history is kept; it is null while history is off.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ArchiveDocument {
+    /// Directory of the archive.
+    pub dir: String,
+    /// Bytes of its Parquet files.
+    pub bytes: u64,
+    /// Bytes of its log.
+    pub log_bytes: u64,
+    /// Number of its Parquet files.
+    pub files: u64,
+    /// Number of samples in them.
+    pub samples: u64,
+    /// Time of the oldest sample, in ns since the epoch; none while there is none.
+    pub oldest_ts: Option<i64>,
+    /// Bytes that wait to be written.
+    pub waiting_bytes: u64,
+    /// Number of files that wait to be copied to the target.
+    pub waiting_copies: u64,
+    /// Number of copies of merged files that wait to be removed from the target.
+    pub stale_copies: u64,
+    /// What was lost.
+    pub losses: ArchiveLosses,
+    /// The present problems; empty if there are none.
+    pub trouble: String,
 }

@@ -18,7 +18,7 @@ use barograph_model::{ArchiveVerb, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
-use crate::{ArchiveConfig, Backoff, Job, World};
+use crate::{ArchiveConfig, ArchiveDocument, Backoff, Job, World};
 
 /// How often a command checks whether a first start under way has ended.
 const START_LOOKS: u32 = 100;
@@ -306,22 +306,20 @@ impl History {
     }
 
     /// The contents of `archive.json`; null if history is off.
-    pub fn document(&self, status: Option<&ArchiveStatus>) -> Json {
-        let (Some(starting), Some(status)) = (&self.starting, status) else {
-            return Json::Null;
-        };
-        json!({
-            "dir": starting.config.dir.display().to_string(),
-            "bytes": status.bytes,
-            "log_bytes": status.log_bytes,
-            "files": status.files,
-            "samples": status.samples,
-            "oldest_ts": Some(status.oldest_ts).filter(|ts| *ts != 0),
-            "waiting_bytes": status.waiting_bytes,
-            "waiting_copies": status.waiting_copies,
-            "stale_copies": status.stale_copies,
-            "losses": status.losses,
-            "trouble": status.troubles(),
+    pub fn document(&self, status: Option<&ArchiveStatus>) -> Option<ArchiveDocument> {
+        let (starting, status) = (self.starting.as_ref()?, status?);
+        Some(ArchiveDocument {
+            dir: starting.config.dir.display().to_string(),
+            bytes: status.bytes,
+            log_bytes: status.log_bytes,
+            files: status.files,
+            samples: status.samples,
+            oldest_ts: Some(status.oldest_ts).filter(|ts| *ts != 0),
+            waiting_bytes: status.waiting_bytes,
+            waiting_copies: status.waiting_copies,
+            stale_copies: status.stale_copies,
+            losses: status.losses.clone(),
+            trouble: status.troubles(),
         })
     }
 
@@ -427,7 +425,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use barograph_archive::{ArchiveReader, DeclaredStream, JournalEntry};
-    use barograph_model::{Descriptor, Kind, Labels, Name, Sample, StreamKey, Unit, ValueType};
+    use barograph_model::{Descriptor, Name, Sample, StreamKey, Unit, ValueType};
 
     use super::*;
 
@@ -515,14 +513,11 @@ mod tests {
     }
 
     fn declared() -> JournalEntry {
-        let descriptor = Descriptor {
-            name: Name::new("app.a.b").unwrap(),
-            labels: Labels::none(),
-            value_type: ValueType::Int,
-            unit: Unit::new("").unwrap(),
-            kind: Kind::Gauge,
-            help: String::new(),
-        };
+        let descriptor = Descriptor::gauge(
+            Name::new("app.a.b").unwrap(),
+            ValueType::Int,
+            Unit::new("").unwrap(),
+        );
         let declared = DeclaredStream {
             descriptor: Arc::new(descriptor),
             life: 1,

@@ -12,8 +12,8 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
 use barograph_model::{ArchiveVerb, BigIntegers, ResultFormat, SqlRequest};
-use barograph_stream::{ARCHIVE_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT};
-use serde::{Deserialize, Serialize};
+use barograph_stream::{ARCHIVE_DOCUMENT, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT, SourcesRow};
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::app::{HandlerAnswer, JSON, RequestOrigin, SharedApp};
@@ -78,12 +78,6 @@ struct StatusJson<'a> {
     archive: Option<serde_json::Value>,
 }
 
-/// The part of a source's description that the status needs.
-#[derive(Deserialize)]
-struct SourceState {
-    state: String,
-}
-
 /// `GET /api/v1/status`
 pub(crate) async fn status(
     State(app): SharedApp,
@@ -93,7 +87,7 @@ pub(crate) async fn status(
     Params::parse(query.as_deref(), &[])?;
     app.render(asking, JSON, |app, view| {
         let segment = view.segment();
-        let sources: Vec<SourceState> =
+        let sources: Vec<SourcesRow> =
             serde_json::from_slice(&app.list_document(SOURCES_DOCUMENT)?).map_err(|e| {
                 Fault::internal(format!("{SOURCES_DOCUMENT} is not as it should be: {e}"))
             })?;
@@ -105,7 +99,7 @@ pub(crate) async fn status(
             Fault::internal(format!("{ARCHIVE_DOCUMENT} is not as it should be: {e}"))
         })?;
         let sources: Vec<_> = sources.into_iter().filter(|s| s.state != "off").collect();
-        let up = |s: &&SourceState| s.state == "ok" || s.state == "partial";
+        let up = |s: &&SourcesRow| s.state == "ok" || s.state == "partial";
         to_json(&StatusJson {
             node: segment.node(),
             version: &app.info.version,

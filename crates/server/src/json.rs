@@ -2,27 +2,12 @@
 //! infinities) is `null`, since JSON cannot express it.
 
 use barograph_model::{
-    Buckets, Columns, Labels, PastSeries, Sample, Value, Values, base64, predicted_sample,
+    Buckets, Columns, PastSeries, Sample, Value, Values, base64, predicted_sample,
 };
-use barograph_stream::LatestSample;
-use serde::ser::SerializeMap as _;
+use barograph_stream::{LabelsJson, LatestSample};
 use serde::{Serialize, Serializer};
 
 use crate::view::{ServedStream, ServedView};
-
-/// Labels as a JSON object.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LabelsJson<'a>(pub &'a Labels);
-
-impl Serialize for LabelsJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.iter().len()))?;
-        for (name, value) in self.0.iter() {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
-    }
-}
 
 /// A value as number, bool, string (bytes as base64, JSON as its text), list of numbers, or null.
 #[derive(Debug, Clone)]

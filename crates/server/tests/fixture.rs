@@ -13,6 +13,7 @@ use barograph_model::{
 use barograph_server::IngestConfig;
 use barograph_server::{Control, NodeInfo, Server, ServerConfig, ServerError, ServerLimits};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
+use barograph_testing::wait_until;
 use serde_json::{Value, json};
 
 use crate::client::{Events, Response, request, send, tcp, unix};
@@ -82,14 +83,9 @@ impl SqlEngine for FakeSql {
 }
 
 /// Waits until another thread has done something.
-pub(crate) fn until(done: impl Fn() -> bool) {
-    for _ in 0..30_000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("it never happened");
+#[track_caller]
+pub(crate) fn until(done: impl FnMut() -> bool) {
+    wait_until("it never happened", done);
 }
 
 struct FakeControl;

@@ -174,19 +174,16 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
-    use barograph_model::{Kind, Labels, Name, Unit, ValueType};
+    use barograph_model::{Name, Unit, ValueType};
 
     use super::*;
 
     fn descriptor() -> Descriptor {
-        Descriptor {
-            name: Name::new("a.count").unwrap(),
-            labels: Labels::none(),
-            value_type: ValueType::Int,
-            unit: Unit::new("count").unwrap(),
-            kind: Kind::Gauge,
-            help: String::new(),
-        }
+        Descriptor::gauge(
+            Name::new("a.count").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        )
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //!
 //! A live source is read on the poller's own thread: with held file descriptors, parsers over
 //! bytes, and no allocation once every device is known. A slow source ([`Source::is_slow`]) is read
-//! on a thread of its own and hands over its newest batch, so that a hung read never stalls the
-//! others. A failing source is data: the facts that could be read are put, and the fault is
+//! by a pool of threads (`worker.rs`) and hands over its newest batch, so that a hung read never
+//! stalls the others. A failing source is data: the facts that could be read are put, and the fault is
 //! returned beside them.
 //!
 //! Every path is taken below [`SourcesConfig::sys_root`]. `statvfs` of a mount is called on

@@ -18,7 +18,7 @@ use crate::sources::TABLE;
 use crate::sources::block_trace::remove_leftovers;
 use crate::util::file::SysRoot;
 use crate::util::mounts::MountSign;
-use crate::worker::Worker;
+use crate::worker::ReaderPool;
 use crate::{FactSpec, Source, SourceReport, SourcesConfig};
 pub use entry::SelfFact;
 use entry::{Entry, PollDone};
@@ -45,6 +45,7 @@ pub struct Poller {
     /// The value of [`Sink::wishes`] at which the wishes of policies were last applied.
     wishes: u64,
     purse: Purse,
+    pool: ReaderPool,
     /// Whether the mount table has changed since the last call.
     have_mounts_changed: Box<dyn Fn() -> bool + Send>,
     /// When that was asked last.
@@ -52,14 +53,8 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Creates a poller of all sources that the configuration enables, due at once. `wake` is
-    /// called from another thread when a slow source's batch is ready: call [`Poller::run_due`]
-    /// soon after.
-    pub fn new(
-        config: &SourcesConfig,
-        clock: Arc<dyn Clock>,
-        wake: Arc<dyn Fn() + Send + Sync>,
-    ) -> Self {
+    /// Creates a poller of all sources that the configuration enables, due at once.
+    pub fn new(config: &SourcesConfig, clock: Arc<dyn Clock>) -> Self {
         if !config.poll_of("block_trace").is_enabled() {
             // A killed agent leaves its trace switched on, which costs time whether or not it is
             // read.
@@ -69,7 +64,7 @@ impl Poller {
             let policy = config.poll_of(source.name()).interval_policy();
             (source, policy)
         });
-        let mut poller = Self::with_sources(sources, clock, wake);
+        let mut poller = Self::with_sources(sources, clock);
         let mounts = MountSign::new(&SysRoot::new(&config.sys_root));
         poller.have_mounts_changed = Box::new(move || mounts.has_changed());
         for entry in &mut poller.entries {
@@ -82,14 +77,14 @@ impl Poller {
     pub fn with_sources(
         sources: impl IntoIterator<Item = (Box<dyn Source>, IntervalPolicy)>,
         clock: Arc<dyn Clock>,
-        wake: Arc<dyn Fn() + Send + Sync>,
     ) -> Self {
         let now_ns = clock.monotonic_ns();
         let entries: Vec<_> = sources
             .into_iter()
-            .map(|(source, policy)| Entry::new(source, policy, now_ns, &clock, &wake))
+            .map(|(source, policy)| Entry::new(source, policy, now_ns))
             .collect();
         Self {
+            pool: ReaderPool::new(Arc::clone(&clock)),
             clock,
             deadlines_ns: vec![now_ns; entries.len()],
             entries,
@@ -98,6 +93,12 @@ impl Poller {
             have_mounts_changed: Box::new(|| false),
             mounts_asked_ns: i64::MIN,
         }
+    }
+
+    /// Reads slow sources on the caller's thread, for a simulation.
+    pub fn with_inline_reads(mut self) -> Self {
+        self.pool = ReaderPool::inline(Arc::clone(&self.clock));
+        self
     }
 
     /// Sets the budget for reading the sources whose streams are under policies.
@@ -125,34 +126,54 @@ impl Poller {
     /// Applies the batches that slow sources have ready and reads each source that is due once.
     /// Returns how many reads ended. If a read makes a policy want another source sooner, that
     /// source is read in the next run.
+    ///
+    /// Slow sources are asked first: most have ended when the others are read, and need no turn of
+    /// their own.
     pub fn run_due(&mut self, sink: &mut dyn Sink) -> usize {
         let begin_ns = self.clock.monotonic_ns();
-        let mut read = 0;
-        for index in 0..self.entries.len() {
-            let entry = &mut self.entries[index];
-            if entry.collect(begin_ns, sink) {
-                entry.publish(&*self.clock, sink);
-                read += 1;
-                self.replan(index);
-            }
-        }
+        let mut read = self.collect(begin_ns, sink);
+        self.pool.relieve();
         self.heed(sink);
         self.look_for_mounts(begin_ns);
-        for index in 0..self.entries.len() {
-            if self.deadlines_ns[index] > begin_ns {
-                continue;
+        for is_slow in [true, false] {
+            for index in 0..self.entries.len() {
+                let entry = &mut self.entries[index];
+                if self.deadlines_ns[index] > begin_ns || entry.is_slow() != is_slow {
+                    continue;
+                }
+                let done = entry.run(begin_ns, &*self.clock, &self.pool, sink);
+                read += usize::from(done == PollDone::Read);
+                if matches!(done, PollDone::Read | PollDone::Missed) {
+                    entry.publish(&*self.clock, sink);
+                }
+                self.replan(index, begin_ns);
             }
-            let entry = &mut self.entries[index];
-            let done = entry.run(&*self.clock, sink);
-            read += usize::from(done == PollDone::Read);
-            if done != PollDone::Asked {
-                entry.publish(&*self.clock, sink);
-            }
-            self.replan(index);
         }
+        read += self.collect(begin_ns, sink);
         self.heed(sink);
         self.share(begin_ns);
         read
+    }
+
+    /// Applies the batches that slow sources have ready, and returns their number.
+    fn collect(&mut self, now_ns: i64, sink: &mut dyn Sink) -> usize {
+        let mut read = 0;
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            if entry.collect(now_ns, sink) {
+                entry.publish(&*self.clock, sink);
+                read += 1;
+                self.replan(index, now_ns);
+            }
+        }
+        read
+    }
+
+    /// Waits until a slow source has a batch ready, for at most this long, and returns whether one
+    /// has.
+    pub fn wait_for_batch(&self, longest: Duration) -> bool {
+        let has_one = || self.entries.iter().any(Entry::has_batch);
+        self.pool.wait_until(has_one, longest)
     }
 
     /// Moves up the deadlines of sources that policies want to read sooner for a reason other than
@@ -165,7 +186,7 @@ impl Poller {
         let now_ns = self.clock.monotonic_ns();
         for index in 0..self.entries.len() {
             self.entries[index].heed(now_ns, sink);
-            self.replan(index);
+            self.replan(index, now_ns);
         }
     }
 
@@ -182,13 +203,12 @@ impl Poller {
         }
         for index in 0..self.entries.len() {
             self.entries[index].look_again(now_ns);
-            self.replan(index);
+            self.replan(index, now_ns);
         }
     }
 
-    fn replan(&mut self, index: usize) {
-        let look_ns = self.entries[index].next_look_ns(self.clock.monotonic_ns());
-        self.deadlines_ns[index] = look_ns;
+    fn replan(&mut self, index: usize, turn_ns: i64) {
+        self.deadlines_ns[index] = self.entries[index].next_look_ns(turn_ns);
     }
 
     /// Gives each source whose streams are under policies its share of the budget, if it is time
@@ -223,25 +243,12 @@ impl Poller {
     /// Ends the threads of slow sources and waits for them, at most [`STOP_WAIT`] in total. A
     /// thread that hangs in the kernel is left to end on its own.
     pub fn stop(self) {
-        let workers = self.entries.iter();
-        let workers = workers.filter_map(|entry| Some((entry.name, entry.worker()?)));
-        let workers: Vec<_> = workers.collect();
-        workers.iter().for_each(|(_, worker)| worker.stop());
-        let share = STOP_WAIT / workers.len().max(1) as u32;
-        for (name, worker) in workers {
-            if !worker.ended_within(share) {
-                tracing::warn!(
-                    source = name,
-                    "still hangs in a read at shutdown, left behind"
-                );
-            }
+        self.pool.stop(STOP_WAIT);
+        for entry in self.entries.iter().filter(|entry| entry.is_being_read()) {
+            tracing::warn!(
+                source = entry.name,
+                "a read has not ended at shutdown, left behind"
+            );
         }
-    }
-}
-
-impl Drop for Poller {
-    fn drop(&mut self) {
-        let workers = self.entries.iter().filter_map(Entry::worker);
-        workers.for_each(Worker::stop);
     }
 }

@@ -34,7 +34,7 @@ pub trait Source: Send {
     }
 
     /// Whether a read may wait for something outside this machine's control; such a source is read
-    /// on a thread of its own.
+    /// by a pool of threads, never by the loop.
     fn is_slow(&self) -> bool {
         false
     }

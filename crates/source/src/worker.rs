@@ -1,19 +1,26 @@
-//! A slow source on a thread of its own, and the one slot through which the thread hands over its
-//! newest batch. The thread reads only when it is asked, and it is asked only when the slot is
-//! empty: nothing can pile up.
+//! The reads of slow sources, which may wait for a disk or a server and may hang. The poller asks
+//! for a read, and takes its batch in one of its next turns. Nothing can pile up: a source whose
+//! batch was not taken yet is not read again.
+//!
+//! [`ReaderPool`] reads on as many threads as are needed. One thread is enough while reads are short.
+//! Reads that still wait for it at the poller's next turn get threads of their own, so that one that
+//! hangs delays no other for longer than [`FIRST_LOOK_NS`].
 
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_model::Clock;
+use barograph_model::{Clock, NS_PER_MS};
 
 use crate::batch::Outbox;
 use crate::{Batch, Report, Source, SourceError};
 
-/// Wakes the agent's loop when a batch is ready.
-pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
+/// Time after which the poller first looks whether a read that it asked for has ended. It looks
+/// again whenever the read has taken twice as long.
+pub(crate) const FIRST_LOOK_NS: i64 = 20 * NS_PER_MS;
 
-/// The result of one read by the thread.
+/// The result of one read of a slow source.
 #[derive(Debug)]
 pub(crate) struct ReadOutcome {
     pub(crate) result: Result<(), SourceError>,
@@ -24,276 +31,301 @@ pub(crate) struct ReadOutcome {
     pub(crate) is_absent: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Idle,
-    /// A read was asked for or runs, since this monotonic time.
-    Busy(i64),
-    /// The thread has ended.
-    Ended,
+/// A slow source, and the batch that it fills.
+struct SlowSource {
+    source: Box<dyn Source>,
+    batch: Batch,
 }
 
-struct State {
-    phase: Phase,
-    stop: bool,
-    outbox: Outbox,
-    outcome: Option<ReadOutcome>,
+impl SlowSource {
+    fn read(&mut self, clock: &dyn Clock) -> ReadOutcome {
+        let start_ns = clock.monotonic_ns();
+        self.batch.begin(start_ns);
+        let result = self.source.read(clock.now_ns(), &mut self.batch);
+        ReadOutcome {
+            is_absent: result.is_ok() && self.source.is_absent(),
+            result,
+            cost_ns: clock.monotonic_ns().saturating_sub(start_ns),
+            report: self.source.report(),
+            refused: self.batch.refused(),
+        }
+    }
 }
 
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
+/// Where a source is put after its read.
+#[derive(Default)]
+enum ReadSlot {
+    #[default]
+    Empty,
+    Read(Box<SlowSource>, ReadOutcome),
+    /// The source has panicked, and is gone.
+    Panicked,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+/// A read that was asked for.
+struct SlowRead {
+    source: Box<SlowSource>,
+    slot: Arc<Mutex<ReadSlot>>,
+}
+
+impl SlowRead {
+    /// Reads, and puts the source into its slot.
+    fn run(self, clock: &dyn Clock) {
+        let Self { mut source, slot } = self;
+        // A source that has panicked is dropped, so that nobody sees what it left half done.
+        let read = catch_unwind(AssertUnwindSafe(move || {
+            let outcome = source.read(clock);
+            (source, outcome)
+        }));
+        *lock(&slot) = match read {
+            Ok((source, outcome)) => ReadSlot::Read(source, outcome),
+            Err(_) => ReadSlot::Panicked,
+        };
     }
 }
 
 /// The poller's side of a slow source.
 pub(crate) struct Worker {
-    shared: Arc<Shared>,
+    /// `None` while it is read, and after it has panicked.
+    source: Option<Box<SlowSource>>,
+    slot: Arc<Mutex<ReadSlot>>,
+    /// Monotonic time at which the present read was asked for.
+    asked_ns: Option<i64>,
     stall_ns: i64,
-    /// The outbox that is exchanged with that of the slot, so that a handover allocates nothing.
-    spare: Outbox,
 }
 
 /// The result of asking for a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReadRequest {
     Started,
-    /// The previous read has not ended, or its result is still in the slot.
+    /// The previous read has not ended, or its batch was not taken.
     Busy,
-    Ended,
+    /// The source has panicked.
+    Panicked,
 }
 
 impl Worker {
-    /// Starts the thread. The error is the system's, if it cannot create a thread.
-    pub(crate) fn start(
-        source: Box<dyn Source>,
-        clock: Arc<dyn Clock>,
-        wake: Wake,
-    ) -> std::io::Result<Self> {
-        let name = format!("baro-{}", source.name());
-        let (worker, reader) = Self::assemble(source, clock, wake);
-        std::thread::Builder::new()
-            .name(name)
-            .spawn(move || run(reader))?;
-        Ok(worker)
-    }
-
-    /// Makes both sides of a slow source, without a thread.
-    fn assemble(source: Box<dyn Source>, clock: Arc<dyn Clock>, wake: Wake) -> (Self, SlowReader) {
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                phase: Phase::Idle,
-                stop: false,
-                outbox: Outbox::default(),
-                outcome: None,
-            }),
-            changed: Condvar::new(),
-        });
-        let stall_ns = source.stall_ns();
-        let reader = SlowReader {
-            shared: Arc::clone(&shared),
-            source,
-            batch: Batch::new(),
-            clock,
-            wake,
-        };
-        let worker = Self {
-            shared,
-            stall_ns,
-            spare: Outbox::default(),
-        };
-        (worker, reader)
+    pub(crate) fn new(source: Box<dyn Source>) -> Self {
+        Self {
+            stall_ns: source.stall_ns(),
+            source: Some(Box::new(SlowSource {
+                source,
+                batch: Batch::new(),
+            })),
+            slot: Arc::default(),
+            asked_ns: None,
+        }
     }
 
     /// Asks for a read.
-    pub(crate) fn ask(&self, monotonic_ns: i64) -> ReadRequest {
-        let mut state = self.shared.lock();
-        match state.phase {
-            Phase::Ended => ReadRequest::Ended,
-            Phase::Busy(_) => ReadRequest::Busy,
-            Phase::Idle if state.outcome.is_some() => ReadRequest::Busy,
-            Phase::Idle => {
-                state.phase = Phase::Busy(monotonic_ns);
-                self.shared.changed.notify_all();
-                ReadRequest::Started
+    pub(crate) fn ask(&mut self, monotonic_ns: i64, pool: &ReaderPool) -> ReadRequest {
+        if self.asked_ns.is_some() {
+            return ReadRequest::Busy;
+        }
+        let Some(source) = self.source.take() else {
+            return ReadRequest::Panicked;
+        };
+        self.asked_ns = Some(monotonic_ns);
+        pool.read(SlowRead {
+            source,
+            slot: Arc::clone(&self.slot),
+        });
+        ReadRequest::Started
+    }
+
+    /// Takes the batch of a read that has ended. Apply the outbox before the next read is asked for.
+    pub(crate) fn take(&mut self) -> Option<(ReadOutcome, &mut Outbox)> {
+        self.asked_ns?;
+        match std::mem::take(&mut *lock(&self.slot)) {
+            ReadSlot::Empty => None,
+            ReadSlot::Read(source, outcome) => {
+                self.asked_ns = None;
+                let source = self.source.insert(source);
+                Some((outcome, source.batch.outbox()))
+            }
+            ReadSlot::Panicked => {
+                self.asked_ns = None;
+                None
             }
         }
     }
 
-    /// Takes the newest batch out of the slot, if one is there. Apply the outbox before the next
-    /// call.
-    pub(crate) fn take(&mut self) -> Option<(ReadOutcome, &mut Outbox)> {
-        let mut state = self.shared.lock();
-        let outcome = state.outcome.take()?;
-        self.spare.clear();
-        std::mem::swap(&mut self.spare, &mut state.outbox);
-        drop(state);
-        Some((outcome, &mut self.spare))
+    /// Returns whether [`Worker::take`] has something to take.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.asked_ns.is_some() && !matches!(*lock(&self.slot), ReadSlot::Empty)
+    }
+
+    /// Returns whether a read runs, or waits for a thread.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.asked_ns.is_some() && !self.has_ended()
     }
 
     /// How long the present read has taken, in ns; `None` if none runs.
     pub(crate) fn busy_for_ns(&self, monotonic_ns: i64) -> Option<i64> {
-        match self.shared.lock().phase {
-            Phase::Busy(since_ns) => Some(monotonic_ns.saturating_sub(since_ns)),
-            Phase::Idle | Phase::Ended => None,
-        }
+        Some(monotonic_ns.saturating_sub(self.asked_ns?))
     }
 
     /// How long a read may take before it counts as hung, in ns.
     pub(crate) fn stall_ns(&self) -> i64 {
         self.stall_ns
     }
+}
 
-    /// Asks the thread to end after its present read.
-    pub(crate) fn stop(&self) {
-        self.shared.lock().stop = true;
-        self.shared.changed.notify_all();
+/// What reads slow sources: threads, of which there are none before the first read, or the caller.
+pub(crate) struct ReaderPool {
+    shared: Arc<PoolShared>,
+    is_inline: bool,
+}
+
+struct PoolShared {
+    clock: Arc<dyn Clock>,
+    state: Mutex<PoolState>,
+    /// Signalled when there is a read, or the pool ends.
+    work: Condvar,
+    /// Signalled when a read or a thread has ended.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct PoolState {
+    reads: VecDeque<SlowRead>,
+    threads: usize,
+    /// Threads that do not read, those that are being started among them.
+    idle: usize,
+    is_over: bool,
+}
+
+impl ReaderPool {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let shared = PoolShared {
+            clock,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            ended: Condvar::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            is_inline: false,
+        }
     }
 
-    /// Waits at most this long for the thread to end, and returns whether it has ended.
+    /// A pool without threads: whoever asks for a read makes it.
+    pub(crate) fn inline(clock: Arc<dyn Clock>) -> Self {
+        let mut pool = Self::new(clock);
+        pool.is_inline = true;
+        pool
+    }
+
+    fn read(&self, read: SlowRead) {
+        if self.is_inline {
+            return read.run(&*self.shared.clock);
+        }
+        let mut state = lock(&self.shared.state);
+        state.reads.push_back(read);
+        if state.threads > 0 {
+            self.shared.work.notify_one();
+        } else {
+            self.start_thread(&mut state);
+        }
+    }
+
+    /// Starts threads for reads that still wait since the poller's last turn, unless idle threads are
+    /// about to take them. There are never more threads than slow sources, since each is read by one.
+    pub(crate) fn relieve(&self) {
+        let mut state = lock(&self.shared.state);
+        while state.idle < state.reads.len() && self.start_thread(&mut state) {}
+    }
+
+    /// Returns whether the system had a thread.
+    fn start_thread(&self, state: &mut PoolState) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("baro-slow".into());
+        if let Err(error) = thread.spawn(move || shared.run()) {
+            // The read waits until one of the poller's next turns has more luck. If that takes long,
+            // its source counts as hung.
+            tracing::warn!(%error, "no thread to read slow sources");
+            return false;
+        }
+        state.threads += 1;
+        state.idle += 1;
+        true
+    }
+
+    /// Waits at most this long until this condition holds. It is checked after each read.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the shell of the thread of a slow source"
+        reason = "the end of a source waits for the read that is under way"
     )]
-    pub(crate) fn ended_within(&self, wait: Duration) -> bool {
-        let alive = |state: &mut State| state.phase != Phase::Ended;
+    pub(crate) fn wait_until(&self, holds: impl Fn() -> bool, longest: Duration) -> bool {
+        let state = lock(&self.shared.state);
         let waited = self
             .shared
-            .changed
-            .wait_timeout_while(self.shared.lock(), wait, alive);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.phase == Phase::Ended
+            .ended
+            .wait_timeout_while(state, longest, |_| !holds());
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
-}
 
-/// The thread's side of a slow source.
-struct SlowReader {
-    shared: Arc<Shared>,
-    source: Box<dyn Source>,
-    batch: Batch,
-    clock: Arc<dyn Clock>,
-    wake: Wake,
-}
-
-/// What the thread does after a step.
-#[derive(Debug, PartialEq, Eq)]
-enum NextStep {
-    /// It waits until it is asked for a read, or to stop.
-    Wait,
-    /// It ends.
-    End,
-}
-
-impl SlowReader {
-    /// Reads the source if a read was asked for, and hands its batch over.
-    fn step(&mut self) -> NextStep {
-        let state = self.shared.lock();
-        let (stop, phase) = (state.stop, state.phase);
-        drop(state);
-        match phase {
-            _ if stop => return NextStep::End,
-            Phase::Busy(_) => {}
-            Phase::Idle | Phase::Ended => return NextStep::Wait,
-        }
-        let start_ns = self.clock.monotonic_ns();
-        self.batch.begin(start_ns);
-        let result = self.source.read(self.clock.now_ns(), &mut self.batch);
-        let outcome = ReadOutcome {
-            is_absent: result.is_ok() && self.source.is_absent(),
-            result,
-            cost_ns: self.clock.monotonic_ns().saturating_sub(start_ns),
-            report: self.source.report(),
-            refused: self.batch.refused(),
-        };
-        let mut state = self.shared.lock();
-        std::mem::swap(&mut state.outbox, self.batch.outbox());
-        state.outcome = Some(outcome);
-        state.phase = Phase::Idle;
-        drop(state);
-        (self.wake)();
-        NextStep::Wait
-    }
-}
-
-impl Drop for SlowReader {
-    /// Marks the thread as ended, even if the source panicked. The agent's loop is woken to see
-    /// that.
-    fn drop(&mut self) {
-        self.shared.lock().phase = Phase::Ended;
-        self.shared.changed.notify_all();
-        (self.wake)();
-    }
-}
-
-/// The shell of the thread: it alone waits.
-fn run(mut reader: SlowReader) {
-    let shared = Arc::clone(&reader.shared);
-    while reader.step() == NextStep::Wait {
-        let waiting = |state: &mut State| !state.stop && !matches!(state.phase, Phase::Busy(_));
-        let waited = shared.changed.wait_while(shared.lock(), waiting);
+    /// Ends the threads, and waits for them at most this long. Reads that have not begun are not
+    /// made.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the end of the pool waits for its threads"
+    )]
+    pub(crate) fn stop(&self, longest: Duration) {
+        self.end();
+        let state = lock(&self.shared.state);
+        let is_any = |state: &mut PoolState| state.threads > 0;
+        let waited = self.shared.ended.wait_timeout_while(state, longest, is_any);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
+
+    fn end(&self) {
+        let mut state = lock(&self.shared.state);
+        state.is_over = true;
+        let reads = std::mem::take(&mut state.reads);
+        self.shared.work.notify_all();
+        // Sources may wait when they are dropped.
+        drop(state);
+        drop(reads);
+    }
+}
+
+impl Drop for ReaderPool {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl PoolShared {
+    /// A thread of the pool: it reads until there is nothing to read and another thread waits, or
+    /// the pool ends.
+    fn run(&self) {
+        let mut state = lock(&self.state);
+        while !state.is_over {
+            if let Some(read) = state.reads.pop_front() {
+                state.idle -= 1;
+                drop(state);
+                read.run(&*self.clock);
+                state = lock(&self.state);
+                state.idle += 1;
+                self.ended.notify_all();
+            } else if state.idle > 1 {
+                break;
+            } else {
+                let waited = self.work.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        state.idle -= 1;
+        state.threads -= 1;
+        self.ended.notify_all();
+    }
+}
+
+/// Locks. Ignoring poison is sound: nothing here panics under a lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use barograph_model::{ManualClock, NS_PER_S};
-
-    use super::*;
-
-    /// A source whose reads take a second of a manual clock.
-    struct Slow(Arc<ManualClock>);
-
-    impl Source for Slow {
-        fn name(&self) -> &'static str {
-            "slow"
-        }
-
-        fn read(&mut self, _: i64, _: &mut Batch) -> Result<(), SourceError> {
-            self.0.advance(NS_PER_S);
-            Ok(())
-        }
-
-        fn report(&self) -> Report {
-            Report::default()
-        }
-    }
-
-    #[test]
-    fn a_read_is_made_when_it_is_asked_for_and_its_slot_is_empty() {
-        let clock = Arc::new(ManualClock::at(7 * NS_PER_S));
-        let wakes = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&wakes);
-        let wake = Arc::new(move || {
-            counted.fetch_add(1, Ordering::SeqCst);
-        });
-        let theirs: Arc<dyn Clock> = clock.clone();
-        let source = Box::new(Slow(Arc::clone(&clock)));
-        let (mut worker, mut reader) = Worker::assemble(source, theirs, wake);
-        assert_eq!(reader.step(), NextStep::Wait);
-        assert!(worker.take().is_none(), "nobody asked");
-        let now_ns = clock.monotonic_ns();
-        assert_eq!(worker.ask(now_ns), ReadRequest::Started);
-        assert_eq!(worker.busy_for_ns(now_ns + 5), Some(5));
-        assert_eq!(worker.ask(now_ns), ReadRequest::Busy);
-        assert_eq!(reader.step(), NextStep::Wait);
-        assert_eq!(wakes.load(Ordering::SeqCst), 1);
-        assert_eq!(worker.ask(now_ns), ReadRequest::Busy, "the slot is full");
-        let cost_ns = worker.take().map(|(outcome, _)| outcome.cost_ns);
-        assert_eq!(cost_ns, Some(NS_PER_S));
-        assert_eq!(worker.ask(now_ns), ReadRequest::Started);
-        worker.stop();
-        assert_eq!(reader.step(), NextStep::End);
-        drop(reader);
-        assert_eq!(worker.ask(now_ns), ReadRequest::Ended);
-        assert!(worker.ended_within(Duration::ZERO));
-        assert_eq!(wakes.load(Ordering::SeqCst), 2, "the loop sees the end");
-    }
-}
+mod tests;

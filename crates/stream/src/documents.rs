@@ -1,7 +1,16 @@
-//! Names of the documents: the JSON files of a run directory in which an agent describes itself.
+//! The documents: JSON files of a run directory in which an agent describes itself, with the fields
+//! of their rows.
 //!
 //! They are a module of their own because the agent writes these files, and SQL, the server and the
-//! command line read them.
+//! command line read them. Where a writer has a type of its own, because it lends what it writes, a
+//! test of the agent compares its rows with those of this module.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use barograph_model::Labels;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value as Json;
 
 /// One row per source: its streams, its cost, and what is missing.
 pub const SOURCES_DOCUMENT: &str = "sources.json";
@@ -29,173 +38,298 @@ pub const HANDLERS_DOCUMENT: &str = "handlers.json";
 pub const CALLS_DOCUMENT: &str = "calls.json";
 
 /// Name and SQL type of each column of a table that SQL makes of a document. A column is the field
-/// of the same name in each row; a test of the writer checks that its rows have these fields.
+/// of the same name in each row.
 pub type DocumentColumns = &'static [(&'static str, &'static str)];
 
-/// Columns of the table `sources`, made of [`SOURCES_DOCUMENT`].
-pub const SOURCES_COLUMNS: DocumentColumns = &[
-    ("source", "TEXT"),
-    ("state", "TEXT"),
-    ("sees", "TEXT"),
-    ("streams", "INTEGER"),
-    ("missing", "TEXT"),
-    ("polls", "INTEGER"),
-    ("errors", "INTEGER"),
-    ("cost_ns_mean", "REAL"),
-    ("interval_ns", "INTEGER"),
-    ("last_error", "TEXT"),
-];
+/// The type of a document's rows, and the columns of the table that SQL makes of them. Columns have
+/// an SQL type behind them; fields without one are in the document alone. The fields of a row of
+/// another version that are unknown are ignored, and those that are missing are empty.
+macro_rules! document_rows {
+    ($row:ident, $columns:ident of $document:ident:
+     $($(#[$attribute:meta])* $column:ident: $of:ty = $sql:literal,)*
+     $(; $($field:ident: $type:ty,)*)?) => {
+        #[doc = concat!("One row of [`", stringify!($document), "`].")]
+        #[expect(missing_docs, reason = "the guides describe the columns")]
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $row {
+            $($(#[$attribute])* pub $column: $of,)*
+            $($(pub $field: $type,)*)?
+        }
 
-/// Columns of the table `insights`, made of [`INSIGHTS_DOCUMENT`].
-pub const INSIGHTS_COLUMNS: DocumentColumns = &[
-    ("name", "TEXT"),
-    ("table", "TEXT"),
-    ("sql", "TEXT"),
-    ("builtin", "BOOLEAN"),
-    ("unit", "TEXT"),
-    ("help", "TEXT"),
-    ("inputs", "TEXT"),
-    ("groups", "INTEGER"),
-    ("state", "TEXT"),
-    ("reason", "TEXT"),
-    ("remedy", "TEXT"),
-    ("evaluations", "INTEGER"),
-    ("cost_ns_mean", "REAL"),
-];
+        #[doc = concat!("Columns of the table made of [`", stringify!($document), "`].")]
+        pub const $columns: DocumentColumns = &[$((bare(stringify!($column)), $sql)),*];
+    };
+}
 
-/// Columns of the table `forecasts`, made of [`FORECASTS_DOCUMENT`].
-pub const FORECASTS_COLUMNS: DocumentColumns = &[
-    ("name", "TEXT"),
-    ("labels", "TEXT"),
-    ("horizon_ns", "INTEGER"),
-    ("step_ns", "INTEGER"),
-    ("follows", "TEXT"),
-    ("reason", "TEXT"),
-    ("since_step", "INTEGER"),
-    ("steps", "INTEGER"),
-    ("switches", "INTEGER"),
-    ("compared", "INTEGER"),
-    ("confidence", "REAL"),
-    ("coverage", "REAL"),
-    ("error", "REAL"),
-    ("credit", "REAL"),
-    ("losses", "TEXT"),
-];
+/// The name without the mark of a name that is a keyword of Rust.
+const fn bare(name: &'static str) -> &'static str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
+    }
+}
 
-/// Columns of the table `policies`, made of [`POLICIES_DOCUMENT`].
-pub const POLICIES_COLUMNS: DocumentColumns = &[
-    ("name", "TEXT"),
-    ("streams", "TEXT"),
-    ("kind", "TEXT"),
-    ("error", "TEXT"),
-    ("confidence", "REAL"),
-    ("stream", "TEXT"),
-    ("labels", "TEXT"),
-    ("source", "TEXT"),
-    ("interval_ns", "INTEGER"),
-    ("wait_ns", "INTEGER"),
-    ("said", "TEXT"),
-    ("wrong_share", "REAL"),
-    ("looks", "INTEGER"),
-    ("looks_per_s", "REAL"),
-    ("saved_share", "REAL"),
-    ("reason", "TEXT"),
-    ("origin", "TEXT"),
-    ("sql", "TEXT"),
-    ("help", "TEXT"),
-];
+document_rows! {
+    SourcesRow, SOURCES_COLUMNS of SOURCES_DOCUMENT:
+    source: String = "TEXT",
+    state: String = "TEXT",
+    sees: String = "TEXT",
+    streams: u64 = "INTEGER",
+    missing: Vec<MissingRow> = "TEXT",
+    polls: u64 = "INTEGER",
+    errors: u64 = "INTEGER",
+    cost_ns_mean: i64 = "REAL",
+    interval_ns: i64 = "INTEGER",
+    last_error: Option<String> = "TEXT",
+    ;
+    pace: Option<Json>,
+}
 
-/// Columns of the table `rules`, made of [`RULES_DOCUMENT`].
-pub const RULES_COLUMNS: DocumentColumns = &[
-    ("name", "TEXT"),
-    ("call", "TEXT"),
-    ("sql", "TEXT"),
-    ("help", "TEXT"),
-    ("state", "TEXT"),
-    ("reason", "TEXT"),
-    ("subjects", "INTEGER"),
-    ("holding", "INTEGER"),
-    ("beyond", "INTEGER"),
-    ("left_out", "INTEGER"),
-    ("fired", "INTEGER"),
-    ("suppressed", "INTEGER"),
-    ("failed", "INTEGER"),
-    ("missed", "INTEGER"),
-    ("evaluations", "INTEGER"),
-    ("made_ts", "INTEGER"),
-    ("last_fired_ts", "INTEGER"),
-];
+document_rows! {
+    InsightsRow, INSIGHTS_COLUMNS of INSIGHTS_DOCUMENT:
+    name: String = "TEXT",
+    table: String = "TEXT",
+    sql: String = "TEXT",
+    builtin: bool = "BOOLEAN",
+    unit: String = "TEXT",
+    help: String = "TEXT",
+    inputs: Vec<String> = "TEXT",
+    groups: u64 = "INTEGER",
+    state: String = "TEXT",
+    reason: String = "TEXT",
+    remedy: String = "TEXT",
+    evaluations: u64 = "INTEGER",
+    cost_ns_mean: i64 = "REAL",
+}
 
-/// Columns of the table `publications`, made of [`PUBLICATIONS_DOCUMENT`].
-/// `scope` is the name of the directory, and no field.
-pub const PUBLICATIONS_COLUMNS: DocumentColumns = &[
-    ("scope", "TEXT"),
-    ("name", "TEXT"),
-    ("labels", "TEXT"),
-    ("application", "TEXT"),
-    ("user", "TEXT"),
-    ("pid", "INTEGER"),
-    ("incarnation", "TEXT"),
-    ("started_ts", "INTEGER"),
-    ("values", "INTEGER"),
-    ("frame", "INTEGER"),
-    ("taken", "INTEGER"),
-    ("lost", "INTEGER"),
-    ("missed", "INTEGER"),
-    ("dropped", "INTEGER"),
-    ("damaged", "INTEGER"),
-    ("refused", "INTEGER"),
-    ("refusal", "TEXT"),
-    ("newest_ts", "INTEGER"),
-    ("left_out", "INTEGER"),
-];
+document_rows! {
+    ForecastsRow, FORECASTS_COLUMNS of FORECASTS_DOCUMENT:
+    name: Option<String> = "TEXT",
+    labels: BTreeMap<String, String> = "TEXT",
+    horizon_ns: Option<i64> = "INTEGER",
+    step_ns: Option<i64> = "INTEGER",
+    follows: Option<String> = "TEXT",
+    reason: String = "TEXT",
+    since_step: Option<u64> = "INTEGER",
+    steps: Option<u64> = "INTEGER",
+    switches: Option<u64> = "INTEGER",
+    compared: Option<u64> = "INTEGER",
+    confidence: Option<f64> = "REAL",
+    coverage: Option<f64> = "REAL",
+    error: Option<f64> = "REAL",
+    credit: Option<f64> = "REAL",
+    losses: BTreeMap<String, Option<f64>> = "TEXT",
+    ;
+    streams: u64,
+    looks: u64,
+}
 
-/// Columns of the table `knobs`, made of [`KNOBS_DOCUMENT`].
-/// `scope` is the name of the directory, and no field.
-pub const KNOBS_COLUMNS: DocumentColumns = &[
-    ("scope", "TEXT"),
-    ("publication", "TEXT"),
-    ("name", "TEXT"),
-    ("labels", "TEXT"),
-    ("type", "TEXT"),
-    ("min", ""),
-    ("max", ""),
-    ("unit", "TEXT"),
-    ("value", ""),
-    ("ts", "INTEGER"),
-    ("help", "TEXT"),
-    ("application", "TEXT"),
-    ("user", "TEXT"),
-    ("pid", "INTEGER"),
-    ("incarnation", "TEXT"),
-];
+document_rows! {
+    PoliciesRow, POLICIES_COLUMNS of POLICIES_DOCUMENT:
+    name: String = "TEXT",
+    streams: String = "TEXT",
+    kind: String = "TEXT",
+    error: Option<String> = "TEXT",
+    confidence: Option<f64> = "REAL",
+    stream: Option<String> = "TEXT",
+    labels: Option<BTreeMap<String, String>> = "TEXT",
+    source: Option<String> = "TEXT",
+    interval_ns: Option<i64> = "INTEGER",
+    wait_ns: Option<i64> = "INTEGER",
+    said: Option<String> = "TEXT",
+    wrong_share: Option<f64> = "REAL",
+    looks: Option<u64> = "INTEGER",
+    looks_per_s: Option<f64> = "REAL",
+    saved_share: Option<f64> = "REAL",
+    reason: String = "TEXT",
+    origin: String = "TEXT",
+    sql: Option<String> = "TEXT",
+    help: String = "TEXT",
+    ;
+    interval_min_ms: Option<i64>,
+    interval_max_ms: Option<i64>,
+    sentinel: Option<String>,
+    pressure: Option<String>,
+    weight: Option<f64>,
+}
 
-/// Columns of the table `calls`, made of [`CALLS_DOCUMENT`].
-/// `scope` is the name of the directory, and no field.
-pub const CALLS_COLUMNS: DocumentColumns = &[
-    ("scope", "TEXT"),
-    ("id", "INTEGER"),
-    ("ts", "INTEGER"),
-    ("name", "TEXT"),
-    ("kind", "TEXT"),
-    ("user", "TEXT"),
-    ("publications", "TEXT"),
-    ("target", "TEXT"),
-    ("incarnation", "TEXT"),
-    ("payload", "TEXT"),
-    ("payload_bytes", "INTEGER"),
-    ("at_frame", "INTEGER"),
-    ("by_user", "INTEGER"),
-    ("by_pid", "INTEGER"),
-    ("via", "TEXT"),
-    ("expires_ts", "INTEGER"),
-    ("matched", "INTEGER"),
-    ("acknowledged", "INTEGER"),
-    ("failed", "INTEGER"),
-    ("refused", "INTEGER"),
-    ("late", "INTEGER"),
-    ("expired", "INTEGER"),
-    ("gone", "INTEGER"),
-    ("state", "TEXT"),
-    ("last_ack_ts", "INTEGER"),
-];
+document_rows! {
+    RulesRow, RULES_COLUMNS of RULES_DOCUMENT:
+    name: String = "TEXT",
+    call: String = "TEXT",
+    sql: String = "TEXT",
+    help: String = "TEXT",
+    state: String = "TEXT",
+    reason: String = "TEXT",
+    subjects: usize = "INTEGER",
+    holding: usize = "INTEGER",
+    beyond: usize = "INTEGER",
+    left_out: u64 = "INTEGER",
+    fired: u64 = "INTEGER",
+    suppressed: u64 = "INTEGER",
+    failed: u64 = "INTEGER",
+    missed: u64 = "INTEGER",
+    evaluations: u64 = "INTEGER",
+    made_ts: i64 = "INTEGER",
+    last_fired_ts: Option<i64> = "INTEGER",
+}
+
+document_rows! {
+    PublicationsRow, PUBLICATIONS_COLUMNS of PUBLICATIONS_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    name: String = "TEXT",
+    labels: BTreeMap<String, String> = "TEXT",
+    application: String = "TEXT",
+    user: String = "TEXT",
+    pid: Option<u32> = "INTEGER",
+    incarnation: String = "TEXT",
+    started_ts: i64 = "INTEGER",
+    values: u64 = "INTEGER",
+    frame: Option<u64> = "INTEGER",
+    taken: u64 = "INTEGER",
+    lost: u64 = "INTEGER",
+    missed: u64 = "INTEGER",
+    dropped: u64 = "INTEGER",
+    damaged: u64 = "INTEGER",
+    refused: u64 = "INTEGER",
+    refusal: String = "TEXT",
+    newest_ts: i64 = "INTEGER",
+    left_out: u64 = "INTEGER",
+    ;
+    cut: u64,
+}
+
+document_rows! {
+    KnobsRow, KNOBS_COLUMNS of KNOBS_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    publication: String = "TEXT",
+    name: String = "TEXT",
+    labels: BTreeMap<String, String> = "TEXT",
+    r#type: String = "TEXT",
+    min: Json = "",
+    max: Json = "",
+    unit: String = "TEXT",
+    value: Json = "",
+    ts: Option<i64> = "INTEGER",
+    help: String = "TEXT",
+    application: String = "TEXT",
+    user: String = "TEXT",
+    pid: u32 = "INTEGER",
+    incarnation: String = "TEXT",
+    ;
+    left_out: u64,
+}
+
+document_rows! {
+    CallsRow, CALLS_COLUMNS of CALLS_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    id: u64 = "INTEGER",
+    ts: i64 = "INTEGER",
+    name: String = "TEXT",
+    kind: String = "TEXT",
+    user: String = "TEXT",
+    publications: Vec<String> = "TEXT",
+    target: BTreeMap<String, String> = "TEXT",
+    incarnation: Option<String> = "TEXT",
+    payload: Option<String> = "TEXT",
+    payload_bytes: u64 = "INTEGER",
+    at_frame: Option<u64> = "INTEGER",
+    by_user: Option<u32> = "INTEGER",
+    by_pid: Option<u32> = "INTEGER",
+    via: Option<String> = "TEXT",
+    expires_ts: i64 = "INTEGER",
+    matched: u64 = "INTEGER",
+    acknowledged: u64 = "INTEGER",
+    failed: u64 = "INTEGER",
+    refused: u64 = "INTEGER",
+    late: u64 = "INTEGER",
+    expired: u64 = "INTEGER",
+    gone: u64 = "INTEGER",
+    state: String = "TEXT",
+    last_ack_ts: Option<i64> = "INTEGER",
+}
+
+/// Something that a source does not see.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MissingRow {
+    /// What it does not see.
+    pub what: String,
+    /// The reason.
+    pub why: String,
+    /// What would help.
+    pub remedy: String,
+}
+
+/// One row of [`HANDLERS_DOCUMENT`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandlersRow {
+    /// The scope, which whoever reads the document sets from the name of its directory.
+    #[serde(skip_serializing)]
+    pub scope: String,
+    /// Name of the handler.
+    pub name: String,
+    /// The publication that it belongs to, if it is not the program's.
+    pub publication: Option<String>,
+    /// Labels of that publication.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// What it does.
+    pub help: String,
+    /// The application, as its programs name themselves.
+    pub application: String,
+    /// The name of the user who runs the program.
+    pub user: String,
+    /// The process.
+    pub pid: u32,
+    /// The life of the process.
+    pub incarnation: String,
+    /// Number of rows of the same user that found no room.
+    pub left_out: u64,
+}
+
+/// One row of [`STATEMENTS_DOCUMENT`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StatementsRow {
+    /// The file of statements.
+    pub file: String,
+    /// The present problem with writing it; empty if there is none.
+    pub trouble: String,
+    /// What was wrong with it when it was read; empty if nothing was.
+    pub found: String,
+}
+
+/// The contents of [`AGENT_DOCUMENT`], of an agent or of one of its scopes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentDocument {
+    /// Name of the node.
+    pub node: String,
+    /// Version of the agent.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Time of its start, in ns since the epoch.
+    pub started_ts: i64,
+    /// The address of its page, if it has one.
+    pub http: Option<String>,
+    /// Its state directory; none in the document of a scope.
+    pub state: Option<PathBuf>,
+    /// The directory of the archive, if history is kept and everyone may read it.
+    pub archive: Option<PathBuf>,
+}
+
+/// Labels that serialize as a JSON object.
+#[derive(Clone, Copy, Debug)]
+pub struct LabelsJson<'a>(pub &'a Labels);
+
+impl Serialize for LabelsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter())
+    }
+}

@@ -1,8 +1,6 @@
 //! Samples that reveal when they are torn: all of sample `n` depends on `n`, which is its time.
 
-use barograph_model::{
-    Descriptor, Kind, Labels, Name, Quality, Sample, TEXT_BYTES_MAX, Unit, Value, ValueType,
-};
+use barograph_model::{Descriptor, Name, Quality, Sample, TEXT_BYTES_MAX, Unit, Value, ValueType};
 
 /// All types of values that a segment holds.
 pub(crate) const TYPES: [ValueType; 7] = [
@@ -74,14 +72,11 @@ pub(crate) fn check(found: &Sample) {
 
 /// Returns a descriptor of this name and type.
 pub(crate) fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
-    Descriptor {
-        name: Name::new(name).unwrap(),
-        labels: Labels::none(),
+    Descriptor::gauge(
+        Name::new(name).unwrap(),
         value_type,
-        unit: Unit::new("bytes").unwrap(),
-        kind: Kind::Gauge,
-        help: String::new(),
-    }
+        Unit::new("bytes").unwrap(),
+    )
 }
 
 /// Number of repetitions of a test: more by night.

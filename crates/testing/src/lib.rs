@@ -1,9 +1,14 @@
-//! An allocator that counts, for tests that a steady state allocates nothing.
+//! What the tests of several crates share: an allocator that counts, for tests that a steady state
+//! allocates nothing, and waits for other threads and processes.
 //!
-//! The crate stands alone because the tests of several crates use it, and no product does.
+//! The crate stands alone because no product uses it.
+
+mod wait;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+
+pub use wait::{wait_for, wait_until};
 
 struct Counting;
 

@@ -35,3 +35,11 @@ fn events_are_applied_between_steps_and_counted() {
     assert_eq!(agent.value("agent.events.count"), Some(1.0));
     agent.stop();
 }
+
+/// A turn that is late does not move the turns after it.
+#[test]
+fn beats_keep_their_moments() {
+    for (now, expect) in [(100, 110), (103, 110), (109, 110), (110, 120), (137, 140)] {
+        assert_eq!(next_after(now, 100, 10), expect, "{now}");
+    }
+}

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::governed::Governed;
 use super::roster::RosterEntry;
 use super::{GOVERNED_MAX, Policies, Policy};
-use barograph_recorder::LabelsJson;
+use barograph_stream::LabelsJson;
 
 impl Policies {
     /// Returns the rows of the document: one for each policy and stream. A policy without streams

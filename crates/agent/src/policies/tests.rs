@@ -140,7 +140,7 @@ impl<'c> Rig<'c> {
         let theirs: Arc<dyn Clock> = clock.clone();
         let mut rig = Self {
             clock: Arc::clone(clock),
-            poller: Poller::with_sources(sources, theirs, Arc::new(|| {})),
+            poller: Poller::with_sources(sources, theirs),
             streams: Streams::new(segment, &**clock, None, 240 * NS_PER_S),
             reader,
             graph: Graph::new(GraphLimits::default()),

@@ -321,7 +321,7 @@ fn summaries(buckets: &Buckets, step_ns: i64) -> impl Iterator<Item = FiringSumm
 
 #[cfg(test)]
 mod tests {
-    use barograph_model::{Kind, StreamKey, Unit, ValueType};
+    use barograph_model::{StreamKey, Unit, ValueType};
     use barograph_stream::{RunDir, Segment, SegmentConfig, SystemClock};
 
     use super::super::backfill::RuleBackfill;
@@ -334,14 +334,11 @@ mod tests {
         let run_dir = RunDir::new(dir);
         let mut segment =
             Segment::create(&run_dir.segment(), SegmentConfig::new("n1"), now_ns).unwrap();
-        let descriptor = Descriptor {
-            name: Name::new("a.level").unwrap(),
-            labels: Labels::none(),
-            value_type: ValueType::Int,
-            unit: Unit::new("count").unwrap(),
-            kind: Kind::Gauge,
-            help: String::new(),
-        };
+        let descriptor = Descriptor::gauge(
+            Name::new("a.level").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        );
         let mut writer = segment.register(&descriptor, Some(1_024), now_ns).unwrap();
         for at in 0..SAMPLES {
             let ts = now_ns - (SAMPLES - 1 - at) * NS_PER_S;

@@ -1,6 +1,6 @@
 //! Tests of the sentence about the originators of bytes.
 
-use barograph_model::{Kind as StreamKind, Labels, Name, Unit, ValueType};
+use barograph_model::{Labels, Name, Unit, ValueType};
 
 use super::*;
 
@@ -15,12 +15,12 @@ struct Bench {
 impl Bench {
     fn stream(&mut self, name: &str, labels: &[(&str, &str)]) -> StreamKey {
         let descriptor = Descriptor {
-            name: Name::new(name).unwrap(),
             labels: Labels::new(labels.to_vec()).unwrap(),
-            value_type: ValueType::Float,
-            unit: Unit::new("").unwrap(),
-            kind: StreamKind::Gauge,
-            help: String::new(),
+            ..Descriptor::gauge(
+                Name::new(name).unwrap(),
+                ValueType::Float,
+                Unit::new("").unwrap(),
+            )
         };
         self.next += 1;
         self.who.stream_added(StreamKey(self.next), &descriptor);

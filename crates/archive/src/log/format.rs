@@ -179,6 +179,16 @@ pub(crate) enum ParsedFrame<'a> {
 }
 
 impl FrameHeader {
+    /// The header of a frame without marks.
+    pub(super) fn bare(kind: u8, count: u32, span: Span) -> Self {
+        Self {
+            kind,
+            marks: 0,
+            count,
+            span,
+        }
+    }
+
     /// Begins a frame at the end of `out` and returns its offset; append the payload, then call
     /// [`Self::finish`].
     pub(super) fn begin(out: &mut Vec<u8>) -> usize {

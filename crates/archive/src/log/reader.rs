@@ -43,7 +43,7 @@ impl LogPart {
     /// Opens a segment and reads its contents. A file without a whole header is `Corrupt`: it may
     /// just be being created.
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
-        let io = |source| io_error("read", path, source);
+        let io = |source| ArchiveError::io("read", path)(source);
         let file = open::regular(path)?;
         let mut bytes = [0; HEADER_BYTES];
         let header = match file.read_exact_at(&mut bytes, 0) {
@@ -90,7 +90,7 @@ impl LogPart {
         let file = self.file.try_clone();
         Ok(Self {
             path: self.path.clone(),
-            file: file.map_err(|source| io_error("open", &self.path, source))?,
+            file: file.map_err(ArchiveError::io("open", &self.path))?,
             header: self.header.clone(),
             contents: self.contents.clone(),
         })
@@ -125,14 +125,14 @@ impl LogPart {
             length,
             |at, frame, payload, bytes| contents.add(at, frame, payload, bytes),
         );
-        reached.map_err(|source| io_error("read", &self.path, source))
+        reached.map_err(ArchiveError::io("read", &self.path))
     }
 
     /// Returns the present length of the file in bytes.
     pub(crate) fn length(&self) -> Result<u64, ArchiveError> {
         let metadata = self.file.metadata();
         Ok(metadata
-            .map_err(|e| io_error("look at", &self.path, e))?
+            .map_err(ArchiveError::io("look at", &self.path))?
             .len())
     }
 
@@ -177,7 +177,7 @@ impl LogPart {
     pub(crate) fn goes_on_behind(&self) -> Result<bool, ArchiveError> {
         let length = self.length()?;
         let found = scan::any_frame(&self.file, self.contents.end, length);
-        found.map_err(|source| io_error("read", &self.path, source))
+        found.map_err(ArchiveError::io("read", &self.path))
     }
 
     /// Returns its sequence among the segments of its node.
@@ -240,7 +240,7 @@ impl LogPart {
             Ok(())
         });
         let scanned = scanned.map(|_| ());
-        scanned.map_err(|source| io_error("read", &self.path, source))
+        scanned.map_err(ArchiveError::io("read", &self.path))
     }
 
     /// Passes the samples of the wanted series within the span to `each`: by index into
@@ -290,7 +290,7 @@ impl LogPart {
             match self.file.read_exact_at(&mut buffer, block.at) {
                 // The writer cut what it could not sync: these samples are in another segment now.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-                result => result.map_err(|source| io_error("read", &self.path, source))?,
+                result => result.map_err(ArchiveError::io("read", &self.path))?,
             }
             let mut left = &buffer[..];
             while !left.is_empty() {
@@ -470,12 +470,4 @@ fn push(columns: &mut Columns, record: &SampleRecord, texts: &[u8]) -> bool {
     columns.quality.push(quality);
     columns.error.push(record.error);
     true
-}
-
-fn io_error(what: &'static str, path: &Path, source: io::Error) -> ArchiveError {
-    ArchiveError::Io {
-        what,
-        path: path.to_owned(),
-        source,
-    }
 }

@@ -8,8 +8,7 @@
 //! acknowledged lies before the cut.
 
 use std::collections::VecDeque;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use barograph_model::{Clock, Span};
@@ -21,6 +20,7 @@ use super::format::{
 };
 use super::marks::{RingMark, RingMarks};
 use super::newest::NewestSegment;
+use super::written::WrittenSegment;
 use crate::storage::OutFile;
 use crate::{ArchiveError, ArchiveLayout, FileAccess, Storage};
 
@@ -86,25 +86,6 @@ struct Open {
     before: WrittenSegment,
     /// Whether the content of the file is unknown, in memory or on disk: then it must be given up.
     broken: bool,
-}
-
-/// The size and time span of a segment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WrittenSegment {
-    pub sequence: u64,
-    pub bytes: u64,
-    pub rows: u64,
-    pub span: Span,
-}
-
-impl WrittenSegment {
-    /// Returns the segment for the record and for the header of the next one.
-    pub(crate) fn newest(&self) -> NewestSegment {
-        NewestSegment {
-            sequence: self.sequence,
-            bytes: self.bytes,
-        }
-    }
 }
 
 struct Cut {
@@ -199,7 +180,7 @@ impl LogWriter {
         let at = FrameHeader::begin(&mut self.encoded);
         self.encoded
             .extend_from_slice(&open.kept.rows.to_le_bytes());
-        head(kind::END, 0, NO_SPAN).finish(&mut self.encoded, at);
+        FrameHeader::bare(kind::END, 0, NO_SPAN).finish(&mut self.encoded, at);
         let ended = match open.file.write_all(&self.encoded) {
             Ok(()) => {
                 open.kept.bytes += self.encoded.len() as u64;
@@ -299,7 +280,7 @@ impl LogWriter {
                 self.storage.unlink(&cut.path)
             }
         };
-        done.map_err(|source| io_error("cut", &cut.path, source))?;
+        done.map_err(ArchiveError::io("cut", &cut.path))?;
         self.kept.extend(cut.kept);
         self.cut = None;
         Ok(())
@@ -319,7 +300,7 @@ impl LogWriter {
             span: NO_SPAN,
         };
         self.open = Some(Open {
-            file: file.map_err(|source| io_error("make", &path, source))?,
+            file: file.map_err(ArchiveError::io("make", &path))?,
             path,
             kept,
             head_bytes: 0,
@@ -353,7 +334,7 @@ impl LogWriter {
         self.sync_file()?;
         let dir = self.layout.log_dir();
         let synced = self.storage.sync_dir(&dir);
-        synced.map_err(|source| io_error("sync", &dir, source))?;
+        synced.map_err(ArchiveError::io("sync", &dir))?;
         let open = self.open.as_mut().expect("it was begun just now");
         open.head_bytes = open.kept.bytes;
         open.living = open.declared;
@@ -373,7 +354,7 @@ impl LogWriter {
             for mark in marks {
                 mark.encode(&mut self.encoded);
             }
-            head(kind::MARKS, marks.len() as u32, NO_SPAN).finish(&mut self.encoded, at);
+            FrameHeader::bare(kind::MARKS, marks.len() as u32, NO_SPAN).finish(&mut self.encoded, at);
             self.write()?;
         }
         Ok(())
@@ -408,7 +389,7 @@ impl LogWriter {
             self.encoded.clear();
             let at = FrameHeader::begin(&mut self.encoded);
             batch.losses.encode(&mut self.encoded);
-            head(kind::LOSSES, 0, NO_SPAN).finish(&mut self.encoded, at);
+            FrameHeader::bare(kind::LOSSES, 0, NO_SPAN).finish(&mut self.encoded, at);
             self.write()?;
         }
         batch.losses_written = true;
@@ -470,7 +451,7 @@ impl LogWriter {
         }
         let frame = FrameHeader {
             marks: self.frame_marks.len() as u16,
-            ..head(kind::SAMPLES, records.len() as u32, span)
+            ..FrameHeader::bare(kind::SAMPLES, records.len() as u32, span)
         };
         frame.finish(&mut self.encoded, at);
         span
@@ -501,7 +482,7 @@ impl LogWriter {
                     break;
                 }
             }
-            head(kind::DECLARE, count, NO_SPAN).finish(&mut self.encoded, at);
+            FrameHeader::bare(kind::DECLARE, count, NO_SPAN).finish(&mut self.encoded, at);
             self.write()?;
             let (done, rest) = left.split_at(count as usize);
             for (index, &handle) in (first..).zip(done) {
@@ -533,7 +514,7 @@ impl LogWriter {
         }
         written.map_err(|source| {
             open.broken |= open.file.rewind(open.kept.bytes).is_err();
-            io_error("write", &open.path, source)
+            ArchiveError::io("write", &open.path)(source)
         })
     }
 
@@ -550,7 +531,7 @@ impl LogWriter {
             Ok(()) => Ok(open.kept),
             Err(source) => {
                 open.broken = true;
-                Err(io_error("sync", &open.path, source))
+                Err(ArchiveError::io("sync", &open.path)(source))
             }
         }
     }
@@ -601,22 +582,5 @@ impl Known {
     /// Whether the bytes of its values lie after the records.
     fn is_long(&self) -> bool {
         !self.stream.declared.descriptor.value_type.is_number()
-    }
-}
-
-fn head(kind: u8, count: u32, span: Span) -> FrameHeader {
-    FrameHeader {
-        kind,
-        marks: 0,
-        count,
-        span,
-    }
-}
-
-fn io_error(what: &'static str, path: &Path, source: io::Error) -> ArchiveError {
-    ArchiveError::Io {
-        what,
-        path: path.to_owned(),
-        source,
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::schema::ZSTD_LEVEL;
 use barograph_model::{Descriptor, Kind, Labels, Name, Quality, SeriesId, Span, Unit, ValueType};
 
-use super::{FORMAT, FileIdentity, GROUP_ROWS_MAX, NOWHEN, corrupt, io_error, schema, widen};
+use super::{FORMAT, FileIdentity, GROUP_ROWS_MAX, NOWHEN, corrupt, schema, widen};
 use crate::ArchiveError;
 use crate::Tier;
 use crate::bytes::{ByteReader, put_bytes, put_i64, put_u64};
@@ -158,7 +158,7 @@ impl ParquetIndex {
             return Err(corrupt(path, "there are too many series for one file", 0));
         }
         let mut bytes = zstd::bulk::compress(&plain, ZSTD_LEVEL)
-            .map_err(|e| io_error("compress the index of", path, e))?;
+            .map_err(ArchiveError::io("compress the index of", path))?;
         let crc32 = crc32fast::hash(&bytes);
         let (Ok(packed_bytes), Ok(plain_bytes)) =
             (u32::try_from(bytes.len()), u32::try_from(plain.len()))

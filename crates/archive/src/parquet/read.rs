@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::index::{ColumnChunk, IndexSeries, IndexTail, ParquetIndex, TAIL_BYTES};
 use super::plan::{RowsPiece, plan};
-use super::{END_BYTES, corrupt, io_error};
+use super::{END_BYTES, corrupt};
 use crate::{ArchiveError, Tier, open};
 
 /// The first and the last bytes of a Parquet file.
@@ -42,7 +42,7 @@ impl ParquetPart {
 
     /// As [`Self::open`], for a file that is already open and may be unlinked by now.
     pub fn from_file(path: &Path, file: File) -> Result<Self, ArchiveError> {
-        let meta = file.metadata().map_err(|e| io_error("read", path, e))?;
+        let meta = file.metadata().map_err(ArchiveError::io("read", path))?;
         let bytes = meta.len();
         let short = || corrupt(path, "it is too short for a Parquet file", bytes);
         let mut end = [0; END_BYTES as usize];
@@ -209,6 +209,6 @@ fn read_at(file: &File, path: &Path, bytes: &mut [u8], at: u64) -> Result<(), Ar
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             Err(corrupt(path, "it was cut short while it was open", at))
         }
-        result => result.map_err(|e| io_error("read", path, e)),
+        result => result.map_err(ArchiveError::io("read", path)),
     }
 }

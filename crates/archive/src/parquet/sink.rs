@@ -12,7 +12,7 @@ use ::parquet::file::metadata::RowGroupMetaData;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::index::{ColumnChunk, ParquetIndex, RowGroup};
-use super::{FileIdentity, FileSummary, corrupt, io_error, schema, seal};
+use super::{FileIdentity, FileSummary, corrupt, schema, seal};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
@@ -112,7 +112,7 @@ impl FileSink {
         self.written += memory.len() as u64;
         let result = self.out.write_all(memory);
         memory.clear();
-        result.map_err(|e| io_error("write", &self.path, e))
+        result.map_err(ArchiveError::io("write", &self.path))
     }
 
     /// Ends the file and syncs it.
@@ -130,7 +130,7 @@ impl FileSink {
         self.drain()?;
         self.out
             .sync()
-            .map_err(|e| io_error("sync", &self.path, e))?;
+            .map_err(ArchiveError::io("sync", &self.path))?;
         Ok(FileSummary {
             rows,
             bytes: self.written,
@@ -206,5 +206,5 @@ fn too_many<T: DataType>() -> ParquetError {
 /// Converts an error of the encoder, which writes to memory and so fails only if it is used
 /// wrongly.
 fn encoding_error(path: &Path, error: &ParquetError) -> ArchiveError {
-    io_error("encode", path, std::io::Error::other(error.to_string()))
+    ArchiveError::io("encode", path)(std::io::Error::other(error.to_string()))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barograph_archive::{
     ArchiveConfig, ArchiveLayout, ArchiveReader, DeclaredStream, JournalEntry,
 };
-use barograph_model::{Descriptor, Kind, Labels, NS_PER_S, Name, StreamKey, Unit, ValueType};
+use barograph_model::{Descriptor, Labels, NS_PER_S, Name, StreamKey, Unit, ValueType};
 
 use crate::support::{SOON, assert_sound, config, losses, sample, start};
 
@@ -19,12 +19,12 @@ const LABEL_BYTES: usize = 200;
 fn declare(hour: u64, key: u32) -> JournalEntry {
     let value = format!("{hour:03}.{key:03}.{}", "x".repeat(LABEL_BYTES));
     let descriptor = Descriptor {
-        name: Name::new("app.job.value").unwrap(),
         labels: Labels::new([("rank", value)]).unwrap(),
-        value_type: ValueType::Int,
-        unit: Unit::new("").unwrap(),
-        kind: Kind::Gauge,
-        help: String::new(),
+        ..Descriptor::gauge(
+            Name::new("app.job.value").unwrap(),
+            ValueType::Int,
+            Unit::new("").unwrap(),
+        )
     };
     let declared = DeclaredStream {
         descriptor: Arc::new(descriptor),

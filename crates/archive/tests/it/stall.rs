@@ -12,6 +12,7 @@ use barograph_archive::{
 };
 use barograph_model::{Sample, StreamKey, Value, ValueType};
 use barograph_stream::{Incarnation, SystemClock};
+use barograph_testing::{wait_for, wait_until};
 
 use crate::failing::{Failing, Failure};
 use crate::support::{SOON, assert_once, config, declare, everything, losses, sample, start_on};
@@ -196,9 +197,7 @@ fn while_the_disk_stands_still_nobody_waits_and_what_is_put_is_there_or_counted(
     assert!(status.losses.overflow_samples > 0, "{status:?}");
     assert!(status.waiting_bytes <= 2 * (64 << 10), "{status:?}");
     disk.go_on();
-    while !journal.is_settled(last) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the records", || journal.is_settled(last));
     // Read at once, without an orderly end: as after a kill.
     let told = losses(dir.path());
     assert_eq!(count(dir.path()) + lost(&told), put, "{told:?}");
@@ -235,9 +234,7 @@ fn what_is_lost_and_what_is_kept_lie_in_one_order() {
     )]);
     let last = submit(&journal, 3..=3);
     disk.go_on();
-    while !journal.is_settled(last) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the records", || journal.is_settled(last));
     assert_eq!(
         count(dir.path()),
         1,
@@ -270,13 +267,11 @@ fn a_writer_that_comes_late_writes_what_waits_and_nothing_twice() {
         assert!(failed.is_err(), "{at}");
         journal.set_trouble("the disk is full");
     }
-    let keeper = loop {
-        match start(Arc::new(DiskStorage)) {
-            // Another test starts a program: until its exec, it holds this process's open files.
-            Err(ArchiveError::Occupied { .. }) => std::thread::sleep(SOON / 1_000),
-            started => break started.unwrap(),
-        }
-    };
+    // Another test starts a program: until its exec, it holds this process's open files.
+    let keeper = wait_for("the lock", || match start(Arc::new(DiskStorage)) {
+        Err(ArchiveError::Occupied { .. }) => None,
+        started => Some(started.unwrap()),
+    });
     // Some records are submitted more than once, as from a ring that is read anew.
     let at = submit(&journal, 90..=99);
     assert!(journal.wait_durable(at, SOON));
@@ -311,9 +306,7 @@ fn what_finds_no_room_before_the_writer_comes_is_counted() {
         Keeper::start_with_journal(small, Arc::new(DiskStorage), clock, None, late).unwrap();
     let mut entries = vec![sample(0, 10_001, 1, 1)];
     let at = journal.submit(&mut entries);
-    while !journal.is_settled(at) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the records", || journal.is_settled(at));
     drop(keeper);
     let told = losses(dir.path());
     assert_eq!(count(dir.path()) + lost(&told), 10_001, "{told:?}");

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use barograph_archive::{
     ArchiveConfig, ArchiveError, ArchiveExport, ArchiveLayout, ArchiveLosses, ArchiveReader,
-    DeclaredStream, DiskStorage, ExportTo, Journal, JournalEntry, KeepConfig, Keeper, KeeperLoops,
-    LogPart, Storage, View,
+    CopyTarget, DeclaredStream, DiskStorage, ExportTo, Journal, JournalEntry, KeepConfig, Keeper,
+    KeeperLoops, LogPart, Storage, View,
 };
 use barograph_model::{
     Clock, Columns, Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Quality, Sample,
@@ -103,11 +103,19 @@ impl SteppedArchive {
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
     ) -> Result<Self, ArchiveError> {
+        Self::start_with_target(config, storage, None)
+    }
+
+    pub(crate) fn start_with_target(
+        config: ArchiveConfig,
+        storage: Arc<dyn Storage>,
+        target: Option<Box<dyn CopyTarget>>,
+    ) -> Result<Self, ArchiveError> {
         // Later than all samples, so that hours are over.
         let clock = Arc::new(ManualClock::at(2_000_000_000 * NS_PER_S));
         let journal = Journal::new(&config);
         let clock_of_it = Arc::clone(&clock) as _;
-        let (keeper, loops) = Keeper::start_stepped(config, storage, clock_of_it, None, journal)?;
+        let (keeper, loops) = Keeper::start_stepped(config, storage, clock_of_it, target, journal)?;
         Ok(Self {
             keeper: Some(keeper),
             loops: Some(loops),
@@ -117,6 +125,11 @@ impl SteppedArchive {
 
     pub(crate) fn keeper(&self) -> &Keeper {
         self.keeper.as_ref().unwrap()
+    }
+
+    /// Sets the clock forward, before the archive is stepped again.
+    pub(crate) fn advance(&self, ns: i64) {
+        self.clock.advance(ns);
     }
 
     /// Steps the archive until there is an answer, for at most a minute of its clock.

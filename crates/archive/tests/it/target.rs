@@ -9,9 +9,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use barograph_archive::parquet::ParquetPart;
 use barograph_archive::{CopyTarget, DiskStorage, Keeper};
 use barograph_model::{NS_PER_S, Span};
+use barograph_testing::wait_until;
 
-use crate::seal::append;
-use crate::support::{SOON, TwoClocks, assert_sound, config, everything, parquet_files};
+use crate::seal::{append, entries};
+use crate::support::{
+    SOON, SteppedArchive, TwoClocks, assert_sound, config, everything, parquet_files,
+};
 
 /// Longer than the longest wait after a failure.
 const LATER_NS: i64 = 3_600 * NS_PER_S;
@@ -155,100 +158,88 @@ fn relative(dir: &Path) -> Vec<PathBuf> {
 struct Fixture {
     dir: tempfile::TempDir,
     store: Store,
-    clock: Arc<TwoClocks>,
-    keeper: Option<Keeper>,
+    archive: Option<SteppedArchive>,
 }
 
 impl Fixture {
+    /// An archive and its store, before a start.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("store"));
-        let mut fixture = Self {
+        Self {
             dir,
             store,
-            clock: Arc::default(),
-            keeper: None,
-        };
-        fixture.start();
-        fixture
+            archive: None,
+        }
     }
 
     fn root(&self) -> PathBuf {
         self.dir.path().join("archive")
     }
 
+    fn target(&self) -> Option<Box<dyn CopyTarget>> {
+        Some(Box::new(self.store.clone()))
+    }
+
     fn start(&mut self) {
-        let target: Box<dyn CopyTarget> = Box::new(self.store.clone());
-        let (config, clock) = (config(&self.root()), Arc::clone(&self.clock) as _);
-        let started = Keeper::start_with_target(config, Arc::new(DiskStorage), clock, Some(target));
-        self.keeper = Some(started.unwrap());
+        let (config, target) = (config(&self.root()), self.target());
+        let started = SteppedArchive::start_with_target(config, Arc::new(DiskStorage), target);
+        self.archive = Some(started.unwrap());
     }
 
-    fn keeper(&self) -> &Keeper {
-        self.keeper.as_ref().unwrap()
+    fn archive(&mut self) -> &mut SteppedArchive {
+        self.archive.as_mut().unwrap()
     }
 
-    /// Lets the sealer work until a condition holds.
+    /// Steps the archive until a condition of it and of its store holds.
     #[track_caller]
-    fn until(&self, what: impl Fn() -> bool) {
-        for _ in 0..10_000 {
-            if what() {
-                return;
-            }
-            self.keeper().seal().unwrap();
-            // Another thread makes the copies.
-            std::thread::sleep(SOON / 60_000);
-        }
-        panic!("it does not come to that");
+    fn until(&mut self, holds: impl Fn(&Keeper, &Store) -> bool) {
+        let store = self.store.clone();
+        self.archive().until(|keeper| holds(keeper, &store));
     }
 
-    fn later(&self) {
-        self.clock.monotonic.fetch_add(LATER_NS, Ordering::SeqCst);
+    fn append(&mut self, life: i64) {
+        let entries = entries(life, 1..=20, NS_PER_S / 5);
+        assert!(self.archive().commit(entries));
     }
 
-    /// Makes three sealed segments of an hour, and waits until they are copied.
-    fn fill(&self) {
+    /// Makes three sealed segments of an hour, which are copied.
+    fn fill(&mut self) {
+        self.start();
         for life in 1..=3 {
-            append(self.keeper(), life, 1..=20, NS_PER_S / 5);
-            self.keeper().seal().unwrap();
+            self.append(life);
+            self.archive().seal().unwrap();
         }
-        self.until(|| self.store.files() == relative(&self.root()));
+        let root = self.root();
+        self.until(|_, store| store.files() == relative(&root));
         assert_eq!(self.store.files().len(), 3 * 4);
         self.store.assert_once(3 * 3 * 20);
     }
 
     #[track_caller]
-    fn assert_settled(&self, lives: u64) {
+    fn assert_settled(&mut self, lives: u64) {
+        let root = self.root();
         // A refused request is tried again when its wait is over.
-        let until = |what: &dyn Fn() -> bool| {
-            self.until(|| {
-                let is_so = what();
-                if !is_so {
-                    self.later();
-                }
-                is_so
-            });
-        };
-        until(&|| self.keeper().status().stale_copies == 0);
-        until(&|| self.store.files() == relative(&self.root()));
+        self.archive().advance(LATER_NS);
+        self.until(|keeper, _| keeper.status().stale_copies == 0);
+        self.until(|_, store| store.files() == relative(&root));
         self.store.assert_once(lives as usize * 3 * 20);
-        until(&|| self.keeper().status().waiting_copies == 0);
-        assert_eq!(self.keeper().status().troubles(), "");
-        assert_sound(&self.root());
+        self.until(|keeper, _| keeper.status().waiting_copies == 0);
+        assert_eq!(self.archive().keeper().status().troubles(), "");
+        assert_sound(&root);
     }
 }
 
 #[test]
 fn a_removal_that_fails_is_made_later() {
-    let fixture = Fixture::new();
+    let mut fixture = Fixture::new();
     fixture.fill();
     fixture.store.removals_refused.store(1, Ordering::SeqCst);
-    assert_eq!(fixture.keeper().compact().unwrap(), 3 * 4);
-    fixture.until(|| fixture.store.removals_refused.load(Ordering::SeqCst) == 0);
+    assert_eq!(fixture.archive().compact().unwrap(), 3 * 4);
+    fixture.until(|_, store| store.removals_refused.load(Ordering::SeqCst) == 0);
     // The copies of the merged files exist beside those of their sources.
-    assert_eq!(fixture.keeper().status().stale_copies, 3 * 4);
+    assert_eq!(fixture.archive().keeper().status().stale_copies, 3 * 4);
     assert_eq!(fixture.store.files().len(), 4 * 4);
-    fixture.later();
     fixture.assert_settled(3);
 }
 
@@ -260,9 +251,9 @@ fn what_is_to_be_removed_survives_the_writer() {
         .store
         .removals_refused
         .store(u64::MAX, Ordering::SeqCst);
-    fixture.keeper().compact().unwrap();
-    fixture.until(|| fixture.store.files().len() == 4 * 4);
-    fixture.keeper = None;
+    fixture.archive().compact().unwrap();
+    fixture.until(|_, store| store.files().len() == 4 * 4);
+    fixture.archive = None;
     fixture.store.removals_refused.store(0, Ordering::SeqCst);
     let before = everything(&fixture.root());
     fixture.start();
@@ -274,24 +265,23 @@ fn what_is_to_be_removed_survives_the_writer() {
 /// deleted.
 #[test]
 fn merges_of_what_was_merged_leave_nothing_there() {
-    let fixture = Fixture::new();
+    let mut fixture = Fixture::new();
     fixture.fill();
     for life in 4..=6 {
         fixture.store.copies_refused.store(1, Ordering::SeqCst);
         fixture.store.removals_refused.store(1, Ordering::SeqCst);
-        append(fixture.keeper(), life, 1..=20, NS_PER_S / 5);
-        fixture.keeper().compact().unwrap();
+        fixture.append(life);
+        fixture.archive().compact().unwrap();
         let rows = fixture.store.rows();
         assert!(rows.len() >= 3 * 3 * 20, "no row is missing meanwhile");
-        fixture.later();
+        fixture.archive().advance(LATER_NS);
     }
     for _ in 0..3 {
-        fixture.later();
-        fixture.keeper().seal().unwrap();
+        fixture.archive().advance(LATER_NS);
+        fixture.archive().seal().unwrap();
     }
     fixture.store.copies_refused.store(0, Ordering::SeqCst);
     fixture.store.removals_refused.store(0, Ordering::SeqCst);
-    fixture.later();
     fixture.assert_settled(6);
 }
 
@@ -306,15 +296,15 @@ fn copies_stay_when_what_they_were_merged_into_goes_without_one() {
         .store
         .copies_refused
         .store(u64::MAX, Ordering::SeqCst);
-    fixture.keeper().compact().unwrap();
-    fixture.keeper = None;
+    fixture.archive().compact().unwrap();
+    fixture.archive = None;
     for path in parquet_files(&fixture.root()) {
         fs::remove_file(path).unwrap();
     }
     fixture.store.copies_refused.store(0, Ordering::SeqCst);
     fixture.start();
-    fixture.until(|| fixture.keeper().status().files == 0);
-    fixture.until(|| fixture.keeper().status().stale_copies == 0);
+    fixture.until(|keeper, _| keeper.status().files == 0);
+    fixture.until(|keeper, _| keeper.status().stale_copies == 0);
     assert_eq!(fixture.store.files(), before);
 }
 
@@ -326,81 +316,33 @@ fn a_store_that_does_not_answer_holds_up_nothing() {
         let mut fixture = Fixture::new();
         let store = fixture.store.clone();
         store.gate.set(true, deaf);
+        // A clock on which no hour is over: nothing is merged before the test asks for it.
+        let (config, clock) = (config(&fixture.root()), Arc::new(TwoClocks::default()));
+        let keeper = Keeper::start_with_target(config, Arc::new(DiskStorage), clock, fixture.target());
+        let keeper = keeper.unwrap();
         for life in 1..=6 {
-            append(fixture.keeper(), life, 1..=20, NS_PER_S / 5);
-            fixture.keeper().seal().unwrap();
+            append(&keeper, life, 1..=20, NS_PER_S / 5);
+            keeper.seal().unwrap();
         }
-        fixture.until(|| store.gate.waiting() == 1);
-        fixture.until(|| fixture.keeper().status().waiting_copies == 6 * 4);
-        assert_eq!(fixture.keeper().compact().unwrap(), 6 * 4);
-        fixture.until(|| fixture.keeper().status().waiting_copies == 4);
-        assert_eq!(fixture.keeper().status().troubles(), "");
+        // The sealer counts anew with each order.
+        let waiting_copies = || {
+            keeper.seal().unwrap();
+            keeper.status().waiting_copies
+        };
+        wait_until("a request", || store.gate.waiting() == 1);
+        wait_until("all copies", || waiting_copies() == 6 * 4);
+        assert_eq!(keeper.compact().unwrap(), 6 * 4);
+        wait_until("merged copies", || waiting_copies() == 4);
+        assert_eq!(keeper.status().troubles(), "");
         assert_eq!(store.files(), Vec::<PathBuf>::new());
-        fixture.keeper = None;
+        drop(keeper);
         assert_eq!(store.gate.waiting(), usize::from(deaf));
+        store.gate.set(false, false);
         if deaf {
             // The copy arrives late, and is of no more use.
-            store.gate.set(false, false);
-            while store.files().is_empty() {
-                std::thread::sleep(SOON / 60_000);
-            }
+            wait_until("the late copy", || !store.files().is_empty());
         }
         fixture.start();
-        store.gate.set(false, false);
         fixture.assert_settled(6);
-    }
-}
-
-/// Whatever fails, waits and ends in between: each row is there once in the end, and none that was
-/// there is missing meanwhile.
-#[test]
-fn chances() {
-    for seed in 1..=12_u64 {
-        let mut fixture = Fixture::new();
-        let mut state = seed;
-        let mut chance = |of: u64| {
-            // Knuth's generator, its upper bits.
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % of
-        };
-        let mut lives = 0;
-        let mut seen = 0;
-        for _ in 0..30 {
-            match chance(8) {
-                0..=2 => {
-                    lives += 1;
-                    append(fixture.keeper(), lives, 1..=20, NS_PER_S / 5);
-                    fixture.keeper().seal().unwrap();
-                }
-                3 => drop(fixture.keeper().compact().unwrap()),
-                4 => fixture
-                    .store
-                    .copies_refused
-                    .store(chance(3), Ordering::SeqCst),
-                5 => fixture
-                    .store
-                    .removals_refused
-                    .store(chance(3), Ordering::SeqCst),
-                6 => fixture.store.gate.set(chance(2) == 0, false),
-                _ => {
-                    fixture.keeper = None;
-                    fixture.start();
-                }
-            }
-            if chance(2) == 0 {
-                fixture.later();
-            }
-            let rows = fixture.store.rows().len();
-            assert!(rows >= seen, "seed {seed}: {rows} rows of {seen}");
-            seen = rows;
-        }
-        fixture.store.gate.set(false, false);
-        fixture.store.copies_refused.store(0, Ordering::SeqCst);
-        fixture.store.removals_refused.store(0, Ordering::SeqCst);
-        fixture.later();
-        println!("seed {seed}");
-        fixture.assert_settled(lives as u64);
     }
 }

@@ -9,11 +9,13 @@ mod place;
 mod verify;
 mod work;
 
-use barograph_agent::ARCHIVE_DOCUMENT;
+use barograph_agent::{ARCHIVE_DOCUMENT, ArchiveDocument};
+use barograph_archive::ArchiveLosses;
 use barograph_client::RunDir;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
+use super::documents::{DocumentRow, document};
 use super::format;
 use place::{ArchiveChoice, closed_words};
 
@@ -55,12 +57,15 @@ impl ArchiveCommand {
     }
 }
 
+/// A document about an archive; nothing while history is off.
+type ArchiveRow = DocumentRow<Option<ArchiveDocument>>;
+
 /// The documents of an agent about its archives.
 pub(super) struct ArchiveDocuments {
     /// Document of the node's archive.
-    node: Option<Json>,
+    node: Option<ArchiveRow>,
     /// Documents of the archives of applications that this user may read, by scope.
-    scopes: Vec<(String, Json)>,
+    scopes: Vec<(String, ArchiveRow)>,
     /// Scopes that this user may not read.
     closed: Vec<String>,
 }
@@ -69,12 +74,12 @@ impl ArchiveDocuments {
     /// Reads the documents in a run directory.
     pub(super) fn of(run_dir: &RunDir) -> Self {
         let mut told = Self {
-            node: document(run_dir),
+            node: document(run_dir, ARCHIVE_DOCUMENT).ok().flatten(),
             scopes: Vec::new(),
             closed: Vec::new(),
         };
         for scope in run_dir.scope_names() {
-            match document_of(&run_dir.scope(&scope), ARCHIVE_DOCUMENT) {
+            match document(&run_dir.scope(&scope), ARCHIVE_DOCUMENT) {
                 Ok(Some(document)) => told.scopes.push((scope, document)),
                 Ok(None) => {}
                 Err(_) => told.closed.push(scope),
@@ -85,8 +90,11 @@ impl ArchiveDocuments {
 
     /// Adds the documents to a JSON object, as `archive` and `applications`.
     pub(super) fn add_to(&self, json: &mut Json) {
-        json["archive"] = self.node.clone().into();
-        let scopes = self.scopes.iter().cloned();
+        json["archive"] = json!(self.node);
+        let scopes = self
+            .scopes
+            .iter()
+            .map(|(scope, row)| (scope.clone(), json!(row)));
         json["applications"] = json!({
             "archives": scopes.collect::<serde_json::Map<_, _>>(),
             "unreadable": self.closed,
@@ -97,16 +105,15 @@ impl ArchiveDocuments {
     pub(super) fn lines(&self, now_ns: i64) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         if let Some(node) = &self.node {
-            all.extend(lines(node, now_ns));
+            all.extend(lines(node.as_ref(), now_ns));
         }
         for (scope, document) in &self.scopes {
             // Without history, the line of the node shows it.
-            if !document.is_null() {
-                let of = lines(document, now_ns).into_iter();
-                all.extend(
-                    of.map(|(what, line)| (what, format!("applications of {scope}: {line}"))),
-                );
-            }
+            let of = document
+                .as_ref()
+                .map(|archive| lines(Some(archive), now_ns));
+            let of = of.into_iter().flatten();
+            all.extend(of.map(|(what, line)| (what, format!("applications of {scope}: {line}"))));
         }
         if let Some(closed) = closed_words(&self.closed) {
             all.push(("archive", closed));
@@ -115,110 +122,92 @@ impl ArchiveDocuments {
     }
 }
 
-/// Reads a document of a run directory or scope; a null in it is not `None`.
-fn document_of(run_dir: &RunDir, name: &str) -> anyhow::Result<Option<Json>> {
-    let bytes = run_dir.document(name)?;
-    Ok(bytes
-        .map(|bytes| serde_json::from_slice(&bytes))
-        .transpose()?)
-}
-
-/// The document of the agent of this run directory about its archive; `None` if there is none.
-fn document(run_dir: &RunDir) -> Option<Json> {
-    document_of(run_dir, ARCHIVE_DOCUMENT).ok()?
-}
-
 /// An archive's document as lines for people, each with its subject: the state first, then losses
 /// and errors, each with its remedy.
-pub(super) fn lines(document: &Json, now_ns: i64) -> Vec<(&'static str, String)> {
-    let Some(dir) = document["dir"].as_str() else {
+fn lines(archive: Option<&ArchiveDocument>, now_ns: i64) -> Vec<(&'static str, String)> {
+    let Some(archive) = archive else {
         return vec![(
             "archive",
             "off: nothing is kept (archive.enabled = true keeps history)".into(),
         )];
     };
-    let count = |key: &str| document[key].as_u64().unwrap_or(0);
-    let bytes = |key: &str| format::number(count(key) as f64, "bytes");
-    let since = document["oldest_ts"].as_i64().map(|ts| {
+    let bytes = |bytes: u64| format::number(bytes as f64, "bytes");
+    let since = archive.oldest_ts.map(|ts| {
         let age = format::age(now_ns.saturating_sub(ts));
         format!(", the oldest sample is {age} old")
     });
     let mut lines = vec![(
         "archive",
         format!(
-            "{} in {} files and {} of log{}, in {dir}",
-            bytes("bytes"),
-            count("files"),
-            bytes("log_bytes"),
+            "{} in {} files and {} of log{}, in {}",
+            bytes(archive.bytes),
+            archive.files,
+            bytes(archive.log_bytes),
             since.unwrap_or_default(),
+            archive.dir,
         ),
     )];
-    if count("waiting_bytes") > 0 {
-        let waiting = bytes("waiting_bytes");
+    if archive.waiting_bytes > 0 {
+        let waiting = bytes(archive.waiting_bytes);
         lines.push((
             "waiting",
             format!("{waiting} of samples wait to be written"),
         ));
     }
-    for (key, what) in [
+    for (waiting, what) in [
         (
-            "waiting_copies",
+            archive.waiting_copies,
             "files are written and wait to be copied to archive.target",
         ),
         (
-            "stale_copies",
+            archive.stale_copies,
             "copies of merged files wait to be removed from archive.target",
         ),
     ] {
-        let waiting = count(key);
         if waiting > 0 {
             lines.push(("copies", format!("{waiting} {what}")));
         }
     }
-    for (key, what) in LOSSES {
-        let lost = document["losses"][key].as_u64().unwrap_or(0);
-        if lost > 0 {
-            lines.push(("lost", format!("{lost} {what}")));
-        }
-    }
-    match document["trouble"].as_str() {
-        None | Some("") => {}
-        Some(trouble) => lines.push(("trouble", trouble.to_owned())),
+    lines.extend(lost(&archive.losses).map(|line| ("lost", line)));
+    if !archive.trouble.is_empty() {
+        lines.push(("trouble", archive.trouble.clone()));
     }
     lines
 }
 
-/// Every kind of loss: its key, its meaning, and its remedy.
-const LOSSES: [(&str, &str); 5] = [
-    (
-        "overflow_samples",
-        "samples found the buffer full: the disk is slow, or archive.buffer_bytes_max too small",
-    ),
-    (
-        "failed_samples",
-        "samples could not be written: see the agent's log for why",
-    ),
-    (
-        "shed_samples",
-        "samples were given up before their time: make room, or raise archive.bytes_max",
-    ),
-    (
-        "torn_bytes",
-        "bytes were half written when an agent or the machine died: they were cut",
-    ),
-    (
-        "corrupt_files",
-        "files were damaged and set aside: `baro archive verify`, and look at the disk",
-    ),
-];
+/// What was lost, a line for each kind: its count, its meaning, and its remedy.
+fn lost(losses: &ArchiveLosses) -> impl Iterator<Item = String> + use<> {
+    let all = [
+        (
+            losses.overflow_samples,
+            "samples found the buffer full: the disk is slow, or archive.buffer_bytes_max too small",
+        ),
+        (
+            losses.failed_samples,
+            "samples could not be written: see the agent's log for why",
+        ),
+        (
+            losses.shed_samples,
+            "samples were given up before their time: make room, or raise archive.bytes_max",
+        ),
+        (
+            losses.torn_bytes,
+            "bytes were half written when an agent or the machine died: they were cut",
+        ),
+        (
+            losses.corrupt_files,
+            "files were damaged and set aside: `baro archive verify`, and look at the disk",
+        ),
+    ];
+    let lost = all.into_iter().filter(|(count, _)| *count > 0);
+    lost.map(|(count, what)| format!("{count} {what}"))
+}
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    fn check(document: &Json, expect: &[&str]) {
+    fn check(document: Option<&ArchiveDocument>, expect: &[&str]) {
         let lines = lines(document, 7_200_000_000_000);
         let lines: Vec<String> = lines.iter().map(|(w, l)| format!("{w}: {l}")).collect();
         assert_eq!(lines, expect);
@@ -227,24 +216,27 @@ mod tests {
     #[test]
     fn the_archive_in_words() {
         check(
-            &Json::Null,
+            None,
             &["archive: off: nothing is kept (archive.enabled = true keeps history)"],
         );
-        let mut document = json!({
-            "dir": "/a", "bytes": 3 << 20, "log_bytes": 1 << 20, "files": 4, "oldest_ts": null,
-            "losses": { "overflow_samples": 0 }, "trouble": "",
-        });
+        let mut document = ArchiveDocument {
+            dir: "/a".into(),
+            bytes: 3 << 20,
+            log_bytes: 1 << 20,
+            files: 4,
+            ..ArchiveDocument::default()
+        };
         check(
-            &document,
+            Some(&document),
             &["archive: 3 MiB in 4 files and 1 MiB of log, in /a"],
         );
-        document["oldest_ts"] = 0.into();
-        document["losses"]["torn_bytes"] = 9.into();
-        document["trouble"] = "history is not written: no space: make room".into();
-        document["waiting_bytes"] = 2_048.into();
-        document["waiting_copies"] = 3.into();
+        document.oldest_ts = Some(0);
+        document.losses.torn_bytes = 9;
+        document.trouble = "history is not written: no space: make room".into();
+        document.waiting_bytes = 2_048;
+        document.waiting_copies = 3;
         check(
-            &document,
+            Some(&document),
             &[
                 "archive: 3 MiB in 4 files and 1 MiB of log, the oldest sample is 2.0 h old, in /a",
                 "waiting: 2 KiB of samples wait to be written",

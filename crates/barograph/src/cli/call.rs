@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph_agent::{CALLS_DOCUMENT, HANDLERS_DOCUMENT};
-use barograph_client::AgentSocket;
+use barograph_agent::{CALLS_DOCUMENT, CallsRow, HANDLERS_DOCUMENT, HandlersRow};
+use barograph_client::{AgentSocket, SCOPE_OF_ALL};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value as Json, json};
 
+use super::documents::{DocumentRow, rows_of_scopes, shown};
 use super::{Target, Usage, http, output};
 
 /// Most calls that a list for people shows.
@@ -122,8 +123,9 @@ fn payload(text: &str, payload_type: PayloadType) -> anyhow::Result<(Json, &'sta
 
 /// Lists handlers and calls. `key` is the name of the list of handlers in JSON.
 pub(super) fn list(target: &Target, key: &str) -> anyhow::Result<()> {
-    let handlers = rows(target, HANDLERS_DOCUMENT).context("cannot list handlers")?;
-    let calls = rows(target, CALLS_DOCUMENT).context("cannot list calls")?;
+    let handlers: Vec<DocumentRow<HandlersRow>> =
+        rows_of_scopes(target, HANDLERS_DOCUMENT).context("cannot list handlers")?;
+    let calls = rows_of_scopes(target, CALLS_DOCUMENT).context("cannot list calls")?;
     let calls = once(calls);
     if target.json {
         return output::print_json(&json!({ key: handlers, "calls": calls }));
@@ -131,11 +133,17 @@ pub(super) fn list(target: &Target, key: &str) -> anyhow::Result<()> {
     if handlers.is_empty() {
         output::print("no program that you may see has handlers now\n")?;
     } else {
-        let columns = ["name", "publication", "application", "pid", "user", "help"];
-        let rows = handlers
-            .iter()
-            .map(|row| columns.map(|c| cell(row, c)).to_vec());
-        let rows: Vec<Vec<String>> = rows.collect();
+        let row = |handler: &DocumentRow<HandlersRow>| {
+            vec![
+                handler.name.clone(),
+                shown(&handler.publication),
+                handler.application.clone(),
+                handler.pid.to_string(),
+                handler.user.clone(),
+                handler.help.clone(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = handlers.iter().map(row).collect();
         output::print_table(
             &[
                 "HANDLER",
@@ -153,21 +161,21 @@ pub(super) fn list(target: &Target, key: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     output::print("\n")?;
-    let columns = [
-        "scope",
-        "id",
-        "kind",
-        "name",
-        "payload",
-        "matched",
-        "acknowledged",
-        "state",
-        "via",
-    ];
+    let row = |call: &DocumentRow<CallsRow>| {
+        vec![
+            call.scope.clone(),
+            call.id.to_string(),
+            call.kind.clone(),
+            call.name.clone(),
+            shown(&call.payload),
+            call.matched.to_string(),
+            call.acknowledged.to_string(),
+            call.state.clone(),
+            shown(&call.via),
+        ]
+    };
     let newest = calls.iter().take(CALLS_SHOWN_MAX);
-    let rows: Vec<Vec<String>> = newest
-        .map(|row| columns.map(|c| cell(row, c)).to_vec())
-        .collect();
+    let rows: Vec<Vec<String>> = newest.map(row).collect();
     output::print_table(
         &[
             "SCOPE", "ID", "KIND", "NAME", "PAYLOAD", "MEANT", "DONE", "STATE", "VIA",
@@ -178,11 +186,11 @@ pub(super) fn list(target: &Target, key: &str) -> anyhow::Result<()> {
 }
 
 /// Calls without what the scope of all says of those that stand in their user's, with more of them.
-fn once(mut calls: Vec<Json>) -> Vec<Json> {
-    let which = |row: &Json| (row["user"].to_string(), row["id"].as_u64());
-    let own = calls.iter().filter(|row| row["scope"] != "all");
-    let told: HashSet<_> = own.map(which).collect();
-    calls.retain(|row| row["scope"] != "all" || !told.contains(&which(row)));
+fn once(mut calls: Vec<DocumentRow<CallsRow>>) -> Vec<DocumentRow<CallsRow>> {
+    let which = |call: &CallsRow| (call.user.clone(), call.id);
+    let own = calls.iter().filter(|call| call.scope != SCOPE_OF_ALL);
+    let told: HashSet<_> = own.map(|call| which(call)).collect();
+    calls.retain(|call| call.scope != SCOPE_OF_ALL || !told.contains(&which(call)));
     calls
 }
 
@@ -270,7 +278,8 @@ fn words(answer: &Json, state: &str) -> String {
     }
     for left in answer["left_out"].as_array().into_iter().flatten() {
         let reason = left["reason"].as_str().unwrap_or_default();
-        text += &format!("\nnot called for user {}: {reason}", cell(left, "user"));
+        let user = output::plain(left["user"].as_str().unwrap_or_default());
+        text += &format!("\nnot called for user {user}: {reason}");
     }
     text
 }
@@ -278,30 +287,4 @@ fn words(answer: &Json, state: &str) -> String {
 fn duration(text: &str) -> anyhow::Result<Duration> {
     let ns = barograph_model::duration_ns(text).map_err(|e| Usage(e.to_string()))?;
     Ok(Duration::from_nanos(u64::try_from(ns).unwrap_or(0)))
-}
-
-/// The rows of a document in all scopes that this user may read.
-pub(super) fn rows(target: &Target, document: &str) -> anyhow::Result<Vec<Json>> {
-    let mut rows = Vec::new();
-    for (scope, run_dir) in target.run_dir().scopes() {
-        let Some(bytes) = run_dir.document(document)? else {
-            continue;
-        };
-        let list: Vec<Json> = serde_json::from_slice(&bytes)
-            .with_context(|| format!("the agent's {document} of {scope} is damaged"))?;
-        rows.extend(list.into_iter().map(|mut row| {
-            row["scope"] = json!(scope);
-            row
-        }));
-    }
-    Ok(rows)
-}
-
-/// A field as text for people; a missing one is empty.
-pub(super) fn cell(row: &Json, key: &str) -> String {
-    match &row[key] {
-        Json::Null => String::new(),
-        Json::String(text) => output::plain(text).into_owned(),
-        other => other.to_string(),
-    }
 }

@@ -3,12 +3,16 @@
 
 use std::path::PathBuf;
 
-use barograph_agent::{Config, INSIGHTS_DOCUMENT, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT};
+use barograph_agent::{
+    Config, ForecastsRow, INSIGHTS_DOCUMENT, InsightsRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
+    SourcesRow, StatementsRow,
+};
 use barograph_client::SystemClock;
 use barograph_model::Clock as _;
 use clap::Args;
-use serde_json::Value as Json;
 
+use super::documents::{DocumentRow, document};
+use super::output::plain;
 use super::{Target, archive, forecast, format, output};
 
 /// Most streams without a forecast that are named.
@@ -32,9 +36,9 @@ impl Doctor {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let (sources, insights) = self.look()?;
         if self.target.json {
-            return output::print_json(&Json::from(sources));
+            return output::print_json(&sources);
         }
-        output::print(&table(&sources)?)?;
+        output::print(&table(&sources))?;
         output::print(&missing(&sources))?;
         output::print(&state_of_insights(&insights))?;
         output::print(&self.state_of_forecasts()?)?;
@@ -44,15 +48,12 @@ impl Doctor {
 
     /// Errors in the files of statements; empty without an agent.
     fn state_of_statements(&self) -> String {
-        let run_dir = self.target.run_dir();
-        let document = run_dir.document(STATEMENTS_DOCUMENT).ok().flatten();
-        let rows = document.and_then(|bytes| serde_json::from_slice::<Vec<Json>>(&bytes).ok());
-        let rows = rows.filter(|_| !self.probe).unwrap_or_default();
-        let texts = rows.iter().flat_map(|row| [&row["trouble"], &row["found"]]);
-        let texts = texts
-            .filter_map(Json::as_str)
-            .filter(|text| !text.is_empty());
+        let read = document(&self.target.run_dir(), STATEMENTS_DOCUMENT);
+        let rows: Option<Vec<StatementsRow>> = read.ok().flatten().filter(|_| !self.probe);
+        let rows = rows.into_iter().flatten();
+        let texts = rows.flat_map(|row| [row.trouble, row.found]);
         texts
+            .filter(|text| !text.is_empty())
             .map(|text| format!("\nstatements: {text}\n"))
             .collect()
     }
@@ -82,17 +83,15 @@ impl Doctor {
     }
 
     /// Sources and insights: as the agent reports them, or as they are found here and now.
-    fn look(&self) -> anyhow::Result<(Vec<Json>, Vec<Json>)> {
+    fn look(&self) -> anyhow::Result<(Vec<DocumentRow<SourcesRow>>, Vec<InsightsRow>)> {
         let run_dir = self.target.run_dir();
-        let sources = run_dir.document(SOURCES_DOCUMENT)?;
-        let insights = run_dir.document(INSIGHTS_DOCUMENT)?;
-        if let (Some(sources), Some(insights), false) = (sources, insights, self.probe) {
-            return Ok((
-                serde_json::from_slice(&sources)?,
-                serde_json::from_slice(&insights)?,
-            ));
-        }
         if !self.probe {
+            let sources = document(&run_dir, SOURCES_DOCUMENT)?;
+            if let (Some(sources), Some(insights)) =
+                (sources, document(&run_dir, INSIGHTS_DOCUMENT)?)
+            {
+                return Ok((sources, insights));
+            }
             output::tell(&format!(
                 "baro: no agent serves {}, looking for myself\n",
                 run_dir.path().display()
@@ -111,20 +110,16 @@ impl Doctor {
 }
 
 /// The number of streams without a forecast because there are too many, and some of their names.
-fn beyond(rows: &[Json]) -> String {
-    let beyond = rows.iter().filter(|row| row["streams"].as_u64() > Some(0));
-    let count: u64 = beyond
+fn beyond(rows: &[DocumentRow<ForecastsRow>]) -> String {
+    let beyond = rows.iter().filter(|row| row.streams > 0);
+    let count = beyond
         .clone()
-        .filter_map(|row| row["streams"].as_u64())
-        .sum();
-    let Some(why) = beyond.clone().next().map(|row| text(row, "reason")) else {
+        .fold(0, |sum: u64, row| sum.saturating_add(row.streams));
+    let Some(why) = beyond.clone().next().map(|row| plain(&row.reason)) else {
         return String::new();
     };
-    let names = beyond.map(|row| text(row, "name"));
-    let names: Vec<String> = names
-        .filter(|name| !name.is_empty())
-        .take(BEYOND_MAX)
-        .collect();
+    let names = beyond.filter_map(|row| row.name.as_deref());
+    let names: Vec<_> = names.take(BEYOND_MAX).map(plain).collect();
     let more = if count > names.len() as u64 {
         ", …"
     } else {
@@ -139,12 +134,8 @@ fn beyond(rows: &[Json]) -> String {
     )
 }
 
-fn text(json: &Json, key: &str) -> String {
-    output::plain(json[key].as_str().unwrap_or_default()).into_owned()
-}
-
 /// What each source lacks, why, and the remedy.
-fn missing(sources: &[Json]) -> String {
+fn missing(sources: &[DocumentRow<SourcesRow>]) -> String {
     let mut page = String::new();
     for report in sources {
         let verb = if is_off(report) {
@@ -152,13 +143,13 @@ fn missing(sources: &[Json]) -> String {
         } else {
             "cannot see"
         };
-        for missing in report["missing"].as_array().into_iter().flatten() {
+        for missing in &report.missing {
             page += &format!(
                 "\n{}: {verb} {}\n  why     {}\n  remedy  {}\n",
-                text(report, "source"),
-                text(missing, "what"),
-                text(missing, "why"),
-                text(missing, "remedy")
+                plain(&report.source),
+                plain(&missing.what),
+                plain(&missing.why),
+                plain(&missing.remedy)
             );
         }
     }
@@ -167,20 +158,21 @@ fn missing(sources: &[Json]) -> String {
 
 /// Every insight: live, or the reason why not and the remedy. Insights with the same reason share a
 /// line.
-fn state_of_insights(insights: &[Json]) -> String {
-    let (live, other): (Vec<&Json>, Vec<&Json>) =
-        insights.iter().partition(|i| i["state"] == "live");
-    let name = |i: &&Json| text(i, "name");
+fn state_of_insights(insights: &[InsightsRow]) -> String {
+    let (live, other): (Vec<&InsightsRow>, Vec<&InsightsRow>) =
+        insights.iter().partition(|i| i.state == "live");
+    let name = |i: &&InsightsRow| plain(&i.name).into_owned();
     let mut page = format!("\n{} of {} insights are live", live.len(), insights.len());
     if !live.is_empty() {
         let names: Vec<String> = live.iter().map(name).collect();
         page += &format!(": {}", names.join(", "));
     }
     page += "\n";
-    let words = |i: &Json| (text(i, "state"), text(i, "reason"), text(i, "remedy"));
+    let words =
+        |i: &InsightsRow| [&i.state, &i.reason, &i.remedy].map(|text| plain(text).into_owned());
     let mut told = Vec::new();
     for insight in &other {
-        let (state, reason, remedy) = words(insight);
+        let [state, reason, remedy] = words(insight);
         let same: Vec<String> = other
             .iter()
             .filter(|i| words(i) == words(insight))
@@ -199,31 +191,29 @@ fn state_of_insights(insights: &[Json]) -> String {
 }
 
 /// Whether the source is switched off by the configuration.
-pub(super) fn is_off(report: &Json) -> bool {
-    report["state"] == "off"
+pub(super) fn is_off(report: &SourcesRow) -> bool {
+    report.state == "off"
 }
 
 /// One line per source that is read.
-pub(super) fn table(reports: &[Json]) -> anyhow::Result<String> {
+pub(super) fn table(reports: &[DocumentRow<SourcesRow>]) -> String {
     let rows: Vec<Vec<String>> = reports
         .iter()
         .filter(|report| !is_off(report))
         .map(|r| {
-            let cost = r["cost_ns_mean"].as_i64().unwrap_or(0);
-            let interval = r["interval_ns"].as_i64().unwrap_or(0);
             vec![
-                text(r, "source"),
-                text(r, "state"),
-                r["streams"].to_string(),
-                format::age(interval),
-                format::age(cost),
-                text(r, "sees"),
+                r.source.clone(),
+                r.state.clone(),
+                r.streams.to_string(),
+                format::age(r.interval_ns),
+                format::age(r.cost_ns_mean),
+                r.sees.clone(),
             ]
         })
         .collect();
-    Ok(output::table(
+    output::table(
         &["SOURCE", "STATE", "STREAMS", "EVERY", "COST", "SEES"],
         &[2, 3, 4],
         &rows,
-    ))
+    )
 }

@@ -7,15 +7,14 @@ mod train;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph_agent::FORECASTS_DOCUMENT;
+use barograph_agent::{FORECASTS_DOCUMENT, ForecastsRow};
 use barograph_client::RunDir;
-use barograph_model::{Labels, Selector, duration_ns};
+use barograph_model::{Selector, duration_ns};
 use clap::{Args, Subcommand};
-use serde_json::Value as Json;
 
 pub(super) use gather::read_trace;
 
-use super::call::cell;
+use super::documents::{DocumentRow, document, labels_of, shown};
 use super::{Target, Usage, format, output, selector};
 
 /// Arguments of `baro forecast`.
@@ -128,19 +127,19 @@ impl Explain {
         let selector = self.which.selector()?;
         let all = rows(&self.which.target.run_dir())?;
         let all = all.context("no agent has written forecasts here: start one with `baro up`")?;
-        let rows: Vec<Json> = all
+        let rows: Vec<DocumentRow<ForecastsRow>> = all
             .into_iter()
             .filter(|row| is_meant(&selector, row))
             .collect();
         if self.which.target.json {
-            return output::print_json(&Json::from(rows));
+            return output::print_json(&rows);
         }
         if rows.is_empty() {
             anyhow::bail!(
                 "{selector} is not forecast: only streams that forecast.streams names are"
             );
         }
-        let rows: Vec<Vec<String>> = rows.iter().map(explained).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| explained(row)).collect();
         output::print_table(
             &[
                 "STREAM", "HORIZON", "FOLLOWS", "LOSS", "WITHIN", "COVERAGE", "SWITCHES", "WHY",
@@ -152,18 +151,13 @@ impl Explain {
 }
 
 /// The agent's rows on all forecasts, including those of applications; `None` without an agent.
-pub(super) fn rows(run_dir: &RunDir) -> anyhow::Result<Option<Vec<Json>>> {
-    let read = |run_dir: &RunDir| -> anyhow::Result<Option<Vec<Json>>> {
-        let bytes = run_dir.document(FORECASTS_DOCUMENT)?;
-        let rows = bytes.map(|bytes| serde_json::from_slice(&bytes));
-        rows.transpose()
-            .context("the agent's forecasts.json is damaged")
-    };
-    let Some(mut all) = read(run_dir)? else {
+pub(super) fn rows(run_dir: &RunDir) -> anyhow::Result<Option<Vec<DocumentRow<ForecastsRow>>>> {
+    let Some(mut all): Option<Vec<_>> = document(run_dir, FORECASTS_DOCUMENT)? else {
         return Ok(None);
     };
     for (_, scope) in run_dir.scopes() {
-        all.extend(read(&scope)?.unwrap_or_default());
+        let rows: Option<Vec<_>> = document(&scope, FORECASTS_DOCUMENT)?;
+        all.extend(rows.into_iter().flatten());
     }
     Ok(Some(all))
 }
@@ -174,40 +168,29 @@ impl StreamChoice {
     }
 }
 
-fn is_meant(selector: &Selector, row: &Json) -> bool {
-    let name = row["name"].as_str().unwrap_or_default();
-    selector.matches(name, &labels_of(&row["labels"]))
+fn is_meant(selector: &Selector, row: &ForecastsRow) -> bool {
+    let name = row.name.as_deref().unwrap_or_default();
+    selector.matches(name, &labels_of(&row.labels))
 }
 
-/// Converts a JSON object to labels.
-pub(super) fn labels_of(object: &Json) -> Labels {
-    let pairs = object.as_object().into_iter().flatten();
-    let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
-    Labels::new(pairs).unwrap_or_default()
-}
-
-fn explained(row: &Json) -> Vec<String> {
-    let follows = cell(row, "follows");
-    let number = |value: &Json, decimals: usize| match value.as_f64() {
+fn explained(row: &ForecastsRow) -> Vec<String> {
+    let number = |value: Option<f64>, decimals: usize| match value {
         Some(number) => format!("{number:.decimals$}"),
         None => "-".into(),
     };
-    let labels = labels_of(&row["labels"]);
-    let coverage = match row["coverage"].as_f64() {
+    let follows = shown(&row.follows);
+    let coverage = match row.coverage {
         Some(share) => format!("{:.1} %", share * 100.0),
         None => "-".into(),
     };
     vec![
-        format!("{}{labels}", cell(row, "name")),
-        match row["horizon_ns"].as_i64() {
-            Some(horizon_ns) => format::age(horizon_ns),
-            None => "-".into(),
-        },
+        format!("{}{}", shown(&row.name), labels_of(&row.labels)),
+        row.horizon_ns.map_or_else(|| "-".into(), format::age),
         follows.clone(),
-        number(&row["losses"][&follows], 3),
-        number(&row["error"], 1),
+        number(row.losses.get(&follows).copied().flatten(), 3),
+        number(row.error, 1),
         coverage,
-        cell(row, "switches"),
-        cell(row, "reason"),
+        shown(&row.switches),
+        row.reason.clone(),
     ]
 }

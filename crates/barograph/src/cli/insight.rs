@@ -1,12 +1,12 @@
 //! `baro insight`: makes, drops, lists and explains insights. Making and dropping need the control
 //! right.
 
-use anyhow::Context as _;
-use barograph_agent::INSIGHTS_DOCUMENT;
+use barograph_agent::{INSIGHTS_DOCUMENT, InsightsRow};
 use barograph_client::AgentSocket;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
+use super::documents::{DocumentRow, document_of_agent};
 use super::statement::{carry_out, done, drop_of};
 use super::{Target, format, http, output, statement};
 
@@ -71,7 +71,8 @@ impl Insight {
                 target,
             } => {
                 let made = carry_out(&target, STATEMENTS, &statement)?;
-                done(&target, &made, &format!("created {}", text(&made, "name")))
+                let name = made["name"].as_str().unwrap_or_default();
+                done(&target, &made, &format!("created {name}"))
             }
             Verb::Drop { name, target } => {
                 let dropped = carry_out(&target, STATEMENTS, &drop_of("INSIGHT", &name))?;
@@ -117,45 +118,30 @@ fn plain(json: &Json) -> String {
         .map_or_else(|| json.to_string(), str::to_owned)
 }
 
-fn text(json: &Json, key: &str) -> String {
-    json[key].as_str().unwrap_or_default().to_owned()
-}
-
-fn insights(target: &Target) -> anyhow::Result<Vec<Json>> {
-    let run_dir = target.run_dir();
-    let document = run_dir.document(INSIGHTS_DOCUMENT)?;
-    let document = document.with_context(|| {
-        format!(
-            "no agent serves {}: start one with `baro up`",
-            run_dir.path().display()
-        )
-    })?;
-    Ok(serde_json::from_slice(&document)?)
+fn insights(target: &Target) -> anyhow::Result<Vec<DocumentRow<InsightsRow>>> {
+    document_of_agent(&target.run_dir(), INSIGHTS_DOCUMENT)
 }
 
 fn list(target: &Target) -> anyhow::Result<()> {
     let insights = insights(target)?;
     if target.json {
-        return output::print_json(&Json::from(insights));
+        return output::print_json(&insights);
     }
-    let rows: Vec<Vec<String>> = insights
-        .iter()
-        .map(|i| {
-            let origin = if i["builtin"] == json!(true) {
-                "built in"
-            } else {
-                "made here"
-            };
-            vec![
-                text(i, "name"),
-                text(i, "state"),
-                i["groups"].to_string(),
-                text(i, "unit"),
-                origin.into(),
-                what(i),
-            ]
-        })
-        .collect();
+    let row = |insight: &DocumentRow<InsightsRow>| {
+        let origin = match insight.builtin {
+            true => "built in",
+            false => "made here",
+        };
+        vec![
+            insight.name.clone(),
+            insight.state.clone(),
+            insight.groups.to_string(),
+            insight.unit.clone(),
+            origin.into(),
+            what(insight),
+        ]
+    };
+    let rows: Vec<Vec<String>> = insights.iter().map(row).collect();
     output::print_table(
         &["INSIGHT", "STATE", "STREAMS", "UNIT", "ORIGIN", "WHAT"],
         &[2],
@@ -164,53 +150,55 @@ fn list(target: &Target) -> anyhow::Result<()> {
 }
 
 /// The meaning of an insight; for one that is not live, the reason.
-fn what(insight: &Json) -> String {
-    match (text(insight, "reason"), text(insight, "remedy")) {
-        (reason, _) if reason.is_empty() => text(insight, "help"),
-        (reason, remedy) if remedy.is_empty() => reason,
+fn what(insight: &InsightsRow) -> String {
+    let InsightsRow {
+        help,
+        reason,
+        remedy,
+        ..
+    } = insight;
+    match (reason.as_str(), remedy.as_str()) {
+        ("", _) => help.clone(),
+        (reason, "") => reason.to_owned(),
         (reason, remedy) => format!("{reason} -> {remedy}"),
     }
 }
 
 fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
     let all = insights(target)?;
-    let Some(insight) = all
-        .iter()
-        .find(|i| i["name"] == json!(name) || i["table"] == json!(name))
-    else {
-        let names: Vec<String> = all.iter().map(|i| text(i, "name")).collect();
+    let Some(insight) = all.iter().find(|i| i.name == name || i.table == name) else {
+        let names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();
         anyhow::bail!(
             "no insight is called {name}: there are {}",
             names.join(", ")
         );
     };
     let observer = target.observer()?;
-    let selector = super::selector(&text(insight, "name"), &[])?;
+    let selector = super::selector(&insight.name, &[])?;
     let values = observer.latest(&selector);
     if target.json {
-        let mut insight = insight.clone();
+        let mut insight = json!(insight);
         insight["values"] = barograph_client::latest_json(&values);
         return output::print_json(&insight);
     }
-    let inputs: Vec<String> = insight["inputs"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(plain)
-        .collect();
-    let cost = format::age(insight["cost_ns_mean"].as_i64().unwrap_or(0));
+    let InsightsRow {
+        name,
+        unit,
+        help,
+        sql,
+        inputs,
+        evaluations,
+        state,
+        reason,
+        remedy,
+        cost_ns_mean,
+        ..
+    } = &**insight;
+    let (inputs, cost) = (inputs.join(", "), format::age(*cost_ns_mean));
     let mut page = format!(
-        "{}  ({})\n{}\n\n{}\n\nreads        {}\nevaluations  {}, {cost} each\nstate        {} {}\n",
-        text(insight, "name"),
-        text(insight, "unit"),
-        text(insight, "help"),
-        text(insight, "sql"),
-        inputs.join(", "),
-        insight["evaluations"],
-        text(insight, "state"),
-        text(insight, "reason"),
+        "{name}  ({unit})\n{help}\n\n{sql}\n\nreads        {inputs}\n\
+         evaluations  {evaluations}, {cost} each\nstate        {state} {reason}\n"
     );
-    let remedy = text(insight, "remedy");
     if !remedy.is_empty() {
         page += &format!("remedy       {remedy}\n");
     }

@@ -1,11 +1,12 @@
 //! `baro knob`: sets and lists knobs of running programs.
 
-use barograph_agent::KNOBS_DOCUMENT;
+use barograph_agent::{KNOBS_DOCUMENT, KnobsRow};
 use barograph_model::{Pattern, Selector, Value};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value as Json, json};
 
-use super::call::{CallOptions, cell, rows};
+use super::call::CallOptions;
+use super::documents::{DocumentRow, rows_of_scopes};
 use super::{Target, Usage, output};
 
 /// Arguments of `baro knob`.
@@ -119,28 +120,29 @@ impl Set {
 }
 
 fn list(target: &Target) -> anyhow::Result<()> {
-    let knobs = rows(target, KNOBS_DOCUMENT)?;
+    let knobs: Vec<DocumentRow<KnobsRow>> = rows_of_scopes(target, KNOBS_DOCUMENT)?;
     if target.json {
-        return output::print_json(&Json::from(knobs));
+        return output::print_json(&knobs);
     }
     if knobs.is_empty() {
         return output::print("no program that you may see has knobs now\n");
     }
-    let columns = [
-        "value",
-        "min",
-        "max",
-        "unit",
-        "application",
-        "pid",
-        "user",
-        "help",
-    ];
-    let row = |knob: &Json| {
-        let name = format!("{}.{}", cell(knob, "publication"), cell(knob, "name"));
-        let mut row = vec![name];
-        row.extend(columns.map(|column| cell(knob, column)));
-        row
+    let number = |value: &Json| match value {
+        Json::Null => String::new(),
+        value => value.to_string(),
+    };
+    let row = |knob: &DocumentRow<KnobsRow>| {
+        vec![
+            format!("{}.{}", knob.publication, knob.name),
+            number(&knob.value),
+            number(&knob.min),
+            number(&knob.max),
+            knob.unit.clone(),
+            knob.application.clone(),
+            knob.pid.to_string(),
+            knob.user.clone(),
+            knob.help.clone(),
+        ]
     };
     let rows: Vec<Vec<String>> = knobs.iter().map(row).collect();
     output::print_table(

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
 
-use serde_json::Value as Json;
+use serde::Serialize;
 
 /// Whether the error is that the reader of our output has gone away, which is no failure of ours.
 pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -79,8 +79,8 @@ fn write(bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Prints one JSON value on a line of its own.
-pub(super) fn print_json(json: &Json) -> anyhow::Result<()> {
-    print_json_text(&json.to_string())
+pub(super) fn print_json(json: &impl Serialize) -> anyhow::Result<()> {
+    print_json_text(&serde_json::to_string(json)?)
 }
 
 /// Prints JSON text. Only its strings can contain letters that a terminal obeys; they are written
@@ -243,7 +243,10 @@ mod tests {
         let text = value.to_string();
         let escaped = json_escaped(&text);
         assert!(!escaped.contains(is_order), "{escaped:?}");
-        assert_eq!(serde_json::from_str::<Json>(&escaped).unwrap(), value);
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&escaped).unwrap(),
+            value
+        );
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! `baro policy`: makes, drops, lists and explains policies. Making and dropping need the control
 //! right.
 
-use anyhow::Context as _;
-use barograph_agent::POLICIES_DOCUMENT;
-use barograph_model::Labels;
+use barograph_agent::{POLICIES_DOCUMENT, PoliciesRow};
 use clap::{Args, Subcommand};
 use serde_json::Value as Json;
 
-use super::call::cell;
+use super::documents::{DocumentRow, document_of_agent, labels_of, shown};
 use super::statement::{carry_out, done, drop_of};
 use super::{Target, format, output, statement};
 
@@ -79,7 +77,7 @@ impl Policy {
 }
 
 fn created(made: &Json) -> String {
-    let name = cell(made, "name");
+    let name = made["name"].as_str().unwrap_or_default();
     match made["matched"].as_u64() {
         Some(0) => format!(
             "created {name}: no stream matches now that no other policy is for and that is read by a source"
@@ -90,32 +88,24 @@ fn created(made: &Json) -> String {
     }
 }
 
-fn policies(target: &Target) -> anyhow::Result<Vec<Json>> {
-    let run_dir = target.run_dir();
-    let document = run_dir.document(POLICIES_DOCUMENT)?;
-    let document = document.with_context(|| {
-        format!(
-            "no agent serves {}: start one with `baro up`",
-            run_dir.path().display()
-        )
-    })?;
-    serde_json::from_slice(&document).context("the agent's policies.json is damaged")
+fn policies(target: &Target) -> anyhow::Result<Vec<DocumentRow<PoliciesRow>>> {
+    document_of_agent(&target.run_dir(), POLICIES_DOCUMENT)
 }
 
 fn list(target: &Target) -> anyhow::Result<()> {
     let policies = policies(target)?;
     if target.json {
-        return output::print_json(&Json::from(policies));
+        return output::print_json(&policies);
     }
     if policies.is_empty() {
         return output::print(
             "no policies: every source is read as configured; `baro policy create --help` says how to make one\n",
         );
     }
-    let row = |policy: &Json| {
-        let mut row = vec![cell(policy, "name"), stream(policy)];
+    let row = |policy: &DocumentRow<PoliciesRow>| {
+        let mut row = vec![policy.name.clone(), stream(policy)];
         row.extend(looks(policy));
-        row.push(cell(policy, "reason"));
+        row.push(policy.reason.clone());
         row
     };
     let rows: Vec<Vec<String>> = policies.iter().map(row).collect();
@@ -129,11 +119,10 @@ fn list(target: &Target) -> anyhow::Result<()> {
 }
 
 fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
-    let all = policies(target)?;
-    let is_its = |policy: &&Json| policy["name"] == name;
-    let rows: Vec<Json> = all.iter().filter(is_its).cloned().collect();
+    let mut rows = policies(target)?;
+    let mut names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+    rows.retain(|row| row.name == name);
     let Some(first) = rows.first() else {
-        let mut names: Vec<String> = all.iter().map(|p| cell(p, "name")).collect();
         names.dedup();
         match names.is_empty() {
             true => anyhow::bail!("no policy is called {name}: there is none"),
@@ -141,14 +130,14 @@ fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
         }
     };
     if target.json {
-        return output::print_json(&Json::from(rows));
+        return output::print_json(&rows);
     }
     output::print(&page(first))?;
-    let row = |row: &Json| {
-        let mut cells = vec![stream(row), cell(row, "source"), span(row, "wait_ns")];
+    let row = |row: &DocumentRow<PoliciesRow>| {
+        let mut cells = vec![stream(row), shown(&row.source), span(row.wait_ns)];
         cells.extend(looks(row));
-        cells.push(rate(&row["looks_per_s"]));
-        cells.push(cell(row, "reason"));
+        cells.push(rate(row.looks_per_s));
+        cells.push(row.reason.clone());
         cells
     };
     let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
@@ -162,90 +151,75 @@ fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
 }
 
 /// The settings of a policy as text.
-fn page(policy: &Json) -> String {
-    let mut page = format!("{}  ({})\n", cell(policy, "name"), cell(policy, "origin"));
-    for text in [&policy["help"], &policy["sql"]] {
-        if let Some(text) = text.as_str().filter(|text| !text.is_empty()) {
+fn page(policy: &PoliciesRow) -> String {
+    let plain = output::plain;
+    let mut page = format!("{}  ({})\n", plain(&policy.name), policy.origin);
+    for text in [Some(&policy.help), policy.sql.as_ref()] {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
             page += &format!("{text}\n\n");
         }
     }
-    let ms = |key: &str| format::age(policy[key].as_i64().unwrap_or(0).saturating_mul(1_000_000));
-    let within = match policy["error"].as_str() {
+    let within = match &policy.error {
         Some(error) => format!(
             ": within {error} for {} of the time",
-            share(&policy["confidence"])
+            share(policy.confidence)
         ),
         None => String::new(),
     };
     page += &format!(
         "streams      {}\nkind         {}{within}\n",
-        patterns(policy),
-        cell(policy, "kind")
+        policy.streams, policy.kind
     );
-    if !policy["interval_min_ms"].is_null() {
-        let (min, max) = (ms("interval_min_ms"), ms("interval_max_ms"));
-        page += &format!("looked at    every {min} to {max}\n");
+    if let (Some(min), Some(max)) = (policy.interval_min_ms, policy.interval_max_ms) {
+        let ms = |ms: i64| format::age(ms.saturating_mul(1_000_000));
+        page += &format!("looked at    every {} to {}\n", ms(min), ms(max));
     }
-    for (key, what) in [
-        ("sentinel", "sentinel     "),
-        ("pressure", "pressure     "),
-        ("weight", "weight       "),
+    let weight = policy.weight.map(|weight| format!("{weight:?}"));
+    for (value, what) in [
+        (&policy.sentinel, "sentinel     "),
+        (&policy.pressure, "pressure     "),
+        (&weight, "weight       "),
     ] {
-        if !policy[key].is_null() {
-            page += &format!("{what}{}\n", cell(policy, key));
+        if let Some(value) = value {
+            page += &format!("{what}{}\n", plain(value));
         }
     }
     page + "\n"
 }
 
-fn patterns(policy: &Json) -> String {
-    match &policy["streams"] {
-        Json::Array(all) => {
-            let all: Vec<&str> = all.iter().filter_map(Json::as_str).collect();
-            all.join(", ")
-        }
-        other => other.as_str().unwrap_or_default().to_owned(),
-    }
-}
-
 /// The stream of a row with its labels, or the patterns that match none.
-fn stream(row: &Json) -> String {
-    let Some(name) = row["stream"].as_str() else {
-        return format!("none of {}", patterns(row));
+fn stream(row: &PoliciesRow) -> String {
+    let Some(name) = &row.stream else {
+        return format!("none of {}", row.streams);
     };
-    let pairs = row["labels"].as_object().into_iter().flatten();
-    let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
-    format!("{name}{}", Labels::new(pairs).unwrap_or_default())
+    format!("{name}{}", labels_of(row.labels.iter().flatten()))
 }
 
 /// How a stream is read: the time between looks, the source of its value between them (held or
 /// forecast), the share of wrong values, the number of looks, and the share of looks saved.
-fn looks(row: &Json) -> [String; 5] {
+fn looks(row: &PoliciesRow) -> [String; 5] {
     [
-        span(row, "interval_ns"),
-        cell(row, "said"),
-        share(&row["wrong_share"]),
-        cell(row, "looks"),
-        share(&row["saved_share"]),
+        span(row.interval_ns),
+        shown(&row.said),
+        share(row.wrong_share),
+        shown(&row.looks),
+        share(row.saved_share),
     ]
 }
 
-fn span(row: &Json, key: &str) -> String {
-    row[key].as_i64().map_or_else(|| "-".into(), format::age)
+fn span(ns: Option<i64>) -> String {
+    ns.map_or_else(|| "-".into(), format::age)
 }
 
-fn share(value: &Json) -> String {
-    match value.as_f64() {
-        Some(share) => format::number(share, "ratio"),
-        None => "-".into(),
-    }
+fn share(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |share| format::number(share, "ratio"))
 }
 
-fn rate(value: &Json) -> String {
-    match value.as_f64() {
-        Some(rate) => format!("{}/s", format::number(rate, "")),
-        None => "-".into(),
-    }
+fn rate(rate: Option<f64>) -> String {
+    rate.map_or_else(
+        || "-".into(),
+        |rate| format!("{}/s", format::number(rate, "")),
+    )
 }
 
 #[cfg(test)]
@@ -256,24 +230,42 @@ mod tests {
 
     #[test]
     fn streams_that_are_not_there_are_told() {
-        let row = json!({ "streams": ["a.*", "b"], "stream": null });
+        let row = PoliciesRow {
+            streams: "a.*, b".into(),
+            ..PoliciesRow::default()
+        };
         assert_eq!(stream(&row), "none of a.*, b");
         assert_eq!(looks(&row), ["-", "", "-", "", "-"]);
-        let row = json!({
-            "stream": "disk.busy.ratio", "labels": { "device": "vda" }, "interval_ns": 2_500_000_000_i64,
-            "said": "held", "wrong_share": 0.021, "looks": 71, "saved_share": 0.6,
-        });
+        let row = PoliciesRow {
+            stream: Some("disk.busy.ratio".into()),
+            labels: Some([("device".into(), "vda".into())].into()),
+            interval_ns: Some(2_500_000_000),
+            said: Some("held".into()),
+            wrong_share: Some(0.021),
+            looks: Some(71),
+            saved_share: Some(0.6),
+            ..PoliciesRow::default()
+        };
         assert_eq!(stream(&row), "disk.busy.ratio{device=vda}");
         assert_eq!(looks(&row), ["2.5 s", "held", "2.1 %", "71", "60 %"]);
     }
 
     #[test]
     fn a_page_says_what_is_asked_for() {
-        let policy = json!({
-            "name": "full", "origin": "made", "sql": "CREATE POLICY …", "help": "", "streams": ["a.*"],
-            "kind": "error_bounded", "error": "1 %", "confidence": 0.9, "interval_min_ms": 100,
-            "interval_max_ms": 60_000, "sentinel": "disk.write.bytes", "weight": 1.0,
-        });
+        let policy = PoliciesRow {
+            name: "full".into(),
+            origin: "made".into(),
+            sql: Some("CREATE POLICY …".into()),
+            streams: "a.*".into(),
+            kind: "error_bounded".into(),
+            error: Some("1 %".into()),
+            confidence: Some(0.9),
+            interval_min_ms: Some(100),
+            interval_max_ms: Some(60_000),
+            sentinel: Some("disk.write.bytes".into()),
+            weight: Some(1.0),
+            ..PoliciesRow::default()
+        };
         let expect = "full  (made)\nCREATE POLICY …\n\nstreams      a.*\n\
                       kind         error_bounded: within 1 % for 90 % of the time\n\
                       looked at    every 100 ms to 60.0 s\nsentinel     disk.write.bytes\nweight       1.0\n\n";

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use barograph_agent::probe::{self, Probe as Outcome, ProbeLimits};
-use barograph_agent::{AGENT_DOCUMENT, Config};
+use barograph_agent::{AGENT_DOCUMENT, AgentDocument, Config};
 use barograph_client::RunDir;
 use clap::Args;
 use serde_json::Value as Json;
 
+use super::documents::document;
 use super::{Usage, format, output};
 
 /// Share of zeros above which a note is printed.
@@ -88,15 +89,12 @@ impl Probe {
         let run_dir = self.run_dir.as_ref().map_or_else(RunDir::find, RunDir::new);
         let me = std::fs::metadata("/proc/self")?.uid();
         let is_ours = std::fs::metadata(run_dir.path()).is_ok_and(|found| found.uid() == me);
-        let document = match is_ours {
-            true => run_dir.document(AGENT_DOCUMENT)?,
+        let agent: Option<AgentDocument> = match is_ours {
+            true => document(&run_dir, AGENT_DOCUMENT)?,
             false => None,
         };
-        match (document, &self.run_dir) {
-            (Some(bytes), _) => {
-                let document: Json = serde_json::from_slice(&bytes)?;
-                Ok(document["state"].as_str().map(PathBuf::from))
-            }
+        match (agent, &self.run_dir) {
+            (Some(agent), _) => Ok(agent.state),
             (None, None) => Ok(None),
             (None, Some(dir)) => {
                 let dir = dir.display();

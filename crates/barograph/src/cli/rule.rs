@@ -1,12 +1,10 @@
 //! `baro rule`: make, drop, list, explain the conditions that the agent watches and the calls that
 //! they make. Making and dropping need the control right.
 
-use anyhow::Context as _;
-use barograph_agent::RULES_DOCUMENT;
+use barograph_agent::{RULES_DOCUMENT, RulesRow};
 use clap::{Args, Subcommand};
-use serde_json::Value as Json;
 
-use super::call::cell;
+use super::documents::{DocumentRow, document};
 use super::statement::{carry_out, done, drop_of};
 use super::{Target, output, statement};
 
@@ -90,28 +88,30 @@ impl DropRule {
     }
 }
 
-fn rules(target: &Target) -> anyhow::Result<Vec<Json>> {
-    let Some(bytes) = target.run_dir().document(RULES_DOCUMENT)? else {
-        return Ok(Vec::new());
-    };
-    serde_json::from_slice(&bytes).context("the agent's rules.json is damaged")
+fn rules(target: &Target) -> anyhow::Result<Vec<DocumentRow<RulesRow>>> {
+    Ok(document(&target.run_dir(), RULES_DOCUMENT)?.unwrap_or_default())
 }
 
 /// Lists the rules.
 pub(super) fn list(target: &Target) -> anyhow::Result<()> {
     let rules = rules(target)?;
     if target.json {
-        return output::print_json(&Json::from(rules));
+        return output::print_json(&rules);
     }
-    let row = |rule: &Json| {
-        let what = match cell(rule, "reason") {
-            reason if reason.is_empty() => cell(rule, "help"),
-            reason => reason,
+    let row = |rule: &DocumentRow<RulesRow>| {
+        let what = match rule.reason.as_str() {
+            "" => &rule.help,
+            _ => &rule.reason,
         };
-        let columns = ["name", "state", "subjects", "holding", "fired", "call"];
-        let mut row: Vec<String> = columns.iter().map(|key| cell(rule, key)).collect();
-        row.push(what);
-        row
+        vec![
+            rule.name.clone(),
+            rule.state.clone(),
+            rule.subjects.to_string(),
+            rule.holding.to_string(),
+            rule.fired.to_string(),
+            rule.call.clone(),
+            what.clone(),
+        ]
     };
     let rows: Vec<Vec<String>> = rules.iter().map(row).collect();
     output::print_table(
@@ -125,8 +125,11 @@ pub(super) fn list(target: &Target) -> anyhow::Result<()> {
 
 fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
     let all = rules(target)?;
-    let Some(rule) = all.iter().find(|rule| rule["name"] == name) else {
-        let names: Vec<String> = all.iter().map(|rule| cell(rule, "name")).collect();
+    let Some(rule) = all.iter().find(|rule| rule.name == name) else {
+        let names: Vec<String> = all
+            .iter()
+            .map(|rule| output::plain(&rule.name).into())
+            .collect();
         match names.is_empty() {
             true => anyhow::bail!("no rule is called {name}: there is none"),
             false => anyhow::bail!("no rule is called {name}: there are {}", names.join(", ")),
@@ -135,21 +138,21 @@ fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
     if target.json {
         return output::print_json(rule);
     }
-    let text = |key| cell(rule, key);
+    let text = output::plain;
     output::print(&format!(
         "{}\n{}\n\n{}\n\ncalls        {}\nsubjects     {}, of which {} hold\n\
          fired        {}, suppressed {}, failed {}\nevaluations  {}\nstate        {} {}\n",
-        text("name"),
-        text("help"),
-        rule["sql"].as_str().unwrap_or_default(),
-        text("call"),
-        text("subjects"),
-        text("holding"),
-        text("fired"),
-        text("suppressed"),
-        text("failed"),
-        text("evaluations"),
-        text("state"),
-        text("reason"),
+        text(&rule.name),
+        text(&rule.help),
+        rule.sql,
+        text(&rule.call),
+        rule.subjects,
+        rule.holding,
+        rule.fired,
+        rule.suppressed,
+        rule.failed,
+        rule.evaluations,
+        text(&rule.state),
+        text(&rule.reason),
     ))
 }

@@ -1,9 +1,11 @@
 //! `baro status`: prints whether an agent lives, and its streams.
 
+use barograph_agent::{AGENT_DOCUMENT, AgentDocument};
 use barograph_client::SystemClock;
 use barograph_model::Clock as _;
 use clap::Args;
 
+use super::documents::document;
 use super::{Target, archive, format, output};
 
 /// Arguments of `baro status`.
@@ -66,7 +68,6 @@ impl Status {
 
 /// The HTTP address in the agent's document, if it has one.
 pub(super) fn http_address(run_dir: &barograph_client::RunDir) -> Option<String> {
-    let bytes = run_dir.document(barograph_agent::AGENT_DOCUMENT).ok()??;
-    let document: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-    Some(document.get("http")?.as_str()?.to_owned())
+    let read: Option<AgentDocument> = document(run_dir, AGENT_DOCUMENT).ok()?;
+    read?.http
 }

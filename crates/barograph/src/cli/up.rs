@@ -4,17 +4,19 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use barograph_agent::{Agent, AgentError, BlockTraceMode, Config, SOURCES_DOCUMENT, World};
+use barograph_agent::{
+    Agent, AgentError, BlockTraceMode, Config, SOURCES_DOCUMENT, SourcesRow, World,
+};
 use clap::{Args, ValueEnum};
-use serde_json::Value as Json;
 use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
+use super::documents::{DocumentRow, document};
 use super::{doctor, output};
-use crate::heap::Heap;
+use crate::heap;
 
-/// Time between two checks whether the agent's sampling thread still runs.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time after which freed memory is given back to the system again.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(30);
 
 /// Arguments of `baro up`.
 #[derive(Args, Clone)]
@@ -74,12 +76,11 @@ impl Up {
         let json = self.json;
         let agent = Agent::start_with(move || self.config(), World::real())?;
         announce(&agent, json)?;
-        let signalled = wait(&agent)?;
-        let alive = agent.is_alive();
+        let signal = wait(&agent)?;
         agent.stop();
-        match (alive, signalled) {
-            (true, signal) => output::print(&format!("barograph stopped ({signal})\n")),
-            (false, _) => anyhow::bail!("the sampling thread has ended: see the log above"),
+        match signal {
+            Some(signal) => output::print(&format!("barograph stopped ({signal})\n")),
+            None => anyhow::bail!("the sampling thread has ended: see the log above"),
         }
     }
 
@@ -128,20 +129,16 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 fn announce(agent: &Agent, json: bool) -> anyhow::Result<()> {
-    let document = agent
-        .run_dir()
-        .document(SOURCES_DOCUMENT)?
-        .unwrap_or_else(|| b"[]".to_vec());
-    let reports: Vec<Json> = serde_json::from_slice(&document)?;
+    let reports = document(agent.run_dir(), SOURCES_DOCUMENT)?;
+    let reports: Vec<DocumentRow<SourcesRow>> = reports.unwrap_or_default();
     if json {
-        output::print_json(&Json::from(reports.clone()))?;
+        output::print_json(&reports)?;
     } else {
-        output::print(&doctor::table(&reports)?)?;
+        output::print(&doctor::table(&reports))?;
         let missing: usize = reports
             .iter()
             .filter(|report| !doctor::is_off(report))
-            .filter_map(|r| r["missing"].as_array())
-            .map(Vec::len)
+            .map(|report| report.missing.len())
             .sum();
         if missing > 0 {
             output::print(&format!(
@@ -178,8 +175,8 @@ fn reload(agent: &Agent) {
     }
 }
 
-/// Waits for a signal, or for the agent to end by itself.
-fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
+/// Waits for a signal, and returns its name; `None` if the agent has ended by itself.
+fn wait(agent: &Agent) -> anyhow::Result<Option<&'static str>> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -188,18 +185,14 @@ fn wait(agent: &Agent) -> anyhow::Result<&'static str> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let mut heap = Heap::default();
+        let mut ended = std::pin::pin!(agent.ended());
         loop {
             tokio::select! {
-                _ = interrupt.recv() => return Ok("interrupted"),
-                _ = terminate.recv() => return Ok("terminated"),
+                _ = interrupt.recv() => return Ok(Some("interrupted")),
+                _ = terminate.recv() => return Ok(Some("terminated")),
                 _ = hangup.recv() => reload(agent),
-                () = tokio::time::sleep(LOOK_EVERY) => {
-                    if !agent.is_alive() {
-                        return Ok("ended");
-                    }
-                    heap.look();
-                }
+                () = &mut ended => return Ok(None),
+                () = tokio::time::sleep(GIVE_BACK_EVERY) => heap::give_back(),
             }
         }
     })

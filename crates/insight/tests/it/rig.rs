@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use barograph_insight::{Graph, GraphLimits, InsightError, InsightReport};
 use barograph_model::{
-    Descriptor, Kind, Labels, Name, Quality, Sample, Sink, StreamKey, Unit, Value, ValueType,
+    Descriptor, Labels, Name, Quality, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
 
 #[derive(Default)]
@@ -187,11 +187,7 @@ pub(crate) fn descriptor(text: &str, value_type: ValueType) -> Descriptor {
         .unwrap_or((text, ""));
     let pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
     Descriptor {
-        name: Name::new(name).unwrap(),
         labels: Labels::new(pairs).unwrap(),
-        value_type,
-        unit: Unit::new("").unwrap(),
-        kind: Kind::Gauge,
-        help: String::new(),
+        ..Descriptor::gauge(Name::new(name).unwrap(), value_type, Unit::new("").unwrap())
     }
 }

@@ -11,7 +11,7 @@ use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, StreamKey, Value, ValueType, text_start,
 };
 use barograph_stream::ingest::FRAME_VALUE;
-use barograph_stream::value_bytes_max;
+use barograph_stream::{PublicationsRow, value_bytes_max};
 use serde_json::{Value as Json, json};
 
 use super::series::{BridgeSeries, HistogramSeries};
@@ -385,25 +385,17 @@ impl BridgedSource {
 
     /// The source's row among the publications, like that of a process without frames.
     pub(super) fn row(&self) -> Json {
-        json!({
-            "name": self.identity.name(),
-            "labels": self.identity.labels().iter().collect::<BTreeMap<_, _>>(),
-            "application": self.application,
-            "user": self.user,
-            "pid": null,
-            "incarnation": self.id,
-            "started_ts": self.started_ns,
-            "values": self.series.len(),
-            "frame": null,
-            "taken": self.counts.values,
-            "lost": self.counts.lost(),
-            "missed": self.counts.missed,
-            "dropped": self.counts.dropped,
-            "damaged": self.counts.damaged,
-            "refused": self.counts.refused,
-            "cut": self.counts.cut,
-            "refusal": self.last_refusal,
-            "newest_ts": self.newest_ns,
+        json!(PublicationsRow {
+            name: self.identity.name().into(),
+            labels: self.identity.label_map(),
+            application: self.application.clone(),
+            user: self.user.clone(),
+            incarnation: self.id.clone(),
+            started_ts: self.started_ns,
+            values: self.series.len() as u64,
+            refusal: self.last_refusal.clone(),
+            newest_ts: self.newest_ns,
+            ..self.counts.to_row()
         })
     }
 }

@@ -1,12 +1,10 @@
 //! The rows of a process in documents.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value as Json, json};
 
 use super::PublishingProcess;
-use crate::identity::PublicationIdentity;
 use barograph_recorder::ScopeReader;
+use barograph_stream::PublicationsRow;
 
 impl PublishingProcess {
     /// One row for each of its publications for these readers.
@@ -14,25 +12,19 @@ impl PublishingProcess {
         let of_reader = self.publications.iter().filter(move |p| p.reader == reader);
         of_reader.filter_map(|publication| {
             let identity = publication.identity.as_ref()?;
-            Some(json!({
-                "name": identity.name(),
-                "labels": labels(identity),
-                "application": self.application,
-                "user": self.user,
-                "pid": self.file.pid(),
-                "incarnation": self.file.incarnation().to_string(),
-                "started_ts": self.file.created_ns(),
-                "values": publication.values,
-                "frame": publication.newest_frame,
-                "taken": self.counts.values,
-                "lost": self.counts.lost(),
-                "missed": self.counts.missed,
-                "dropped": self.counts.dropped,
-                "damaged": self.counts.damaged,
-                "refused": self.counts.refused,
-                "cut": self.counts.cut,
-                "refusal": self.last_refusal,
-                "newest_ts": self.newest_ns,
+            Some(json!(PublicationsRow {
+                name: identity.name().into(),
+                labels: identity.label_map(),
+                application: self.application.clone(),
+                user: self.user.clone(),
+                pid: Some(self.file.pid()),
+                incarnation: self.file.incarnation().to_string(),
+                started_ts: self.file.created_ns(),
+                values: publication.values.into(),
+                frame: publication.newest_frame,
+                refusal: self.last_refusal.clone(),
+                newest_ts: self.newest_ns,
+                ..self.counts.to_row()
             }))
         })
     }
@@ -82,7 +74,11 @@ impl PublishingProcess {
     fn known(&self, publication: usize) -> Option<(ScopeReader, &str, Json)> {
         let publication = self.publications.get(publication)?;
         let identity = publication.identity.as_ref()?;
-        Some((publication.reader, identity.name(), labels(identity)))
+        Some((
+            publication.reader,
+            identity.name(),
+            json!(identity.label_map()),
+        ))
     }
 
     fn with_process(&self, mut row: Json) -> Json {
@@ -98,8 +94,4 @@ impl PublishingProcess {
         let owner = (!self.offers.is_empty()).then_some(self.owner);
         self.readers.iter().copied().chain(owner)
     }
-}
-
-fn labels(identity: &PublicationIdentity) -> Json {
-    json!(identity.labels().iter().collect::<BTreeMap<_, _>>())
 }

@@ -82,6 +82,11 @@ impl<'c> OpenScopes<'c> {
         self.opening.contains_key(&reader)
     }
 
+    /// Whether no scope is open, nor being opened.
+    pub(crate) fn are_none(&self) -> bool {
+        self.open.is_empty() && self.opening.is_empty()
+    }
+
     /// Whether any scope is being opened.
     pub(crate) fn are_opening(&self) -> bool {
         !self.opening.is_empty()

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use barograph_archive::ArchiveLosses;
 use barograph_stream::ingest::{LOSS_STREAM, LOST_STREAM};
-use barograph_stream::{FORECASTS_DOCUMENT, PUBLICATIONS_DOCUMENT, RunDir};
+use barograph_stream::{
+    FORECASTS_DOCUMENT, ForecastsRow, PUBLICATIONS_DOCUMENT, PublicationsRow, RunDir,
+};
 use rusqlite::Result;
-use serde_json::Value as Json;
 
 use crate::cell::{CellRow, CellValue};
-use crate::documents::{Object, objects, objects_everywhere};
+use crate::documents::{rows_everywhere, rows_of};
 use crate::error::failed;
 use crate::listing::{Arguments, Batches, one, table};
 use crate::live::Live;
@@ -61,27 +62,33 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let part = snapshot.parts.iter().find(|part| part.scope == scope);
         let told = part.map(|part| counted_losses(part, &place));
         rows.extend(told.into_iter().flatten());
-        let what = application_losses(&objects(&run_dir, PUBLICATIONS_DOCUMENT)?).into_iter();
+        let what = application_losses(rows_of(&run_dir, PUBLICATIONS_DOCUMENT)?).into_iter();
         // The agent may have no counts that outlast the lives of processes.
         let is_counted = part.is_some_and(|part| losses_of(part).next().is_some());
         let what = what.filter(|_| !is_counted);
         rows.extend(what.map(|(what, count)| row(what, count, place.clone())));
     }
-    let forecasts = objects_everywhere(live, FORECASTS_DOCUMENT)?;
+    let forecasts = rows_everywhere(live, FORECASTS_DOCUMENT)?;
     let lost = forecast_losses(&forecasts).into_iter();
     rows.extend(lost.map(|(what, count)| row(what, count, FORECASTS_DOCUMENT.into())));
     Ok(one(rows))
 }
 
 /// Losses of forecasts: streams and looks that should be forecast and are not.
-fn forecast_losses(forecasts: &[Object]) -> [(&'static str, u64); 2] {
-    let sum = |key: &str| {
-        let counts = forecasts.iter().filter_map(|o| o.get(key)?.as_u64());
+fn forecast_losses(forecasts: &[ForecastsRow]) -> [(&'static str, u64); 2] {
+    let sum = |count: fn(&ForecastsRow) -> u64| {
+        let counts = forecasts.iter().map(count);
         counts.fold(0, u64::saturating_add)
     };
     [
-        ("streams not forecast for lack of places", sum("streams")),
-        ("looks that came too fast to be forecast", sum("looks")),
+        (
+            "streams not forecast for lack of places",
+            sum(|row| row.streams),
+        ),
+        (
+            "looks that came too fast to be forecast",
+            sum(|row| row.looks),
+        ),
     ]
 }
 
@@ -135,19 +142,23 @@ fn counted_losses(part: &SnapshotPart, place: &str) -> Vec<CellRow> {
 }
 
 /// The losses of the processes that publish now. Each publication of a process has the same counts.
-fn application_losses(publications: &[Object]) -> [(&'static str, u64); 3] {
-    let process = |object: &Object| object.get("incarnation").map(Json::to_string);
-    let mut processes = publications.iter().collect::<Vec<_>>();
-    processes.sort_by_key(|object| process(object));
-    processes.dedup_by_key(|object| process(object));
-    let sum = |key: &str| {
-        let counts = processes.iter().filter_map(|o| o.get(key)?.as_u64());
+fn application_losses(mut processes: Vec<PublicationsRow>) -> [(&'static str, u64); 3] {
+    processes.sort_by(|one, other| one.incarnation.cmp(&other.incarnation));
+    processes.dedup_by(|one, other| one.incarnation == other.incarnation);
+    let sum = |count: fn(&PublicationsRow) -> u64| {
+        let counts = processes.iter().map(count);
         counts.fold(0, u64::saturating_add)
     };
     [
-        ("records of applications written over unread", sum("missed")),
-        ("values that applications gave up", sum("dropped")),
-        ("records of applications that make no sense", sum("damaged")),
+        (
+            "records of applications written over unread",
+            sum(|row| row.missed),
+        ),
+        ("values that applications gave up", sum(|row| row.dropped)),
+        (
+            "records of applications that make no sense",
+            sum(|row| row.damaged),
+        ),
     ]
 }
 

@@ -2,11 +2,11 @@
 
 use barograph_forecast::{Cascade, Explanation, FollowReason, LevelExplanation, MemberExplanation};
 use barograph_model::{Descriptor, FORECAST_PREFIX, Kind, Name, ValueType};
+use barograph_stream::LabelsJson;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
 use super::{Beyond, Followed, Forecasts};
-use crate::LabelsJson;
 
 /// Most waiting streams that are listed by name; the others are only counted.
 const NAMED_MAX: usize = 64;

@@ -1,8 +1,6 @@
 //! One source in the poller: how it is read, when it is read next, and what the poller counts about
 //! it.
 
-use std::sync::Arc;
-
 use barograph_model::{Clock, Labels, NS_PER_S, Sink};
 
 use crate::books::Books;
@@ -12,7 +10,7 @@ use crate::feed::Feed;
 use crate::pace::Pace;
 use crate::policy::IntervalPolicy;
 use crate::report::counted;
-use crate::worker::{ReadRequest, Wake, Worker};
+use crate::worker::{FIRST_LOOK_NS, ReadRequest, ReaderPool, Worker};
 use crate::{ABSENT_NS, Batch, Missing, Report, Source, SourceReport, SourceState};
 
 facts! {
@@ -35,6 +33,10 @@ pub(super) struct Entry {
     /// When the source is to be read next. Its deadline may be earlier: a check whether a slow read
     /// hangs.
     pub(super) next_read_ns: i64,
+    /// When the newest read was due. Fixed intervals are counted from here, so that sources whose
+    /// intervals are multiples of each other stay due at the same moments, for which the loop wakes
+    /// once.
+    last_due_ns: i64,
     /// When the newest read began.
     last_read_ns: Option<i64>,
     /// Whether this machine has nothing of the kind that the source reads, by the last read.
@@ -60,10 +62,8 @@ enum Driver {
         source: Box<dyn Source>,
         batch: Batch,
     },
-    /// A source that is read on a thread of its own, with the report of its last read.
+    /// A source that is read by a pool of threads, with the report of its last read.
     Slow { worker: Worker, report: Report },
-    /// A slow source for which the system had no thread.
-    Dead,
 }
 
 /// What was done at a deadline.
@@ -73,34 +73,23 @@ pub(super) enum PollDone {
     Read,
     /// A slow source was asked for a read; its batch will come later.
     Asked,
-    /// No read: it was not yet time for one, or the previous one has not ended.
+    /// No read: the previous one has not ended, or hangs, or the source has panicked.
+    Missed,
+    /// A check whether a read still runs, which it does.
     Nothing,
 }
 
 impl Entry {
-    pub(super) fn new(
-        source: Box<dyn Source>,
-        policy: IntervalPolicy,
-        now_ns: i64,
-        clock: &Arc<dyn Clock>,
-        wake: &Wake,
-    ) -> Self {
+    pub(super) fn new(source: Box<dyn Source>, policy: IntervalPolicy, now_ns: i64) -> Self {
         let name = source.name();
-        let mut books = Books::default();
         let driver = match source.is_slow() {
             false => Driver::Live {
                 source,
                 batch: Batch::new(),
             },
-            true => match Worker::start(source, clock.clone(), wake.clone()) {
-                Ok(worker) => Driver::Slow {
-                    worker,
-                    report: Report::default(),
-                },
-                Err(e) => {
-                    books.fail(format!("no thread for the source: {e}"));
-                    Driver::Dead
-                }
+            true => Driver::Slow {
+                worker: Worker::new(source),
+                report: Report::default(),
             },
         };
         let labels = Labels::new([("source", name)]).expect("names of sources are short");
@@ -109,12 +98,13 @@ impl Entry {
             policy,
             interval_ns: policy.start().interval_ns,
             next_read_ns: now_ns,
+            last_due_ns: now_ns,
             last_read_ns: None,
             is_absent: false,
             pace: Pace::new(Caps::none(policy.start().interval_ns)),
             driver,
             feed: Feed::default(),
-            books,
+            books: Books::default(),
             own: Own {
                 facts: FactSet::new(labels),
                 batch: Batch::new(),
@@ -123,12 +113,29 @@ impl Entry {
         }
     }
 
-    /// The thread of a slow source.
-    pub(super) fn worker(&self) -> Option<&Worker> {
+    fn worker(&self) -> Option<&Worker> {
         match &self.driver {
             Driver::Slow { worker, .. } => Some(worker),
-            Driver::Live { .. } | Driver::Dead => None,
+            Driver::Live { .. } => None,
         }
+    }
+
+    pub(super) fn is_slow(&self) -> bool {
+        self.worker().is_some()
+    }
+
+    /// Whether a slow source has a batch ready.
+    pub(super) fn has_batch(&self) -> bool {
+        self.worker().is_some_and(Worker::has_ended)
+    }
+
+    /// Whether a slow source is being read.
+    pub(super) fn is_being_read(&self) -> bool {
+        self.worker().is_some_and(Worker::is_reading)
+    }
+
+    fn busy_for_ns(&self, now_ns: i64) -> Option<i64> {
+        self.worker()?.busy_for_ns(now_ns)
     }
 
     /// Applies the batch that a slow source has ready; returns whether there was one.
@@ -148,10 +155,8 @@ impl Entry {
         self.books.close(outcome.result, outcome.cost_ns);
         self.pace.close(outcome.cost_ns);
         self.adapt(sink);
-        if let Some(last_ns) = self.last_read_ns
-            && was_absent != self.is_absent
-        {
-            self.next_read_ns = last_ns;
+        if was_absent != self.is_absent {
+            self.next_read_ns = self.last_due_ns;
             self.schedule(now_ns);
         } else if self.pace.wants.is_some() {
             self.schedule(now_ns);
@@ -159,14 +164,24 @@ impl Entry {
         true
     }
 
-    /// Does what is due: a read, or a check whether the running read hangs.
-    pub(super) fn run(&mut self, clock: &dyn Clock, sink: &mut dyn Sink) -> PollDone {
+    /// Does what is due: a read, or a check whether the running read hangs. The turn of the poller
+    /// began at `turn_ns`.
+    pub(super) fn run(
+        &mut self,
+        turn_ns: i64,
+        clock: &dyn Clock,
+        pool: &ReaderPool,
+        sink: &mut dyn Sink,
+    ) -> PollDone {
         let now_ns = clock.monotonic_ns();
         if now_ns < self.next_read_ns {
-            self.look_for_stall(now_ns);
-            return PollDone::Nothing;
+            return match self.look_for_stall(now_ns) {
+                true => PollDone::Missed,
+                false => PollDone::Nothing,
+            };
         }
         let skew_ns = now_ns - self.next_read_ns;
+        self.last_due_ns = self.next_read_ns;
         let done = match &mut self.driver {
             Driver::Live { source, batch } => {
                 self.last_read_ns = Some(now_ns);
@@ -185,30 +200,27 @@ impl Entry {
                 PollDone::Read
             }
             Driver::Slow { worker, .. } => {
-                let asked = worker.ask(now_ns);
+                // Reads of one turn have the same time, and so the same looks at them.
+                let asked = worker.ask(turn_ns, pool);
                 match asked {
                     ReadRequest::Started => {
                         self.books.skew_ns = skew_ns;
                         self.last_read_ns = Some(now_ns);
                     }
                     ReadRequest::Busy => self.books.missed += 1,
-                    ReadRequest::Ended => {
+                    ReadRequest::Panicked => {
                         self.books.missed += 1;
                         self.books.samples_last = 0;
                         self.books
-                            .fail("its thread has ended, restart the agent".to_owned());
+                            .fail("its read has panicked, restart the agent".to_owned());
                     }
                 }
                 self.look_for_stall(now_ns);
                 if asked == ReadRequest::Started {
                     PollDone::Asked
                 } else {
-                    PollDone::Nothing
+                    PollDone::Missed
                 }
-            }
-            Driver::Dead => {
-                self.books.missed += 1;
-                PollDone::Nothing
             }
         };
         self.schedule(clock.monotonic_ns());
@@ -217,10 +229,7 @@ impl Entry {
 
     /// Moves up the next read of an absent source: the mount table has changed.
     pub(super) fn look_again(&mut self, now_ns: i64) {
-        let is_busy = self
-            .worker()
-            .is_some_and(|w| w.busy_for_ns(now_ns).is_some());
-        if self.is_absent && !is_busy {
+        if self.is_absent && self.busy_for_ns(now_ns).is_none() {
             self.next_read_ns = self.next_read_ns.min(now_ns);
         }
     }
@@ -228,11 +237,7 @@ impl Entry {
     /// Moves up the next read if policies want it sooner. While a slow read runs nothing is done:
     /// its batch will bring new wishes.
     pub(super) fn heed(&mut self, now_ns: i64, sink: &mut dyn Sink) {
-        let busy = match &self.driver {
-            Driver::Live { .. } => false,
-            Driver::Slow { worker, .. } => worker.busy_for_ns(now_ns).is_some(),
-            Driver::Dead => true,
-        };
+        let busy = self.busy_for_ns(now_ns).is_some();
         let Some(last_ns) = self.last_read_ns.filter(|_| !busy) else {
             return;
         };
@@ -266,33 +271,39 @@ impl Entry {
         self.next_read_ns = next_ns.saturating_add(missed.saturating_mul(self.interval_ns));
     }
 
+    /// The time of the next read, or before it, of the next look at a read that runs: whenever it
+    /// has taken twice as long, and when it begins to count as hung.
     pub(super) fn next_look_ns(&self, now_ns: i64) -> i64 {
-        match &self.driver {
-            Driver::Slow { worker, .. } if !self.books.stalled => {
-                match worker.busy_for_ns(now_ns) {
-                    Some(busy_ns) => {
-                        let left_ns = worker.stall_ns().saturating_sub(busy_ns);
-                        self.next_read_ns.min(now_ns.saturating_add(left_ns.max(1)))
-                    }
-                    None => self.next_read_ns,
-                }
-            }
-            _ => self.next_read_ns,
+        let Some(worker) = self.worker() else {
+            return self.next_read_ns;
+        };
+        let Some(busy_ns) = worker.busy_for_ns(now_ns) else {
+            return self.next_read_ns;
+        };
+        let first_ns = FIRST_LOOK_NS.min(self.interval_ns / 4);
+        let mut after_ns = busy_ns.saturating_mul(2).max(first_ns);
+        if !self.books.stalled {
+            after_ns = after_ns.min(worker.stall_ns());
         }
+        let left_ns = after_ns.saturating_sub(busy_ns).max(1);
+        self.next_read_ns.min(now_ns.saturating_add(left_ns))
     }
 
-    fn look_for_stall(&mut self, now_ns: i64) {
-        let Driver::Slow { worker, .. } = &self.driver else {
-            return;
+    /// Returns whether the read that runs has begun to count as hung.
+    fn look_for_stall(&mut self, now_ns: i64) -> bool {
+        let Some(worker) = self.worker() else {
+            return false;
         };
         let busy_ns = worker.busy_for_ns(now_ns).unwrap_or(0);
-        if busy_ns >= worker.stall_ns() && !self.books.stalled {
+        let has_begun = busy_ns >= worker.stall_ns() && !self.books.stalled;
+        if has_begun {
             self.books.stalled = true;
             tracing::error!(
                 source = self.name,
                 "hangs in a read; its streams stand still"
             );
         }
+        has_begun
     }
 
     fn adapt(&mut self, sink: &mut dyn Sink) {
@@ -344,7 +355,6 @@ impl Entry {
         } = match &self.driver {
             Driver::Live { source, .. } => source.report(),
             Driver::Slow { report, .. } => report.clone(),
-            Driver::Dead => Report::default(),
         };
         if self.feed.refused() > 0 || books.facts_refused > 0 {
             missing.push(Missing::new(
@@ -364,7 +374,7 @@ impl Entry {
             sees = format!("hangs in a read since {} s", busy_ns / NS_PER_S);
         }
         let nothing = books.samples_last == 0;
-        let state = if hangs || matches!(self.driver, Driver::Dead) || (books.failing && nothing) {
+        let state = if hangs || (books.failing && nothing) {
             SourceState::Down
         } else if nothing && !missing.is_empty() {
             SourceState::Unavailable

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{
-    Clock, Descriptor, IntervalRequest, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Sink,
-    StreamKey, Unit, ValueType,
+    Clock, Descriptor, IntervalRequest, ManualClock, NS_PER_S, Name, Sample, Sink, StreamKey, Unit,
+    ValueType,
 };
 
 use super::*;
@@ -25,14 +25,11 @@ impl Source for Constant {
 
     fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
         let declare = || {
-            let descriptor = Descriptor {
-                name: Name::new("constant.count").unwrap(),
-                labels: Labels::default(),
-                value_type: ValueType::Float,
-                unit: Unit::new("count").unwrap(),
-                kind: Kind::Gauge,
-                help: String::new(),
-            };
+            let descriptor = Descriptor::gauge(
+                Name::new("constant.count").unwrap(),
+                ValueType::Float,
+                Unit::new("count").unwrap(),
+            );
             batch.declare(descriptor, None)
         };
         let fact = *self.fact.get_or_insert_with(declare);
@@ -98,7 +95,7 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
         let source: Box<dyn Source> = Box::new(Constant::default());
         (source, fixed)
     });
-    let mut poller = Poller::with_sources(sources, theirs, Arc::new(|| {}));
+    let mut poller = Poller::with_sources(sources, theirs);
     let long_ns = 86_400 * NS_PER_S;
     for entry in &mut poller.entries {
         entry.pace.caps.max_ns = long_ns;
@@ -141,7 +138,7 @@ fn what_is_absent_is_looked_for_when_the_mounts_change() {
         is_absent: true,
         ..Constant::default()
     });
-    let mut poller = Poller::with_sources([(source, fixed)], theirs, Arc::new(|| {}));
+    let mut poller = Poller::with_sources([(source, fixed)], theirs);
     let have_changed = Arc::new(AtomicBool::new(false));
     let sign = Arc::clone(&have_changed);
     poller.have_mounts_changed = Box::new(move || sign.swap(false, Ordering::SeqCst));

@@ -32,8 +32,49 @@ impl MountSign {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::process::Command;
 
     use super::*;
+
+    /// Set in the process of a test that has mounts of its own, to a directory for them.
+    const MOUNT_AT: &str = "BAROGRAPH_TEST_MOUNT_AT";
+
+    fn is_done(command: &mut Command) -> bool {
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    /// Runs itself in a process whose mounts nobody else sees.
+    #[test]
+    fn a_mount_and_its_end_give_a_sign_each() {
+        let Some(dir) = std::env::var_os(MOUNT_AT) else {
+            let dir = tempfile::tempdir().unwrap();
+            if !is_done(Command::new("unshare").args(["-m", "true"])) {
+                return eprintln!("SKIPPED: this process may have no mounts of its own");
+            }
+            let mut again = Command::new("unshare");
+            again.arg("-m").arg(std::env::current_exe().unwrap());
+            again.args([
+                "--exact",
+                "util::mounts::tests::a_mount_and_its_end_give_a_sign_each",
+            ]);
+            let output = again.env(MOUNT_AT, dir.path()).output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && told.contains("1 passed"),
+                "{output:?}"
+            );
+            return;
+        };
+        let sign = MountSign::new(&SysRoot::new(Path::new("/")));
+        assert!(!sign.has_changed());
+        let mut mount = Command::new("mount");
+        assert!(is_done(mount.args(["-t", "tmpfs", "none"]).arg(&dir)));
+        assert!(sign.has_changed());
+        assert!(!sign.has_changed());
+        assert!(is_done(Command::new("umount").arg(&dir)));
+        assert!(sign.has_changed());
+        assert!(!sign.has_changed());
+    }
 
     #[test]
     fn a_table_that_stays_the_same_gives_no_sign() {

@@ -419,13 +419,10 @@ fn the_greatest_bandwidth_and_how_it_is_known() {
     store(&config.disk.probes, "nvme2n1", record("another")).unwrap();
     let mut reader = Reader::new(source(&config, "disk"));
     // The file is read on a thread.
-    for _ in 0..500 {
+    barograph_testing::wait_until("the record", || {
         reader.read().unwrap();
-        if known(&reader).1 == "probed" {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+        known(&reader).1 == "probed"
+    });
     assert_eq!(known(&reader), (Some(3.3e9), "probed".to_owned()));
     let other = text(&reader, "disk.bandwidth.source.name{device=nvme2n1}");
     assert_eq!(other.as_deref(), Some("table"), "that was another disk");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_model::{
-    Clock, Descriptor, Kind, Labels, ManualClock, NS_PER_S, Name, Sample, Unit, ValueType,
+    Clock, Descriptor, Labels, ManualClock, NS_PER_MS, NS_PER_S, Name, Sample, Unit, ValueType,
 };
 use barograph_source::policy::{Aimd, IntervalPolicy};
 use barograph_source::{
@@ -21,12 +21,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 fn descriptor(source: &'static str, fact: &str) -> Descriptor {
     Descriptor {
-        name: Name::new("fake.count").unwrap(),
         labels: Labels::new([("source", source), ("fact", fact)]).unwrap(),
-        value_type: ValueType::Int,
-        unit: Unit::new("count").unwrap(),
-        kind: Kind::Gauge,
-        help: String::new(),
+        ..Descriptor::gauge(
+            Name::new("fake.count").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        )
     }
 }
 
@@ -123,7 +123,6 @@ pub(crate) struct Bench {
     pub clock: Arc<ManualClock>,
     pub poller: Poller,
     pub map: Map,
-    pub woken: Receiver<()>,
 }
 
 impl Bench {
@@ -135,14 +134,11 @@ impl Bench {
         clock: Arc<ManualClock>,
         sources: Vec<(Box<dyn Source>, IntervalPolicy)>,
     ) -> Self {
-        let (wake, woken) = sync_channel(64);
-        let wake = Arc::new(move || wake.send(()).unwrap_or_default());
-        let poller = Poller::with_sources(sources, clock.clone(), wake);
+        let poller = Poller::with_sources(sources, clock.clone());
         Self {
             clock,
             poller,
             map: Map::default(),
-            woken,
         }
     }
 
@@ -155,6 +151,11 @@ impl Bench {
         let wait_ns = self.poller.next_deadline_ns() - self.clock.monotonic_ns();
         self.clock.advance(wait_ns.max(0));
         self.run()
+    }
+
+    /// Waits until a slow source has read.
+    pub(crate) fn wait_for_batch(&self) {
+        assert!(self.poller.wait_for_batch(PATIENCE));
     }
 
     pub(crate) fn own(&self, fact: &str, source: &str) -> Option<f64> {
@@ -403,7 +404,7 @@ pub(crate) fn gated(name: &'static str) -> (Fake, Receiver<()>, SyncSender<()>) 
 }
 
 #[test]
-fn a_slow_source_hands_over_and_wakes() {
+fn a_slow_source_hands_over_and_is_looked_for() {
     let (fake, begun, go) = gated("a");
     let mut bench = Bench::new(vec![
         (fake.boxed(), fixed(1)),
@@ -412,9 +413,19 @@ fn a_slow_source_hands_over_and_wakes() {
     assert_eq!(bench.run(), 1, "only the live one is read on the loop");
     begun.recv_timeout(PATIENCE).unwrap();
     assert!(bench.map.samples(A).is_empty() && bench.own("up.flag", "a").is_none());
+    // It is looked for whenever it has taken twice as long.
+    let start_ns = bench.clock.monotonic_ns();
+    for after_ms in [20, 40, 80] {
+        let after_ns = bench.poller.next_deadline_ns() - start_ns;
+        assert_eq!(after_ns, after_ms * NS_PER_MS);
+        assert_eq!(bench.step(), 0);
+    }
+    assert!(bench.own("up.flag", "a").is_none(), "a look is no poll");
     go.send(()).unwrap();
-    bench.woken.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(bench.run(), 1);
+    bench.wait_for_batch();
+    assert_eq!(bench.step(), 1);
+    assert_eq!(bench.clock.monotonic_ns() - start_ns, 160 * NS_PER_MS);
+    assert_eq!(bench.poller.next_deadline_ns(), start_ns + NS_PER_S);
     assert_eq!(bench.map.samples(A).len(), 1);
     assert_eq!(bench.own("up.flag", "a"), Some(1.0));
     assert_eq!(bench.report("a").sees, "what it is told");
@@ -443,7 +454,7 @@ fn a_hung_read_is_reported_and_the_rest_goes_on() {
     assert_eq!(bench.own("missed.count", "a"), Some(4.0));
     assert!(begun.try_recv().is_err(), "no second read is begun");
     go.send(()).unwrap();
-    bench.woken.recv_timeout(PATIENCE).unwrap();
+    bench.wait_for_batch();
     bench.run();
     assert_eq!(bench.report("a").state, SourceState::Ok);
     assert_eq!(bench.own("up.flag", "a"), Some(1.0));
@@ -459,28 +470,28 @@ fn a_source_that_may_take_its_time_hangs_later() {
     let start_ns = bench.clock.monotonic_ns();
     bench.run();
     begun.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(bench.poller.next_deadline_ns(), start_ns + 60 * NS_PER_S);
-    bench.clock.advance(59 * NS_PER_S);
-    bench.run();
-    assert_ne!(bench.report("a").state, SourceState::Down);
-    bench.step();
-    assert_eq!(bench.report("a").state, SourceState::Down);
+    while bench.report("a").state != SourceState::Down {
+        bench.step();
+    }
+    assert_eq!(bench.clock.monotonic_ns(), start_ns + 60 * NS_PER_S);
     drop(go);
     bench.poller.stop();
 }
 
 #[test]
-fn a_source_that_panics_on_its_thread_is_down() {
+fn a_slow_source_that_panics_is_down() {
     let mut fake = Fake::new("a");
     fake.slow = true;
     fake.during = Box::new(|| panic!("told to"));
     let mut bench = Bench::new(vec![(fake.boxed(), fixed(1))]);
     bench.run();
-    bench.woken.recv_timeout(PATIENCE).unwrap();
+    bench.wait_for_batch();
+    // The look finds that it has ended, and the next read finds no source.
+    bench.step();
     bench.step();
     let report = bench.report("a");
     assert_eq!(report.state, SourceState::Down);
-    assert!(report.last_error.unwrap().contains("thread has ended"));
+    assert!(report.last_error.unwrap().contains("panicked"));
 }
 
 /// No source of the machine is down: an absent interface is no failure.
@@ -488,13 +499,11 @@ fn a_source_that_panics_on_its_thread_is_down() {
 fn all_sources_of_an_empty_machine() {
     let config = Tree::of("empty").config();
     let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));
-    let (wake, woken) = sync_channel(64);
-    let wake = Arc::new(move || wake.send(()).unwrap_or_default());
-    let mut poller = Poller::new(&config, clock, wake);
+    let mut poller = Poller::new(&config, clock);
     let mut map = Map::default();
     poller.run_due(&mut map);
     while poller.reports().iter().any(|report| report.polls == 0) {
-        woken.recv_timeout(PATIENCE).unwrap();
+        assert!(poller.wait_for_batch(PATIENCE));
         poller.run_due(&mut map);
     }
     for report in poller.reports() {
@@ -513,6 +522,56 @@ fn the_end_does_not_wait_for_a_hung_read() {
     begun.recv_timeout(PATIENCE).unwrap();
     bench.poller.stop();
     drop(go);
+}
+
+/// A simulation reads everything on its own thread, and misses nothing of it.
+#[test]
+fn slow_sources_are_read_inline_in_the_turn_that_asks() {
+    let mut fake = Fake::new("a");
+    fake.slow = true;
+    let mut bench = Bench::new(vec![
+        (fake.boxed(), fixed(1)),
+        (Fake::new("b").boxed(), fixed(1)),
+    ]);
+    bench.poller = bench.poller.with_inline_reads();
+    let start_ns = bench.clock.monotonic_ns();
+    for second in 1..4 {
+        assert_eq!(bench.run(), 2);
+        assert_eq!(
+            bench.poller.next_deadline_ns(),
+            start_ns + second * NS_PER_S
+        );
+        bench.clock.advance(NS_PER_S);
+    }
+    assert_eq!(bench.map.samples(A).len(), 3);
+}
+
+/// A late loop, and a source that comes and goes, do not give a source moments of its own.
+#[test]
+fn sources_stay_due_together() {
+    let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));
+    let mut fake = Fake::new("a");
+    let is_absent = fake.is_absent.clone();
+    let mut other = Fake::new("b");
+    let theirs = clock.clone();
+    other.during = Box::new(move || theirs.advance(NS_PER_MS));
+    fake.slow = true;
+    let mut bench = Bench::at(
+        clock,
+        vec![(other.boxed(), fixed(1)), (fake.boxed(), fixed(5))],
+    );
+    bench.poller = bench.poller.with_inline_reads();
+    let start_ns = bench.clock.monotonic_ns();
+    for second in 1..150 {
+        is_absent.store((20..70).contains(&second), Ordering::SeqCst);
+        bench.run();
+        bench.clock.advance(3 * NS_PER_MS);
+        bench.run();
+        let next_ns = bench.poller.next_deadline_ns();
+        assert_eq!(next_ns, start_ns + second * NS_PER_S);
+        bench.clock.advance(next_ns - bench.clock.monotonic_ns());
+    }
+    assert_eq!(bench.own("missed.count", "a"), Some(0.0));
 }
 
 /// The sources whose interfaces this machine has.
@@ -538,16 +597,14 @@ fn all_sources_of_a_machine() {
     // With a root other than `/`, a mount is the directory of its name below that root.
     std::fs::create_dir_all(tree.path().join("scratch")).unwrap();
     let clock = Arc::new(ManualClock::at(1000 * NS_PER_S));
-    let (wake, woken) = sync_channel(64);
-    let wake = Arc::new(move || wake.send(()).unwrap_or_default());
-    let mut poller = Poller::new(&config, clock.clone(), wake);
+    let mut poller = Poller::new(&config, clock.clone());
     let mut map = Map::default();
     poller.run_due(&mut map);
     let scratch =
         "filesystem.responding.flag{device=mapper/vg-scratch,fstype=xfs,mount=/scratch,tier=nvme}";
     // Slow sources hand over their results in any order.
     while map.newest(scratch).is_none() {
-        woken.recv_timeout(PATIENCE).unwrap();
+        assert!(poller.wait_for_batch(PATIENCE));
         poller.run_due(&mut map);
     }
     tree.advance();

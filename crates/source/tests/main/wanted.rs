@@ -155,7 +155,7 @@ fn a_slow_source_waits_from_when_it_was_asked() {
     let read = |bench: &mut Bench| {
         begun.recv_timeout(PATIENCE).unwrap();
         go.send(()).unwrap();
-        bench.woken.recv_timeout(PATIENCE).unwrap();
+        bench.wait_for_batch();
         bench.run();
     };
     let start_ns = bench.clock.monotonic_ns();
@@ -173,7 +173,7 @@ fn a_slow_source_waits_from_when_it_was_asked() {
     bench.clock.advance(NS_PER_S / 2);
     bench.run();
     go.send(()).unwrap();
-    bench.woken.recv_timeout(PATIENCE).unwrap();
+    bench.wait_for_batch();
     bench.run();
     assert_eq!(bench.map.samples(A).len(), 2);
     assert_eq!(bench.own("missed.count", "a"), Some(0.0));

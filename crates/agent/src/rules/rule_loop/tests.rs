@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use barograph_model::{
-    Clock, Descriptor, Kind, Labels, ManualClock, Name, Sample, StreamKey, Unit, ValueType,
-};
+use barograph_model::{Clock, Descriptor, ManualClock, Name, Sample, StreamKey, Unit, ValueType};
 use barograph_stream::{RULES_DOCUMENT, RunDir, Segment, SegmentConfig, StreamWriter};
 
 use super::super::backfill::{FoundPast, LATE};
@@ -48,14 +46,11 @@ impl RuleRig {
         let now_ns = clock.now_ns();
         let mut segment =
             Segment::create(&run_dir.segment(), SegmentConfig::new("n"), now_ns).unwrap();
-        let level = Descriptor {
-            name: Name::new("a.level").unwrap(),
-            labels: Labels::none(),
-            value_type: ValueType::Int,
-            unit: Unit::new("count").unwrap(),
-            kind: Kind::Gauge,
-            help: String::new(),
-        };
+        let level = Descriptor::gauge(
+            Name::new("a.level").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        );
         let writer = segment.register(&level, Some(1_024), now_ns).unwrap();
         let calls = Arc::new(RecordedCalls::default());
         let kept = BTreeMap::from([("high".to_owned(), sql.to_owned())]);

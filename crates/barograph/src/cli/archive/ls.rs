@@ -223,8 +223,7 @@ fn summary(shown: &Shown) -> String {
         text += &format!("\n{bytes:.2} bytes per sample, tiers included");
     }
     for (node, losses) in shown.view.losses() {
-        let json = json!({ "dir": "", "losses": losses });
-        for (_, line) in super::lines(&json, 0).into_iter().skip(1) {
+        for line in super::lost(&losses) {
             text += &format!("\nlost on {node}: {line}");
         }
     }

@@ -5,13 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use barograph_agent::{AGENT_DOCUMENT, Config};
+use barograph_agent::{AGENT_DOCUMENT, AgentDocument, Config};
 use barograph_archive::{ArchiveReader, scope_path};
 use barograph_client::{RunDir, SCOPES_MAX, is_scope};
 use clap::Args;
-use serde_json::Value as Json;
 
-use super::document_of;
+use crate::cli::documents::document;
 use crate::cli::{Target, Usage};
 
 /// The choice of archives.
@@ -94,8 +93,8 @@ impl ArchiveChoice {
             });
         }
         let run_dir = self.target.run_dir();
-        if let Some(agent) = agent_document(&run_dir)? {
-            return ChosenArchives::of_agent(&run_dir, &agent);
+        if let Some(agent) = document(&run_dir, AGENT_DOCUMENT)? {
+            return ChosenArchives::of_agent(&run_dir, agent);
         }
         let (dir, scopes) = (Config::default_archive_dir(), Config::default_scopes_dir());
         let at = |scope: &str| scopes.join(scope).join("archive");
@@ -110,10 +109,10 @@ impl ArchiveChoice {
 
 impl ChosenArchives {
     /// The archives that the agent of a run directory names, whether it lives or not.
-    fn of_agent(run_dir: &RunDir, agent: &Json) -> anyhow::Result<Self> {
+    fn of_agent(run_dir: &RunDir, agent: AgentDocument) -> anyhow::Result<Self> {
         // Only an agent that exists has named them, and they must belong to its user.
         let owner = run_dir.open().ok().map(|place| place.owner());
-        let Some(dir) = agent["archive"].as_str().map(PathBuf::from) else {
+        let Some(dir) = agent.archive else {
             let run_dir = run_dir.path().display();
             anyhow::bail!("the agent of {run_dir} keeps no history: give --archive-dir");
         };
@@ -133,10 +132,10 @@ impl ChosenArchives {
             closed: Vec::new(),
         };
         for scope in run_dir.scope_names() {
-            match document_of(&run_dir.scope(&scope), AGENT_DOCUMENT) {
+            match document::<AgentDocument>(&run_dir.scope(&scope), AGENT_DOCUMENT) {
                 Ok(Some(agent)) => {
-                    if let Some(dir) = agent["archive"].as_str() {
-                        all.add(scope, dir.into(), owner);
+                    if let Some(dir) = agent.archive {
+                        all.add(scope, dir, owner);
                     }
                 }
                 Ok(None) => {}
@@ -192,11 +191,6 @@ impl ChosenArchives {
             false => Ok(self),
         }
     }
-}
-
-/// Reads the agent's document about itself.
-pub(super) fn agent_document(run_dir: &RunDir) -> anyhow::Result<Option<Json>> {
-    document_of(run_dir, AGENT_DOCUMENT)
 }
 
 #[cfg(test)]

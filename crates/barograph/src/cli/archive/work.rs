@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use barograph_agent::{AGENT_DOCUMENT, AgentDocument};
 use barograph_archive::{ArchiveConfig, ArchiveReader, DiskStorage, KeepConfig, Keeper};
 use barograph_client::{AgentSocket, SystemClock};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use super::place::{ArchiveChoice, agent_document, closed_words};
+use super::place::{ArchiveChoice, closed_words};
+use crate::cli::documents::document;
 use crate::cli::{Usage, http, output};
 
 /// Longest wait for the agent: an archive of years is merged hour by hour.
@@ -83,8 +85,8 @@ impl Work {
         here: impl Fn(&Keeper) -> anyhow::Result<Json>,
     ) -> anyhow::Result<Json> {
         let run_dir = self.place.target.run_dir();
-        let agent = agent_document(&run_dir)?;
-        let theirs = agent.as_ref().and_then(|agent| agent["archive"].as_str());
+        let agent: Option<AgentDocument> = document(&run_dir, AGENT_DOCUMENT)?;
+        let theirs = agent.as_ref().and_then(|agent| agent.archive.as_ref());
         let wanted = self.place.archive_dir.as_deref();
         // The agent works only on its own archive.
         let same = wanted.is_none_or(|wanted| theirs.is_some_and(|theirs| is_same(wanted, theirs)));
@@ -170,7 +172,7 @@ impl Work {
     }
 }
 
-fn is_same(wanted: &Path, theirs: &str) -> bool {
+fn is_same(wanted: &Path, theirs: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
-    real(wanted) == real(Path::new(theirs))
+    real(wanted) == real(theirs)
 }

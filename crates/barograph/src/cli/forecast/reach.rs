@@ -1,11 +1,14 @@
 //! `baro forecast reach`: predicts when streams reach a level, by SQL's `time_to`.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context as _;
-use barograph_model::{Level, SqlLimits};
+use barograph_model::{Labels, Level, SqlLimits};
 use clap::Args;
 use serde_json::Value as Json;
 
-use super::{StreamChoice, labels_of};
+use super::StreamChoice;
+use crate::cli::documents::labels_of;
 use crate::cli::{Usage, format, output};
 
 /// Arguments of `baro forecast reach`.
@@ -38,7 +41,7 @@ impl Reach {
             serde_json::from_slice(&rows.to_json_rows()).context("rows are no JSON")?;
         let is_meant = |row: &Json| {
             let name = row["stream"].as_str().unwrap_or_default();
-            selector.matches(name, &labels_of(&row["labels"]))
+            selector.matches(name, &labels(row))
         };
         let rows = rows.into_iter().map(with_labels).filter(is_meant);
         let rows: Vec<Json> = rows.collect();
@@ -79,11 +82,16 @@ fn cells(row: &Json) -> Vec<String> {
         None => "-".into(),
     };
     vec![
-        format!("{name}{}", labels_of(&row["labels"])),
+        format!("{name}{}", labels(row)),
         number("value"),
         number("level"),
         said(name, row),
     ]
+}
+
+fn labels(row: &Json) -> Labels {
+    let pairs: Option<BTreeMap<_, _>> = serde_json::from_value(row["labels"].clone()).ok();
+    labels_of(pairs.iter().flatten())
 }
 
 fn text<'a>(row: &'a Json, key: &str) -> &'a str {

@@ -147,7 +147,7 @@ impl LateArchive {
             {}
             assert_eq!(late.newest(), Some(Value::Int(5)));
             drop(program);
-            while intake.roster.len() > 0 {
+            while !intake.roster.is_empty() {
                 intake.round(true);
             }
         });

@@ -86,7 +86,7 @@ fn what_is_refused_is_not_kept_and_memory_is_shared() {
         let us = rustix::process::getuid().as_raw();
         assert_eq!(count(intake, us, |p| p.counts.values), 10);
         drop((eves, ours, ring));
-        while intake.roster.len() > 0 {
+        while !intake.roster.is_empty() {
             intake.round(true);
         }
         assert_eq!(intake.memory.taken(), 0);

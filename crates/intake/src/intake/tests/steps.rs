@@ -19,7 +19,7 @@ fn rounds_begin_by_the_clock_while_there_is_news_and_else_with_a_knock() {
     with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
         let (next, wait_ns) = step(intake);
         assert!(matches!(next, NextStep::AtOrKnock(_)), "{next:?}");
-        assert_eq!(wait_ns, SCAN_NS);
+        assert_eq!(wait_ns, IDLE_SCAN_NS);
         let program = programs(run_dir, 1).remove(0);
         let mut ring = put(&program, kind::FRAME, 1);
         knock(run_dir, program.incarnation());
@@ -38,6 +38,7 @@ fn rounds_begin_by_the_clock_while_there_is_news_and_else_with_a_knock() {
             ring.commit();
             clock.advance(wait_ns);
         }
+        assert_eq!(intake.next_scan_ns() - intake.scanned_ns, SCAN_NS);
         // After a while without news the program has to knock. While its records wait for the disk
         // the clock stands still.
         let begun_ns = clock.monotonic_ns();

@@ -301,11 +301,8 @@ mod tests {
             .unwrap();
         assert!(started(child.id()).is_some());
         child.kill().unwrap();
-        let patience = (0..1000).find(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-            started(child.id()).is_none()
-        });
-        assert!(patience.is_some() && Path::new(&format!("/proc/{}", child.id())).exists());
+        barograph_testing::wait_until("its end", || started(child.id()).is_none());
+        assert!(Path::new(&format!("/proc/{}", child.id())).exists());
         child.wait().unwrap();
     }
 

@@ -135,20 +135,13 @@ fn run(shared: &Mutex<Board>, look_up: &LookUp) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use barograph_model::NS_PER_S;
 
     use super::*;
 
     fn settled(resolver: &Resolver) {
-        for _ in 0..3000 {
-            if !lock(&resolver.board).running {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the thread does not end");
+        barograph_testing::wait_until("the end of the thread", || !lock(&resolver.board).running);
     }
 
     #[test]

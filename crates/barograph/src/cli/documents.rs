@@ -1,0 +1,97 @@
+//! The documents of an agent as commands read them: typed for people, and as they are for `--json`.
+
+use std::ops::Deref;
+
+use anyhow::Context as _;
+use barograph_client::RunDir;
+use barograph_model::Labels;
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value as Json;
+
+use super::Target;
+
+/// A row of a document. As JSON it is what the agent has written, of whatever version it is.
+pub(super) struct DocumentRow<T> {
+    row: T,
+    json: Json,
+}
+
+impl<T> Deref for DocumentRow<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.row
+    }
+}
+
+impl<T> Serialize for DocumentRow<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for DocumentRow<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Json::deserialize(deserializer)?;
+        let row = T::deserialize(&json).map_err(D::Error::custom)?;
+        Ok(Self { row, json })
+    }
+}
+
+/// Reads a document; `None` if there is none.
+pub(super) fn document<T: DeserializeOwned>(
+    run_dir: &RunDir,
+    name: &str,
+) -> anyhow::Result<Option<T>> {
+    let Some(bytes) = run_dir.document(name)? else {
+        return Ok(None);
+    };
+    let read = serde_json::from_slice(&bytes);
+    read.with_context(|| {
+        let path = run_dir.path().join(name);
+        format!("the agent's {} is damaged", path.display())
+    })
+}
+
+/// Reads a document that every agent has.
+pub(super) fn document_of_agent<T: DeserializeOwned>(
+    run_dir: &RunDir,
+    name: &str,
+) -> anyhow::Result<T> {
+    document(run_dir, name)?.with_context(|| {
+        let path = run_dir.path().display();
+        format!("no agent serves {path}: start one with `baro up`")
+    })
+}
+
+/// Reads the rows of a document in all scopes that this user may read.
+pub(super) fn rows_of_scopes<T: DeserializeOwned>(
+    target: &Target,
+    name: &str,
+) -> anyhow::Result<Vec<DocumentRow<T>>> {
+    let mut all = Vec::new();
+    for (scope, run_dir) in target.run_dir().scopes() {
+        let rows: Option<Vec<Json>> = document(&run_dir, name)?;
+        for mut row in rows.into_iter().flatten() {
+            row["scope"] = scope.as_str().into();
+            all.push(DocumentRow::deserialize(row)?);
+        }
+    }
+    Ok(all)
+}
+
+/// A value as text for people; empty if there is none.
+pub(super) fn shown(value: &Option<impl ToString>) -> String {
+    value.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The labels of a row; none if they are not valid.
+pub(super) fn labels_of<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> Labels {
+    Labels::new(
+        pairs
+            .into_iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    )
+    .unwrap_or_default()
+}
