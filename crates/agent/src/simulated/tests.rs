@@ -8,7 +8,7 @@ use super::*;
 
 const HOUR_S: i64 = 3_600;
 /// Hours of the simulation: a day where the code is optimized, and few hours in a development build.
-const HOURS: i64 = if cfg!(debug_assertions) { 3 } else { 24 };
+const HOURS: i64 = if cfg!(debug_assertions) { 4 } else { 24 };
 /// Longest time between two events of one machine, in seconds.
 const EVENT_S_MAX: u64 = 600;
 
