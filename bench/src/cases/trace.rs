@@ -1,7 +1,7 @@
 //! `block_trace.parse`: the events of the kernel's tracing that one core parses per second, beside
 //! only finding their lines.
 
-use barograph_source::sources::block_trace::line::{Line, parse};
+use barograph_source::sources::block_trace::line::{TraceLine, parse};
 
 use crate::measure::{cpu_ns, keep};
 use crate::report::{Fault, Report};
@@ -15,14 +15,15 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let text = text();
     let events = 2.0 * REQUESTS as f64;
     let ours = cpu_ns(ROUNDS, || {
-        let understood =
-            lines(&text).filter(|line| matches!(parse(line), Line::Issue(_) | Line::Complete(_)));
+        let understood = lines(&text)
+            .filter(|line| matches!(parse(line), TraceLine::Issue(_) | TraceLine::Complete(_)));
         keep(understood.count());
     });
     let floor = cpu_ns(ROUNDS, || {
         keep(lines(&text).map(<[u8]>::len).sum::<usize>())
     });
-    let understood = lines(&text).filter(|line| !matches!(parse(line), Line::Bad | Line::Other));
+    let understood =
+        lines(&text).filter(|line| !matches!(parse(line), TraceLine::Bad | TraceLine::Other));
     if understood.count() as u64 != 2 * REQUESTS {
         return Err("not every line was understood".into());
     }

@@ -22,7 +22,7 @@ use crate::{AgentError, Config, documents};
 use barograph_call::{Board, CallRequest};
 use barograph_recorder::{History, ScopeHistories};
 
-/// How long a request waits for the loop's answer.
+/// Longest wait of a request for the loop's answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Shortest time between two copies of the graph that the loop makes for tests of statements.
 /// Further tests wait, so that copies take a few hundredths of the loop's time at most, however

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use barograph_forecast::interval::{MoveOutcome, ProjectionBuffers};
 use barograph_model::{Descriptor, IntervalRequest, Sample, StreamKey, ValueType};
-use barograph_source::{Caps, PolicySpecKind, SourcesConfig};
+use barograph_source::{IntervalCaps, PolicySpecKind, SourcesConfig};
 
 use self::governed::Governed;
 use self::pressure::PressureTriggers;
@@ -48,7 +48,7 @@ struct Slot {
 pub(crate) struct Policies {
     roster: PolicyRoster,
     /// Limits of the intervals of sources, by name.
-    caps: BTreeMap<&'static str, Caps>,
+    caps: BTreeMap<&'static str, IntervalCaps>,
     /// Numeric streams of sources, by key, for policies that are made later.
     known: Vec<Option<Box<Descriptor>>>,
     slots: Vec<Option<Box<Slot>>>,
@@ -317,7 +317,7 @@ impl Policies {
         };
         let source = barograph_source::source_of(known.name.as_str());
         let caps = source.and_then(|source| self.caps.get(source).copied());
-        let governed = Governed::new(policy, source, caps.unwrap_or(Caps::none(0)));
+        let governed = Governed::new(policy, source, caps.unwrap_or(IntervalCaps::none(0)));
         if governed.policy.spec.kind == PolicySpecKind::ErrorBounded {
             forecasts.follow(key, known, governed.step_ns(), streams);
         }

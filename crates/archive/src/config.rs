@@ -52,7 +52,7 @@ pub struct ArchiveConfig {
     pub guests_bytes_max: u64,
 }
 
-/// How long each tier is kept, in ns; `i64::MAX` is for ever.
+/// The retention of each tier, in ns; `i64::MAX` is for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepConfig {
     /// Raw samples, in ns.

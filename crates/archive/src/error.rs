@@ -30,7 +30,7 @@ pub enum ArchiveError {
     Foreign {
         /// Path of the directory.
         path: PathBuf,
-        /// Why it is refused.
+        /// The reason why it is refused.
         reason: String,
     },
     /// The content of a file is not what its name promises.
@@ -38,7 +38,7 @@ pub enum ArchiveError {
     Corrupt {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
         /// Offset of the damage in the file, in bytes.
         at: u64,
@@ -67,7 +67,7 @@ pub enum ArchiveError {
     Copy {
         /// Path of the file, relative to the archive's directory.
         path: PathBuf,
-        /// Why it was not copied, and what to do.
+        /// The reason why it was not copied, and the remedy.
         reason: String,
     },
     /// A copy that has been merged into another one could not be deleted from the object store.
@@ -75,7 +75,7 @@ pub enum ArchiveError {
     StaleCopy {
         /// Path of the file, relative to the archive's directory.
         path: PathBuf,
-        /// Why the copy was not deleted, and what to do.
+        /// The reason why the copy was not deleted, and the remedy.
         reason: String,
     },
     /// A target for copies cannot be used.
@@ -83,7 +83,7 @@ pub enum ArchiveError {
     Target {
         /// The target, as it was configured.
         url: String,
-        /// Why it is refused, and what to do.
+        /// The reason why it is refused, and the remedy.
         reason: String,
     },
     /// The reader's bound on buckets was reached.

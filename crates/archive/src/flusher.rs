@@ -24,7 +24,7 @@ use crate::{ArchiveConfig, ArchiveError};
 const BACKOFF_NS: i64 = 20 * NS_PER_MS;
 /// Longest wait after a failure in ns: only people can make space on a full disk.
 const BACKOFF_NS_MAX: i64 = 5 * NS_PER_S;
-/// How often the last batch is tried when the writer is to finish.
+/// Most attempts to write the last batch when the writer is to finish.
 const LAST_ATTEMPTS: u32 = 5;
 /// Time in ns after which a request is offered again that the sealer had no room for.
 const OFFER_NS: i64 = 50 * NS_PER_MS;
@@ -91,7 +91,7 @@ pub(crate) struct Flusher {
     is_ended: bool,
 }
 
-/// What the flusher waits for between two commits.
+/// The state of the flusher's wait between two commits.
 #[derive(Default)]
 struct Wait {
     /// When the wait began; `None` until the first step after a commit, so that the time that a
@@ -105,7 +105,7 @@ struct Wait {
     was_stopping: bool,
 }
 
-/// What the flusher shares with others, and the log that it writes.
+/// The parts of the flusher: the state that it shares with others, and the log that it writes.
 pub(crate) struct FlusherParts {
     pub config: ArchiveConfig,
     pub clock: Arc<dyn Clock>,

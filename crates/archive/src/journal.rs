@@ -133,7 +133,7 @@ impl fmt::Debug for Journal {
     }
 }
 
-/// How urgently the writer is needed.
+/// The urgency with which the writer is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FlushUrgency {
     /// When the flush interval is over.
@@ -197,7 +197,7 @@ pub(crate) struct JournalState {
     pub lost: ArchiveLosses,
     /// Size of the batch that the writer has taken, in bytes.
     pub writing_bytes: usize,
-    /// Why nothing is written at present; empty if all is well.
+    /// The reason why nothing is written at present; empty if all is well.
     pub trouble: String,
 }
 

@@ -50,11 +50,11 @@ pub struct ArchiveStatus {
     /// Number of copies in the target that wait to be deleted, since their rows are in other copies
     /// by now.
     pub stale_copies: u64,
-    /// Why nothing is written at present, and what to do about it; empty if all is well.
+    /// The reason why nothing is written at present, with the remedy; empty if all is well.
     pub trouble: String,
-    /// Why written log segments are not made into Parquet files at present; empty if all is well.
+    /// The reason why log segments do not become Parquet files at present; empty if all is well.
     pub seal_trouble: String,
-    /// Why files are not copied to the target at present; empty if all is well.
+    /// The reason why files are not copied to the target at present; empty if all is well.
     pub copy_trouble: String,
 }
 

@@ -56,9 +56,9 @@ pub(crate) struct SealStatus {
     pub(crate) waiting_copies: u64,
     /// Number of copies that wait to be deleted from it.
     pub(crate) stale_copies: u64,
-    /// Why nothing is sealed at present; empty if all is well.
+    /// The reason why nothing is sealed at present; empty if all is well.
     pub(crate) trouble: String,
-    /// Why nothing is copied to the object store at present; empty if all is well.
+    /// The reason why nothing is copied to the object store at present; empty if all is well.
     pub(crate) copy_trouble: String,
 }
 

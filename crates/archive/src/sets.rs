@@ -15,7 +15,7 @@ use crate::part::{FilePart, PartKey};
 use crate::snapshot::NodeSnapshot;
 use crate::{ArchiveError, Tier};
 
-/// How often the manifest is read again because some of its files are gone.
+/// Most reads of the manifest, which is read again if some of its files are gone.
 const LOOKS_MAX: usize = 16;
 
 /// The sets of one hour, in order. A set is the files that one sealing or one merge made of it.

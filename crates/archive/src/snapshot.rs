@@ -23,7 +23,7 @@ use crate::{
     ArchiveError, ArchiveLayout, ArchivedSeries, ArchivedUpTo, DiskStorage, open, release, sweep,
 };
 
-/// How often a node is read again because the sealer changed it meanwhile.
+/// Most reads of a node, which is read again if the sealer changed it meanwhile.
 pub(crate) const LOOKS_MAX: usize = 16;
 /// Descriptors that a process needs besides those of the files that it holds.
 const OTHER_FILES: u64 = 1_024;

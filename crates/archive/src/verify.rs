@@ -29,7 +29,7 @@ use crate::{ArchiveError, ArchiveLayout, Tier};
 pub struct Finding {
     /// Path of the file.
     pub path: PathBuf,
-    /// What is wrong with it, and what that means.
+    /// The defect, and its consequence.
     pub what: String,
 }
 

@@ -201,7 +201,7 @@ pub struct NodeFault {
     pub node: Arc<str>,
     /// Path of the node's directory.
     pub path: PathBuf,
-    /// Why it cannot be read, and what to do.
+    /// The reason why it cannot be read, and the remedy.
     pub reason: String,
 }
 

@@ -212,7 +212,7 @@ pub trait Ingest: Send + Sync + fmt::Debug {
     fn ingest(&self, request: IngestRequest) -> Result<IngestResult, IngestFault>;
 }
 
-/// Why points were not taken.
+/// The reason why points were not taken.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IngestFault {
     /// This user may not write.

@@ -200,7 +200,7 @@ fn admit(request: &CallRequest, offer: &Offer) -> Result<Option<CallPayload>, St
     bounds.admit(&request.payload).map(Some).map_err(refused)
 }
 
-/// Why none of these users' processes matches.
+/// The reason why none of these users' processes matches.
 pub(crate) fn why_nobody<'m>(
     asked: impl Iterator<Item = &'m CallMembers>,
     request: &CallRequest,

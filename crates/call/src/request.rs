@@ -37,7 +37,7 @@ pub struct CallRequest {
     pub kind: CallKind,
     /// The handler's name, or the knob's as `publication.knob`.
     pub name: String,
-    /// Which of the processes that have declared it are called.
+    /// The choice among the processes that have declared it.
     pub target: CallTarget,
     /// The payload; for a knob, its value.
     pub payload: CallPayload,
@@ -52,7 +52,7 @@ pub struct CallRequest {
     pub at_frame: Option<u64>,
 }
 
-/// Why a call was not made. Nothing was written, unless the message says so.
+/// The reason why a call was not made. Nothing was written, unless the message names a write.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CallError {
     /// The request is wrong.

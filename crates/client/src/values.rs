@@ -1,4 +1,4 @@
-//! What an observer reports: the state of the node, of a stream, and the newest value of a stream.
+//! The reports of an observer: the state of the node, of a stream, and a stream's newest value.
 
 use std::sync::Arc;
 

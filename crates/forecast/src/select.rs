@@ -177,7 +177,7 @@ impl HorizonLevel {
         }
     }
 
-    /// Has all predictors predict the value `steps` from now, and stores the forecast.
+    /// Lets all predictors predict the value `steps` from now, and stores the forecast.
     pub(crate) fn say(
         &mut self,
         members: &Members,

@@ -27,7 +27,7 @@ pub(crate) enum Advance {
 pub(crate) struct Steps {
     step_ns: i64,
     newest_ns: Option<i64>,
-    /// How far the newest look is behind its step. At most about one step.
+    /// The time from the step to the newest look: at most about one step.
     phase_ns: i64,
 }
 

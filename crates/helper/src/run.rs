@@ -22,7 +22,7 @@ use crate::verbs::{HelperProgram, SuccessStatus};
 pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
 /// Most bytes of standard error that are kept, and of a message that is passed on.
 const COMPLAINT_BYTES_MAX: usize = 160;
-/// How long to wait for a killed program: one that hangs in the kernel is left behind.
+/// Longest wait for a killed program: one that hangs in the kernel is left behind.
 const KILLED_WAIT: Duration = Duration::from_secs(2);
 /// Time between checks whether a program that closed its pipes has ended, or a lock is free.
 pub(crate) const STEP: Duration = Duration::from_millis(5);

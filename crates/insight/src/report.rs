@@ -15,7 +15,7 @@ use barograph_statement::SqlValue;
 pub enum InsightState {
     /// At least one of its groups has a value, and none fails.
     Live,
-    /// It has no value yet, or none at present.
+    /// The insight has no value yet, or none at present.
     Waiting,
     /// At least one of its groups cannot be computed.
     Failed,

@@ -35,9 +35,9 @@ use source::{BridgedSource, SeriesAllowance, SourceOwner, TakenSeries};
 const WAITING_MAX: usize = 32;
 /// Most points that are taken between two looks at the rings of processes.
 const ROUND_POINTS_MAX: usize = 4_096;
-/// How long a request waits for the intake thread.
+/// Longest wait of a request for the intake thread.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// How long a request waits for the disk after it was taken, beyond the group commit.
+/// Longest wait for the disk after a request was taken, beyond the group commit.
 const DISK_WAIT: Duration = Duration::from_secs(5);
 /// Time without a write after which a series or a source has ended, in ns.
 const IDLE_NS: i64 = 600 * NS_PER_S;

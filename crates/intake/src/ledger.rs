@@ -32,16 +32,16 @@ const REPEAT_NS: i64 = 3_600 * NS_PER_S;
 /// Most bytes of a publication's name in the label.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Why a value is not recorded.
+/// The reason why a value is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum LossCause {
-    /// It was overwritten in the ring before it was read.
+    /// The value was overwritten in the ring before it was read.
     Missed,
     /// The program dropped it: its ring was full, or its thread had none.
     Dropped,
-    /// It belongs to a declaration that was refused.
+    /// The value belongs to a declaration that was refused.
     Refused,
-    /// It is malformed, of another type, or longer than declared.
+    /// The value is malformed, of another type, or longer than declared.
     Damaged,
 }
 

@@ -1,4 +1,4 @@
-//! What a process offers for calls: the triggers that it handles, and its values that are knobs.
+//! Offers of a process for calls: the triggers that it handles, and its values that are knobs.
 
 use std::collections::BTreeMap;
 

@@ -153,7 +153,7 @@ pub(crate) struct PublishingProcess {
     /// Time of each ring's last record; after a frame, 1 ns more.
     reached: Vec<i64>,
     pub counts: ProcessCounts,
-    /// What earlier lives of the agent took in.
+    /// The values that earlier lives of the agent took in.
     taken: TakenMarks,
     /// [`OpenScopes::marks_read`] when `taken` was last read.
     marks_known: u64,

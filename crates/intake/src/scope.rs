@@ -48,7 +48,7 @@ const RING_BYTES_MAX: usize = 1 << 30;
 /// and a process that continues it counts as its first.
 const ENDED_MAX: usize = 1 << 16;
 
-/// Where and how scopes are made.
+/// Place and settings for new scopes.
 #[derive(Clone)]
 pub(crate) struct ScopeSettings {
     pub run_dir: RunDir,
@@ -223,7 +223,7 @@ impl<'c> Scope<'c> {
         is_new
     }
 
-    /// Why appended samples are kept only in the rings now, although there should be an archive.
+    /// The reason why samples are kept only in the rings, although there should be an archive.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.history.trouble()
     }
@@ -439,7 +439,7 @@ fn tell_loss(loss: LossSample<'_>, mark: Option<RingMark>, streams: &mut Streams
     }
 }
 
-/// Why a stream is not made.
+/// The reason why a stream is not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoStream {
     /// The scope has as many streams as it may.

@@ -19,7 +19,7 @@ pub(crate) const DROPPED_RING: u32 = u32::MAX;
 /// Ring number of the marks of frames that were made of cells: the position is their number.
 pub(crate) const FRAMES_RING: u32 = u32::MAX - 1;
 
-/// How far each ring was read, for each scope.
+/// The position up to which each ring was read, for each scope.
 #[derive(Debug, Default)]
 pub(crate) struct TakenMarks {
     of: BTreeMap<(u32, ScopeReader), u64>,

@@ -8,7 +8,7 @@ pub enum TraceError {
     Line {
         /// Number of the line, from 1, in the unpacked text.
         line: usize,
-        /// What the line should have been.
+        /// The expected content of the line.
         fault: String,
     },
     /// There is no line of values.

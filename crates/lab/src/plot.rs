@@ -54,7 +54,7 @@ pub struct PlotAxis {
     pub names: Vec<String>,
 }
 
-/// How a series is drawn.
+/// The style of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlotMark {
     /// A line from point to point.
@@ -70,7 +70,7 @@ pub enum PlotMark {
 pub struct PlotSeries {
     /// Name in the legend; a series with an empty name is not in it.
     pub name: String,
-    /// How the points are drawn.
+    /// The style of the points.
     pub mark: PlotMark,
     /// Index of the colour and of the shape of points.
     pub color: usize,

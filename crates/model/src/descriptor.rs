@@ -65,7 +65,7 @@ pub enum ModelError {
     Pattern {
         /// The refused text.
         pattern: String,
-        /// What is wrong with it.
+        /// The fault of the text.
         reason: String,
     },
     /// A length of time that cannot be read.

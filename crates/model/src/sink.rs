@@ -12,7 +12,7 @@ pub struct StreamKey(pub u32);
 pub struct IntervalRequest {
     /// Time from the newest look to the next one, in ns; 0 means as soon as possible.
     pub wait_ns: i64,
-    /// How often per second the value assumed between looks becomes wrong.
+    /// Wrong values per second among those that are assumed between looks.
     pub wrong_per_s: f64,
     /// Weight of the stream's wrong time, relative to other streams.
     pub weight: f64,

@@ -5,7 +5,7 @@ use barograph_model::{Columns, NS_PER_S, Quality, Sample, Span};
 use crate::cell::{CellRow, CellValue, SeriesCells};
 use crate::memory::ScanClaim;
 
-/// How long the samples are kept if statements cannot be told apart.
+/// The time for which samples are kept if statements cannot be told apart.
 const KEPT_NS_MAX: i64 = NS_PER_S;
 
 /// The samples around a time that were read for one pattern.

@@ -29,7 +29,7 @@ const NEVER: Span = Span {
 pub struct Moment {
     /// Parquet files of the tier, sorted by node and time.
     pub files: Vec<PathBuf>,
-    /// What the files lack: the samples of log and rings, or buckets of them.
+    /// The samples of log and rings that the files lack, or buckets of them.
     pub tail: Table,
 }
 

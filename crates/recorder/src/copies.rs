@@ -17,7 +17,7 @@ use barograph_model::ConfigError;
 use crate::access::{self, ScopeReader};
 use crate::range::refused;
 
-/// How often a scope that waits for its turn checks whether it must stop.
+/// The time between two checks for a stop, in a scope that waits for its turn.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// The connection that all scopes share for copies to the node's target.

@@ -135,7 +135,8 @@ impl Forecasts {
         }
     }
 
-    /// How many streams of the whole agent are forecast, and how many wait for a slot.
+    /// The number of streams of the whole agent that are forecast, and of those that wait for a
+    /// slot.
     pub fn counts(&self) -> (usize, usize) {
         self.room.counts()
     }

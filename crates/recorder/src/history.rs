@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use crate::{ArchiveConfig, ArchiveDocument, Backoff, Job, World};
 
-/// How often a command checks whether a first start under way has ended.
+/// The number of times that a command checks whether a first start has ended.
 const START_LOOKS: u32 = 100;
 /// Time between two of these checks.
 const START_LOOK: Duration = Duration::from_millis(20);
@@ -52,7 +52,7 @@ struct State {
     keeper: Option<Arc<Keeper>>,
     /// The loops of a writer without threads.
     loops: Option<KeeperLoops>,
-    /// Why there is no writer although one was wanted; empty while the first start is under way.
+    /// The reason why a wanted writer is missing; empty while the first start is under way.
     trouble: String,
     /// Whether readers may read the past of this agent in the archive's directory.
     is_readable: bool,
@@ -66,7 +66,7 @@ struct State {
 /// The result of a start: the writer, and its loops if it has no threads.
 type Attempt = Result<(Keeper, Option<KeeperLoops>), Failure>;
 
-/// Why a start failed.
+/// The reason why a start failed.
 struct Failure {
     trouble: String,
     /// Whether the directory holds this agent's past even though it cannot be written.
@@ -263,7 +263,7 @@ impl History {
         Some(self.starting.as_ref()?.journal.clone())
     }
 
-    /// Why nothing can be written, if a start has failed and none has succeeded since.
+    /// The reason why nothing can be written, if a start failed and none has succeeded since.
     pub fn trouble(&self) -> Option<String> {
         let state = self.lock();
         let is_troubled = state.keeper.is_none() && !state.trouble.is_empty();

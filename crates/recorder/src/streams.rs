@@ -283,7 +283,7 @@ impl<'c> Streams<'c> {
         archive.submitted.take()
     }
 
-    /// Has the archive forget how far the rings of this ingest file were read.
+    /// Makes the archive forget how far the rings of this ingest file were read.
     pub fn forget(&mut self, incarnation: Incarnation) {
         if let Some(archive) = &mut self.archive {
             archive.push(JournalEntry::Forget(incarnation));

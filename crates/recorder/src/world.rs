@@ -69,7 +69,7 @@ pub trait ProcessMeter: Send + Sync {
     fn resident_bytes(&self) -> Option<i64>;
 }
 
-/// What the kernel counts of this process.
+/// The kernel's counters of this process.
 struct KernelMeter {
     statm: Option<File>,
 }

@@ -36,7 +36,7 @@ pub struct Rules {
     values: Vec<UncertainValue>,
 }
 
-/// What is to be evaluated, and when.
+/// The subjects to be evaluated: those that have changed, and those with a deadline.
 #[derive(Debug, Default)]
 struct Work {
     dirty: Vec<(u32, u32)>,
@@ -62,9 +62,9 @@ struct Rule {
     missed: u64,
     evaluations: u64,
     last_fired_ns: Option<i64>,
-    /// Why it last failed to make its call.
+    /// The reason why it last failed to make its call.
     reason: String,
-    /// Why windows do not reach back as far as they should, and until when that matters.
+    /// The reason why windows are too short, and the time until which that matters.
     unfilled: Option<(String, i64)>,
 }
 
@@ -113,7 +113,7 @@ impl Rules {
         }
     }
 
-    /// What [`Rules::execute`] would do now; changes nothing.
+    /// Returns the outcome that [`Rules::execute`] would have now; changes nothing.
     pub fn intent(&self, sql: &str) -> Result<StatementOutcome, StatementError> {
         match statement::parse(sql)? {
             RuleStatement::Create {
@@ -274,7 +274,7 @@ impl Rules {
         self.streams.get(key).is_some_and(|s| !s.readers.is_empty())
     }
 
-    /// What a stream is; `None` when it is not followed.
+    /// The descriptor of a stream; `None` when it is not followed.
     pub fn descriptor(&self, key: StreamKey) -> Option<&Arc<Descriptor>> {
         self.streams.get(key).map(|s| &s.descriptor)
     }
@@ -317,7 +317,7 @@ impl Rules {
         self.work.deadlines.first().map(|(at_ns, ..)| *at_ns)
     }
 
-    /// How many there are.
+    /// The number of rules.
     pub fn len(&self) -> usize {
         self.rules.iter().flatten().count()
     }
@@ -332,7 +332,7 @@ impl Rules {
         self.ignored
     }
 
-    /// How often the clock was found set back.
+    /// The number of times that the clock was found set back.
     pub fn set_backs(&self) -> u64 {
         self.set_backs
     }
@@ -343,7 +343,7 @@ impl Rules {
         (points, windows, self.streams.windows_refused)
     }
 
-    /// How each rule is doing, by name.
+    /// The reports of all rules, by name.
     pub fn reports(&self) -> Vec<RuleReport> {
         let all = self.rules.iter().flatten();
         let reports = all.map(|rule| rule.report(self.now_ns));

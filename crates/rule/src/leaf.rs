@@ -13,11 +13,11 @@ use barograph_statement::{
 
 /// Most different functions of streams in one rule.
 pub(crate) const RULE_FUNCTIONS_MAX: usize = 16;
-/// What there is, for messages.
+/// The names of all functions, for messages.
 pub(crate) const FUNCTIONS: &str = "latest, age, absent, rate, delta, avg_over, min_over, max_over, \
      count_over, ago, label";
 
-/// What a leaf computes of its stream.
+/// The function that a leaf computes of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafFunction {
     Latest,
@@ -78,15 +78,15 @@ pub(crate) enum LeafWakes {
 #[derive(Clone, Debug)]
 pub(crate) struct StreamFunction {
     pub of: LeafFunction,
-    /// As written.
+    /// The text of the function, as written.
     pub text: String,
-    /// Which streams; of a label, its name.
+    /// The streams that it matches; of a label, the name.
     pub selector: Selector,
     /// The length of time; 0 where it takes none.
     pub ns: i64,
     /// Whether its streams are the subjects themselves.
     pub is_own: bool,
-    /// Of an age: what it is compared with, in ns, where it is compared with numbers alone.
+    /// The ages in ns at which a comparison changes, if an age is compared with numbers alone.
     pub crossings: Option<Vec<i64>>,
 }
 

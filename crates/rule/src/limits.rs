@@ -20,7 +20,7 @@ pub(crate) const RULE_WINDOWS_MAX: usize = 1 << 16;
 /// Highest key of a stream that rules follow.
 pub(crate) const RULE_STREAMS_MAX: usize = 1 << 18;
 
-/// What the rules of a node may hold.
+/// The bounds of the rules of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleLimits {
     /// Most rules.

@@ -10,7 +10,7 @@ pub struct Firing {
     pub rule: String,
     /// The name of the handlers that are to be called.
     pub call: String,
-    /// What it carries; null without PAYLOAD.
+    /// The payload; null without PAYLOAD.
     pub payload: Json,
     /// Labels that the called must have; none: whoever listens to the call.
     pub target: Vec<(String, String)>,
@@ -20,18 +20,18 @@ pub struct Firing {
     pub stream: Option<StreamKey>,
     /// When it fired, in ns since the epoch.
     pub fired_ns: i64,
-    /// How long the call may wait for its program, in ns.
+    /// Longest wait of the call for its program, in ns.
     pub expires_ns: i64,
     /// The values that made the condition true.
     pub explanation: String,
 }
 
-/// What is known of samples that followed each other, where there are too many to tell each.
+/// A summary of consecutive samples, where there are too many to hand over each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FiringSummary {
     /// A time not before the last of them, and before the samples after it, in ns since the epoch.
     pub ts: i64,
-    /// How many there are.
+    /// Number of samples.
     pub count: u64,
     /// The least number; NaN where there is none.
     pub low: f64,
@@ -43,7 +43,7 @@ pub struct FiringSummary {
     pub last: Value,
 }
 
-/// How a rule is doing.
+/// The state of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleState {
     /// No stream matches its first function.
@@ -75,31 +75,31 @@ pub struct RuleReport {
     pub name: String,
     /// The statement that made it.
     pub sql: String,
-    /// What it is for; may be empty.
+    /// The purpose of the rule; may be empty.
     pub help: String,
     /// The name of the handlers that it calls.
     pub call: String,
-    /// How it is doing.
+    /// The state of the rule.
     pub state: RuleState,
-    /// What is wrong or left out; empty when nothing is.
+    /// The fault, or the part that is left out; empty when there is none.
     pub reason: String,
     /// Streams that its condition is evaluated for.
     pub subjects: usize,
-    /// Those of which it is true now.
+    /// Number of subjects for which the condition is true now.
     pub holding: usize,
     /// Streams that its first function matches and that are beyond the bounds.
     pub beyond: usize,
     /// Streams that other functions could read and that are beyond the bounds.
     pub left_out: u64,
-    /// How often it fired.
+    /// The number of firings.
     pub fired: u64,
-    /// How often its condition became true during a cooldown, and it did not fire.
+    /// The number of times that the condition became true in a cooldown, without a firing.
     pub suppressed: u64,
-    /// How often its condition became true and the call could not be made.
+    /// The number of times that the condition became true and the call could not be made.
     pub failed: u64,
     /// Samples of its streams that were lost before it saw them.
     pub missed: u64,
-    /// How often its condition was evaluated.
+    /// The number of evaluations of the condition.
     pub evaluations: u64,
     /// When it was made, in ns since the epoch.
     pub made_ns: i64,

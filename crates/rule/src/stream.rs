@@ -11,7 +11,7 @@ use crate::report::FiringSummary;
 use crate::window::{SampleRun, StreamWindow, WINDOW_POINTS_MIN, WindowSample};
 use barograph_statement::SqlValue;
 
-/// Who reads a stream: a leaf of a subject of a rule.
+/// One use of a stream: by a leaf of a subject of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamUse {
     pub rule: u32,
@@ -266,7 +266,7 @@ impl RuleStreams {
         self.points = points;
     }
 
-    /// How many points a window may have now.
+    /// Most points that a window may have now.
     fn points_max(&self) -> usize {
         if self.points < self.limits.points_all_max {
             self.limits.points_max
@@ -275,7 +275,7 @@ impl RuleStreams {
         }
     }
 
-    /// How many points and windows there are.
+    /// The number of points, and of windows.
     pub(crate) fn held(&self) -> (usize, usize) {
         (self.points, self.windows)
     }

@@ -20,7 +20,7 @@ pub(crate) const EXPLANATION_BYTES_MAX: usize = 1_024;
 /// Longest text in a payload that a label or a stream gives, in bytes of JSON all together.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 3_072;
 
-/// What a fired call carries.
+/// The payload of a fired call.
 #[derive(Debug)]
 pub(crate) enum FiringPayload {
     None,
@@ -67,7 +67,7 @@ impl RuleDefinition {
     }
 }
 
-/// What the condition is evaluated for: a stream that the first leaf matches.
+/// A subject of a rule: a stream that the first leaf matches, for which the condition is evaluated.
 #[derive(Debug)]
 pub(crate) struct RuleSubject {
     /// Its stream; `None` when that is gone, or when there never was one.
@@ -248,7 +248,7 @@ impl RuleSubject {
         }
     }
 
-    /// What made the condition true.
+    /// The values that made the condition true.
     pub(crate) fn explanation(
         &self,
         definition: &RuleDefinition,
@@ -291,7 +291,7 @@ impl ExprInput for LeafValues<'_> {
     }
 }
 
-/// What a leaf makes of a stream that has a sample.
+/// The value of a leaf over a stream that has a sample, and the time of its next change.
 fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlValue, Option<i64>) {
     let Some(newest) = &stream.newest else {
         return (SqlValue::Null, None);

@@ -30,19 +30,19 @@ struct Point {
     /// The least and the greatest number; the wrong way round when there is none.
     low: f64,
     high: f64,
-    /// How many samples it is.
+    /// Number of samples.
     count: u64,
     /// The value before, times the nanoseconds from `since` to `ts` (where it was a number)…
     area: f64,
     /// …and those nanoseconds.
     area_ns: i64,
-    /// How far the value has moved; a counter that falls has begun anew, and has not moved.
+    /// The sum of the value's changes; a counter that falls has begun anew, and has not changed.
     change: f64,
     /// In how many nanoseconds of `from` to `ts`; 0 when that is not known.
     known_ns: i64,
 }
 
-/// What a sample is to a window.
+/// A sample as a window takes it.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowSample {
     pub ts: i64,
@@ -52,11 +52,11 @@ pub(crate) struct WindowSample {
     pub is_counter: bool,
     /// No question will be asked about windows that end before this.
     pub horizon_ns: i64,
-    /// Where it stands for several samples, of which it is the last.
+    /// The samples that it stands for, if it is the last of several.
     pub several: Option<SampleRun>,
 }
 
-/// What is known of samples that are told as one.
+/// A summary of samples that are handed over as one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleRun {
     pub count: u64,
@@ -278,7 +278,7 @@ impl StreamWindow {
         }
     }
 
-    /// How many samples there were in the window that ends now.
+    /// The number of samples in the window that ends now.
     pub(crate) fn count(&self, now_ns: i64) -> SqlValue {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         let count: u64 = self.after(start_ns).map(|p| p.count).sum();
@@ -313,7 +313,7 @@ impl StreamWindow {
 }
 
 impl Point {
-    /// What is known to have been before: its value held until this began.
+    /// Puts a window of earlier samples before this one: its last value held until this one began.
     fn reach_back(&mut self, before: &Self) {
         if let Some(value) = number(&before.val) {
             let held_ns = self.since.saturating_sub(before.ts);

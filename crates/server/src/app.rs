@@ -86,7 +86,7 @@ impl RequestRoom {
     }
 }
 
-/// How a request came in, and from which client.
+/// The way of a request, and its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestOrigin(pub AccessWay, pub ClientShare);
 

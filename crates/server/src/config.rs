@@ -154,7 +154,7 @@ pub enum ServerError {
     Export {
         /// The invalid part.
         what: String,
-        /// Why it is invalid, and what to do.
+        /// The reason why it is invalid, and the remedy.
         reason: String,
     },
     /// The run directory could not be read or written.

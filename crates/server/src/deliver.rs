@@ -87,7 +87,7 @@ pub(crate) struct AnswerPieces {
     piece: Vec<u8>,
     /// Memory that is held while the answer is made.
     making: MemoryClaim,
-    /// Why a write failed, since an [`io::Error`] cannot hold a [`Fault`].
+    /// The reason why a write failed, since an [`io::Error`] cannot hold a [`Fault`].
     fault: Option<Fault>,
 }
 

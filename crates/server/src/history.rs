@@ -25,7 +25,7 @@ const LADDER_S: &[i64] = &[
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY_S,
 ];
 
-/// How detailed the answer is to be.
+/// The detail of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grain {
     /// Every sample.

@@ -123,7 +123,7 @@ impl Server {
         self.app.memory.bytes_max_of_one()
     }
 
-    /// How often a claim on memory was refused.
+    /// The number of refused claims on memory.
     pub fn memory_refused(&self) -> u64 {
         self.app.memory.refused()
     }

@@ -131,7 +131,7 @@ pub(crate) struct ServedViews {
     seen: Mutex<Option<Seen>>,
 }
 
-/// What is followed once there is a segment, and its view as of the last change.
+/// The followed segments, once there is one, and their view as of the last change.
 #[derive(Debug)]
 struct Seen {
     follower: SegmentFollower<ServedStream>,

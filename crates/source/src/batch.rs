@@ -19,7 +19,7 @@ impl FactId {
 /// A declaration or retirement of a fact. Changes must be applied in the order in which they were
 /// made.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum FactChange {
     /// A new fact; `every_ns` is its own interval if that is not the source's.
     Declare {
         id: FactId,
@@ -34,7 +34,7 @@ pub(crate) enum Change {
 /// The part of a batch that is handed to the poller: changes and samples.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<FactChange>,
     pub(crate) samples: Vec<(FactId, Sample)>,
 }
 
@@ -112,7 +112,7 @@ impl Batch {
             }
         };
         let descriptor = Box::new(descriptor);
-        self.outbox.changes.push(Change::Declare {
+        self.outbox.changes.push(FactChange::Declare {
             id,
             descriptor,
             depth,
@@ -124,7 +124,7 @@ impl Batch {
     /// Ends a fact. Call it once for each fact.
     pub fn retire(&mut self, id: FactId) {
         if id != FactId::REFUSED {
-            self.outbox.changes.push(Change::Retire(id));
+            self.outbox.changes.push(FactChange::Retire(id));
             self.retiring.push(id);
         }
     }
@@ -152,8 +152,8 @@ impl Batch {
             .changes
             .iter()
             .filter_map(|change| match change {
-                Change::Declare { id, descriptor, .. } => Some((*id, &**descriptor)),
-                Change::Retire(_) => None,
+                FactChange::Declare { id, descriptor, .. } => Some((*id, &**descriptor)),
+                FactChange::Retire(_) => None,
             })
     }
 

@@ -67,7 +67,7 @@ fn gives_of(source: &str) -> &'static str {
     }
 }
 
-/// How to switch on a source that is off, in words.
+/// The way to switch on a source that is off, in words.
 fn switch_of(source: &str) -> String {
     let line = format!("sources.poll.{source}.enabled = true");
     match source {

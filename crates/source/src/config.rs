@@ -73,7 +73,7 @@ impl Default for SourceConfig {
 
 /// The shortest and longest interval at which a source may be read under a `[[policy]]`, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caps {
+pub struct IntervalCaps {
     /// The configured interval, which holds without a policy, in ns.
     pub interval_ns: i64,
     /// The shortest interval, in ns.
@@ -82,7 +82,7 @@ pub struct Caps {
     pub max_ns: i64,
 }
 
-impl Caps {
+impl IntervalCaps {
     /// The caps of a source that is usually read every `interval_ns` and whose interval policies
     /// may choose freely.
     pub fn none(interval_ns: i64) -> Self {
@@ -121,12 +121,12 @@ impl SourceConfig {
     }
 
     /// The interval of these settings, and the range in which a `[[policy]]` may choose another.
-    pub fn caps(&self) -> Caps {
+    pub fn caps(&self) -> IntervalCaps {
         let interval_ns = self.interval_policy().start().interval_ns;
         let min_ns = ns(self.interval_min_ms).clamp(INTERVAL_NS_MIN, INTERVAL_NS_MAX);
         let max_ns = self.interval_max_ms.map_or(INTERVAL_NS_MAX, ns);
         let min_ns = min_ns.min(interval_ns);
-        Caps {
+        IntervalCaps {
             interval_ns,
             min_ns,
             max_ns: max_ns.clamp(min_ns, INTERVAL_NS_MAX),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why a source could not read everything.
+/// The reason why a source could not read everything.
 #[derive(Debug, Error)]
 pub enum SourceError {
     /// A file that cannot be opened or read.
@@ -39,7 +39,7 @@ pub enum SourceError {
     Command {
         /// Name of the program.
         program: String,
-        /// Why it gave no output.
+        /// The reason why it gave no output.
         reason: String,
     },
     /// Output of a program, or content of a file, that differs from its documentation.
@@ -65,7 +65,7 @@ pub enum SourceError {
     Unnameable {
         /// The thing that the labels describe.
         what: String,
-        /// Why the labels are refused.
+        /// The reason why the labels are refused.
         reason: String,
     },
     /// An invalid value in the configuration.
@@ -73,7 +73,7 @@ pub enum SourceError {
     Config {
         /// The key, below `sources`.
         key: String,
-        /// What is wrong with the value, and what would be right.
+        /// The fault of the value, and a value that would be right.
         reason: String,
     },
     /// An invalid value of the budget in the configuration.
@@ -81,7 +81,7 @@ pub enum SourceError {
     Budget {
         /// The key, below `budget`.
         key: &'static str,
-        /// What is wrong with the value.
+        /// The fault of the value.
         reason: String,
     },
     /// Several faults in one read.

@@ -3,13 +3,13 @@
 
 use barograph_model::{Sink, StreamKey};
 
-use crate::batch::{Change, Outbox};
+use crate::batch::{FactChange, Outbox};
 use crate::pace::Wants;
 use crate::policy::{IntervalPolicy, PolicyState};
 
 /// The streams of the facts of one batch, indexed by fact.
 #[derive(Debug, Default)]
-pub(crate) struct Feed {
+pub(crate) struct FactFeed {
     streams: Vec<Option<Stream>>,
     live: usize,
     refused: usize,
@@ -31,7 +31,7 @@ impl Stream {
     }
 }
 
-impl Feed {
+impl FactFeed {
     /// Applies one poll: first the declared and retired facts, then the samples.
     pub(crate) fn apply(
         &mut self,
@@ -42,7 +42,7 @@ impl Feed {
     ) {
         for change in outbox.changes.drain(..) {
             match change {
-                Change::Declare {
+                FactChange::Declare {
                     id,
                     descriptor,
                     depth,
@@ -58,7 +58,7 @@ impl Feed {
                     }
                     self.set(id.0 as usize, stream);
                 }
-                Change::Retire(id) => {
+                FactChange::Retire(id) => {
                     if let Some(stream) = self.streams.get_mut(id.0 as usize).and_then(Option::take)
                     {
                         self.live -= 1;

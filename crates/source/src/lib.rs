@@ -60,7 +60,7 @@ pub mod sources;
 pub use batch::{Batch, FACTS_MAX, FactId};
 pub use budget::BudgetConfig;
 pub use catalogue::{SourceSpec, catalogue, cost_of, source_of, with_those_that_are_off};
-pub use config::{Caps, PolicyKind, SourceConfig};
+pub use config::{IntervalCaps, PolicyKind, SourceConfig};
 pub use error::SourceError;
 pub use fact::FactSpec;
 pub use policy_spec::{

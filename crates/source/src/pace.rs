@@ -5,7 +5,7 @@ use barograph_forecast::interval::{INTERVAL_NS_MAX, INTERVAL_NS_MIN, LookRequest
 use barograph_model::{IntervalRequest, NS_PER_S};
 
 use crate::budget::BudgetConfig;
-use crate::config::Caps;
+use crate::config::IntervalCaps;
 use crate::report::PaceReport;
 
 /// The wishes of the policies for all streams of one source, combined.
@@ -13,7 +13,7 @@ use crate::report::PaceReport;
 pub(crate) struct Wants {
     /// Time from the last read to the next, in ns: the shortest that any stream wants.
     pub(crate) wait_ns: i64,
-    /// How often per second a forecast of the streams goes wrong, summed with their weights.
+    /// Wrong forecasts of the streams per second, summed with their weights.
     wrong_per_s: f64,
     min_ns: i64,
     max_ns: i64,
@@ -45,7 +45,7 @@ impl Wants {
 /// The wishes for a source, and the interval that results from them.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    pub(crate) caps: Caps,
+    pub(crate) caps: IntervalCaps,
     /// `None` if no policy decides about any of its streams.
     pub(crate) wants: Option<Wants>,
     /// Shortest interval that the budget allows, in ns.
@@ -61,7 +61,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(caps: Caps) -> Self {
+    pub(crate) fn new(caps: IntervalCaps) -> Self {
         Self {
             caps,
             wants: None,
@@ -94,7 +94,7 @@ impl Pace {
         self.waits_ns = self.waits_ns.saturating_add(wait_ns);
     }
 
-    /// What the source asks of the budget, from the mean cost of its recent reads.
+    /// The source's request to the budget, from the mean cost of its recent reads.
     pub(crate) fn ask(
         &self,
         now_ns: i64,
@@ -170,7 +170,7 @@ mod tests {
     fn the_most_eager_stream_counts_between_what_source_and_budget_bear() {
         let wants = Wants::of(&wanted(30, 2.0)).and(&Wants::of(&wanted(9, 1.0)));
         assert_eq!((wants.wait_ns, wants.wrong_per_s), (9 * NS_PER_S, 1.5));
-        let caps = |min_s, max_s| Caps {
+        let caps = |min_s, max_s| IntervalCaps {
             interval_ns: NS_PER_S,
             min_ns: min_s * NS_PER_S,
             max_ns: max_s * NS_PER_S,
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_asked_for_what_was_read() {
-        let mut pace = Pace::new(Caps::none(NS_PER_S));
+        let mut pace = Pace::new(IntervalCaps::none(NS_PER_S));
         pace.want(Some(Wants::of(&wanted(9, 1.0))));
         let ask = pace.ask(0, NS_PER_S, 7).unwrap();
         assert_eq!((ask.min_ns, ask.cost), (9 * NS_PER_S, 7e-9));

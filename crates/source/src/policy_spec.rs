@@ -109,7 +109,7 @@ impl Default for PolicySpec {
     }
 }
 
-/// Why a policy is refused.
+/// The reason why a policy is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("policy {name}: {field}: {reason}")]
 pub struct PolicyFault {
@@ -117,7 +117,7 @@ pub struct PolicyFault {
     pub name: String,
     /// The field that is wrong.
     pub field: &'static str,
-    /// What is wrong, and what would be right.
+    /// The fault, and a value that would be right.
     pub reason: String,
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use barograph_model::{Clock, NS_PER_S, Sink};
 
 use crate::budget::{BudgetConfig, Purse};
-use crate::config::Caps;
+use crate::config::IntervalCaps;
 use crate::fact::FactTable;
 use crate::policy::IntervalPolicy;
 use crate::sources::TABLE;
@@ -21,9 +21,9 @@ use crate::util::mounts::MountSign;
 use crate::worker::ReaderPool;
 use crate::{FactSpec, Source, SourceReport, SourcesConfig};
 pub use entry::SelfFact;
-use entry::{Entry, PollDone};
+use entry::{PollDone, PollerEntry};
 
-/// How long [`Poller::stop`] waits for slow sources in total.
+/// Longest wait of [`Poller::stop`] for all slow sources together.
 pub const STOP_WAIT: Duration = Duration::from_secs(2);
 
 /// Every fact that the sources and the poller can give, for the reference documentation.
@@ -37,7 +37,7 @@ pub fn all_facts() -> impl Iterator<Item = &'static FactSpec> {
 /// Reads each source when it is due.
 pub struct Poller {
     clock: Arc<dyn Clock>,
-    entries: Vec<Entry>,
+    entries: Vec<PollerEntry>,
     /// The next deadline of each entry, in the order of `entries`. Searching some tens of numbers
     /// that lie side by side is faster than keeping a heap in order, and no outdated deadlines
     /// remain.
@@ -81,7 +81,7 @@ impl Poller {
         let now_ns = clock.monotonic_ns();
         let entries: Vec<_> = sources
             .into_iter()
-            .map(|(source, policy)| Entry::new(source, policy, now_ns))
+            .map(|(source, policy)| PollerEntry::new(source, policy, now_ns))
             .collect();
         Self {
             pool: ReaderPool::new(Arc::clone(&clock)),
@@ -111,7 +111,7 @@ impl Poller {
     }
 
     /// Sets the range of intervals that policies may choose for the source of this name.
-    pub fn with_caps(mut self, source: &str, caps: Caps) -> Self {
+    pub fn with_caps(mut self, source: &str, caps: IntervalCaps) -> Self {
         let of_name = self.entries.iter_mut().find(|e| e.name == source);
         of_name.into_iter().for_each(|e| e.pace.caps = caps);
         self
@@ -218,7 +218,7 @@ impl Poller {
             return;
         }
         let least_ns = self.purse.config.shortest_ns();
-        let ask = |e: &Entry| e.pace.ask(now_ns, least_ns, e.books.cost_ns_mean());
+        let ask = |e: &PollerEntry| e.pace.ask(now_ns, least_ns, e.books.cost_ns_mean());
         let shares = self
             .purse
             .share(now_ns, self.entries.iter().filter_map(ask));

@@ -27,10 +27,10 @@ use crate::util::file::{HeldFile, SysRoot};
 use crate::util::identity::Identity;
 use crate::util::parse::{escape, lines, sole_number, words};
 
-pub use records::{Record, Records, read, store};
+pub use records::{ProbeRecord, ProbeRecords, read, store};
 
 const MIB: u64 = 1 << 20;
-/// How long the device is watched for other programs' I/O before a measurement.
+/// The time for which the device is watched for other programs' I/O before a measurement.
 const WATCH: Duration = Duration::from_millis(200);
 /// Its path in the packages of util-linux.
 const IONICE: Program = Program {
@@ -101,8 +101,8 @@ pub struct Probe {
 
 impl Probe {
     /// The part of the result that is stored.
-    pub fn record(&self) -> Record {
-        Record {
+    pub fn record(&self) -> ProbeRecord {
+        ProbeRecord {
             bytes_per_second: self.bytes_per_second,
             latency_p50_seconds: self.latency_p50_seconds,
             latency_p99_seconds: self.latency_p99_seconds,
@@ -221,7 +221,7 @@ pub fn probe(device: &str, limits: &ProbeLimits, clock: &dyn Clock) -> Result<Pr
     let before = device.counters()?;
     std::thread::sleep(WATCH);
     device.check_idle(&before, 0, clock.monotonic_ns() - started_ns, limits)?;
-    let target = measure::Target {
+    let target = measure::ProbeTarget {
         fd: &fd,
         size_bytes,
         block_bytes: device.block_bytes(),

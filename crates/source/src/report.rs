@@ -27,7 +27,7 @@ impl Missing {
 /// A description of what a source sees and what it does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What the source sees, in one sentence.
+    /// One sentence about the things that the source sees.
     pub sees: String,
     /// The things that the source does not see, each with its reason.
     pub missing: Vec<Missing>,
@@ -89,7 +89,7 @@ pub struct SourceReport {
     pub source: &'static str,
     /// State of the source.
     pub state: SourceState,
-    /// What the source sees, in one sentence.
+    /// One sentence about the things that the source sees.
     pub sees: String,
     /// Number of its streams.
     pub streams: usize,

@@ -34,7 +34,7 @@ use crate::{FactSpec, Missing, Source, SourceError};
 pub use config::SourcesConfig;
 
 /// An entry of the table of sources.
-pub(crate) struct Entry {
+pub(crate) struct SourceEntry {
     /// The source's name in configuration, reports and labels.
     pub(crate) name: &'static str,
     /// The default interval between polls, in milliseconds.
@@ -49,33 +49,33 @@ pub(crate) struct Entry {
 
 /// The table of all sources. To add a source, write its file and add its line here.
 #[rustfmt::skip]
-pub(crate) const TABLE: &[Entry] = &[
-    Entry { name: "disk", interval_ms: 1000, usual: true, facts: &[disk::Fact::SPECS], make: |c| Box::new(disk::Disks::new(&c.sys_root, &c.tiers, &c.disk)) },
-    Entry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::On::SPECS], make: |c| Box::new(device::Devices::new(&c.sys_root, &c.tiers, c.interval_ns("device"))) },
-    Entry { name: "health", interval_ms: 60_000, usual: true, facts: &[health::Fact::SPECS], make: |c| Box::new(health::Health::new(&c.sys_root, &c.helper, &c.health)) },
-    Entry { name: "raid", interval_ms: 5000, usual: true, facts: &[raid::Fact::SPECS, raid::MemberFact::SPECS], make: |c| Box::new(raid::Raid::new(&c.sys_root)) },
-    Entry { name: "filesystem", interval_ms: 10_000, usual: true, facts: &[filesystem::Fact::SPECS], make: |c| Box::new(filesystem::Filesystems::new(&c.sys_root, &c.tiers, &c.filesystem)) },
-    Entry { name: "btrfs", interval_ms: 10_000, usual: true, facts: &[btrfs::Fact::SPECS, btrfs::DeviceFact::SPECS], make: |c| Box::new(btrfs::Btrfs::new(&c.sys_root)) },
-    Entry { name: "zfs", interval_ms: 10_000, usual: true, facts: &[zfs::Fact::SPECS, zfs::PoolFact::SPECS, zfs::DatasetFact::SPECS], make: |c| Box::new(zfs::Zfs::new(&c.sys_root)) },
-    Entry { name: "nfs", interval_ms: 1000, usual: true, facts: &[nfs::Fact::SPECS], make: |c| Box::new(nfs::Nfs::new(&c.sys_root, &c.filesystem.skip_mounts)) },
-    Entry { name: "lustre", interval_ms: 1000, usual: true, facts: &[lustre::Node::SPECS, lustre::Client::SPECS, lustre::Osc::SPECS, lustre::Mdc::SPECS, lustre::Import::SPECS, lustre::Ost::SPECS, lustre::Mdt::SPECS, lustre::Target::SPECS], make: |c| Box::new(lustre::Lustre::new(&c.sys_root, &c.lustre)) },
-    Entry { name: "lustre_jobs", interval_ms: 10_000, usual: true, facts: &[lustre_jobs::Job::SPECS, lustre_jobs::Jobs::SPECS], make: |c| Box::new(lustre_jobs::LustreJobs::new(&c.sys_root, &c.lustre_jobs)) },
-    Entry { name: "gpfs", interval_ms: 10_000, usual: true, facts: &[gpfs::Fact::SPECS], make: |c| Box::new(gpfs::Gpfs::new(&c.sys_root, &c.helper)) },
-    Entry { name: "beegfs", interval_ms: 10_000, usual: false, facts: &[beegfs::Fact::SPECS], make: |c| Box::new(beegfs::Beegfs::new(&c.sys_root)) },
-    Entry { name: "memory", interval_ms: 1000, usual: true, facts: &[memory::Fact::SPECS], make: |c| Box::new(memory::Memory::new(&c.sys_root)) },
-    Entry { name: "vm", interval_ms: 1000, usual: true, facts: &[vm::Fact::SPECS], make: |c| Box::new(vm::Vm::new(&c.sys_root)) },
-    Entry { name: "cpu", interval_ms: 1000, usual: true, facts: &[cpu::Fact::SPECS], make: |c| Box::new(cpu::Cpu::new(&c.sys_root)) },
-    Entry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(&c.sys_root)) },
-    Entry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(&c.sys_root, &c.network)) },
-    Entry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS, cgroup::DeviceFact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(&c.sys_root, &c.cgroup)) },
-    Entry { name: "job", interval_ms: 5000, usual: true, facts: &[job::Fact::SPECS, job::DeviceFact::SPECS, job::NodeFact::SPECS], make: |c| Box::new(job::Jobs::new(&c.sys_root, &c.job, c.cgroup.devices_max, c.interval_ns("job"))) },
-    Entry { name: "process", interval_ms: 5000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(&c.sys_root, &c.process, c.interval_ns("process"))) },
-    Entry { name: "power", interval_ms: 1000, usual: true, facts: &[power::Fact::SPECS, power::NodeFact::SPECS], make: |c| Box::new(power::Power::new(&c.sys_root)) },
-    Entry { name: "bmc", interval_ms: 30_000, usual: false, facts: &[bmc::Fact::SPECS], make: |c| Box::new(bmc::Bmc::new(&c.sys_root, &c.helper)) },
-    Entry { name: "clock", interval_ms: 10_000, usual: true, facts: &[clock::Fact::SPECS], make: |c| Box::new(clock::Clock::new(&c.sys_root)) },
-    Entry { name: "peer", interval_ms: 5000, usual: true, facts: &[peer::Fact::SPECS], make: |c| Box::new(peer::Peers::new(&c.sys_root, &c.peer)) },
-    Entry { name: "block_trace", interval_ms: 1000, usual: false, facts: &[block_trace::Fact::SPECS, block_trace::HotFact::SPECS, block_trace::IssuerFact::SPECS, block_trace::TraceFact::SPECS], make: |c| Box::new(block_trace::BlockTrace::new(&c.sys_root, &c.block_trace)) },
-    Entry { name: "file_trace", interval_ms: 5000, usual: false, facts: &[file_trace::Fact::SPECS, file_trace::HotFact::SPECS], make: |c| Box::new(file_trace::FileTrace::new(&c.sys_root, &c.file_trace)) },
+pub(crate) const TABLE: &[SourceEntry] = &[
+    SourceEntry { name: "disk", interval_ms: 1000, usual: true, facts: &[disk::Fact::SPECS], make: |c| Box::new(disk::Disks::new(&c.sys_root, &c.tiers, &c.disk)) },
+    SourceEntry { name: "device", interval_ms: 30_000, usual: true, facts: &[device::Fact::SPECS, device::DiskRelation::SPECS], make: |c| Box::new(device::Devices::new(&c.sys_root, &c.tiers, c.interval_ns("device"))) },
+    SourceEntry { name: "health", interval_ms: 60_000, usual: true, facts: &[health::Fact::SPECS], make: |c| Box::new(health::Health::new(&c.sys_root, &c.helper, &c.health)) },
+    SourceEntry { name: "raid", interval_ms: 5000, usual: true, facts: &[raid::Fact::SPECS, raid::MemberFact::SPECS], make: |c| Box::new(raid::Raid::new(&c.sys_root)) },
+    SourceEntry { name: "filesystem", interval_ms: 10_000, usual: true, facts: &[filesystem::Fact::SPECS], make: |c| Box::new(filesystem::Filesystems::new(&c.sys_root, &c.tiers, &c.filesystem)) },
+    SourceEntry { name: "btrfs", interval_ms: 10_000, usual: true, facts: &[btrfs::Fact::SPECS, btrfs::DeviceFact::SPECS], make: |c| Box::new(btrfs::Btrfs::new(&c.sys_root)) },
+    SourceEntry { name: "zfs", interval_ms: 10_000, usual: true, facts: &[zfs::Fact::SPECS, zfs::PoolFact::SPECS, zfs::DatasetFact::SPECS], make: |c| Box::new(zfs::Zfs::new(&c.sys_root)) },
+    SourceEntry { name: "nfs", interval_ms: 1000, usual: true, facts: &[nfs::Fact::SPECS], make: |c| Box::new(nfs::Nfs::new(&c.sys_root, &c.filesystem.skip_mounts)) },
+    SourceEntry { name: "lustre", interval_ms: 1000, usual: true, facts: &[lustre::Node::SPECS, lustre::Client::SPECS, lustre::Osc::SPECS, lustre::Mdc::SPECS, lustre::Import::SPECS, lustre::Ost::SPECS, lustre::Mdt::SPECS, lustre::Target::SPECS], make: |c| Box::new(lustre::Lustre::new(&c.sys_root, &c.lustre)) },
+    SourceEntry { name: "lustre_jobs", interval_ms: 10_000, usual: true, facts: &[lustre_jobs::Job::SPECS, lustre_jobs::Jobs::SPECS], make: |c| Box::new(lustre_jobs::LustreJobs::new(&c.sys_root, &c.lustre_jobs)) },
+    SourceEntry { name: "gpfs", interval_ms: 10_000, usual: true, facts: &[gpfs::Fact::SPECS], make: |c| Box::new(gpfs::Gpfs::new(&c.sys_root, &c.helper)) },
+    SourceEntry { name: "beegfs", interval_ms: 10_000, usual: false, facts: &[beegfs::Fact::SPECS], make: |c| Box::new(beegfs::Beegfs::new(&c.sys_root)) },
+    SourceEntry { name: "memory", interval_ms: 1000, usual: true, facts: &[memory::Fact::SPECS], make: |c| Box::new(memory::Memory::new(&c.sys_root)) },
+    SourceEntry { name: "vm", interval_ms: 1000, usual: true, facts: &[vm::Fact::SPECS], make: |c| Box::new(vm::Vm::new(&c.sys_root)) },
+    SourceEntry { name: "cpu", interval_ms: 1000, usual: true, facts: &[cpu::Fact::SPECS], make: |c| Box::new(cpu::Cpu::new(&c.sys_root)) },
+    SourceEntry { name: "pressure", interval_ms: 1000, usual: true, facts: &[pressure::Fact::SPECS], make: |c| Box::new(pressure::Pressure::new(&c.sys_root)) },
+    SourceEntry { name: "network", interval_ms: 1000, usual: true, facts: &[network::Fact::SPECS], make: |c| Box::new(network::Network::new(&c.sys_root, &c.network)) },
+    SourceEntry { name: "cgroup", interval_ms: 2000, usual: true, facts: &[cgroup::Fact::SPECS, cgroup::DeviceFact::SPECS], make: |c| Box::new(cgroup::Cgroups::new(&c.sys_root, &c.cgroup)) },
+    SourceEntry { name: "job", interval_ms: 5000, usual: true, facts: &[job::Fact::SPECS, job::DeviceFact::SPECS, job::NodeFact::SPECS], make: |c| Box::new(job::Jobs::new(&c.sys_root, &c.job, c.cgroup.devices_max, c.interval_ns("job"))) },
+    SourceEntry { name: "process", interval_ms: 5000, usual: true, facts: &[process::Fact::SPECS, process::NodeFact::SPECS], make: |c| Box::new(process::Processes::new(&c.sys_root, &c.process, c.interval_ns("process"))) },
+    SourceEntry { name: "power", interval_ms: 1000, usual: true, facts: &[power::Fact::SPECS, power::NodeFact::SPECS], make: |c| Box::new(power::Power::new(&c.sys_root)) },
+    SourceEntry { name: "bmc", interval_ms: 30_000, usual: false, facts: &[bmc::Fact::SPECS], make: |c| Box::new(bmc::Bmc::new(&c.sys_root, &c.helper)) },
+    SourceEntry { name: "clock", interval_ms: 10_000, usual: true, facts: &[clock::Fact::SPECS], make: |c| Box::new(clock::Clock::new(&c.sys_root)) },
+    SourceEntry { name: "peer", interval_ms: 5000, usual: true, facts: &[peer::Fact::SPECS], make: |c| Box::new(peer::Peers::new(&c.sys_root, &c.peer)) },
+    SourceEntry { name: "block_trace", interval_ms: 1000, usual: false, facts: &[block_trace::Fact::SPECS, block_trace::HotFact::SPECS, block_trace::IssuerFact::SPECS, block_trace::TraceFact::SPECS], make: |c| Box::new(block_trace::BlockTrace::new(&c.sys_root, &c.block_trace)) },
+    SourceEntry { name: "file_trace", interval_ms: 5000, usual: false, facts: &[file_trace::Fact::SPECS, file_trace::HotFact::SPECS], make: |c| Box::new(file_trace::FileTrace::new(&c.sys_root, &c.file_trace)) },
 ];
 
 /// Creates every source that the configuration enables.

@@ -12,7 +12,7 @@ pub enum StatementError {
     /// The text is not SQL, or not the SQL of such a statement.
     #[error("{message}")]
     Text {
-        /// What is wrong, and what to write instead.
+        /// The fault, and the words to write instead.
         message: String,
     },
     /// A name, unit or label that breaks the rules of streams.

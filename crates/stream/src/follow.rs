@@ -62,7 +62,7 @@ impl PartId {
     }
 }
 
-/// What a reader keeps of each stream that it follows, for as long as the stream lives.
+/// The state that a reader keeps of a followed stream for as long as the stream lives.
 pub trait FollowedStream: Sized {
     /// Makes it of a stream that is new in the directory of this part's segment.
     fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self;

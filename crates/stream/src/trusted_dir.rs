@@ -24,7 +24,7 @@ pub const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
 const OTHERS_WRITE: u32 = 0o022;
 const ROOT: u32 = 0;
 
-/// How a directory was chosen, which decides who may own it.
+/// The way in which a directory was chosen: it decides who may own the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirTrust {
     /// The user named it (`--run-dir`, `BAROGRAPH_RUN_DIR`, an argument): anyone may own it, since

@@ -7,7 +7,7 @@ use barograph_forecast::interval::{
     Aimd, BoundedConfig, ErrorBound, IntervalPolicy, LookMethod, LookPlanner,
 };
 use barograph_model::{IntervalRequest, StreamKey};
-use barograph_source::{Caps, PolicySpecKind};
+use barograph_source::{IntervalCaps, PolicySpecKind};
 
 use super::roster::Policy;
 
@@ -25,7 +25,7 @@ pub(super) struct Governed {
     /// Source that reads the stream, if it is known.
     pub(super) source: Option<&'static str>,
     /// Limits of the source's interval. The configured interval is 0 until it is known.
-    pub(super) caps: Caps,
+    pub(super) caps: IntervalCaps,
     /// Shortest and longest time between looks that policy and source allow.
     pub(super) min_ns: i64,
     pub(super) max_ns: i64,
@@ -37,7 +37,11 @@ pub(super) struct Governed {
 }
 
 impl Governed {
-    pub(super) fn new(policy: Arc<Policy>, source: Option<&'static str>, caps: Caps) -> Self {
+    pub(super) fn new(
+        policy: Arc<Policy>,
+        source: Option<&'static str>,
+        caps: IntervalCaps,
+    ) -> Self {
         let min_ns = policy.spec.min_ns().max(caps.min_ns);
         let max_ns = policy.spec.max_ns().min(caps.max_ns).max(min_ns);
         Self {

@@ -12,7 +12,7 @@ use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey};
 use barograph_rule::FiringSummary;
 use barograph_stream::RunDir;
 
-/// How long rules wait for the past.
+/// Longest wait of rules for the past.
 const WAIT_NS_MAX: i64 = 2 * NS_PER_S;
 
 /// The reason that people are given for a past that is late.
@@ -27,7 +27,7 @@ pub(crate) struct PastStream {
     pub run_dir: RunDir,
     pub node: Arc<str>,
     pub descriptor: Arc<Descriptor>,
-    /// How far back, in ns.
+    /// The length of the past, in ns.
     pub length_ns: i64,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct FoundPast {
     pub older: Vec<FiringSummary>,
     /// In order of time; those that the ring holds are among them.
     pub samples: Vec<Sample>,
-    /// Why there may be more than was found.
+    /// The reason why there may be more than was found.
     pub lack: Option<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl FoundPast {
 /// The past of several streams.
 pub(crate) type FoundPasts = Vec<(StreamKey, FoundPast)>;
 
-/// What a reader of the past reports.
+/// An event of the reader of the past.
 pub(crate) enum PastEvent {
     /// The past of some of the streams of the request.
     Found(FoundPasts),

@@ -26,7 +26,7 @@ pub(super) struct StreamFollower {
     scopes: HashMap<StreamKey, Arc<str>>,
     free: Vec<u32>,
     next_key: u32,
-    /// What the rules' version was when `is_read` was asked for each stream.
+    /// The version of the rules for which `is_read` of each stream holds.
     version: Option<u64>,
     samples: Vec<Sample>,
     /// Streams whose past is wanted, each with how far back, in ns.
@@ -238,7 +238,7 @@ impl StreamFollower {
 }
 
 impl Followed {
-    /// What a stream is that a rule begins to read.
+    /// Begins a stream that a rule begins to read.
     fn begin(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         samples.clear();
         if rules.has_sample(self.key) {
@@ -286,7 +286,7 @@ impl Followed {
         }
     }
 
-    /// What is new.
+    /// Feeds the new samples to the rules.
     fn feed(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         if self
             .handle

@@ -35,7 +35,7 @@ const BEFORE_NS: i64 = 300 * NS_PER_S;
 /// So many times samples are tried for a shorter time before it is given up.
 const STEPS_MAX: usize = 6;
 
-/// Why there is nothing, for people.
+/// The reason why there is no past, for people.
 const FAILED: &str = "the archive could not be read (see the agent's log)";
 const ABSENT: &str = "there is no archive";
 

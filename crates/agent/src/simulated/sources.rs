@@ -21,7 +21,7 @@ struct FakeFact {
     name: &'static str,
     labels: Labels,
     value: i64,
-    /// How the value goes on, from the value before.
+    /// The function that gives the next value from the value before.
     next: fn(&mut Random, i64) -> i64,
 }
 

@@ -33,11 +33,11 @@ const PARTS_MAX: usize = 2;
 const REQUEST_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How often a request is tried again before the copy fails.
+/// Most repetitions of a request before the copy fails.
 const RETRIES_MAX: usize = 3;
 /// For how long a request is tried again at most.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often a stop is checked for.
+/// The time between two checks for a stop.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 /// Longest wait for an unfinished upload to be deleted: otherwise the owner pays for it until the
 /// store's own rules delete it.

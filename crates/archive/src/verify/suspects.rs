@@ -16,7 +16,7 @@ use crate::snapshot::LOOKS_MAX;
 use crate::sweep::LogFile;
 use crate::{ArchiveError, ArchiveLayout, DiskStorage, Tier, sweep};
 
-/// How often a file that is not in the manifest is checked again.
+/// Most checks of a file that is not in the manifest.
 const SETTLE_LOOKS: usize = 20;
 /// Wait between these checks: a commit syncs some directories and a manifest.
 const SETTLE_PAUSE: Duration = Duration::from_millis(100);
@@ -86,7 +86,7 @@ pub(super) struct Suspects {
     pub(super) logs: Vec<(u64, String)>,
     /// Log segments that must exist and do not.
     pub(super) gone: BTreeSet<u64>,
-    /// What is wrong with the record of the newest log segment.
+    /// The defect of the record of the newest log segment.
     pub(super) record: Option<String>,
     /// Whether there is no manifest although there are files.
     no_manifest: bool,

@@ -41,7 +41,7 @@ impl CopyTarget for Copies {
     }
 }
 
-/// What the archive reported of one life: numbers of samples, of each stream.
+/// The archive's report of one life: numbers of samples, of each stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     submitted: u64,

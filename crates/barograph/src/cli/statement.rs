@@ -1,4 +1,4 @@
-//! What commands share that make and drop by a statement: insights, policies and rules.
+//! Code of the commands that make and drop by a statement: insights, policies and rules.
 
 use barograph_client::AgentSocket;
 use serde_json::{Value as Json, json};

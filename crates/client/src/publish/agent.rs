@@ -10,7 +10,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with,
 };
 
-/// How often a full ring asks anew whether the agent lives, in ns.
+/// Shortest time between two checks of a full ring whether the agent lives, in ns.
 const LOOK_INTERVAL_NS_MIN: i64 = 50_000_000;
 
 /// Outcome of a knock, the message that wakes the agent.
@@ -18,7 +18,7 @@ const LOOK_INTERVAL_NS_MIN: i64 = 50_000_000;
 pub(super) enum Knock {
     /// The agent will receive it.
     Heard,
-    /// It was not delivered: try again.
+    /// The knock was not delivered: try again.
     Unheard,
     /// There is no agent. An agent that starts later looks at all files.
     Nobody,

@@ -30,7 +30,7 @@ pub struct PublishConfig {
     pub application: String,
     /// Labels of all its streams. `rank` and `job` come from the launcher unless they are given.
     pub labels: Vec<(String, String)>,
-    /// What happens to a put when the ring is full.
+    /// The effect of a put when the ring is full.
     pub overflow: OverflowPolicy,
     /// Number of records of each thread's ring, 24 bytes each; rounded up to a power of two.
     pub ring_records: u64,
@@ -77,7 +77,7 @@ impl Default for PublishConfig {
 /// Settings of a publication.
 #[derive(Clone, Debug, Default)]
 pub struct PublicationConfig {
-    /// Who may read it.
+    /// The users who may read it.
     pub readers: PublicationReaders,
     /// Labels of its streams, in addition to the application's.
     pub labels: Vec<(String, String)>,

@@ -61,7 +61,7 @@ pub enum PublishError {
     Knob {
         /// Name of the knob.
         name: String,
-        /// What is wrong with the bounds.
+        /// The fault of the bounds.
         why: &'static str,
     },
     /// The thread of `listen` could not be started.

@@ -163,7 +163,7 @@ pub(super) fn look_anew() {
     with_seat_calls(|calls| *calls = CallsSeen::nothing());
 }
 
-/// How far this thread has seen the calls; kept in its cursor if it has one.
+/// The position up to which this thread has seen the calls; kept in its cursor if it has one.
 pub fn calls_seen() -> CallsSeen {
     with_seat_calls(|calls| *calls).unwrap_or(CallsSeen::nothing())
 }
@@ -180,7 +180,7 @@ pub(super) fn frame_just_ended() -> Option<(u32, u64)> {
     ended.ok().flatten()
 }
 
-/// What this thread has seen of the calls; `None` while its seat is in use.
+/// The calls that this thread has seen; `None` while its seat is in use.
 #[inline(always)]
 pub(super) fn with_seat_calls<T>(work: impl FnOnce(&mut CallsSeen) -> T) -> Option<T> {
     let done = SEAT.try_with(|seat| Some(work(seat.try_borrow_mut().ok()?.calls())));

@@ -83,7 +83,7 @@ pub struct AssumedValue {
     pub value: f64,
     /// Its half width, infinite while it is unknown.
     pub half_width: f64,
-    /// How often the error lies within `half_width`.
+    /// The share of errors within `half_width`.
     pub confidence: f64,
 }
 
@@ -132,7 +132,7 @@ pub struct LookPlan {
     pub said: ValueBasis,
     /// The share of that time for which the error is expected to exceed the bound.
     pub wrong_share: f64,
-    /// How often per second the assumed value becomes wrong, for a [`LookBudget`](super::LookBudget).
+    /// Wrong assumed values per second, for a [`LookBudget`](super::LookBudget).
     pub wrong_per_s: f64,
 }
 

@@ -26,7 +26,7 @@ const PRIOR: f32 = 0.5;
 const NOVEL: f32 = 0.01;
 /// Share of a change's weight that is left after the next one: about 60 changes count.
 const KEEP: f32 = 1.0 - 1.0 / 60.0;
-/// How often the tick of the histogram may double.
+/// Most times that the tick of the histogram may double.
 const SHIFT_MAX: u32 = 24;
 
 /// The distribution of gaps between changes, and the time of the last change.
@@ -36,7 +36,7 @@ pub(super) struct GapDistribution {
     bins: [f32; BINS],
     /// Weight of longer gaps.
     beyond: f32,
-    /// How many of the remembered gaps were unlike all gaps seen before.
+    /// The number of remembered gaps that were unlike all gaps seen before.
     novel: f32,
     /// `survivors[t]`: the share of gaps longer than `t` ticks.
     survivors: [f32; BINS + 1],

@@ -41,7 +41,7 @@ const MODELS: usize = 3;
 pub(super) struct Risk {
     gaps: GapDistribution,
     waits: Waits,
-    /// How well each model predicted, in nats.
+    /// The score of each model's predictions, in nats.
     scores: [f64; MODELS],
     surprises: f64,
     /// Recent misses: their expected number, and their actual number.

@@ -1,4 +1,4 @@
-//! What the intake is made of, what comes to it, and what its steps do and return.
+//! The intake's parts, its events, and the stages and results of its steps.
 
 use std::sync::Arc;
 
@@ -39,14 +39,14 @@ pub(crate) enum NextStep {
     Never,
 }
 
-/// What the steps do. Times are those at which a stage ends at the latest.
+/// The stage of the steps. Times are those at which a stage ends at the latest.
 #[derive(Clone, Copy)]
 pub(super) enum Stage {
-    /// They wait for the scopes of earlier lives and for the rate of the counter.
+    /// The steps wait for the scopes of earlier lives and for the rate of the counter.
     Beginning(i64),
-    /// They make rounds.
+    /// The steps make rounds.
     Running,
-    /// They make last rounds until nothing is left to take in, and all of it is safe.
+    /// The steps make last rounds until nothing is left to take in, and all of it is safe.
     Ending(i64),
     Ended,
 }

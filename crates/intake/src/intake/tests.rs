@@ -29,7 +29,7 @@ const EVE: u32 = 12_345;
 const MALLORY: u32 = 12_346;
 const NODE: &str = "n1";
 
-/// What is outside of the intake.
+/// The outside of the intake.
 struct Outside {
     run_dir: RunDir,
     door: KnockSocket,
@@ -180,7 +180,7 @@ fn value(program: &Producer, name: &str, value_type: ValueType, bytes_max: u32) 
     })
 }
 
-/// Has a program put `count` records of one kind.
+/// Lets a program put `count` records of one kind.
 fn put(program: &Producer, record: u8, count: u64) -> ThreadRing {
     publication(program, "a", PublicationReaders::Owner);
     assert!(value(program, "v", ValueType::Int, 0));

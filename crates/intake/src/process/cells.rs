@@ -59,7 +59,7 @@ impl Cells {
         }
     }
 
-    /// How far the cells were read; the process learns it once that is safe.
+    /// The progress with the cells; the process learns it once that is safe.
     pub(super) fn told(&self) -> CellsTold {
         self.told
     }

@@ -27,7 +27,7 @@ const RETRY_NS: i64 = NS_PER_S / 2;
 /// A value that `Scopes::rooms` never has, so that the next attempt is made in any case.
 const NEVER_SEEN: u64 = u64::MAX;
 
-/// Why there is no stream.
+/// The reason why there is no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NotMade {
     /// There is no room now.

@@ -26,7 +26,7 @@ pub(super) struct OpenedScope {
     pub marks: Vec<RingMark>,
     pub segment: Segment,
     pub opened_ns: i64,
-    /// What the archive has of earlier lives, if it can be read already.
+    /// The archive's record of earlier lives, if it can be read already.
     pub past: Option<ScopePast>,
 }
 

@@ -1,4 +1,4 @@
-//! What a scope's archive has of earlier lives of the agent.
+//! The record of earlier lives of the agent in a scope's archive.
 //!
 //! It is read by a job beside the intake where the archive comes up late, since the files of an archive
 //! may be many and their disk slow. Meanwhile the scope takes in as if it had no past.
@@ -43,7 +43,7 @@ impl ScopePast {
     }
 }
 
-/// How far the reading of a scope's past is.
+/// The progress of reading a scope's past.
 pub(super) enum PastReading {
     /// There was no archive yet that could be read, or no thread for the job that reads it.
     Awaited,

@@ -97,7 +97,7 @@ impl ForecastRoom {
         })
     }
 
-    /// How many streams are forecast, and how many wait for a slot.
+    /// The number of streams that are forecast, and of those that wait for a slot.
     pub fn counts(&self) -> (usize, usize) {
         let taken = self.lock();
         (taken.all, taken.waiting.len())

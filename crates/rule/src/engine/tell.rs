@@ -1,10 +1,10 @@
-//! How a rule is doing, in words and numbers.
+//! Reports of rules, in words and numbers.
 
 use super::Rule;
 use crate::report::{RuleReport, RuleState};
 
 impl Rule {
-    /// How many subjects there are.
+    /// The number of subjects.
     pub(super) fn count(&self) -> usize {
         self.subjects.len() - self.free.len()
     }

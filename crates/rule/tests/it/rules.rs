@@ -1,4 +1,4 @@
-//! What rules mean, one decision at a time, and their bounds.
+//! Tests of the meaning of rules, one decision at a time, and of their bounds.
 
 use barograph_model::{Sample, StreamKey, Value};
 use barograph_rule::{RuleLimits, RuleState, Rules};
@@ -178,7 +178,7 @@ fn the_clock_may_go_back() {
     assert_eq!(rig.fired.last().unwrap().rule, "many");
 }
 
-/// What a statement comes to, where there is a rule called known.
+/// Checks the outcome of a statement, where there is a rule called known.
 fn check(sql: &str, expect: &str) {
     let mut rig = RuleRig::default();
     rig.create("known WHEN latest('a') > 1 CALL 'x'");

@@ -47,7 +47,7 @@ pub(super) enum SendOutcome {
     Later(SendFailure),
 }
 
-/// Why a request is to be tried again.
+/// The reason why a request is to be tried again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SendFailure {
     pub reason: String,

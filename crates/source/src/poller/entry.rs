@@ -4,9 +4,9 @@
 use barograph_model::{Clock, Labels, NS_PER_S, Sink};
 
 use crate::books::Books;
-use crate::config::Caps;
+use crate::config::IntervalCaps;
 use crate::fact::{FactSet, facts};
-use crate::feed::Feed;
+use crate::feed::FactFeed;
 use crate::pace::Pace;
 use crate::policy::IntervalPolicy;
 use crate::report::counted;
@@ -26,7 +26,7 @@ facts! {
     }
 }
 
-pub(super) struct Entry {
+pub(super) struct PollerEntry {
     pub(super) name: &'static str,
     policy: IntervalPolicy,
     interval_ns: i64,
@@ -44,7 +44,7 @@ pub(super) struct Entry {
     /// The wishes of policies for the source, and its share of the budget.
     pub(super) pace: Pace,
     driver: Driver,
-    feed: Feed,
+    feed: FactFeed,
     pub(super) books: Books,
     own: Own,
 }
@@ -53,7 +53,7 @@ pub(super) struct Entry {
 struct Own {
     facts: FactSet<SelfFact>,
     batch: Batch,
-    feed: Feed,
+    feed: FactFeed,
 }
 
 enum Driver {
@@ -66,7 +66,7 @@ enum Driver {
     Slow { worker: Worker, report: Report },
 }
 
-/// What was done at a deadline.
+/// The work that was done at a deadline.
 #[derive(PartialEq, Eq)]
 pub(super) enum PollDone {
     /// A read was made.
@@ -79,7 +79,7 @@ pub(super) enum PollDone {
     Nothing,
 }
 
-impl Entry {
+impl PollerEntry {
     pub(super) fn new(source: Box<dyn Source>, policy: IntervalPolicy, now_ns: i64) -> Self {
         let name = source.name();
         let driver = match source.is_slow() {
@@ -101,14 +101,14 @@ impl Entry {
             last_due_ns: now_ns,
             last_read_ns: None,
             is_absent: false,
-            pace: Pace::new(Caps::none(policy.start().interval_ns)),
+            pace: Pace::new(IntervalCaps::none(policy.start().interval_ns)),
             driver,
             feed: Feed::default(),
             books: Books::default(),
             own: Own {
                 facts: FactSet::new(labels),
                 batch: Batch::new(),
-                feed: Feed::default(),
+                feed: FactFeed::default(),
             },
         }
     }

@@ -21,7 +21,7 @@ const SEQUENTIAL_SHARE: f64 = 0.7;
 const ALIGNMENT: usize = LONG_BYTES;
 
 /// The device to read from.
-pub(super) struct Target<'a> {
+pub(super) struct ProbeTarget<'a> {
     pub(super) fd: &'a OwnedFd,
     pub(super) size_bytes: u64,
     pub(super) block_bytes: u64,
@@ -56,7 +56,7 @@ impl Measured {
     }
 }
 
-/// What one reader read in one round.
+/// The reads of one reader in one round.
 #[derive(Clone, Copy, Default)]
 struct Stretch {
     bytes: u64,
@@ -88,7 +88,7 @@ impl Buffer {
 /// Makes the reads within the limits. `check` gets the number of bytes read so far, and its error
 /// ends the measurement.
 pub(super) fn measure(
-    target: &Target<'_>,
+    target: &ProbeTarget<'_>,
     limits: &ProbeLimits,
     clock: &dyn Clock,
     fault: impl Fn(Errno) -> ProbeError,
@@ -144,7 +144,7 @@ impl End {
 }
 
 fn sequential(
-    target: &Target<'_>,
+    target: &ProbeTarget<'_>,
     limits: &ProbeLimits,
     clock: &dyn Clock,
     until_ns: i64,
@@ -196,7 +196,7 @@ fn places(size_bytes: u64, budget: u64) -> Vec<(u64, u64)> {
 
 /// Reads all places at once, with one reader for each.
 fn in_parallel(
-    target: &Target<'_>,
+    target: &ProbeTarget<'_>,
     clock: &dyn Clock,
     until_ns: i64,
     places: &[(u64, u64)],
@@ -225,7 +225,7 @@ fn in_parallel(
 
 /// Makes long reads one after the other, at least one.
 fn stretch(
-    target: &Target<'_>,
+    target: &ProbeTarget<'_>,
     clock: &dyn Clock,
     until_ns: i64,
     (offset, bytes): (u64, u64),
@@ -251,7 +251,7 @@ fn stretch(
 }
 
 fn random(
-    target: &Target<'_>,
+    target: &ProbeTarget<'_>,
     limits: &ProbeLimits,
     clock: &dyn Clock,
     until_ns: i64,
@@ -280,7 +280,7 @@ fn random(
 }
 
 fn read_at(
-    target: &Target<'_>,
+    target: &ProbeTarget<'_>,
     buffer: &mut Buffer,
     offset: u64,
     bytes: u64,
@@ -322,7 +322,7 @@ mod tests {
         limits: ProbeLimits,
         check: impl Fn(u64) -> Result<u64, ProbeError>,
     ) -> Result<Measured, ProbeError> {
-        let target = Target {
+        let target = ProbeTarget {
             fd,
             size_bytes: mib * MIB,
             block_bytes: 4096,

@@ -15,7 +15,7 @@ const HEADING: &str =
 
 /// The part of a measurement that is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct ProbeRecord {
     /// Bandwidth of the long reads, in bytes per second.
     pub bytes_per_second: f64,
     /// Median duration of the small reads, in seconds.
@@ -31,7 +31,7 @@ pub struct Record {
     pub at_seconds: i64,
 }
 
-impl Record {
+impl ProbeRecord {
     /// Whether the device with this size and serial number is the one that was measured.
     pub fn is_of(&self, size_bytes: Option<u64>, serial: Option<&str>) -> bool {
         size_bytes == Some(self.size_bytes) && serial == self.serial.as_deref()
@@ -43,13 +43,13 @@ impl Record {
 }
 
 /// Stored measurements, by the kernel's name of the device.
-pub type Records = BTreeMap<String, Record>;
+pub type ProbeRecords = BTreeMap<String, ProbeRecord>;
 
 /// Reads the file; without a file there are no records. The error states what is wrong with the
 /// file.
-pub fn read(path: &Path) -> io::Result<Records> {
+pub fn read(path: &Path) -> io::Result<ProbeRecords> {
     let file = match File::open(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Records::new()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(ProbeRecords::new()),
         opened => opened?,
     };
     let mut text = String::new();
@@ -58,14 +58,14 @@ pub fn read(path: &Path) -> io::Result<Records> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(invalid(format!("more than {FILE_BYTES_MAX} bytes")));
     }
-    let mut records: Records =
+    let mut records: ProbeRecords =
         toml::from_str(&text).map_err(|e| invalid(e.message().to_owned()))?;
     records.retain(|_, record| record.is_sound());
     Ok(records)
 }
 
 /// Adds a measurement to those in the file, and replaces the file as a whole.
-pub fn store(path: &Path, device: &str, record: Record) -> io::Result<()> {
+pub fn store(path: &Path, device: &str, record: ProbeRecord) -> io::Result<()> {
     let mut records = read(path)?;
     records.insert(device.to_owned(), record);
     let text = toml::to_string(&records).map_err(io::Error::other)?;
@@ -96,8 +96,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn record(rate: f64) -> Record {
-        Record {
+    fn record(rate: f64) -> ProbeRecord {
+        ProbeRecord {
             bytes_per_second: rate,
             latency_p50_seconds: Some(0.0001),
             latency_p99_seconds: None,
@@ -111,7 +111,7 @@ mod tests {
     fn what_is_stored_is_read_beside_what_was_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/probes.toml");
-        assert_eq!(read(&path).unwrap(), Records::new());
+        assert_eq!(read(&path).unwrap(), ProbeRecords::new());
         store(&path, "nvme0n1", record(1.0)).unwrap();
         store(&path, "cciss/c0d0", record(2.0)).unwrap();
         store(&path, "nvme0n1", record(3.0)).unwrap();
@@ -153,7 +153,7 @@ mod tests {
             "",
         ] {
             fs::write(&path, bad).unwrap();
-            assert_eq!(read(&path).unwrap(), Records::new(), "{bad}");
+            assert_eq!(read(&path).unwrap(), ProbeRecords::new(), "{bad}");
         }
         for bad in [
             "sda",

@@ -45,11 +45,11 @@ use crate::util::top::{Heavy, left_after};
 use crate::{Batch, Missing, Report, Source, SourceError};
 
 pub use config::{BlockTraceConfig, BlockTraceMode};
-use device::Device;
+use device::TracedDevice;
 pub(crate) use device::{Fact, HotFact};
 pub(crate) use issuers::IssuerFact;
-use line::{Line, Operation, Request};
-use pairs::Pairs;
+use line::{Operation, TraceLine, TraceRequest};
+use pairs::RequestPairs;
 pub(crate) use tracefs::remove_leftovers;
 use tracefs::{Instance, WHAT};
 use turns::Turns;
@@ -119,10 +119,10 @@ enum Pipe {
 /// The sums and counts over all events.
 #[derive(Default)]
 struct Tally {
-    devices: Vec<((u32, u32), Device)>,
+    devices: Vec<((u32, u32), TracedDevice)>,
     /// Index in `devices` of the device of the last event.
     guess: usize,
-    pairs: Pairs,
+    pairs: RequestPairs,
     events: u64,
     lost: u64,
     /// Events in this read of devices beyond the largest number that is followed.
@@ -428,9 +428,9 @@ impl Auto {
 
     /// Compares the counters of the disks with those of the last look. Without counters no turn is
     /// wanted.
-    fn look(&mut self, monotonic_ns: i64, root: &SysRoot, faults: &mut Faults) -> turns::Look {
+    fn look(&mut self, monotonic_ns: i64, root: &SysRoot, faults: &mut Faults) -> turns::TurnLook {
         if !self.diskstats.read_if_there(&mut self.bytes, faults) {
-            return turns::Look::default();
+            return turns::TurnLook::default();
         }
         let is_disk = |name: &[u8]| {
             // A device in a subdirectory of /dev has an exclamation mark in its name in /sys.
@@ -455,7 +455,7 @@ impl Tally {
         (config, root): (&BlockTraceConfig, &SysRoot),
     ) {
         match line::parse(line) {
-            Line::Issue(request) => {
+            TraceLine::Issue(request) => {
                 self.events += 1;
                 if request.operation != Operation::Other
                     && let Some(device) = self.device(&request, config, root)
@@ -464,7 +464,7 @@ impl Tally {
                     self.pairs.issue(&request);
                 }
             }
-            Line::Complete(request) => {
+            TraceLine::Complete(request) => {
                 self.events += 1;
                 if request.operation != Operation::Other
                     && let Some(took_ns) = self.pairs.complete(&request)
@@ -473,30 +473,30 @@ impl Tally {
                     device.took(request.operation, took_ns);
                 }
             }
-            Line::Lost(count) => {
+            TraceLine::Lost(count) => {
                 self.lost = self.lost.saturating_add(count.unwrap_or(1));
                 self.pairs.lost();
             }
-            Line::Other => {}
-            Line::Bad => bad.add(line),
+            TraceLine::Other => {}
+            TraceLine::Bad => bad.add(line),
         }
     }
 
     /// The device of a request, which is followed from its first request on.
     fn device(
         &mut self,
-        request: &Request,
+        request: &TraceRequest,
         config: &BlockTraceConfig,
         root: &SysRoot,
-    ) -> Option<&mut Device> {
+    ) -> Option<&mut TracedDevice> {
         let number = request.device;
-        let known = |(of, _): &(_, Device)| *of == number;
+        let known = |(of, _): &(_, TracedDevice)| *of == number;
         if !self.devices.get(self.guess).is_some_and(known) {
             self.guess = match self.devices.iter().position(known) {
                 Some(at) => at,
                 None if self.devices.len() < DEVICES_MAX => {
-                    let device = Device::new(label(root, number), config)
-                        .or_else(|| Device::new(numbered(number), config))?;
+                    let device = TracedDevice::new(label(root, number), config)
+                        .or_else(|| TracedDevice::new(numbered(number), config))?;
                     self.devices.push((number, device));
                     self.devices.len() - 1
                 }

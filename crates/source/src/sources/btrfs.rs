@@ -20,8 +20,8 @@ use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::absent_or_fault;
 
+pub(super) use layout::{BtrfsLayout, of_device};
 use layout::{FILESYSTEMS_MAX, NAMES_MAX, copies, data_dir, filesystems, profiles};
-pub(super) use layout::{Layout, of_device};
 
 /// Most devices of one file system.
 const DEVICES_MAX: usize = 256;

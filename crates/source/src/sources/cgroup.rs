@@ -28,11 +28,11 @@ use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::pressure;
 
-use by_device::{ByDevice, DeviceFacts, Room};
+use by_device::{ByDevice, DeviceFacts, DeviceRoom};
 use counted::Counted;
-use devices::Devices;
-use io::{Counts, Table, Traffic, parse_v1, parse_v2};
-use layout::{Io, Layout, directory};
+use devices::BlockDevices;
+use io::{CountedUnit, IoTable, IoTraffic, parse_v1, parse_v2};
+use layout::{CgroupLayout, IoController, directory};
 
 facts! {
     /// Facts of one control group.
@@ -105,7 +105,7 @@ impl CgroupConfig {
 pub struct Cgroups {
     root: SysRoot,
     config: CgroupConfig,
-    layout: Layout,
+    layout: CgroupLayout,
     groups: Roster<Group>,
     /// State that is needed to read any group.
     looker: Looker,
@@ -117,11 +117,11 @@ pub struct Cgroups {
 /// State that is the same for all groups, and buffers that they use one after another.
 #[derive(Default)]
 struct Looker {
-    devices: Devices,
-    /// What version 1 counts on this machine.
+    devices: BlockDevices,
+    /// The files and devices that version 1 counts on this machine.
     counted: Counted,
-    room: Room,
-    table: Table,
+    room: DeviceRoom,
+    table: IoTable,
     bytes: Vec<u8>,
     faults: Faults,
 }
@@ -157,7 +157,7 @@ impl Cgroups {
         Self {
             root: SysRoot::new(sys_root),
             config: config.clone(),
-            layout: Layout::default(),
+            layout: CgroupLayout::default(),
             groups: Roster::new(config.groups_max),
             looker: Looker::default(),
             scan_next_ns: i64::MIN,
@@ -167,8 +167,8 @@ impl Cgroups {
 
     /// Searches for new and removed groups.
     fn scan(&mut self, batch: &mut Batch) {
-        self.looker.devices = Devices::find(&self.root);
-        let (layout, counted) = Layout::find(&self.root, &self.looker.devices);
+        self.looker.devices = BlockDevices::find(&self.root);
+        let (layout, counted) = CgroupLayout::find(&self.root, &self.looker.devices);
         self.looker.counted = counted;
         let (paths, cut) = layout.groups(&self.config);
         self.cut = cut;
@@ -277,8 +277,8 @@ impl Cgroups {
                 ),
                 "mount cgroup2 and enable its io controller",
             )],
-            Some(Io::V1 { .. }) => self.looker.counted.explain(),
-            Some(Io::V2(root)) => {
+            Some(IoController::V1 { .. }) => self.looker.counted.explain(),
+            Some(IoController::V2(root)) => {
                 let mut below = self.groups.iter().filter(|(path, _)| *path != b"/");
                 let blind = self.groups.len() > 1 && below.all(|(_, group)| group.io.is_none());
                 let subtree = root.join("cgroup.subtree_control");
@@ -297,14 +297,14 @@ impl Cgroups {
 }
 
 impl Group {
-    fn new(path: &[u8], layout: &Layout, config: &CgroupConfig) -> Self {
+    fn new(path: &[u8], layout: &CgroupLayout, config: &CgroupConfig) -> Self {
         let held = |root: &std::path::Path, file: &str| {
             let path = directory(root, path).join(file);
             path.is_file().then(|| HeldFile::short_records(path))
         };
         let io = layout.io.as_ref().and_then(|io| match io {
-            Io::V2(root) => held(root, "io.stat").map(IoFiles::V2),
-            Io::V1 { root, files } => files.and_then(|files| {
+            IoController::V2(root) => held(root, "io.stat").map(IoFiles::V2),
+            IoController::V1 { root, files } => files.and_then(|files| {
                 Some(IoFiles::V1 {
                     bytes: held(root, files.0)?,
                     ops: held(root, files.1)?,
@@ -435,7 +435,7 @@ impl Group {
         Ok(())
     }
 
-    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &Traffic) {
+    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &IoTraffic) {
         self.facts
             .count(batch, now_ns, Fact::ReadBytes, traffic.read_bytes);
         self.facts
@@ -470,9 +470,9 @@ impl IoFiles {
             }
             Self::V1 { bytes: file, ops } => {
                 file.read(bytes)?;
-                let bad_bytes = parse_v1(bytes, Counts::Bytes, table);
+                let bad_bytes = parse_v1(bytes, CountedUnit::Bytes, table);
                 ops.read(bytes)?;
-                let bad_ops = parse_v1(bytes, Counts::Ops, table);
+                let bad_ops = parse_v1(bytes, CountedUnit::Ops, table);
                 let whole = !bad_bytes.any() && !bad_ops.any();
                 bad_bytes.report(file.path(), &mut looker.faults);
                 bad_ops.report(ops.path(), &mut looker.faults);

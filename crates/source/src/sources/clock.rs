@@ -95,11 +95,11 @@ impl Clock {
     fn kernel(&mut self, faults: &mut Faults) -> Option<Kernel> {
         let why = match kernel::read(&self.root, &self.commands) {
             Ok(kernel) => return Some(kernel),
-            Err(kernel::Refused::Format(fault)) => {
+            Err(kernel::ClockRefusal::Format(fault)) => {
                 faults.add(fault);
                 return None;
             }
-            Err(kernel::Refused::Missing(why)) => why,
+            Err(kernel::ClockRefusal::Missing(why)) => why,
         };
         self.missing.push(Missing::new(
             "what the kernel knows of its clock",

@@ -32,7 +32,7 @@ use crate::util::roster::Roster;
 use crate::{Batch, Missing, Report, Source, SourceError};
 
 use crate::util::diskstats::SECTOR_BYTES;
-use topology::{Kind, Node, Topology};
+use topology::{DeviceKind, DeviceNode, Topology};
 
 /// Most devices that are followed, partitions included.
 const DEVICES_MAX: usize = 4096;
@@ -88,7 +88,7 @@ facts! {
 
 facts! {
     /// The relation of a device to a disk below it.
-    pub(crate) enum On in "device" {
+    pub(crate) enum DiskRelation in "device" {
         Flag: State Bool "on.flag" "flag" "True if the device is on the disk that the label disk names, or is that disk.";
     }
 }
@@ -102,14 +102,14 @@ pub struct Devices {
     bytes: Vec<u8>,
     devices: Roster<Device>,
     /// By both labels with a zero byte between, which no label contains.
-    pairs: Roster<FactSet<On>>,
+    pairs: Roster<FactSet<DiskRelation>>,
     topology: Topology,
     absent: Option<String>,
 }
 
 struct Device {
     facts: FactSet<Fact>,
-    kind: Kind,
+    kind: DeviceKind,
     nameless: bool,
     uncounted: bool,
 }
@@ -196,7 +196,7 @@ impl Devices {
                         }
                     };
                     if let Some(facts) = self.pairs.visit(&key, make) {
-                        facts.measured(batch, now_ns, On::Flag, true);
+                        facts.measured(batch, now_ns, DiskRelation::Flag, true);
                     }
                 }
             }
@@ -291,7 +291,7 @@ impl Source for Devices {
     }
 
     fn report(&self) -> Report {
-        let mut kinds: BTreeMap<Kind, usize> = BTreeMap::new();
+        let mut kinds: BTreeMap<DeviceKind, usize> = BTreeMap::new();
         let (mut nameless, mut uncounted) = (Vec::new(), Vec::new());
         for (name, device) in self.devices.iter() {
             *kinds.entry(device.kind).or_default() += 1;
@@ -380,7 +380,7 @@ impl Look<'_> {
         facts.text_attribute(batch, now_ns, Fact::Kind, node.kind.as_str(), every_ns);
         let mut identity = Identity::default();
         let mut link = None;
-        if node.kind == Kind::Disk {
+        if node.kind == DeviceKind::Disk {
             identity = Identity::of(&node.dir);
             link = Link::of(self.root, node.os_name());
             device.nameless = identity.model.is_none() && identity.serial.is_none();
@@ -431,7 +431,7 @@ impl Look<'_> {
     fn numbers(
         &self,
         facts: &mut FactSet<Fact>,
-        node: &Node,
+        node: &DeviceNode,
         disks: usize,
         batch: &mut Batch,
         bytes: &mut Vec<u8>,

@@ -32,8 +32,8 @@ use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::absent_or_fault;
 
-use follow::Disk;
 pub(crate) use follow::Fact;
+use follow::FollowedDisk;
 use probed::Probed;
 
 /// Most block devices that are read, partitions included.
@@ -104,7 +104,7 @@ struct Context {
 }
 
 enum Device {
-    Followed(Box<Disk>),
+    Followed(Box<FollowedDisk>),
     Partition,
     /// A disk that was never used, or has no medium.
     Idle,
@@ -388,7 +388,7 @@ impl Context {
             .find(|(pattern, _)| pattern.matches(&label));
         let limit = limit.map(|(_, max)| *max);
         let tier = self.tiers.of_disk(&label);
-        match Disk::new(&self.root, label, &sysfs_name, tier, limit) {
+        match FollowedDisk::new(&self.root, label, &sysfs_name, tier, limit) {
             Ok(disk) => Device::Followed(Box::new(disk)),
             Err(fault) => Device::Unnameable(fault.to_string()),
         }

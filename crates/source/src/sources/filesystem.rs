@@ -31,7 +31,7 @@ use crate::{Batch, Missing, Report, Source, SourceError};
 use super::{absent_or_fault, missing_proc};
 
 use mountinfo::Mount;
-use probe::{Answer, Probes};
+use probe::{MountAnswer, Probes};
 pub use probe::{Space, StatFn};
 
 /// Most file systems that are followed.
@@ -132,7 +132,7 @@ struct Followed {
 /// The reason why a mount gave nothing in the last round.
 #[derive(Clone, Copy)]
 enum Trouble {
-    /// It has not answered for this time.
+    /// The mount has not answered for this time.
     Silent {
         since_ns: i64,
         for_ns: i64,
@@ -318,21 +318,21 @@ impl Source for Filesystems {
 }
 
 impl Followed {
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, answer: Answer) {
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, answer: MountAnswer) {
         let at_ns = batch.monotonic_ns();
         self.trouble = match answer {
-            Answer::Space(space) => {
+            MountAnswer::Space(space) => {
                 self.put_space(now_ns, batch, &space);
                 None
             }
-            Answer::Refused(errno) => {
+            MountAnswer::Refused(errno) => {
                 // Without the right to access it, its state is unknown.
                 if !matches!(errno, Errno::ACCESS | Errno::PERM | Errno::NOENT) {
                     self.facts.measured(batch, now_ns, Fact::Responding, false);
                 }
                 Some(Trouble::Refused(errno))
             }
-            Answer::Silent => {
+            MountAnswer::Silent => {
                 self.facts.measured(batch, now_ns, Fact::Responding, false);
                 let since_ns = match self.trouble {
                     Some(Trouble::Silent { since_ns, .. }) => since_ns,
@@ -343,7 +343,7 @@ impl Followed {
                     for_ns: at_ns.saturating_sub(since_ns),
                 })
             }
-            Answer::NotAsked => Some(Trouble::NotAsked),
+            MountAnswer::NotAsked => Some(Trouble::NotAsked),
         };
     }
 

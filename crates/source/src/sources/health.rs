@@ -26,7 +26,7 @@ use crate::util::helper::{HELPER_TIMEOUT, HelperConfig};
 use crate::util::roster::Roster;
 use crate::{Batch, Missing, Report, Source, SourceError};
 
-use disk::{Disk, Gap, Round};
+use disk::{Gap, HealthDisk, HealthRound};
 use local::BadBlocks;
 
 /// Most disks that are followed.
@@ -70,7 +70,7 @@ pub struct Health {
     commands: Commands,
     helper: HelperConfig,
     skip: Globs,
-    disks: Roster<Disk>,
+    disks: Roster<HealthDisk>,
     absent: Option<String>,
     unnameable: Vec<Missing>,
 }
@@ -97,7 +97,7 @@ impl Health {
         for name in names {
             let unnameable = &mut self.unnameable;
             self.disks.visit(name.as_bytes(), || {
-                Disk::new(name)
+                HealthDisk::new(name)
                     .map_err(|missing| unnameable.push(missing))
                     .ok()
             });
@@ -134,7 +134,7 @@ impl Source for Health {
         self.follow(&names, batch);
         let mut faults = Faults::default();
         let kernel = BadBlocks::read(&self.root, &names, &mut faults);
-        let mut round = Round {
+        let mut round = HealthRound {
             commands: &self.commands,
             helper: &self.helper,
             root: &self.root,
@@ -152,7 +152,7 @@ impl Source for Health {
     }
 
     fn report(&self) -> Report {
-        let shown = |disk: &Disk| match disk.celsius {
+        let shown = |disk: &HealthDisk| match disk.celsius {
             Some(celsius) => format!("{} ({}, {celsius:.0} °C)", disk.name, disk.from()),
             None => format!("{} ({})", disk.name, disk.from()),
         };
@@ -178,8 +178,8 @@ impl Source for Health {
             )),
             None => {}
         }
-        let mut gaps: Vec<_> = disks().filter_map(Disk::missing_smart).collect();
-        gaps.extend(disks().filter_map(Disk::missing_blocks));
+        let mut gaps: Vec<_> = disks().filter_map(HealthDisk::missing_smart).collect();
+        gaps.extend(disks().filter_map(HealthDisk::missing_blocks));
         missing.extend(together(gaps));
         Report { sees, missing }
     }

@@ -26,9 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::fact::{FactSet, facts};
 use crate::report::counted;
-use crate::sources::cgroup::by_device::{DeviceFacts, Room};
+use crate::sources::cgroup::by_device::{DeviceFacts, DeviceRoom};
 use crate::sources::cgroup::counted::Counted;
-use crate::sources::cgroup::devices::Devices;
+use crate::sources::cgroup::devices::BlockDevices;
 use crate::util::command::{Commands, Refusal};
 use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
@@ -36,9 +36,9 @@ use crate::util::parse::sole_text;
 use crate::util::roster::Roster;
 use crate::{Batch, Missing, Report, Source, SourceError};
 
-use find::Found;
-use followed::{Job, Putting};
-use note::{Notes, Past};
+use find::FoundJobs;
+use followed::{FollowedJob, Putting};
+use note::{NotedJobs, Notes};
 use queue::Queued;
 use usage::{BELOW_MAX, Looker, Usage};
 
@@ -167,22 +167,22 @@ pub struct Jobs {
     /// The interval between polls.
     every_ns: i64,
     commands: Commands,
-    jobs: Roster<Job>,
+    jobs: Roster<FollowedJob>,
     node: FactSet<NodeFact>,
     scheduler: Option<&'static str>,
     prolog: bool,
     squeue: Asking,
     /// The job that ended last.
     ended: Option<String>,
-    past: Past,
+    past: NotedJobs,
     /// Number of notes left behind by jobs that ended.
     left_behind: usize,
     missing: Vec<Missing>,
-    devices: Devices,
+    devices: BlockDevices,
     /// The counters of control groups version 1 that really count.
     counted: Counted,
     devices_max: usize,
-    room: Room,
+    room: DeviceRoom,
     bytes: Vec<u8>,
 }
 
@@ -213,13 +213,13 @@ impl Jobs {
             prolog: false,
             squeue: Asking::default(),
             ended: None,
-            past: Past::default(),
+            past: NotedJobs::default(),
             left_behind: 0,
             missing: Vec::new(),
-            devices: Devices::default(),
+            devices: BlockDevices::default(),
             counted: Counted::default(),
             devices_max,
-            room: Room::default(),
+            room: DeviceRoom::default(),
             bytes: Vec::new(),
             root,
         }
@@ -296,7 +296,7 @@ impl Jobs {
     fn meet(
         &mut self,
         batch: &mut Batch,
-        found: &Found,
+        found: &FoundJobs,
         mut usages: BTreeMap<String, (&'static str, Usage)>,
         mut notes: Notes,
         fresh: bool,
@@ -329,7 +329,7 @@ impl Jobs {
         let left_out = all.len().saturating_sub(names.len());
         self.jobs.begin();
         for name in &names {
-            let Some(job) = self.jobs.visit(name.as_bytes(), || Job::new(name)) else {
+            let Some(job) = self.jobs.visit(name.as_bytes(), || FollowedJob::new(name)) else {
                 continue;
             };
             let used = usages.remove(name);
@@ -350,13 +350,13 @@ impl Jobs {
 
     fn look(
         &mut self,
-        found: &Found,
+        found: &FoundJobs,
         faults: &mut Faults,
     ) -> BTreeMap<String, (&'static str, Usage)> {
         if found.jobs.is_empty() {
             return BTreeMap::new();
         }
-        self.devices = Devices::find(&self.root);
+        self.devices = BlockDevices::find(&self.root);
         let blkio = self.root.path("sys/fs/cgroup/blkio");
         self.counted = Counted::find(&blkio, &self.devices).unwrap_or_default();
         let mut looker = Looker {

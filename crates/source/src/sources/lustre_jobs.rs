@@ -31,12 +31,15 @@ use crate::{Batch, Missing, Report, Source, SourceError};
 use super::lustre::places::{Param, Places, filesystem_of, is_denied, missing_denied};
 
 use ledger::{Book, ENTRIES_MAX, Ledger};
-use parse::{Kind, Pieces};
+use parse::{JobstatsKind, Pieces};
 
 /// Most targets that are read.
 const TARGETS_MAX: usize = 256;
 /// Kinds of targets: the directory, and the counters that they have.
-const KINDS: [(&str, Kind); 2] = [("obdfilter", Kind::Object), ("mdt", Kind::Metadata)];
+const KINDS: [(&str, JobstatsKind); 2] = [
+    ("obdfilter", JobstatsKind::Object),
+    ("mdt", JobstatsKind::Metadata),
+];
 
 facts! {
     /// Facts of one job on the targets of this server.
@@ -173,7 +176,7 @@ impl LustreJobs {
 /// Reads one target to its end.
 fn read_target(
     path: &Path,
-    kind: Kind,
+    kind: JobstatsKind,
     pieces: &mut Pieces,
     ledger: &mut Ledger,
     book: &mut Book,

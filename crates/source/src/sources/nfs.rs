@@ -25,7 +25,7 @@ use crate::{Batch, Missing, Report, Source, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
-use block::{Block, Step, Traffic};
+use block::{BlockStep, MountBlock, MountCounters};
 
 /// Most NFS mounts that are followed.
 const MOUNTS_MAX: usize = 1024;
@@ -79,7 +79,7 @@ struct Followed {
     facts: FactSet<Fact>,
     read: Meter,
     write: Meter,
-    last: Option<Traffic>,
+    last: Option<MountCounters>,
     /// Monotonic time of the last block: of two mounts on one directory only the first is taken.
     put_ns: Option<i64>,
 }
@@ -100,12 +100,12 @@ impl Nfs {
 
     fn read_blocks(&mut self, now_ns: i64, batch: &mut Batch) -> BadLines {
         let mut bad = BadLines::default();
-        let mut block = Block::default();
+        let mut block = MountBlock::default();
         for line in lines(&self.bytes) {
             match block.step(line) {
-                Step::Inside => {}
-                Step::Bad => bad.add(line),
-                Step::Whole(name, device, traffic) => {
+                BlockStep::Inside => {}
+                BlockStep::Bad => bad.add(line),
+                BlockStep::Whole(name, device, traffic) => {
                     let make = || Some(Mount::new(name, device, &self.skip));
                     if let Some(Mount::Followed(mount)) = self.mounts.visit(name, make) {
                         mount.put(now_ns, batch, &traffic);
@@ -210,7 +210,7 @@ impl Mount {
 }
 
 impl Followed {
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, traffic: &Traffic) {
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, traffic: &MountCounters) {
         let at_ns = batch.monotonic_ns();
         if self.put_ns.replace(at_ns) == Some(at_ns) {
             return;

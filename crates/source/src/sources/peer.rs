@@ -28,8 +28,8 @@ use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
 use crate::{Batch, Missing, Report, Source, SourceError};
 
-use address::{Address, Host};
-use probe::{Outcome, Target};
+use address::{Host, PeerAddress};
+use probe::{PeerTarget, ProbeOutcome};
 use resolve::Resolver;
 
 /// Most peers that are asked.
@@ -125,7 +125,7 @@ impl PeerConfig {
             if !names.insert(name) {
                 return fault("peers.name", format!("{name:?} is there twice"));
             }
-            let parsed = match Address::parse(address) {
+            let parsed = match PeerAddress::parse(address) {
                 Ok(parsed) => parsed,
                 Err(why) => return fault("peers.address", format!("{address:?} {why}")),
             };
@@ -160,7 +160,7 @@ pub struct Peers {
 struct Way {
     peer: String,
     method: PeerMethod,
-    address: Address,
+    address: PeerAddress,
     /// The index of the host's name in the resolver, if the host is given by name.
     name: Option<usize>,
     facts: FactSet<Fact>,
@@ -200,7 +200,7 @@ impl Peers {
         let mut unnameable = Vec::new();
         for peer in peers.iter().take(PEERS_MAX) {
             // The configuration was validated before; an invalid peer is not asked.
-            let Ok(address) = Address::parse(&peer.address) else {
+            let Ok(address) = PeerAddress::parse(&peer.address) else {
                 continue;
             };
             let name = match &address.host {
@@ -340,7 +340,7 @@ impl Peers {
 }
 
 impl Way {
-    fn target(&self, resolver: &Resolver) -> Result<Target, Newest> {
+    fn target(&self, resolver: &Resolver) -> Result<PeerTarget, Newest> {
         let ip = match (&self.address.host, self.name) {
             (Host::Ip(ip), _) => *ip,
             (Host::Name(_), Some(name)) => match resolver.address(name) {
@@ -357,22 +357,22 @@ impl Way {
                 .filter(|_| self.method == PeerMethod::Tcp)
                 .unwrap_or(0),
         );
-        Ok(Target {
+        Ok(PeerTarget {
             method: self.method,
             address,
         })
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, outcome: Outcome) {
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, outcome: ProbeOutcome) {
         let (newest, round_trip) = match outcome {
-            Outcome::Answered(time) => (Newest::Answered, Some(time.as_secs_f64())),
-            Outcome::Silent => (Newest::Silent, None),
-            Outcome::Unreachable(errno) => (Newest::Unreachable(errno), None),
-            Outcome::Ours(errno) => (Newest::Ours(errno), None),
+            ProbeOutcome::Answered(time) => (Newest::Answered, Some(time.as_secs_f64())),
+            ProbeOutcome::Silent => (Newest::Silent, None),
+            ProbeOutcome::Unreachable(errno) => (Newest::Unreachable(errno), None),
+            ProbeOutcome::Ours(errno) => (Newest::Ours(errno), None),
         };
         self.newest = newest;
         // A question that could not be sent says nothing about the peer.
-        if matches!(outcome, Outcome::Ours(_)) {
+        if matches!(outcome, ProbeOutcome::Ours(_)) {
             return;
         }
         match round_trip {
@@ -454,18 +454,18 @@ mod tests {
         };
         let mut peers = Peers::new(Path::new("/"), &config);
         let mut batch = Batch::new();
-        let mut check = |outcome: Outcome, facts: usize| {
+        let mut check = |outcome: ProbeOutcome, facts: usize| {
             batch.begin(0);
             peers.ways[0].put(0, &mut batch, outcome);
             assert_eq!(batch.facts(), facts, "{outcome:?}");
         };
-        let answered = Outcome::Answered(Duration::from_millis(1));
+        let answered = ProbeOutcome::Answered(Duration::from_millis(1));
         check(answered, 3);
-        check(Outcome::Silent, 3);
-        check(Outcome::Unreachable(Errno::HOSTUNREACH), 3);
-        check(Outcome::Ours(Errno::MFILE), 3);
-        check(Outcome::Silent, 2);
-        check(Outcome::Silent, 2);
+        check(ProbeOutcome::Silent, 3);
+        check(ProbeOutcome::Unreachable(Errno::HOSTUNREACH), 3);
+        check(ProbeOutcome::Ours(Errno::MFILE), 3);
+        check(ProbeOutcome::Silent, 2);
+        check(ProbeOutcome::Silent, 2);
         check(answered, 3);
         assert_eq!((peers.ways[0].failures, peers.ways[0].unanswered), (4, 0));
     }

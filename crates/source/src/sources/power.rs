@@ -41,7 +41,7 @@ use crate::util::roster::Roster;
 use crate::{Batch, Missing, Report, Source, SourceError};
 
 use energy::{Energy, Growth};
-use scan::{Found, Part, What};
+use scan::{FoundZone, SumPart, ZoneContent};
 
 /// Most zones that are followed.
 const ZONES_MAX: usize = 256;
@@ -88,7 +88,7 @@ pub struct Power {
 
 struct Zone {
     label: String,
-    part: Part,
+    part: SumPart,
     file: HeldFile,
     facts: FactSet<Fact>,
     /// The counter, if the zone has an energy counter.
@@ -100,7 +100,7 @@ struct Zone {
     silent: u32,
 }
 
-/// Why a zone gave nothing, or less, in the last poll.
+/// The reason why a zone gave nothing, or less, in the last poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     /// Reading was denied; it is not tried again before the next scan.
@@ -190,10 +190,10 @@ impl Power {
 }
 
 /// The choices for the node's power; the first that exists is taken.
-const NODE_SOURCES: [(&str, &[Part]); 3] = [
-    ("power_meter", &[Part::Meter]),
-    ("psys", &[Part::Platform]),
-    ("packages", &[Part::Package, Part::Memory]),
+const NODE_SOURCES: [(&str, &[SumPart]); 3] = [
+    ("power_meter", &[SumPart::Meter]),
+    ("psys", &[SumPart::Platform]),
+    ("packages", &[SumPart::Package, SumPart::Memory]),
 ];
 
 impl Source for Power {
@@ -304,15 +304,15 @@ impl Power {
 }
 
 impl Zone {
-    fn new(found: &Found, root: &SysRoot) -> Result<Self, SourceError> {
+    fn new(found: &FoundZone, root: &SysRoot) -> Result<Self, SourceError> {
         Ok(Self {
             facts: FactSet::labelled([("zone", found.label.clone())])?,
             label: found.label.clone(),
             part: found.part,
             file: root.short_records(&found.path),
             energy: match found.what {
-                What::Energy { range_uj } => Some(Energy::new(range_uj)),
-                What::Power => None,
+                ZoneContent::Energy { range_uj } => Some(Energy::new(range_uj)),
+                ZoneContent::Power => None,
             },
             watts: None,
             trouble: None,

@@ -30,7 +30,7 @@ use crate::util::parse::{escape, number, words};
 use crate::util::rate::per_second;
 use crate::{Batch, Missing, Report, Source, SourceError};
 
-use parse::Io;
+use parse::ProcessIo;
 use rings::Rings;
 
 /// Most processes that have streams for each of the two measures.
@@ -118,7 +118,7 @@ struct Known {
 #[derive(Clone, Copy)]
 struct Seen {
     start: u64,
-    io: Io,
+    io: ProcessIo,
     read: Option<f64>,
     write: Option<f64>,
 }
@@ -480,7 +480,7 @@ struct Times {
     newcomers: bool,
 }
 
-/// Why a process gave no values.
+/// The reason why a process gave no values.
 enum Trouble {
     Denied,
     Gone,
@@ -531,8 +531,8 @@ impl<'a> Files<'a> {
         let base = match before {
             Some(before) if before.start == start => Some(before.io),
             // Another process has the number now.
-            Some(_) => Some(Io::default()),
-            None if new && times.newcomers => Some(Io::default()),
+            Some(_) => Some(ProcessIo::default()),
+            None if new && times.newcomers => Some(ProcessIo::default()),
             None => None,
         };
         let rate =

@@ -27,7 +27,7 @@ use crate::util::parse::escape;
 pub(crate) const OUTPUT_BYTES_MAX: usize = 8 << 20;
 /// Most bytes that are taken of its standard error.
 const COMPLAINT_BYTES_MAX: usize = 4096;
-/// How long a killed program is waited for.
+/// Longest wait for a killed program.
 const KILLED_WAIT: Duration = Duration::from_secs(2);
 /// Most programs that are left behind because they did not end when they were killed: while there
 /// are so many, no program is started.

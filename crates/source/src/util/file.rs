@@ -66,7 +66,7 @@ pub(crate) struct HeldFile {
     ending: Ending,
 }
 
-/// How the end of a file is recognised.
+/// The sign of the end of a file.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     /// A piece shorter than [`SHORT_BYTES`] is the last one.

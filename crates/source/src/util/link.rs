@@ -21,7 +21,7 @@ const SERIAL_PAYLOAD: f64 = 0.92;
 /// Rate of the outermost tracks of a disk of 7200 revolutions per minute, however fast its link is.
 const PLATTER_BYTES_PER_SECOND: f64 = 250e6;
 
-/// How a disk is attached.
+/// The attachment of a disk.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Link {
     /// `pcie`, `sata`, `sas`, `virtio`…

@@ -20,7 +20,7 @@ pub(crate) struct Heavy<K> {
     pub(crate) key: K,
     /// Upper bound of the true count.
     pub(crate) count: f64,
-    /// How much higher than the true count it may be.
+    /// Largest excess of the count over the true one.
     pub(crate) error: f64,
 }
 

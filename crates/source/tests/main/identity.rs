@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use barograph_model::{NS_PER_S, Value};
-use barograph_source::probe::{ProbeError, ProbeLimits, Record, probe, store};
+use barograph_source::probe::{ProbeError, ProbeLimits, ProbeRecord, probe, store};
 
 use crate::support::{Reader, START_NS, Tree, source};
 
@@ -407,7 +407,7 @@ fn the_greatest_bandwidth_and_how_it_is_known() {
 
     let mut config = tree.config();
     config.disk.probes = tree.path().join("probes.toml");
-    let record = |serial: &str| Record {
+    let record = |serial: &str| ProbeRecord {
         bytes_per_second: 3.3e9,
         latency_p50_seconds: Some(0.0001),
         latency_p99_seconds: Some(0.0002),

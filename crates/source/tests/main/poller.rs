@@ -16,7 +16,7 @@ use barograph_source::{
 
 use crate::support::{Map, Tree};
 
-/// How long a test waits for another thread before it fails.
+/// Longest wait of a test for another thread before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 fn descriptor(source: &'static str, fact: &str) -> Descriptor {

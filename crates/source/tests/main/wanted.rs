@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use barograph_model::{Clock, IntervalRequest, ManualClock, NS_PER_S};
 use barograph_source::policy::IntervalPolicy;
-use barograph_source::{BudgetConfig, Caps, Source};
+use barograph_source::{BudgetConfig, IntervalCaps, Source};
 
 use crate::poller::{A, B, Bench, Fake, PATIENCE, fixed, gated};
 
@@ -97,7 +97,7 @@ fn a_call_makes_a_source_due_at_once_but_no_sooner_than_it_bears() {
 
 #[test]
 fn the_source_says_what_it_bears() {
-    let caps = Caps {
+    let caps = IntervalCaps {
         interval_ns: NS_PER_S,
         min_ns: 5 * NS_PER_S,
         max_ns: 20 * NS_PER_S,

@@ -27,7 +27,7 @@ pub enum PublicationReaders {
     /// The user who owns the process.
     #[default]
     Owner = 0,
-    /// That user's group.
+    /// The group of that user.
     Group = 1,
     /// Everyone on the node.
     All = 2,
@@ -45,7 +45,7 @@ pub enum OverflowPolicy {
     Block = 1,
 }
 
-/// How the agent turns a cell into values.
+/// The way in which the agent turns a cell into values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CellUse {
@@ -123,7 +123,7 @@ pub enum IngestDeclaration {
         cell: u32,
         /// Factor by which the cell is multiplied for a float64. An int64 is the cell unchanged.
         scale: f64,
-        /// How the agent turns the cell into values.
+        /// The way in which the agent turns the cell into values.
         used_as: CellUse,
     },
 }

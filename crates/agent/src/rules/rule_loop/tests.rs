@@ -79,7 +79,7 @@ impl RuleRig {
         self.rule_loop.step()
     }
 
-    /// How long nothing is to be done after the next step, in ms.
+    /// Makes a step, and returns the time until the next one is due, in ms.
     fn rest_ms(&mut self) -> i64 {
         let next_ns = self.rule_loop.step().unwrap();
         (next_ns - self.clock.monotonic_ns()) / NS_PER_MS

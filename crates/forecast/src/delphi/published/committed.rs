@@ -6,7 +6,7 @@ use super::PublishedWeights;
 #[cfg(test)]
 pub(crate) const SEED: u64 = 38;
 
-/// What training with that seed gives.
+/// The result of training with that seed.
 #[rustfmt::skip]
 pub(crate) const WEIGHTS: PublishedWeights = PublishedWeights {
     neurons: [

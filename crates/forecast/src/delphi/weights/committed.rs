@@ -2,7 +2,7 @@
 
 use super::Weights;
 
-/// What training with the default options and no series gives.
+/// The result of training with the default options and no series.
 #[rustfmt::skip]
 pub(crate) const WEIGHTS: Weights = Weights {
     filters: [

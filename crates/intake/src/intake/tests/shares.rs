@@ -1,4 +1,4 @@
-//! What users share: places of processes, and memory.
+//! Tests of the amounts that users share: places of processes, and memory.
 
 use super::*;
 

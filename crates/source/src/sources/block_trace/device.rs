@@ -7,7 +7,7 @@ use crate::{Batch, BlockTraceConfig};
 
 use super::histogram::Histogram;
 use super::issuers::Issuers;
-use super::line::{Issuer, Operation, Request};
+use super::line::{Issuer, Operation, TraceRequest};
 
 /// A count that has decayed to less than this has no stream any more.
 const TOLD_MIN: f64 = 1.0 / 16.0;
@@ -65,7 +65,7 @@ struct Told {
 }
 
 /// A device with its facts and counts.
-pub(super) struct Device {
+pub(super) struct TracedDevice {
     pub(super) label: String,
     facts: FactSet<Fact>,
     extents: Top<u64>,
@@ -85,7 +85,7 @@ struct Direction {
     size: Option<Histogram>,
 }
 
-impl Device {
+impl TracedDevice {
     /// Creates a device; `None` if the name cannot be a label.
     pub(super) fn new(label: String, config: &BlockTraceConfig) -> Option<Self> {
         let rank = |rank: usize| {
@@ -107,7 +107,7 @@ impl Device {
     /// Counts a request that was issued to the device, and its process if that is known.
     pub(super) fn issued(
         &mut self,
-        request: &Request,
+        request: &TraceRequest,
         issuer: Option<Issuer<'_>>,
         batch: &mut Batch,
     ) {

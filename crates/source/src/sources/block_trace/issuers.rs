@@ -7,7 +7,7 @@ use crate::Batch;
 use crate::fact::{FactSet, facts};
 use crate::util::diskstats::SECTOR_BYTES;
 
-use super::line::{Issuer, Operation, Request};
+use super::line::{Issuer, Operation, TraceRequest};
 
 /// Most processes of a device that are counted at once. A further one takes the place of the
 /// process that moved the fewest bytes since the last read.
@@ -53,7 +53,7 @@ impl One {
 
 impl Issuers {
     /// Counts a request that was issued to the device.
-    pub(super) fn issued(&mut self, request: &Request, issuer: Issuer<'_>, batch: &mut Batch) {
+    pub(super) fn issued(&mut self, request: &TraceRequest, issuer: Issuer<'_>, batch: &mut Batch) {
         let known = |one: &One| one.process == issuer.process;
         if !self.all.get(self.guess).is_some_and(known) {
             self.guess = match self.all.iter().position(known) {

@@ -17,11 +17,11 @@ use crate::util::parse::{number, words};
 
 /// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum TraceLine {
     /// A request was issued to its device.
-    Issue(Request),
+    Issue(TraceRequest),
     /// A device completed a request, or a part of it.
-    Complete(Request),
+    Complete(TraceRequest),
     /// This number of events was overwritten before they were read; `None` if the kernel does not
     /// know it.
     Lost(Option<u64>),
@@ -33,12 +33,12 @@ pub enum Line {
 
 /// The request of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct TraceRequest {
     /// Time of the event by the trace's clock, in ns.
     pub at_ns: u64,
     /// Major and minor number of the device.
     pub device: (u32, u32),
-    /// What the request does.
+    /// The operation of the request.
     pub operation: Operation,
     /// Beginning of the request, in sectors of 512 bytes from the beginning of the disk.
     pub sector: u64,
@@ -70,11 +70,11 @@ const ISSUE: &[u8] = b"block_rq_issue: ";
 const COMPLETE: &[u8] = b"block_rq_complete: ";
 
 /// Parses one line, without its newline.
-pub fn parse(line: &[u8]) -> Line {
+pub fn parse(line: &[u8]) -> TraceLine {
     // Only at the very beginning of a line: before an event, names of processes are aligned to the
     // right.
     if let Some(rest) = line.strip_prefix(b"CPU:") {
-        return lost(rest).map_or(Line::Bad, Line::Lost);
+        return lost(rest).map_or(TraceLine::Bad, TraceLine::Lost);
     }
     let mut from = 0;
     // A name has at most 15 bytes: it can contain a colon and a blank, but not the name of an
@@ -83,21 +83,21 @@ pub fn parse(line: &[u8]) -> Line {
         let (before, after) = (&line[..from + colon], &line[from + colon + 1..]);
         if let Some(event) = after.strip_prefix(b" ") {
             if let Some(event) = event.strip_prefix(ISSUE) {
-                return request(before, event, true).map_or(Line::Bad, Line::Issue);
+                return request(before, event, true).map_or(TraceLine::Bad, TraceLine::Issue);
             }
             if let Some(event) = event.strip_prefix(COMPLETE) {
-                return request(before, event, false).map_or(Line::Bad, Line::Complete);
+                return request(before, event, false).map_or(TraceLine::Bad, TraceLine::Complete);
             }
         }
         from += colon + 1;
     }
     match line.trim_ascii().first() {
-        None | Some(b'#') => Line::Other,
-        Some(_) => Line::Bad,
+        None | Some(b'#') => TraceLine::Other,
+        Some(_) => TraceLine::Bad,
     }
 }
 
-/// The process that issued the request, from a line for which [`parse`] gives [`Line::Issue`]: `
+/// The process that issued the request, from a line for which [`parse`] gives [`TraceLine::Issue`]: `
 /// fio-1235    (   1234) [000] .....   123.456789: block_rq_issue: …`.
 pub fn issuer(line: &[u8]) -> Option<Issuer<'_>> {
     let event = line.windows(ISSUE.len()).position(|part| part == ISSUE)?;
@@ -135,7 +135,7 @@ fn lost(rest: &[u8]) -> Option<Option<u64>> {
 }
 
 /// Parses `254,0 W 4096 () 2048 + 8 …`; only the event of an issue has the number of bytes.
-fn request(before: &[u8], event: &[u8], is_issue: bool) -> Option<Request> {
+fn request(before: &[u8], event: &[u8], is_issue: bool) -> Option<TraceRequest> {
     let at_ns = time_ns(before)?;
     let mut head = words(event);
     let device = device(head.next()?)?;
@@ -153,7 +153,7 @@ fn request(before: &[u8], event: &[u8], is_issue: bool) -> Option<Request> {
     let sectors = number(tail.next()?).filter(|n| *n <= u64::from(u32::MAX))?;
     // Without a following word, the number may be cut off.
     tail.next()?;
-    Some(Request {
+    Some(TraceRequest {
         at_ns,
         device,
         operation,
@@ -212,8 +212,8 @@ mod tests {
         operation: Operation,
         sector: u64,
         sectors: u64,
-    ) -> Request {
-        Request {
+    ) -> TraceRequest {
+        TraceRequest {
             at_ns,
             device,
             operation,
@@ -225,48 +225,52 @@ mod tests {
     #[test]
     fn lines_of_many_kernels() {
         use Operation::{Other, Read, Write};
-        let check = |line: &str, expect: Line| assert_eq!(parse(line.as_bytes()), expect, "{line}");
+        let check =
+            |line: &str, expect: TraceLine| assert_eq!(parse(line.as_bytes()), expect, "{line}");
         // New kernels: with priorities, and five letters of flags.
         check(
             "    kworker/0:1H-77      [000] .....   123.456789: block_rq_issue: 254,0 W 4096 () 2048 + 8 none,0,0 [kworker/0:1H]",
-            Line::Issue(request(123_456_789_000, (254, 0), Write, 2048, 8)),
+            TraceLine::Issue(request(123_456_789_000, (254, 0), Write, 2048, 8)),
         );
         check(
             "          <idle>-0       [001] d.h1.   123.456999: block_rq_complete: 254,0 W () 2048 + 8 none,0,0 [0]",
-            Line::Complete(request(123_456_999_000, (254, 0), Write, 2048, 8)),
+            TraceLine::Complete(request(123_456_999_000, (254, 0), Write, 2048, 8)),
         );
         // Older kernels: without priorities, and four letters.
         check(
             "             dd-1234  [003] d..2 19654.923315: block_rq_issue: 8,16 RA 131072 () 6500840 + 256 [dd]",
-            Line::Issue(request(19_654_923_315_000, (8, 16), Read, 6_500_840, 256)),
+            TraceLine::Issue(request(19_654_923_315_000, (8, 16), Read, 6_500_840, 256)),
         );
         // 2.6.3x to 3.x, with the command of the driver, and with flags switched off.
         check(
             "  smartd-900   [000]  1.000001: block_rq_issue: 8,0 N 36 (12 00 00 00 24 00 ..) 0 + 0 [smartd]",
-            Line::Issue(request(1_000_001_000, (8, 0), Other, 0, 0)),
+            TraceLine::Issue(request(1_000_001_000, (8, 0), Other, 0, 0)),
         );
         check(
             "  <idle>-0 [007] ..s. 19654.923562: block_rq_complete: 8,0 FF () 18446744073709551615 + 0 [0]",
-            Line::Complete(request(19_654_923_562_000, (8, 0), Other, u64::MAX, 0)),
+            TraceLine::Complete(request(19_654_923_562_000, (8, 0), Other, u64::MAX, 0)),
         );
         check(
             "  a-1 [007] ..s. 1.923562: block_rq_complete: 259,3 FWFSM () 16 + 24 be,0,4 [-5]",
-            Line::Complete(request(1_923_562_000, (259, 3), Write, 16, 24)),
+            TraceLine::Complete(request(1_923_562_000, (259, 3), Write, 16, 24)),
         );
         check(
             " fstrim-9 [0] ..... 5.000000: block_rq_issue: 259,0 DS 4096 () 325863736 + 8 be,0,4 [fstrim]",
-            Line::Issue(request(5_000_000_000, (259, 0), Other, 325_863_736, 8)),
+            TraceLine::Issue(request(5_000_000_000, (259, 0), Other, 325_863_736, 8)),
         );
         // With the thread group, and a name that imitates other parts of the line.
         check(
             " a: b [x] 1.0: c-9    (   9) [000] ..... 5.000000: block_rq_issue: 8,0 R 512 () 8 + 1 [a: b [x] 1.0: c]",
-            Line::Issue(request(5_000_000_000, (8, 0), Read, 8, 1)),
+            TraceLine::Issue(request(5_000_000_000, (8, 0), Read, 8, 1)),
         );
-        check("CPU:2 [LOST 1234 EVENTS]", Line::Lost(Some(1234)));
-        check("CPU:2 [LOST EVENTS]", Line::Lost(None));
-        check(" CPU:2 [LOST 5 EVENTS-9 [000] ..... 5.0: x: y", Line::Bad);
-        check("", Line::Other);
-        check("# tracer: nop", Line::Other);
+        check("CPU:2 [LOST 1234 EVENTS]", TraceLine::Lost(Some(1234)));
+        check("CPU:2 [LOST EVENTS]", TraceLine::Lost(None));
+        check(
+            " CPU:2 [LOST 5 EVENTS-9 [000] ..... 5.0: x: y",
+            TraceLine::Bad,
+        );
+        check("", TraceLine::Other);
+        check("# tracer: nop", TraceLine::Other);
     }
 
     #[test]
@@ -305,7 +309,7 @@ mod tests {
     #[test]
     fn what_is_no_such_line() {
         let good = " a-1 [000] ..... 5.000000: block_rq_issue: 8,0 R 512 () 8 + 1 [a]";
-        assert!(matches!(parse(good.as_bytes()), Line::Issue(_)));
+        assert!(matches!(parse(good.as_bytes()), TraceLine::Issue(_)));
         let changes = [
             ("5.000000", "5.0000"),
             ("5.000000", "5,000000"),
@@ -323,7 +327,7 @@ mod tests {
         ];
         for (from, to) in changes {
             let line = good.replace(from, to);
-            assert_eq!(parse(line.as_bytes()), Line::Bad, "{line}");
+            assert_eq!(parse(line.as_bytes()), TraceLine::Bad, "{line}");
         }
         for line in [
             "CPU:",
@@ -332,7 +336,7 @@ mod tests {
             "CPU:1 [LOST 1",
             "hello",
         ] {
-            assert_eq!(parse(line.as_bytes()), Line::Bad, "{line}");
+            assert_eq!(parse(line.as_bytes()), TraceLine::Bad, "{line}");
         }
     }
 
@@ -348,7 +352,7 @@ mod tests {
             for end in 0..line.len() {
                 let cut = parse(&line.as_bytes()[..end]);
                 assert!(
-                    cut == whole || matches!(cut, Line::Bad | Line::Other),
+                    cut == whole || matches!(cut, TraceLine::Bad | TraceLine::Other),
                     "{end}: {cut:?}"
                 );
             }

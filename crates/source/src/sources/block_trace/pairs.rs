@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use super::line::Request;
+use super::line::TraceRequest;
 use crate::util::top::Multiply;
 
 /// Most requests under way that are remembered, over all devices.
@@ -18,7 +18,7 @@ const AGE_NS_MAX: u64 = 180_000_000_000;
 
 /// The requests that are under way.
 #[derive(Debug, Default)]
-pub(super) struct Pairs {
+pub(super) struct RequestPairs {
     issued: HashMap<(u64, u64), Issued, BuildHasherDefault<Multiply>>,
     newest_ns: u64,
     unmatched: u64,
@@ -31,10 +31,10 @@ struct Issued {
     left: u64,
 }
 
-impl Pairs {
+impl RequestPairs {
     /// Records that a request was issued. A request that is already under way was returned to the
     /// queue and is issued again.
-    pub(super) fn issue(&mut self, request: &Request) {
+    pub(super) fn issue(&mut self, request: &TraceRequest) {
         self.newest_ns = self.newest_ns.max(request.at_ns);
         if self.issued.len() >= UNDER_WAY_MAX {
             self.forget_old();
@@ -52,7 +52,7 @@ impl Pairs {
 
     /// Records that a request, or a part of it, was completed. Returns the time that it took, in
     /// ns, if this was its last part and its beginning was seen.
-    pub(super) fn complete(&mut self, request: &Request) -> Option<u64> {
+    pub(super) fn complete(&mut self, request: &TraceRequest) -> Option<u64> {
         let Some(issued) = self.issued.remove(&key(request, request.sector)) else {
             self.unmatched += 1;
             return None;
@@ -90,7 +90,7 @@ impl Pairs {
     }
 }
 
-fn key(request: &Request, sector: u64) -> (u64, u64) {
+fn key(request: &TraceRequest, sector: u64) -> (u64, u64) {
     let (major, minor) = request.device;
     (u64::from(major) << 32 | u64::from(minor), sector)
 }
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
     use crate::sources::block_trace::line::Operation;
 
-    fn request(at_ns: u64, sector: u64, sectors: u64) -> Request {
-        Request {
+    fn request(at_ns: u64, sector: u64, sectors: u64) -> TraceRequest {
+        TraceRequest {
             at_ns,
             device: (8, 0),
             operation: Operation::Read,
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_pair_gives_the_time_between() {
-        let mut pairs = Pairs::default();
+        let mut pairs = RequestPairs::default();
         pairs.issue(&request(100, 8, 8));
         pairs.issue(&request(150, 16, 8));
         assert_eq!(pairs.complete(&request(400, 16, 8)), Some(250));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn parts_count_when_all_are_done() {
-        let mut pairs = Pairs::default();
+        let mut pairs = RequestPairs::default();
         pairs.issue(&request(100, 8, 24));
         assert_eq!(pairs.complete(&request(200, 8, 8)), None);
         assert_eq!(pairs.complete(&request(300, 16, 16)), Some(200));
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn one_that_comes_again_counts_from_then() {
-        let mut pairs = Pairs::default();
+        let mut pairs = RequestPairs::default();
         pairs.issue(&request(100, 8, 8));
         pairs.issue(&request(300, 8, 8));
         assert_eq!(pairs.complete(&request(350, 8, 8)), Some(50));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_loss_gives_up_what_is_under_way() {
-        let mut pairs = Pairs::default();
+        let mut pairs = RequestPairs::default();
         pairs.issue(&request(100, 8, 8));
         pairs.lost();
         assert_eq!(pairs.complete(&request(900, 8, 8)), None);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn time_that_runs_back_is_no_time() {
-        let mut pairs = Pairs::default();
+        let mut pairs = RequestPairs::default();
         pairs.issue(&request(100, 8, 8));
         assert_eq!(pairs.complete(&request(90, 8, 8)), None);
         assert_eq!(pairs.unmatched(), 1);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_bounded() {
-        let mut pairs = Pairs::default();
+        let mut pairs = RequestPairs::default();
         for sector in 0..UNDER_WAY_MAX as u64 + 10 {
             pairs.issue(&request(100, sector, 1));
         }

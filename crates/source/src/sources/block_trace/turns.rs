@@ -48,12 +48,12 @@ pub(super) struct Turns {
     begun_ns: Option<i64>,
     state: State,
     read_ns: f64,
-    pub(super) counts: Counts,
+    pub(super) counts: TurnCounts,
 }
 
 /// Counts of the turns, which the source puts as facts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Counts {
+pub(super) struct TurnCounts {
     /// Number of turns that were begun.
     pub(super) begun: u64,
     /// Number of looks at which a turn was wanted but not begun, and of turns that were ended,
@@ -87,7 +87,7 @@ struct Usual {
 
 /// The result of a look at the disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Look {
+pub(super) struct TurnLook {
     /// Whether a disk is busy, or slower than usual.
     pub(super) wanted: bool,
     /// Number of events per second that tracing would have written since the last look.
@@ -104,7 +104,7 @@ impl Turns {
             begun_ns: None,
             state: State::Off,
             read_ns: READ_NS,
-            counts: Counts::default(),
+            counts: TurnCounts::default(),
         }
     }
 
@@ -115,11 +115,11 @@ impl Turns {
         monotonic_ns: i64,
         diskstats: &[u8],
         is_disk: impl Fn(&[u8]) -> bool,
-    ) -> Look {
+    ) -> TurnLook {
         let elapsed_ns = self.looked_ns.map(|then| monotonic_ns.saturating_sub(then));
         self.looked_ns = Some(monotonic_ns);
         self.disks.iter_mut().for_each(|disk| disk.seen = false);
-        let mut look = Look::default();
+        let mut look = TurnLook::default();
         for (name, counters) in lines(diskstats).filter_map(parse_line) {
             let Some(disk) = self.disk(name, &counters, &is_disk) else {
                 continue;
@@ -165,7 +165,7 @@ impl Turns {
     }
 
     /// Whether requests are to be traced from now on.
-    pub(super) fn step(&mut self, monotonic_ns: i64, look: Look) -> bool {
+    pub(super) fn step(&mut self, monotonic_ns: i64, look: TurnLook) -> bool {
         match (self.state, self.begun_ns) {
             (State::On(_), Some(begun_ns)) => {
                 self.count(monotonic_ns);
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     const S: i64 = NS_PER_S;
-    const WANTED: Look = Look {
+    const WANTED: TurnLook = TurnLook {
         wanted: true,
         events_per_s: 100.0,
     };
@@ -272,7 +272,7 @@ mod tests {
             let within = on.iter().filter(|s| (begin..begin + 60).contains(*s));
             assert_eq!(within.count(), 10, "from {begin} s on");
         }
-        let expect = Counts {
+        let expect = TurnCounts {
             begun: 10,
             unaffordable: 0,
             on_ns: 100 * S,
@@ -284,7 +284,7 @@ mod tests {
     fn what_begins_a_turn_and_what_does_not() {
         let check = |wanted, events_per_s, expect, unaffordable| {
             let mut turns = turns();
-            let look = Look {
+            let look = TurnLook {
                 wanted,
                 events_per_s,
             };
@@ -347,7 +347,7 @@ mod tests {
         assert!(look(&mut turns, &line("sda", ops + 232, ms + 9_000, 900)).wanted);
         // Counters that decreased and bad lines are ignored.
         assert!(!look(&mut turns, &line("sda", 0, 0, 0)).wanted);
-        assert_eq!(look(&mut turns, "8 0 sda x\n\0\n"), Look::default());
+        assert_eq!(look(&mut turns, "8 0 sda x\n\0\n"), TurnLook::default());
         assert!(turns.disks.is_empty());
     }
 

@@ -26,7 +26,7 @@ const PROFILES: [(&str, u64); 9] = [
 
 /// The devices and profiles of a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::sources) struct Layout {
+pub(in crate::sources) struct BtrfsLayout {
     /// Names of the devices in the kernel.
     pub(in crate::sources) devices: Vec<String>,
     /// The profile of the data; several while it is converted.
@@ -34,14 +34,17 @@ pub(in crate::sources) struct Layout {
 }
 
 /// The layout of the file system that a device is part of.
-pub(in crate::sources) fn of_device(root: &SysRoot, device: &str) -> Option<Layout> {
+pub(in crate::sources) fn of_device(root: &SysRoot, device: &str) -> Option<BtrfsLayout> {
     let dirs = filesystems(root).ok()?.0;
     dirs.iter().find_map(|dir| {
         let devices = devices(dir)?;
-        devices.iter().any(|name| name == device).then(|| Layout {
-            profiles: profiles(&data_dir(dir)),
-            devices,
-        })
+        devices
+            .iter()
+            .any(|name| name == device)
+            .then(|| BtrfsLayout {
+                profiles: profiles(&data_dir(dir)),
+                devices,
+            })
     })
 }
 

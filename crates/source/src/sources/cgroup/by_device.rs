@@ -6,8 +6,8 @@ use crate::Batch;
 use crate::fact::{FactSet, FactTable};
 use crate::util::rate::Meter;
 
-use super::devices::Devices;
-use super::io::{Device, Row, Table};
+use super::devices::BlockDevices;
+use super::io::{DeviceNumbers, IoRow, IoTable};
 
 /// Most devices on which one group or job has streams.
 pub(in crate::sources) const DEVICES_EACH_MAX: usize = 8;
@@ -22,13 +22,13 @@ pub(in crate::sources) struct DeviceFacts<T> {
 
 /// The number of devices that may still get streams in this round, over all groups or jobs.
 #[derive(Debug, Default)]
-pub(in crate::sources) struct Room {
+pub(in crate::sources) struct DeviceRoom {
     left: usize,
     /// Number of devices of groups or jobs for which no room was left.
     pub(in crate::sources) refused: usize,
 }
 
-impl Room {
+impl DeviceRoom {
     pub(in crate::sources) fn begin(&mut self, max: usize) {
         *self = Self {
             left: max,
@@ -45,7 +45,7 @@ pub(in crate::sources) struct ByDevice<T> {
 
 #[derive(Debug)]
 struct OnDevice<T> {
-    device: Device,
+    device: DeviceNumbers,
     facts: FactSet<T>,
     read: Meter,
     write: Meter,
@@ -65,10 +65,10 @@ impl<T: FactTable> ByDevice<T> {
         &mut self,
         now_ns: i64,
         batch: &mut Batch,
-        table: &Table,
+        table: &IoTable,
         of: (&'static str, &str),
         facts: &DeviceFacts<T>,
-        (devices, room): (&Devices, &mut Room),
+        (devices, room): (&BlockDevices, &mut DeviceRoom),
     ) {
         self.known.retain_mut(|known| {
             let stays = table.rows.iter().any(|row| row.device == known.device);
@@ -84,7 +84,7 @@ impl<T: FactTable> ByDevice<T> {
                 .into_iter()
                 .for_each(|mut known| known.facts.retire(batch));
         }
-        let told = |row: &&Row| row.has_bytes && !row.traffic.is_none();
+        let told = |row: &&IoRow| row.has_bytes && !row.traffic.is_none();
         for row in table.rows.iter().filter(told) {
             let at = self
                 .known
@@ -103,9 +103,9 @@ impl<T: FactTable> ByDevice<T> {
     /// label.
     fn add(
         &mut self,
-        row: &Row,
+        row: &IoRow,
         of: (&str, &str),
-        devices: &Devices,
+        devices: &BlockDevices,
         most: usize,
     ) -> Option<usize> {
         if self.known.len() >= most {
@@ -131,7 +131,7 @@ impl<T: FactTable> ByDevice<T> {
 }
 
 impl<T: FactTable> OnDevice<T> {
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, row: &Row, facts: &DeviceFacts<T>) {
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, row: &IoRow, facts: &DeviceFacts<T>) {
         let at_ns = batch.monotonic_ns();
         let sides = [
             (

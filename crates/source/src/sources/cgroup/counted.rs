@@ -17,8 +17,8 @@ use std::path::Path;
 use crate::Missing;
 use crate::util::file::HeldFile;
 
-use super::devices::Devices;
-use super::io::{Counts, Device, Stacked, Table, parse_v1};
+use super::devices::BlockDevices;
+use super::io::{CountedUnit, DeviceNumbers, IoTable, Stacked, parse_v1};
 
 /// Files of version 1 with I/O in bytes and in operations, the best first: those with `_recursive`
 /// count the groups below as version 2 does.
@@ -82,7 +82,7 @@ pub(in crate::sources) struct Counted {
 impl Counted {
     /// Reads the root group; `None` if it has no such files at all. Of several pairs of files, the
     /// one that counts the most devices is taken.
-    pub(in crate::sources) fn find(blkio: &Path, devices: &Devices) -> Option<Self> {
+    pub(in crate::sources) fn find(blkio: &Path, devices: &BlockDevices) -> Option<Self> {
         let files = V1_IO_FILES.into_iter();
         let all = files.filter(|files| blkio.join(files.0).is_file());
         let all = all.map(|files| Self::of(blkio, files, devices));
@@ -92,21 +92,21 @@ impl Counted {
         })
     }
 
-    /// What these files count.
-    fn of(blkio: &Path, files: V1Files, devices: &Devices) -> Self {
+    /// The devices that these files count.
+    fn of(blkio: &Path, files: V1Files, devices: &BlockDevices) -> Self {
         let mut bytes = Vec::new();
-        let mut table = Table::default();
+        let mut table = IoTable::default();
         // A file that cannot be read, or is not as documented, has no reliable counts.
         let mut file = HeldFile::short_records(blkio.join(files.0));
         let read = file.read_and_close(&mut bytes).is_ok();
-        if !read || parse_v1(&bytes, Counts::Bytes, &mut table).any() {
+        if !read || parse_v1(&bytes, CountedUnit::Bytes, &mut table).any() {
             table.clear();
         }
         let mut counted = Self {
             files: Some(files),
             ..Self::default()
         };
-        let mut wholly: Vec<Device> = Vec::new();
+        let mut wholly: Vec<DeviceNumbers> = Vec::new();
         for row in &table.rows {
             let sum = row
                 .traffic
@@ -138,7 +138,7 @@ impl Counted {
 
     /// Keeps the devices with traffic in a group's table, and marks the table as partial if there
     /// may be more traffic.
-    pub(in crate::sources) fn keep(&self, table: &mut Table, stacked: &Stacked) {
+    pub(in crate::sources) fn keep(&self, table: &mut IoTable, stacked: &Stacked) {
         table.rows.retain(|row| !row.traffic.is_none());
         let mut summed = table
             .rows

@@ -10,7 +10,7 @@ use crate::util::diskstats::parse_line;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{escape, lines, words};
 
-use super::io::{Device, device_of};
+use super::io::{DeviceNumbers, device_of};
 
 /// Most block devices that are read, partitions included.
 const DEVICES_MAX: usize = 4096;
@@ -19,22 +19,22 @@ const STACKED_PREFIXES: [&[u8]; 3] = [b"dm-", b"md", b"loop"];
 
 /// The block devices of this machine.
 #[derive(Debug, Default)]
-pub(in crate::sources) struct Devices {
-    known: Vec<Known>,
+pub(in crate::sources) struct BlockDevices {
+    known: Vec<WholeDevice>,
     /// Devices whose traffic is counted again at the devices below them.
-    pub(in crate::sources) stacked: Vec<Device>,
+    pub(in crate::sources) stacked: Vec<DeviceNumbers>,
 }
 
 /// A whole device; files of control groups have no partitions.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) device: Device,
+pub(super) struct WholeDevice {
+    pub(super) device: DeviceNumbers,
     pub(super) name: String,
     /// Bytes read and written since it appeared; `None` if `/proc/diskstats` cannot be read.
     pub(super) moved_bytes: Option<u64>,
 }
 
-impl Devices {
+impl BlockDevices {
     /// Reads the devices from `/sys/block` and `/proc/diskstats`.
     pub(in crate::sources) fn find(root: &SysRoot) -> Self {
         let blocks = root.path("sys/block");
@@ -68,7 +68,7 @@ impl Devices {
                 all.stacked.push(device);
             }
             let name = escape(&name);
-            all.known.push(Known {
+            all.known.push(WholeDevice {
                 device,
                 name,
                 moved_bytes,
@@ -78,26 +78,26 @@ impl Devices {
     }
 
     /// The name of a device; its numbers if the name is unknown.
-    pub(super) fn name(&self, device: Device) -> String {
+    pub(super) fn name(&self, device: DeviceNumbers) -> String {
         let known = self.known.iter().find(|known| known.device == device);
         known.map_or_else(|| format!("{}:{}", device.0, device.1), |k| k.name.clone())
     }
 
     /// The devices that have moved any bytes.
-    pub(super) fn used(&self) -> impl Iterator<Item = &Known> {
+    pub(super) fn used(&self) -> impl Iterator<Item = &WholeDevice> {
         self.known
             .iter()
             .filter(|known| known.moved_bytes.is_some_and(|moved| moved > 0))
     }
 
-    pub(super) fn moved_bytes(&self, device: Device) -> Option<u64> {
+    pub(super) fn moved_bytes(&self, device: DeviceNumbers) -> Option<u64> {
         let known = self.known.iter().find(|known| known.device == device)?;
         known.moved_bytes
     }
 }
 
 /// Parses a line of `/proc/diskstats`: name, numbers, and bytes moved.
-fn line(line: &[u8]) -> Option<(&[u8], Device, u64)> {
+fn line(line: &[u8]) -> Option<(&[u8], DeviceNumbers, u64)> {
     let mut numbers = words(line);
     let device = (numbers.number()?, numbers.number()?);
     let (name, counters) = parse_line(line)?;
@@ -106,7 +106,7 @@ fn line(line: &[u8]) -> Option<(&[u8], Device, u64)> {
 }
 
 /// The device number in the file `dev` of a device.
-fn number_file(blocks: &Path, name: &[u8]) -> Option<Device> {
+fn number_file(blocks: &Path, name: &[u8]) -> Option<DeviceNumbers> {
     let mut bytes = Vec::new();
     let path = blocks.join(OsStr::from_bytes(name)).join("dev");
     HeldFile::short_records(path)

@@ -10,14 +10,14 @@ const DEVICES_MAX: usize = 4096;
 
 /// Reads and writes, in bytes and in operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::sources) struct Traffic {
+pub(in crate::sources) struct IoTraffic {
     pub(in crate::sources) read_bytes: u64,
     pub(in crate::sources) write_bytes: u64,
     pub(in crate::sources) read_ops: u64,
     pub(in crate::sources) write_ops: u64,
 }
 
-impl Traffic {
+impl IoTraffic {
     pub(super) fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -31,16 +31,16 @@ impl Traffic {
 }
 
 /// A block device by its two numbers, `major:minor`.
-pub(in crate::sources) type Device = (u64, u64);
+pub(in crate::sources) type DeviceNumbers = (u64, u64);
 
 /// Devices whose traffic is counted again at the devices below them.
-pub(in crate::sources) type Stacked = [Device];
+pub(in crate::sources) type Stacked = [DeviceNumbers];
 
 /// The traffic of one group on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sources) struct Row {
-    pub(in crate::sources) device: Device,
-    pub(in crate::sources) traffic: Traffic,
+pub(in crate::sources) struct IoRow {
+    pub(in crate::sources) device: DeviceNumbers,
+    pub(in crate::sources) traffic: IoTraffic,
     /// Whether the file had both numbers of bytes, so that neither is zero merely because its line
     /// is missing.
     pub(in crate::sources) has_bytes: bool,
@@ -48,8 +48,8 @@ pub(in crate::sources) struct Row {
 
 /// The traffic of one group by device. Its memory is reused for the next group.
 #[derive(Debug, Default)]
-pub(in crate::sources) struct Table {
-    pub(in crate::sources) rows: Vec<Row>,
+pub(in crate::sources) struct IoTable {
+    pub(in crate::sources) rows: Vec<IoRow>,
     /// Whether the total is unknown: some device with traffic is not counted, and on the counted
     /// devices the group moved nothing.
     pub(in crate::sources) is_partial: bool,
@@ -58,7 +58,7 @@ pub(in crate::sources) struct Table {
     at: usize,
 }
 
-impl Table {
+impl IoTable {
     pub(in crate::sources) fn clear(&mut self) {
         self.rows.clear();
         self.is_partial = false;
@@ -66,8 +66,8 @@ impl Table {
     }
 
     /// The sum over all devices except stacked ones, if it is known.
-    pub(in crate::sources) fn sum(&self, stacked: &Stacked) -> Option<Traffic> {
-        let mut sum = Traffic::default();
+    pub(in crate::sources) fn sum(&self, stacked: &Stacked) -> Option<IoTraffic> {
+        let mut sum = IoTraffic::default();
         for row in self.rows.iter().filter(|r| !stacked.contains(&r.device)) {
             sum.add(&row.traffic);
         }
@@ -75,16 +75,16 @@ impl Table {
     }
 
     /// The row of this device; `None` if there are too many devices.
-    fn of(&mut self, device: Device) -> Option<&mut Row> {
+    fn of(&mut self, device: DeviceNumbers) -> Option<&mut IoRow> {
         let is_it = |at: &usize| self.rows.get(*at).is_some_and(|row| row.device == device);
         let near = [self.at, self.at + 1].into_iter().find(is_it);
         let found = near.or_else(|| self.rows.iter().position(|row| row.device == device));
         self.at = match found {
             Some(at) => at,
             None if self.rows.len() < DEVICES_MAX => {
-                self.rows.push(Row {
+                self.rows.push(IoRow {
                     device,
-                    traffic: Traffic::default(),
+                    traffic: IoTraffic::default(),
                     has_bytes: false,
                 });
                 self.rows.len() - 1
@@ -98,9 +98,9 @@ impl Table {
 /// Parses lines like `8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0`.
 ///
 /// Some kernels write several devices before the first number; only the last has the numbers.
-pub(in crate::sources) fn parse_v2(bytes: &[u8], table: &mut Table) -> BadLines {
+pub(in crate::sources) fn parse_v2(bytes: &[u8], table: &mut IoTable) -> BadLines {
     each_line(bytes, |line| {
-        let mut one = Traffic::default();
+        let mut one = IoTraffic::default();
         let (mut device, mut counts) = (None, false);
         for word in words(line) {
             let Some(at) = word.iter().position(|b| *b == b'=') else {
@@ -128,13 +128,17 @@ pub(in crate::sources) fn parse_v2(bytes: &[u8], table: &mut Table) -> BadLines 
 
 /// The unit that a file of version 1 counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sources) enum Counts {
+pub(in crate::sources) enum CountedUnit {
     Bytes,
     Ops,
 }
 
 /// Parses the reads and writes of a version 1 file: lines like `8:0 Read 4096`, and a `Total`.
-pub(in crate::sources) fn parse_v1(bytes: &[u8], counts: Counts, table: &mut Table) -> BadLines {
+pub(in crate::sources) fn parse_v1(
+    bytes: &[u8],
+    counts: CountedUnit,
+    table: &mut IoTable,
+) -> BadLines {
     each_line(bytes, |line| {
         let mut words = words(line);
         let device = words.next()?;
@@ -146,13 +150,13 @@ pub(in crate::sources) fn parse_v1(bytes: &[u8], counts: Counts, table: &mut Tab
         let value = number(words.next()?)?;
         let row = table.of(device)?;
         // It is the last line of a device.
-        row.has_bytes |= (kind, counts) == (b"Total", Counts::Bytes);
+        row.has_bytes |= (kind, counts) == (b"Total", CountedUnit::Bytes);
         let traffic = &mut row.traffic;
         let slot = match (kind, counts) {
-            (b"Read", Counts::Bytes) => &mut traffic.read_bytes,
-            (b"Read", Counts::Ops) => &mut traffic.read_ops,
-            (b"Write", Counts::Bytes) => &mut traffic.write_bytes,
-            (b"Write", Counts::Ops) => &mut traffic.write_ops,
+            (b"Read", CountedUnit::Bytes) => &mut traffic.read_bytes,
+            (b"Read", CountedUnit::Ops) => &mut traffic.read_ops,
+            (b"Write", CountedUnit::Bytes) => &mut traffic.write_bytes,
+            (b"Write", CountedUnit::Ops) => &mut traffic.write_ops,
             _ => return Some(()),
         };
         *slot = slot.saturating_add(value);
@@ -174,7 +178,7 @@ fn each_line(bytes: &[u8], mut parse: impl FnMut(&[u8]) -> Option<()>) -> BadLin
 }
 
 /// Parses a word like `254:0`.
-pub(super) fn device_of(word: &[u8]) -> Option<Device> {
+pub(super) fn device_of(word: &[u8]) -> Option<DeviceNumbers> {
     let colon = word.iter().position(|b| *b == b':')?;
     Some((number(&word[..colon])?, number(&word[colon + 1..])?))
 }
@@ -183,12 +187,12 @@ pub(super) fn device_of(word: &[u8]) -> Option<Device> {
 mod tests {
     use super::*;
 
-    const STACKED: [Device; 1] = [(253, 0)];
+    const STACKED: [DeviceNumbers; 1] = [(253, 0)];
 
     #[test]
     fn version_2() {
         let check = |text: &str, expect: (u64, u64, u64, u64), bad: bool| {
-            let mut table = Table::default();
+            let mut table = IoTable::default();
             let lines = parse_v2(text.as_bytes(), &mut table);
             let t = table.sum(&STACKED).unwrap();
             let got = (t.read_bytes, t.write_bytes, t.read_ops, t.write_ops);
@@ -224,8 +228,8 @@ mod tests {
     #[test]
     fn version_1() {
         let check = |text: &str, expect: (u64, u64), bad: bool| {
-            let mut table = Table::default();
-            let lines = parse_v1(text.as_bytes(), Counts::Bytes, &mut table);
+            let mut table = IoTable::default();
+            let lines = parse_v1(text.as_bytes(), CountedUnit::Bytes, &mut table);
             let sum = table.sum(&STACKED).unwrap();
             let got = (sum.read_bytes, sum.write_bytes);
             assert_eq!((got, lines.any()), (expect, bad), "{text}");
@@ -243,12 +247,12 @@ mod tests {
 
     #[test]
     fn devices_are_told_apart() {
-        let mut table = Table::default();
+        let mut table = IoTable::default();
         let bytes = "8:0 Read 5\n8:0 Write 7\n7:0 Read 1\n8:0 Read 1\nTotal 13\n";
         let ops = "8:0 Read 2\n7:0 Write 3\nTotal 5\n";
-        assert!(!parse_v1(bytes.as_bytes(), Counts::Bytes, &mut table).any());
-        assert!(!parse_v1(ops.as_bytes(), Counts::Ops, &mut table).any());
-        let of = |read_bytes, write_bytes, read_ops, write_ops| Traffic {
+        assert!(!parse_v1(bytes.as_bytes(), CountedUnit::Bytes, &mut table).any());
+        assert!(!parse_v1(ops.as_bytes(), CountedUnit::Ops, &mut table).any());
+        let of = |read_bytes, write_bytes, read_ops, write_ops| IoTraffic {
             read_bytes,
             write_bytes,
             read_ops,

@@ -9,14 +9,14 @@ use crate::CgroupConfig;
 use crate::util::file::{HeldFile, SysRoot};
 
 use super::counted::{Counted, V1Files};
-use super::devices::Devices;
+use super::devices::BlockDevices;
 
 /// Most directories that one scan visits.
 const DIRECTORIES_MAX: usize = 16_384;
 
 /// The controller that counts I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Io {
+pub(super) enum IoController {
     V2(PathBuf),
     V1 {
         root: PathBuf,
@@ -27,17 +27,17 @@ pub(super) enum Io {
 
 /// The hierarchies on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) io: Option<Io>,
+pub(super) struct CgroupLayout {
+    pub(super) io: Option<IoController>,
     /// Root and file of the memory controller.
     pub(super) memory: Option<(PathBuf, &'static str)>,
     /// Root of the version 2 hierarchy, which has the pressure files.
     pub(super) pressure: Option<PathBuf>,
 }
 
-impl Layout {
+impl CgroupLayout {
     /// Finds the hierarchies, and what version 1 counts if it is the one that counts I/O.
-    pub(super) fn find(root: &SysRoot, devices: &Devices) -> (Self, Counted) {
+    pub(super) fn find(root: &SysRoot, devices: &BlockDevices) -> (Self, Counted) {
         let mut counted = Counted::default();
         let base = root.path("sys/fs/cgroup");
         let v2 = [base.clone(), base.join("unified")];
@@ -47,13 +47,13 @@ impl Layout {
         let controllers = v2.as_ref().map(|dir| controllers(dir)).unwrap_or_default();
         let has = |name: &str| controllers.split_ascii_whitespace().any(|c| c == name);
         let io = match &v2 {
-            Some(dir) if has("io") => Some(Io::V2(dir.clone())),
+            Some(dir) if has("io") => Some(IoController::V2(dir.clone())),
             _ => {
                 let root = base.join("blkio");
                 Counted::find(&root, devices).map(|found| {
                     counted = found;
                     let files = counted.files;
-                    Io::V1 { root, files }
+                    IoController::V1 { root, files }
                 })
             }
         };
@@ -73,9 +73,9 @@ impl Layout {
     /// The version in a few words, for people.
     pub(super) fn version(&self) -> &'static str {
         match (&self.io, &self.pressure) {
-            (Some(Io::V2(_)), _) => "v2",
-            (Some(Io::V1 { .. }), Some(_)) => "hybrid",
-            (Some(Io::V1 { .. }), None) => "v1",
+            (Some(IoController::V2(_)), _) => "v2",
+            (Some(IoController::V1 { .. }), Some(_)) => "hybrid",
+            (Some(IoController::V1 { .. }), None) => "v1",
             (None, Some(_)) => "v2 without the io controller",
             (None, None) => "none",
         }
@@ -83,7 +83,7 @@ impl Layout {
 
     fn roots(&self) -> BTreeSet<&Path> {
         let io = self.io.as_ref().map(|io| match io {
-            Io::V2(root) | Io::V1 { root, .. } => root.as_path(),
+            IoController::V2(root) | IoController::V1 { root, .. } => root.as_path(),
         });
         let memory = self.memory.as_ref().map(|(root, _)| root.as_path());
         [io, memory, self.pressure.as_deref()]

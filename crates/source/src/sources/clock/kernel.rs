@@ -36,24 +36,24 @@ pub(super) struct Kernel {
 
 /// The reason why there are no values.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum ClockRefusal {
     Missing(String),
     Format(SourceError),
 }
 
-pub(super) fn read(root: &SysRoot, commands: &Commands) -> Result<Kernel, Refused> {
+pub(super) fn read(root: &SysRoot, commands: &Commands) -> Result<Kernel, ClockRefusal> {
     if root.is_real() {
-        return ask().map_err(|e| Refused::Missing(format!("adjtimex: {e}")));
+        return ask().map_err(|e| ClockRefusal::Missing(format!("adjtimex: {e}")));
     }
     match commands.run(ADJTIMEX, &["--print"], ADJTIMEX.name) {
         Ok(text) => parse(&text).map_err(|reason| {
-            Refused::Format(SourceError::Format {
+            ClockRefusal::Format(SourceError::Format {
                 what: "adjtimex --print".to_owned(),
                 reason,
             })
         }),
-        Err(Refusal::Absent) => Err(Refused::Missing("no recording of it".to_owned())),
-        Err(other) => Err(Refused::Format(other.into_fault(ADJTIMEX.name))),
+        Err(Refusal::Absent) => Err(ClockRefusal::Missing("no recording of it".to_owned())),
+        Err(other) => Err(ClockRefusal::Format(other.into_fault(ADJTIMEX.name))),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::util::parse::{sole_number, sole_text};
 
 use super::Fact;
 
-/// How the text of a file becomes a value.
+/// The conversion of a file's text to a value.
 enum As {
     /// A count, multiplied by this factor.
     Count(u64),

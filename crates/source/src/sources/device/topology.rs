@@ -18,18 +18,18 @@ const SLAVES_MAX: usize = 512;
 /// Most names in the directory of one disk.
 const NAMES_MAX: usize = 512;
 /// Prefixes of names that determine the kind, where nothing in `/sys` does.
-const BY_NAME: [(&[u8], Kind); 11] = [
-    (b"loop", Kind::Loop),
-    (b"zram", Kind::Memory),
-    (b"ram", Kind::Memory),
-    (b"nbd", Kind::Network),
-    (b"rbd", Kind::Network),
-    (b"drbd", Kind::Network),
-    (b"bcache", Kind::Cache),
-    (b"sr", Kind::Optical),
-    (b"fd", Kind::Other),
-    (b"zd", Kind::Volume),
-    (b"nullb", Kind::Other),
+const BY_NAME: [(&[u8], DeviceKind); 11] = [
+    (b"loop", DeviceKind::Loop),
+    (b"zram", DeviceKind::Memory),
+    (b"ram", DeviceKind::Memory),
+    (b"nbd", DeviceKind::Network),
+    (b"rbd", DeviceKind::Network),
+    (b"drbd", DeviceKind::Network),
+    (b"bcache", DeviceKind::Cache),
+    (b"sr", DeviceKind::Optical),
+    (b"fd", DeviceKind::Other),
+    (b"zd", DeviceKind::Volume),
+    (b"nullb", DeviceKind::Other),
 ];
 /// Prefixes of the names of disks, for recorded trees without `device`; on a running machine every
 /// disk has one.
@@ -38,17 +38,17 @@ const DISK_NAMES: [&[u8]; 9] = [
 ];
 /// Prefixes of the UUIDs that users of the device mapper assign
 /// (Documentation/ABI/testing/sysfs-block-dm).
-const BY_UUID: [(&str, Kind); 5] = [
-    ("LVM-", Kind::Lvm),
-    ("CRYPT-", Kind::Crypt),
-    ("mpath-", Kind::Multipath),
-    ("DMRAID-", Kind::Raid),
-    ("bcache-", Kind::Cache),
+const BY_UUID: [(&str, DeviceKind); 5] = [
+    ("LVM-", DeviceKind::Lvm),
+    ("CRYPT-", DeviceKind::Crypt),
+    ("mpath-", DeviceKind::Multipath),
+    ("DMRAID-", DeviceKind::Raid),
+    ("bcache-", DeviceKind::Cache),
 ];
 
 /// The kind of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum DeviceKind {
     Disk,
     Partition,
     Raid,
@@ -66,7 +66,7 @@ pub(super) enum Kind {
     Other,
 }
 
-impl Kind {
+impl DeviceKind {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Disk => "disk",
@@ -97,13 +97,13 @@ impl Kind {
 
 /// A block device.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct DeviceNode {
     /// The name in `/sys`, where a `!` stands for a slash.
     pub(super) name: Vec<u8>,
     /// The kernel's name.
     pub(super) label: String,
     pub(super) dir: PathBuf,
-    pub(super) kind: Kind,
+    pub(super) kind: DeviceKind,
     /// The device number, `major:minor`.
     pub(super) number: String,
     /// The name below `/dev/mapper`.
@@ -115,7 +115,7 @@ pub(super) struct Node {
     below: Vec<usize>,
 }
 
-impl Node {
+impl DeviceNode {
     pub(super) fn os_name(&self) -> &OsStr {
         OsStr::from_bytes(&self.name)
     }
@@ -124,7 +124,7 @@ impl Node {
 /// All block devices at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Topology {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<DeviceNode>,
     /// Names of devices that have never been used.
     pub(super) unused: Vec<String>,
     /// Names of devices without a medium.
@@ -174,7 +174,7 @@ impl Topology {
         let (inside, _) = names_in(&dir, NAMES_MAX).unwrap_or_default();
         let has = |entry: &[u8]| inside.iter().any(|name| name == entry);
         let uuid = text(&dir.join("dm/uuid"), bytes);
-        let whole = Node {
+        let whole = DeviceNode {
             label: label(&name),
             kind: kind(&name, has, uuid.as_deref()),
             number: text(&dir.join("dev"), bytes).unwrap_or_default(),
@@ -193,7 +193,7 @@ impl Topology {
             return;
         }
         let disk = self.nodes.len();
-        let parts: Vec<Node> = inside
+        let parts: Vec<DeviceNode> = inside
             .iter()
             .filter(|entry| is_part_name(entry, &whole.name))
             .filter_map(|entry| partition(entry, &whole, disk, bytes))
@@ -221,7 +221,11 @@ impl Topology {
                 .filter_map(|name| by_name.get(name).copied())
                 .collect();
         }
-        for node in self.nodes.iter().filter(|n| n.kind == Kind::Multipath) {
+        for node in self
+            .nodes
+            .iter()
+            .filter(|n| n.kind == DeviceKind::Multipath)
+        {
             // sdb comes before sdaa.
             let order = |at: &&usize| (self.nodes[**at].name.len(), &self.nodes[**at].name);
             let Some(first) = node.below.iter().min_by_key(order) else {
@@ -248,7 +252,7 @@ impl Topology {
         }
         if let Some(disk) = node.parent {
             self.collect(disk, depth - 1, disks);
-        } else if node.kind == Kind::Disk {
+        } else if node.kind == DeviceKind::Disk {
             disks.push(self.stands_for.get(&at).copied().unwrap_or(at));
         } else {
             for below in &node.below {
@@ -258,12 +262,17 @@ impl Topology {
     }
 }
 
-fn partition(name: &[u8], whole: &Node, disk: usize, bytes: &mut Vec<u8>) -> Option<Node> {
+fn partition(
+    name: &[u8],
+    whole: &DeviceNode,
+    disk: usize,
+    bytes: &mut Vec<u8>,
+) -> Option<DeviceNode> {
     let dir = whole.dir.join(OsStr::from_bytes(name));
     number(&dir.join("partition"), bytes)?;
-    Some(Node {
+    Some(DeviceNode {
         label: label(name),
-        kind: Kind::Partition,
+        kind: DeviceKind::Partition,
         number: text(&dir.join("dev"), bytes).unwrap_or_default(),
         mapper: None,
         parent: Some(disk),
@@ -282,12 +291,12 @@ fn is_part_name(entry: &[u8], disk: &[u8]) -> bool {
     rest.is_some_and(|n| !n.is_empty() && n.iter().all(u8::is_ascii_digit))
 }
 
-fn kind(name: &[u8], has: impl Fn(&[u8]) -> bool, uuid: Option<&str>) -> Kind {
+fn kind(name: &[u8], has: impl Fn(&[u8]) -> bool, uuid: Option<&str>) -> DeviceKind {
     if name.starts_with(b"dm-") || has(b"dm") {
-        return uuid.map_or(Kind::Mapper, mapper_kind);
+        return uuid.map_or(DeviceKind::Mapper, mapper_kind);
     }
     if name.starts_with(b"md") || has(b"md") {
-        return Kind::Raid;
+        return DeviceKind::Raid;
     }
     let known = BY_NAME.iter().find(|(prefix, _)| {
         let rest = name.strip_prefix(*prefix);
@@ -297,22 +306,22 @@ fn kind(name: &[u8], has: impl Fn(&[u8]) -> bool, uuid: Option<&str>) -> Kind {
         return *kind;
     }
     match has(b"device") || DISK_NAMES.iter().any(|prefix| name.starts_with(prefix)) {
-        true => Kind::Disk,
-        false => Kind::Other,
+        true => DeviceKind::Disk,
+        false => DeviceKind::Other,
     }
 }
 
 /// The kind of a device of the device mapper. `part1-mpath-…` is a partition that kpartx made of a
 /// multipath device.
-fn mapper_kind(uuid: &str) -> Kind {
+fn mapper_kind(uuid: &str) -> DeviceKind {
     if let Some((number, _)) = uuid.strip_prefix("part").and_then(|r| r.split_once('-'))
         && !number.is_empty()
         && number.bytes().all(|b| b.is_ascii_digit())
     {
-        return Kind::Partition;
+        return DeviceKind::Partition;
     }
     let known = BY_UUID.iter().find(|(prefix, _)| uuid.starts_with(prefix));
-    known.map_or(Kind::Mapper, |(_, kind)| *kind)
+    known.map_or(DeviceKind::Mapper, |(_, kind)| *kind)
 }
 
 /// The kernel's name of a device: a `!` in `/sys` stands for a slash.
@@ -347,26 +356,41 @@ mod tests {
 
     #[test]
     fn kinds_by_name_and_uuid() {
-        let check = |name: &str, entries: &[&str], uuid: Option<&str>, expect: Kind| {
+        let check = |name: &str, entries: &[&str], uuid: Option<&str>, expect: DeviceKind| {
             let has = |entry: &[u8]| entries.iter().any(|e| e.as_bytes() == entry);
             assert_eq!(kind(name.as_bytes(), has, uuid), expect, "{name} {uuid:?}");
         };
-        check("sda", &["device"], None, Kind::Disk);
-        check("nvme0n1", &[], None, Kind::Disk);
-        check("unheard", &["device"], None, Kind::Disk);
-        check("unheard", &[], None, Kind::Other);
-        check("sr0", &["device"], None, Kind::Optical);
-        check("srx", &["device"], None, Kind::Disk);
-        check("md127", &["md"], None, Kind::Raid);
-        check("bcache0", &["bcache"], None, Kind::Cache);
-        check("zram0", &[], None, Kind::Memory);
-        check("dm-0", &["dm"], None, Kind::Mapper);
-        check("dm-0", &["dm"], Some("LVM-abc"), Kind::Lvm);
-        check("dm-0", &["dm"], Some("CRYPT-LUKS2-abc-root"), Kind::Crypt);
-        check("dm-0", &["dm"], Some("mpath-3600"), Kind::Multipath);
-        check("dm-0", &["dm"], Some("part2-mpath-3600"), Kind::Partition);
-        check("dm-0", &["dm"], Some("party-mpath-3600"), Kind::Mapper);
-        check("dm-0", &["dm"], Some("STRATIS-1"), Kind::Mapper);
+        check("sda", &["device"], None, DeviceKind::Disk);
+        check("nvme0n1", &[], None, DeviceKind::Disk);
+        check("unheard", &["device"], None, DeviceKind::Disk);
+        check("unheard", &[], None, DeviceKind::Other);
+        check("sr0", &["device"], None, DeviceKind::Optical);
+        check("srx", &["device"], None, DeviceKind::Disk);
+        check("md127", &["md"], None, DeviceKind::Raid);
+        check("bcache0", &["bcache"], None, DeviceKind::Cache);
+        check("zram0", &[], None, DeviceKind::Memory);
+        check("dm-0", &["dm"], None, DeviceKind::Mapper);
+        check("dm-0", &["dm"], Some("LVM-abc"), DeviceKind::Lvm);
+        check(
+            "dm-0",
+            &["dm"],
+            Some("CRYPT-LUKS2-abc-root"),
+            DeviceKind::Crypt,
+        );
+        check("dm-0", &["dm"], Some("mpath-3600"), DeviceKind::Multipath);
+        check(
+            "dm-0",
+            &["dm"],
+            Some("part2-mpath-3600"),
+            DeviceKind::Partition,
+        );
+        check(
+            "dm-0",
+            &["dm"],
+            Some("party-mpath-3600"),
+            DeviceKind::Mapper,
+        );
+        check("dm-0", &["dm"], Some("STRATIS-1"), DeviceKind::Mapper);
     }
 
     #[test]

@@ -12,7 +12,7 @@ const QUEUES_MAX: usize = 4096;
 
 /// The files of the attributes, which are open only while they are read.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct AttributeFiles {
     size: HeldFile,
     rotational: HeldFile,
     scheduler: HeldFile,
@@ -46,7 +46,7 @@ pub(super) enum Text {
     Model,
 }
 
-impl Files {
+impl AttributeFiles {
     pub(super) fn new(root: &SysRoot, sysfs_name: &OsStr) -> Self {
         let dir: PathBuf = root.path("sys/block").join(sysfs_name);
         let file = |name: &str| HeldFile::short_records(dir.join(name));

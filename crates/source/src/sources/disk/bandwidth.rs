@@ -28,14 +28,14 @@ const BUCKETS: usize = 224;
 
 /// The origin of the bandwidth of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum BandwidthOrigin {
     Configured,
     Probed,
     Table,
     Observed,
 }
 
-impl Origin {
+impl BandwidthOrigin {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Configured => "configured",
@@ -73,13 +73,16 @@ impl Bandwidth {
     }
 
     /// The greatest rate in bytes per second, and its origin.
-    pub(super) fn now(&self) -> Option<(f64, Origin)> {
+    pub(super) fn now(&self) -> Option<(f64, BandwidthOrigin)> {
         if let Some(configured) = self.configured {
-            return Some((configured as f64, Origin::Configured));
+            return Some((configured as f64, BandwidthOrigin::Configured));
         }
-        let probed = self.probed.map(|rate| (rate, Origin::Probed));
-        let table = self.table.map(|rate| (rate, Origin::Table));
-        let observed = self.observed.rate.map(|rate| (rate, Origin::Observed));
+        let probed = self.probed.map(|rate| (rate, BandwidthOrigin::Probed));
+        let table = self.table.map(|rate| (rate, BandwidthOrigin::Table));
+        let observed = self
+            .observed
+            .rate
+            .map(|rate| (rate, BandwidthOrigin::Observed));
         match (probed.or(table), observed) {
             (Some(known), Some(seen)) if seen.0 > known.0 => Some(seen),
             (known, _) => known,
@@ -165,14 +168,14 @@ mod tests {
         disk.observe(S, 100_000);
         assert_eq!(disk.now(), None, "it may be able to do far more");
         disk.table = Some(5e5);
-        assert_eq!(disk.now(), Some((5e5, Origin::Table)));
+        assert_eq!(disk.now(), Some((5e5, BandwidthOrigin::Table)));
         disk.probed = Some(3e5);
-        assert_eq!(disk.now(), Some((3e5, Origin::Probed)));
+        assert_eq!(disk.now(), Some((3e5, BandwidthOrigin::Probed)));
         // It exceeded the measured rate.
         disk.observe(2 * S, 500_000);
-        assert_eq!(disk.now(), Some((4e5, Origin::Observed)));
+        assert_eq!(disk.now(), Some((4e5, BandwidthOrigin::Observed)));
         disk.configured = Some(1);
-        assert_eq!(disk.now(), Some((1.0, Origin::Configured)));
+        assert_eq!(disk.now(), Some((1.0, BandwidthOrigin::Configured)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use crate::fact::{FactSet, facts, int};
-use crate::probe::Records;
+use crate::probe::ProbeRecords;
 use crate::util::diskstats::Counters;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::identity;
@@ -11,8 +11,8 @@ use crate::util::link::Link;
 use crate::util::rate::per_second;
 use crate::{Batch, SourceError};
 
-use super::attributes::{Files, Text};
-use super::bandwidth::{Bandwidth, Origin};
+use super::attributes::{AttributeFiles, Text};
+use super::bandwidth::{Bandwidth, BandwidthOrigin};
 use super::latency::Latencies;
 
 facts! {
@@ -61,7 +61,7 @@ facts! {
 }
 
 /// A disk with its facts and state.
-pub(super) struct Disk {
+pub(super) struct FollowedDisk {
     pub(super) label: String,
     pub(super) tier: String,
     facts: FactSet<Fact>,
@@ -72,14 +72,14 @@ pub(super) struct Disk {
     link: Option<Link>,
     serial: Option<String>,
     size_bytes: Option<u64>,
-    files: Files,
+    files: AttributeFiles,
     attributes_next_ns: i64,
     pub(super) attributes_seen: bool,
     /// `/sys/block/DISK/stat`, which is read if there is no list of all disks.
     pub(super) stat: HeldFile,
 }
 
-impl Disk {
+impl FollowedDisk {
     pub(super) fn new(
         root: &SysRoot,
         label: String,
@@ -105,7 +105,7 @@ impl Disk {
             link: Link::of(root, sysfs_name),
             serial: identity::serial(&root.path("sys/block").join(sysfs_name)),
             size_bytes: None,
-            files: Files::new(root, sysfs_name),
+            files: AttributeFiles::new(root, sysfs_name),
             attributes_next_ns: i64::MIN,
             attributes_seen: false,
             stat: HeldFile::short_records(root.path("sys/block").join(sysfs_name).join("stat")),
@@ -201,10 +201,12 @@ impl Disk {
         };
         let fact = Fact::BandwidthMax;
         match origin {
-            Origin::Configured | Origin::Probed => {
+            BandwidthOrigin::Configured | BandwidthOrigin::Probed => {
                 self.facts.measured(batch, now_ns, fact, rate);
             }
-            Origin::Table | Origin::Observed => self.facts.derived(batch, now_ns, fact, rate),
+            BandwidthOrigin::Table | BandwidthOrigin::Observed => {
+                self.facts.derived(batch, now_ns, fact, rate)
+            }
         }
         self.facts
             .text(batch, now_ns, Fact::BandwidthSource, origin.as_str());
@@ -212,7 +214,7 @@ impl Disk {
 
     /// Takes the measurement of `baro probe` for this disk; a measurement of another disk that had
     /// this name is ignored.
-    pub(super) fn take_probe(&mut self, records: &Records) {
+    pub(super) fn take_probe(&mut self, records: &ProbeRecords) {
         let record = records.get(&self.label);
         let record = record.filter(|r| r.is_of(self.size_bytes, self.serial.as_deref()));
         self.bandwidth.probed = record.map(|r| r.bytes_per_second);

@@ -8,14 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::Missing;
-use crate::probe::{self, Records};
+use crate::probe::{self, ProbeRecords};
 
 /// Time between two checks of the file.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct State {
-    records: Records,
+    records: ProbeRecords,
     fault: Option<String>,
     stop: bool,
 }
@@ -39,7 +39,7 @@ pub(super) struct Probed {
     path: PathBuf,
     shared: Arc<Shared>,
     seen: u64,
-    records: Records,
+    records: ProbeRecords,
     thread_fault: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Probed {
             path: path.to_owned(),
             shared,
             seen: 0,
-            records: Records::new(),
+            records: ProbeRecords::new(),
             thread_fault,
         }
     }
@@ -74,7 +74,7 @@ impl Probed {
         true
     }
 
-    pub(super) fn records(&self) -> &Records {
+    pub(super) fn records(&self) -> &ProbeRecords {
         &self.records
     }
 
@@ -110,7 +110,7 @@ fn look(path: &Path, shared: &Shared) {
         if let Some(read) = fresh {
             let (records, fault) = match read {
                 Ok(records) => (records, None),
-                Err(fault) => (Records::new(), Some(fault.to_string())),
+                Err(fault) => (ProbeRecords::new(), Some(fault.to_string())),
             };
             state.fault = fault;
             if state.records != records {

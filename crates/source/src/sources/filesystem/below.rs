@@ -56,7 +56,7 @@ pub(super) fn look(root: &SysRoot, mount: &Mount) -> Below {
     }
 }
 
-fn below_btrfs(root: &SysRoot, layout: &btrfs::Layout) -> Below {
+fn below_btrfs(root: &SysRoot, layout: &btrfs::BtrfsLayout) -> Below {
     let whole = |name: &String| whole_disk(root, name, None);
     let raid = match (layout.profiles.as_slice(), layout.devices.as_slice()) {
         ([], _) => None,

@@ -59,7 +59,7 @@ pub(super) fn statvfs(path: &CStr) -> Result<Space, Errno> {
 
 /// The result for one mount in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum MountAnswer {
     Space(Space),
     Refused(Errno),
     /// The mount was asked, and did not answer until the end of the round.
@@ -111,7 +111,7 @@ impl Shared {
 /// The mounts to ask, each in a slot.
 pub(super) struct Probes {
     shared: Arc<Shared>,
-    /// Why no thread could be started, if so.
+    /// The reason why no thread could be started, if so.
     pub(super) thread_fault: Option<String>,
 }
 
@@ -195,12 +195,14 @@ impl Probes {
     }
 
     /// The result of the last round for a slot.
-    pub(super) fn answer(&self, slot: usize) -> Answer {
+    pub(super) fn answer(&self, slot: usize) -> MountAnswer {
         match self.shared.lock().slots[slot].phase {
-            Phase::Answered(Ok(space)) => Answer::Space(space),
-            Phase::Answered(Err(errno)) => Answer::Refused(errno),
-            Phase::Asking => Answer::Silent,
-            Phase::Waiting | Phase::Resting | Phase::Free | Phase::Abandoned => Answer::NotAsked,
+            Phase::Answered(Ok(space)) => MountAnswer::Space(space),
+            Phase::Answered(Err(errno)) => MountAnswer::Refused(errno),
+            Phase::Asking => MountAnswer::Silent,
+            Phase::Waiting | Phase::Resting | Phase::Free | Phase::Abandoned => {
+                MountAnswer::NotAsked
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{Batch, Missing, SourceError};
 
 use super::Fact;
 use super::local::{self, BadBlocks};
-use super::smart::{self, Answer, Smart};
+use super::smart::{self, Smart, SmartAnswer};
 
 /// Number of late disks in one read after which the others wait for the next read.
 const SILENT_MAX: usize = 2;
@@ -39,7 +39,7 @@ const OF_SMART: [Fact; 11] = [
     Fact::Critical,
 ];
 
-pub(super) struct Disk {
+pub(super) struct HealthDisk {
     /// The name in `/sys/block`.
     pub(super) name: String,
     pub(super) facts: FactSet<Fact>,
@@ -74,7 +74,7 @@ pub(super) enum Verdict {
 }
 
 /// State that the disks of one read share.
-pub(super) struct Round<'a> {
+pub(super) struct HealthRound<'a> {
     pub(super) commands: &'a Commands,
     pub(super) helper: &'a HelperConfig,
     pub(super) root: &'a SysRoot,
@@ -93,7 +93,7 @@ pub(super) struct Gap {
     pub(super) remedy: String,
 }
 
-impl Disk {
+impl HealthDisk {
     pub(super) fn new(name: &str) -> Result<Self, Missing> {
         let facts = FactSet::labelled([("device", name.replace('!', "/"))]);
         let facts = facts.map_err(|fault| {
@@ -117,7 +117,10 @@ impl Disk {
     }
 
     /// Asks the disk, unless that is pointless or failed a short while ago.
-    pub(super) fn ask(&mut self, round: &mut Round) -> Result<Option<Box<Smart>>, SourceError> {
+    pub(super) fn ask(
+        &mut self,
+        round: &mut HealthRound,
+    ) -> Result<Option<Box<Smart>>, SourceError> {
         if local::is_virtual(round.root, &self.name) {
             self.verdict = Verdict::Virtual;
             return Ok(None);
@@ -147,7 +150,7 @@ impl Disk {
         asked
     }
 
-    fn ask_now(&mut self, round: &mut Round) -> Result<Option<Box<Smart>>, SourceError> {
+    fn ask_now(&mut self, round: &mut HealthRound) -> Result<Option<Box<Smart>>, SourceError> {
         if round.is_vain {
             self.verdict = Verdict::Refused(Refusal::Absent);
             return Ok(None);
@@ -161,15 +164,15 @@ impl Disk {
             Err(refusal) => return self.refused(refusal, round),
         };
         match smart::parse(&bytes) {
-            Ok(Answer::Known(smart)) => {
+            Ok(SmartAnswer::Known(smart)) => {
                 self.verdict = Verdict::Known;
                 Ok(Some(smart))
             }
-            Ok(Answer::Asleep) => {
+            Ok(SmartAnswer::Asleep) => {
                 self.verdict = Verdict::Asleep;
                 Ok(None)
             }
-            Ok(Answer::Nothing(why)) => {
+            Ok(SmartAnswer::Nothing(why)) => {
                 self.verdict = Verdict::Nothing(why);
                 self.rest_reads = ASK_AGAIN_READS - 1;
                 Ok(None)
@@ -185,7 +188,7 @@ impl Disk {
     fn refused(
         &mut self,
         refusal: Refusal,
-        round: &mut Round,
+        round: &mut HealthRound,
     ) -> Result<Option<Box<Smart>>, SourceError> {
         // A missing recording does not mean that those of other disks are missing.
         round.is_vain = refusal == Refusal::Absent && round.commands.is_real();
@@ -404,8 +407,8 @@ mod tests {
         let commands = Commands::new(&root, HELPER_TIMEOUT);
         let (helper, skip) = (HelperConfig::default(), Globs::new(&[] as &[&str]));
         let mut monotonic_ns = 0;
-        let mut disk = Disk::new("sda").unwrap();
-        let round = |monotonic_ns| Round {
+        let mut disk = HealthDisk::new("sda").unwrap();
+        let round = |monotonic_ns| HealthRound {
             commands: &commands,
             helper: &helper,
             root: &root,
@@ -415,7 +418,7 @@ mod tests {
             silent: 0,
         };
         // Nothing is recorded, so the verdict changes each time the disk is asked.
-        let mut reads_until_asked = |disk: &mut Disk| {
+        let mut reads_until_asked = |disk: &mut HealthDisk| {
             disk.verdict = Verdict::NotAsked;
             (1..5000).find(|_| {
                 monotonic_ns += 60 * NS_PER_S;
@@ -423,7 +426,7 @@ mod tests {
                 !matches!(disk.verdict, Verdict::NotAsked)
             })
         };
-        let late = |disk: &mut Disk| {
+        let late = |disk: &mut HealthDisk| {
             let why = "the helper says: smartctl took too long and was ended";
             let mut round = round(0);
             let refusal = Refusal::Failed(why.to_owned());

@@ -130,12 +130,12 @@ fn millicelsius(bytes: &[u8]) -> Option<f64> {
 #[derive(Debug, Default)]
 pub(super) struct BadBlocks {
     /// Counts by the disk's name.
-    of: Vec<(String, Count)>,
+    of: Vec<(String, BadBlockCount)>,
 }
 
 /// Number of bad blocks, of 512 bytes, in one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Count {
+pub(super) struct BadBlockCount {
     pub(super) blocks: u64,
     /// Whether the list is full, so that there may be more.
     pub(super) is_least: bool,
@@ -172,7 +172,7 @@ impl BadBlocks {
         all
     }
 
-    pub(super) fn of(&self, disk: &str) -> Option<Count> {
+    pub(super) fn of(&self, disk: &str) -> Option<BadBlockCount> {
         let found = self.of.iter().find(|(name, _)| name == disk)?;
         Some(found.1)
     }
@@ -201,7 +201,7 @@ impl BadBlocks {
     }
 }
 
-fn sum(bytes: &[u8], bad: &mut BadLines) -> Option<Count> {
+fn sum(bytes: &[u8], bad: &mut BadLines) -> Option<BadBlockCount> {
     let mut blocks: u64 = 0;
     for line in lines(bytes) {
         let mut words = words(line);
@@ -214,7 +214,7 @@ fn sum(bytes: &[u8], bad: &mut BadLines) -> Option<Count> {
     if !cut(bytes).is_empty() && !is_least {
         bad.add(cut(bytes));
     }
-    (blocks <= i64::MAX as u64).then_some(Count { blocks, is_least })
+    (blocks <= i64::MAX as u64).then_some(BadBlockCount { blocks, is_least })
 }
 
 fn block(root: &SysRoot, name: &str) -> PathBuf {
@@ -269,7 +269,7 @@ mod tests {
         // A full page that ends inside a line: the 455 whole lines count, as a lower bound.
         let long = "123456 8\n".repeat(500);
         let count = sum(&long.as_bytes()[..4099], &mut BadLines::default());
-        let expect = Count {
+        let expect = BadBlockCount {
             blocks: 455 * 8,
             is_least: true,
         };

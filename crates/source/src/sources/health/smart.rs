@@ -24,7 +24,7 @@ const COMPLAINT_BYTES_MAX: usize = 160;
 
 /// The result of asking a disk.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum SmartAnswer {
     /// The disk's values.
     Known(Box<Smart>),
     /// The disk sleeps and was not woken.
@@ -54,7 +54,7 @@ pub(super) struct Smart {
 }
 
 /// Parses the output of smartctl; the error states why it cannot be parsed.
-pub(super) fn parse(bytes: &[u8]) -> Result<Answer, String> {
+pub(super) fn parse(bytes: &[u8]) -> Result<SmartAnswer, String> {
     let all: Value = serde_json::from_slice(bytes).map_err(|e| format!("no JSON: {e}"))?;
     match at(&all, &["json_format_version"]).and_then(|v| v.get(0)?.as_u64()) {
         Some(1) => {}
@@ -68,17 +68,17 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Answer, String> {
             text.contains("STANDBY") || text.contains("SLEEP") || text.contains("low-power")
         };
         return Ok(match complaint {
-            Some(text) if is_asleep(&text) => Answer::Asleep,
-            Some(text) => Answer::Nothing(text),
-            None => Answer::Nothing(format!("smartctl ended with status {status}")),
+            Some(text) if is_asleep(&text) => SmartAnswer::Asleep,
+            Some(text) => SmartAnswer::Nothing(text),
+            None => SmartAnswer::Nothing(format!("smartctl ended with status {status}")),
         });
     }
     let smart = read(&all);
     if smart == Smart::default() {
         let why = complaint.unwrap_or("it has no SMART data".to_owned());
-        return Ok(Answer::Nothing(why));
+        return Ok(SmartAnswer::Nothing(why));
     }
-    Ok(Answer::Known(Box::new(smart)))
+    Ok(SmartAnswer::Known(Box::new(smart)))
 }
 
 /// The first message that is an error, else the first.
@@ -350,7 +350,7 @@ mod tests {
     fn known(json: &str) -> Smart {
         let text = format!("{{\"json_format_version\":[1,0],{json}}}");
         match parse(text.as_bytes()) {
-            Ok(Answer::Known(smart)) => *smart,
+            Ok(SmartAnswer::Known(smart)) => *smart,
             other => panic!("{json}: {other:?}"),
         }
     }
@@ -380,17 +380,17 @@ mod tests {
             format!(r#"{{"string":"{text}","severity":"{severity}"}}"#)
         };
         let standby = message("Device is in STANDBY mode, exit(2)", "information");
-        assert_eq!(of(2, &standby), Answer::Asleep);
+        assert_eq!(of(2, &standby), SmartAnswer::Asleep);
         let unknown = message("/dev/vda: Unable to detect device type", "error");
         let why = "/dev/vda: Unable to detect device type".to_owned();
-        assert_eq!(of(1, &unknown), Answer::Nothing(why.clone()));
+        assert_eq!(of(1, &unknown), SmartAnswer::Nothing(why.clone()));
         let both = format!("{},{unknown}", message("a hint", "information"));
-        assert_eq!(of(1, &both), Answer::Nothing(why));
+        assert_eq!(of(1, &both), SmartAnswer::Nothing(why));
         let bare = "smartctl ended with status 2".to_owned();
-        assert_eq!(of(2, ""), Answer::Nothing(bare));
+        assert_eq!(of(2, ""), SmartAnswer::Nothing(bare));
         assert_eq!(
             of(0, ""),
-            Answer::Nothing("it has no SMART data".to_owned())
+            SmartAnswer::Nothing("it has no SMART data".to_owned())
         );
         // A disk that fails has bits set in its exit status, and still has its values.
         let text = r#"{"json_format_version":[1,0],"smartctl":{"exit_status":216},"smart_status":{"passed":false}}"#;
@@ -398,7 +398,10 @@ mod tests {
             is_ok: Some(false),
             ..Default::default()
         };
-        assert_eq!(parse(text.as_bytes()), Ok(Answer::Known(Box::new(failing))));
+        assert_eq!(
+            parse(text.as_bytes()),
+            Ok(SmartAnswer::Known(Box::new(failing)))
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) const ID_BYTES_MAX: usize = 128;
 
 /// The counters that a hierarchy of control groups has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(super) enum CounterRole {
     /// Version 2: all counters.
     V2,
     Memory,
@@ -41,15 +41,15 @@ pub(super) enum Role {
 
 /// The hierarchies of version 1 below `sys/fs/cgroup`. Those with only processes come last, so that
 /// processes are counted in the memory hierarchy if there is one.
-const V1: [(&str, Role); 8] = [
-    ("memory", Role::Memory),
-    ("blkio", Role::Blkio),
-    ("cpuacct", Role::Cpuacct),
-    ("cpu,cpuacct", Role::Cpuacct),
-    ("pids", Role::Pids),
-    ("freezer", Role::Other),
-    ("cpuset", Role::Other),
-    ("devices", Role::Other),
+const V1: [(&str, CounterRole); 8] = [
+    ("memory", CounterRole::Memory),
+    ("blkio", CounterRole::Blkio),
+    ("cpuacct", CounterRole::Cpuacct),
+    ("cpu,cpuacct", CounterRole::Cpuacct),
+    ("pids", CounterRole::Pids),
+    ("freezer", CounterRole::Other),
+    ("cpuset", CounterRole::Other),
+    ("devices", CounterRole::Other),
 ];
 
 /// A batch system, the directories of its jobs, and the function that takes a job's number from a
@@ -77,12 +77,12 @@ const PLACES: [Place; 9] = [
 pub(super) struct Groups {
     pub(super) scheduler: &'static str,
     /// At most one directory for each hierarchy and place; each of several slurmd may have its own.
-    pub(super) directories: Vec<(Role, PathBuf)>,
+    pub(super) directories: Vec<(CounterRole, PathBuf)>,
 }
 
 /// The result of one search.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundJobs {
     pub(super) jobs: BTreeMap<String, Groups>,
     /// The batch system whose groups exist, with or without jobs.
     pub(super) scheduler: Option<&'static str>,
@@ -91,8 +91,8 @@ pub(super) struct Found {
 }
 
 /// Searches every place.
-pub(super) fn jobs(root: &SysRoot) -> Found {
-    let mut found = Found::default();
+pub(super) fn jobs(root: &SysRoot) -> FoundJobs {
+    let mut found = FoundJobs::default();
     let mut left = DIRECTORIES_MAX;
     for (role, hierarchy) in hierarchies(root) {
         for (scheduler, way, id_of) in PLACES {
@@ -115,17 +115,17 @@ pub(super) fn jobs(root: &SysRoot) -> Found {
     found
 }
 
-fn hierarchies(root: &SysRoot) -> Vec<(Role, PathBuf)> {
+fn hierarchies(root: &SysRoot) -> Vec<(CounterRole, PathBuf)> {
     let base = root.path("sys/fs/cgroup");
     let v2 = [base.clone(), base.join("unified")];
     let v2 = v2
         .into_iter()
         .filter(|dir| dir.join("cgroup.controllers").is_file())
-        .map(|dir| (Role::V2, dir));
+        .map(|dir| (CounterRole::V2, dir));
     let mut found: Vec<_> = v2.collect();
     for (name, role) in V1 {
         // `cpuacct` is usually a link to `cpu,cpuacct`.
-        let twice = role == Role::Cpuacct && found.iter().any(|(r, _)| *r == role);
+        let twice = role == CounterRole::Cpuacct && found.iter().any(|(r, _)| *r == role);
         let dir = base.join(name);
         if !twice && dir.is_dir() {
             found.push((role, dir));

@@ -2,9 +2,9 @@
 
 use crate::Batch;
 use crate::fact::FactSet;
-use crate::sources::cgroup::by_device::{ByDevice, Room};
-use crate::sources::cgroup::devices::Devices;
-use crate::sources::cgroup::io::{Table, Traffic};
+use crate::sources::cgroup::by_device::{ByDevice, DeviceRoom};
+use crate::sources::cgroup::devices::BlockDevices;
+use crate::sources::cgroup::io::{IoTable, IoTraffic};
 use crate::util::rate::Meter;
 
 use super::note::Note;
@@ -22,12 +22,12 @@ pub(super) struct Putting<'a> {
     pub(super) every_ns: i64,
     /// Whether `squeue` is always asked and has answered recently.
     pub(super) by_queue: bool,
-    pub(super) devices: &'a Devices,
-    pub(super) room: &'a mut Room,
+    pub(super) devices: &'a BlockDevices,
+    pub(super) room: &'a mut DeviceRoom,
 }
 
 /// A job and its known data.
-pub(super) struct Job {
+pub(super) struct FollowedJob {
     id: String,
     pub(super) scheduler: Option<&'static str>,
     facts: FactSet<Fact>,
@@ -40,7 +40,7 @@ pub(super) struct Job {
     pub(super) write: Meter,
 }
 
-impl Job {
+impl FollowedJob {
     pub(super) fn new(id: &str) -> Option<Self> {
         // A job's number is short enough for a label: see `find::is_id`.
         let facts = FactSet::labelled([("job", id.to_owned())]).ok()?;
@@ -170,14 +170,14 @@ impl Job {
         }
     }
 
-    fn put_devices(&mut self, batch: &mut Batch, table: &Table, with: &mut Putting<'_>) {
+    fn put_devices(&mut self, batch: &mut Batch, table: &IoTable, with: &mut Putting<'_>) {
         let of = ("job", &*self.id);
         let beside = (with.devices, &mut *with.room);
         self.by_device
             .put(with.now_ns, batch, table, of, &ON_DEVICE, beside);
     }
 
-    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &Traffic) {
+    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &IoTraffic) {
         let facts = &mut self.facts;
         facts.count(batch, now_ns, Fact::ReadBytes, traffic.read_bytes);
         facts.count(batch, now_ns, Fact::WriteBytes, traffic.write_bytes);

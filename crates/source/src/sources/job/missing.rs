@@ -4,13 +4,17 @@ use crate::Missing;
 use crate::report::counted;
 use crate::sources::cgroup::by_device::DEVICES_EACH_MAX;
 
-use super::find::{Found, Role};
+use super::find::{CounterRole, FoundJobs};
 use super::usage::{BELOW_MAX, Usage};
 use super::{Jobs, Squeue, note};
 
 impl Jobs {
     /// Lists everything that is missing after a poll.
-    pub(super) fn explain(&self, found: &Found, notes_missing: Option<Missing>) -> Vec<Missing> {
+    pub(super) fn explain(
+        &self,
+        found: &FoundJobs,
+        notes_missing: Option<Missing>,
+    ) -> Vec<Missing> {
         let mut missing = Vec::new();
         if self.scheduler.is_none() && !self.prolog && self.jobs.len() == 0 {
             let groups = self.root.path("sys/fs/cgroup");
@@ -72,10 +76,10 @@ impl Jobs {
     }
 
     /// Missing bytes of the node's own devices; `blind` is the number of jobs that have none.
-    fn explain_local(&self, found: &Found, blind: usize) -> Vec<Missing> {
+    fn explain_local(&self, found: &FoundJobs, blind: usize) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut groups = found.jobs.values().flat_map(|groups| &groups.directories);
-        if blind > 0 && groups.any(|(role, _)| *role == Role::Blkio) {
+        if blind > 0 && groups.any(|(role, _)| *role == CounterRole::Blkio) {
             missing.extend(self.counted.explain());
         }
         if blind > 0 {

@@ -14,7 +14,7 @@ use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{cut, escape, lines, number};
 
-use super::find::{Found, is_id};
+use super::find::{FoundJobs, is_id};
 
 /// The directory of notes, relative to the root of the source.
 pub(super) const DIRECTORY: &str = "run/barograph-jobs";
@@ -46,7 +46,7 @@ impl Notes {
     /// Reads the notes. Those of the jobs in `found` are read even if there are too many others.
     pub(super) fn read(
         root: &SysRoot,
-        found: &Found,
+        found: &FoundJobs,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) -> Self {
@@ -116,15 +116,15 @@ impl Notes {
 
 /// The notes of jobs that have or had control groups here.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct NotedJobs {
     notes: BTreeMap<String, Note>,
 }
 
-impl Past {
+impl NotedJobs {
     /// Removes the notes of jobs whose groups are gone: these jobs ended, whether or not an epilog
     /// ever removes their notes. Returns how many were removed. A note that was written anew, for a
     /// job that was queued again, stays.
-    pub(super) fn leave_out_ended(&mut self, found: &Found, notes: &mut Notes) -> usize {
+    pub(super) fn leave_out_ended(&mut self, found: &FoundJobs, notes: &mut Notes) -> usize {
         self.notes
             .retain(|id, note| notes.jobs.get(id) == Some(note));
         for id in found.jobs.keys() {

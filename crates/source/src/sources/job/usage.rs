@@ -9,12 +9,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::sources::cgroup::counted::Counted;
-use crate::sources::cgroup::io::{Counts, Stacked, Table, parse_v1, parse_v2};
+use crate::sources::cgroup::io::{CountedUnit, IoTable, Stacked, parse_v1, parse_v2};
 use crate::util::faults::{BadLines, Faults};
 use crate::util::file::HeldFile;
 use crate::util::parse::{cut, lines, number, sole_number, words};
 
-use super::find::{Groups, Role, directories};
+use super::find::{CounterRole, Groups, directories};
 
 /// Most groups below those of all jobs that are looked at in one poll.
 pub(super) const BELOW_MAX: usize = 16_384;
@@ -27,7 +27,7 @@ pub(super) struct Usage {
     pub(super) threads: Option<u64>,
     pub(super) processes: Option<u64>,
     /// Traffic by device.
-    pub(super) traffic: Option<Table>,
+    pub(super) traffic: Option<IoTable>,
 }
 
 /// The state that reading every job needs.
@@ -43,20 +43,20 @@ pub(super) struct Looker<'a> {
 
 impl Looker<'_> {
     pub(super) fn usage(&mut self, groups: &Groups) -> Usage {
-        let of = |roles: &[Role]| -> Vec<(Role, &Path)> {
+        let of = |roles: &[CounterRole]| -> Vec<(CounterRole, &Path)> {
             let all = groups.directories.iter();
             all.filter(|(role, _)| roles.contains(role))
                 .map(|(role, dir)| (*role, dir.as_path()))
                 .collect()
         };
-        let memory = of(&[Role::V2, Role::Memory]);
-        let cpu = of(&[Role::V2, Role::Cpuacct]);
-        let threads = of(&[Role::V2, Role::Pids]);
-        let io = of(&[Role::V2, Role::Blkio]);
+        let memory = of(&[CounterRole::V2, CounterRole::Memory]);
+        let cpu = of(&[CounterRole::V2, CounterRole::Cpuacct]);
+        let threads = of(&[CounterRole::V2, CounterRole::Pids]);
+        let io = of(&[CounterRole::V2, CounterRole::Blkio]);
         Usage {
             memory_bytes: self.sum(&memory, |this, role, dir| {
                 let file = match role {
-                    Role::V2 => "memory.current",
+                    CounterRole::V2 => "memory.current",
                     _ => "memory.usage_in_bytes",
                 };
                 this.file(dir, file, sole_number)
@@ -74,8 +74,8 @@ impl Looker<'_> {
     /// a sum that lacks a part would look like a reset of the counter.
     fn sum(
         &mut self,
-        groups: &[(Role, &Path)],
-        mut read: impl FnMut(&mut Self, Role, &Path) -> Option<u64>,
+        groups: &[(CounterRole, &Path)],
+        mut read: impl FnMut(&mut Self, CounterRole, &Path) -> Option<u64>,
     ) -> Option<u64> {
         let mut sum = None;
         for (role, dir) in groups {
@@ -85,35 +85,37 @@ impl Looker<'_> {
         sum
     }
 
-    fn cpu_ns(&mut self, role: Role, dir: &Path) -> Option<u64> {
+    fn cpu_ns(&mut self, role: CounterRole, dir: &Path) -> Option<u64> {
         match role {
-            Role::V2 => self
+            CounterRole::V2 => self
                 .file(dir, "cpu.stat", usage_us)
                 .map(|us| us.saturating_mul(1000)),
             _ => self.file(dir, "cpuacct.usage", sole_number),
         }
     }
 
-    fn traffic(&mut self, groups: &[(Role, &Path)]) -> Option<Table> {
+    fn traffic(&mut self, groups: &[(CounterRole, &Path)]) -> Option<IoTable> {
         let mut sum = None;
         for (role, dir) in groups {
-            let table = sum.get_or_insert_with(Table::default);
+            let table = sum.get_or_insert_with(IoTable::default);
             match role {
-                Role::V2 => self.lines(&dir.join("io.stat"), |bytes| parse_v2(bytes, table))?,
+                CounterRole::V2 => {
+                    self.lines(&dir.join("io.stat"), |bytes| parse_v2(bytes, table))?
+                }
                 _ => self.blkio(dir, table)?,
             }
         }
         sum
     }
 
-    fn blkio(&mut self, dir: &Path, sum: &mut Table) -> Option<()> {
+    fn blkio(&mut self, dir: &Path, sum: &mut IoTable) -> Option<()> {
         let files = self.counted.files?;
         let mut all = vec![dir.to_owned()];
         if !files.is_recursive() {
             self.below(dir, &mut all)?;
         }
         for dir in all {
-            for (file, counts) in [(files.0, Counts::Bytes), (files.1, Counts::Ops)] {
+            for (file, counts) in [(files.0, CountedUnit::Bytes), (files.1, CountedUnit::Ops)] {
                 self.lines(&dir.join(file), |bytes| parse_v1(bytes, counts, sum))?;
             }
         }

@@ -7,12 +7,12 @@ use crate::util::rate::per_second;
 use crate::{Batch, Missing, SourceError};
 
 use super::places::{Param, Places, is_denied, missing_denied};
-use super::stats::{Count, Key, Role, Timed, parse};
+use super::stats::{LineCount, LineKey, LineRole, Timed, parse};
 
 /// A table of facts that come from `stats` files.
 pub(super) trait FlowTable: FactTable {
     /// The lines that are read.
-    const KEYS: &'static [Key<Self>];
+    const KEYS: &'static [LineKey<Self>];
     /// Facts of reads.
     const READ: Option<Way<Self>>;
     /// Facts of writes.
@@ -61,7 +61,7 @@ struct Totals {
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     pub(super) bytes: Vec<u8>,
-    counts: Vec<Option<Count>>,
+    counts: Vec<Option<LineCount>>,
 }
 
 /// The statistics of one thing, from one file for each of its instances: a file system that is
@@ -141,7 +141,7 @@ impl<T: FlowTable> Flow<T> {
         true
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, counts: &[Option<Count>], whole: bool) {
+    fn put(&mut self, now_ns: i64, batch: &mut Batch, counts: &[Option<LineCount>], whole: bool) {
         let mut totals = Totals::default();
         for (key, count) in T::KEYS.iter().zip(counts) {
             let Some(count) = count else { continue };
@@ -233,21 +233,21 @@ impl<T: FlowTable> Flow<T> {
 }
 
 impl Totals {
-    fn take(&mut self, role: Role, count: &Count) {
+    fn take(&mut self, role: LineRole, count: &LineCount) {
         let data = match role {
-            Role::ReadBytes | Role::ReadTime => &mut self.read,
-            Role::WriteBytes | Role::WriteTime => &mut self.write,
-            Role::Metadata | Role::Request => {
+            LineRole::ReadBytes | LineRole::ReadTime => &mut self.read,
+            LineRole::WriteBytes | LineRole::WriteTime => &mut self.write,
+            LineRole::Metadata | LineRole::Request => {
                 self.ops = Some(self.ops.unwrap_or(0).saturating_add(count.samples));
                 if let Some(time) = count.timed() {
                     self.time = Some(self.time.unwrap_or_default().and(time));
                 }
                 return;
             }
-            Role::Other => return,
+            LineRole::Other => return,
         };
         match role {
-            Role::ReadBytes | Role::WriteBytes => {
+            LineRole::ReadBytes | LineRole::WriteBytes => {
                 data.bytes = count.bytes();
                 data.ops = Some(count.samples);
             }

@@ -20,7 +20,7 @@ use crate::util::parse::{cut, lines, number, words};
 
 /// The use of a line, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum LineRole {
     /// Bytes and number of reads.
     ReadBytes,
     /// Bytes and number of writes.
@@ -39,24 +39,24 @@ pub(super) enum Role {
 
 /// A line that is read, by its name.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Key<T: 'static> {
+pub(super) struct LineKey<T: 'static> {
     pub(super) name: &'static [u8],
-    pub(super) role: Role,
+    pub(super) role: LineRole,
     /// The fact that counts the operations of this line.
     pub(super) fact: Option<T>,
 }
 
 /// The counter of one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Count {
+pub(super) struct LineCount {
     pub(super) samples: u64,
     pub(super) sum: Option<u64>,
-    pub(super) unit: Unit,
+    pub(super) unit: SumUnit,
 }
 
 /// The unit of the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum SumUnit {
     Bytes,
     Microseconds,
     #[default]
@@ -65,7 +65,11 @@ pub(super) enum Unit {
 
 /// Parses a file and adds its wanted lines to `counts`, which has a place for each key: a file
 /// system that is mounted twice has two files.
-pub(super) fn parse<T>(bytes: &[u8], keys: &[Key<T>], counts: &mut [Option<Count>]) -> BadLines {
+pub(super) fn parse<T>(
+    bytes: &[u8],
+    keys: &[LineKey<T>],
+    counts: &mut [Option<LineCount>],
+) -> BadLines {
     let mut bad = BadLines::default();
     // The kernel's order is that of the keys, except in releases that differ.
     let mut next = 0;
@@ -92,7 +96,7 @@ pub(super) fn parse<T>(bytes: &[u8], keys: &[Key<T>], counts: &mut [Option<Count
     bad
 }
 
-impl Count {
+impl LineCount {
     fn and(self, other: Self) -> Self {
         let same = self.unit == other.unit;
         let sums = self.sum.zip(other.sum).filter(|_| same);
@@ -105,12 +109,12 @@ impl Count {
 
     /// The sum, if its unit is bytes.
     pub(super) fn bytes(&self) -> Option<u64> {
-        self.sum.filter(|_| self.unit == Unit::Bytes)
+        self.sum.filter(|_| self.unit == SumUnit::Bytes)
     }
 
     /// Operations and their time, if the time is known.
     pub(super) fn timed(&self) -> Option<Timed> {
-        let microseconds = self.sum.filter(|_| self.unit == Unit::Microseconds)?;
+        let microseconds = self.sum.filter(|_| self.unit == SumUnit::Microseconds)?;
         Some(Timed {
             ops: self.samples,
             microseconds,
@@ -149,7 +153,7 @@ impl Timed {
     }
 }
 
-fn parse_line(line: &[u8]) -> Option<(&[u8], Count)> {
+fn parse_line(line: &[u8]) -> Option<(&[u8], LineCount)> {
     let mut words = words(line);
     let name = words.next()?;
     let samples = words.number()?;
@@ -158,9 +162,9 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], Count)> {
     }
     // Some releases wrote `usec` and `regs`.
     let unit = match words.next()?.strip_prefix(b"[")?.strip_suffix(b"]")? {
-        b"bytes" => Unit::Bytes,
-        b"usec" | b"usecs" => Unit::Microseconds,
-        _ => Unit::Other,
+        b"bytes" => SumUnit::Bytes,
+        b"usec" | b"usecs" => SumUnit::Microseconds,
+        _ => SumUnit::Other,
     };
     let sum = match (words.next(), words.next()) {
         (None, _) => None,
@@ -172,7 +176,7 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], Count)> {
         },
         (Some(_), None) => return None,
     };
-    Some((name, Count { samples, sum, unit }))
+    Some((name, LineCount { samples, sum, unit }))
 }
 
 fn is_heading(line: &[u8]) -> bool {
@@ -188,20 +192,20 @@ fn is_heading(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const KEYS: [Key<()>; 3] = [
-        Key {
+    const KEYS: [LineKey<()>; 3] = [
+        LineKey {
             name: b"read_bytes",
-            role: Role::ReadBytes,
+            role: LineRole::ReadBytes,
             fact: None,
         },
-        Key {
+        LineKey {
             name: b"read",
-            role: Role::ReadTime,
+            role: LineRole::ReadTime,
             fact: None,
         },
-        Key {
+        LineKey {
             name: b"create",
-            role: Role::Other,
+            role: LineRole::Other,
             fact: None,
         },
     ];
@@ -209,7 +213,7 @@ mod tests {
     fn check(text: &str, expect: [Option<(u64, Option<u64>)>; 3], whole: bool) {
         let mut counts = [None; 3];
         let bad = parse(text.as_bytes(), &KEYS, &mut counts);
-        let got = counts.map(|c: Option<Count>| c.map(|c| (c.samples, c.sum)));
+        let got = counts.map(|c: Option<LineCount>| c.map(|c| (c.samples, c.sum)));
         assert_eq!((got, !bad.any()), (expect, whole), "{text:?}");
     }
 

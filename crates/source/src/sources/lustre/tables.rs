@@ -5,7 +5,7 @@
 use crate::fact::facts;
 
 use super::flow::{FlowTable, Operations, Way};
-use super::stats::{Key, Role};
+use super::stats::{LineKey, LineRole};
 
 facts! {
     /// Facts of the node.
@@ -221,47 +221,47 @@ macro_rules! operations {
     };
 }
 
-const fn key<T>(name: &'static [u8], role: Role) -> Key<T> {
+const fn key<T>(name: &'static [u8], role: LineRole) -> LineKey<T> {
     let fact = None;
-    Key { name, role, fact }
+    LineKey { name, role, fact }
 }
 
-const fn counted<T>(name: &'static [u8], role: Role, fact: T) -> Key<T> {
+const fn counted<T>(name: &'static [u8], role: LineRole, fact: T) -> LineKey<T> {
     let fact = Some(fact);
-    Key { name, role, fact }
+    LineKey { name, role, fact }
 }
 
 // Not counted as metadata: `inode_permission` and `seek`, which ask no server, and lines that count
 // the same operation again (`opencount`, `getxattr_hits`).
 impl FlowTable for Client {
     #[rustfmt::skip]
-    const KEYS: &'static [Key<Self>] = &[
-        key(b"read_bytes", Role::ReadBytes),
-        key(b"write_bytes", Role::WriteBytes),
-        key(b"read", Role::ReadTime),
-        key(b"write", Role::WriteTime),
-        counted(b"open", Role::Metadata, Self::Open),
-        counted(b"close", Role::Metadata, Self::Close),
-        counted(b"mmap", Role::Other, Self::Mmap),
-        counted(b"fsync", Role::Other, Self::Sync),
-        counted(b"readdir", Role::Metadata, Self::Readdir),
-        counted(b"setattr", Role::Metadata, Self::Setattr),
-        counted(b"truncate", Role::Metadata, Self::Truncate),
-        counted(b"flock", Role::Other, Self::Flock),
-        counted(b"getattr", Role::Metadata, Self::Getattr),
-        counted(b"create", Role::Metadata, Self::Create),
-        counted(b"link", Role::Metadata, Self::Link),
-        counted(b"unlink", Role::Metadata, Self::Unlink),
-        counted(b"symlink", Role::Metadata, Self::Symlink),
-        counted(b"mkdir", Role::Metadata, Self::Mkdir),
-        counted(b"rmdir", Role::Metadata, Self::Rmdir),
-        counted(b"mknod", Role::Metadata, Self::Mknod),
-        counted(b"rename", Role::Metadata, Self::Rename),
-        counted(b"statfs", Role::Metadata, Self::Statfs),
-        counted(b"setxattr", Role::Metadata, Self::Setxattr),
-        counted(b"getxattr", Role::Metadata, Self::Getxattr),
-        key(b"listxattr", Role::Metadata),
-        key(b"removexattr", Role::Metadata),
+    const KEYS: &'static [LineKey<Self>] = &[
+        key(b"read_bytes", LineRole::ReadBytes),
+        key(b"write_bytes", LineRole::WriteBytes),
+        key(b"read", LineRole::ReadTime),
+        key(b"write", LineRole::WriteTime),
+        counted(b"open", LineRole::Metadata, Self::Open),
+        counted(b"close", LineRole::Metadata, Self::Close),
+        counted(b"mmap", LineRole::Other, Self::Mmap),
+        counted(b"fsync", LineRole::Other, Self::Sync),
+        counted(b"readdir", LineRole::Metadata, Self::Readdir),
+        counted(b"setattr", LineRole::Metadata, Self::Setattr),
+        counted(b"truncate", LineRole::Metadata, Self::Truncate),
+        counted(b"flock", LineRole::Other, Self::Flock),
+        counted(b"getattr", LineRole::Metadata, Self::Getattr),
+        counted(b"create", LineRole::Metadata, Self::Create),
+        counted(b"link", LineRole::Metadata, Self::Link),
+        counted(b"unlink", LineRole::Metadata, Self::Unlink),
+        counted(b"symlink", LineRole::Metadata, Self::Symlink),
+        counted(b"mkdir", LineRole::Metadata, Self::Mkdir),
+        counted(b"rmdir", LineRole::Metadata, Self::Rmdir),
+        counted(b"mknod", LineRole::Metadata, Self::Mknod),
+        counted(b"rename", LineRole::Metadata, Self::Rename),
+        counted(b"statfs", LineRole::Metadata, Self::Statfs),
+        counted(b"setxattr", LineRole::Metadata, Self::Setxattr),
+        counted(b"getxattr", LineRole::Metadata, Self::Getxattr),
+        key(b"listxattr", LineRole::Metadata),
+        key(b"removexattr", LineRole::Metadata),
     ];
     ways!();
     operations!(MetadataOps MetadataRate MetadataLatency);
@@ -269,12 +269,12 @@ impl FlowTable for Client {
 
 impl FlowTable for Osc {
     #[rustfmt::skip]
-    const KEYS: &'static [Key<Self>] = &[
-        key(b"req_waittime", Role::Request),
-        key(b"read_bytes", Role::ReadBytes),
-        key(b"write_bytes", Role::WriteBytes),
-        key(b"ost_read", Role::ReadTime),
-        key(b"ost_write", Role::WriteTime),
+    const KEYS: &'static [LineKey<Self>] = &[
+        key(b"req_waittime", LineRole::Request),
+        key(b"read_bytes", LineRole::ReadBytes),
+        key(b"write_bytes", LineRole::WriteBytes),
+        key(b"ost_read", LineRole::ReadTime),
+        key(b"ost_write", LineRole::WriteTime),
     ];
     ways!();
     operations!(RequestOps RequestRate RequestLatency);
@@ -284,12 +284,12 @@ impl FlowTable for Osc {
 // target.
 impl FlowTable for Mdc {
     #[rustfmt::skip]
-    const KEYS: &'static [Key<Self>] = &[
-        key(b"req_waittime", Role::Request),
-        key(b"read_bytes", Role::ReadBytes),
-        key(b"write_bytes", Role::WriteBytes),
-        key(b"ost_read", Role::ReadTime),
-        key(b"ost_write", Role::WriteTime),
+    const KEYS: &'static [LineKey<Self>] = &[
+        key(b"req_waittime", LineRole::Request),
+        key(b"read_bytes", LineRole::ReadBytes),
+        key(b"write_bytes", LineRole::WriteBytes),
+        key(b"ost_read", LineRole::ReadTime),
+        key(b"ost_write", LineRole::WriteTime),
     ];
     ways!();
     operations!(RequestOps RequestRate RequestLatency);
@@ -297,18 +297,18 @@ impl FlowTable for Mdc {
 
 impl FlowTable for Ost {
     #[rustfmt::skip]
-    const KEYS: &'static [Key<Self>] = &[
-        key(b"read_bytes", Role::ReadBytes),
-        key(b"write_bytes", Role::WriteBytes),
-        key(b"read", Role::ReadTime),
-        key(b"write", Role::WriteTime),
-        counted(b"getattr", Role::Other, Self::Getattr),
-        counted(b"setattr", Role::Other, Self::Setattr),
-        counted(b"punch", Role::Other, Self::Punch),
-        counted(b"sync", Role::Other, Self::Sync),
-        counted(b"destroy", Role::Other, Self::Destroy),
-        counted(b"create", Role::Other, Self::Create),
-        counted(b"statfs", Role::Other, Self::Statfs),
+    const KEYS: &'static [LineKey<Self>] = &[
+        key(b"read_bytes", LineRole::ReadBytes),
+        key(b"write_bytes", LineRole::WriteBytes),
+        key(b"read", LineRole::ReadTime),
+        key(b"write", LineRole::WriteTime),
+        counted(b"getattr", LineRole::Other, Self::Getattr),
+        counted(b"setattr", LineRole::Other, Self::Setattr),
+        counted(b"punch", LineRole::Other, Self::Punch),
+        counted(b"sync", LineRole::Other, Self::Sync),
+        counted(b"destroy", LineRole::Other, Self::Destroy),
+        counted(b"create", LineRole::Other, Self::Create),
+        counted(b"statfs", LineRole::Other, Self::Statfs),
     ];
     ways!();
     const OPERATIONS: Option<Operations<Self>> = None;
@@ -317,26 +317,26 @@ impl FlowTable for Ost {
 // Not counted: `samedir_rename`, `crossdir_rename` and the like, which count renames again.
 impl FlowTable for Mdt {
     #[rustfmt::skip]
-    const KEYS: &'static [Key<Self>] = &[
-        counted(b"open", Role::Metadata, Self::Open),
-        counted(b"close", Role::Metadata, Self::Close),
-        counted(b"mknod", Role::Metadata, Self::Mknod),
-        counted(b"link", Role::Metadata, Self::Link),
-        counted(b"unlink", Role::Metadata, Self::Unlink),
-        counted(b"mkdir", Role::Metadata, Self::Mkdir),
-        counted(b"rmdir", Role::Metadata, Self::Rmdir),
-        counted(b"rename", Role::Metadata, Self::Rename),
-        counted(b"getattr", Role::Metadata, Self::Getattr),
-        counted(b"setattr", Role::Metadata, Self::Setattr),
-        counted(b"getxattr", Role::Metadata, Self::Getxattr),
-        counted(b"setxattr", Role::Metadata, Self::Setxattr),
-        counted(b"statfs", Role::Metadata, Self::Statfs),
-        counted(b"sync", Role::Metadata, Self::Sync),
-        key(b"migrate", Role::Metadata),
-        key(b"read_bytes", Role::ReadBytes),
-        key(b"write_bytes", Role::WriteBytes),
-        key(b"read", Role::ReadTime),
-        key(b"write", Role::WriteTime),
+    const KEYS: &'static [LineKey<Self>] = &[
+        counted(b"open", LineRole::Metadata, Self::Open),
+        counted(b"close", LineRole::Metadata, Self::Close),
+        counted(b"mknod", LineRole::Metadata, Self::Mknod),
+        counted(b"link", LineRole::Metadata, Self::Link),
+        counted(b"unlink", LineRole::Metadata, Self::Unlink),
+        counted(b"mkdir", LineRole::Metadata, Self::Mkdir),
+        counted(b"rmdir", LineRole::Metadata, Self::Rmdir),
+        counted(b"rename", LineRole::Metadata, Self::Rename),
+        counted(b"getattr", LineRole::Metadata, Self::Getattr),
+        counted(b"setattr", LineRole::Metadata, Self::Setattr),
+        counted(b"getxattr", LineRole::Metadata, Self::Getxattr),
+        counted(b"setxattr", LineRole::Metadata, Self::Setxattr),
+        counted(b"statfs", LineRole::Metadata, Self::Statfs),
+        counted(b"sync", LineRole::Metadata, Self::Sync),
+        key(b"migrate", LineRole::Metadata),
+        key(b"read_bytes", LineRole::ReadBytes),
+        key(b"write_bytes", LineRole::WriteBytes),
+        key(b"read", LineRole::ReadTime),
+        key(b"write", LineRole::WriteTime),
     ];
     ways!();
     operations!(MetadataOps MetadataRate MetadataLatency);

@@ -15,7 +15,8 @@ use crate::fact::{FactSet, FactTable};
 use crate::util::parse::escape;
 
 use super::parse::{
-    COUNTS, Counts, Entry, METADATA_OPS, READ_BYTES, READ_OPS, WRITE_BYTES, WRITE_OPS, unescaped,
+    COUNTS, JobCounters, JobEntry, METADATA_OPS, READ_BYTES, READ_OPS, WRITE_BYTES, WRITE_OPS,
+    unescaped,
 };
 use super::{Job, Jobs};
 
@@ -48,7 +49,7 @@ pub(super) struct Book {
 
 #[derive(Debug)]
 struct Seen {
-    counts: Counts,
+    counts: JobCounters,
     start: u64,
     round: u32,
 }
@@ -66,9 +67,9 @@ impl Book {
 struct Sum {
     name: Box<[u8]>,
     /// The values of its entries.
-    whole: Counts,
+    whole: JobCounters,
     /// The growth of its entries since the last poll.
-    growth: Counts,
+    growth: JobCounters,
     /// Rates per second of the part of the growth that surely happened since the last poll.
     rates: [f64; RATES],
 }
@@ -77,7 +78,7 @@ struct Sum {
 struct Followed {
     label: String,
     facts: FactSet<Job>,
-    counts: Counts,
+    counts: JobCounters,
     /// When the job was last among those with the most new bytes, and had some.
     top_ns: i64,
     seen_ns: i64,
@@ -85,7 +86,7 @@ struct Followed {
 
 /// The counts of the newest poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct JobCounts {
     /// Number of jobs.
     pub(super) jobs: usize,
     /// Number of those jobs whose names cannot be labels.
@@ -107,15 +108,15 @@ pub(super) struct Ledger {
     rest_jobs: usize,
     followed: BTreeMap<u64, Followed>,
     other: FactSet<Job>,
-    other_counts: Counts,
+    other_counts: JobCounters,
     /// Whether there has ever been a job without streams.
     others: bool,
     total: FactSet<Jobs>,
-    total_counts: Counts,
+    total_counts: JobCounters,
     /// Whether some target was read before, so that rates can be computed.
     rated: bool,
     ranking: Vec<(Rank, u64)>,
-    pub(super) found: Found,
+    pub(super) found: JobCounts,
 }
 
 /// New bytes, then new operations, then all bytes.
@@ -141,7 +142,7 @@ impl Ledger {
             total_counts: [0; COUNTS],
             rated: false,
             ranking: Vec::new(),
-            found: Found::default(),
+            found: JobCounts::default(),
         }
     }
 
@@ -153,11 +154,11 @@ impl Ledger {
         self.rest = Sum::default();
         self.rest_jobs = 0;
         self.rated = false;
-        self.found = Found::default();
+        self.found = JobCounts::default();
     }
 
     /// Adds an entry of the target that is being read.
-    pub(super) fn enter(&mut self, book: &mut Book, entry: &Entry<'_>) {
+    pub(super) fn enter(&mut self, book: &mut Book, entry: &JobEntry<'_>) {
         let key = self.hasher.hash_one(entry.job);
         let elapsed_ns = book.elapsed_ns;
         let (growth, recent) = match book.entries.get_mut(&key) {
@@ -362,7 +363,7 @@ impl Ledger {
 
 impl Seen {
     /// The growth of an entry, and whether the growth surely happened since the last poll.
-    fn step(&self, entry: &Entry<'_>, elapsed_ns: Option<i64>) -> (Counts, bool) {
+    fn step(&self, entry: &JobEntry<'_>, elapsed_ns: Option<i64>) -> (JobCounters, bool) {
         let mut growth = [0; COUNTS];
         let steps = entry.counts.iter().zip(&self.counts);
         let grew = growth
@@ -385,14 +386,14 @@ impl Seen {
 
 /// Whether an entry that was absent at the last poll of its target began since then. In releases
 /// that do not give an entry's start its age is 0, so that it counts as new.
-fn began_since(entry: &Entry<'_>, elapsed_ns: Option<i64>) -> bool {
+fn began_since(entry: &JobEntry<'_>, elapsed_ns: Option<i64>) -> bool {
     let age_ns = i64::try_from(entry.elapsed_ns).unwrap_or(i64::MAX);
     elapsed_ns.is_some_and(|elapsed_ns| age_ns <= elapsed_ns.saturating_add(SLACK_NS))
 }
 
 impl Sum {
     fn rank(&self) -> Rank {
-        let of = |counts: &Counts, which: [usize; 2]| {
+        let of = |counts: &JobCounters, which: [usize; 2]| {
             let [a, b] = which.map(|at| counts[at]);
             a.saturating_add(b)
         };
@@ -447,7 +448,7 @@ fn put<T: JobTable>(
     facts: &mut FactSet<T>,
     now_ns: i64,
     batch: &mut Batch,
-    counts: &Counts,
+    counts: &JobCounters,
     rates: Option<[f64; RATES]>,
 ) {
     for (fact, count) in T::COUNTERS.into_iter().zip(counts) {
@@ -458,7 +459,7 @@ fn put<T: JobTable>(
     }
 }
 
-fn add(to: &mut Counts, growth: &Counts) {
+fn add(to: &mut JobCounters, growth: &JobCounters) {
     for (to, growth) in to.iter_mut().zip(growth) {
         *to = to.saturating_add(*growth);
     }

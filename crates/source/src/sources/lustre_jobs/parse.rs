@@ -31,7 +31,7 @@ const JOB_BYTES_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 2 << 30;
 
 /// The counters of a job on one target.
-pub(super) type Counts = [u64; COUNTS];
+pub(super) type JobCounters = [u64; COUNTS];
 /// Number of these counters.
 pub(super) const COUNTS: usize = 5;
 pub(super) const READ_BYTES: usize = 0;
@@ -62,10 +62,10 @@ const METADATA: [&[u8]; 15] = [
 
 /// One job on one target.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(super) struct JobEntry<'a> {
     /// The job's name as in the file, without quotes.
     pub(super) job: &'a [u8],
-    pub(super) counts: Counts,
+    pub(super) counts: JobCounters,
     /// When counting began, in nanoseconds of some clock; 0 if the release does not give it.
     pub(super) start: u64,
     /// Nanoseconds from `start` to the job's newest operation; 0 if the release does not give it.
@@ -74,7 +74,7 @@ pub(super) struct Entry<'a> {
 
 /// The counters that a target has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum JobstatsKind {
     /// Counters of data; operations on objects are left out, since they are made by the metadata
     /// server and not by the job.
     Object,
@@ -128,7 +128,7 @@ impl Pieces {
     }
 }
 
-/// How a file ended.
+/// The end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Whole,
@@ -150,9 +150,9 @@ fn newline(bytes: &[u8]) -> Option<usize> {
 /// their counts would be too low.
 pub(super) fn read(
     file: impl AsFd,
-    kind: Kind,
+    kind: JobstatsKind,
     pieces: &mut Pieces,
-    each: impl FnMut(&Entry<'_>),
+    each: impl FnMut(&JobEntry<'_>),
 ) -> Result<BadLines, Errno> {
     let mut entries = Entries::new(kind, each);
     let ending = pieces.lines(file, |line| entries.line(line))?;
@@ -160,13 +160,13 @@ pub(super) fn read(
 }
 
 struct Entries<F> {
-    kind: Kind,
+    kind: JobstatsKind,
     each: F,
     job: Vec<u8>,
     open: bool,
     /// Whether the open entry has had no bad line.
     good: bool,
-    counts: Counts,
+    counts: JobCounters,
     start: u64,
     elapsed_ns: u64,
     /// Number of counters in the open entry; `expected` is that of the first entry, since every
@@ -176,8 +176,8 @@ struct Entries<F> {
     bad: BadLines,
 }
 
-impl<F: FnMut(&Entry<'_>)> Entries<F> {
-    fn new(kind: Kind, each: F) -> Self {
+impl<F: FnMut(&JobEntry<'_>)> Entries<F> {
+    fn new(kind: JobstatsKind, each: F) -> Self {
         Self {
             kind,
             each,
@@ -249,7 +249,7 @@ impl<F: FnMut(&Entry<'_>)> Entries<F> {
             // bytes.
             (b"read", _) => self.old_data(value, READ_BYTES, READ_OPS),
             (b"write", _) => self.old_data(value, WRITE_BYTES, WRITE_OPS),
-            (_, Kind::Metadata) if METADATA.contains(&key) => self.metadata(value),
+            (_, JobstatsKind::Metadata) if METADATA.contains(&key) => self.metadata(value),
             _ => Some(()),
         };
         done.is_some()
@@ -287,7 +287,7 @@ impl<F: FnMut(&Entry<'_>)> Entries<F> {
             self.bad.add(&self.job);
             return;
         }
-        (self.each)(&Entry {
+        (self.each)(&JobEntry {
             job: &self.job,
             counts: self.counts,
             start: self.start,
@@ -405,9 +405,9 @@ mod tests {
 
     use super::*;
 
-    type Got = Vec<(String, Counts)>;
+    type Got = Vec<(String, JobCounters)>;
 
-    fn parse(text: &[u8], kind: Kind) -> (Got, bool) {
+    fn parse(text: &[u8], kind: JobstatsKind) -> (Got, bool) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text).unwrap();
         file.rewind().unwrap();
@@ -435,13 +435,16 @@ mod tests {
 
     #[test]
     fn entries_of_object_targets() {
-        let (got, bad) = parse(OBJECT.as_bytes(), Kind::Object);
+        let (got, bad) = parse(OBJECT.as_bytes(), JobstatsKind::Object);
         let expect = vec![
             ("cp.0".to_owned(), [1 << 30, 0, 256, 0, 0]),
             ("a: {b}, sum: 7".to_owned(), [5, 6, 1, 2, 0]),
         ];
         assert_eq!((got, bad), (expect, false));
-        assert_eq!(parse(b"job_stats:\n", Kind::Object), (vec![], false));
+        assert_eq!(
+            parse(b"job_stats:\n", JobstatsKind::Object),
+            (vec![], false)
+        );
     }
 
     #[test]
@@ -454,7 +457,7 @@ mod tests {
   rename:        { samples:\t       1, unit: reqs }
   samedir_rename:  { samples:\t       1, unit: reqs }
 ";
-        let (got, bad) = parse(text.as_bytes(), Kind::Metadata);
+        let (got, bad) = parse(text.as_bytes(), JobstatsKind::Metadata);
         let expect = vec![("test_id.222.25844".to_owned(), [0, 0, 0, 0, 6])];
         assert_eq!((got, bad), (expect, false));
         let text = "job_stats:
@@ -464,7 +467,7 @@ mod tests {
   write:         { samples:  1, unit: bytes, min: 10, max: 10, sum: 10 }
   sync:          { samples:  0, unit: reqs }
 ";
-        let (got, bad) = parse(text.as_bytes(), Kind::Object);
+        let (got, bad) = parse(text.as_bytes(), JobstatsKind::Object);
         let expect = vec![("4854".to_owned(), [0, 10, 0, 1, 0])];
         assert_eq!((got, bad), (expect, false));
     }
@@ -472,9 +475,9 @@ mod tests {
     /// An entry is given completely or not at all.
     #[test]
     fn a_cut_file_gives_whole_entries_only() {
-        let whole = parse(OBJECT.as_bytes(), Kind::Object).0;
+        let whole = parse(OBJECT.as_bytes(), JobstatsKind::Object).0;
         for end in 0..OBJECT.len() {
-            let (got, bad) = parse(&OBJECT.as_bytes()[..end], Kind::Object);
+            let (got, bad) = parse(&OBJECT.as_bytes()[..end], JobstatsKind::Object);
             let inside = end > 0 && OBJECT.as_bytes()[end - 1] != b'\n';
             assert!(!inside || bad, "cut at {end} went unnoticed");
             // Without a second entry, nothing shows that the first lacks a line.
@@ -490,7 +493,7 @@ mod tests {
         let check = |from: &str, to: &str, expect: &[&str]| {
             let text = OBJECT.replacen(from, to, 1);
             assert_ne!(text, OBJECT);
-            let (got, bad) = parse(text.as_bytes(), Kind::Object);
+            let (got, bad) = parse(text.as_bytes(), JobstatsKind::Object);
             let got: Vec<_> = got.iter().map(|(name, _)| name.as_str()).collect();
             assert_eq!((got, bad), (expect.to_vec(), true), "{to}");
         };
@@ -519,11 +522,11 @@ mod tests {
     fn lines_longer_than_all_memory_are_passed_over() {
         let long = "x".repeat(3 * LINE_BYTES_MAX);
         let text = OBJECT.replacen("cp.0", &format!("cp.0\n{long}"), 1);
-        let (got, bad) = parse(text.as_bytes(), Kind::Object);
+        let (got, bad) = parse(text.as_bytes(), JobstatsKind::Object);
         assert_eq!((got.len(), bad), (2, true));
         let exact = "y".repeat(LINE_BYTES_MAX);
         let text = OBJECT.replacen("cp.0", &format!("cp.0\n{exact}"), 1);
-        assert!(parse(text.as_bytes(), Kind::Object).1);
+        assert!(parse(text.as_bytes(), JobstatsKind::Object).1);
     }
 
     #[test]

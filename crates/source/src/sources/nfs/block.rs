@@ -4,7 +4,7 @@ use crate::util::parse::{Words, words};
 
 /// Counters of one kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ops {
+pub(super) struct OperationCounters {
     pub(super) ops: u64,
     sent: u64,
     timeouts: u64,
@@ -12,7 +12,7 @@ pub(super) struct Ops {
     round_trip_ms: u64,
 }
 
-impl Ops {
+impl OperationCounters {
     /// Mean time from sending to reply of the operations since `last`, in milliseconds; nothing if
     /// there were none.
     pub(super) fn round_trip_ms(&self, last: &Self) -> Option<f64> {
@@ -82,19 +82,19 @@ impl OpLine {
 
 /// The counters of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Traffic {
+pub(super) struct MountCounters {
     pub(super) read_bytes: u64,
     pub(super) write_bytes: u64,
     pub(super) server_read_bytes: u64,
     pub(super) server_write_bytes: u64,
-    pub(super) read: Ops,
-    pub(super) write: Ops,
-    pub(super) other: Ops,
+    pub(super) read: OperationCounters,
+    pub(super) write: OperationCounters,
+    pub(super) other: OperationCounters,
     pub(super) errors: Option<u64>,
     pub(super) connects: Option<u64>,
 }
 
-impl Traffic {
+impl MountCounters {
     pub(super) fn retransmits(&self) -> u64 {
         let [a, b, c] = [self.read, self.write, self.other].map(|ops| ops.retransmits());
         a.saturating_add(b).saturating_add(c)
@@ -108,7 +108,7 @@ impl Traffic {
 
 /// The parser's place in the file.
 #[derive(Debug, Default)]
-pub(super) struct Block<'a> {
+pub(super) struct MountBlock<'a> {
     place: Place<'a>,
 }
 
@@ -131,7 +131,7 @@ enum Place<'a> {
 struct Open<'a> {
     name: &'a [u8],
     device: &'a [u8],
-    traffic: Traffic,
+    traffic: MountCounters,
     has_bytes: bool,
     in_operations: bool,
 }
@@ -142,18 +142,18 @@ struct Open<'a> {
     clippy::large_enum_variant,
     reason = "one at a time, on the stack: a box would cost an allocation a mount and read"
 )]
-pub(super) enum Step<'a> {
+pub(super) enum BlockStep<'a> {
     /// No mount ends at this line.
     Inside,
     /// The line is not as the kernel documents.
     Bad,
     /// The end of a mount: its mount point, its device and its counters.
-    Whole(&'a [u8], &'a [u8], Traffic),
+    Whole(&'a [u8], &'a [u8], MountCounters),
 }
 
-impl<'a> Block<'a> {
+impl<'a> MountBlock<'a> {
     /// Parses the next line.
-    pub(super) fn step(&mut self, line: &'a [u8]) -> Step<'a> {
+    pub(super) fn step(&mut self, line: &'a [u8]) -> BlockStep<'a> {
         if line.starts_with(b"device ") || line.starts_with(b"no device ") {
             let cut = self.is_open();
             let opened = open(line);
@@ -164,28 +164,28 @@ impl<'a> Block<'a> {
             };
             // The block before had no end.
             return match cut || opened_badly(&self.place) {
-                true => Step::Bad,
-                false => Step::Inside,
+                true => BlockStep::Bad,
+                false => BlockStep::Inside,
             };
         }
         if !line.trim_ascii().is_empty() {
             return match &mut self.place {
                 Place::Mount(open) => match open.take(line) {
-                    Some(()) => Step::Inside,
+                    Some(()) => BlockStep::Inside,
                     None => {
                         self.place = Place::Spoilt;
-                        Step::Bad
+                        BlockStep::Bad
                     }
                 },
-                Place::Outside | Place::Spoilt => Step::Inside,
+                Place::Outside | Place::Spoilt => BlockStep::Inside,
             };
         }
         match std::mem::take(&mut self.place) {
             Place::Mount(open) if open.has_bytes && open.in_operations => {
-                Step::Whole(open.name, open.device, open.traffic)
+                BlockStep::Whole(open.name, open.device, open.traffic)
             }
             // Statistics of a version that has none of these counters: the mount gives no facts.
-            Place::Mount(_) | Place::Outside | Place::Spoilt => Step::Inside,
+            Place::Mount(_) | Place::Outside | Place::Spoilt => BlockStep::Inside,
         }
     }
 
@@ -221,7 +221,7 @@ fn open(line: &[u8]) -> Result<Option<Open<'_>>, ()> {
     Ok(Some(Open {
         name,
         device,
-        traffic: Traffic::default(),
+        traffic: MountCounters::default(),
         has_bytes: false,
         in_operations: false,
     }))
@@ -312,14 +312,14 @@ mod tests {
 
     const HEAD: &str = "device s:/e mounted on /m with fstype nfs4 statvers=1.1\n";
 
-    fn whole(text: &str) -> (Vec<Traffic>, usize, bool) {
-        let mut block = Block::default();
+    fn whole(text: &str) -> (Vec<MountCounters>, usize, bool) {
+        let mut block = MountBlock::default();
         let (mut found, mut bad) = (Vec::new(), 0);
         for line in text.lines() {
             match block.step(line.as_bytes()) {
-                Step::Inside => {}
-                Step::Bad => bad += 1,
-                Step::Whole(_, _, traffic) => found.push(traffic),
+                BlockStep::Inside => {}
+                BlockStep::Bad => bad += 1,
+                BlockStep::Whole(_, _, traffic) => found.push(traffic),
             }
         }
         (found, bad, block.is_open())

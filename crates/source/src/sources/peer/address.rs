@@ -7,7 +7,7 @@ const HOST_BYTES_MAX: usize = 253;
 
 /// A host and an optional port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct PeerAddress {
     pub(super) host: Host,
     pub(super) port: Option<u16>,
 }
@@ -21,7 +21,7 @@ pub(super) enum Host {
     Name(String),
 }
 
-impl Address {
+impl PeerAddress {
     /// Parses an address: `10.0.0.2:22`, `10.0.0.2`, `[fd00::2]:22`, `fd00::2`, `[fe80::1%2]:22`,
     /// `node2:22`, `node2`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn what_is_an_address() {
         let check = |text: &str, host: &str, port: Option<u16>| {
-            let address = Address::parse(text).unwrap();
+            let address = PeerAddress::parse(text).unwrap();
             let got = match &address.host {
                 Host::Ip(ip) => ip.to_string(),
                 Host::Name(name) => name.clone(),
@@ -125,8 +125,8 @@ mod tests {
             ".node",
             "knöten",
         ] {
-            assert!(Address::parse(text).is_err(), "{text:?}");
+            assert!(PeerAddress::parse(text).is_err(), "{text:?}");
         }
-        assert!(Address::parse(&"n".repeat(254)).is_err());
+        assert!(PeerAddress::parse(&"n".repeat(254)).is_err());
     }
 }

@@ -24,14 +24,14 @@ const EVENTS_MAX: usize = 64;
 
 /// A peer's address and the method of asking it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(super) struct PeerTarget {
     pub(super) method: PeerMethod,
     pub(super) address: SocketAddr,
 }
 
 /// The result of asking one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ProbeOutcome {
     Answered(Duration),
     Silent,
     /// The network reports that it cannot reach the peer.
@@ -60,12 +60,12 @@ struct Open {
 /// # Errors
 ///
 /// An error of epoll itself.
-pub(super) fn round(targets: &[Target], timeout: Duration) -> Result<Vec<Outcome>, Errno> {
+pub(super) fn round(targets: &[PeerTarget], timeout: Duration) -> Result<Vec<ProbeOutcome>, Errno> {
     let mut round = Round {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         events: Vec::with_capacity(EVENTS_MAX),
         open: Vec::with_capacity(targets.len()),
-        outcomes: vec![Outcome::Silent; targets.len()],
+        outcomes: vec![ProbeOutcome::Silent; targets.len()],
         left: 0,
     };
     // The cookie distinguishes replies to this round from late replies to another.
@@ -91,12 +91,12 @@ struct Round {
     events: Vec<epoll::Event>,
     /// Open questions by index of their target; `None` once answered.
     open: Vec<Option<Open>>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ProbeOutcome>,
     left: usize,
 }
 
 impl Round {
-    fn start(&mut self, place: usize, target: &Target, cookie: u128) -> Result<(), Errno> {
+    fn start(&mut self, place: usize, target: &PeerTarget, cookie: u128) -> Result<(), Errno> {
         let since = now();
         let asked = match target.method {
             PeerMethod::Tcp => ask_tcp(target).map(|fd| (fd, None)),
@@ -115,7 +115,7 @@ impl Round {
             }
             Err(outcome) => {
                 self.outcomes[place] = match outcome {
-                    Outcome::Answered(_) => Outcome::Answered(now() - since),
+                    ProbeOutcome::Answered(_) => ProbeOutcome::Answered(now() - since),
                     other => other,
                 };
                 self.open.push(None);
@@ -156,7 +156,7 @@ impl Round {
 
 impl Open {
     /// The outcome by the state of the socket; nothing if it received no reply to this question.
-    fn outcome(&self, at: Instant) -> Option<Outcome> {
+    fn outcome(&self, at: Instant) -> Option<ProbeOutcome> {
         let time = at.saturating_duration_since(self.since);
         match &self.echo {
             None => {
@@ -167,13 +167,13 @@ impl Open {
         }
     }
 
-    fn reply(&self, echo: &Echo, time: Duration) -> Option<Outcome> {
+    fn reply(&self, echo: &Echo, time: Duration) -> Option<ProbeOutcome> {
         let mut packet = [0; PACKET_BYTES];
         for _ in 0..PACKETS_MAX {
             match recv(&self.fd, &mut packet[..], RecvFlags::DONTWAIT) {
                 Ok((_, length)) => {
                     if echo.is_answered_by(&packet[..length.min(PACKET_BYTES)]) {
-                        return Some(Outcome::Answered(time));
+                        return Some(ProbeOutcome::Answered(time));
                     }
                 }
                 Err(Errno::INTR) => {}
@@ -187,8 +187,8 @@ impl Open {
 
 /// Starts a TCP connection without waiting for it. A result that is known at once is returned as
 /// the error.
-fn ask_tcp(target: &Target) -> Result<OwnedFd, Outcome> {
-    let fd = open(target, SocketType::STREAM, Some(ipproto::TCP)).map_err(Outcome::Ours)?;
+fn ask_tcp(target: &PeerTarget) -> Result<OwnedFd, ProbeOutcome> {
+    let fd = open(target, SocketType::STREAM, Some(ipproto::TCP)).map_err(ProbeOutcome::Ours)?;
     // Closing sends a reset, so that no state is left on either side.
     let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
     match connect(&fd, &target.address) {
@@ -198,7 +198,11 @@ fn ask_tcp(target: &Target) -> Result<OwnedFd, Outcome> {
 }
 
 /// Sends an echo request, without privilege if `ping_group_range` permits it, else with it.
-fn ask_icmp(target: &Target, place: usize, cookie: u128) -> Result<(OwnedFd, Echo), Outcome> {
+fn ask_icmp(
+    target: &PeerTarget,
+    place: usize,
+    cookie: u128,
+) -> Result<(OwnedFd, Echo), ProbeOutcome> {
     let protocol = match target.address.is_ipv6() {
         true => ipproto::ICMPV6,
         false => ipproto::ICMP,
@@ -207,9 +211,9 @@ fn ask_icmp(target: &Target, place: usize, cookie: u128) -> Result<(OwnedFd, Ech
         Ok(fd) => (fd, false),
         Err(errno) if is_denied(errno) => {
             let raw = open(target, SocketType::RAW, Some(protocol));
-            (raw.map_err(Outcome::Ours)?, true)
+            (raw.map_err(ProbeOutcome::Ours)?, true)
         }
-        Err(errno) => return Err(Outcome::Ours(errno)),
+        Err(errno) => return Err(ProbeOutcome::Ours(errno)),
     };
     connect(&fd, &target.address).map_err(unanswered)?;
     // Two peers may have the same address: each has its own sequence number.
@@ -224,7 +228,11 @@ fn ask_icmp(target: &Target, place: usize, cookie: u128) -> Result<(OwnedFd, Ech
     }
 }
 
-fn open(target: &Target, kind: SocketType, protocol: Option<Protocol>) -> Result<OwnedFd, Errno> {
+fn open(
+    target: &PeerTarget,
+    kind: SocketType,
+    protocol: Option<Protocol>,
+) -> Result<OwnedFd, Errno> {
     let family = match target.address.is_ipv6() {
         true => AddressFamily::INET6,
         false => AddressFamily::INET,
@@ -233,17 +241,17 @@ fn open(target: &Target, kind: SocketType, protocol: Option<Protocol>) -> Result
     socket_with(family, kind, flags, protocol)
 }
 
-fn tcp_outcome(result: Result<(), Errno>, time: Duration) -> Outcome {
+fn tcp_outcome(result: Result<(), Errno>, time: Duration) -> ProbeOutcome {
     match result {
-        Ok(()) | Err(Errno::CONNREFUSED | Errno::CONNRESET) => Outcome::Answered(time),
+        Ok(()) | Err(Errno::CONNREFUSED | Errno::CONNRESET) => ProbeOutcome::Answered(time),
         Err(errno) => unanswered(errno),
     }
 }
 
 /// Classifies an error as one of the network or one of this node.
-fn unanswered(errno: Errno) -> Outcome {
+fn unanswered(errno: Errno) -> ProbeOutcome {
     match errno {
-        Errno::TIMEDOUT => Outcome::Silent,
+        Errno::TIMEDOUT => ProbeOutcome::Silent,
         Errno::MFILE
         | Errno::NFILE
         | Errno::NOBUFS
@@ -253,8 +261,8 @@ fn unanswered(errno: Errno) -> Outcome {
         | Errno::ACCESS
         | Errno::PERM
         | Errno::INVAL
-        | Errno::AFNOSUPPORT => Outcome::Ours(errno),
-        _ => Outcome::Unreachable(errno),
+        | Errno::AFNOSUPPORT => ProbeOutcome::Ours(errno),
+        _ => ProbeOutcome::Unreachable(errno),
     }
 }
 
@@ -293,15 +301,15 @@ mod tests {
     /// A long timeout, as other programs may keep the processors busy.
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    fn target(method: PeerMethod, address: impl Into<SocketAddr>) -> Target {
-        Target {
+    fn target(method: PeerMethod, address: impl Into<SocketAddr>) -> PeerTarget {
+        PeerTarget {
             method,
             address: address.into(),
         }
     }
 
-    fn answered(outcome: Outcome) -> bool {
-        matches!(outcome, Outcome::Answered(time) if time < TIMEOUT)
+    fn answered(outcome: ProbeOutcome) -> bool {
+        matches!(outcome, ProbeOutcome::Answered(time) if time < TIMEOUT)
     }
 
     /// An address of this host with a listener, and one without.
@@ -354,10 +362,10 @@ mod tests {
         let outcomes = round(&targets, Duration::from_millis(400)).unwrap();
         let took = start.elapsed();
         assert!(
-            outcomes[..100].iter().all(|o| *o == Outcome::Silent),
+            outcomes[..100].iter().all(|o| *o == ProbeOutcome::Silent),
             "{outcomes:?}"
         );
-        let Outcome::Answered(time) = outcomes[100] else {
+        let ProbeOutcome::Answered(time) = outcomes[100] else {
             panic!("{outcomes:?}");
         };
         assert!(time < Duration::from_millis(400), "{time:?}");
@@ -389,7 +397,7 @@ mod tests {
             let ip: IpAddr = ip.parse().unwrap();
             let targets = [target(PeerMethod::Icmp, (ip, 0)); 3];
             for outcome in round(&targets, TIMEOUT).unwrap() {
-                let denied = matches!(outcome, Outcome::Ours(errno) if is_denied(errno));
+                let denied = matches!(outcome, ProbeOutcome::Ours(errno) if is_denied(errno));
                 assert!(answered(outcome) || denied, "{ip}: {outcome:?}");
             }
         }
@@ -401,7 +409,10 @@ mod tests {
         let link_local = SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)), 1);
         let outcomes = round(&[target(PeerMethod::Tcp, link_local)], TIMEOUT).unwrap();
         assert!(
-            matches!(outcomes[0], Outcome::Ours(_) | Outcome::Unreachable(_)),
+            matches!(
+                outcomes[0],
+                ProbeOutcome::Ours(_) | ProbeOutcome::Unreachable(_)
+            ),
             "{outcomes:?}"
         );
         assert_eq!(round(&[], TIMEOUT).unwrap(), []);

@@ -18,7 +18,7 @@ const METER: &str = "power_meter";
 
 /// The part that a zone has in the sum over the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum SumPart {
     /// The one meter of the platform.
     Meter,
     /// `psys`. On machines with several packages, those that do not measure it do not list it.
@@ -32,7 +32,7 @@ pub(super) enum Part {
 
 /// The content of a zone's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum ZoneContent {
     /// Microjoules, which wrap around after `range_uj`.
     Energy { range_uj: Option<u64> },
     /// Microwatts.
@@ -41,18 +41,18 @@ pub(super) enum What {
 
 /// One zone or sensor.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundZone {
     /// Path of the file, relative to the root.
     pub(super) path: String,
     pub(super) label: String,
-    pub(super) part: Part,
-    pub(super) what: What,
+    pub(super) part: SumPart,
+    pub(super) what: ZoneContent,
 }
 
 /// The result of a scan.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) zones: Vec<Found>,
+pub(super) struct PowerScan {
+    pub(super) zones: Vec<FoundZone>,
     /// Directories of zones whose name cannot be read.
     pub(super) hidden: Vec<String>,
     /// Whether everything could be read: only then is a zone that was not seen gone.
@@ -60,10 +60,10 @@ pub(super) struct Seen {
 }
 
 /// Finds zones and sensors. Labels are unique.
-pub(super) fn find(root: &SysRoot, bytes: &mut Vec<u8>, faults: &mut Faults) -> Seen {
-    let mut seen = Seen {
+pub(super) fn find(root: &SysRoot, bytes: &mut Vec<u8>, faults: &mut Faults) -> PowerScan {
+    let mut seen = PowerScan {
         whole: true,
-        ..Seen::default()
+        ..PowerScan::default()
     };
     rapl(root, bytes, &mut seen, faults);
     hwmon(root, bytes, &mut seen, faults);
@@ -79,7 +79,7 @@ pub(super) fn find(root: &SysRoot, bytes: &mut Vec<u8>, faults: &mut Faults) -> 
     seen
 }
 
-fn rapl(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Faults) {
+fn rapl(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut PowerScan, faults: &mut Faults) {
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for directory in entries(root, POWERCAP, RAPL, seen, faults) {
         let path = format!("{POWERCAP}/{directory}");
@@ -92,22 +92,22 @@ fn rapl(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Fault
             .rsplit_once(':')
             .and_then(|(above, _)| labels.get(above));
         let part = match above {
-            _ if name == "dram" => Part::Memory,
-            Some(_) => Part::Inner,
-            None if name.starts_with("package") => Part::Package,
-            None if name == "psys" || name.starts_with("psys-") => Part::Platform,
-            None => Part::Inner,
+            _ if name == "dram" => SumPart::Memory,
+            Some(_) => SumPart::Inner,
+            None if name.starts_with("package") => SumPart::Package,
+            None if name == "psys" || name.starts_with("psys-") => SumPart::Platform,
+            None => SumPart::Inner,
         };
         let label = match above {
             Some(above) => format!("{above}/{name}"),
             None => name,
         };
         let range = number(root, &format!("{path}/max_energy_range_uj"), bytes);
-        seen.zones.push(Found {
+        seen.zones.push(FoundZone {
             path: format!("{path}/energy_uj"),
             label: label.clone(),
             part,
-            what: What::Energy {
+            what: ZoneContent::Energy {
                 range_uj: range.filter(|range_uj| *range_uj > 0),
             },
         });
@@ -115,7 +115,7 @@ fn rapl(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Fault
     }
 }
 
-fn hwmon(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Faults) {
+fn hwmon(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut PowerScan, faults: &mut Faults) {
     let mut meters = Vec::new();
     for directory in entries(root, HWMON, b"hwmon", seen, faults) {
         let path = format!("{HWMON}/{directory}");
@@ -130,23 +130,23 @@ fn hwmon(root: &SysRoot, bytes: &mut Vec<u8>, seen: &mut Seen, faults: &mut Faul
         for (sensor, file) in sensors {
             let label = text(root, &format!("{path}/{sensor}_label"), bytes);
             let what = match sensor.starts_with("energy") {
-                true => What::Energy { range_uj: None },
-                false => What::Power,
+                true => ZoneContent::Energy { range_uj: None },
+                false => ZoneContent::Power,
             };
-            if chip == METER && what == What::Power {
+            if chip == METER && what == ZoneContent::Power {
                 meters.push(seen.zones.len());
             }
-            seen.zones.push(Found {
+            seen.zones.push(FoundZone {
                 path: format!("{path}/{file}"),
                 label: format!("{chip}/{}", label.unwrap_or(sensor)),
-                part: Part::Inner,
+                part: SumPart::Inner,
                 what,
             });
         }
     }
     // If there are several meters, it is unknown which one covers the others.
     if let [only] = meters[..] {
-        seen.zones[only].part = Part::Meter;
+        seen.zones[only].part = SumPart::Meter;
     }
 }
 
@@ -179,7 +179,7 @@ fn entries(
     root: &SysRoot,
     path: &str,
     prefix: &[u8],
-    seen: &mut Seen,
+    seen: &mut PowerScan,
     faults: &mut Faults,
 ) -> Vec<String> {
     let names = match names_in(&root.path(path), ENTRIES_MAX) {

@@ -6,14 +6,14 @@ use crate::util::parse::{lines, number, words};
 /// Bytes that a process has read from and written to storage since it began. Page cache hits are
 /// not included; bytes that were deleted before they were written are in `cancelled_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Io {
+pub(super) struct ProcessIo {
     pub(super) read_bytes: u64,
     pub(super) write_bytes: u64,
     pub(super) cancelled_bytes: u64,
 }
 
 /// Parses `io`; returns nothing unless all three lines are complete.
-pub(super) fn io(bytes: &[u8]) -> Option<Io> {
+pub(super) fn io(bytes: &[u8]) -> Option<ProcessIo> {
     let mut values = [None; 3];
     const KEYS: [&[u8]; 3] = [
         b"read_bytes: ",
@@ -27,7 +27,7 @@ pub(super) fn io(bytes: &[u8]) -> Option<Io> {
             }
         }
     }
-    Some(Io {
+    Some(ProcessIo {
         read_bytes: values[0]?,
         write_bytes: values[1]?,
         cancelled_bytes: values[2]?,
@@ -63,7 +63,7 @@ pub(super) fn lasting(command: &[u8]) -> &[u8] {
 
 /// Fill level of one ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ring {
+pub(super) struct RingFill {
     /// Submissions that the kernel has not taken yet.
     pub(super) queued: u64,
     /// Completions that the program has not taken yet.
@@ -72,7 +72,7 @@ pub(super) struct Ring {
 
 /// Parses the heads and tails of a ring. Returns nothing if one of the four is missing: the kernel
 /// leaves them out while the ring is locked, and before Linux 5.18 it printed others.
-pub(super) fn ring(bytes: &[u8]) -> Option<Ring> {
+pub(super) fn ring(bytes: &[u8]) -> Option<RingFill> {
     const KEYS: [&[u8]; 4] = [b"SqHead:", b"SqTail:", b"CqHead:", b"CqTail:"];
     let mut marks = [None; 4];
     for line in lines(bytes) {
@@ -89,7 +89,7 @@ pub(super) fn ring(bytes: &[u8]) -> Option<Ring> {
         let distance = tail.wrapping_sub(head);
         (distance <= ENTRIES_MAX).then_some(u64::from(distance))
     };
-    Some(Ring {
+    Some(RingFill {
         queued: distance(sq_head, sq_tail)?,
         completed: distance(cq_head, cq_tail)?,
     })
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn bytes_of_a_process() {
-        let expect = Io {
+        let expect = ProcessIo {
             read_bytes: 4096,
             write_bytes: 8192,
             cancelled_bytes: 512,
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn rings() {
         let text = "pos:\t0\nino:\t1057\nSqMask:\t0x7\nSqHead:\t4294967295\nSqTail:\t2\nCachedSqHead:\t1\nCqMask:\t0xf\nCqHead:\t10\nCqTail:\t14\nCachedCqTail:\t14\nSQEs:\t0\n";
-        let expect = Ring {
+        let expect = RingFill {
             queued: 3,
             completed: 4,
         };

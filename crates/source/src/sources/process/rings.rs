@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use super::parse::{Ring, ring};
+use super::parse::{RingFill, ring};
 
 /// Most open files looked at in one look.
 pub(super) const FILES_MAX: usize = 65_536;
@@ -18,7 +18,7 @@ const LINK: &str = "anon_inode:[io_uring]";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rings {
     pub(super) rings: u64,
-    pub(super) fill: Ring,
+    pub(super) fill: RingFill,
     /// Whether there were more open files than are looked at.
     pub(super) cut: bool,
 }

@@ -8,7 +8,7 @@ use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{cut, escape, lines, number, sole_number, sole_text, words};
 use crate::util::roster::Roster;
 
-use super::mdstat::{Listed, Role, Sync, share};
+use super::mdstat::{ArraySync, ListedArray, MemberRole, share};
 
 /// Most members of one array; version 1 metadata has room for 384.
 const MEMBERS_MAX: usize = 384;
@@ -117,7 +117,7 @@ impl Array {
         &mut self,
         now_ns: i64,
         batch: &mut Batch,
-        listed: &Listed<'_>,
+        listed: &ListedArray<'_>,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) {
@@ -138,11 +138,13 @@ impl Array {
             .and_then(|text| words(text.as_bytes()).number())
             .or(listed.disks.map(|(wanted, _)| wanted));
         let degraded = sole(&mut files.degraded, bytes, faults);
-        let failed = listed.count(Role::Failed);
+        let failed = listed.count(MemberRole::Failed);
         let active = degraded
             .and_then(|degraded| wanted?.checked_sub(degraded))
             .or(listed.disks.map(|(_, placed)| placed))
-            .or_else(|| (listed.whole && degraded.is_none()).then(|| listed.count(Role::Placed)))
+            .or_else(|| {
+                (listed.whole && degraded.is_none()).then(|| listed.count(MemberRole::Placed))
+            })
             .filter(|_| runs);
         let copies = match level {
             "raid10" => sole(&mut files.layout, bytes, faults).and_then(raid10_copies),
@@ -157,7 +159,7 @@ impl Array {
             (Fact::Devices, wanted),
             (Fact::Active, active),
             (Fact::Failed, Some(failed)),
-            (Fact::Spare, Some(listed.count(Role::Spare))),
+            (Fact::Spare, Some(listed.count(MemberRole::Spare))),
             (Fact::Degraded, degraded),
             (Fact::Replication, replication),
             (Fact::Mismatch, sole(&mut files.mismatch, bytes, faults)),
@@ -179,7 +181,7 @@ impl Array {
         &mut self,
         now_ns: i64,
         batch: &mut Batch,
-        listed: &Listed<'_>,
+        listed: &ListedArray<'_>,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) {
@@ -187,7 +189,7 @@ impl Array {
         self.summary.action.clear();
         // A level without redundancy has no sync in the list, and nothing to sync.
         let by_list = match listed.sync {
-            Some(Sync { action, .. }) => Some(action),
+            Some(ArraySync { action, .. }) => Some(action),
             None => (listed.whole && listed.disks.is_some()).then_some("idle"),
         };
         if let Some(action) = word(&mut files.action, bytes, faults).or(by_list) {
@@ -216,7 +218,7 @@ impl Array {
         &mut self,
         now_ns: i64,
         batch: &mut Batch,
-        listed: &Listed<'_>,
+        listed: &ListedArray<'_>,
         root: &SysRoot,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,

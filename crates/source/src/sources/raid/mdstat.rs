@@ -8,7 +8,7 @@ use crate::util::parse::{Words, cut, lines, number, words};
 
 /// One array of the list.
 #[derive(Clone, Debug)]
-pub(super) struct Listed<'a> {
+pub(super) struct ListedArray<'a> {
     pub(super) name: &'a [u8],
     /// Whether the array runs.
     pub(super) active: bool,
@@ -17,7 +17,7 @@ pub(super) struct Listed<'a> {
     members: Words<'a>,
     /// Number of members that the array should have, and number of those that are in place.
     pub(super) disks: Option<(u64, u64)>,
-    pub(super) sync: Option<Sync>,
+    pub(super) sync: Option<ArraySync>,
     /// Whether all lines about the array were complete.
     pub(super) whole: bool,
 }
@@ -26,12 +26,12 @@ pub(super) struct Listed<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member<'a> {
     pub(super) name: &'a [u8],
-    pub(super) role: Role,
+    pub(super) role: MemberRole,
 }
 
 /// The role of a device in its array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum MemberRole {
     /// A member with a place of its own, whether it is rebuilt already or not.
     Placed,
     Failed,
@@ -42,7 +42,7 @@ pub(super) enum Role {
 
 /// A rebuild or a check in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sync {
+pub(super) struct ArraySync {
     /// The action, as `sync_action` names it.
     pub(super) action: &'static str,
     /// Share of the work that is done; nothing while it waits.
@@ -50,13 +50,13 @@ pub(super) struct Sync {
     pub(super) bytes_per_second: Option<f64>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> ListedArray<'a> {
     pub(super) fn members(&self) -> impl Iterator<Item = Member<'a>> {
         self.members.clone().filter_map(member)
     }
 
     /// Number of devices with this role.
-    pub(super) fn count(&self, role: Role) -> u64 {
+    pub(super) fn count(&self, role: MemberRole) -> u64 {
         self.members().filter(|m| m.role == role).count() as u64
     }
 
@@ -72,8 +72,12 @@ impl<'a> Listed<'a> {
 
 /// Calls `each` with every listed array; reports lines that cannot be understood, and a list
 /// without its end.
-pub(super) fn arrays<'a>(bytes: &'a [u8], bad: &mut BadLines, mut each: impl FnMut(Listed<'a>)) {
-    let mut open: Option<Listed<'a>> = None;
+pub(super) fn arrays<'a>(
+    bytes: &'a [u8],
+    bad: &mut BadLines,
+    mut each: impl FnMut(ListedArray<'a>),
+) {
+    let mut open: Option<ListedArray<'a>> = None;
     let mut ended = false;
     for line in lines(bytes) {
         if let (Some(b' ' | b'\t'), Some(array)) = (line.first(), &mut open) {
@@ -102,7 +106,7 @@ pub(super) fn arrays<'a>(bytes: &'a [u8], bad: &mut BadLines, mut each: impl FnM
 }
 
 /// Parses `md0 : active (auto-read-only) raid6 sdf[5] sdc[2](F) sda[0]`.
-fn head(line: &[u8]) -> Option<Listed<'_>> {
+fn head(line: &[u8]) -> Option<ListedArray<'_>> {
     let mut rest = words(line);
     let name = rest.next()?;
     if !name.starts_with(b"md") || rest.next()? != b":" {
@@ -130,7 +134,7 @@ fn head(line: &[u8]) -> Option<Listed<'_>> {
     if !members.clone().all(|word| member(word).is_some()) {
         return None;
     }
-    Some(Listed {
+    Some(ListedArray {
         name,
         active,
         level,
@@ -149,13 +153,13 @@ fn member(word: &[u8]) -> Option<Member<'_>> {
     number(word.get(open + 1..close)?)?;
     let has = |letter: u8| flags.windows(3).any(|w| w == [b'(', letter, b')']);
     let role = if has(b'F') {
-        Role::Failed
+        MemberRole::Failed
     } else if has(b'S') {
-        Role::Spare
+        MemberRole::Spare
     } else if has(b'J') || has(b'R') {
-        Role::Helper
+        MemberRole::Helper
     } else {
-        Role::Placed
+        MemberRole::Placed
     };
     (!name.is_empty()).then_some(Member { name, role })
 }
@@ -173,7 +177,7 @@ fn fraction(word: &[u8]) -> Option<(u64, u64)> {
 
 /// Parses `[==>...]  recovery = 12.5% (1464843776/11718750208) finish=1390.7min speed=122880K/sec`,
 /// or `resync=DELAYED`.
-fn sync(line: &[u8]) -> Option<Sync> {
+fn sync(line: &[u8]) -> Option<ArraySync> {
     const ACTIONS: [(&[u8], &str); 4] = [
         (b"recovery", "recover"),
         (b"resync", "resync"),
@@ -183,7 +187,7 @@ fn sync(line: &[u8]) -> Option<Sync> {
     let mut rest = words(line).skip_while(|word| word.starts_with(b"["));
     let word = rest.next()?;
     let (name, action) = ACTIONS.iter().find(|(name, _)| word.starts_with(name))?;
-    let mut sync = Sync {
+    let mut sync = ArraySync {
         action,
         ratio: None,
         bytes_per_second: None,

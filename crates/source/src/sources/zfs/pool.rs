@@ -139,7 +139,7 @@ pub(super) struct Dataset {
     /// The name as it is in the file; it may change.
     name: Vec<u8>,
     facts: Option<FactSet<DatasetFact>>,
-    /// Why the dataset has no streams, if it has none.
+    /// The reason why the dataset has no streams, if it has none.
     pub(super) missing: Option<Missing>,
 }
 

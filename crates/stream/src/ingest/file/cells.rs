@@ -7,7 +7,7 @@ use super::super::layout::{CELL_BYTES, CELLS_AT, header};
 use super::{Header, IngestFile};
 use crate::StreamError;
 
-/// How far an agent has come with the cells of a file.
+/// The progress of an agent with the cells of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellsTold {
     /// Number of frames that it has made of them.
@@ -50,7 +50,7 @@ impl IngestFile {
         self.write_word(CELLS_AT + cell * CELL_BYTES, 0)
     }
 
-    /// How far an agent had come with the cells when it last stored that.
+    /// The progress with the cells that an agent stored last.
     pub fn cells_told(&self) -> Result<CellsTold, StreamError> {
         Ok(CellsTold {
             frames: self.read_word(header::CELL_FRAMES)?,
