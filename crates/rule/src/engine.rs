@@ -1,4 +1,4 @@
-//! All rules of a node: statements change them, samples and time run through them.
+//! All rules of a node, changed by statements and evaluated on samples and time.
 //!
 //! It reads no clock, file or socket. What a sample costs is what the subjects that read its stream
 //! cost, and that is bounded; a subject is evaluated at most once per [`Rules::evaluate`].
@@ -29,7 +29,7 @@ pub struct Rules {
     /// Subjects, and pairs of a subject and a stream, of all rules.
     subjects: usize,
     bindings: usize,
-    /// Moves when other streams are read than before.
+    /// Number that grows when the set of streams that are read changes.
     version: u64,
     ignored: u64,
     set_backs: u64,
@@ -69,7 +69,7 @@ struct Rule {
 }
 
 impl Rules {
-    /// None yet.
+    /// Makes the rules of a node, of which there are none yet.
     pub fn new(limits: RuleLimits) -> Self {
         Self {
             streams: RuleStreams::new(limits.clone()),
@@ -131,7 +131,8 @@ impl Rules {
         }
     }
 
-    /// A stream appeared. One beyond the bounds is ignored; [`Rules::ignored`] counts them.
+    /// Takes a stream that appeared. One beyond the bounds is ignored; [`Rules::ignored`] counts
+    /// them.
     pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         self.stream_removed(key);
         if !self.streams.add(key, descriptor) {
@@ -143,7 +144,7 @@ impl Rules {
         }
     }
 
-    /// A stream is gone.
+    /// Removes a stream that is gone.
     pub fn stream_removed(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.remove(key) else {
             return;
@@ -183,7 +184,7 @@ impl Rules {
         }
     }
 
-    /// The newest sample of a stream. The streams' readers alone decide what that costs.
+    /// Takes the newest sample of a stream. The cost depends only on the uses of the stream.
     pub fn sample(&mut self, key: StreamKey, sample: &Sample) {
         let Some(stream) = self.streams.get(key) else {
             return;
@@ -195,7 +196,7 @@ impl Rules {
         self.wake(key, before_ns, LeafWakes::Sample);
     }
 
-    /// The resource of a stream was looked at, and its newest sample still holds.
+    /// Takes a look at a stream that found its newest sample unchanged.
     pub fn looked(&mut self, key: StreamKey, looked_ns: i64) {
         let newest = self.streams.get_mut(key).and_then(|s| s.newest.as_mut());
         let Some(newest) = newest.filter(|n| n.seen_ns < looked_ns) else {
@@ -211,7 +212,7 @@ impl Rules {
         self.seed_summaries(key, &[], past);
     }
 
-    /// The same, and before those samples what is known of older ones, oldest first.
+    /// Takes the same, after summaries of still older samples, oldest first.
     pub fn seed_summaries(&mut self, key: StreamKey, older: &[FiringSummary], past: &[Sample]) {
         self.streams.seed(key, older, past, self.now_ns);
         self.wake(key, None, LeafWakes::Sample);
@@ -237,7 +238,7 @@ impl Rules {
         }
     }
 
-    /// So many samples of a stream were lost before they could be told: counted by who reads it.
+    /// Counts lost samples of a stream, for each rule that reads the stream.
     pub fn missed(&mut self, key: StreamKey, samples: u64) {
         let readers = self.streams.get(key).map(|s| s.readers.as_slice());
         let mut readers: Vec<u32> = readers.into_iter().flatten().map(|r| r.rule).collect();
@@ -249,7 +250,7 @@ impl Rules {
         }
     }
 
-    /// The call of a rule that has fired came to nothing.
+    /// Notes that the call of a rule that has fired was not made.
     pub fn call_failed(&mut self, rule: &str, reason: String) {
         if let Some(at) = self.find(rule)
             && let Some(rule) = &mut self.rules[at]
@@ -259,17 +260,18 @@ impl Rules {
         }
     }
 
-    /// Streams whose past is wanted, each with how far back, in ns. Each is told once.
+    /// Returns the streams whose past is needed, with its length in ns. Each stream is returned
+    /// once.
     pub fn take_wanted(&mut self) -> Vec<(StreamKey, i64)> {
         self.streams.take_young()
     }
 
-    /// Moves whenever [`Rules::is_read`] may say otherwise than before.
+    /// A number that grows whenever the result of [`Rules::is_read`] may have changed.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether some rule reads the stream: the samples of others need not be told.
+    /// Whether some rule reads the stream: samples of other streams need not be passed on.
     pub fn is_read(&self, key: StreamKey) -> bool {
         self.streams.get(key).is_some_and(|s| !s.readers.is_empty())
     }
@@ -284,7 +286,7 @@ impl Rules {
         self.streams.get(key).is_some_and(|s| s.newest.is_some())
     }
 
-    /// Evaluates what has news or is due, and hands over each firing.
+    /// Evaluates the subjects that have changed or are due, and hands over each firing.
     pub fn evaluate(&mut self, now_ns: i64, fire: &mut dyn FnMut(Firing)) {
         if now_ns < self.now_ns {
             self.set_back(now_ns);
@@ -309,7 +311,7 @@ impl Rules {
         }
     }
 
-    /// When time alone could change something next; `None`: never. What has news is due at once.
+    /// The next time at which time alone may change a result, if any. Changed subjects are due now.
     pub fn next_deadline_ns(&self) -> Option<i64> {
         if !self.work.dirty.is_empty() {
             return Some(self.now_ns);
@@ -322,7 +324,7 @@ impl Rules {
         self.rules.iter().flatten().count()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -390,7 +392,7 @@ impl Rules {
         }))
     }
 
-    /// Marks those who read a stream, if what has come concerns them.
+    /// Marks the subjects that read a stream, if the change concerns them.
     fn wake(&mut self, key: StreamKey, before_ns: Option<i64>, news: LeafWakes) {
         let Some(stream) = self.streams.get(key) else {
             return;
@@ -471,7 +473,7 @@ impl Rules {
         }
     }
 
-    /// Time goes on from earlier than it was: nothing is later than now.
+    /// Removes times later than `now_ns`, since the clock was set back.
     fn set_back(&mut self, now_ns: i64) {
         self.set_backs += 1;
         self.streams.set_back(now_ns);

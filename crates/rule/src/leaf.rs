@@ -63,14 +63,14 @@ impl LeafFunction {
     }
 }
 
-/// When the condition must be computed again because of a stream that a leaf reads.
+/// The changes of a stream for which the condition must be computed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafWakes {
     /// The leaf stands in the payload only.
     Never,
-    /// At a new sample.
+    /// Each new sample.
     Sample,
-    /// Also when the stream was looked at and had not changed.
+    /// Each new sample, and each look that found no change.
     Look,
 }
 
@@ -136,7 +136,7 @@ impl ExprEnvironment for &mut StreamFunctions {
 }
 
 impl StreamFunctions {
-    /// The number of the leaf that a call is; `None` when it is no function of streams.
+    /// The number of the leaf for a call; `None` if the call is no function of streams.
     pub(crate) fn call(
         &mut self,
         name: &str,
@@ -190,7 +190,8 @@ impl StreamFunctions {
         Ok(Some(self.all.len() - 1))
     }
 
-    /// Notes which leaves read the subjects themselves, and when ages become what they are compared with.
+    /// Notes the leaves that read the subjects themselves, and the ages at which comparisons
+    /// change.
     pub(crate) fn settle(&mut self, condition: &Expr) {
         let first = self.all.iter().find(|l| l.of != LeafFunction::Label);
         let first = first.map(|l| l.selector.clone());

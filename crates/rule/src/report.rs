@@ -3,7 +3,7 @@
 use barograph_model::{Labels, StreamKey, Value};
 use serde_json::Value as Json;
 
-/// A condition became true: what is to be called.
+/// The call that is to be made because a condition became true.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Firing {
     /// The rule's name.
@@ -12,13 +12,13 @@ pub struct Firing {
     pub call: String,
     /// The payload; null without PAYLOAD.
     pub payload: Json,
-    /// Labels that the called must have; none: whoever listens to the call.
+    /// Labels of the processes to be called; without labels, all that handle the call.
     pub target: Vec<(String, String)>,
     /// The labels of the subject.
     pub subject: Labels,
     /// The subject's stream; `None` when it is not there.
     pub stream: Option<StreamKey>,
-    /// When it fired, in ns since the epoch.
+    /// Time of the firing, in ns since the epoch.
     pub fired_ns: i64,
     /// Longest wait of the call for its program, in ns.
     pub expires_ns: i64,
@@ -39,7 +39,7 @@ pub struct FiringSummary {
     pub high: f64,
     /// The mean of the numbers; NaN where there is none.
     pub mean: f64,
-    /// The value of the last.
+    /// The value of the last sample.
     pub last: Value,
 }
 
@@ -68,7 +68,7 @@ impl RuleState {
     }
 }
 
-/// All about one rule.
+/// The state and the counts of one rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleReport {
     /// Its name.
@@ -101,8 +101,8 @@ pub struct RuleReport {
     pub missed: u64,
     /// The number of evaluations of the condition.
     pub evaluations: u64,
-    /// When it was made, in ns since the epoch.
+    /// Time at which it was made, in ns since the epoch.
     pub made_ns: i64,
-    /// When it fired last, in ns since the epoch.
+    /// Time of its last firing, in ns since the epoch.
     pub last_fired_ns: Option<i64>,
 }

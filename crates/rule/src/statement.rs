@@ -1,4 +1,4 @@
-//! `CREATE RULE …` and `DROP RULE …`, from text to what the engine works with.
+//! The parser of `CREATE RULE …` and `DROP RULE …`.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -26,7 +26,7 @@ pub(crate) struct RuleStream {
     pub descriptor: Arc<Descriptor>,
     pub newest: Option<Newest>,
     pub readers: Vec<StreamUse>,
-    /// Windows, each with how many leaves of subjects use it.
+    /// Windows, each with the number of leaves of subjects that use it.
     windows: Vec<(StreamWindow, u32)>,
 }
 
@@ -92,7 +92,7 @@ impl RuleStreams {
         known.filter_map(|(at, s)| Some((StreamKey(at as u32), s.as_deref()?)))
     }
 
-    /// Whether there was room.
+    /// Adds a stream; returns whether there was room for it.
     pub(crate) fn add(&mut self, key: StreamKey, descriptor: &Descriptor) -> bool {
         let at = key.0 as usize;
         if at >= self.limits.streams_max {
@@ -117,7 +117,7 @@ impl RuleStreams {
         Some(stream)
     }
 
-    /// A new sample; whom it concerns is in the stream's readers.
+    /// Takes a new sample; the stream's uses tell which subjects it concerns.
     pub(crate) fn sample(&mut self, key: StreamKey, sample: &Sample, horizon_ns: i64) {
         let (points_max, points) = (self.points_max(), self.points);
         let Some(stream) = self.get_mut(key) else {
@@ -187,7 +187,7 @@ impl RuleStreams {
         self.points = now;
     }
 
-    /// Has the stream keep a window of this length, for one leaf more.
+    /// Makes the stream keep a window of this length, for one more leaf.
     pub(crate) fn keep(&mut self, key: StreamKey, length_ns: i64) {
         let room = self.windows < self.limits.windows_max;
         let points_max = self.points_max();
@@ -224,7 +224,7 @@ impl RuleStreams {
         }
     }
 
-    /// One leaf less uses the window.
+    /// Notes that one leaf fewer uses the window.
     pub(crate) fn release(&mut self, key: StreamKey, length_ns: i64) {
         let Some(stream) = self.all.get_mut(key.0 as usize).and_then(|s| s.as_mut()) else {
             return;
@@ -241,7 +241,7 @@ impl RuleStreams {
         }
     }
 
-    /// Streams whose past is wanted, each with how much of it, in ns; each is told once.
+    /// Returns the streams whose past is needed, with its length in ns; each stream once.
     pub(crate) fn take_young(&mut self) -> Vec<(StreamKey, i64)> {
         let mut young = std::mem::take(&mut self.young);
         // The longest window's is enough for all.
@@ -251,7 +251,7 @@ impl RuleStreams {
         young
     }
 
-    /// The clock was set back: nothing is of a time that has not been.
+    /// Removes times later than the clock, which was set back.
     pub(crate) fn set_back(&mut self, now_ns: i64) {
         let mut points = 0;
         for stream in self.all.iter_mut().flatten() {

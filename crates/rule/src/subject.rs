@@ -15,9 +15,9 @@ use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, Uncer
 /// How often a condition is computed anew while it uses an age otherwise than in comparisons with
 /// numbers, in ns.
 pub(crate) const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
-/// Longest account of why a rule fired, in bytes; what is longer is cut.
+/// Longest explanation of a firing, in bytes; a longer one is cut.
 pub(crate) const EXPLANATION_BYTES_MAX: usize = 1_024;
-/// Longest text in a payload that a label or a stream gives, in bytes of JSON all together.
+/// Most bytes of JSON in a payload for the texts of labels and streams together.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// The payload of a fired call.
@@ -60,7 +60,7 @@ impl RuleDefinition {
         first.unwrap_or(0)
     }
 
-    /// Whether the condition may be true of what is not there.
+    /// Whether the condition may be true of an absent stream.
     pub(crate) fn tells_absence(&self) -> bool {
         let condition = &self.leaves[..self.condition_leaves];
         condition.iter().any(|l| l.of == LeafFunction::Absent)
@@ -70,7 +70,7 @@ impl RuleDefinition {
 /// A subject of a rule: a stream that the first leaf matches, for which the condition is evaluated.
 #[derive(Debug)]
 pub(crate) struct RuleSubject {
-    /// Its stream; `None` when that is gone, or when there never was one.
+    /// The stream; `None` when it is gone, or never existed.
     pub key: Option<StreamKey>,
     pub descriptor: Option<Arc<Descriptor>>,
     pub labels: Labels,
@@ -84,7 +84,7 @@ pub(crate) struct RuleSubject {
     pub was_true: bool,
     pub fired_ns: Option<i64>,
     pub fault: Option<EvalFault>,
-    /// Whether it waits to be evaluated.
+    /// Whether the subject waits to be evaluated.
     pub dirty: bool,
     pub deadline_ns: Option<i64>,
 }
@@ -142,7 +142,7 @@ impl RuleSubject {
         (truth, deadline_ns)
     }
 
-    /// A leaf's value, and when it changes if nothing happens.
+    /// A leaf's value, and the time at which it changes if nothing happens.
     fn value(
         &self,
         leaf: &StreamFunction,
@@ -187,7 +187,7 @@ impl RuleSubject {
         of_stream(leaf, stream, now_ns)
     }
 
-    /// All that a firing says.
+    /// The firing of this subject, with its payload and explanation.
     pub(crate) fn payload(
         &self,
         definition: &RuleDefinition,

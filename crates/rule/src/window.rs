@@ -19,26 +19,26 @@ pub(crate) const WINDOW_DISORDER_NS_MAX: i64 = NS_PER_S;
 /// One sample, or several that follow each other and were made one to save room.
 #[derive(Clone, Debug)]
 struct Point {
-    /// The time of the sample before; its own when there is none.
+    /// The time of the previous sample; its own time when there is none.
     since: i64,
-    /// Until when the value before was known to hold: what has changed, has changed since then.
+    /// The time until which the previous value was known to hold: the change came after it.
     from: i64,
     /// The time of the (newest) sample.
     ts: i64,
     /// Its value.
     val: SqlValue,
-    /// The least and the greatest number; the wrong way round when there is none.
+    /// The least and the greatest number; the least is the greater one when there is none.
     low: f64,
     high: f64,
     /// Number of samples.
     count: u64,
-    /// The value before, times the nanoseconds from `since` to `ts` (where it was a number)…
+    /// The previous value, times the nanoseconds from `since` to `ts` in which it was a number.
     area: f64,
-    /// …and those nanoseconds.
+    /// The number of those nanoseconds.
     area_ns: i64,
     /// The sum of the value's changes; a counter that falls has begun anew, and has not changed.
     change: f64,
-    /// In how many nanoseconds of `from` to `ts`; 0 when that is not known.
+    /// The nanoseconds of the change, within `from` to `ts`; 0 when they are not known.
     known_ns: i64,
 }
 
@@ -47,10 +47,10 @@ struct Point {
 pub(crate) struct WindowSample {
     pub ts: i64,
     pub val: SqlValue,
-    /// Until when the value before it was seen to hold.
+    /// The time until which the previous value was seen to hold.
     pub held_ns: i64,
     pub is_counter: bool,
-    /// No question will be asked about windows that end before this.
+    /// The earliest end of a window that may be asked for.
     pub horizon_ns: i64,
     /// The samples that it stands for, if it is the last of several.
     pub several: Option<SampleRun>,
@@ -139,7 +139,7 @@ impl StreamWindow {
         }
     }
 
-    /// Forgets the points later than this; gives until when the one before them was known to hold.
+    /// Forgets the points later than this; returns the time until which the previous one held.
     pub(crate) fn forget_after(&mut self, ts: i64) -> Option<i64> {
         let mut held_ns = None;
         while self.points.back().is_some_and(|p| p.ts > ts) {
@@ -148,7 +148,7 @@ impl StreamWindow {
         held_ns
     }
 
-    /// Makes neighbours one, so that half of the points remain at most, evenly over the time.
+    /// Merges neighbours, so that at most half of the points remain, evenly over the time.
     pub(crate) fn thin(&mut self) {
         let (Some(first), Some(last)) = (self.points.front(), self.points.back()) else {
             return;
@@ -292,7 +292,7 @@ impl StreamWindow {
             .map_or(SqlValue::Null, |p| p.val.clone())
     }
 
-    /// When the next point leaves the window that ends now.
+    /// The time at which the next point leaves the window that ends now.
     pub(crate) fn leaves_ns(&self, now_ns: i64) -> Option<i64> {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         let next = self.after(start_ns).last()?;
@@ -324,7 +324,7 @@ impl Point {
     }
 }
 
-/// The value as a number; text is none, and neither is what is not a number.
+/// The value as a number; `None` for text and NaN.
 pub(crate) fn number(val: &SqlValue) -> Option<f64> {
     match val {
         SqlValue::Text(_) => None,
@@ -341,7 +341,7 @@ fn between(from: i64, to: i64) -> f64 {
     }
 }
 
-/// A whole number where all that it was made of were.
+/// An integer if all numbers that it was computed from are integers.
 fn whole(v: f64, is_whole: bool) -> SqlValue {
     if is_whole && v.fract() == 0.0 && v.abs() <= EXACT_MAX as f64 {
         SqlValue::Int(v as i64)
