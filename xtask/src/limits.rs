@@ -18,7 +18,6 @@ Generated from the sources by `cargo xtask generate`. Every bound of the program
 those that can be configured are in [configuration.md](configuration.md), and [the guide](../guide/limits.md) says what happens at each.
 ";
 
-/// One bound.
 #[derive(Debug, PartialEq, Eq)]
 struct Bound {
     name: String,

@@ -32,7 +32,6 @@ pub(crate) struct AgentDirectories {
     graph: Graph,
 }
 
-/// The parts of an agent.
 pub(crate) struct AgentParts {
     /// The lock of the run directory.
     pub lock: AgentLock,

@@ -44,8 +44,7 @@ pub(crate) const EVENTS_MAX: usize = 64;
 const EVENTS_A_TURN_MAX: usize = 4;
 /// Interval in which the agent renews its heartbeat and updates the streams about itself.
 const BEAT_NS: i64 = NS_PER_S;
-/// How long the first round of sources may take before the agent calls itself ready without the
-/// slow ones.
+/// Longest wait for the first round of sources: then the agent is ready without the slow ones.
 const FIRST_ROUND_NS: i64 = NS_PER_S;
 
 /// Everything that can happen to the loop, apart from the passing of time.

@@ -59,5 +59,4 @@ impl From<StatementRefusal> for ControlFault {
     }
 }
 
-/// The answer to a statement.
 pub(crate) type StatementAnswer = Result<Json, StatementRefusal>;

@@ -36,7 +36,6 @@ pub(crate) struct SealAllRequest {
     pub reply: SyncSender<Result<usize, ArchiveError>>,
 }
 
-/// Progress of the log.
 #[derive(Debug, Default)]
 pub(crate) struct LogProgress {
     /// Number of samples written since the start.

@@ -71,7 +71,6 @@ pub(crate) struct UserCalls {
     /// The remembered calls, oldest first; ids ascend.
     rows: VecDeque<CallRow>,
     pending: VecDeque<Pending>,
-    /// Number of calls in `pending`.
     calls_pending: u64,
     notes_lost: u64,
     /// Calls that are being written to disk now, with their ids.

@@ -18,7 +18,6 @@ pub const STALE_INTERVALS: i64 = 3;
 /// Least age of a stale value, because a busy machine may be late.
 pub const STALE_AGE_NS_MIN: i64 = NS_PER_S;
 
-/// A stream of a view.
 #[derive(Debug)]
 pub(crate) struct ViewStream {
     pub segment: Arc<SegmentReader>,

@@ -11,7 +11,7 @@ pub struct HelperVerb {
     pub takes_device: bool,
     /// The program that is run.
     pub program: HelperProgram,
-    /// How long an answer is kept: the same request before that time gets the answer, and no
+    /// Time for which an answer is kept: within it, the same request gets the answer, and no
     /// program runs. This is much shorter than the time between two requests of the agent.
     pub fresh: Duration,
     /// A description in a few words, for `--verbs`.

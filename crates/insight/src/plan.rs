@@ -38,7 +38,6 @@ const RESERVED: [&str; 11] = [
     "unit",
 ];
 
-/// One SELECT.
 #[derive(Debug)]
 pub(crate) struct SelectBranch {
     pub from: Vec<FromTable>,

@@ -10,7 +10,6 @@ use barograph_statement::{
 use crate::aggregate::{Aggregate, AggregateKind};
 use crate::slot::SlotStore;
 
-/// One table of FROM.
 #[derive(Clone, Debug)]
 pub(crate) struct FromTable {
     pub table: u32,

@@ -67,7 +67,6 @@ const LAST_STEPS_MAX: usize = 64;
 /// Time between two steps while other threads are waited for, at the beginning and at the end.
 const PAUSE_NS: i64 = 2_000_000;
 
-/// The intake.
 pub(crate) struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
     limits: ApplicationsConfig,

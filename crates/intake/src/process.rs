@@ -51,9 +51,9 @@ const REFUSALS_SINCE: u32 = 2;
 const WAITING_MAX: usize = 64;
 /// Age from which a batch counts as safe: what was lost of it has been counted by the archive.
 const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
-/// How long the file of an ended process waits for a scope that cannot be opened. It does not wait
-/// for ever, since its memory may be what the scope lacks, and there may be as many scopes as there
-/// can be. Values that are given up then are counted by the agent itself.
+/// Longest time for which the file of an ended process waits for a scope that cannot be opened. It
+/// does not wait for ever, since its memory may be what the scope lacks, and there may be as many
+/// scopes as there can be. Values that are given up then are counted by the agent itself.
 const ENDED_WAITS_NS_MAX: i64 = 300 * NS_PER_S;
 
 /// A declared publication.

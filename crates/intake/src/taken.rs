@@ -1,5 +1,5 @@
-//! What earlier lives of the agent took in from a process, by the marks in the archives of the
-//! scopes.
+//! The records that earlier lives of the agent took in from a process, by the marks in the archives
+//! of the scopes.
 //!
 //! An agent that is killed has taken in more than the process's tails show. Each scope has a log of
 //! its own and may have come further than another, so records are skipped separately for each

@@ -28,7 +28,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Stack of the reading thread: the archive's decoders need more than a small one.
 const STACK_BYTES: usize = 2 << 20;
 
-/// A batch of rows.
 pub(crate) struct RowBatch {
     pub(crate) chunks: Vec<Arc<SampleChunk>>,
     /// Chunk and row of each row, in the requested order; `None` if they are the rows of the only

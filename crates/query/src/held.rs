@@ -10,8 +10,8 @@ use barograph_model::{NS_PER_S, Sample, Span};
 use crate::QueryError;
 use crate::reading::Reading;
 
-/// How far back a value is searched: a value that is looked at is appended again within minutes,
-/// and an older sample tells little about the requested time.
+/// Greatest age at which a value is searched: a value that is looked at is appended again within
+/// minutes, and an older sample shows little about the requested time.
 pub(crate) const BACK_NS_MAX: i64 = 86_400 * NS_PER_S;
 /// The span in which nearly all values are found: an unchanged value is appended again within less.
 const BACK_NS_FIRST: i64 = 300 * NS_PER_S;

@@ -19,7 +19,6 @@ const DESCENDING: i32 = 2;
 /// The statement reads the time since the last look.
 const NEEDS_NOW: i32 = 4;
 
-/// The plan of a scan.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanPlan {
     pub(crate) order: Option<RowOrder>,

@@ -1,4 +1,4 @@
-//! Who may open a scope's directory: a mode, plus an access-control list if the reader is not the
+//! The rights on a scope's directory: a mode, plus an access-control list if the reader is not the
 //! agent's own user.
 
 use std::fs::{self, DirBuilder};

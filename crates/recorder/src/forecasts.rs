@@ -77,8 +77,8 @@ pub struct PredictedReach {
     pub early_s: Option<f64>,
     /// Latest time at which it may be reached, in seconds; none if unknown.
     pub late_s: Option<f64>,
-    /// How far ahead the error is known, in seconds: no forecast beyond it has been compared with
-    /// the truth yet.
+    /// Longest time ahead for which the error is known, in seconds: no forecast beyond it has been
+    /// compared with the truth yet.
     pub known_s: f64,
 }
 
@@ -311,7 +311,7 @@ impl Forecasts {
         is_said
     }
 
-    /// Has a stream projected anew at the end of the round, since its last projection no longer
+    /// Makes a new projection of a stream due at the end of the round, since the last one no longer
     /// holds.
     pub fn unsay(&mut self, key: StreamKey) {
         if let Some(Some(followed)) = self.by_key.get_mut(key.0 as usize)

@@ -270,9 +270,9 @@ impl History {
         is_troubled.then(|| state.trouble.clone())
     }
 
-    /// How far programs' rings had been read when the writer started. If this agent's archive
-    /// exists but cannot be written, the marks are read from its log: otherwise records would be
-    /// taken in twice.
+    /// The positions up to which programs' rings had been read when the writer started. If this
+    /// agent's archive exists but cannot be written, the marks are read from its log: otherwise
+    /// records would be taken in twice.
     pub fn marks(&self) -> Vec<RingMark> {
         let Some(starting) = &self.starting else {
             return Vec::new();

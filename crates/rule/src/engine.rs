@@ -1,7 +1,7 @@
 //! All rules of a node, changed by statements and evaluated on samples and time.
 //!
-//! It reads no clock, file or socket. What a sample costs is what the subjects that read its stream
-//! cost, and that is bounded; a subject is evaluated at most once per [`Rules::evaluate`].
+//! It reads no clock, file or socket. The cost of a sample is bounded by the subjects that read its
+//! stream; a subject is evaluated at most once per [`Rules::evaluate`].
 
 mod members;
 mod tell;
@@ -43,7 +43,6 @@ struct Work {
     deadlines: BTreeSet<(i64, u32, u32)>,
 }
 
-/// One rule.
 #[derive(Debug)]
 struct Rule {
     definition: RuleDefinition,
@@ -206,8 +205,8 @@ impl Rules {
         self.wake(key, Some(before_ns), LeafWakes::Look);
     }
 
-    /// Samples of a stream from before the oldest that it was given, oldest first; later ones are left
-    /// out. For windows that reach further back than whoever watches the stream.
+    /// Takes samples of a stream from before the oldest that it has, oldest first; later ones are
+    /// left out. They fill windows that reach further back than the agent follows the stream.
     pub fn seed(&mut self, key: StreamKey, past: &[Sample]) {
         self.seed_summaries(key, &[], past);
     }
@@ -218,8 +217,8 @@ impl Rules {
         self.wake(key, None, LeafWakes::Sample);
     }
 
-    /// Windows of a stream do not reach back as far as they should. The rules that have them say so
-    /// until they are long enough.
+    /// Notes that windows of a stream do not reach back as far as they should. The reports of their
+    /// rules have the reason until the windows are long enough.
     pub fn unfilled(&mut self, key: StreamKey, reason: &str) {
         let Some(stream) = self.streams.get(key) else {
             return;
@@ -516,8 +515,8 @@ fn mark_subject(rules: &mut [Option<Rule>], work: &mut Work, rule: u32, subject:
     }
 }
 
-/// Whether a sign of life cannot change what a leaf says, since the one before it was young enough when
-/// it was looked at last. Its deadline stands, and is moved when it is reached.
+/// Whether a sign of life cannot change the value of a leaf, since the previous one was young
+/// enough at the last evaluation. The leaf's deadline stands, and is moved when it is reached.
 fn stays(leaf: &StreamFunction, old_ns: Option<i64>) -> bool {
     match (leaf.of, old_ns) {
         (LeafFunction::Absent, Some(old_ns)) => old_ns < leaf.ns,

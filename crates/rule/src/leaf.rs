@@ -1,6 +1,6 @@
 //! The functions of streams that stand in a rule's condition: `rate('disk.read.bytes', '10 s')`.
 //!
-//! Apart from the expressions around them, which are those of insights.
+//! They stand alone because the expressions around them are those of insights.
 
 use std::fmt;
 
@@ -74,7 +74,6 @@ pub(crate) enum LeafWakes {
     Look,
 }
 
-/// One function of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamFunction {
     pub of: LeafFunction,
@@ -215,8 +214,8 @@ fn text(e: &ast::Expr) -> Option<&str> {
     }
 }
 
-/// What an age is compared with, in ns; `None` when it is used otherwise too, so that its every
-/// moment may count.
+/// The numbers that an age is compared with, in ns; `None` when it is also used otherwise, so that
+/// each moment may count.
 fn crossings(condition: &Expr, age: usize) -> Option<Vec<i64>> {
     let is_it = |e: &Expr| matches!(e, Expr::Computed(n) if *n == age);
     let (mut used, mut compared) = (0, Vec::new());

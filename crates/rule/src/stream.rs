@@ -20,7 +20,6 @@ pub(crate) struct StreamUse {
     pub wakes: LeafWakes,
 }
 
-/// One stream.
 #[derive(Debug)]
 pub(crate) struct RuleStream {
     pub descriptor: Arc<Descriptor>,
@@ -145,8 +144,8 @@ impl RuleStreams {
         self.points = now;
     }
 
-    /// Samples from before the oldest that is known here, oldest first, and before those, what is known
-    /// of older ones.
+    /// Takes samples from before the oldest known one, oldest first, after summaries of still older
+    /// ones.
     pub(crate) fn seed(
         &mut self,
         key: StreamKey,

@@ -1,7 +1,7 @@
-//! What a rule is made of, and one subject of it: the values of its functions at one moment, and what
-//! the condition makes of them.
+//! The definition of a rule, and one subject of it: the values of its functions at one moment, and
+//! the result of the condition.
 //!
-//! Apart from the engine, which decides when a subject is looked at; here is what is seen then.
+//! It stands alone because the engine decides when a subject is evaluated; this file evaluates it.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::leaf::{LeafFunction, StreamFunction};
 use crate::stream::{RuleStream, RuleStreams};
 use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, UncertainValue};
 
-/// How often a condition is computed anew while it uses an age otherwise than in comparisons with
-/// numbers, in ns.
+/// Shortest time between two computations of a condition that uses an age otherwise than in
+/// comparisons with numbers, in ns.
 pub(crate) const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
 /// Longest explanation of a firing, in bytes; a longer one is cut.
 pub(crate) const EXPLANATION_BYTES_MAX: usize = 1_024;
@@ -120,8 +120,8 @@ impl RuleSubject {
             .all(|(name, value)| labels.get(name).is_none_or(|other| other == value))
     }
 
-    /// Whether the condition is true now, and when time alone may change that. `values` become those of
-    /// the leaves of the condition.
+    /// Whether the condition is true now, and the time at which time alone may change that.
+    /// `values` become those of the condition's leaves.
     pub(crate) fn look(
         &self,
         definition: &RuleDefinition,
@@ -217,7 +217,8 @@ impl RuleSubject {
         Ok(payload)
     }
 
-    /// Whom the call is for; `Err` names a label that the subject has not got, or what is too long.
+    /// The target of the call; `Err` names a label that the subject lacks, or the text that is too
+    /// long.
     pub(crate) fn target(
         &self,
         definition: &RuleDefinition,

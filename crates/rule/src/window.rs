@@ -12,8 +12,8 @@ use barograph_statement::{ArithmeticOp, SqlValue, UncertainValue, arith};
 
 /// Fewest points that a window is thinned to.
 pub(crate) const WINDOW_POINTS_MIN: usize = 8;
-/// Points are kept so much longer than their window, in ns: the next sample may be older than the
-/// newest by so much and still be counted right.
+/// Time in ns for which points are kept beyond their window: a sample that is older than the newest
+/// one by at most this is still counted right.
 pub(crate) const WINDOW_DISORDER_NS_MAX: i64 = NS_PER_S;
 
 /// One sample, or several that follow each other and were made one to save room.
@@ -84,7 +84,7 @@ impl StreamWindow {
         self.points.len()
     }
 
-    /// Takes in the next sample. What was later than it is of a clock that was wrong, and forgotten.
+    /// Takes in the next sample. Later points are forgotten: they come from a clock that was wrong.
     pub(crate) fn push(&mut self, sight: &WindowSample, points_max: usize) {
         let mut sight = sight.clone();
         if let Some(held_ns) = self.forget_after(sight.ts) {
@@ -104,8 +104,8 @@ impl StreamWindow {
         }
     }
 
-    /// Puts samples before the oldest point; those that are not older are left out, so that none is
-    /// there twice.
+    /// Puts samples before the oldest point. Samples that are not older are left out, so that none
+    /// is counted twice.
     pub(crate) fn prepend(&mut self, past: impl Iterator<Item = WindowSample>, points_max: usize) {
         let mut known = std::mem::take(&mut self.points);
         // What was made one begins with its first sample, or after that of `since`.
@@ -166,8 +166,8 @@ impl StreamWindow {
         self.points = thinned;
     }
 
-    /// How fast the value moved in the window that ends at `end_ns`, per second: the mean over the time
-    /// of what SQL's `rate()` gives from sample to sample.
+    /// The change per second in the window that ends at `end_ns`: the mean over time of SQL's
+    /// `rate()` from sample to sample.
     pub(crate) fn rate(&self, end_ns: i64) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let (mut change, mut known_ns) = (0.0, 0.0);
@@ -194,8 +194,8 @@ impl StreamWindow {
         }
     }
 
-    /// How far the value moved in the window: of a counter all that it grew, of others the newest less
-    /// the one that held at the window's start.
+    /// The change in the window: the growth of a counter; of others, the newest value less the one
+    /// that held at the window's start.
     pub(crate) fn delta(&self, end_ns: i64, is_counter: bool, is_whole: bool) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let Some(last) = self.points.back() else {

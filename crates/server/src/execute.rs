@@ -76,7 +76,7 @@ async fn execute(
     change(app, way, move |control| control.execute(&sql, kind)).await
 }
 
-/// Has the agent do it, on a thread that may wait.
+/// Hands the request to the agent, on a thread that may wait.
 async fn change(
     app: Arc<App>,
     way: AccessWay,

@@ -1,5 +1,5 @@
-//! What all sources can give, known without reading anything: which source has a metric, and what a
-//! source that is off would cost.
+//! A catalogue of all sources, known without reading anything: the source of each metric, and the
+//! cost of a source that is off.
 
 use crate::sources::TABLE;
 use crate::{FactSpec, Missing, SourceReport, SourceState};

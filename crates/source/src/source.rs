@@ -4,8 +4,8 @@ use barograph_model::NS_PER_S;
 
 use crate::{Batch, Report, SourceError};
 
-/// How long a read may take before it counts as hung, unless [`Source::stall_ns`] sets another
-/// time: a hung source is reported as down and not read again until its read ends.
+/// Longest time of a read that does not count as hung, unless [`Source::stall_ns`] sets another
+/// one: a hung source is reported as down and not read again until its read ends.
 pub const STALL_NS: i64 = 5 * NS_PER_S;
 
 /// Shortest time between reads of a source of whose kind this machine has nothing.
@@ -39,7 +39,7 @@ pub trait Source: Send {
         false
     }
 
-    /// How long a read of a slow source may take before it counts as hung, in ns of the monotonic
+    /// Longest time of a slow source's read that does not count as hung, in ns of the monotonic
     /// clock. It is more than [`STALL_NS`] for a source that runs programs which may take longer.
     fn stall_ns(&self) -> i64 {
         STALL_NS

@@ -119,7 +119,6 @@ pub const DESCRIPTOR_BYTES: usize = 1024;
 pub(crate) const LINE_BYTES: usize = 64;
 /// Bytes of one sample in a ring.
 pub const CELL_BYTES: usize = 24;
-/// Bytes of one text slot.
 pub(crate) const TEXT_SLOT_BYTES: usize = 128;
 /// The type code, in a descriptor, of a string whose slots have the size given in the descriptor.
 /// Readers that only know slots of [`TEXT_SLOT_BYTES`] skip it, like any type that they do not

@@ -38,7 +38,6 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Words of a line.
 pub(crate) const LINE_WORDS: usize = 8;
 /// Index of the word with the generation and the number of samples.
 pub(crate) const SEQUENCE: usize = 0;

@@ -74,7 +74,7 @@ impl FileMap {
         self.start.as_ptr() as usize
     }
 
-    /// Has the system find memory now for `bytes` bytes at offset `at`. Returns an error where a
+    /// Makes the system find memory now for `bytes` bytes at offset `at`. Returns an error where a
     /// store into them would be a fault; EINVAL where the kernel cannot do this (before Linux
     /// 5.14).
     pub(crate) fn populate(&self, at: usize, bytes: usize) -> io::Result<()> {

@@ -15,7 +15,6 @@ pub(crate) struct RingShape {
 }
 
 impl RingShape {
-    /// Bytes of the cells.
     pub(crate) fn cells_bytes(self) -> usize {
         (self.depth as usize * CELL_BYTES).next_multiple_of(64)
     }

@@ -1,5 +1,5 @@
-//! Which run directories are trusted: that of another user is not read, mapped or called, unless
-//! the user chose it.
+//! Tests of the trust in run directories: that of another user is not read, mapped or called,
+//! unless the user chose it.
 //!
 //! Only root can act as several users, each on a thread of its own; without root those tests are
 //! skipped and print so.

@@ -255,7 +255,7 @@ impl Followed {
         self.look(rules);
     }
 
-    /// Its past, as far as it was found, else as far as the ring reaches.
+    /// Gives the rules the stream's past: as far as it was found, else as far as the ring reaches.
     fn seed(
         &mut self,
         rules: &mut Rules,

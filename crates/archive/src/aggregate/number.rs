@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// One bucket.
 #[derive(Clone, Debug)]
 pub(super) struct BucketCell<T: Aggregable> {
     pub start: i64,

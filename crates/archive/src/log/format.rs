@@ -155,7 +155,6 @@ pub(crate) mod kind {
     pub(crate) const MARKS: u8 = 5;
 }
 
-/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub kind: u8,

@@ -15,7 +15,7 @@ pub(crate) const MARK_BYTES: usize = 32;
 /// first: rings whose tails have long passed them.
 pub(crate) const MARKS_MAX: usize = 1 << 16;
 
-/// How far a ring of a process was read: every sample from a record before the position that
+/// The position up to which a ring of a process was read: every sample from an earlier record that
 /// belongs to this archive is in it, or was counted as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingMark {

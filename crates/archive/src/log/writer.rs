@@ -76,7 +76,6 @@ struct Open {
     kept: WrittenSegment,
     /// Bytes of the header and of the first declarations.
     head_bytes: u64,
-    /// Number of declared streams.
     declared: u32,
     /// Number of streams that existed when the segment was begun.
     living: u32,

@@ -85,7 +85,6 @@ impl LifeRows {
     }
 }
 
-/// A row group.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RowGroup {
     pub rows: u32,

@@ -24,7 +24,6 @@ struct Entry {
     bytes: u64,
 }
 
-/// A change of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CopyChange {
     /// The copy is complete, and replaces the copies that are within it.

@@ -1,5 +1,5 @@
-//! Where a thread comes to the calls of its process: polls, which run handlers, and ends of frames,
-//! which apply settings.
+//! The moments at which a thread handles calls of its process: polls, which run handlers, and ends
+//! of frames, which apply settings.
 
 use super::calls;
 use super::thread::{

@@ -342,7 +342,6 @@ impl PublishState {
         Ok(publication)
     }
 
-    /// Name of a publication.
     pub(super) fn publication_name(
         &self,
         generation: u32,

@@ -15,8 +15,7 @@ const STEPS: u32 = 100;
 /// The request of one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LookRequest {
-    /// How often per second its assumed value becomes wrong:
-    /// [`LookPlan::wrong_per_s`](super::LookPlan::wrong_per_s).
+    /// Wrong assumed values per second: [`LookPlan::wrong_per_s`](super::LookPlan::wrong_per_s).
     pub wrong_per_s: f64,
     /// Weight of its wrong time, relative to other streams.
     pub weight: f64,

@@ -35,7 +35,6 @@ pub(super) struct SeriesAllowance<'a> {
     pub series: &'a mut usize,
 }
 
-/// A bridged source.
 pub(super) struct BridgedSource {
     /// Identifies the source where a process has its incarnation.
     id: String,

@@ -21,7 +21,6 @@ use barograph_recorder::{Backoff, ScopeReader};
 /// when it is next needed.
 const REFUSED_MAX: usize = 1_024;
 
-/// The open scopes.
 pub(crate) struct OpenScopes<'c> {
     settings: ScopeSettings,
     clock: &'c Arc<dyn Clock>,

@@ -15,7 +15,6 @@ use crate::door::knock;
 use crate::ledger::{LossLedger, PastLoss};
 use crate::newest::NewestTimes;
 
-/// The past of a scope.
 pub(super) struct ScopePast {
     newest: NewestTimes,
     losses: Vec<PastLoss>,

@@ -1,5 +1,5 @@
-//! Which streams are subjects of a rule, and which streams its subjects read: what changes when
-//! rules and streams come and go.
+//! The streams that are subjects of a rule, and those that its subjects read, as rules and streams
+//! come and go.
 //!
 //! Apart from the engine, where samples and time run through what is settled here.
 

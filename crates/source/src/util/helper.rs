@@ -25,7 +25,7 @@ use crate::util::command::{
     Commands, OUTPUT_BYTES_MAX, Refusal, collect, shown, step, timespec, trusted,
 };
 
-/// How long an answer of the helper may take, whatever the request: it ends by itself in less time
+/// Longest wait for an answer of the helper, for any request: it ends by itself in less time
 /// (`crates/helper`, `Limits`). A client that gives up earlier may kill the helper, but not the
 /// program that the helper runs.
 pub(crate) const HELPER_TIMEOUT: Duration = Duration::from_secs(30);

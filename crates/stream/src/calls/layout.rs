@@ -13,7 +13,6 @@ pub(super) const HEADER_BYTES: usize = 4_096;
 pub const SLOTS: u64 = 256;
 /// Most slots that a reader accepts.
 pub(super) const SLOTS_MAX: u64 = 4_096;
-/// Bytes of one slot.
 pub(super) const SLOT_BYTES: usize = 4_096;
 /// Words of a slot that are in use.
 pub(super) const SLOT_WORDS: usize = (slot::AT_FRAME + 8) / 8;

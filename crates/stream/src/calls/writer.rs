@@ -253,8 +253,8 @@ fn say_goodbye(path: &Path) {
     }
 }
 
-/// Has the file system allocate the bytes. A file system that cannot do so (ENOTSUP) is trusted to
-/// have them.
+/// Makes the file system allocate the bytes. A file system that cannot do so (ENOTSUP) is trusted
+/// to have them.
 fn reserve(file: &File, bytes: usize) -> io::Result<()> {
     const TRIES: usize = 100;
     let one = || fallocate(file, FallocateFlags::empty(), 0, bytes as u64);

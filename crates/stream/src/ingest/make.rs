@@ -214,8 +214,8 @@ impl Drop for UnnamedFile {
     }
 }
 
-/// Has the file system allocate bytes of an open file. A file system that cannot do so (ENOTSUP) is
-/// trusted to have them.
+/// Makes the file system allocate bytes of an open file. A file system that cannot do so (ENOTSUP)
+/// is trusted to have them.
 pub(super) fn allocate(file: &File, at: usize, bytes: usize) -> io::Result<()> {
     // A signal (the timer of a profiler) ends the call early and undoes it, so it is made in steps
     // that are short enough to fit between two signals.

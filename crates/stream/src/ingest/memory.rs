@@ -102,7 +102,7 @@ impl IngestMemory {
         fs::symlink_metadata(&self.path).is_ok_and(|m| identity(m) == self.identity)
     }
 
-    /// Has the file system allocate the bytes, so that a full file system is an error here, and not
+    /// Makes the file system allocate the bytes, so that a full file system is an error here, and not
     /// a fault at a store. Opens the path for that where the kernel has no other way (before Linux
     /// 5.14).
     pub(super) fn reserve(&self, at: usize, bytes: usize) -> io::Result<()> {

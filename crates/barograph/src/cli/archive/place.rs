@@ -24,7 +24,6 @@ pub(super) struct ArchiveChoice {
     pub target: Target,
 }
 
-/// One archive.
 pub(super) struct ChosenArchive {
     /// Scope of applications; `None` for the node's own archive.
     pub scope: Option<String>,

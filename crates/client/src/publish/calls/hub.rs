@@ -86,7 +86,6 @@ pub(super) struct Knob {
     /// The process with these labels.
     subject: Option<CallSubject>,
     since_ns: i64,
-    /// Handle of its stream.
     handle: u64,
     /// Publication whose frames a setting may wait for.
     publication: Option<u32>,

@@ -1,5 +1,5 @@
-//! What version 1 of control groups really counts. Its files exist on every kernel, and have zeros
-//! where nothing is counted:
+//! The devices that version 1 of control groups really counts. Its files exist on every kernel, and
+//! have zeros where nothing is counted:
 //!
 //! * `blkio.throttle.*` counts every request up to Linux 5.15. From 5.16 to 6.4 it counts those of
 //!   groups that have a limit (fixed by "blk-throttle: Fix io statistics for cgroup v1"), and since

@@ -87,7 +87,6 @@ struct Followed {
 /// The counts of the newest poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobCounts {
-    /// Number of jobs.
     pub(super) jobs: usize,
     /// Number of those jobs whose names cannot be labels.
     pub(super) unnameable: usize,

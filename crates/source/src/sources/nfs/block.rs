@@ -80,7 +80,6 @@ impl OpLine {
     }
 }
 
-/// The counters of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MountCounters {
     pub(super) read_bytes: u64,

@@ -6,7 +6,6 @@
 use crate::util::faults::BadLines;
 use crate::util::parse::{Words, cut, lines, number, words};
 
-/// One array of the list.
 #[derive(Clone, Debug)]
 pub(super) struct ListedArray<'a> {
     pub(super) name: &'a [u8],
