@@ -236,14 +236,14 @@ impl SimulatedNode {
         self.begin_programs();
     }
 
-    /// Has programs put what is due, and returns the time of the next.
+    /// Makes programs put the values that are due, and returns the time of the next put.
     fn step_programs(&self) -> i64 {
         let mut programs = self.programs.lock().unwrap();
         let next = programs.iter_mut().map(|program| program.step(&self.clock));
         next.min().unwrap_or(i64::MAX)
     }
 
-    /// Loses the memory, and what the disk has not been told to keep.
+    /// Loses the memory, and all data on the disk that was not synced.
     pub(crate) fn restart_after_power_cut(&self) {
         self.programs.lock().unwrap().clear();
         fs::remove_dir_all(&self.config.run_dir).unwrap();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use barograph_model::{Descriptor, Kind, Labels, ModelError, Name, Unit, ValueType};
 use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
 
-/// The publication of what the agent itself knows about a process.
+/// The publication of the values that the agent itself measures about a process.
 pub(crate) const PROCESS: &str = "process";
 const INSTANCE: &str = "instance";
 const USER: &str = "user";

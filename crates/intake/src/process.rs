@@ -49,7 +49,7 @@ const RING_BYTES: u64 = 640;
 const REFUSALS_SINCE: u32 = 2;
 /// Most batches that wait for the disk separately; beyond it, each two become one.
 const WAITING_MAX: usize = 64;
-/// Age from which a batch counts as safe: what was lost of it has been counted by the archive.
+/// Age from which a batch counts as safe: the archive has counted the losses of it.
 const SAFE_NS_MAX: i64 = 10 * NS_PER_S;
 /// Longest time for which the file of an ended process waits for a scope that cannot be opened. It
 /// does not wait for ever, since its memory may be what the scope lacks, and there may be as many

@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(fill(&mut shares, 2), 300);
         assert_eq!(fill(&mut shares, 3), 150);
         shares.give_back(&1, 600);
-        // A user that had much has what the others leave to him.
+        // A user that had much gets the rest that the others leave.
         assert_eq!(fill(&mut shares, 1), 375);
         let mut few = Shares::new(3, 3, true);
         assert_eq!([1, 2, 3, 4].map(|user| fill(&mut few, user)), [1, 1, 1, 0]);

@@ -466,7 +466,7 @@ impl Rules {
             subject.deadline_ns = Some(deadline_ns);
             self.work.deadlines.insert((deadline_ns, at, place));
         } else if is_gone {
-            // Its absence has been told.
+            // Its absence has been evaluated.
             self.remove_subject(at as usize, place);
             self.take_in(at as usize);
         }

@@ -304,7 +304,7 @@ fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlVal
             let age_ns = now_ns.saturating_sub(seen_ns).max(0);
             let change_ns = match &leaf.crossings {
                 None => Some(now_ns.saturating_add(AGE_STEP_NS_MIN)),
-                // One nanosecond later too: for those who ask for more, not for at least so much.
+                // Also one nanosecond later: `>=` changes at the age itself, `>` after it.
                 Some(at) => {
                     let at = at.iter().map(|ns| seen_ns.saturating_add(*ns));
                     let at = at.flat_map(|ns| [ns, ns.saturating_add(1)]);

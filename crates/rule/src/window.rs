@@ -158,7 +158,7 @@ impl StreamWindow {
         let mut thinned: VecDeque<Point> = VecDeque::with_capacity(self.points.len());
         for point in self.points.drain(..) {
             match thinned.back_mut() {
-                // From the sample before the first of them: what was made one before counts whole.
+                // Measured from the sample before the first one: a merged point counts whole.
                 Some(open) if point.ts.saturating_sub(open.since) <= limit_ns => merge(open, point),
                 _ => thinned.push_back(point),
             }

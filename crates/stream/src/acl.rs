@@ -11,7 +11,7 @@ use rustix::io::Errno;
 /// The user or group that has access beside the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grantee {
-    /// One user.
+    /// A user, by number.
     User(u32),
     /// One group.
     Group(u32),

@@ -12,13 +12,14 @@ use tracing::info;
 use super::RuleAction;
 use barograph_call::{Board, CallError, CallRequest};
 
-/// Calls programs by the board. Values that only some may read are told to their programs alone.
+/// The action of rules in the product: calls through the board. Values that only some users may
+/// read go to the programs of these users alone.
 pub(crate) struct ProgramCalls {
     board: Option<Arc<Board>>,
 }
 
 impl ProgramCalls {
-    /// Without a board (no applications) every call fails, and says so.
+    /// Without a board (no applications) every call fails, with an error that names the reason.
     pub(crate) fn new(board: Option<Arc<Board>>) -> Self {
         Self { board }
     }
@@ -45,13 +46,13 @@ impl RuleAction for ProgramCalls {
     }
 }
 
-/// Whose programs may be told of a stream of this scope; `None`: everyone's.
+/// The user whose programs may get values of a stream of this scope; `None`: all users.
 fn only_user(scope: &str) -> Result<Option<u32>, String> {
     if scope.is_empty() || scope == SCOPE_OF_ALL {
         return Ok(None);
     }
     let uid = scope.strip_prefix('u').and_then(|uid| uid.parse().ok());
-    // Programs are called by user: whether one is of the group would have to be asked for each.
+    // Calls are addressed by user: the group of each program would have to be looked up.
     let refused =
         || format!("what only {scope} may read calls nobody: publish it for all, or for its owner");
     uid.map(Some).ok_or_else(refused)

@@ -211,8 +211,8 @@ impl StreamFollower {
         streams
     }
 
-    /// Gives windows what was found of their past. What is new was told before ([`Self::feed`]): so
-    /// nothing that was found comes by itself later, and nothing is there twice.
+    /// Fills windows with the past that was found. New samples were fed before ([`Self::feed`]), so
+    /// that no sample is fed twice.
     pub(super) fn seed(
         &mut self,
         rules: &mut Rules,
@@ -242,7 +242,7 @@ impl Followed {
     fn begin(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         samples.clear();
         if rules.has_sample(self.key) {
-            // It was read before: what came since then comes by itself.
+            // The stream was read before: its later samples are fed in turn.
             return;
         }
         let Some(scan) = self.handle.tail(1, samples) else {
@@ -266,7 +266,7 @@ impl Followed {
         let mut oldest_ns = found.oldest_ns();
         if found.samples.is_empty() {
             samples.clear();
-            // What the cursor has not passed yet comes by itself.
+            // Samples beyond the cursor are fed in turn.
             let scan = self.handle.scan(0, samples);
             let beyond = scan.map_or(0, |scan| scan.cursor.saturating_sub(self.cursor));
             let beyond = usize::try_from(beyond).unwrap_or(usize::MAX);

@@ -23,16 +23,16 @@ use super::backfill::{FoundPast, FoundPasts, LATE, PastEvent, PastOrder, PastStr
 
 /// Longest wait between two looks whether the rules are to stop.
 const LOOK: Duration = Duration::from_millis(20);
-/// Streams that are read together…
+/// Most streams that are read together.
 const TOGETHER_MAX: usize = 256;
-/// …and their samples, or buckets, at a time. Where there are more samples, buckets stand for older ones.
+/// Most samples or buckets of these streams at a time; with more samples, buckets replace older ones.
 const SAMPLES_MAX: usize = 1 << 18;
-/// Buckets that a stretch of a window is read by.
+/// Most buckets of a stretch of a window.
 const BUCKETS_MAX: i64 = 256;
-/// A window needs the value that held at its start: it is looked for so much earlier. What is sampled
-/// is appended again within this time when it has not changed.
+/// Time before a window's start in which the value that held at the start is searched. An unchanged
+/// value is appended again within this time.
 const BEFORE_NS: i64 = 300 * NS_PER_S;
-/// So many times samples are tried for a shorter time before it is given up.
+/// Most attempts to read samples, each over a shorter time.
 const STEPS_MAX: usize = 6;
 
 /// The reason why there is no past, for people.
@@ -53,8 +53,8 @@ impl PastReaders {
         }
     }
 
-    /// Reads what an order names, and hands it over part by part, until there is no more, the order
-    /// is cancelled, or `take` returns false.
+    /// Reads the past of the streams of an order, and hands it over part by part, until there is no
+    /// more, the order is cancelled, or `take` returns false.
     pub(crate) fn read(&mut self, order: PastOrder, take: &mut dyn FnMut(FoundPasts) -> bool) {
         let PastOrder {
             mut streams,
@@ -218,7 +218,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The newest samples as they are, as many as fit, and what is older by buckets.
+    /// Reads as many of the newest samples as fit, and buckets for the older ones.
     fn all(&mut self, now_ns: i64, length_ns: i64) -> Result<(), SqlFault> {
         let mut from = now_ns.saturating_sub(length_ns).saturating_sub(BEFORE_NS);
         for _ in 0..STEPS_MAX {

@@ -10,7 +10,7 @@ use barograph_stream::ingest::{
 
 /// Time between two frames of a program.
 const FRAME_NS: i64 = 61 * NS_PER_S;
-/// What each program publishes, and for whom.
+/// The publications of each program, with their readers.
 const PUBLICATIONS: [(&str, PublicationReaders); 2] = [
     ("ours", PublicationReaders::Owner),
     ("shared", PublicationReaders::All),

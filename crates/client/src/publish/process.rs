@@ -1,4 +1,4 @@
-//! The one ingest file of this process, and what a slow put needs in addition.
+//! The one ingest file of this process, and the state that only a slow put needs.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;

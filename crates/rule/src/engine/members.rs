@@ -1,7 +1,8 @@
 //! The streams that are subjects of a rule, and those that its subjects read, as rules and streams
 //! come and go.
 //!
-//! Apart from the engine, where samples and time run through what is settled here.
+//! They stand alone because the engine passes samples and time along these relations, and does not
+//! change them.
 
 use std::collections::HashMap;
 
@@ -195,7 +196,7 @@ impl Rules {
                 let stream = self.streams.get(**key);
                 stream.is_some_and(|s| subject.agrees(&s.descriptor.labels))
             };
-            // One more than there is room for, so that it is told.
+            // One more than there is room for, so that it is counted.
             let room = self.limits.candidates_max + 1;
             wanted.extend(
                 keys.iter()
