@@ -1,19 +1,20 @@
-//! Memory that was needed for a moment goes back to the system.
+//! Return of unused memory to the system.
 //!
 //! What readers took is not kept after they left. Memory is given back from time to time in any case:
 //! a small piece that is freed may set a whole page around it free, which no number shows.
 //!
-//! It stands alone because it talks to glibc's allocator, which otherwise keeps what a few large
-//! answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33. Only the
-//! program that owns the process may decide this, so no library of ours does.
+//! It stands alone because it controls glibc's allocator, which otherwise keeps the memory that a
+//! few large answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33.
+//! Only the program that owns the process may decide this, so no library of ours does.
 #![expect(
     unsafe_code,
     reason = "mallopt and malloc_trim have no safe wrapper; see the SAFETY arguments"
 )]
 
-/// Allocations from this size have pages of their own, which go back when they are freed. Set by
-/// hand it no longer grows with what was freed. What the archive's sealer takes and frees all the time is
-/// smaller: with 128 KiB here, the kernel's part of its time was 17 % of a core at a million values a second, not 5 %.
+/// Allocations from this size have pages of their own, which go back when they are freed. Since the
+/// size is set here, it does not grow with the sizes that were freed. The memory that the archive's
+/// sealer takes and frees all the time is in smaller pieces: with 128 KiB here, the kernel's part
+/// of its time was 17 % of a core at a million values a second, not 5 %.
 #[cfg(target_env = "gnu")]
 const OWN_PAGES_BYTES: i32 = 4 << 20;
 /// Free bytes at the end of a heap that are kept.
@@ -23,7 +24,7 @@ const KEPT_BYTES: i32 = 8 << 20;
 #[cfg(target_env = "gnu")]
 const HEAPS_MAX: i32 = 4;
 
-/// Settles how the allocator keeps memory. To be called first of all, while there is one thread.
+/// Sets the allocator's limits. To be called first of all, while there is one thread.
 pub(crate) fn settle() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers and changes settings of the allocator under its own lock.

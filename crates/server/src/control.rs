@@ -20,14 +20,14 @@ pub trait Control: Send + Sync {
     /// Seals or compacts the archive and waits for it, for minutes if need be; returns what was
     /// done.
     fn archive(&self, verb: ArchiveVerb) -> Result<serde_json::Value, ControlFault>;
-    /// Calls a handler or sets a knob of running programs: those of the asker's user, or any
-    /// program if the asker has the right to control. It may wait for answers, at most
+    /// Calls a handler or sets a knob of running programs: those of the sender's user, or any
+    /// program if the sender has the right to control. It may wait for answers, at most
     /// [`barograph_model::FIRE_WAIT_MAX`].
     fn fire(
         &self,
         request: &serde_json::Value,
         asker: &RequestSender,
     ) -> Result<serde_json::Value, ControlFault>;
-    /// Reads the configuration again, and returns what came of it.
+    /// Reads the configuration again, and returns the result.
     fn reload(&self) -> Result<serde_json::Value, ControlFault>;
 }

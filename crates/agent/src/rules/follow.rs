@@ -1,5 +1,5 @@
-//! A follower of the segments of the node and of its applications, for the rules: which streams there
-//! are, and what is new in those that a rule reads.
+//! A follower of the segments of the node and of its applications, for the rules: the streams that
+//! exist, and the new samples of those that a rule reads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -25,7 +25,7 @@ use super::backfill::{FoundPast, FoundPasts, LATE, PastEvent, PastOrder, PastStr
 const LOOK: Duration = Duration::from_millis(20);
 /// Most streams that are read together.
 const TOGETHER_MAX: usize = 256;
-/// Most samples or buckets of these streams at a time; with more samples, buckets replace older ones.
+/// Most samples or buckets of these streams at a time; buckets replace older samples.
 const SAMPLES_MAX: usize = 1 << 18;
 /// Most buckets of a stretch of a window.
 const BUCKETS_MAX: i64 = 256;

@@ -1,6 +1,7 @@
-//! The loop of rules: it reads what is new in the segments, evaluates and fires. [`RuleLoop::step`]
-//! does the work that is due and returns the time of the next, [`RuleLoop::apply`] takes in the past
-//! that was read, and neither waits. [`run`] is the shell that waits.
+//! The loop of rules: it reads new samples from the segments, evaluates and fires.
+//! [`RuleLoop::step`] does the work that is due and returns the time of the next,
+//! [`RuleLoop::apply`] takes in the past that was read, and neither waits. [`run`] is the shell
+//! that waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +162,7 @@ impl RuleLoop {
         monotonic_ns.saturating_add(left_ns.clamp(STEP_NS_MIN, STEP_NS_MAX))
     }
 
-    /// Hands over what has fired, without the lock.
+    /// Hands over the firings, without the lock.
     fn call(&mut self) {
         for (firing, scope) in self.fired.drain(..) {
             if let Err(reason) = self.shared.action.fire(&firing, &scope) {

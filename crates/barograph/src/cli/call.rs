@@ -83,7 +83,7 @@ impl Call {
 }
 
 impl Fire {
-    /// Has the agent make the call, and prints what came of it.
+    /// Lets the agent make the call, and prints the result.
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let mut body = Map::new();
         body.insert("name".into(), json!(self.name));

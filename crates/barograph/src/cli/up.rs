@@ -163,7 +163,7 @@ fn announce(agent: &Agent, json: bool) -> anyhow::Result<()> {
     ))
 }
 
-/// Reads the configuration again, and says what came of it where nobody waits for the answer.
+/// Reads the configuration again, and logs the result, since nobody waits for the answer.
 fn reload(agent: &Agent) {
     match agent.reload() {
         Ok(answer) => {
