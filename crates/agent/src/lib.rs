@@ -30,7 +30,9 @@ mod who;
 
 pub use barograph_call::{Board, CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
 pub use barograph_intake::ApplicationsConfig;
-pub use barograph_recorder::{ArchiveConfig, ArchiveDocument, ForecastConfig, ProcessMeter, Randomness, World};
+pub use barograph_recorder::{
+    ArchiveConfig, ArchiveDocument, ForecastConfig, ProcessMeter, Randomness, World,
+};
 pub use barograph_source::{BlockTraceMode, probe};
 pub use barograph_stream::{
     AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CallsRow, FORECASTS_DOCUMENT,

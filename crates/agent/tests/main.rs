@@ -1,9 +1,4 @@
 //! Tests of whole agents in this process, over a fixture tree.
-
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests wait for real threads, programs and disks"
-)]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod applications;

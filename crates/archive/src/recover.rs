@@ -32,7 +32,7 @@ pub(crate) fn occupy(
     storage: &dyn Storage,
 ) -> Result<FileLock, ArchiveError> {
     let made = storage.make_lasting_dir(layout.root());
-    made.map_err(|source| io_error("make", layout.root(), source))?;
+    made.map_err(ArchiveError::io("make", layout.root()))?;
     for dir in [layout.node_dir(), layout.log_dir(), layout.tmp_dir()] {
         let made = storage.make_dir(&dir);
         made.map_err(ArchiveError::io("make", &dir))?;

@@ -39,7 +39,8 @@ pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::calls::CallPayload;
 pub use barograph_stream::{
-    AgentSocket, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL, SCOPES_MAX, SystemClock, is_scope,
+    AgentSocket, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL, SCOPES_MAX, SystemClock,
+    is_scope,
 };
 pub use error::ClientError;
 pub use fire::{Fire, FireError, Fired, fire};

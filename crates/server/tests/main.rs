@@ -1,10 +1,5 @@
 //! Tests of the server over real sockets and a real segment, with a fake SQL engine and a fake
 //! agent.
-
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests wait for real threads, programs and disks"
-)]
 #![expect(clippy::unwrap_used, reason = "tests panic; that is how they fail")]
 
 mod client;

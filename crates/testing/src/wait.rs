@@ -16,6 +16,10 @@ const LOOKS_MAX: usize = 6_000;
 ///
 /// With `what`, if it finds nothing in half a minute.
 #[track_caller]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for real threads and programs"
+)]
 pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     for _ in 0..LOOKS_MAX {
         if let Some(found) = found() {

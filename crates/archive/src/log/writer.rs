@@ -354,7 +354,8 @@ impl LogWriter {
             for mark in marks {
                 mark.encode(&mut self.encoded);
             }
-            FrameHeader::bare(kind::MARKS, marks.len() as u32, NO_SPAN).finish(&mut self.encoded, at);
+            FrameHeader::bare(kind::MARKS, marks.len() as u32, NO_SPAN)
+                .finish(&mut self.encoded, at);
             self.write()?;
         }
         Ok(())

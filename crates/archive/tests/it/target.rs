@@ -318,7 +318,8 @@ fn a_store_that_does_not_answer_holds_up_nothing() {
         store.gate.set(true, deaf);
         // A clock on which no hour is over: nothing is merged before the test asks for it.
         let (config, clock) = (config(&fixture.root()), Arc::new(TwoClocks::default()));
-        let keeper = Keeper::start_with_target(config, Arc::new(DiskStorage), clock, fixture.target());
+        let keeper =
+            Keeper::start_with_target(config, Arc::new(DiskStorage), clock, fixture.target());
         let keeper = keeper.unwrap();
         for life in 1..=6 {
             append(&keeper, life, 1..=20, NS_PER_S / 5);
