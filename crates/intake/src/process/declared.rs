@@ -95,24 +95,20 @@ impl PublishingProcess {
         is_paid
     }
 
-    pub(super) fn declare(
-        &mut self,
-        declaration: IngestDeclaration,
-        round: &mut IntakeRound<'_, '_>,
-    ) {
-        let bytes = DECLARED_BYTES + kept_texts(&declaration);
+    pub(super) fn declare(&mut self, declared: IngestDeclaration, round: &mut IntakeRound<'_, '_>) {
+        let bytes = DECLARED_BYTES + kept_texts(&declared);
         let is_numbered = matches!(
-            declaration,
+            declared,
             IngestDeclaration::Publication { .. } | IngestDeclaration::Value { .. }
         );
         if !self.pay(bytes, round) {
             self.refuse("its user has no memory left for declarations".into());
             // Only its number is kept, as long as there is memory for that.
             self.is_spent |= is_numbered && !self.pay(REFUSED_BYTES, round);
-            self.pass_over(&declaration);
+            self.pass_over(&declared);
             return;
         }
-        if !self.declare_paid(declaration, round) {
+        if !self.declare_paid(declared, round) {
             let back = bytes - REFUSED_BYTES;
             self.kept_bytes -= back;
             round.memory.give_back(&self.uid(), back);
@@ -163,12 +159,8 @@ impl PublishingProcess {
     }
 
     /// Takes in a declaration that was paid for; returns whether it is kept.
-    fn declare_paid(
-        &mut self,
-        declaration: IngestDeclaration,
-        round: &mut IntakeRound<'_, '_>,
-    ) -> bool {
-        match declaration {
+    fn declare_paid(&mut self, paid: IngestDeclaration, round: &mut IntakeRound<'_, '_>) -> bool {
+        match paid {
             IngestDeclaration::Process {
                 application,
                 labels,
@@ -272,10 +264,9 @@ impl PublishingProcess {
             return false;
         };
         // Only a mark of an earlier life may name the group of a process that is gone.
-        let is_group_unknown =
-            *readers == PublicationReaders::Group && self.taken.group().is_none();
+        let is_unknown = *readers == PublicationReaders::Group && self.taken.group().is_none();
         self.may_wait(round.monotonic_ns)
-            && (is_group_unknown && round.scopes.are_groups_opening()
+            && (is_unknown && round.scopes.are_groups_opening()
                 || round.scopes.is_opening(self.reader_for(*readers)))
     }
 

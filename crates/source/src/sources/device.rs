@@ -44,7 +44,7 @@ const ALIASES_MAX: usize = 1024;
 facts! {
     /// Facts of one block device.
     pub(crate) enum Fact in "device" {
-        Kind: State Text "kind.name" "name" "DeviceKind of the device: disk, partition, raid, lvm, crypt, multipath, dm, cache, loop, memory, network, optical, volume or other.";
+        Kind: State Text "kind.name" "name" "Kind of the device: disk, partition, raid, lvm, crypt, multipath, dm, cache, loop, memory, network, optical, volume or other.";
         Vendor: State Text "vendor.name" "name" "Vendor name that the device reports.";
         Model: State Text "model.name" "name" "Model name that the device reports.";
         Serial: State Text "serial.name" "name" "Serial number of the device.";
