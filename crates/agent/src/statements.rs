@@ -21,7 +21,7 @@ use barograph_recorder::World;
 use barograph_statement::{StatementAction, StatementHead, StatementKind};
 use barograph_stream::StatementsRow;
 use rustix::io::Errno;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tracing::{error, info};
 
 use crate::AgentError;
@@ -108,14 +108,12 @@ impl StatementTroubles {
     }
 
     /// Returns the contents of `statements.json`.
-    pub(crate) fn document(&self) -> Json {
+    pub(crate) fn document(&self) -> Vec<StatementsRow> {
         let all = self.lock();
-        let rows = all.iter().map(|(path, trouble)| {
-            json!(StatementsRow {
-                file: path.display().to_string(),
-                trouble: trouble.now.clone(),
-                found: trouble.found.clone(),
-            })
+        let rows = all.iter().map(|(path, trouble)| StatementsRow {
+            file: path.display().to_string(),
+            trouble: trouble.now.clone(),
+            found: trouble.found.clone(),
         });
         rows.collect()
     }
@@ -465,7 +463,7 @@ mod tests {
     }
 
     fn done(_: &StatementHead) -> StatementAnswer {
-        Ok(json!("done"))
+        Ok(Json::from("done"))
     }
 
     fn insights(dir: &Path) -> Vec<(String, String)> {
@@ -479,7 +477,7 @@ mod tests {
         let troubles = StatementTroubles::new(&World::real());
         let store = open(dir.path(), &troubles);
         let first = "CREATE INSIGHT a.b AS SELECT 1";
-        assert_eq!(store.execute(first, done).unwrap(), json!("done"));
+        assert_eq!(store.execute(first, done).unwrap(), Json::from("done"));
         let second = "CREATE INSIGHT c AS SELECT 2";
         store.execute(second, done).unwrap();
         store

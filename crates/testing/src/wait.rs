@@ -15,6 +15,10 @@ const LOOKS_MAX: usize = 6_000;
 /// # Panics
 ///
 /// With `what`, if it finds nothing in half a minute.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a test waits is no time of the program"
+)]
 #[track_caller]
 #[expect(
     clippy::disallowed_methods,
