@@ -43,8 +43,7 @@ const AWAKE_NS: i64 = 50_000_000;
 /// Time between two looks at every process, whether it knocks or not, and between two passes over
 /// the directory.
 const SCAN_NS: i64 = NS_PER_S;
-/// The same while there is no process and no scope: a program knocks when it has made its file, and
-/// the looks are for those that could not.
+/// The same while there is neither process nor scope: looks are for programs that could not knock.
 const IDLE_SCAN_NS: i64 = 10 * NS_PER_S;
 /// The rest after a round is at least `round_ms` divided by this.
 const REST_DIVISOR: i64 = 4;
@@ -59,8 +58,7 @@ const SWEEP_MAX: usize = 2_048;
 /// The start waits at most so long for the scopes of earlier lives of the agent. Those that take
 /// longer are waited for by their own programs alone.
 const BEGIN_NS_MAX: i64 = 2 * NS_PER_S;
-/// When the thread stops, it waits at most so long for applications that keep putting, and for the
-/// disk.
+/// When the thread stops, it waits at most so long for the disk and applications that keep putting.
 const FINISH_NS_MAX: i64 = 2 * NS_PER_S;
 /// When the thread stops, it makes at most this many steps over the directory.
 const LAST_STEPS_MAX: usize = 64;

@@ -20,10 +20,6 @@ const LOOKS_MAX: usize = 6_000;
     reason = "how long a test waits is no time of the program"
 )]
 #[track_caller]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test waits for another thread or process"
-)]
 pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     for _ in 0..LOOKS_MAX {
         if let Some(found) = found() {
