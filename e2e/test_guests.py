@@ -66,7 +66,7 @@ def test_slow_readers_of_large_answers_hold_a_bounded_memory(start: Callable[...
     assert answer.status == 200 and answer.json == [{"x": 1}]
     for reader in readers:
         reader.close()
-    eventually(lambda: memory(agent, "VmRSS") < quiet + 48 * MIB, "the memory is given back")
+    eventually(lambda: memory(agent, "VmRSS") < quiet + 48 * MIB, "the memory is given back", 60)
     # Memory that was reserved for readers that left is free once the agent has noticed.
     whole = eventually(lambda: (given := agent.post_sql(LARGE)).status == 200 and given, "room for an answer")
     assert whole.status == 200 and len(whole.json) == 300_000

@@ -443,7 +443,11 @@ pub(crate) fn run(mut event_loop: EventLoop<'_>, events: &Receiver<Event>, ready
             event_loop.write_documents();
             ready.take().into_iter().for_each(|ready| ready());
         }
-        let wait_ns = deadline_ns.saturating_sub(clock.monotonic_ns()).max(0);
+        let until_ns = match ready {
+            Some(_) => deadline_ns.min(ready_by_ns),
+            None => deadline_ns,
+        };
+        let wait_ns = until_ns.saturating_sub(clock.monotonic_ns()).max(0);
         let mut next = match events.recv_timeout(Duration::from_nanos(wait_ns.unsigned_abs())) {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,

@@ -428,6 +428,7 @@ impl SimulatedAgent<'_> {
         self.node.disk.fail_after(0);
         drop(self.applications);
         self.history.close();
+        self.node.jobs.clear();
     }
 
     /// The samples in the ring of each stream, by name and labels.

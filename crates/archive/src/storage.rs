@@ -58,13 +58,29 @@ pub trait Storage: Send + Sync {
     /// stay after a power failure.
     fn make_lasting_dir(&self, path: &Path) -> io::Result<()> {
         let new: Vec<&Path> = path.ancestors().take_while(|dir| !dir.exists()).collect();
-        self.make_dir(path)?;
-        for parent in new.iter().filter_map(|dir| dir.parent()) {
+        let sync = |parent: &Path| {
             let is_here = parent.as_os_str().is_empty();
-            self.sync_dir(if is_here { Path::new(".") } else { parent })?;
+            match self.sync_dir(if is_here { Path::new(".") } else { parent }) {
+                // The parent may not be read, or its file system syncs no directories: no later
+                // call can sync it either.
+                Err(error) if is_lasting(error.kind()) => Ok(()),
+                synced => synced,
+            }
+        };
+        let made = self.make_dir(path);
+        let made = made.and_then(|()| new.iter().filter_map(|dir| dir.parent()).try_for_each(sync));
+        if made.is_err() {
+            // The next call makes them again, since it would not sync directories that exist.
+            new.iter().for_each(|dir| drop(self.remove_dir(dir)));
         }
-        Ok(())
+        made
     }
+}
+
+/// Whether a directory that gave this error when it was synced will give it again.
+fn is_lasting(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(kind, PermissionDenied | InvalidInput | Unsupported)
 }
 
 /// A file that is written from its beginning.

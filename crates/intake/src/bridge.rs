@@ -11,7 +11,7 @@ mod source;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -27,6 +27,7 @@ use barograph_stream::ingest::PublicationReaders;
 use barograph_stream::user_name;
 use serde_json::Value as Json;
 
+use super::door::bell;
 use super::process::IntakeRound;
 use super::rates::RecordRates;
 use source::{BridgedSource, SeriesAllowance, SourceOwner, TakenSeries};
@@ -66,25 +67,20 @@ struct Accepted {
 pub(crate) struct BridgeDoor {
     jobs: SyncSender<Job>,
     bell: UnixDatagram,
-    knock: PathBuf,
     is_open_to_all: bool,
 }
 
 /// Makes both sides of the bridge. `knock` is the socket that wakes the intake thread; `series_max`
 /// bounds the series of one user.
 pub(crate) fn bridge(
-    knock: PathBuf,
+    knock: &Path,
     is_open_to_all: bool,
     series_max: usize,
 ) -> std::io::Result<(BridgeDoor, Bridge)> {
     let (sender, jobs) = sync_channel(WAITING_MAX);
-    let bell = UnixDatagram::unbound()?;
-    // Losing a knock does no harm: the thread also looks by itself.
-    bell.set_nonblocking(true)?;
     let door = BridgeDoor {
         jobs: sender,
-        bell,
-        knock,
+        bell: bell(knock)?,
         is_open_to_all,
     };
     Ok((door, Bridge::new(jobs, series_max)))
@@ -110,7 +106,7 @@ impl Ingest for BridgeDoor {
                 TrySendError::Full(_) => busy("too many writes wait: try again"),
                 TrySendError::Disconnected(_) => busy("the agent is stopping"),
             })?;
-        let _ = self.bell.send_to(&[], &self.knock);
+        let _ = self.bell.send(&[]);
         let accepted = answer.recv_timeout(ANSWER_WAIT);
         let accepted =
             accepted.map_err(|_| busy("the agent did not look in time: try again"))??;

@@ -42,6 +42,17 @@ pub(crate) struct Knocks {
     pub is_burst: bool,
 }
 
+/// Makes a socket that knocks at a door. It reaches the door after its name was removed, and needs
+/// no further descriptor.
+pub(crate) fn bell(door: &Path) -> std::io::Result<UnixDatagram> {
+    let bell = UnixDatagram::unbound()?;
+    // If the queue is full, the thread is about to wake.
+    bell.set_nonblocking(true)?;
+    // Without a door there is nobody to wake.
+    let _ = bell.connect(door);
+    Ok(bell)
+}
+
 impl KnockSocket {
     /// Opens the directory and the socket to the users that may publish.
     pub(crate) fn open(run_dir: &RunDir, to_all: bool) -> Result<Self, IntakeError> {

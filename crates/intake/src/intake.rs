@@ -40,8 +40,7 @@ pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
 
 /// A process without news for so long is put to sleep: it has to knock.
 const AWAKE_NS: i64 = 50_000_000;
-/// Time between two looks at every process, whether it knocks or not, and between two passes over
-/// the directory.
+/// Time between two looks at every process, and between two passes over the directory.
 const SCAN_NS: i64 = NS_PER_S;
 /// The same while there is neither process nor scope: looks are for programs that could not knock.
 const IDLE_SCAN_NS: i64 = 10 * NS_PER_S;
@@ -50,7 +49,7 @@ const REST_DIVISOR: i64 = 4;
 /// Work of one round, in records that are gone through: some milliseconds. The users with news
 /// share it, and each user's processes share his part.
 const ROUND_WORK_MAX: u64 = 1 << 15;
-/// Least work for a user and for a process in a round.
+/// Least work for a user and a process in a round.
 const USER_WORK_MIN: u64 = 1 << 10;
 const PROCESS_WORK_MIN: u64 = 1 << 9;
 /// Most sleeping processes that one round checks for news.
@@ -236,14 +235,15 @@ impl<'c> Intake<'c> {
         NextStep::Never
     }
 
-    /// When the next pass over the directory is due, and what else is done once a second.
+    /// When the next pass over the directory is due, and what else is done at each pass.
     fn next_scan_ns(&self) -> i64 {
-        let is_idle = self.roster.is_empty() && self.scopes.are_none();
+        let has_waiting = self.counts.waiting.load(Ordering::Relaxed) > 0;
+        let is_idle = !has_waiting && self.roster.is_empty() && self.scopes.are_none();
         let every_ns = if is_idle { IDLE_SCAN_NS } else { SCAN_NS };
         self.scanned_ns.saturating_add(every_ns)
     }
 
-    /// Does what is due once a second: searches for new files, beats scopes and board, writes
+    /// Does what is due at each pass: searches for new files, beats scopes and board, writes
     /// documents. Goes on with the search of the directory when its rest has ended.
     fn beat(&mut self) {
         let now_ns = self.clock.monotonic_ns();

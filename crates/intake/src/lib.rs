@@ -67,6 +67,7 @@ pub struct ScopeShared {
 pub struct Applications {
     stop: Arc<AtomicBool>,
     knock: std::path::PathBuf,
+    bell: std::os::unix::net::UnixDatagram,
     board: Arc<Board>,
     bridge: Arc<dyn Ingest>,
     thread: Option<JoinHandle<()>>,
@@ -189,7 +190,7 @@ impl Assembly {
         };
         let knock = run_dir.ingest_socket();
         let (to_bridge, bridge) =
-            bridge::bridge(knock.clone(), limits.is_open_to_all(), limits.bridged_max)
+            bridge::bridge(&knock, limits.is_open_to_all(), limits.bridged_max)
                 .map_err(IntakeError::Thread)?;
         Ok(Self {
             parts: IntakeParts {
@@ -215,6 +216,7 @@ impl Assembly {
             bridge,
             clock,
         } = self;
+        let bell = crate::door::bell(&knock).map_err(IntakeError::Thread)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (board, ours) = (Arc::clone(&parts.board), Arc::clone(&stop));
         let intake = move || shell::run(Intake::new(&clock, parts), &door, &*clock, &ours);
@@ -225,6 +227,7 @@ impl Assembly {
         Ok(Applications {
             stop,
             knock,
+            bell,
             board,
             bridge,
             thread: Some(thread),
@@ -236,9 +239,7 @@ impl Drop for Applications {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         // Knocks as an application would, so that the thread wakes before its sleep ends.
-        if let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() {
-            let _ = socket.send_to(&[], &self.knock);
-        }
+        let _ = self.bell.send(&[]);
         if let Some(thread) = self.thread.take() {
             // A panic of that thread was already reported.
             let _ = thread.join();

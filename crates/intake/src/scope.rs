@@ -215,6 +215,9 @@ impl<'c> Scope<'c> {
         if is_new {
             name_archive(&self.run_dir, self.history.readable_dir().as_deref());
             self.marks = self.history.marks();
+            if matches!(self.past, PastReading::Awaited) {
+                self.past = PastReading::Due { is_told: false };
+            }
             self.begin_past(settings, clock);
         }
         if self.past.is_finished() {

@@ -7,11 +7,11 @@
 //! ```no_run
 //! use std::sync::{Arc, atomic::AtomicBool};
 //! use barograph_model::SqlLimits;
-//! use barograph_query::{Database, Scopes};
+//! use barograph_query::{Database, ScopeChoice};
 //! use barograph_stream::{RunDir, SystemClock};
 //!
 //! let clock = Arc::new(SystemClock::new());
-//! let mut database = Database::open(&RunDir::find(), Scopes::Readable, clock)?;
+//! let mut database = Database::open(&RunDir::find(), ScopeChoice::Readable, clock)?;
 //! let sql = "SELECT device, value FROM disk_read_bytes WHERE newest";
 //! let rows = database.run(sql, &SqlLimits::default(), &AtomicBool::new(false))?;
 //! println!("{} devices", rows.len());

@@ -186,7 +186,7 @@ impl History {
         let work = &starting.world.work;
         let attempt = work.start("archive-start", move || ours.attempt());
         if let Err(error) = &attempt {
-            warn!(%error, "history is started by who waits for it");
+            warn!(%error, "no thread can start history now");
         }
         let is_begun = attempt.is_ok();
         self.lock().attempt = attempt.ok();
@@ -235,8 +235,8 @@ impl History {
             None => {
                 let is_due = state.attempt.is_none() && state.backoff.is_over(monotonic_ns);
                 drop(state);
-                if is_due {
-                    self.begin(starting);
+                if is_due && !self.begin(starting) {
+                    self.lock().backoff.failed(monotonic_ns);
                 }
                 false
             }

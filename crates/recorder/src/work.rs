@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Where work is done that may wait for a disk.
+/// The way to run work that may wait for a disk.
 #[derive(Clone, Debug)]
 pub enum Work {
     /// Each job has a thread of its own, and so has each loop of an archive.
@@ -108,6 +108,13 @@ impl JobQueue {
         // The lock is released before the job runs, since it may start others.
         let job = locked(&self.jobs).pop_front();
         job.map(|job| job()).is_some()
+    }
+
+    /// Forgets all jobs that wait.
+    pub fn clear(&self) {
+        // They are dropped without the lock.
+        let jobs = std::mem::take(&mut *locked(&self.jobs));
+        drop(jobs);
     }
 
     fn push<T: Send + 'static>(

@@ -1,6 +1,6 @@
-//! The outside of an agent as one argument: time, storage, random numbers, the work that waits for
-//! disks, and what the process has used. [`World::real`] is the one of the machine; tests make
-//! others.
+//! Everything that an agent uses of its environment, as one argument: clock, file system, random
+//! numbers, jobs that wait for disks, and the process's own usage. [`World::real`] is that of the
+//! machine; tests make others.
 //!
 //! It stands alone because it is the only place of the agent that makes a clock or names the disk.
 
@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Work;
 
-/// The outside of an agent. A clone is the same outside.
+/// The environment of an agent. Clones share it.
 #[derive(Clone)]
 pub struct World {
     /// Wall and monotonic time.
@@ -25,7 +25,7 @@ pub struct World {
     pub storage: Arc<dyn Storage>,
     /// Random numbers.
     pub randomness: Arc<dyn Randomness>,
-    /// Where work is done that may wait for a disk.
+    /// The way to run work that may wait for a disk.
     pub work: Work,
     /// The meter of what this process has used.
     pub meter: Arc<dyn ProcessMeter>,

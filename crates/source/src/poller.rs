@@ -160,7 +160,7 @@ impl Poller {
         let mut read = 0;
         for index in 0..self.entries.len() {
             let entry = &mut self.entries[index];
-            if entry.collect(now_ns, sink) {
+            if entry.collect(sink) {
                 entry.publish(&*self.clock, sink);
                 read += 1;
                 self.replan(index, now_ns);

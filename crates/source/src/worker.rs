@@ -24,6 +24,9 @@ pub(crate) const FIRST_LOOK_NS: i64 = 20 * NS_PER_MS;
 #[derive(Debug)]
 pub(crate) struct ReadOutcome {
     pub(crate) result: Result<(), SourceError>,
+    /// Times at which the read began and ended, in ns of the monotonic clock.
+    pub(crate) begun_ns: i64,
+    pub(crate) ended_ns: i64,
     pub(crate) cost_ns: i64,
     pub(crate) report: Report,
     pub(crate) refused: u64,
@@ -42,10 +45,13 @@ impl SlowSource {
         let start_ns = clock.monotonic_ns();
         self.batch.begin(start_ns);
         let result = self.source.read(clock.now_ns(), &mut self.batch);
+        let ended_ns = clock.monotonic_ns();
         ReadOutcome {
             is_absent: result.is_ok() && self.source.is_absent(),
             result,
-            cost_ns: clock.monotonic_ns().saturating_sub(start_ns),
+            begun_ns: start_ns,
+            ended_ns,
+            cost_ns: ended_ns.saturating_sub(start_ns),
             report: self.source.report(),
             refused: self.batch.refused(),
         }
@@ -57,6 +63,8 @@ impl SlowSource {
 enum ReadSlot {
     #[default]
     Empty,
+    /// A thread reads the source.
+    Reading,
     Read(Box<SlowSource>, ReadOutcome),
     /// The source has panicked, and is gone.
     Panicked,
@@ -72,6 +80,7 @@ impl SlowRead {
     /// Reads, and puts the source into its slot.
     fn run(self, clock: &dyn Clock) {
         let Self { mut source, slot } = self;
+        *lock(&slot) = ReadSlot::Reading;
         // A source that has panicked is dropped, so that nobody sees what it left half done.
         let read = catch_unwind(AssertUnwindSafe(move || {
             let outcome = source.read(clock);
@@ -136,8 +145,11 @@ impl Worker {
     /// Takes the batch of a read that has ended. Apply the outbox before the next read is asked for.
     pub(crate) fn take(&mut self) -> Option<(ReadOutcome, &mut Outbox)> {
         self.asked_ns?;
+        if !self.has_ended() {
+            return None;
+        }
         match std::mem::take(&mut *lock(&self.slot)) {
-            ReadSlot::Empty => None,
+            ReadSlot::Empty | ReadSlot::Reading => None,
             ReadSlot::Read(source, outcome) => {
                 self.asked_ns = None;
                 let source = self.source.insert(source);
@@ -152,7 +164,13 @@ impl Worker {
 
     /// Returns whether [`Worker::take`] has something to take.
     pub(crate) fn has_ended(&self) -> bool {
-        self.asked_ns.is_some() && !matches!(*lock(&self.slot), ReadSlot::Empty)
+        let slot = lock(&self.slot);
+        self.asked_ns.is_some() && !matches!(*slot, ReadSlot::Empty | ReadSlot::Reading)
+    }
+
+    /// Returns whether the present read waits for a thread.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.asked_ns.is_some() && matches!(*lock(&self.slot), ReadSlot::Empty)
     }
 
     /// Returns whether a read runs, or waits for a thread.
@@ -193,6 +211,8 @@ struct PoolState {
     /// Threads that do not read, those that are being started among them.
     idle: usize,
     is_over: bool,
+    /// Whether the system had no thread when one was asked for last.
+    is_refused: bool,
 }
 
 impl ReaderPool {
@@ -243,10 +263,13 @@ impl ReaderPool {
         let thread = std::thread::Builder::new().name("baro-slow".into());
         if let Err(error) = thread.spawn(move || shared.run()) {
             // The read waits until one of the poller's next turns has more luck. If that takes long,
-            // its source counts as hung.
-            tracing::warn!(%error, "no thread to read slow sources");
+            // its source counts as down.
+            if !std::mem::replace(&mut state.is_refused, true) {
+                tracing::warn!(%error, "no thread to read slow sources");
+            }
             return false;
         }
+        state.is_refused = false;
         state.threads += 1;
         state.idle += 1;
         true

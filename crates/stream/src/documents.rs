@@ -2,14 +2,15 @@
 //! of their rows.
 //!
 //! They are a module of their own because the agent writes these files, and SQL, the server and the
-//! command line read them. Where a writer has a type of its own, because it lends what it writes, a
-//! test of the agent compares its rows with those of this module.
+//! command line read them. The agent writes some documents from types of its own that borrow their data; a
+//! test of the agent compares their rows with those of this module.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use barograph_model::Labels;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
 /// One row per source: its streams, its cost, and what is missing.
@@ -41,9 +42,10 @@ pub const CALLS_DOCUMENT: &str = "calls.json";
 /// of the same name in each row.
 pub type DocumentColumns = &'static [(&'static str, &'static str)];
 
-/// The type of a document's rows, and the columns of the table that SQL makes of them. Columns have
-/// an SQL type behind them; fields without one are in the document alone. The fields of a row of
-/// another version that are unknown are ignored, and those that are missing are empty.
+/// The type of a document's rows, and the columns of the table that SQL makes of them. A field with
+/// an SQL type is a column; the fields after the semicolon are in the document and not in the table.
+/// A row of another version may have other fields: those that are unknown are ignored, and those
+/// that are missing, null or of another type are empty.
 macro_rules! document_rows {
     ($row:ident, $columns:ident of $document:ident:
      $($(#[$attribute:meta])* $column:ident: $of:ty = $sql:literal,)*
@@ -53,13 +55,28 @@ macro_rules! document_rows {
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct $row {
-            $($(#[$attribute])* pub $column: $of,)*
-            $($(pub $field: $type,)*)?
+            $(
+                $(#[$attribute])*
+                #[serde(deserialize_with = "or_empty")]
+                pub $column: $of,
+            )*
+            $($(
+                #[serde(deserialize_with = "or_empty")]
+                pub $field: $type,
+            )*)?
         }
 
         #[doc = concat!("Columns of the table made of [`", stringify!($document), "`].")]
         pub const $columns: DocumentColumns = &[$((bare(stringify!($column)), $sql)),*];
     };
+}
+
+/// Reads a field. One that is null or of another type, as an agent of another version may write it,
+/// is empty, so that the rest of the row can be shown.
+fn or_empty<'de, T: DeserializeOwned + Default, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(serde_json::from_value(Json::deserialize(deserializer)?).unwrap_or_default())
 }
 
 /// The name without the mark of a name that is a keyword of Rust.
@@ -258,10 +275,13 @@ document_rows! {
 #[serde(default)]
 pub struct MissingRow {
     /// What it does not see.
+    #[serde(deserialize_with = "or_empty")]
     pub what: String,
     /// The reason.
+    #[serde(deserialize_with = "or_empty")]
     pub why: String,
     /// What would help.
+    #[serde(deserialize_with = "or_empty")]
     pub remedy: String,
 }
 
@@ -270,25 +290,34 @@ pub struct MissingRow {
 #[serde(default)]
 pub struct HandlersRow {
     /// The scope, which whoever reads the document sets from the name of its directory.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing, deserialize_with = "or_empty")]
     pub scope: String,
     /// Name of the handler.
+    #[serde(deserialize_with = "or_empty")]
     pub name: String,
     /// The publication that it belongs to, if it is not the program's.
+    #[serde(deserialize_with = "or_empty")]
     pub publication: Option<String>,
     /// Labels of that publication.
+    #[serde(deserialize_with = "or_empty")]
     pub labels: Option<BTreeMap<String, String>>,
     /// What it does.
+    #[serde(deserialize_with = "or_empty")]
     pub help: String,
     /// The application, as its programs name themselves.
+    #[serde(deserialize_with = "or_empty")]
     pub application: String,
     /// The name of the user who runs the program.
+    #[serde(deserialize_with = "or_empty")]
     pub user: String,
     /// The process.
+    #[serde(deserialize_with = "or_empty")]
     pub pid: u32,
     /// The life of the process.
+    #[serde(deserialize_with = "or_empty")]
     pub incarnation: String,
     /// Number of rows of the same user that found no room.
+    #[serde(deserialize_with = "or_empty")]
     pub left_out: u64,
 }
 
@@ -297,10 +326,13 @@ pub struct HandlersRow {
 #[serde(default)]
 pub struct StatementsRow {
     /// The file of statements.
+    #[serde(deserialize_with = "or_empty")]
     pub file: String,
     /// The present problem with writing it; empty if there is none.
+    #[serde(deserialize_with = "or_empty")]
     pub trouble: String,
     /// What was wrong with it when it was read; empty if nothing was.
+    #[serde(deserialize_with = "or_empty")]
     pub found: String,
 }
 
@@ -309,18 +341,28 @@ pub struct StatementsRow {
 #[serde(default)]
 pub struct AgentDocument {
     /// Name of the node.
+    #[serde(deserialize_with = "or_empty")]
     pub node: String,
     /// Version of the agent.
+    #[serde(deserialize_with = "or_empty")]
     pub version: String,
     /// Its process.
+    #[serde(deserialize_with = "or_empty")]
     pub pid: u32,
     /// Time of its start, in ns since the epoch.
+    #[serde(deserialize_with = "or_empty")]
     pub started_ts: i64,
     /// The address of its page, if it has one.
+    #[serde(deserialize_with = "or_empty")]
     pub http: Option<String>,
+    /// Name of the scope; none in the document of the agent itself.
+    #[serde(deserialize_with = "or_empty", skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
     /// Its state directory; none in the document of a scope.
+    #[serde(deserialize_with = "or_empty")]
     pub state: Option<PathBuf>,
     /// The directory of the archive, if history is kept and everyone may read it.
+    #[serde(deserialize_with = "or_empty")]
     pub archive: Option<PathBuf>,
 }
 
@@ -331,5 +373,24 @@ pub struct LabelsJson<'a>(pub &'a Labels);
 impl Serialize for LabelsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_other_versions_are_empty_and_hide_nothing() {
+        let text =
+            r#"{"source": 5, "state": "ok", "polls": null, "cost_ns_mean": "much", "new": 1}"#;
+        let row: SourcesRow = serde_json::from_str(text).unwrap();
+        let expect = SourcesRow {
+            state: "ok".into(),
+            ..SourcesRow::default()
+        };
+        assert_eq!(row, expect);
+        let agent: AgentDocument = serde_json::from_str(r#"{"node": "n", "pid": -1}"#).unwrap();
+        assert_eq!((agent.node.as_str(), agent.pid), ("n", 0));
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for what another thread or process does, by looking again and again.
 //!
-//! It stands alone because tests that start threads and programs do not learn in any other way when
+//! It stands alone because tests that start threads or programs have no other way to learn that
 //! these are done. A test of one loop steps the loop instead, and waits for nothing.
 
 use std::time::Duration;
@@ -15,10 +15,7 @@ const LOOKS_MAX: usize = 6_000;
 /// # Panics
 ///
 /// With `what`, if it finds nothing in half a minute.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how long a test waits is no time of the program"
-)]
+#[expect(clippy::disallowed_methods, reason = "only tests wait here")]
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     for _ in 0..LOOKS_MAX {

@@ -16,8 +16,8 @@ import { slackOf } from "../sheet/geometry";
 
 /** Most streams that the page follows at once; further ones are left out, and counted. */
 export const SERIES_MAX = 1024;
-/** Time without a tick after which the agent counts as dead. */
-export const SILENCE_MS = 3000;
+/** Time without a tick after which the agent counts as dead: as long as other readers wait for a heartbeat. */
+export const SILENCE_MS = 5000;
 /** How far back history is read when the page starts. */
 const BACKFILL_MS = 15 * 60_000;
 /** Most silences of the agent that are remembered as gaps; older ones have left the paper. */

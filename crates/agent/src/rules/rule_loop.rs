@@ -20,10 +20,10 @@ use super::{RulesShared, document};
 /// Longest time between two steps: scopes may have come, looks may have changed nothing, and the
 /// agent may be stopping.
 const STEP_NS_MAX: i64 = 250 * NS_PER_MS;
-/// …and the shortest, unless there is news: times that follow each other closely are one step.
+/// Shortest time between two steps, unless there is news: times closer together are one step.
 const STEP_NS_MIN: i64 = NS_PER_MS / 10;
-/// So many times the past of streams is read that rules have come to read, before the rules are
-/// evaluated.
+/// Most reads of the past before an evaluation: a new rule needs earlier samples of its streams, and
+/// reading them may find further streams.
 const FILLS_MAX: usize = 4;
 /// The document is written at most so often, in ns.
 const DOCUMENT_NS: i64 = NS_PER_S;

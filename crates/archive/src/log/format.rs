@@ -20,7 +20,7 @@ pub(crate) const VERSION: u32 = 2;
 /// The minor version, whose additions a reader may ignore: 1 has marks, 2 names the previous
 /// segment.
 const VERSION_MINOR: u32 = 2;
-/// First minor version with a record of the newest segment ([`super::NewestSamples`]).
+/// First minor version with a record of the newest segment ([`super::newest::NewestSegment`]).
 const MINOR_WITH_RECORD: u32 = 2;
 /// Size of the file's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 128;

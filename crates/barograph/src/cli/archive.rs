@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn a_null_says_that_history_is_off_and_no_document_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        assert_eq!(ArchiveDocuments::of(&run_dir).lines(0), []);
+        run_dir.publish(ARCHIVE_DOCUMENT, b"null", 0o644).unwrap();
+        let lines = ArchiveDocuments::of(&run_dir).lines(0);
+        assert!(lines[0].1.starts_with("off: "), "{lines:?}");
+    }
+
+    #[test]
     fn the_archive_in_words() {
         check(
             None,

@@ -7,7 +7,7 @@ use barograph_client::RunDir;
 use barograph_model::Labels;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::Target;
 
@@ -39,7 +39,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for DocumentRow<T> {
     }
 }
 
-/// Reads a document; `None` if there is none.
+/// Reads a document; `None` if there is none. A null in it is a value of `T`.
 pub(super) fn document<T: DeserializeOwned>(
     run_dir: &RunDir,
     name: &str,
@@ -47,11 +47,16 @@ pub(super) fn document<T: DeserializeOwned>(
     let Some(bytes) = run_dir.document(name)? else {
         return Ok(None);
     };
-    let read = serde_json::from_slice(&bytes);
-    read.with_context(|| {
-        let path = run_dir.path().join(name);
-        format!("the agent's {} is damaged", path.display())
-    })
+    let read = serde_json::from_slice(&bytes).map(Some);
+    read.with_context(|| damaged(run_dir, name))
+}
+
+fn damaged(run_dir: &RunDir, name: &str) -> String {
+    let path = run_dir.path().join(name);
+    format!(
+        "the agent's {} is damaged, or of another version",
+        path.display()
+    )
 }
 
 /// Reads a document that every agent has.
@@ -72,10 +77,11 @@ pub(super) fn rows_of_scopes<T: DeserializeOwned>(
 ) -> anyhow::Result<Vec<DocumentRow<T>>> {
     let mut all = Vec::new();
     for (scope, run_dir) in target.run_dir().scopes() {
-        let rows: Option<Vec<Json>> = document(&run_dir, name)?;
+        let rows: Option<Vec<Map<String, Json>>> = document(&run_dir, name)?;
         for mut row in rows.into_iter().flatten() {
-            row["scope"] = scope.as_str().into();
-            all.push(DocumentRow::deserialize(row)?);
+            row.insert("scope".into(), scope.as_str().into());
+            let row = DocumentRow::deserialize(Json::Object(row));
+            all.push(row.with_context(|| damaged(&run_dir, name))?);
         }
     }
     Ok(all)

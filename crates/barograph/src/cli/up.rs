@@ -186,13 +186,17 @@ fn wait(agent: &Agent) -> anyhow::Result<Option<&'static str>> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
         let mut ended = std::pin::pin!(agent.ended());
+        let first = tokio::time::Instant::now() + GIVE_BACK_EVERY;
+        let mut give_back = tokio::time::interval_at(first, GIVE_BACK_EVERY);
         loop {
             tokio::select! {
+                // An agent that has ended by itself is told before a signal.
+                biased;
+                () = &mut ended => return Ok(None),
                 _ = interrupt.recv() => return Ok(Some("interrupted")),
                 _ = terminate.recv() => return Ok(Some("terminated")),
                 _ = hangup.recv() => reload(agent),
-                () = &mut ended => return Ok(None),
-                () = tokio::time::sleep(GIVE_BACK_EVERY) => heap::give_back(),
+                _ = give_back.tick() => heap::give_back(),
             }
         }
     })

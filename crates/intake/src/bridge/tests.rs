@@ -87,7 +87,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     let mut rates = RecordRates::new(1e9);
     let counts = IngestCounts::default();
     let mut takes = Takes::default();
-    let (door, mut bridge) = bridge(dir.path().join("nobody"), true, 16).unwrap();
+    let (door, mut bridge) = bridge(&dir.path().join("nobody"), true, 16).unwrap();
     let uid = rustix::process::getuid().as_raw();
     let now_ns = clock.now_ns();
     let mut memory = Shares::new(1 << 20, 1 << 20, false);

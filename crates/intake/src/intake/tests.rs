@@ -104,7 +104,7 @@ fn live_in(
     let settings = ScopeSettings::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();
     let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock)));
-    let (_to, from) = bridge(run_dir.ingest_socket(), false, 16).unwrap();
+    let (_to, from) = bridge(&run_dir.ingest_socket(), false, 16).unwrap();
     let parts = IntakeParts {
         settings,
         limits: config.applications.clone(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use barograph_model::Clock;
 use barograph_recorder::Job;
 use barograph_stream::RunDir;
-use tracing::debug;
+use tracing::warn;
 
 use super::{Scope, ScopeSettings};
 use crate::door::knock;
@@ -44,8 +44,11 @@ impl ScopePast {
 
 /// The progress of reading a scope's past.
 pub(super) enum PastReading {
-    /// There was no archive yet that could be read, or no thread for the job that reads it.
+    /// The archive has not come up yet.
     Awaited,
+    /// The archive has come up, and the job that reads it is to be started. Whether the lack of a
+    /// thread for it was told.
+    Due { is_told: bool },
     /// A job reads.
     Running(Job<ScopePast>),
     /// The past was read, or cannot be.
@@ -63,9 +66,9 @@ impl Scope<'_> {
     /// the intake thread takes the result. If the job cannot be started now, the next call tries
     /// again.
     pub(super) fn begin_past(&mut self, settings: &ScopeSettings, clock: &Arc<dyn Clock>) {
-        if !matches!(self.past, PastReading::Awaited) || self.history.readable_dir().is_none() {
+        let PastReading::Due { is_told } = self.past else {
             return;
-        }
+        };
         let (run_dir, opened_ns) = (self.run_dir.clone(), self.opened_ns);
         let work = settings.shared.world.work.clone();
         let (settings, clock) = (settings.clone(), Arc::clone(clock));
@@ -76,7 +79,12 @@ impl Scope<'_> {
         };
         match work.start(&format!("past-{}", self.name), read) {
             Ok(job) => self.past = PastReading::Running(job),
-            Err(error) => debug!(%error, scope = self.name, "the past of a scope is read later"),
+            Err(error) => {
+                if !is_told {
+                    warn!(%error, scope = self.name, "the past of a scope is read later");
+                }
+                self.past = PastReading::Due { is_told: true };
+            }
         }
     }
 

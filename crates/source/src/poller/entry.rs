@@ -131,7 +131,8 @@ impl PollerEntry {
 
     /// Whether a slow source is being read.
     pub(super) fn is_being_read(&self) -> bool {
-        self.worker().is_some_and(Worker::is_reading)
+        self.worker()
+            .is_some_and(|worker| worker.is_reading() && !worker.is_waiting())
     }
 
     fn busy_for_ns(&self, now_ns: i64) -> Option<i64> {
@@ -139,7 +140,7 @@ impl PollerEntry {
     }
 
     /// Applies the batch that a slow source has ready; returns whether there was one.
-    pub(super) fn collect(&mut self, now_ns: i64, sink: &mut dyn Sink) -> bool {
+    pub(super) fn collect(&mut self, sink: &mut dyn Sink) -> bool {
         let Driver::Slow { worker, report } = &mut self.driver else {
             return false;
         };
@@ -152,14 +153,18 @@ impl PollerEntry {
         let was_absent = std::mem::replace(&mut self.is_absent, outcome.is_absent);
         self.feed
             .apply(outbox, &self.policy, self.interval_ns, sink);
+        // The read may have waited for a thread.
+        let asked_ns = self.last_read_ns.unwrap_or(outcome.begun_ns);
+        self.books.skew_ns += outcome.begun_ns.saturating_sub(asked_ns).max(0);
         self.books.close(outcome.result, outcome.cost_ns);
         self.pace.close(outcome.cost_ns);
         self.adapt(sink);
+        // The plan begins at the read's end: a deadline since then is due now, and not missed.
         if was_absent != self.is_absent {
             self.next_read_ns = self.last_due_ns;
-            self.schedule(now_ns);
+            self.schedule(outcome.ended_ns);
         } else if self.pace.wants.is_some() {
-            self.schedule(now_ns);
+            self.schedule(outcome.ended_ns);
         }
         true
     }
@@ -300,7 +305,7 @@ impl PollerEntry {
             self.books.stalled = true;
             tracing::error!(
                 source = self.name,
-                "hangs in a read; its streams stand still"
+                "a read has not ended in time; its streams stand still"
             );
         }
         has_begun
@@ -363,15 +368,20 @@ impl PollerEntry {
                 "raise the limit, or leave devices out in the configuration",
             ));
         }
-        let (busy_ns, hangs) = match &self.driver {
+        let (busy_ns, hangs, waits) = match &self.driver {
             Driver::Slow { worker, .. } => {
                 let busy_ns = worker.busy_for_ns(now_ns).unwrap_or(0);
-                (busy_ns, busy_ns >= worker.stall_ns())
+                let hangs = busy_ns >= worker.stall_ns();
+                (busy_ns, hangs, worker.is_waiting())
             }
-            _ => (0, false),
+            _ => (0, false, false),
         };
+        let busy_s = busy_ns / NS_PER_S;
         if hangs {
-            sees = format!("hangs in a read since {} s", busy_ns / NS_PER_S);
+            sees = match waits {
+                true => format!("waits for a thread since {busy_s} s: the system has none"),
+                false => format!("hangs in a read since {busy_s} s"),
+            };
         }
         let nothing = books.samples_last == 0;
         let state = if hangs || (books.failing && nothing) {
