@@ -1,0 +1,7 @@
+//! The fabric between nodes: frames of samples, the feeds that send them, and the mirrors that take
+//! them in.
+//!
+//! It is a crate of its own because it owns zenoh and because it parses the bytes of other nodes.
+//! Apart from one file behind a trait, it knows no network: bytes and times are arguments.
+
+pub mod frame;
