@@ -62,7 +62,7 @@ pub(super) fn write(
     let is_exact = samples.iter().all(|s| s.error.to_bits() == 0);
     let is_one_quality = samples.iter().all(|s| s.quality == quality);
     out.push(value_type as u8);
-    out.push(u8::from(is_exact) * IS_EXACT | u8::from(is_one_quality) * IS_ONE_QUALITY);
+    out.push((u8::from(is_exact) * IS_EXACT) | (u8::from(is_one_quality) * IS_ONE_QUALITY));
     match is_one_quality {
         true => out.push(quality as u8),
         false => out.extend(samples.iter().map(|s| s.quality as u8)),
@@ -76,7 +76,11 @@ pub(super) fn write(
 }
 
 /// Reads the next batch of a section into `batch`, whose samples are replaced.
-pub(super) fn read(cut: &mut ByteReader<'_>, base_ns: i64, batch: &mut Batch) -> Result<(), FrameFault> {
+pub(super) fn read(
+    cut: &mut ByteReader<'_>,
+    base_ns: i64,
+    batch: &mut Batch,
+) -> Result<(), FrameFault> {
     batch.samples.clear();
     read_parts(cut, base_ns, batch).ok_or_else(|| malformed("batches"))
 }

@@ -20,8 +20,8 @@ pub enum FrameFault {
         /// Version of the frame.
         version: u8,
     },
-    /// The frame has an unknown kind.
-    #[error("the frame has the unknown kind {kind}")]
+    /// The frame has an unknown kind, or one that is not for its receiver.
+    #[error("the frame has kind {kind}, which nobody here takes")]
     Kind {
         /// Number of the kind.
         kind: u8,

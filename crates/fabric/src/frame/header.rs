@@ -26,14 +26,24 @@ const SENT_AT: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// Samples of streams, with the announcements of these streams.
+    /// Samples of streams, with the announcements of these streams: from their owner to a
+    /// subscriber.
     Samples = 1,
+    /// The request of a subscriber for a feed.
+    Subscribe = 2,
+    /// The number of the newest frame that a subscriber has taken in.
+    Acknowledge = 3,
+    /// The end of a feed: the subscriber wants no more of it.
+    Unsubscribe = 4,
 }
 
 impl FrameKind {
     fn from_u8(code: u8) -> Result<Self, FrameFault> {
         match code {
             1 => Ok(Self::Samples),
+            2 => Ok(Self::Subscribe),
+            3 => Ok(Self::Acknowledge),
+            4 => Ok(Self::Unsubscribe),
             kind => Err(FrameFault::Kind { kind }),
         }
     }
@@ -44,12 +54,12 @@ impl FrameKind {
 pub struct FrameHeader {
     /// The content of the frame.
     pub kind: FrameKind,
-    /// Incarnation of the segment that the samples come from: a restarted agent has another one,
-    /// and references of the one before mean nothing.
+    /// Incarnation of the sender's segment: a restarted agent has another one.
     pub incarnation: Incarnation,
-    /// Number of the feed at its sender. References belong to one feed.
+    /// Number of the feed, which its subscriber has chosen. References belong to one feed.
     pub feed: u64,
-    /// Number of the frame in its feed, from 1. A missing number is a lost frame.
+    /// Number of the frame in its feed, from 1, so that a missing number is a lost frame. In an
+    /// acknowledgement: the number of the newest frame that was taken in.
     pub number: u64,
     /// The sender's wall-clock time at which the frame was sent, ns since the epoch.
     pub sent_ns: i64,
@@ -74,7 +84,7 @@ impl FrameHeader {
 
     /// Reads the header, and returns it with the body. The checksum covers all that follows it, so
     /// the version and kind before it are judged first: a later version may have another checksum.
-    pub(super) fn read(frame: &[u8]) -> Result<(Self, &[u8]), FrameFault> {
+    pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), FrameFault> {
         if !frame.starts_with(&MAGIC) {
             return Err(FrameFault::Foreign);
         }
@@ -105,6 +115,13 @@ impl FrameHeader {
         };
         Ok((header, body))
     }
+}
+
+/// Makes a frame that is its header alone, such as an acknowledgement.
+pub fn empty_frame(header: &FrameHeader) -> Vec<u8> {
+    let mut frame = vec![0; HEADER_BYTES];
+    header.seal(&mut frame);
+    frame
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -3,7 +3,7 @@
 use barograph_stream::bytes::ByteReader;
 
 use super::fault::{FrameFault, malformed};
-use super::header::FrameHeader;
+use super::header::{FrameHeader, FrameKind};
 use super::{Announcement, Batch, batch};
 
 /// The kinds of sections that a frame of samples has. Readers skip the others: later writers may
@@ -14,6 +14,7 @@ pub(super) enum SectionKind {
     Announcements = 1,
     Retirements = 2,
     Batches = 3,
+    Complete = 4,
 }
 
 /// A part of a frame's content, in the order in which it was written.
@@ -23,6 +24,8 @@ pub enum Section {
     Announced(Announcement),
     /// The reference of a stream that has ended.
     Retired(u32),
+    /// The sign that every stream of the time at which the feed began has been announced.
+    Complete,
     /// Samples of one stream: they are in the batch that was given to [`FrameReader::next`].
     Batch,
 }
@@ -40,9 +43,13 @@ pub struct FrameReader<'a> {
 }
 
 impl<'a> FrameReader<'a> {
-    /// Checks the header and the checksum.
+    /// Checks the header and the checksum of a frame of samples.
     pub fn open(frame: &'a [u8]) -> Result<Self, FrameFault> {
         let (header, body) = FrameHeader::read(frame)?;
+        if header.kind != FrameKind::Samples {
+            let kind = header.kind as u8;
+            return Err(FrameFault::Kind { kind });
+        }
         let mut rest = ByteReader::new(body);
         let base = rest.take(size_of::<i64>());
         let base = base.and_then(|bytes| bytes.try_into().ok());
@@ -81,6 +88,10 @@ impl<'a> FrameReader<'a> {
                 k if k == SectionKind::Batches as u8 => {
                     batch::read(section, self.base_ns, batch)?;
                     Section::Batch
+                }
+                k if k == SectionKind::Complete as u8 => {
+                    self.section = ByteReader::new(&[]);
+                    Section::Complete
                 }
                 _ => {
                     self.section = ByteReader::new(&[]);

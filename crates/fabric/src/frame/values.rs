@@ -34,7 +34,11 @@ pub(super) fn write(out: &mut Vec<u8>, value_type: ValueType, samples: &[Sample]
 
 /// Reads one value of `value_type` for each of the samples; `None` if the bytes end too early or
 /// break a rule.
-pub(super) fn read(cut: &mut ByteReader<'_>, value_type: ValueType, samples: &mut [Sample]) -> Option<()> {
+pub(super) fn read(
+    cut: &mut ByteReader<'_>,
+    value_type: ValueType,
+    samples: &mut [Sample],
+) -> Option<()> {
     let (mut int, mut bits) = (0i64, 0u64);
     for sample in samples {
         sample.value = match value_type {

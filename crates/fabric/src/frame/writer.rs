@@ -56,6 +56,12 @@ impl FrameWriter {
         put_u64(&mut self.frame, u64::from(reference));
     }
 
+    /// Writes the sign that every stream of the time at which the feed began has been announced.
+    pub fn complete(&mut self) {
+        self.section(SectionKind::Complete);
+        self.frame.push(1);
+    }
+
     /// Writes successive samples of a stream, all of `value_type`; `first` is the number of the
     /// first one. Without samples, writes that the newest value was looked at again; `first` is
     /// then the number of the next sample.
