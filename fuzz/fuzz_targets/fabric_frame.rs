@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/fabric/tests/exercise.rs"]
+#[path = "../../crates/fabric/tests/it/exercise.rs"]
 mod exercise;
 
 fuzz_target!(|body: &[u8]| {

@@ -36,6 +36,8 @@ pub struct FeedCounts {
     pub samples: u64,
     /// Samples that the rings had overwritten before they could be sent.
     pub lost: u64,
+    /// Streams that were wanted and are more than the subscriber has room for.
+    pub unsent_streams: u64,
 }
 
 impl FeedCounts {
@@ -46,6 +48,7 @@ impl FeedCounts {
             bytes: self.bytes + other.bytes,
             samples: self.samples + other.samples,
             lost: self.lost + other.lost,
+            unsent_streams: self.unsent_streams + other.unsent_streams,
         }
     }
 }
@@ -58,6 +61,7 @@ pub struct Feed {
     selectors: Vec<Selector>,
     is_from_oldest: bool,
     window_bytes: u64,
+    streams_max: usize,
     /// How far the subscriber had each life before this feed began.
     had: HashMap<(SeriesId, i64), u64>,
     directory_version: Option<u64>,
@@ -106,6 +110,7 @@ impl Feed {
             selectors,
             is_from_oldest: subscription.is_from_oldest,
             window_bytes: subscription.window_bytes.clamp(least, most),
+            streams_max: usize::try_from(subscription.streams_max).unwrap_or(usize::MAX),
             had: had.map(|p| ((p.series, p.life_ns), p.number)).collect(),
             directory_version: None,
             lanes: Vec::new(),
@@ -188,16 +193,19 @@ impl Feed {
         let before = std::mem::take(&mut self.lanes);
         let mut before: HashMap<_, _> =
             before.into_iter().map(|l| (life_of(&l.entry), l)).collect();
+        let mut unsent = 0;
         for entry in directory.entries {
-            let Some(lane) = before.remove(&life_of(&entry)) else {
-                if self.is_wanted(&entry) {
+            match before.remove(&life_of(&entry)) {
+                Some(lane) => self.lanes.push(lane),
+                None if !self.is_wanted(&entry) => {}
+                None if self.lanes.len() + before.len() >= self.streams_max => unsent += 1,
+                None => {
                     let lane = self.lane(entry);
                     self.lanes.push(lane);
                 }
-                continue;
-            };
-            self.lanes.push(lane);
+            }
         }
+        self.counts.unsent_streams = unsent;
         let gone = before.into_values().filter(|lane| lane.is_announced);
         self.retired.extend(gone.map(|lane| lane.reference));
         self.retired.sort_unstable();

@@ -65,7 +65,8 @@ pub struct MirrorCounts {
 pub struct Mirror {
     streams_max: usize,
     feed: Option<OpenFeed>,
-    lives: HashMap<(SeriesId, i64), Life>,
+    /// The present life of each series.
+    lives: HashMap<SeriesId, Life>,
     counts: MirrorCounts,
     batch: Batch,
 }
@@ -80,7 +81,7 @@ struct OpenFeed {
     number: u64,
     /// Time at which it was sent, by its owner's clock.
     sent_ns: i64,
-    streams: HashMap<u32, (SeriesId, i64)>,
+    streams: HashMap<u32, SeriesId>,
 }
 
 /// The life of a stream at its owner.
@@ -88,11 +89,14 @@ struct OpenFeed {
 struct Life {
     /// The stream here; `None` if there was no room for it.
     key: Option<StreamKey>,
+    /// Time at which the stream was registered at its owner, ns since the epoch.
+    life_ns: i64,
     value_type: ValueType,
     /// Number of the newest sample that was taken in or is missed; 0 before the first.
     number: u64,
-    /// The feed that last announced this life: a life that a later feed does not announce is over.
-    feed: u64,
+    /// The feed that last announced this life, and its reference there. A life that a later feed
+    /// does not announce is over.
+    announced: (u64, u32),
 }
 
 impl Mirror {
@@ -120,14 +124,14 @@ impl Mirror {
 
     /// How far each life was taken in, for the subscription to a new feed.
     pub fn positions(&self) -> Vec<Position> {
-        let position = |(&(series, life_ns), life): (&(SeriesId, i64), &Life)| Position {
-            series,
-            life_ns,
+        let position = |(series, life): (&SeriesId, &Life)| Position {
+            series: *series,
+            life_ns: life.life_ns,
             number: life.number,
         };
         let had = self.lives.iter().filter(|(_, life)| life.number > 0);
         let mut positions: Vec<Position> = had.map(position).collect();
-        positions.sort_by_key(|p| (p.series, p.life_ns));
+        positions.sort_by_key(|p| p.series);
         positions
     }
 
@@ -224,48 +228,40 @@ impl Mirror {
 
     fn announced(&mut self, announced: &Announcement, sink: &mut impl MirrorSink) -> Option<()> {
         let feed = self.feed.as_mut()?;
-        let value_type = announced.descriptor.value_type;
-        let life = (announced.descriptor.series_id(), announced.life_ns);
-        if feed.streams.len() >= self.streams_max {
-            // The owner sends more than was asked for: the limit is known to it.
+        let series = announced.descriptor.series_id();
+        let reference = announced.reference;
+        // An owner that announces more streams than it was told there is room for is not believed.
+        if feed.streams.len() >= self.streams_max
+            || feed.streams.insert(reference, series).is_some()
+        {
             return None;
         }
-        if feed.streams.insert(announced.reference, life).is_some() {
-            return None;
-        }
-        let id = feed.id;
-        if let Some(known) = self.lives.get_mut(&life) {
-            known.feed = id;
-            return Some(());
-        }
-        // A series has one life at a time.
-        self.end_other_lives(life, sink);
-        let key = sink.declare(announced);
-        let known = Life {
-            key,
-            value_type,
-            number: 0,
-            feed: id,
-        };
-        self.lives.insert(life, known);
-        Some(())
-    }
-
-    fn end_other_lives(&mut self, (series, life_ns): (SeriesId, i64), sink: &mut impl MirrorSink) {
-        let is_other = |id: &(SeriesId, i64)| id.0 == series && id.1 != life_ns;
-        let others: Vec<_> = self.lives.keys().copied().filter(is_other).collect();
-        for other in others {
-            if let Some(key) = self.lives.remove(&other).and_then(|life| life.key) {
-                sink.retire(key);
+        let place = (feed.id, reference);
+        match self.lives.get_mut(&series) {
+            Some(known) if known.life_ns == announced.life_ns => known.announced = place,
+            known => {
+                // A series has one life at a time.
+                if let Some(key) = known.and_then(|life| life.key) {
+                    sink.retire(key);
+                }
+                let life = Life {
+                    key: sink.declare(announced),
+                    life_ns: announced.life_ns,
+                    value_type: announced.descriptor.value_type,
+                    number: 0,
+                    announced: place,
+                };
+                self.lives.insert(series, life);
             }
         }
+        Some(())
     }
 
     /// Ends the lives that earlier feeds have brought and this one has not: they were over before it
     /// began.
     fn end_lives_before(&mut self, sink: &mut impl MirrorSink) -> Option<()> {
         let id = self.feed.as_ref()?.id;
-        let over = self.lives.extract_if(|_, life| life.feed != id);
+        let over = self.lives.extract_if(|_, life| life.announced.0 != id);
         let mut keys: Vec<StreamKey> = over.filter_map(|(_, life)| life.key).collect();
         keys.sort_by_key(|key| key.0);
         keys.into_iter().for_each(|key| sink.retire(key));
@@ -273,17 +269,25 @@ impl Mirror {
     }
 
     fn retired(&mut self, reference: u32, sink: &mut impl MirrorSink) -> Option<()> {
-        let life = self.feed.as_mut()?.streams.remove(&reference)?;
-        if let Some(key) = self.lives.remove(&life).and_then(|life| life.key) {
+        let feed = self.feed.as_mut()?;
+        let series = feed.streams.remove(&reference)?;
+        // A reference whose series has a newer life stands for nothing any more.
+        let place = (feed.id, reference);
+        let life = self.lives.get(&series);
+        if life.is_some_and(|life| life.announced == place)
+            && let Some(key) = self.lives.remove(&series).and_then(|life| life.key)
+        {
             sink.retire(key);
         }
         Some(())
     }
 
     fn take_batch(&mut self, batch: &Batch, sink: &mut impl MirrorSink) -> Option<()> {
-        let life = self.feed.as_ref()?.streams.get(&batch.reference)?;
-        let life = self.lives.get_mut(life)?;
-        if life.value_type != batch.value_type {
+        let feed = self.feed.as_ref()?;
+        let series = feed.streams.get(&batch.reference)?;
+        let life = self.lives.get_mut(series)?;
+        let is_its = life.announced == (feed.id, batch.reference);
+        if !is_its || life.value_type != batch.value_type {
             return None;
         }
         let count = batch.samples.len() as u64;

@@ -123,6 +123,7 @@ impl Subscriber {
         let subscription = Subscription {
             selectors: self.config.selectors.clone(),
             window_bytes: self.config.window_bytes,
+            streams_max: self.config.streams_max as u64,
             positions: self.mirror.positions(),
             is_from_oldest: self.config.is_from_oldest,
         };

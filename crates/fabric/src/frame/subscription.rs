@@ -32,6 +32,8 @@ pub struct Subscription {
     pub selectors: Vec<String>,
     /// Most bytes that the subscriber wants to be sent and not yet acknowledged.
     pub window_bytes: u64,
+    /// Most streams that the subscriber wants to be sent.
+    pub streams_max: u64,
     /// How far the subscriber has the streams. A stream that is not named is sent from its newest
     /// sample on, or from the oldest one that its ring holds if `is_from_oldest`.
     pub positions: Vec<Position>,
@@ -46,6 +48,7 @@ impl Subscription {
         let mut frame = vec![0; HEADER_BYTES];
         frame.push(u8::from(self.is_from_oldest));
         put_u64(&mut frame, self.window_bytes);
+        put_u64(&mut frame, self.streams_max);
         put_u64(&mut frame, self.selectors.len() as u64);
         for selector in &self.selectors {
             put_bytes(&mut frame, selector.as_bytes());
@@ -76,6 +79,7 @@ impl Subscription {
             _ => return None,
         };
         let window_bytes = cut.u64()?;
+        let streams_max = cut.u64()?;
         let count = cut.count(1).filter(|count| *count <= SELECTORS_MAX)?;
         let selector = |cut: &mut ByteReader<'_>| {
             let text = cut.text().filter(|text| text.len() <= SELECTOR_BYTES_MAX)?;
@@ -87,6 +91,7 @@ impl Subscription {
         cut.is_empty().then_some(Self {
             selectors,
             window_bytes,
+            streams_max,
             positions,
             is_from_oldest,
         })

@@ -1,6 +1,7 @@
 //! Tests of the fabric.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod exercise;
 mod feeds;
 mod frames;
