@@ -72,6 +72,7 @@ const ROWS: &[Row] = &[
         "bench",
         &[
             "model", "stream", "forecast", "source", "insight", "archive", "query", "client",
+            "fabric",
         ],
     ),
     row("xtask", &[]),
@@ -278,7 +279,7 @@ mod tests {
         ("barograph-agent", "axum", DependencyUse::Test, "axum, which belongs to server"),
         ("barograph", "barograph-stream", DependencyUse::Build, "may not import barograph-stream"),
         ("xtask", "barograph-model", DependencyUse::Build, "may not import barograph-model"),
-        ("barograph-fabric", "serde", DependencyUse::Build, "no row"),
+        ("barograph-unknown", "serde", DependencyUse::Build, "no row"),
     ];
 
     #[test]

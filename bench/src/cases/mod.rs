@@ -5,6 +5,7 @@ mod app;
 mod append;
 mod archive;
 mod busy;
+mod fabric;
 mod figures;
 mod history;
 mod hops;
@@ -64,6 +65,7 @@ pub(crate) const ALL: &[BenchCase] = &[
     ("archive.start", archive::crashed),
     ("archive.bytes", archive::bytes),
     ("sql.history", history::run),
+    ("fabric.frames", fabric::run),
     ("poll.skew", served::hostile),
     ("apollo.fig4", figures::anatomy),
     ("apollo.fig5", overhead::run),

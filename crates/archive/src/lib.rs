@@ -8,7 +8,6 @@
 #[doc(hidden)]
 pub mod aggregate;
 mod believe;
-mod bytes;
 mod compose;
 mod config;
 mod context;

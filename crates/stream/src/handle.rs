@@ -186,6 +186,12 @@ impl StreamReader {
     /// Appends the samples after number `cursor` to `out`, oldest first, as far as the ring holds
     /// them. `None` if the stream has ended.
     pub fn scan(&self, cursor: u64, out: &mut Vec<Sample>) -> Option<RingScan> {
+        self.scan_some(cursor, u64::MAX, out)
+    }
+
+    /// Appends samples as [`Self::scan`] does, at most `limit` of them; the next call continues at
+    /// the returned cursor.
+    pub fn scan_some(&self, cursor: u64, limit: u64, out: &mut Vec<Sample>) -> Option<RingScan> {
         let base = out.len();
         let count = self.count()?;
         if cursor >= count {
@@ -195,7 +201,8 @@ impl StreamReader {
             });
         }
         let from = (cursor + 1).max(line::oldest_whole(count, self.depth));
-        for number in from..=count {
+        let last = count.min(from.saturating_add(limit) - 1);
+        for number in from..=last {
             let cell = line::copy(self.ring_cell(number));
             // Samples that the writer overtook meanwhile are dropped below.
             out.push(self.sample_of(cell, number));
@@ -204,10 +211,10 @@ impl StreamReader {
             out.truncate(base);
             return None;
         };
-        let first = whole.clamp(from, count + 1);
+        let first = whole.clamp(from, last + 1);
         out.drain(base..base + (first - from) as usize);
         Some(RingScan {
-            cursor: count,
+            cursor: last,
             lost: first - cursor - 1,
         })
     }

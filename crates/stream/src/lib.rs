@@ -20,6 +20,7 @@ compile_error!(
 );
 
 mod acl;
+pub mod bytes;
 pub mod calls;
 mod clock;
 mod documents;

@@ -14,7 +14,7 @@ use barograph_model::{Descriptor, Kind, Labels, Name, Quality, SeriesId, Span, U
 use super::{FORMAT, FileIdentity, GROUP_ROWS_MAX, NOWHEN, corrupt, schema, widen};
 use crate::ArchiveError;
 use crate::Tier;
-use crate::bytes::{ByteReader, put_bytes, put_i64, put_u64};
+use barograph_stream::bytes::{ByteReader, put_bytes, put_i64, put_u64};
 
 /// Size of the [`IndexTail`] before Parquet's footer, in bytes.
 pub(super) const TAIL_BYTES: usize = 28;

@@ -237,7 +237,7 @@ impl Thrift<'_> {
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let mut cut = crate::bytes::ByteReader::new(self.0);
+        let mut cut = barograph_stream::bytes::ByteReader::new(self.0);
         let v = cut.u64()?;
         self.0 = &self.0[self.0.len() - cut.len()..];
         Some(v)

@@ -1,11 +1,11 @@
-//! Numbers and texts as bytes, written and read: the parts that the formats of this crate are made
-//! of.
+//! Numbers and texts as bytes, written and read: the parts of the formats that have no fixed
+//! layout, which are the index of the archive's Parquet files and the frames between nodes.
 //!
 //! This module stands alone because the bytes to read may be anything: each step checks that enough
 //! bytes are left.
 
 /// Appends an unsigned number: seven bits per byte, least significant first (LEB128).
-pub(crate) fn put_u64(out: &mut Vec<u8>, mut v: u64) {
+pub fn put_u64(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
         v >>= 7;
@@ -14,51 +14,57 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, mut v: u64) {
 }
 
 /// Appends a signed number with its sign as the last bit, so that small numbers are short.
-pub(crate) fn put_i64(out: &mut Vec<u8>, v: i64) {
+pub fn put_i64(out: &mut Vec<u8>, v: i64) {
     put_u64(out, ((v << 1) ^ (v >> 63)) as u64);
 }
 
 /// Appends bytes after their length.
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u64(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// The rest of the bytes that are being read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ByteReader<'a>(&'a [u8]);
+pub struct ByteReader<'a>(&'a [u8]);
 
 impl<'a> ByteReader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// Begins to read these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no byte is left.
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Number of bytes left.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+    /// Reads `length` bytes; `None` if fewer are left.
+    pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
     }
 
-    pub(crate) fn u8(&mut self) -> Option<u8> {
+    /// Reads one byte; `None` if none is left.
+    pub fn u8(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    pub(crate) fn u32(&mut self) -> Option<u32> {
+    /// Reads four bytes, least significant first.
+    pub fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    pub(crate) fn u64(&mut self) -> Option<u64> {
+    /// Reads what [`put_u64`] wrote; `None` also if the number has more than 64 bits.
+    pub fn u64(&mut self) -> Option<u64> {
         let mut v = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -74,18 +80,20 @@ impl<'a> ByteReader<'a> {
         None
     }
 
-    pub(crate) fn i64(&mut self) -> Option<i64> {
+    /// Reads what [`put_i64`] wrote.
+    pub fn i64(&mut self) -> Option<i64> {
         let v = self.u64()?;
         Some((v >> 1) as i64 ^ -((v & 1) as i64))
     }
 
     /// Reads a count of things of at least `each_min` bytes each; `None` if fewer bytes are left.
-    pub(crate) fn count(&mut self, each_min: usize) -> Option<usize> {
+    pub fn count(&mut self, each_min: usize) -> Option<usize> {
         let count = usize::try_from(self.u64()?).ok()?;
         (count.checked_mul(each_min)? <= self.0.len()).then_some(count)
     }
 
-    pub(crate) fn text(&mut self) -> Option<&'a str> {
+    /// Reads a text after its length; `None` also if it is not UTF-8.
+    pub fn text(&mut self) -> Option<&'a str> {
         let length = usize::try_from(self.u64()?).ok()?;
         std::str::from_utf8(self.take(length)?).ok()
     }

@@ -1,0 +1,107 @@
+//! Subscriptions: what a subscriber wants of a node's streams, and how far it has them already.
+
+use barograph_model::{SELECTOR_BYTES_MAX, Selector, SeriesId};
+use barograph_stream::bytes::{ByteReader, put_bytes, put_i64, put_u64};
+
+use super::fault::{FrameFault, malformed};
+use super::header::{FrameHeader, FrameKind, HEADER_BYTES};
+
+/// Most selectors of a subscription.
+pub const SELECTORS_MAX: usize = 256;
+
+const PART: &str = "subscription";
+/// Fewest bytes of a position: the series, the life and the number.
+const POSITION_BYTES_MIN: usize = 18;
+
+/// How far a subscriber has the samples of one stream's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The series.
+    pub series: SeriesId,
+    /// Time at which the stream was registered at its owner, ns since the epoch.
+    pub life_ns: i64,
+    /// Number of the newest sample that the subscriber has.
+    pub number: u64,
+}
+
+/// A subscriber's request for a feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// Texts of the selectors, such as `disk.*{device=vda}`: a stream that one of them matches is
+    /// sent.
+    pub selectors: Vec<String>,
+    /// Most bytes that the subscriber wants to be sent and not yet acknowledged.
+    pub window_bytes: u64,
+    /// Most streams that the subscriber wants to be sent.
+    pub streams_max: u64,
+    /// How far the subscriber has the streams. A stream that is not named is sent from its newest
+    /// sample on, or from the oldest one that its ring holds if `is_from_oldest`.
+    pub positions: Vec<Position>,
+    /// Whether unknown streams are sent from the oldest sample in their rings.
+    pub is_from_oldest: bool,
+}
+
+impl Subscription {
+    /// Writes the subscription as a frame.
+    pub fn write(&self, header: &FrameHeader) -> Vec<u8> {
+        debug_assert_eq!(header.kind, FrameKind::Subscribe);
+        let mut frame = vec![0; HEADER_BYTES];
+        frame.push(u8::from(self.is_from_oldest));
+        put_u64(&mut frame, self.window_bytes);
+        put_u64(&mut frame, self.streams_max);
+        put_u64(&mut frame, self.selectors.len() as u64);
+        for selector in &self.selectors {
+            put_bytes(&mut frame, selector.as_bytes());
+        }
+        put_u64(&mut frame, self.positions.len() as u64);
+        for position in &self.positions {
+            frame.extend_from_slice(&position.series.0);
+            put_i64(&mut frame, position.life_ns);
+            put_u64(&mut frame, position.number);
+        }
+        header.seal(&mut frame);
+        frame
+    }
+
+    /// Reads the body of a frame of kind [`FrameKind::Subscribe`], with the parsed selectors.
+    pub fn read(body: &[u8]) -> Result<(Self, Vec<Selector>), FrameFault> {
+        let mut cut = ByteReader::new(body);
+        let subscription = Self::parts(&mut cut).ok_or_else(|| malformed(PART))?;
+        let selectors = subscription.selectors.iter().map(|s| Selector::parse(s));
+        let selectors = selectors.collect::<Result<_, _>>()?;
+        Ok((subscription, selectors))
+    }
+
+    fn parts(cut: &mut ByteReader<'_>) -> Option<Self> {
+        let is_from_oldest = match cut.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let window_bytes = cut.u64()?;
+        let streams_max = cut.u64()?;
+        let count = cut.count(1).filter(|count| *count <= SELECTORS_MAX)?;
+        let selector = |cut: &mut ByteReader<'_>| {
+            let text = cut.text().filter(|text| text.len() <= SELECTOR_BYTES_MAX)?;
+            Some(text.to_owned())
+        };
+        let selectors = (0..count).map(|_| selector(cut)).collect::<Option<_>>()?;
+        let count = cut.count(POSITION_BYTES_MIN)?;
+        let positions = (0..count).map(|_| position(cut)).collect::<Option<_>>()?;
+        cut.is_empty().then_some(Self {
+            selectors,
+            window_bytes,
+            streams_max,
+            positions,
+            is_from_oldest,
+        })
+    }
+}
+
+fn position(cut: &mut ByteReader<'_>) -> Option<Position> {
+    Some(Position {
+        series: SeriesId(cut.take(16)?.try_into().ok()?),
+        life_ns: cut.i64()?,
+        number: cut.u64()?,
+    })
+}

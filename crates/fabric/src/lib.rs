@@ -1,0 +1,16 @@
+//! The fabric between nodes: frames of samples, the feeds that send them, and the mirrors that take
+//! them in.
+//!
+//! It is a crate of its own because it owns zenoh and because it parses the bytes of other nodes.
+//! Apart from one file behind a trait, it knows no network: bytes and times are arguments.
+
+mod feed;
+pub mod frame;
+mod mirror;
+mod publisher;
+mod subscriber;
+
+pub use feed::{BEAT_NS, Feed, FeedCounts};
+pub use mirror::{Mirror, MirrorCounts, MirrorSink, Received};
+pub use publisher::{Publisher, SUBSCRIBERS_MAX};
+pub use subscriber::{Subscriber, SubscriberConfig};

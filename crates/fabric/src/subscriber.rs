@@ -1,0 +1,148 @@
+//! The subscriber to one node's streams: it asks for a feed, takes it in, acknowledges it, and asks
+//! again from where it is when the feed has a hole or falls silent.
+
+use barograph_stream::Incarnation;
+
+use crate::feed::BEAT_NS;
+use crate::frame::{FrameFault, FrameHeader, FrameKind, Subscription, empty_frame};
+use crate::mirror::{Mirror, MirrorSink, Received};
+
+/// Time without a frame after which a subscriber asks again, in ns: its request or the feed's
+/// frames may be lost.
+const SILENCE_NS: i64 = 3 * BEAT_NS;
+/// Time after which a frame is acknowledged, in ns; sooner if much has come.
+const ACKNOWLEDGE_NS: i64 = 100_000_000;
+
+/// The wishes of a subscriber.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscriberConfig {
+    /// Incarnation of the subscriber's own agent.
+    pub incarnation: Incarnation,
+    /// A number that no feed of this subscriber had before, such as the time of its start in ns.
+    pub first_feed: u64,
+    /// Selectors of the wanted streams.
+    pub selectors: Vec<String>,
+    /// Whether streams are wanted from the oldest sample that their rings hold.
+    pub is_from_oldest: bool,
+    /// Most bytes on the way.
+    pub window_bytes: u64,
+    /// Most streams.
+    pub streams_max: usize,
+}
+
+/// The subscriber to one node's streams.
+#[derive(Debug)]
+pub struct Subscriber {
+    config: SubscriberConfig,
+    mirror: Mirror,
+    next_feed: u64,
+    /// Time of the newest request or frame, ns since the epoch.
+    heard_ns: i64,
+    is_to_subscribe: bool,
+    acknowledged: u64,
+    /// Bytes taken in since the last acknowledgement.
+    unacknowledged_bytes: u64,
+    acknowledge_at_ns: i64,
+}
+
+impl Subscriber {
+    /// Makes a subscriber that asks for its first feed at once.
+    pub fn new(config: SubscriberConfig) -> Self {
+        Self {
+            mirror: Mirror::new(config.streams_max),
+            next_feed: config.first_feed,
+            heard_ns: i64::MIN,
+            is_to_subscribe: true,
+            acknowledged: 0,
+            unacknowledged_bytes: 0,
+            acknowledge_at_ns: i64::MAX,
+            config,
+        }
+    }
+
+    /// Takes in a frame of samples that came at `now_ns`, ns since the epoch.
+    pub fn receive(
+        &mut self,
+        frame: &[u8],
+        now_ns: i64,
+        sink: &mut impl MirrorSink,
+    ) -> Result<Received, FrameFault> {
+        let received = self.mirror.receive(frame, sink);
+        match received {
+            Ok(Received::Taken) => {
+                self.heard_ns = now_ns;
+                self.unacknowledged_bytes += frame.len() as u64;
+                let at_ns = now_ns.saturating_add(ACKNOWLEDGE_NS);
+                self.acknowledge_at_ns = self.acknowledge_at_ns.min(at_ns);
+                if self.unacknowledged_bytes >= self.config.window_bytes / 4 {
+                    self.acknowledge_at_ns = now_ns;
+                }
+            }
+            Ok(Received::Known) => {}
+            Ok(Received::Hole) => self.is_to_subscribe = true,
+            // A sender whose frames are refused is asked again only after a silence.
+            Err(_) => self.heard_ns = now_ns,
+        }
+        received
+    }
+
+    /// Makes the next message to the owner that is due at `now_ns`; `None` if there is none.
+    pub fn due(&mut self, now_ns: i64) -> Option<Vec<u8>> {
+        let is_silent = now_ns.abs_diff(self.heard_ns) >= SILENCE_NS as u64;
+        if self.is_to_subscribe || is_silent {
+            return Some(self.subscribe(now_ns));
+        }
+        let (feed, number) = self.mirror.progress()?;
+        if now_ns < self.acknowledge_at_ns || number == self.acknowledged {
+            return None;
+        }
+        self.acknowledged = number;
+        self.unacknowledged_bytes = 0;
+        self.acknowledge_at_ns = i64::MAX;
+        let header = self.header(FrameKind::Acknowledge, feed, now_ns);
+        Some(empty_frame(&FrameHeader { number, ..header }))
+    }
+
+    /// Time of the next [`Self::due`] that may give a message if nothing is received before.
+    pub fn deadline_ns(&self) -> i64 {
+        if self.is_to_subscribe {
+            return i64::MIN;
+        }
+        let silent_ns = self.heard_ns.saturating_add(SILENCE_NS);
+        silent_ns.min(self.acknowledge_at_ns)
+    }
+
+    /// The streams that have been taken in.
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    fn subscribe(&mut self, now_ns: i64) -> Vec<u8> {
+        let feed = self.next_feed;
+        self.next_feed = self.next_feed.wrapping_add(1);
+        let subscription = Subscription {
+            selectors: self.config.selectors.clone(),
+            window_bytes: self.config.window_bytes,
+            streams_max: self.config.streams_max as u64,
+            positions: self.mirror.positions(),
+            is_from_oldest: self.config.is_from_oldest,
+        };
+        self.mirror.expect(feed);
+        self.is_to_subscribe = false;
+        self.heard_ns = now_ns;
+        self.acknowledged = 0;
+        self.unacknowledged_bytes = 0;
+        self.acknowledge_at_ns = i64::MAX;
+        subscription.write(&self.header(FrameKind::Subscribe, feed, now_ns))
+    }
+
+    fn header(&self, kind: FrameKind, feed: u64, now_ns: i64) -> FrameHeader {
+        FrameHeader {
+            kind,
+            incarnation: self.config.incarnation,
+            feed,
+            number: 0,
+            sent_ns: now_ns,
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A publisher and a subscriber over a network that loses, doubles, delays and reorders messages,
+//! on virtual time: every sample that the owner still has arrives once and in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barograph_fabric::frame::Announcement;
+use barograph_fabric::{MirrorSink, Publisher, Subscriber, SubscriberConfig};
+use barograph_model::{
+    Descriptor, Kind, Labels, NS_PER_S, Name, Sample, StreamKey, Unit, Value, ValueType,
+};
+use barograph_stream::{Incarnation, Segment, SegmentConfig, StreamWriter};
+
+const START_NS: i64 = 1_700_000_000 * NS_PER_S;
+const STEP_NS: i64 = 5_000_000;
+const DEPTH: u32 = 64;
+const STREAMS: usize = 6;
+
+/// SplitMix64: a small generator whose seed is the name of a run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.next() % most
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+}
+
+/// The faults of a network, each in percent of the messages.
+#[derive(Clone, Copy)]
+struct Faults {
+    lost: u64,
+    doubled: u64,
+    delay_steps_max: u64,
+}
+
+const NONE: Faults = Faults {
+    lost: 0,
+    doubled: 0,
+    delay_steps_max: 1,
+};
+
+/// Messages on their way in one direction, by time of arrival and number.
+#[derive(Default)]
+struct Wire {
+    messages: BTreeMap<(i64, u64), Vec<u8>>,
+    sent: u64,
+}
+
+impl Wire {
+    fn send(&mut self, now_ns: i64, message: Vec<u8>, faults: Faults, random: &mut Random) {
+        if random.percent(faults.lost) {
+            return;
+        }
+        let copies = 1 + u64::from(random.percent(faults.doubled));
+        for _ in 0..copies {
+            let delay = 1 + random.below(faults.delay_steps_max) as i64;
+            self.sent += 1;
+            let key = (now_ns + delay * STEP_NS, self.sent);
+            self.messages.insert(key, message.clone());
+        }
+    }
+
+    fn arrived(&mut self, now_ns: i64) -> Option<Vec<u8>> {
+        let entry = self.messages.first_entry()?;
+        (entry.key().0 <= now_ns).then(|| entry.remove())
+    }
+}
+
+/// What a subscriber has taken in: the samples of each stream, with their numbers.
+#[derive(Default)]
+struct Taken {
+    streams: Vec<TakenStream>,
+}
+
+struct TakenStream {
+    descriptor: Descriptor,
+    life_ns: i64,
+    is_live: bool,
+    samples: Vec<(u64, Sample)>,
+    missed: u64,
+    looked_ns: i64,
+}
+
+impl MirrorSink for Taken {
+    fn declare(&mut self, announced: &Announcement) -> Option<StreamKey> {
+        self.streams.push(TakenStream {
+            descriptor: announced.descriptor.clone(),
+            life_ns: announced.life_ns,
+            is_live: true,
+            samples: Vec::new(),
+            missed: 0,
+            looked_ns: 0,
+        });
+        Some(StreamKey(self.streams.len() as u32 - 1))
+    }
+
+    fn retire(&mut self, key: StreamKey) {
+        let stream = &mut self.streams[key.0 as usize];
+        assert!(std::mem::replace(&mut stream.is_live, false));
+    }
+
+    fn append(&mut self, key: StreamKey, number: u64, sample: &Sample) {
+        let stream = &mut self.streams[key.0 as usize];
+        assert!(stream.is_live);
+        stream.samples.push((number, sample.clone()));
+    }
+
+    fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
+        let stream = &mut self.streams[key.0 as usize];
+        assert!(looked_ns >= stream.looked_ns, "looks go on");
+        stream.looked_ns = looked_ns;
+    }
+
+    fn miss(&mut self, key: StreamKey, first: u64, count: u64) {
+        let stream = &mut self.streams[key.0 as usize];
+        let newest = stream.samples.last().map_or(0, |(number, _)| *number);
+        assert_eq!(first, newest + 1);
+        stream.missed += count;
+    }
+}
+
+/// The owner's side: a real segment with streams that come and go.
+struct Owner {
+    dir: tempfile::TempDir,
+    segment: Segment,
+    publisher: Publisher,
+    writers: Vec<Option<StreamWriter>>,
+    /// Every sample that was ever appended, by stream and life.
+    truth: BTreeMap<(usize, i64), Vec<Sample>>,
+    lives: Vec<i64>,
+    lives_made: i64,
+}
+
+impl Owner {
+    fn new(incarnation: u8) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = segment(&dir, incarnation);
+        let publisher = Publisher::new(Arc::new(segment.reader().unwrap()));
+        Self {
+            dir,
+            segment,
+            publisher,
+            writers: (0..STREAMS).map(|_| None).collect(),
+            truth: BTreeMap::new(),
+            lives: vec![0; STREAMS],
+            lives_made: 0,
+        }
+    }
+
+    /// The agent starts again: its streams live anew in another segment.
+    fn restart(&mut self, incarnation: u8) {
+        self.writers.iter_mut().for_each(|writer| *writer = None);
+        self.segment = segment(&self.dir, incarnation);
+        self.publisher = Publisher::new(Arc::new(self.segment.reader().unwrap()));
+    }
+
+    fn change(&mut self, now_ns: i64, random: &mut Random) {
+        let at = random.below(STREAMS as u64) as usize;
+        match self.writers[at].take() {
+            None => {
+                self.lives_made += 1;
+                let life_ns = START_NS + self.lives_made;
+                let writer = self.segment.register(&descriptor(at), Some(DEPTH), life_ns);
+                self.writers[at] = Some(writer.unwrap());
+                self.lives[at] = life_ns;
+            }
+            Some(writer) if random.percent(2) => self.segment.retire(writer),
+            Some(mut writer) => {
+                for _ in 0..1 + random.below(8) {
+                    let sample = sample(at, now_ns, random);
+                    writer.append(&sample).unwrap();
+                    let life = (at, self.lives[at]);
+                    self.truth.entry(life).or_default().push(sample);
+                }
+                self.writers[at] = Some(writer);
+            }
+        }
+    }
+}
+
+fn segment(dir: &tempfile::TempDir, incarnation: u8) -> Segment {
+    let mut config = SegmentConfig::new("owner");
+    config.streams_max = 64;
+    let path = dir.path().join(format!("segment-{incarnation}"));
+    Segment::create(&path, config, START_NS).unwrap()
+}
+
+fn descriptor(at: usize) -> Descriptor {
+    Descriptor {
+        name: Name::new("test.value").unwrap(),
+        labels: Labels::new([("stream", at.to_string())]).unwrap(),
+        value_type: [ValueType::Int, ValueType::Float, ValueType::Text][at % 3],
+        unit: Unit::new("").unwrap(),
+        kind: Kind::Gauge,
+        help: String::new(),
+    }
+}
+
+fn sample(at: usize, now_ns: i64, random: &mut Random) -> Sample {
+    let drawn = random.below(1 << 40);
+    let value = match at % 3 {
+        0 => Value::Int(drawn as i64 - (1 << 39)),
+        1 => Value::Float(drawn as f64 / 7.0),
+        _ => Value::text(&format!("text {drawn}")),
+    };
+    Sample::measured(now_ns, value)
+}
+
+/// One run: `steps` with faults, then enough without any.
+fn run(seed: u64, faults: Faults, restarts: bool) {
+    let mut random = Random(seed);
+    let mut owner = Owner::new(0);
+    let mut subscriber = Subscriber::new(SubscriberConfig {
+        incarnation: Incarnation([200; 16]),
+        first_feed: seed,
+        selectors: vec!["test.*".into()],
+        is_from_oldest: true,
+        window_bytes: 1 << 16,
+        streams_max: 64,
+    });
+    let (mut there, mut back) = (Wire::default(), Wire::default());
+    let mut taken = Taken::default();
+    let node: Arc<str> = "subscriber".into();
+    let (faulty, healed) = (4_000, 8_000);
+    for step in 0..healed {
+        let now_ns = START_NS + step * STEP_NS;
+        let faults = if step < faulty { faults } else { NONE };
+        if step < faulty {
+            owner.change(now_ns, &mut random);
+            if restarts && random.below(1_000) == 0 {
+                owner.restart((step / 20) as u8);
+            }
+        }
+        while let Some(message) = there.arrived(now_ns) {
+            owner.publisher.receive(&node, &message, now_ns).unwrap();
+        }
+        while let Some(message) = back.arrived(now_ns) {
+            subscriber.receive(&message, now_ns, &mut taken).unwrap();
+        }
+        while let Some((to, frame)) = owner.publisher.due(now_ns) {
+            assert_eq!(to, node);
+            back.send(now_ns, frame, faults, &mut random);
+        }
+        while let Some(message) = subscriber.due(now_ns) {
+            there.send(now_ns, message, faults, &mut random);
+        }
+    }
+    check(seed, &owner, &taken, &subscriber);
+}
+
+fn check(seed: u64, owner: &Owner, taken: &Taken, subscriber: &Subscriber) {
+    let mut missed = 0;
+    for stream in &taken.streams {
+        let at: usize = stream
+            .descriptor
+            .labels
+            .get("stream")
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert_eq!(stream.descriptor, descriptor(at), "seed {seed}");
+        let Some(truth) = owner.truth.get(&(at, stream.life_ns)) else {
+            assert!(stream.samples.is_empty(), "seed {seed}");
+            continue;
+        };
+        let mut before = 0;
+        for (number, sample) in &stream.samples {
+            assert!(
+                *number > before,
+                "seed {seed}: number {number} after {before}"
+            );
+            before = *number;
+            assert_eq!(truth[*number as usize - 1], *sample, "seed {seed}");
+        }
+        missed += stream.missed;
+        let is_present = owner.writers[at].is_some() && owner.lives[at] == stream.life_ns;
+        assert_eq!(stream.is_live, is_present, "seed {seed}: stream {at}");
+        if is_present {
+            assert_eq!(
+                before as usize,
+                truth.len(),
+                "seed {seed}: stream {at} is whole"
+            );
+            // What is missing in the middle was overwritten in the ring, and is counted.
+            let first = stream.samples.first().map_or(0, |(number, _)| *number - 1);
+            let held = stream.samples.len() as u64;
+            assert_eq!(first + held + stream.missed, before, "seed {seed}");
+        }
+    }
+    let live = taken.streams.iter().filter(|s| s.is_live).count();
+    let present = owner.writers.iter().flatten().count();
+    assert_eq!(live, present, "seed {seed}: all streams are mirrored");
+    assert_eq!(subscriber.mirror().counts().missed, missed, "seed {seed}");
+    assert_eq!(owner.publisher.subscribers(), 1, "seed {seed}");
+}
+
+#[test]
+fn all_arrives_over_a_good_network() {
+    for seed in 0..4 {
+        run(seed, NONE, false);
+    }
+}
+
+#[test]
+fn all_arrives_over_a_bad_network() {
+    let faults = Faults {
+        lost: 5,
+        doubled: 10,
+        delay_steps_max: 12,
+    };
+    for seed in 100..130 {
+        run(seed, faults, false);
+    }
+}
+
+#[test]
+fn all_arrives_from_an_agent_that_restarts() {
+    let faults = Faults {
+        lost: 2,
+        doubled: 5,
+        delay_steps_max: 3,
+    };
+    for seed in 200..230 {
+        run(seed, faults, true);
+    }
+}
+
+#[test]
+fn a_silent_network_heals() {
+    let faults = Faults {
+        lost: 100,
+        doubled: 0,
+        delay_steps_max: 1,
+    };
+    run(300, faults, true);
+}

@@ -1,0 +1,7 @@
+//! Tests of the fabric.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod exercise;
+mod feeds;
+mod frames;
