@@ -24,6 +24,8 @@ const ROWS: &[Row] = &[
     row("lab", &["model", "forecast"]),
     // It runs as root: it imports no crate of this project, and no such crate imports it.
     row("helper", &[]),
+    // Frames between nodes, and the two ends of a feed.
+    row("fabric", &["model", "stream"]),
     row("archive", &["model", "stream", "testing"]),
     row("query", &["model", "stream", "archive"]),
     // The archive is used only by its demonstration and tests.

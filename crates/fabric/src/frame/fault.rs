@@ -3,7 +3,7 @@
 use barograph_model::ModelError;
 use thiserror::Error;
 
-use super::header::{FRAME_BYTES_MAX, VERSION};
+use super::layout::{FRAME_BYTES_MAX, VERSION};
 
 /// The reason why a frame is refused. Nothing of a refused frame is used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

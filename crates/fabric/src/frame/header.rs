@@ -3,13 +3,7 @@
 use barograph_stream::Incarnation;
 
 use super::fault::FrameFault;
-
-/// Version of the format that is written; versions up to it are read.
-pub const VERSION: u8 = 1;
-/// Bytes of the header.
-pub const HEADER_BYTES: usize = 56;
-/// Most bytes of a frame, the header included.
-pub const FRAME_BYTES_MAX: usize = 1 << 20;
+use super::layout::{FRAME_BYTES_MAX, HEADER_BYTES, VERSION};
 
 /// First four bytes of every frame.
 const MAGIC: [u8; 4] = *b"BARO";

@@ -4,7 +4,8 @@ use barograph_model::{SELECTOR_BYTES_MAX, Selector, SeriesId};
 use barograph_stream::bytes::{ByteReader, put_bytes, put_i64, put_u64};
 
 use super::fault::{FrameFault, malformed};
-use super::header::{FrameHeader, FrameKind, HEADER_BYTES};
+use super::header::{FrameHeader, FrameKind};
+use super::layout::HEADER_BYTES;
 
 /// Most selectors of a subscription.
 pub const SELECTORS_MAX: usize = 256;

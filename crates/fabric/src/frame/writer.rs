@@ -3,7 +3,8 @@
 use barograph_model::{Sample, ValueType};
 use barograph_stream::bytes::put_u64;
 
-use super::header::{FrameHeader, HEADER_BYTES};
+use super::header::FrameHeader;
+use super::layout::HEADER_BYTES;
 use super::reader::SectionKind;
 use super::{Announcement, batch};
 
