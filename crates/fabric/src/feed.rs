@@ -208,7 +208,8 @@ impl Feed {
         self.counts.unsent_streams = unsent;
         let gone = before.into_values().filter(|lane| lane.is_announced);
         self.retired.extend(gone.map(|lane| lane.reference));
-        self.retired.sort_unstable();
+        // The order of a hash table must not show in the frames.
+        self.retired.sort_unstable_by(|a, b| b.cmp(a));
         self.turn = 0;
     }
 
@@ -241,7 +242,9 @@ impl Feed {
 
     /// Announces and retires streams, as far as the frame has room.
     fn announce(&mut self, writer: &mut FrameWriter) {
-        for reference in self.retired.drain(..) {
+        while writer.bytes() < FRAME_BYTES
+            && let Some(reference) = self.retired.pop()
+        {
             writer.retire(reference);
         }
         let unannounced = self.lanes.iter_mut().filter(|lane| !lane.is_announced);

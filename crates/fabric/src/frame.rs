@@ -22,5 +22,5 @@ pub use fault::FrameFault;
 pub use header::{FrameHeader, FrameKind, empty_frame};
 pub use layout::{FRAME_BYTES_MAX, HEADER_BYTES, VERSION};
 pub use reader::{FrameReader, Section};
-pub use subscription::{Position, SELECTORS_MAX, Subscription};
+pub use subscription::{POSITIONS_MAX, Position, SELECTORS_MAX, Subscription};
 pub use writer::FrameWriter;

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use barograph_model::{Sample, SeriesId, StreamKey, ValueType};
 use barograph_stream::Incarnation;
 
-use crate::frame::{Announcement, Batch, FrameFault, FrameReader, Position, Section};
+use crate::frame::{
+    Announcement, Batch, FrameFault, FrameReader, POSITIONS_MAX, Position, Section,
+};
 
 /// A receiver of another node's samples.
 pub trait MirrorSink {
@@ -122,7 +124,8 @@ impl Mirror {
         });
     }
 
-    /// How far each life was taken in, for the subscription to a new feed.
+    /// How far the lives were taken in, at most [`POSITIONS_MAX`] of them, for the subscription to a
+    /// new feed.
     pub fn positions(&self) -> Vec<Position> {
         let position = |(series, life): (&SeriesId, &Life)| Position {
             series: *series,
@@ -132,6 +135,7 @@ impl Mirror {
         let had = self.lives.iter().filter(|(_, life)| life.number > 0);
         let mut positions: Vec<Position> = had.map(position).collect();
         positions.sort_by_key(|p| p.series);
+        positions.truncate(POSITIONS_MAX);
         positions
     }
 

@@ -10,6 +10,10 @@ use super::layout::HEADER_BYTES;
 /// Most selectors of a subscription.
 pub const SELECTORS_MAX: usize = 256;
 
+/// Most positions of a subscription, so that it fits into a frame. A stream beyond them is sent as
+/// an unknown one.
+pub const POSITIONS_MAX: usize = 1 << 14;
+
 const PART: &str = "subscription";
 /// Fewest bytes of a position: the series, the life and the number.
 const POSITION_BYTES_MIN: usize = 18;
@@ -87,7 +91,8 @@ impl Subscription {
             Some(text.to_owned())
         };
         let selectors = (0..count).map(|_| selector(cut)).collect::<Option<_>>()?;
-        let count = cut.count(POSITION_BYTES_MIN)?;
+        let count = cut.count(POSITION_BYTES_MIN);
+        let count = count.filter(|count| *count <= POSITIONS_MAX)?;
         let positions = (0..count).map(|_| position(cut)).collect::<Option<_>>()?;
         cut.is_empty().then_some(Self {
             selectors,
