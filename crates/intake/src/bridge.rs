@@ -308,9 +308,13 @@ impl Bridge {
         self.changed.insert(reader);
         // Losses are recorded in the owner's scope, which may be another one and is not waited for.
         let scope = round.scopes.of(reader);
-        let position = scope.and_then(|scope| Some((scope.finish()?, scope.journal()?)));
+        // A request that is sent again waits for the values that its first sending has left.
+        let position = scope.and_then(|scope| {
+            scope.finish();
+            Some((scope.newest_position()?, scope.journal()?))
+        });
         if let Some((position, journal)) = position {
-            // This position is later than those of earlier rounds.
+            // This position is not before those of earlier rounds.
             hand.wait = Some((journal, position));
         }
         Ok(())

@@ -133,6 +133,8 @@ pub(crate) struct Scope<'c> {
     histories: ScopeHistories,
     name: String,
     journal: Option<Journal>,
+    /// The journal position of the newest values that were handed over.
+    newest_position: Option<JournalPosition>,
     /// The marks of earlier lives of the agent, for ingest files that still exist.
     marks: Vec<RingMark>,
     past: PastReading,
@@ -196,6 +198,7 @@ impl<'c> Scope<'c> {
             histories: settings.shared.histories.clone(),
             name: opened.name,
             journal,
+            newest_position: None,
             run_dir: opened.run_dir,
             shares: (!matches!(reader, ScopeReader::User(_))).then(|| settings.shares_of_streams()),
             rings,
@@ -348,7 +351,15 @@ impl<'c> Scope<'c> {
     pub(crate) fn finish(&mut self) -> Option<JournalPosition> {
         let now_ns = self.streams.now_ns();
         self.forecasts.project(now_ns, &mut self.streams);
-        self.streams.finish()
+        let position = self.streams.finish();
+        self.newest_position = position.or(self.newest_position);
+        position
+    }
+
+    /// The journal position of the newest values that were handed over; `None` if there were none
+    /// in this life.
+    pub(crate) fn newest_position(&self) -> Option<JournalPosition> {
+        self.newest_position
     }
 
     /// The journal, if there is an archive.

@@ -1,6 +1,6 @@
 //! `baro up`: the agent, in the foreground, until Ctrl-C or SIGTERM.
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use barograph_agent::{
     Agent, AgentError, BlockTraceMode, Config, SOURCES_DOCUMENT, SourcesRow, World,
 };
 use clap::{Args, ValueEnum};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
@@ -16,7 +17,7 @@ use super::{doctor, output};
 use crate::heap;
 
 /// Time after which freed memory is given back to the system again.
-const GIVE_BACK_EVERY: Duration = Duration::from_secs(30);
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
 
 /// Arguments of `baro up`.
 #[derive(Args, Clone)]
@@ -75,8 +76,13 @@ impl Up {
             .init();
         let json = self.json;
         let agent = Agent::start_with(move || self.config(), World::real())?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        // Signals are caught before anybody is told that the agent is ready to take them.
+        let signals = runtime.block_on(async { Signals::catch() })?;
         announce(&agent, json)?;
-        let signal = wait(&agent)?;
+        let signal = runtime.block_on(signals.wait(&agent));
         agent.stop();
         match signal {
             Some(signal) => output::print(&format!("barograph stopped ({signal})\n")),
@@ -175,16 +181,26 @@ fn reload(agent: &Agent) {
     }
 }
 
-/// Waits for a signal, and returns its name; `None` if the agent has ended by itself.
-fn wait(agent: &Agent) -> anyhow::Result<Option<&'static str>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut hangup = signal(SignalKind::hangup())?;
+/// The signals that an agent takes.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Begins to catch the signals. Called within a runtime.
+    fn catch() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for a signal that ends the agent, and returns its name; `None` if the agent has ended
+    /// by itself. Gives memory back meanwhile.
+    async fn wait(mut self, agent: &Agent) -> Option<&'static str> {
         let mut ended = std::pin::pin!(agent.ended());
         let first = tokio::time::Instant::now() + GIVE_BACK_EVERY;
         let mut give_back = tokio::time::interval_at(first, GIVE_BACK_EVERY);
@@ -192,12 +208,12 @@ fn wait(agent: &Agent) -> anyhow::Result<Option<&'static str>> {
             tokio::select! {
                 // An agent that has ended by itself is told before a signal.
                 biased;
-                () = &mut ended => return Ok(None),
-                _ = interrupt.recv() => return Ok(Some("interrupted")),
-                _ = terminate.recv() => return Ok(Some("terminated")),
-                _ = hangup.recv() => reload(agent),
+                () = &mut ended => return None,
+                _ = self.interrupt.recv() => return Some("interrupted"),
+                _ = self.terminate.recv() => return Some("terminated"),
+                _ = self.hangup.recv() => reload(agent),
                 _ = give_back.tick() => heap::give_back(),
             }
         }
-    })
+    }
 }
