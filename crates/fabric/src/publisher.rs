@@ -118,6 +118,11 @@ impl Publisher {
         self.feeds.len()
     }
 
+    /// Number of subscriptions that were refused because there were [`SUBSCRIBERS_MAX`] subscribers.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
     /// What all feeds have sent so far.
     pub fn counts(&self) -> FeedCounts {
         let feeds = self.feeds.values().map(|known| known.feed.counts());

@@ -118,6 +118,7 @@ fn the_number_of_subscribers_is_bounded_and_silent_ones_are_forgotten() {
         "a known node may ask again"
     );
     assert_eq!(publisher.subscribers(), SUBSCRIBERS_MAX);
+    assert_eq!(publisher.refused(), 1);
     while publisher.due(START_NS + 11 * NS_PER_S).is_some() {}
     assert_eq!(publisher.subscribers(), 0);
 }
