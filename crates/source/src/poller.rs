@@ -42,6 +42,8 @@ pub struct Poller {
     /// that lie side by side is faster than keeping a heap in order, and no outdated deadlines
     /// remain.
     deadlines_ns: Vec<i64>,
+    /// Room for the indexes of the entries that are due in a turn.
+    due: Vec<usize>,
     /// The value of [`Sink::wishes`] at which the wishes of policies were last applied.
     wishes: u64,
     purse: Purse,
@@ -87,6 +89,7 @@ impl Poller {
             pool: ReaderPool::new(Arc::clone(&clock)),
             clock,
             deadlines_ns: vec![now_ns; entries.len()],
+            due: Vec::with_capacity(entries.len()),
             entries,
             wishes: 0,
             purse: Purse::default(),
@@ -128,27 +131,27 @@ impl Poller {
     /// source is read in the next run.
     ///
     /// Slow sources are asked first: most have ended when the others are read, and need no turn of
-    /// their own.
+    /// their own. Among sources of a kind those that cost least are read first, since each waits
+    /// for those before it.
     pub fn run_due(&mut self, sink: &mut dyn Sink) -> usize {
         let begin_ns = self.clock.monotonic_ns();
         let mut read = self.collect(begin_ns, sink);
         self.pool.relieve();
         self.heed(sink);
         self.look_for_mounts(begin_ns);
-        for is_slow in [true, false] {
-            for index in 0..self.entries.len() {
-                let entry = &mut self.entries[index];
-                if self.deadlines_ns[index] > begin_ns || entry.is_slow() != is_slow {
-                    continue;
-                }
-                let done = entry.run(begin_ns, &*self.clock, &self.pool, sink);
-                read += usize::from(done == PollDone::Read);
-                if matches!(done, PollDone::Read | PollDone::Missed) {
-                    entry.publish(&*self.clock, sink);
-                }
-                self.replan(index, begin_ns);
+        let mut due = std::mem::take(&mut self.due);
+        due.extend((0..self.entries.len()).filter(|&index| self.deadlines_ns[index] <= begin_ns));
+        due.sort_by_key(|&index| self.entries[index].place());
+        for index in due.drain(..) {
+            let entry = &mut self.entries[index];
+            let done = entry.run(begin_ns, &*self.clock, &self.pool, sink);
+            read += usize::from(done == PollDone::Read);
+            if matches!(done, PollDone::Read | PollDone::Missed) {
+                entry.publish(&*self.clock, sink);
             }
+            self.replan(index, begin_ns);
         }
+        self.due = due;
         read += self.collect(begin_ns, sink);
         self.heed(sink);
         self.share(begin_ns);

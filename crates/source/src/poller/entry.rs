@@ -120,8 +120,10 @@ impl PollerEntry {
         }
     }
 
-    pub(super) fn is_slow(&self) -> bool {
-        self.worker().is_some()
+    /// The place among the entries that are due in one turn: slow sources before the others, and
+    /// cheap ones before costly ones.
+    pub(super) fn place(&self) -> (bool, i64) {
+        (self.worker().is_none(), self.books.cost_ns_mean())
     }
 
     /// Whether a slow source has a batch ready.

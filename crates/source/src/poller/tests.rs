@@ -16,6 +16,8 @@ use crate::{Batch, FactId, Report, SourceError};
 struct Constant {
     fact: Option<FactId>,
     is_absent: bool,
+    /// The time that a read takes, on this clock.
+    cost: Option<(Arc<ManualClock>, i64)>,
 }
 
 impl Source for Constant {
@@ -34,6 +36,9 @@ impl Source for Constant {
         };
         let fact = *self.fact.get_or_insert_with(declare);
         batch.put(fact, Sample::measured(now_ns, 1.0));
+        if let Some((clock, cost_ns)) = &self.cost {
+            clock.advance(*cost_ns);
+        }
         Ok(())
     }
 
@@ -157,4 +162,31 @@ fn what_is_absent_is_looked_for_when_the_mounts_change() {
     assert_eq!(reads_at(8), (1, 68));
     assert_eq!(reads_at(9), (0, 68));
     assert_eq!(reads_at(68), (1, 128));
+}
+
+#[test]
+fn cheap_sources_do_not_wait_for_costly_ones() {
+    let clock = Arc::new(ManualClock::at(1_000 * NS_PER_S));
+    let theirs: Arc<dyn Clock> = clock.clone();
+    let fixed = IntervalPolicy::Fixed {
+        interval_ns: NS_PER_S,
+    };
+    let costs_ns = [5_000_000, 1_000_000, 3_000_000];
+    let sources = costs_ns.map(|cost_ns| {
+        let source: Box<dyn Source> = Box::new(Constant {
+            cost: Some((clock.clone(), cost_ns)),
+            ..Constant::default()
+        });
+        (source, fixed)
+    });
+    let mut poller = Poller::with_sources(sources, theirs);
+    let mut sink = Caller::default();
+    let skews_ns = |poller: &Poller| [0, 1, 2].map(|index| poller.entries[index].books.skew_ns);
+    // At first nothing is known of their costs.
+    poller.run_due(&mut sink);
+    assert_eq!(skews_ns(&poller), [0, 5_000_000, 6_000_000]);
+    let wait_ns = 1_001 * NS_PER_S - clock.monotonic_ns();
+    clock.advance(wait_ns);
+    poller.run_due(&mut sink);
+    assert_eq!(skews_ns(&poller), [4_000_000, 0, 1_000_000]);
 }
