@@ -83,7 +83,8 @@ impl Poller {
         let now_ns = clock.monotonic_ns();
         let entries: Vec<_> = sources
             .into_iter()
-            .map(|(source, policy)| PollerEntry::new(source, policy, now_ns))
+            .enumerate()
+            .map(|(index, source)| PollerEntry::new(source, index, now_ns))
             .collect();
         Self {
             pool: ReaderPool::new(Arc::clone(&clock)),

@@ -37,6 +37,9 @@ pub(super) struct PollerEntry {
     /// intervals are multiples of each other stay due at the same moments, for which the loop wakes
     /// once.
     last_due_ns: i64,
+    /// A moment at which the source is due if its interval is fixed at whole seconds. Each source has
+    /// a second of its own, so that they do not all wait for each other at once.
+    phase_ns: i64,
     /// When the newest read began.
     last_read_ns: Option<i64>,
     /// Whether this machine has nothing of the kind that the source reads, by the last read.
@@ -80,7 +83,12 @@ pub(super) enum PollDone {
 }
 
 impl PollerEntry {
-    pub(super) fn new(source: Box<dyn Source>, policy: IntervalPolicy, now_ns: i64) -> Self {
+    /// The source is due at once, and later in a second of its own: the one of this `index`.
+    pub(super) fn new(
+        (source, policy): (Box<dyn Source>, IntervalPolicy),
+        index: usize,
+        now_ns: i64,
+    ) -> Self {
         let name = source.name();
         let driver = match source.is_slow() {
             false => Driver::Live {
@@ -99,6 +107,7 @@ impl PollerEntry {
             interval_ns: policy.start().interval_ns,
             next_read_ns: now_ns,
             last_due_ns: now_ns,
+            phase_ns: now_ns.saturating_add(index as i64 * NS_PER_S),
             last_read_ns: None,
             is_absent: false,
             pace: Pace::new(IntervalCaps::none(policy.start().interval_ns)),
@@ -258,16 +267,20 @@ impl PollerEntry {
         self.next_read_ns = self.next_read_ns.min(due_ns);
     }
 
-    /// Sets the next deadline one interval after the previous deadline, whenever the read ended;
-    /// deadlines that have passed meanwhile count as missed. Under a policy it is one interval
-    /// after the last read.
+    /// Sets the next deadline one interval after the previous deadline, or earlier if the source's
+    /// own second comes before, whenever the read ended; deadlines that have passed meanwhile count
+    /// as missed. Under a policy it is one interval after the last read.
     fn schedule(&mut self, now_ns: i64) {
         if self.pace.wants.is_some()
             && let Some(last_ns) = self.last_read_ns
         {
             self.next_read_ns = last_ns;
         }
-        let next_ns = self.next_read_ns.saturating_add(self.interval_ns);
+        let mut next_ns = self.next_read_ns.saturating_add(self.interval_ns);
+        let is_fixed = matches!(self.policy, IntervalPolicy::Fixed { .. });
+        if is_fixed && self.pace.wants.is_none() && self.interval_ns % NS_PER_S == 0 {
+            next_ns -= (next_ns - self.phase_ns).rem_euclid(self.interval_ns);
+        }
         let late_ns = now_ns.saturating_sub(next_ns);
         if late_ns < 0 {
             self.next_read_ns = next_ns;

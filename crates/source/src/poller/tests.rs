@@ -124,9 +124,9 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
         assert_eq!(sink.looks, call + 1);
         assert_eq!(poller.deadlines_ns.len(), 3, "one for each source");
     }
-    // 1,000 s have passed: the other sources were never due, and the one that was called waits for
-    // the whole interval that it wants.
-    let others_ns = 1_000 * NS_PER_S + 3_600 * NS_PER_S;
+    // 1,000 s have passed: the other sources were due once, each in its second, and the one that was
+    // called waits for the whole interval that it wants.
+    let others_ns = 1_001 * NS_PER_S + 3_600 * NS_PER_S;
     assert_eq!(poller.next_deadline_ns(), others_ns);
     let called = clock.monotonic_ns() + long_ns;
     assert_eq!(poller.entries[0].next_read_ns, called);
@@ -159,9 +159,9 @@ fn what_is_absent_is_looked_for_when_the_mounts_change() {
     assert_eq!(reads_at(0), (1, 60));
     assert_eq!(reads_at(7), (0, 60));
     have_changed.store(true, Ordering::SeqCst);
-    assert_eq!(reads_at(8), (1, 68));
-    assert_eq!(reads_at(9), (0, 68));
-    assert_eq!(reads_at(68), (1, 128));
+    assert_eq!(reads_at(8), (1, 60));
+    assert_eq!(reads_at(9), (0, 60));
+    assert_eq!(reads_at(60), (1, 120));
 }
 
 #[test]
@@ -189,4 +189,39 @@ fn cheap_sources_do_not_wait_for_costly_ones() {
     clock.advance(wait_ns);
     poller.run_due(&mut sink);
     assert_eq!(skews_ns(&poller), [4_000_000, 0, 1_000_000]);
+}
+
+#[test]
+fn sources_of_long_intervals_are_due_in_seconds_of_their_own() {
+    let begin_ns = 1_000 * NS_PER_S;
+    let clock = Arc::new(ManualClock::at(begin_ns));
+    let theirs: Arc<dyn Clock> = clock.clone();
+    let fixed = IntervalPolicy::Fixed {
+        interval_ns: 5 * NS_PER_S,
+    };
+    let sources = (0..3).map(|_| {
+        let source: Box<dyn Source> = Box::new(Constant::default());
+        (source, fixed)
+    });
+    let mut poller = Poller::with_sources(sources, theirs);
+    let mut sink = Caller::default();
+    let mut turns = Vec::new();
+    while poller.next_deadline_ns() < begin_ns + 12 * NS_PER_S {
+        let wait_ns = poller.next_deadline_ns() - clock.monotonic_ns();
+        clock.advance(wait_ns);
+        let second = (clock.monotonic_ns() - begin_ns) / NS_PER_S;
+        turns.push((second, poller.run_due(&mut sink)));
+    }
+    let each = [
+        (0, 3),
+        (1, 1),
+        (2, 1),
+        (5, 1),
+        (6, 1),
+        (7, 1),
+        (10, 1),
+        (11, 1),
+    ];
+    assert_eq!(turns, each);
+    assert!(poller.entries.iter().all(|entry| entry.books.missed == 0));
 }
