@@ -132,20 +132,27 @@ def test_a_steady_fill_is_foreseen_within_a_minute(start: Start, filling: Path) 
     assert (young["reach_ns"], young["basis"]) == (None, None)
 
     written, began = 0, time.monotonic()
+    told = f"{filling} fills in"
     with (filling / "file").open("wb", buffering=0) as file:
+
+        def write() -> int:
+            time.sleep(0.25)
+            return file.write(bytes(64 << 10))
+
         while not (rows := agent.sql(f"{asked} WHERE reach_ns > 0")):
             assert time.monotonic() - began < 60, agent.sql(asked)
-            written += file.write(bytes(64 << 10))
-            time.sleep(0.25)
+            written += write()
         rate = written / (time.monotonic() - began)
         state = os.statvfs(filling)
+        # The sentence says it for as long as it goes on.
+        while told not in (outlook := str(agent.value("node.outlook.text"))):
+            assert time.monotonic() - began < 120, outlook
+            write()
     expect = state.f_bavail * state.f_frsize / rate
     (row,) = rows
     assert row["basis"] == "not calibrated", row
     assert 0.8 < row["reach_ns"] / 1e9 / expect < 1.25, (row, expect)
     assert "not calibrated yet" in agent.out("forecast", "reach", FREE, f"mount={filling}")
-    told = f"{filling} fills in"
-    eventually(lambda: told in str(agent.value("node.outlook.text")), "the sentence")
 
 
 def test_who_is_followed_is_explained(start: Start) -> None:

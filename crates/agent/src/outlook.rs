@@ -242,7 +242,9 @@ impl Outlook {
     fn full(&self, parts: &mut Vec<String>) {
         for (mount, state) in self.of(Role::FilesystemAvailable) {
             let total = self.value(Role::FilesystemTotal, mount).unwrap_or(0.0);
-            if total > 0.0 && state.value < total * NEARLY_FULL_RATIO {
+            if total > 0.0 && state.value <= 0.0 {
+                parts.push(format!("{mount} is full"));
+            } else if total > 0.0 && state.value < total * NEARLY_FULL_RATIO {
                 let percent = (state.value / total * 100.0).floor();
                 parts.push(format!("{mount} is nearly full: {percent} % free"));
             }
@@ -430,6 +432,8 @@ mod tests {
         b.outlook.stream_removed(scratch);
         b.put(up, 2, 1.0);
         b.check(601, "/ is nearly full: 3 % free");
+        b.put(free, 602, 0.0);
+        b.check(603, "/ is full");
     }
 
     #[test]
