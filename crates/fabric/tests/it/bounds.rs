@@ -158,6 +158,26 @@ fn messages_of_other_feeds_change_nothing() {
     assert_eq!(publisher.subscribers(), 0);
 }
 
+#[test]
+fn a_subscription_that_arrives_late_changes_nothing() {
+    let (_dir, _segment, _writers, mut publisher) = owner(1);
+    let node: Arc<str> = "a".into();
+    let wanted = subscription(1 << 16, 8);
+    assert!(subscribe(&mut publisher, "a", 6, &wanted));
+    assert!(!subscribe(&mut publisher, "a", 5, &wanted));
+    let (_, frame) = publisher.due(START_NS).unwrap();
+    assert_eq!(FrameHeader::read(&frame).unwrap().0.feed, 6);
+
+    let restarted = FrameHeader {
+        incarnation: Incarnation([2; 16]),
+        ..header(FrameKind::Subscribe, 5, 0)
+    };
+    let frame = wanted.write(&restarted);
+    assert!(publisher.receive(&node, &frame, START_NS).unwrap());
+    let (_, frame) = publisher.due(START_NS).unwrap();
+    assert_eq!(FrameHeader::read(&frame).unwrap().0.feed, 5);
+}
+
 proptest! {
     #[test]
     fn subscriptions_return(
