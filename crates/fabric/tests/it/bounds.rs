@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 const SELECTORS: [&str; 3] = ["*", "disk.*", "disk.read.bytes{device=vd*}"];
-const START_NS: i64 = 1_700_000_000 * NS_PER_S;
+pub(crate) const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 
 fn header(kind: FrameKind, feed: u64, number: u64) -> FrameHeader {
     FrameHeader {
@@ -37,7 +37,7 @@ fn subscription(window_bytes: u64, streams_max: u64) -> Subscription {
 }
 
 /// A segment with streams of whole numbers, and its publisher.
-fn owner(streams: usize) -> (tempfile::TempDir, Segment, Vec<StreamWriter>, Publisher) {
+pub(crate) fn owner(streams: usize) -> (tempfile::TempDir, Segment, Vec<StreamWriter>, Publisher) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("segment");
     let mut segment = Segment::create(&path, SegmentConfig::new("owner"), START_NS).unwrap();

@@ -79,15 +79,15 @@ impl Wire {
 
 /// What a subscriber has taken in: the samples of each stream, with their numbers.
 #[derive(Default)]
-struct Taken {
-    streams: Vec<TakenStream>,
+pub(crate) struct Taken {
+    pub(crate) streams: Vec<TakenStream>,
 }
 
-struct TakenStream {
+pub(crate) struct TakenStream {
     descriptor: Descriptor,
     life_ns: i64,
     is_live: bool,
-    samples: Vec<(u64, Sample)>,
+    pub(crate) samples: Vec<(u64, Sample)>,
     missed: u64,
     looked_ns: i64,
 }
