@@ -9,6 +9,7 @@ pub mod frame;
 mod mirror;
 mod publisher;
 mod subscriber;
+pub mod transport;
 
 pub use feed::{BEAT_NS, Feed, FeedCounts};
 pub use mirror::{Mirror, MirrorCounts, MirrorSink, Received};

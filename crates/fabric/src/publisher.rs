@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_stream::SegmentReader;
+use barograph_stream::{Incarnation, SegmentReader};
 
 use crate::feed::{BEAT_NS, Feed, FeedCounts};
 use crate::frame::{FrameFault, FrameHeader, FrameKind, Subscription};
@@ -32,7 +32,17 @@ pub struct Publisher {
 #[derive(Debug)]
 struct SubscribedFeed {
     feed: Feed,
+    /// Incarnation of the subscriber that asked for the feed.
+    incarnation: Incarnation,
     heard_ns: i64,
+}
+
+impl SubscribedFeed {
+    /// Whether this subscription was sent before the one that began the feed. A subscriber that has
+    /// restarted may number its feeds anew.
+    fn is_newer_than(&self, subscription: &FrameHeader) -> bool {
+        self.incarnation == subscription.incarnation && self.feed.id() > subscription.feed
+    }
 }
 
 impl Publisher {
@@ -48,7 +58,8 @@ impl Publisher {
     }
 
     /// Takes in a message of the node `from`, which the transport vouches for, at `now_ns` (ns since
-    /// the epoch). Returns whether it was used: a message of a feed that has ended is not.
+    /// the epoch). Returns whether it was used: a message of a feed that has ended is not, and a
+    /// subscription that arrives after a newer one of the same subscriber is not.
     pub fn receive(
         &mut self,
         from: &Arc<str>,
@@ -66,6 +77,10 @@ impl Publisher {
             }
             (FrameKind::Subscribe, None) => {
                 let (subscription, selectors) = Subscription::read(body)?;
+                let known = self.feeds.get(from);
+                if known.is_some_and(|known| known.is_newer_than(&header)) {
+                    return Ok(false);
+                }
                 if !self.feeds.contains_key(from) && self.feeds.len() >= SUBSCRIBERS_MAX {
                     self.refused += 1;
                     return Ok(false);
@@ -73,8 +88,11 @@ impl Publisher {
                 self.end(from);
                 let segment = Arc::clone(&self.segment);
                 let feed = Feed::new(segment, header.feed, (&subscription, selectors));
-                let heard_ns = now_ns;
-                let known = SubscribedFeed { feed, heard_ns };
+                let known = SubscribedFeed {
+                    feed,
+                    incarnation: header.incarnation,
+                    heard_ns: now_ns,
+                };
                 self.feeds.insert(Arc::clone(from), known);
                 Ok(true)
             }

@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 const SELECTORS: [&str; 3] = ["*", "disk.*", "disk.read.bytes{device=vd*}"];
-const START_NS: i64 = 1_700_000_000 * NS_PER_S;
+pub(crate) const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 
 fn header(kind: FrameKind, feed: u64, number: u64) -> FrameHeader {
     FrameHeader {
@@ -37,7 +37,7 @@ fn subscription(window_bytes: u64, streams_max: u64) -> Subscription {
 }
 
 /// A segment with streams of whole numbers, and its publisher.
-fn owner(streams: usize) -> (tempfile::TempDir, Segment, Vec<StreamWriter>, Publisher) {
+pub(crate) fn owner(streams: usize) -> (tempfile::TempDir, Segment, Vec<StreamWriter>, Publisher) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("segment");
     let mut segment = Segment::create(&path, SegmentConfig::new("owner"), START_NS).unwrap();
@@ -156,6 +156,26 @@ fn messages_of_other_feeds_change_nothing() {
     let end = empty_frame(&header(FrameKind::Unsubscribe, 5, 0));
     assert!(publisher.receive(&node, &end, START_NS).unwrap());
     assert_eq!(publisher.subscribers(), 0);
+}
+
+#[test]
+fn a_subscription_that_arrives_late_changes_nothing() {
+    let (_dir, _segment, _writers, mut publisher) = owner(1);
+    let node: Arc<str> = "a".into();
+    let wanted = subscription(1 << 16, 8);
+    assert!(subscribe(&mut publisher, "a", 6, &wanted));
+    assert!(!subscribe(&mut publisher, "a", 5, &wanted));
+    let (_, frame) = publisher.due(START_NS).unwrap();
+    assert_eq!(FrameHeader::read(&frame).unwrap().0.feed, 6);
+
+    let restarted = FrameHeader {
+        incarnation: Incarnation([2; 16]),
+        ..header(FrameKind::Subscribe, 5, 0)
+    };
+    let frame = wanted.write(&restarted);
+    assert!(publisher.receive(&node, &frame, START_NS).unwrap());
+    let (_, frame) = publisher.due(START_NS).unwrap();
+    assert_eq!(FrameHeader::read(&frame).unwrap().0.feed, 5);
 }
 
 proptest! {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_fabric::frame::Announcement;
+use barograph_fabric::frame::{Announcement, FrameHeader};
 use barograph_fabric::{MirrorSink, Publisher, Subscriber, SubscriberConfig};
 use barograph_model::{
     Descriptor, Kind, Labels, NS_PER_S, Name, Sample, StreamKey, Unit, Value, ValueType,
@@ -79,15 +79,15 @@ impl Wire {
 
 /// What a subscriber has taken in: the samples of each stream, with their numbers.
 #[derive(Default)]
-struct Taken {
-    streams: Vec<TakenStream>,
+pub(crate) struct Taken {
+    pub(crate) streams: Vec<TakenStream>,
 }
 
-struct TakenStream {
+pub(crate) struct TakenStream {
     descriptor: Descriptor,
     life_ns: i64,
     is_live: bool,
-    samples: Vec<(u64, Sample)>,
+    pub(crate) samples: Vec<(u64, Sample)>,
     missed: u64,
     looked_ns: i64,
 }
@@ -233,6 +233,7 @@ fn run(seed: u64, faults: Faults, restarts: bool) {
     let mut taken = Taken::default();
     let node: Arc<str> = "subscriber".into();
     let (faulty, healed) = (4_000, 8_000);
+    let mut newest_feed = 0;
     for step in 0..healed {
         let now_ns = START_NS + step * STEP_NS;
         let faults = if step < faulty { faults } else { NONE };
@@ -240,6 +241,8 @@ fn run(seed: u64, faults: Faults, restarts: bool) {
             owner.change(now_ns, &mut random);
             if restarts && random.below(1_000) == 0 {
                 owner.restart((step / 20) as u8);
+                // The new publisher knows nothing of the feeds before.
+                newest_feed = 0;
             }
         }
         while let Some(message) = there.arrived(now_ns) {
@@ -250,6 +253,12 @@ fn run(seed: u64, faults: Faults, restarts: bool) {
         }
         while let Some((to, frame)) = owner.publisher.due(now_ns) {
             assert_eq!(to, node);
+            let feed = FrameHeader::read(&frame).unwrap().0.feed;
+            assert!(
+                feed >= newest_feed,
+                "seed {seed}: feed {feed} after {newest_feed}"
+            );
+            newest_feed = feed;
             back.send(now_ns, frame, faults, &mut random);
         }
         while let Some(message) = subscriber.due(now_ns) {

@@ -6,3 +6,4 @@ mod bounds;
 mod exercise;
 mod feeds;
 mod frames;
+mod transport;
