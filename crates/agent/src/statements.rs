@@ -309,15 +309,16 @@ impl StatementFile {
         }
     }
 
-    /// Renames a damaged file to a free name.
+    /// Gives a damaged file a free name, never one that another agent has just taken.
     fn set_aside(&mut self, why: &str) {
         let path = &self.path;
         let renamed = (1..=DAMAGED_MAX).find_map(|n| {
-            let mut aside = path.as_os_str().to_owned();
-            aside.push(format!(".damaged-{n}"));
-            let aside = PathBuf::from(aside);
-            let renamed = || self.storage().rename(path, &aside).map(|()| aside.clone());
-            (!aside.exists()).then(renamed)
+            let aside = path.with_added_extension(format!("damaged-{n}"));
+            match self.storage().link(path, &aside) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+                Err(error) => Some(Err(error)),
+                Ok(()) => Some(self.storage().unlink(path).map(|()| aside)),
+            }
         });
         let damaged = format!("{} is damaged ({why})", path.display());
         let found = match renamed {

@@ -53,7 +53,9 @@ fn history_that_cannot_start_is_tried_again_and_what_is_acknowledged_is_there() 
         number(&scope, count) == Some(200)
     });
     let acknowledged = format!("SELECT count(*) FROM app_cpu_usage WHERE ts = {t}");
-    assert_eq!(number(&scope, &acknowledged), Some(1));
+    wait_until("the acknowledged value", || {
+        number(&scope, &acknowledged) == Some(1)
+    });
 }
 
 /// A program with a number of integer values: `n0`, `n1` and so on.

@@ -107,8 +107,12 @@ impl Reading {
         let is_alone = live.is_archive_alone();
         let mut reading = Self::default();
         for rings in rings {
-            let is_it = |part: &&Arc<SnapshotPart>| part.scope == rings.part.scope;
-            // A scope that is gone meanwhile is read as it was.
+            let segment = rings.part.segment().map(Arc::as_ptr);
+            let is_it = |part: &&Arc<SnapshotPart>| {
+                part.scope == rings.part.scope && part.segment().map(Arc::as_ptr) == segment
+            };
+            // A part that is gone meanwhile, or that another agent serves, is read as it was: the
+            // rings were copied beyond its archive's view of then.
             let part = after.parts.iter().find(is_it).unwrap_or(&rings.part);
             let view = part.view.clone();
             reading.add(rings, view, wanted, span, is_alone);

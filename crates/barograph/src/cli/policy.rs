@@ -153,7 +153,7 @@ fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
 /// The settings of a policy as text.
 fn page(policy: &PoliciesRow) -> String {
     let plain = output::plain;
-    let mut page = format!("{}  ({})\n", plain(&policy.name), policy.origin);
+    let mut page = format!("{}  ({})\n", plain(&policy.name), plain(&policy.origin));
     for text in [Some(&policy.help), policy.sql.as_ref()] {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             page += &format!("{text}\n\n");
@@ -161,14 +161,16 @@ fn page(policy: &PoliciesRow) -> String {
     }
     let within = match &policy.error {
         Some(error) => format!(
-            ": within {error} for {} of the time",
+            ": within {} for {} of the time",
+            plain(error),
             share(policy.confidence)
         ),
         None => String::new(),
     };
     page += &format!(
         "streams      {}\nkind         {}{within}\n",
-        policy.streams, policy.kind
+        plain(&policy.streams),
+        plain(&policy.kind)
     );
     if let (Some(min), Some(max)) = (policy.interval_min_ms, policy.interval_max_ms) {
         let ms = |ms: i64| format::age(ms.saturating_mul(1_000_000));
