@@ -7,8 +7,10 @@
 //! overtook them, so that streams do not flicker. A process is identified by its number and its
 //! start. One that changes its name keeps its streams, whose label is the name that it had when it
 //! was chosen; otherwise its bytes would be counted once for each name. A process that begins
-//! between two scans counts from its beginning; one that also ends between them is never seen.
+//! between two scans counts from its beginning. One that also ends between them is not seen: its
+//! bytes count for the parent that waits for it.
 
+mod ended;
 mod parse;
 mod rings;
 
@@ -45,8 +47,8 @@ const PIECE_BYTES: usize = 2048;
 facts! {
     /// Facts of one process.
     pub(crate) enum Fact in "process" {
-        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from storage for the process since it began; reads that the page cache served are not included.";
-        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by the process since it began; they count when the process makes pages dirty.";
+        ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from storage for the process since it began; reads that the page cache served are not included. Children that have ended are included if no scan saw them.";
+        WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by the process since it began; they count when the process makes pages dirty. Children that have ended are included if no scan saw them.";
         CancelledBytes: Counter Int "cancelled.bytes" "bytes" "Bytes that the process wrote and that were truncated or deleted before they reached storage.";
         ReadRate: Gauge Float "read.bytes_per_second" "bytes/s" "Bytes read per second, averaged since the last poll.";
         WriteRate: Gauge Float "write.bytes_per_second" "bytes/s" "Bytes written per second, averaged since the last poll.";
@@ -118,7 +120,11 @@ struct Known {
 #[derive(Clone, Copy)]
 struct Seen {
     start: u64,
+    parent: u32,
+    /// The counters of the kernel.
     io: ProcessIo,
+    /// Bytes among them that children which have ended had counted.
+    inherited: ProcessIo,
     read: Option<f64>,
     write: Option<f64>,
 }
@@ -139,6 +145,8 @@ struct Active {
     pid: u32,
     start: u64,
     command: Box<[u8]>,
+    /// Bytes since the last scan, if the counters of then are known.
+    moved: Option<ProcessIo>,
     read: f64,
     write: f64,
 }
@@ -218,7 +226,6 @@ impl Processes {
                 // The process ended since the list was read, or the kernel has no I/O accounting.
                 Err(Trouble::Gone) => {
                     counts.without_io += 1;
-                    known.seen = None;
                     continue;
                 }
                 Err(Trouble::Bad(file)) => {
@@ -238,7 +245,13 @@ impl Processes {
             known.scan = self.scans;
         }
         let scans = self.scans;
-        self.known.retain(|_, known| known.scan == scans);
+        let is_ended = |_: &u32, known: &mut Known| known.scan != scans;
+        let ended = self.known.extract_if(is_ended);
+        let ended = ended.filter_map(|(pid, known)| Some((pid, known.seen?)));
+        let ended: HashMap<u32, Seen> = ended.collect();
+        if counts.left_out == 0 {
+            ended::settle(&ended, &mut self.known, &mut active, times.elapsed_ns);
+        }
         self.counts = counts;
         self.scanned_at_ns = Some(at_ns);
         self.complete_at_ns = (counts.left_out == 0).then_some(at_ns);
@@ -306,9 +319,10 @@ impl Processes {
             let seen = self.known.get(&chosen.pid).and_then(|known| known.seen);
             let Some(seen) = seen else { continue };
             let facts = &mut chosen.facts;
-            facts.count(batch, now_ns, Fact::ReadBytes, seen.io.read_bytes);
-            facts.count(batch, now_ns, Fact::WriteBytes, seen.io.write_bytes);
-            facts.count(batch, now_ns, Fact::CancelledBytes, seen.io.cancelled_bytes);
+            let own = seen.io.minus(seen.inherited);
+            facts.count(batch, now_ns, Fact::ReadBytes, own.read_bytes);
+            facts.count(batch, now_ns, Fact::WriteBytes, own.write_bytes);
+            facts.count(batch, now_ns, Fact::CancelledBytes, own.cancelled_bytes);
             if let Some(rate) = seen.read {
                 facts.derived(batch, now_ns, Fact::ReadRate, rate);
             }
@@ -409,7 +423,7 @@ impl Source for Processes {
         let sees = match counts.all {
             0 => "no processes".to_owned(),
             all => format!(
-                "processes: {all}, with streams: {}; one that begins and ends between two scans is not seen",
+                "processes: {all}, with streams: {}; one that begins and ends between two scans counts for its parent",
                 self.chosen.len()
             ),
         };
@@ -527,13 +541,15 @@ impl<'a> Files<'a> {
             };
             return Ok((seen, None));
         }
-        let (command, start) = parse::stat(self.read(pid, "stat")?).ok_or(Trouble::Bad("stat"))?;
-        let base = match before {
-            Some(before) if before.start == start => Some(before.io),
+        let stat = parse::stat(self.read(pid, "stat")?).ok_or(Trouble::Bad("stat"))?;
+        let (command, parent, start) = stat;
+        let same = before.filter(|before| before.start == start);
+        let base = match (same, before) {
+            (Some(before), _) => Some(before.io),
             // Another process has the number now.
-            Some(_) => Some(ProcessIo::default()),
-            None if new && times.newcomers => Some(ProcessIo::default()),
-            None => None,
+            (None, Some(_)) => Some(ProcessIo::default()),
+            (None, None) if new && times.newcomers => Some(ProcessIo::default()),
+            (None, None) => None,
         };
         let rate =
             |now: u64, base: Option<u64>| per_second(now.checked_sub(base?)?, times.elapsed_ns);
@@ -541,7 +557,9 @@ impl<'a> Files<'a> {
         let write = rate(io.write_bytes, base.map(|b| b.write_bytes));
         let seen = Seen {
             start,
+            parent,
             io,
+            inherited: same.map(|before| before.inherited).unwrap_or_default(),
             read,
             write,
         };
@@ -550,6 +568,7 @@ impl<'a> Files<'a> {
             pid,
             start,
             command: command.into(),
+            moved: base.map(|base| io.minus(base)),
             read,
             write,
         });

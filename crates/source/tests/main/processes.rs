@@ -13,7 +13,14 @@ use crate::support::{Reader, Tree, source};
 
 /// Adds a process with its bytes moved, and its start in ticks since boot.
 fn process(tree: &Tree, pid: u32, command: &str, start: u64, read: u64, write: u64) {
-    let stat = format!("{pid} ({command}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 9 9\n");
+    child(tree, (pid, 1), command, start, read, write);
+}
+
+/// Like [`process`], with the number of the parent.
+fn child(tree: &Tree, of: (u32, u32), command: &str, start: u64, read: u64, write: u64) {
+    let (pid, parent) = of;
+    let stat =
+        format!("{pid} ({command}) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 9 9\n");
     let io = format!("read_bytes: {read}\nwrite_bytes: {write}\ncancelled_write_bytes: 0\n");
     tree.write(&format!("proc/{pid}/stat"), stat);
     tree.write(&format!("proc/{pid}/io"), io);
@@ -122,6 +129,43 @@ fn a_number_that_is_used_again_is_another_process() {
         reader.number("process.read.bytes_per_second{command=c,pid=8}"),
         None
     );
+}
+
+#[test]
+fn bytes_of_a_child_that_has_ended_are_counted_once() {
+    let tree = Tree::of("empty");
+    let shell = |read, write| process(&tree, 10, "sh", 50, read, write);
+    process(&tree, 1, "init", 1, 0, 0);
+    shell(7, 0);
+    let mut reader = processes(&tree, ProcessConfig::default());
+    reader.read().unwrap();
+    child(&tree, (20, 10), "make", 100, 0, 1000);
+    child(&tree, (21, 20), "cc", 110, 64, 2000);
+    reader.read().unwrap();
+    let end = |pid: u32| std::fs::remove_dir_all(tree.path().join(format!("proc/{pid}"))).unwrap();
+    let own = |reader: &Reader, fact: &str| {
+        reader.number(&format!("process.{fact}{{command=sh,pid=10}}"))
+    };
+    // Both end. The kernel adds what they moved, and what they moved since, to the shell's.
+    end(20);
+    end(21);
+    shell(7 + 64, 1000 + 2000 + 30);
+    reader.read().unwrap();
+    assert_eq!(own(&reader, "write.bytes_per_second"), Some(30.0));
+    assert_eq!(own(&reader, "write.bytes"), Some(30.0));
+    assert_eq!(own(&reader, "read.bytes"), Some(7.0));
+    // Children that no scan saw count for the shell, as its own bytes do.
+    shell(7 + 64, 1000 + 2000 + 30 + 5000);
+    reader.read().unwrap();
+    assert_eq!(own(&reader, "write.bytes_per_second"), Some(5000.0));
+    assert_eq!(own(&reader, "write.bytes"), Some(5030.0));
+    // The bytes of a child that nobody waits for are lost; those of the shell are not.
+    child(&tree, (22, 10), "dd", 120, 0, 900);
+    reader.read().unwrap();
+    end(22);
+    shell(7 + 64, 1000 + 2000 + 30 + 5000 + 400);
+    reader.read().unwrap();
+    assert_eq!(own(&reader, "write.bytes"), Some(5430.0));
 }
 
 #[test]

@@ -12,6 +12,25 @@ pub(super) struct ProcessIo {
     pub(super) cancelled_bytes: u64,
 }
 
+impl ProcessIo {
+    pub(super) fn plus(self, more: Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes.saturating_add(more.read_bytes),
+            write_bytes: self.write_bytes.saturating_add(more.write_bytes),
+            cancelled_bytes: self.cancelled_bytes.saturating_add(more.cancelled_bytes),
+        }
+    }
+
+    /// Subtracts; never below 0.
+    pub(super) fn minus(self, less: Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes.saturating_sub(less.read_bytes),
+            write_bytes: self.write_bytes.saturating_sub(less.write_bytes),
+            cancelled_bytes: self.cancelled_bytes.saturating_sub(less.cancelled_bytes),
+        }
+    }
+}
+
 /// Parses `io`; returns nothing unless all three lines are complete.
 pub(super) fn io(bytes: &[u8]) -> Option<ProcessIo> {
     let mut values = [None; 3];
@@ -34,18 +53,22 @@ pub(super) fn io(bytes: &[u8]) -> Option<ProcessIo> {
     })
 }
 
-/// Parses the command and the start, in ticks since boot: `4711 (a (b) c) S 1 …`. A command may
-/// contain blanks and brackets, so it ends at the last bracket.
-pub(super) fn stat(bytes: &[u8]) -> Option<(&[u8], u64)> {
-    /// Field 22, counted from the state, which is field 3.
-    const START: usize = 19;
+/// Parses the command, the number of the parent, and the start in ticks since boot:
+/// `4711 (a (b) c) S 1 …`. A command may contain blanks and brackets, so it ends at the last bracket.
+pub(super) fn stat(bytes: &[u8]) -> Option<(&[u8], u32, u64)> {
+    /// Field 4, counted from the state, which is field 3.
+    const PARENT: usize = 1;
+    /// Field 22, counted after the parent.
+    const START: usize = 17;
     // A command may also contain a newline, so only the last one ends the line.
     let line = bytes.strip_suffix(b"\n")?;
     let open = line.iter().position(|b| *b == b'(')?;
     let close = line.iter().rposition(|b| *b == b')')?;
     let command = line.get(open + 1..close)?;
-    let start = words(&line[close + 1..]).nth(START)?;
-    Some((command, number(start)?))
+    let mut fields = words(&line[close + 1..]);
+    let parent = u32::try_from(number(fields.nth(PARENT)?)?).ok()?;
+    let start = fields.nth(START)?;
+    Some((command, parent, number(start)?))
 }
 
 /// The lasting part of a command. A worker of the kernel keeps only the first part of its name
@@ -123,10 +146,10 @@ mod tests {
 
     #[test]
     fn command_and_start() {
-        let rest = "S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1234 9 9\n";
+        let rest = "S 3 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1234 9 9\n";
         let check = |command: &str| {
             let line = format!("4711 ({command}) {rest}");
-            let expect = Some((command.as_bytes(), 1234));
+            let expect = Some((command.as_bytes(), 3, 1234));
             assert_eq!(stat(line.as_bytes()), expect, "{command}");
             for end in 0..line.len() {
                 let got = stat(&line.as_bytes()[..end]);
