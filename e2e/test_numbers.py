@@ -139,6 +139,10 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
     killed = interrupted(lambda: begin_again(signal.SIGKILL), is_said=False)
     # A killed agent could not record its last look.
     assert killed["ts"] <= killed["before"] + 2_000_000_000
+    # The samples say it too: to the page, an end that nobody recorded is one nevertheless.
+    (answer,) = agent.get(f"/api/v1/history?match={name}").json
+    last = answer["ts"].index(killed["ts"])
+    assert last + 1 in answer["begins"] and answer["quality"][last] != "ended"
     newest = agent.sql(f"SELECT quality FROM {table} WHERE newest")
     assert newest == [{"quality": "measured"}]
     ended = agent.sql(f"SELECT count(*) AS n FROM {table} WHERE quality = 'ended'")

@@ -119,4 +119,5 @@ test("changes of a past: held until the look before the next, a point where nobo
   check([0, 5000, 1000], 4000);
   check([0, NaN, 1000], 0);
   check([0, 5000, 0], 0);
+  assert.equal(heldUntil(0, 5000, 1000, true), 0, "nobody looked after it");
 });

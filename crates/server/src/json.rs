@@ -180,6 +180,9 @@ pub(crate) struct HistoryJson<'a> {
     ts: &'a [i64],
     value: ColumnJson<'a>,
     quality: Vec<&'static str>,
+    /// Indices of the samples that begin another life of the stream. Since the sample before one of
+    /// them nobody looked, even if an agent that was killed could not mark its last look.
+    begins: Vec<usize>,
 }
 
 impl<'a> HistoryJson<'a> {
@@ -190,6 +193,10 @@ impl<'a> HistoryJson<'a> {
             ts: &columns.ts,
             value: ColumnJson(&columns.values),
             quality: columns.quality.iter().map(|q| q.as_str()).collect(),
+            // Within a life the numbers ascend.
+            begins: (1..columns.numbers.len())
+                .filter(|&row| columns.numbers[row] <= columns.numbers[row - 1])
+                .collect(),
         }
     }
 }

@@ -38,6 +38,8 @@ export interface History {
   readonly ts: readonly number[];
   readonly value: readonly Raw[];
   readonly quality: readonly (number | string)[];
+  /** Indices of the samples before which nobody looked: another life of the stream begins. */
+  readonly begins?: readonly number[];
 }
 
 /** Samples in buckets of `step_ns`, which start at `ts`. */

@@ -275,6 +275,7 @@ function fill(answer: History): void {
   }
   const old = one.ring;
   const ring = new Ring();
+  const begins = new Set(answer.begins);
   const first = (answer.ts[0] ?? 0) / NS_PER_MS;
   const last = (answer.ts[n - 1] ?? 0) / NS_PER_MS;
   for (let i = 0; i < old.length && old.ts(i) < first; i += 1) ring.take(old, i, first - 1);
@@ -282,7 +283,7 @@ function fill(answer: History): void {
     const ts = (answer.ts[i] ?? 0) / NS_PER_MS;
     const next = (answer.ts[i + 1] ?? NaN) / NS_PER_MS;
     const quality = qualityOf(answer.quality[i] ?? 0);
-    const held = quality === ENDED ? ts : heldUntil(ts, next, one.intervalMs);
+    const held = heldUntil(ts, next, one.intervalMs, quality === ENDED || begins.has(i + 1));
     pushHeld(ring, silences, { ts, held, next, value: numberOf(answer.value[i] ?? null), quality });
   }
   for (let i = old.before(last) + 1; i < old.length; i += 1) {

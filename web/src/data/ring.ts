@@ -176,9 +176,10 @@ export function pushHeld(ring: Ring, silences: readonly Silence[], told: Told): 
 
 /**
  * The last look that found the older of two changes: one interval before the next. A value that is
- * only written when it changes is not looked at in between.
+ * only written when it changes is not looked at in between. If it `isLast`, nobody looked after it.
  */
-export const heldUntil = (ts: number, next: number, intervalMs: number): number => (intervalMs > 0 && next - ts > intervalMs * 1.5 ? next - intervalMs : ts);
+export const heldUntil = (ts: number, next: number, intervalMs: number, isLast = false): number =>
+  !isLast && intervalMs > 0 && next - ts > intervalMs * 1.5 ? next - intervalMs : ts;
 
 /**
  * The start of the bucket that, together with those after it, fills a ring; 0 if all of them do
