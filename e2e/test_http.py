@@ -58,7 +58,8 @@ def test_history(live: Agent) -> None:
     path = "/api/v1/history?match=agent.cpu.seconds"
     eventually(lambda: len(live.get(path).json[0]["ts"]) > 2, "some samples")
     (series,) = live.get(path).json
-    assert set(series) == {"name", "labels", "node", "unit", "kind", "interval_ns", "ts", "value", "quality"}
+    assert set(series) == {"name", "labels", "node", "unit", "kind", "interval_ns", "ts", "value", "quality", "begins"}
+    assert series["begins"] == []
     assert len(series["ts"]) == len(series["value"]) == len(series["quality"])
     assert series["ts"] == sorted(series["ts"])
     first, second = series["ts"][:2]

@@ -172,6 +172,7 @@ fn history_is_in_columns_and_half_open() {
             "name": "disk.read.bytes", "labels": {"device": "vdb"}, "node": "n1", "unit": "bytes",
             "kind": "counter", "interval_ns": S, "ts": [T0, T0 + S], "value": [1i64 << 60, (1i64 << 60) + 1],
             "quality": ["measured", "measured"],
+            "begins": [],
         }])
     );
     let check = |range: &str, expect: &[i64]| {
