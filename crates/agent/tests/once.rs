@@ -378,7 +378,7 @@ fn whatever_is_killed_what_is_there_and_what_is_lost_is_what_was_put() {
     };
     let agent = Agent::start(config(dir.path())).unwrap();
     check(program.put, "while the program lives");
-    assert!(lost(dir.path()) > 0, "the rings were lapped");
+    wait_until("the rings were lapped", || lost(dir.path()) > 0);
     let (put, path) = (program.put, program.producer.path().to_owned());
     drop(program);
     wait_until("its file is gone", || !path.exists());
