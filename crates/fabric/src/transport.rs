@@ -54,7 +54,7 @@ pub enum TransportEvent {
     Message {
         /// Name of the sender.
         from: Arc<str>,
-        /// The message.
+        /// Bytes of the message, as they were handed over.
         bytes: Vec<u8>,
     },
 }
@@ -89,9 +89,8 @@ pub struct TransportCounts {
     pub sent: u64,
     /// Messages that were not sent: see [`SendFault`].
     pub unsent: u64,
-    /// Messages received.
+    /// Messages that were received.
     pub received: u64,
-    /// Events other than messages that nobody took in time. [`Transport::peers`] knows what they
-    /// said.
+    /// Events other than messages that nobody took in time: read [`Transport::peers`] again.
     pub events_lost: u64,
 }

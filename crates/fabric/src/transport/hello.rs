@@ -54,7 +54,7 @@ pub enum Refusal {
     Cluster {
         /// Name of the other node.
         node: Arc<str>,
-        /// Its cluster.
+        /// Name of the other node's cluster.
         theirs: Arc<str>,
         /// The cluster of this node.
         ours: Arc<str>,
@@ -67,7 +67,7 @@ pub enum Refusal {
     Newer {
         /// Name of the other node.
         node: Arc<str>,
-        /// Its version.
+        /// Version of the protocol that the other node speaks.
         version: u8,
     },
     /// The other node speaks an older protocol, and refuses this node.
@@ -78,7 +78,7 @@ pub enum Refusal {
     Older {
         /// Name of the other node.
         node: Arc<str>,
-        /// Its version.
+        /// Version of the protocol that the other node speaks.
         version: u8,
     },
     /// The other node has the name of this one.
