@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,15 +113,17 @@ def test_when_a_level_is_reached(start: Start, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def filling(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MiB of its own."""
-    mount = tmp_path / "filling"
-    mount.mkdir()
+def filling() -> Iterator[Path]:
+    """A file system of 64 MiB of its own. Its path is short, so that the outlook has room for it beside
+    whatever else the machine has to tell."""
+    mount = Path(tempfile.mkdtemp(prefix="fill-"))
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", mount], capture_output=True)
     if made.returncode != 0:
+        mount.rmdir()
         pytest.skip(f"mounting a tmpfs is not permitted here: {made.stderr.decode().strip()}")
     yield mount
     subprocess.run(["umount", "-l", mount], check=True)
+    mount.rmdir()
 
 
 def test_a_steady_fill_is_foreseen_within_a_minute(start: Start, filling: Path) -> None:

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 
 use barograph_client::{
-    ARCHIVE_SAMPLES_DEFAULT, Archive as Client, Field, RunDir, Stretch, SystemClock,
+    ARCHIVE_SAMPLES_DEFAULT, ArchiveRange, ArchiveView as Client, Field, RunDir, SystemClock,
     Table as Columns,
 };
 use barograph_model::{Clock as _, Selector, SqlFault, duration_ns, instant_ns};
@@ -206,12 +206,12 @@ fn stretch_of<'s>(
     selector: &'s Selector,
     (start, stop): Times<'_, '_>,
     samples_max: Option<usize>,
-) -> PyResult<Stretch<'s>> {
+) -> PyResult<ArchiveRange<'s>> {
     let now_ns = clock.now_ns();
     let instant = |given: Option<&Bound<'_, PyAny>>, open| {
         given.map_or(Ok(open), |given| instant_of(py, given, now_ns))
     };
-    Ok(Stretch {
+    Ok(ArchiveRange {
         selector,
         start_ns: instant(start, i64::MIN)?,
         stop_ns: instant(stop, i64::MAX)?,

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use barograph_model::{Clock as _, Sample, StreamKey};
-use barograph_source::{Batch, SourcesConfig, all_sources};
+use barograph_source::{SourceBatch, SourcesConfig, all_sources};
 use barograph_stream::{SegmentReader, StreamWriter, SystemClock};
 
 use super::insight::{NullSink, graph};
@@ -27,7 +27,7 @@ fn poll(report: &mut Report) -> Result<(), Fault> {
         .iter_mut()
         .find(|s| s.name() == "disk")
         .ok_or("no disk source")?;
-    let mut batch = Batch::new();
+    let mut batch = SourceBatch::new();
     let hook = each_ns(500, || {
         batch.begin(clock.monotonic_ns());
         let _ = source.read(clock.now_ns(), &mut batch);

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read as _;
 
 use barograph_model::NS_PER_S;
-use barograph_source::{Batch, SourcesConfig, all_sources};
+use barograph_source::{SourceBatch, SourcesConfig, all_sources};
 
 use super::Scratch;
 use crate::measure::{cpu_ns, keep};
@@ -38,7 +38,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let mut sources = all_sources(&config);
     let source = sources.iter_mut().find(|s| s.name() == "lustre_jobs");
     let source = source.ok_or("there is no source lustre_jobs")?;
-    let mut batch = Batch::new();
+    let mut batch = SourceBatch::new();
     let mut at_ns = 0;
     let mut read = || {
         at_ns += 10 * NS_PER_S;

@@ -12,7 +12,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use barograph_model::Clock as _;
-use barograph_source::{Batch, Source, SourceConfig, SourcesConfig, all_sources, source_names};
+use barograph_source::{
+    Source, SourceBatch, SourceConfig, SourcesConfig, all_sources, source_names,
+};
 use barograph_stream::SystemClock;
 use procfs::FromBufRead as _;
 use procfs::process::MountStats;
@@ -109,7 +111,7 @@ fn sources(root: &Path) -> Vec<Box<dyn Source>> {
 /// Returns the number of facts, and the processor nanoseconds of one read after the first few.
 fn cost(source: &mut dyn Source, rounds: usize) -> (usize, f64) {
     let clock = SystemClock::new();
-    let mut batch = Batch::new();
+    let mut batch = SourceBatch::new();
     let mut read = || {
         batch.begin(clock.monotonic_ns());
         let _ = source.read(clock.now_ns(), &mut batch);

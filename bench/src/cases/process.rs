@@ -5,7 +5,7 @@
 use std::process::{Child, Command, Stdio};
 
 use barograph_model::Clock as _;
-use barograph_source::{Batch, SourcesConfig, all_sources};
+use barograph_source::{SourceBatch, SourcesConfig, all_sources};
 use barograph_stream::SystemClock;
 
 use crate::measure::{cpu_ns, keep};
@@ -56,7 +56,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
         let Some(mut source) = sources.into_iter().find(|s| s.name() == "process") else {
             return Err("no source is named process".into());
         };
-        let mut batch = Batch::new();
+        let mut batch = SourceBatch::new();
         let mut read = || {
             batch.begin(clock.monotonic_ns());
             let _ = source.read(clock.now_ns(), &mut batch);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use barograph_model::Clock as _;
-use barograph_source::{Batch, SourcesConfig, all_sources};
+use barograph_source::{SourceBatch, SourcesConfig, all_sources};
 use barograph_stream::SystemClock;
 use procfs::{Current as _, CurrentSI as _};
 
@@ -19,7 +19,7 @@ pub(super) fn run(report: &mut Report) -> Result<(), Fault> {
     let clock = SystemClock::new();
     let config = SourcesConfig::default();
     for mut source in all_sources(&config) {
-        let mut batch = Batch::new();
+        let mut batch = SourceBatch::new();
         let mut read = || {
             batch.begin(clock.monotonic_ns());
             let _ = source.read(clock.now_ns(), &mut batch);

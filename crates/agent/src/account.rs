@@ -6,7 +6,7 @@
 
 use barograph_insight::{InsightReport, InsightState, NoValueReason};
 use barograph_model::{Kind, ValueType};
-use barograph_source::{Missing, SourceReport, SourceState, catalogue, cost_of, source_of};
+use barograph_source::{MissingPart, SourceReport, SourceState, catalogue, cost_of, source_of};
 use serde::Serialize;
 
 /// Most causes in the text of a reason. The rest are counted.
@@ -202,7 +202,7 @@ fn is_pending(metric: &str, report: &SourceReport) -> bool {
 /// report.
 fn told_by(report: &SourceReport, metric: &str, when: &str, helps: &str) -> (String, String) {
     if let Some(missing) = about(report, metric) {
-        let Missing { what, why, remedy } = missing;
+        let MissingPart { what, why, remedy } = missing;
         return (format!("it cannot see {what}: {why}"), remedy.clone());
     }
     let remedy = if helps.is_empty() {
@@ -224,15 +224,15 @@ fn told_by(report: &SourceReport, metric: &str, when: &str, helps: &str) -> (Str
 /// Returns the entry of the report that is about a metric: the one that shares most words with the
 /// metric's name. If a source has no streams at all, the first entry applies even without a shared
 /// word.
-fn about<'a>(report: &'a SourceReport, metric: &str) -> Option<&'a Missing> {
-    let words = |missing: &Missing| {
+fn about<'a>(report: &'a SourceReport, metric: &str) -> Option<&'a MissingPart> {
+    let words = |missing: &MissingPart| {
         let text = format!("{} {}", missing.what, missing.why).to_lowercase();
         metric
             .split(['.', '_'])
             .filter(|w| text.contains(w))
             .count()
     };
-    let mut best: Option<(usize, &Missing)> = None;
+    let mut best: Option<(usize, &MissingPart)> = None;
     for missing in &report.missing {
         let shared = words(missing);
         if best.is_none_or(|(most, _)| shared > most) {
@@ -247,7 +247,7 @@ fn about<'a>(report: &'a SourceReport, metric: &str) -> Option<&'a Missing> {
 mod tests {
     use super::*;
 
-    fn source(name: &'static str, state: SourceState, missing: Vec<Missing>) -> SourceReport {
+    fn source(name: &'static str, state: SourceState, missing: Vec<MissingPart>) -> SourceReport {
         let streams = if state == SourceState::Unavailable {
             0
         } else {
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_sources_words() {
-        let missing = || Missing::new("/proc/diskstats", "not there", "mount /proc");
+        let missing = || MissingPart::new("/proc/diskstats", "not there", "mount /proc");
         check(
             vec![metric("disk.read.bytes"), metric("disk.write.bytes")],
             &[source("disk", SourceState::Unavailable, vec![missing()])],
@@ -314,7 +314,7 @@ mod tests {
                 "mount /proc",
             ),
         );
-        let other = Missing::new("the scheduler of vda", "no sysfs", "mount /sys");
+        let other = MissingPart::new("the scheduler of vda", "no sysfs", "mount /sys");
         check(
             vec![metric("disk.queue.depth")],
             &[source("disk", SourceState::Partial, vec![other])],

@@ -160,6 +160,7 @@ impl Outlook {
         self.without_statements(&mut parts);
         self.full(&mut parts);
         self.soon_full(now_ns, &mut parts);
+        self.nearly_full(&mut parts);
         self.short_of_memory(&mut parts);
         self.stalled(now_ns, &mut parts);
         self.blind(&mut parts);
@@ -239,13 +240,25 @@ impl Outlook {
         }
     }
 
+    /// Returns every mount whose size is known, its available bytes and its total bytes.
+    fn room(&self) -> impl Iterator<Item = (&str, f64, f64)> {
+        self.of(Role::FilesystemAvailable)
+            .filter_map(|(mount, state)| {
+                let total = self.value(Role::FilesystemTotal, mount)?;
+                (total > 0.0).then_some((mount, state.value, total))
+            })
+    }
+
     fn full(&self, parts: &mut Vec<String>) {
-        for (mount, state) in self.of(Role::FilesystemAvailable) {
-            let total = self.value(Role::FilesystemTotal, mount).unwrap_or(0.0);
-            if total > 0.0 && state.value <= 0.0 {
-                parts.push(format!("{mount} is full"));
-            } else if total > 0.0 && state.value < total * NEARLY_FULL_RATIO {
-                let percent = (state.value / total * 100.0).floor();
+        let full = self.room().filter(|(_, available, _)| *available <= 0.0);
+        parts.extend(full.map(|(mount, ..)| format!("{mount} is full")));
+    }
+
+    /// Comes after what fills soon: a file system may stay nearly full for years.
+    fn nearly_full(&self, parts: &mut Vec<String>) {
+        for (mount, available, total) in self.room() {
+            if available > 0.0 && available < total * NEARLY_FULL_RATIO {
+                let percent = (available / total * 100.0).floor();
                 parts.push(format!("{mount} is nearly full: {percent} % free"));
             }
         }
@@ -474,6 +487,14 @@ mod tests {
         });
         b.outlook.filling(both.into_iter());
         b.check(160, "/tmp fills in 10 min; /scratch fills in 30 min");
+        let total = b.stream("filesystem.total.bytes", "mount", "/home");
+        let free = b.stream("filesystem.available.bytes", "mount", "/home");
+        b.put(total, 160, 1000.0);
+        b.put(free, 160, 31.0);
+        b.check(
+            160,
+            "/tmp fills in 10 min; /scratch fills in 30 min; /home is nearly full: 3 % free",
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub const ARCHIVE_SAMPLES_DEFAULT: usize = 10_000_000;
 
 /// A selection of the past: streams, a time range, and a bound on the answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Stretch<'a> {
+pub struct ArchiveRange<'a> {
     /// The streams.
     pub selector: &'a Selector,
     /// Start of the range, ns since the epoch, inclusive.
@@ -31,7 +31,7 @@ pub struct Stretch<'a> {
 
 /// Reads rings, log and Parquet files as one. Cheap to clone, for use from any thread.
 #[derive(Clone, Debug)]
-pub struct Archive {
+pub struct ArchiveView {
     reader: Arc<PastReader>,
     place: Place,
 }
@@ -45,7 +45,7 @@ enum Place {
     Path(PathBuf),
 }
 
-impl Archive {
+impl ArchiveView {
     /// Opens the archive of the agent that serves a run directory, together with the samples that
     /// are only in its rings. An agent without an archive still has rings.
     pub fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
@@ -84,7 +84,7 @@ impl Archive {
 
     /// Lists the Parquet files of a tier (`raw`, `1s`, `1min`, `1h`) that may hold samples of the
     /// selection.
-    pub fn files(&self, tier: &str, stretch: &Stretch<'_>) -> Result<Vec<PathBuf>, SqlFault> {
+    pub fn files(&self, tier: &str, stretch: &ArchiveRange<'_>) -> Result<Vec<PathBuf>, SqlFault> {
         let cancel = AtomicBool::new(false);
         stretch.ask(&cancel, |request| self.reader.files(tier, request))
     }
@@ -94,7 +94,7 @@ impl Archive {
     pub fn moment(
         &self,
         tier: &str,
-        stretch: &Stretch<'_>,
+        stretch: &ArchiveRange<'_>,
         cancel: &AtomicBool,
     ) -> Result<Moment, SqlFault> {
         stretch.ask(cancel, |request| self.reader.moment(tier, request))
@@ -103,7 +103,7 @@ impl Archive {
     /// Returns the selection as one table: every sample, or whole buckets of `step_ns`.
     pub fn table(
         &self,
-        stretch: &Stretch<'_>,
+        stretch: &ArchiveRange<'_>,
         step_ns: Option<i64>,
         cancel: &AtomicBool,
     ) -> Result<Table, SqlFault> {
@@ -114,7 +114,7 @@ impl Archive {
     }
 }
 
-impl Stretch<'_> {
+impl ArchiveRange<'_> {
     fn ask<T>(
         &self,
         cancel: &AtomicBool,
@@ -147,19 +147,19 @@ impl Stretch<'_> {
 
 /// The archive of a run directory, opened when it is first needed.
 #[derive(Default)]
-pub(crate) struct ArchiveOnce(Mutex<Option<Archive>>);
+pub(crate) struct ArchiveOnce(Mutex<Option<ArchiveView>>);
 
 impl ArchiveOnce {
     pub(crate) fn open(
         &self,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
-    ) -> Result<Archive, ClientError> {
+    ) -> Result<ArchiveView, ClientError> {
         let mut held = gate::lock(&self.0);
         if let Some(archive) = &*held {
             return Ok(archive.clone());
         }
-        let archive = Archive::open(run_dir, Arc::clone(clock))?;
+        let archive = ArchiveView::open(run_dir, Arc::clone(clock))?;
         Ok(held.insert(archive).clone())
     }
 }

@@ -14,7 +14,7 @@ pub const HISTORY_SAMPLES_DEFAULT: usize = 1_000_000;
 
 /// A part of the past: a time range and a bound on the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct HistoryRange {
     /// Start of the range, ns since the epoch, inclusive.
     pub start_ns: i64,
     /// End of the range, ns since the epoch, exclusive.
@@ -24,7 +24,7 @@ pub struct Window {
     pub samples_max: usize,
 }
 
-impl Default for Window {
+impl Default for HistoryRange {
     /// The whole past.
     fn default() -> Self {
         Self {
@@ -72,7 +72,7 @@ pub(crate) fn history_of(
     reader: &PastReader,
     node: &str,
     selector: &Selector,
-    window: &Window,
+    window: &HistoryRange,
     cancel: &AtomicBool,
 ) -> Result<Vec<History>, SqlFault> {
     let wanted = |of: &str, descriptor: &Descriptor| {
@@ -90,7 +90,7 @@ pub(crate) fn history_of(
 pub(crate) fn history_of_rings(
     view: &NodeView,
     selector: &Selector,
-    window: &Window,
+    window: &HistoryRange,
 ) -> Vec<History> {
     let mut room = window.samples_max;
     let mut histories = Vec::new();

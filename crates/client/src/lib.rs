@@ -34,7 +34,7 @@ mod view;
 mod view_follower;
 mod watch;
 
-pub use archive::{ARCHIVE_SAMPLES_DEFAULT, Archive, Stretch};
+pub use archive::{ARCHIVE_SAMPLES_DEFAULT, ArchiveRange, ArchiveView};
 pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::calls::CallPayload;
@@ -44,7 +44,7 @@ pub use barograph_stream::{
 };
 pub use error::ClientError;
 pub use fire::{Fire, FireError, Fired, fire};
-pub use history::{HISTORY_SAMPLES_DEFAULT, History, Window};
+pub use history::{HISTORY_SAMPLES_DEFAULT, History, HistoryRange};
 pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::Observer;
 pub use stream::{StreamHandle, Woken};

@@ -10,9 +10,9 @@ use barograph_model::{Clock, Selector, SqlFault, SqlLimits};
 use barograph_query::{PastReader, QueryError, Rows};
 use barograph_stream::RunDir;
 
-use crate::archive::{Archive, ArchiveOnce};
+use crate::archive::{ArchiveOnce, ArchiveView};
 use crate::expected::{expected, latest_predicted};
-use crate::history::{History, PastOnce, Window, history_of, history_of_rings};
+use crate::history::{History, HistoryRange, PastOnce, history_of, history_of_rings};
 use crate::sql::DatabasePool;
 use crate::values::{LatestValue, NodeStatus, StreamInfo};
 use crate::view::{NodeView, ViewStream};
@@ -180,7 +180,7 @@ impl Observer {
     /// is in a ring, the log or a Parquet file. Between two samples the older value held. If the
     /// archive cannot be read, these are only the samples of the rings; [`Observer::try_history`]
     /// returns the reason.
-    pub fn history(&self, selector: &Selector, window: &Window) -> Vec<History> {
+    pub fn history(&self, selector: &Selector, window: &HistoryRange) -> Vec<History> {
         let found = self.try_history(selector, window, &AtomicBool::new(false));
         found.unwrap_or_else(|_| history_of_rings(&self.follower.view(), selector, window))
     }
@@ -190,7 +190,7 @@ impl Observer {
     pub fn try_history(
         &self,
         selector: &Selector,
-        window: &Window,
+        window: &HistoryRange,
         cancel: &AtomicBool,
     ) -> Result<Vec<History>, SqlFault> {
         let node = self.follower.view().segment().node();
@@ -203,7 +203,7 @@ impl Observer {
     }
 
     /// Opens the archive of this observer's run directory.
-    pub fn archive(&self) -> Result<Archive, ClientError> {
+    pub fn archive(&self) -> Result<ArchiveView, ClientError> {
         self.archive.open(&self.run_dir, self.follower.clock())
     }
 

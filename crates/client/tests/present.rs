@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use barograph_client::{
-    ClientError, Observer, RunDir, Window, latest_json, status_json, streams_json,
+    ClientError, HistoryRange, Observer, RunDir, latest_json, status_json, streams_json,
 };
 use barograph_model::{ManualClock, NS_PER_S, ValueType};
 
@@ -162,7 +162,7 @@ fn history_is_what_the_ring_holds() {
     }
     let observer = node.observer();
     let at = |s: i64| START_NS + s * NS_PER_S;
-    let check = |window: Window, expect: [(&[f64], usize); 2]| {
+    let check = |window: HistoryRange, expect: [(&[f64], usize); 2]| {
         let found = observer.history(&selector("disk.*"), &window);
         for (history, (values, left_out)) in found.iter().zip(expect) {
             let found: Vec<f64> = history
@@ -179,16 +179,16 @@ fn history_is_what_the_ring_holds() {
         assert_eq!(found.len(), 2);
     };
     let all: Vec<f64> = (25..40).map(f64::from).collect();
-    check(Window::default(), [(&all, 0), (&[0.0, 1.0], 0)]);
-    let window = Window {
+    check(HistoryRange::default(), [(&all, 0), (&[0.0, 1.0], 0)]);
+    let window = HistoryRange {
         start_ns: at(30),
         stop_ns: at(33),
-        ..Window::default()
+        ..HistoryRange::default()
     };
     check(window, [(&[30.0, 31.0, 32.0], 0), (&[], 0)]);
-    let window = Window {
+    let window = HistoryRange {
         samples_max: 3,
-        ..Window::default()
+        ..HistoryRange::default()
     };
     check(window, [(&[37.0, 38.0, 39.0], 12), (&[], 2)]);
 }

@@ -26,7 +26,7 @@ use super::counts::IngestCounts;
 use super::directory::{FoundFile, IngestDirectory, is_named};
 use super::door::{Knocks, descriptors_for_processes};
 use super::identity::Instances;
-use super::process::{IntakeRound, LOOK_WORK, PROCESS_BYTES, PublishingProcess, Takes};
+use super::process::{IntakeRound, LOOK_WORK, PROCESS_BYTES, PublishingProcess, TakeBuffer};
 use super::rates::RecordRates;
 use super::roster::ProcessRoster;
 use super::scope::OpenScopes;
@@ -35,7 +35,7 @@ use super::timing::{TickClock, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_recorder::ScopeReader;
-use step::Stage;
+use step::IntakeStage;
 pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
 
 /// A process without news for so long is put to sleep: it has to knock.
@@ -67,7 +67,7 @@ const PAUSE_NS: i64 = 2_000_000;
 pub(crate) struct Intake<'c> {
     clock: &'c Arc<dyn Clock>,
     limits: ApplicationsConfig,
-    stage: Stage,
+    stage: IntakeStage,
     board: Arc<Board>,
     call_streams: CallStreams,
     answers: CallAnswers,
@@ -100,7 +100,7 @@ pub(crate) struct Intake<'c> {
     changed: BTreeSet<ScopeReader>,
     /// Counts of ingest files for the agent's own streams.
     counts: Arc<IngestCounts>,
-    takes: Takes,
+    takes: TakeBuffer,
 }
 
 /// The result of a round.
@@ -152,7 +152,7 @@ impl<'c> Intake<'c> {
             places: Shares::new(processes_max, of_user_max, is_shared),
             memory: Shares::new(limits.memory_bytes_max, u64::MAX, is_shared),
             limits,
-            stage: Stage::Beginning(clock.monotonic_ns().saturating_add(BEGIN_NS_MAX)),
+            stage: IntakeStage::Beginning(clock.monotonic_ns().saturating_add(BEGIN_NS_MAX)),
             board,
             call_streams: CallStreams::new(is_shared),
             answers: CallAnswers::default(),
@@ -171,7 +171,7 @@ impl<'c> Intake<'c> {
             is_deaf: false,
             changed: BTreeSet::new(),
             counts,
-            takes: Takes::default(),
+            takes: TakeBuffer::default(),
         }
     }
 
@@ -180,12 +180,12 @@ impl<'c> Intake<'c> {
         let begun_ns = self.clock.monotonic_ns();
         let stage = self.stage;
         match stage {
-            Stage::Beginning(until_ns) if !self.has_begun(begun_ns, until_ns) => {
+            IntakeStage::Beginning(until_ns) if !self.has_begun(begun_ns, until_ns) => {
                 return NextStep::At(begun_ns + PAUSE_NS);
             }
-            Stage::Beginning(_) | Stage::Running => self.stage = Stage::Running,
-            Stage::Ending(until_ns) => return self.step_to_end(begun_ns, until_ns),
-            Stage::Ended => return NextStep::Never,
+            IntakeStage::Beginning(_) | IntakeStage::Running => self.stage = IntakeStage::Running,
+            IntakeStage::Ending(until_ns) => return self.step_to_end(begun_ns, until_ns),
+            IntakeStage::Ended => return NextStep::Never,
         }
         self.beat();
         let begun_ns = self.clock.monotonic_ns();
@@ -204,7 +204,7 @@ impl<'c> Intake<'c> {
             IntakeEvent::Stop => {
                 self.scan_all();
                 let until_ns = self.clock.monotonic_ns().saturating_add(FINISH_NS_MAX);
-                self.stage = Stage::Ending(until_ns);
+                self.stage = IntakeStage::Ending(until_ns);
             }
         }
     }
@@ -231,7 +231,7 @@ impl<'c> Intake<'c> {
             }
         }
         self.write_documents();
-        self.stage = Stage::Ended;
+        self.stage = IntakeStage::Ended;
         NextStep::Never
     }
 

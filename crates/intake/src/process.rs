@@ -30,7 +30,7 @@ use barograph_call::Board;
 use barograph_recorder::ScopeReader;
 use cells::Cells;
 pub(crate) use declared::REFUSAL_BYTES_MAX;
-pub(crate) use takes::Takes;
+pub(crate) use takes::TakeBuffer;
 
 /// Work of a look, in records that could be gone through in its time; rings and declarations add to
 /// it.
@@ -172,7 +172,7 @@ pub(crate) struct IntakeRound<'r, 'c> {
     pub memory: &'r mut Shares<u32>,
     pub timing: &'r TickClock,
     pub counts: &'r IngestCounts,
-    pub takes: &'r mut Takes,
+    pub takes: &'r mut TakeBuffer,
     pub now_ns: i64,
     pub monotonic_ns: i64,
 }

@@ -38,7 +38,7 @@ pub use descriptor::{
 };
 pub use level::Level;
 pub use near::{NEAR_MAX, near};
-pub use past::{Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, unbounded};
+pub use past::{Past, PastRequest, PastSamples, PastSeries, SAMPLE_BYTES, Span, unbounded};
 pub use pattern::{Pattern, SELECTOR_BYTES_MAX, Selector};
 pub use projection::{
     FORECAST_PREFIX, KNOT_PARTS, KNOTS_MAX, Knot, LevelReach, Projection, predicted_sample,

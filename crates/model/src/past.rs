@@ -71,14 +71,26 @@ pub struct PastSeries {
     pub is_living: bool,
 }
 
+/// The samples of one series in order of time.
+#[derive(Clone, Debug)]
+pub struct PastSamples {
+    /// The series.
+    pub series: PastSeries,
+    /// Its samples, of all lives. `numbers` may be left empty.
+    pub columns: Columns,
+    /// Rows of the samples that are the first of another life of the stream, ascending. Nobody looked
+    /// between such a sample and the one before it, even where an agent that was killed could not
+    /// mark its last look.
+    pub begins: Vec<usize>,
+}
+
 /// Reads rings, log and Parquet files as one. Blocking: call it from a thread that may wait.
 pub trait Past: Send + Sync {
     /// Returns the series that were known within the span.
     fn series(&self, request: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault>;
 
-    /// Returns the samples of the series in order of time, each series by itself (series without
-    /// samples are left out; `numbers` may be left empty).
-    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault>;
+    /// Returns the samples of each series; series without samples are left out.
+    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<PastSamples>, SqlFault>;
 
     /// Returns the series as buckets of `step_ns`, from the coarsest tier that fits (`samples_max`
     /// then bounds the buckets).

@@ -123,15 +123,20 @@ pub(crate) fn append(to: &mut Columns, from: &Columns) {
     }
 }
 
+/// Returns the rows in order of these times; rows of the same time keep their order.
+pub(crate) fn order_by_time(ts: &[i64]) -> Vec<usize> {
+    let mut rows: Vec<usize> = (0..ts.len()).collect();
+    rows.sort_by_key(|&row| ts[row]);
+    rows
+}
+
 /// Sorts samples by time; samples of the same time keep their order.
 pub(crate) fn sorted(columns: Columns) -> Columns {
     if columns.ts.is_sorted() {
         return columns;
     }
-    let mut rows: Vec<usize> = (0..columns.len()).collect();
-    rows.sort_by_key(|&row| columns.ts[row]);
     let mut out = Columns::new(columns.values.value_type());
-    for row in rows {
+    for row in order_by_time(&columns.ts) {
         if let Some(sample) = columns.sample(row) {
             out.push(columns.numbers[row], &sample);
         }

@@ -104,11 +104,11 @@ impl PastReader {
             return Ok(Table::of_buckets(&parts));
         }
         let found = self.read(request)?;
-        let parts = found.iter().map(|(series, columns)| TablePart {
-            node: &series.node,
-            descriptor: &series.descriptor,
+        let parts = found.iter().map(|one| TablePart {
+            node: &one.series.node,
+            descriptor: &one.series.descriptor,
             life: None,
-            columns,
+            columns: &one.columns,
         });
         Ok(Table::of_samples(&parts.collect::<Vec<_>>()))
     }

@@ -3,6 +3,7 @@
 //! It stands alone because it uses the seam's types ([`Past`]) and no SQLite; `reading` combines
 //! rings, log and Parquet, as for the tables.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,13 +11,13 @@ use std::sync::atomic::AtomicBool;
 use barograph_archive::aggregate::BucketBudget;
 use barograph_archive::{ArchiveError, SampleChunk};
 use barograph_model::{
-    Buckets, Clock, Columns, Past, PastRequest, PastSeries, SAMPLE_BYTES, Span, SqlFault,
-    SqlFaultKind,
+    Buckets, Clock, Columns, Past, PastRequest, PastSamples, PastSeries, SAMPLE_BYTES, Span,
+    SqlFault, SqlFaultKind,
 };
 use barograph_stream::{RunDir, ScopeChoice};
 
 use crate::QueryError;
-use crate::asof::{append, sorted};
+use crate::asof::{append, order_by_time, sorted};
 use crate::fault::fault;
 use crate::live::Live;
 use crate::reading::{KnownSeries, Reading, SeriesSelection, around, select};
@@ -148,12 +149,14 @@ impl Past for PastReader {
         Ok(series.filter(is_there).collect())
     }
 
-    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<PastSamples>, SqlFault> {
         let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
+        let mut lives = vec![LivesOfRows::default(); all.len()];
         let (mut count, mut has_room) = (0_usize, true);
         let is_whole = reading.each(request.span, request.cancel, &mut |chunk| {
             count += chunk.columns.weight();
+            lives[chunk.series].add(all[chunk.series].len(), chunk.life);
             append(&mut all[chunk.series], &chunk.columns);
             has_room = (request.holds)(count.saturating_mul(SAMPLE_BYTES));
             Ok(count <= request.samples_max && has_room)
@@ -167,9 +170,14 @@ impl Past for PastReader {
         }
         let found = order(&reading).into_iter().filter_map(|series| {
             let known = &reading.series[series];
-            let columns = sorted(std::mem::replace(&mut all[series], empty(known)));
+            let columns = std::mem::replace(&mut all[series], empty(known));
+            let begins = lives[series].begins(&columns.ts);
             let is_there = !columns.is_empty();
-            is_there.then(|| (past_series(known, &reading, &snapshot), columns))
+            is_there.then(|| PastSamples {
+                series: past_series(known, &reading, &snapshot),
+                columns: sorted(columns),
+                begins,
+            })
         });
         Ok(found.collect())
     }
@@ -211,6 +219,42 @@ impl Past for PastReader {
         });
         Ok(all.collect())
     }
+}
+
+/// The lives of the rows of a series, in the order in which the rows were read.
+#[derive(Clone, Debug, Default)]
+struct LivesOfRows(
+    /// The first row of each run of rows of one life, and that life.
+    Vec<(usize, i64)>,
+);
+
+impl LivesOfRows {
+    /// Notes that the rows from this one on are of this life.
+    fn add(&mut self, row: usize, life: i64) {
+        if self.0.last().is_none_or(|(_, last)| *last != life) {
+            self.0.push((row, life));
+        }
+    }
+
+    /// Returns the first row of each life but the earliest, once the rows are sorted by these times.
+    fn begins(&self, ts: &[i64]) -> Vec<usize> {
+        if ts.is_sorted() {
+            return firsts(self.0.iter().copied());
+        }
+        let life_of = |row: usize| {
+            let after = self.0.partition_point(|(first, _)| *first <= row);
+            self.0[after - 1].1
+        };
+        let rows = order_by_time(ts).into_iter().map(life_of);
+        firsts(rows.enumerate())
+    }
+}
+
+/// Returns the rows at which lives are met for the first time, but for the first of all.
+fn firsts(lives: impl Iterator<Item = (usize, i64)>) -> Vec<usize> {
+    let mut met = BTreeSet::new();
+    let begin = lives.filter(|(_, life)| met.insert(*life)).skip(1);
+    begin.map(|(row, _)| row).collect()
 }
 
 /// Most buckets that may exist before buckets of the same time are merged: there are several where
@@ -353,5 +397,29 @@ pub(crate) fn told(error: QueryError) -> SqlFault {
             "the read was cancelled by its asker",
         ),
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_begins_once() {
+        let check = |runs: &[(usize, i64)], ts: &[i64], expect: &[usize]| {
+            let mut lives = LivesOfRows::default();
+            for (row, life) in runs {
+                lives.add(*row, *life);
+            }
+            assert_eq!(lives.begins(ts), expect, "{runs:?} at {ts:?}");
+        };
+        check(&[], &[], &[]);
+        check(&[(0, 5), (2, 5)], &[1, 2, 3, 4], &[]);
+        // The numbers of the second life may go on where those of the first end.
+        check(&[(0, 5), (2, 9), (3, 9)], &[1, 2, 3, 4], &[2]);
+        check(&[(0, 9), (2, 5)], &[3, 4, 1, 2], &[2]);
+        // The clock was set back within a life, and over two of them.
+        check(&[(0, 5)], &[3, 1, 2], &[]);
+        check(&[(0, 5), (2, 9)], &[1, 3, 2, 4], &[1]);
     }
 }

@@ -111,10 +111,10 @@ impl Question {
         let step_ns = match self.grain {
             Grain::Raw => {
                 let mut list = app.past.read(&request(span))?;
-                list.sort_by(|(a, _), (b, _)| by_name(a, b));
+                list.sort_by(|a, b| by_name(&a.series, &b.series));
                 held.give(2 * PIECE_BYTES);
-                return each(into, list, |(series, columns), into| {
-                    into.json(&HistoryJson::of(series, columns))
+                return each(into, list, |samples, into| {
+                    into.json(&HistoryJson::of(samples))
                 });
             }
             Grain::Step(step_ns) => step_ns,

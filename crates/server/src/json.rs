@@ -2,7 +2,7 @@
 //! infinities) is `null`, since JSON cannot express it.
 
 use barograph_model::{
-    Buckets, Columns, PastSeries, Sample, Value, Values, base64, predicted_sample,
+    Buckets, PastSamples, PastSeries, Sample, Value, Values, base64, predicted_sample,
 };
 use barograph_stream::{LabelsJson, LatestSample};
 use serde::{Serialize, Serializer};
@@ -182,21 +182,19 @@ pub(crate) struct HistoryJson<'a> {
     quality: Vec<&'static str>,
     /// Indices of the samples that begin another life of the stream. Since the sample before one of
     /// them nobody looked, even if an agent that was killed could not mark its last look.
-    begins: Vec<usize>,
+    begins: &'a [usize],
 }
 
 impl<'a> HistoryJson<'a> {
-    /// Makes the JSON form of the samples of a series.
-    pub(crate) fn of(series: &'a PastSeries, columns: &'a Columns) -> Self {
+    /// Makes the JSON form of the samples.
+    pub(crate) fn of(samples: &'a PastSamples) -> Self {
+        let columns = &samples.columns;
         Self {
-            series: SeriesJson::of(series),
+            series: SeriesJson::of(&samples.series),
             ts: &columns.ts,
             value: ColumnJson(&columns.values),
             quality: columns.quality.iter().map(|q| q.as_str()).collect(),
-            // Within a life the numbers ascend.
-            begins: (1..columns.numbers.len())
-                .filter(|&row| columns.numbers[row] <= columns.numbers[row - 1])
-                .collect(),
+            begins: &samples.begins,
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use barograph_model::{
-    Buckets, Columns, Descriptor, Past, PastRequest, PastSeries, Quality, Sample, Span, SqlFault,
-    SqlFaultKind, Value,
+    Buckets, Columns, Descriptor, Past, PastRequest, PastSamples, PastSeries, Quality, Sample,
+    Span, SqlFault, SqlFaultKind, Value,
 };
 
 /// Series with all their samples.
@@ -70,7 +70,7 @@ impl Past for MemoryPast {
             .collect())
     }
 
-    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<PastSamples>, SqlFault> {
         let (mut list, mut total) = (Vec::new(), 0);
         for (series, columns) in self.known(request) {
             if request.cancel.load(Ordering::SeqCst) {
@@ -86,7 +86,11 @@ impl Past for MemoryPast {
                 return Err(fault(SqlFaultKind::Limit));
             }
             if !found.is_empty() {
-                list.push((series.clone(), found));
+                list.push(PastSamples {
+                    series: series.clone(),
+                    columns: found,
+                    begins: Vec::new(),
+                });
             }
         }
         Ok(list)
@@ -98,7 +102,8 @@ impl Past for MemoryPast {
         step_ns: i64,
     ) -> Result<Vec<(PastSeries, Buckets)>, SqlFault> {
         let read = self.read(request)?.into_iter();
-        let buckets = read.map(|(series, columns)| {
+        let buckets = read.map(|one| {
+            let (series, columns) = (one.series, one.columns);
             let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
             for ts in &columns.ts {
                 *counts.entry(ts.div_euclid(step_ns) * step_ns).or_default() += 1;

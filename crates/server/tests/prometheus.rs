@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use barograph_model::{
-    Buckets, Columns, Past, PastRequest, PastSeries, Sample, SqlFault, SqlFaultKind, Value,
+    Buckets, Past, PastRequest, PastSamples, PastSeries, Sample, SqlFault, SqlFaultKind, Value,
     ValueType,
 };
 use barograph_server::ServerLimits;
@@ -184,7 +184,7 @@ impl Past for Endless {
         }
     }
 
-    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<PastSamples>, SqlFault> {
         Self::wait(request)
     }
 

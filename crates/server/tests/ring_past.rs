@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use barograph_model::{
-    Buckets, Columns, Descriptor, Past, PastRequest, PastSeries, Sample, Span, SqlFault,
-    SqlFaultKind, Value, Values,
+    Buckets, Columns, Descriptor, Past, PastRequest, PastSamples, PastSeries, Sample, Span,
+    SqlFault, SqlFaultKind, Value, Values,
 };
 use barograph_stream::{RunDir, SegmentReader, StreamError};
 
@@ -84,7 +84,7 @@ impl Past for RingPast {
         Ok(list)
     }
 
-    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+    fn read(&self, request: &PastRequest<'_>) -> Result<Vec<PastSamples>, SqlFault> {
         let (mut list, mut total) = (Vec::new(), 0);
         self.walk(request, |series, samples| {
             total += samples.len();
@@ -95,7 +95,11 @@ impl Past for RingPast {
                     columns.push(number, sample);
                 }
                 columns.numbers.clear(); // A ring does not give the numbers here.
-                list.push((series, columns));
+                list.push(PastSamples {
+                    series,
+                    columns,
+                    begins: Vec::new(),
+                });
             }
             Ok(())
         })?;

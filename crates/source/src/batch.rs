@@ -6,7 +6,7 @@ use barograph_model::{Descriptor, Sample};
 /// Most facts that one source may have at a time; further ones are refused and counted.
 pub const FACTS_MAX: usize = 65_536;
 
-/// The number of a fact: an index within its source's [`Batch`]. It is free for reuse one read
+/// The number of a fact: an index within its source's [`SourceBatch`]. It is free for reuse one read
 /// after the fact's retirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FactId(pub u32);
@@ -48,7 +48,7 @@ impl Outbox {
 
 /// The facts of one source and the samples of its newest read.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct SourceBatch {
     outbox: Outbox,
     monotonic_ns: i64,
     /// One more than the largest id ever given.
@@ -60,7 +60,7 @@ pub struct Batch {
     refused: u64,
 }
 
-impl Batch {
+impl SourceBatch {
     /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_id_is_free_only_after_the_read_that_retired_it() {
-        let mut batch = Batch::new();
+        let mut batch = SourceBatch::new();
         batch.begin(0);
         let a = batch.declare(descriptor(), None);
         batch.retire(a);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn too_many_facts_are_refused_and_counted() {
-        let mut batch = Batch::new();
+        let mut batch = SourceBatch::new();
         batch.begin(0);
         for _ in 0..FACTS_MAX {
             batch.declare(descriptor(), None);

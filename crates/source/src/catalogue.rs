@@ -2,7 +2,7 @@
 //! cost of a source that is off.
 
 use crate::sources::TABLE;
-use crate::{FactSpec, Missing, SourceReport, SourceState};
+use crate::{FactSpec, MissingPart, SourceReport, SourceState};
 
 /// The entry of one source in the table of sources.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ impl SourceReport {
     /// The report of a source that is off: what it would give, what that costs, and how it is
     /// switched on.
     pub fn off(spec: &SourceSpec) -> Self {
-        let off = Missing::new(
+        let off = MissingPart::new(
             gives_of(spec.name),
             format!("it is off; it costs: {}", cost_of(spec.name)),
             switch_of(spec.name),

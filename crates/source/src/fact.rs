@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, Kind, Labels, Name, Sample, Unit, Value, ValueType};
 
-use crate::{Batch, FactId, SourceError};
+use crate::{FactId, SourceBatch, SourceError};
 
 /// The fixed properties of a fact, whichever device it is measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl<T: FactTable> FactSet<T> {
     /// Puts a value that was read from the resource.
     pub(crate) fn measured(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         now_ns: i64,
         fact: T,
         v: impl Into<Value>,
@@ -107,7 +107,7 @@ impl<T: FactTable> FactSet<T> {
     }
 
     /// Puts a count or a number of bytes that was read from the resource.
-    pub(crate) fn count(&mut self, batch: &mut Batch, now_ns: i64, fact: T, v: u64) {
+    pub(crate) fn count(&mut self, batch: &mut SourceBatch, now_ns: i64, fact: T, v: u64) {
         self.measured(batch, now_ns, fact, int(v));
     }
 
@@ -115,7 +115,7 @@ impl<T: FactTable> FactSet<T> {
     /// `error`.
     pub(crate) fn measured_within(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         now_ns: i64,
         fact: T,
         v: impl Into<Value>,
@@ -127,7 +127,13 @@ impl<T: FactTable> FactSet<T> {
     }
 
     /// Puts a value that was computed from what was read.
-    pub(crate) fn derived(&mut self, batch: &mut Batch, now_ns: i64, fact: T, v: impl Into<Value>) {
+    pub(crate) fn derived(
+        &mut self,
+        batch: &mut SourceBatch,
+        now_ns: i64,
+        fact: T,
+        v: impl Into<Value>,
+    ) {
         self.put(batch, fact, Sample::derived(now_ns, v), None);
     }
 
@@ -135,7 +141,7 @@ impl<T: FactTable> FactSet<T> {
     /// `error`.
     pub(crate) fn estimated(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         now_ns: i64,
         fact: T,
         v: impl Into<Value>,
@@ -149,7 +155,7 @@ impl<T: FactTable> FactSet<T> {
     /// Puts an attribute, which is read only every `every_ns`.
     pub(crate) fn attribute(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         now_ns: i64,
         fact: T,
         v: impl Into<Value>,
@@ -161,7 +167,7 @@ impl<T: FactTable> FactSet<T> {
     /// Puts an attribute of type text; allocates only when the text changed.
     pub(crate) fn text_attribute(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         now_ns: i64,
         fact: T,
         text: &str,
@@ -172,7 +178,7 @@ impl<T: FactTable> FactSet<T> {
     }
 
     /// Puts a text that is read at each poll of the source; allocates only when the text changed.
-    pub(crate) fn text(&mut self, batch: &mut Batch, now_ns: i64, fact: T, text: &str) {
+    pub(crate) fn text(&mut self, batch: &mut SourceBatch, now_ns: i64, fact: T, text: &str) {
         let value = self.shared(fact, text);
         self.measured(batch, now_ns, fact, value);
     }
@@ -196,7 +202,7 @@ impl<T: FactTable> FactSet<T> {
         }
     }
 
-    fn put(&mut self, batch: &mut Batch, fact: T, sample: Sample, every_ns: Option<i64>) {
+    fn put(&mut self, batch: &mut SourceBatch, fact: T, sample: Sample, every_ns: Option<i64>) {
         let place = fact.index();
         let id = match self.ids[place] {
             Some(id) => id,
@@ -214,14 +220,14 @@ impl<T: FactTable> FactSet<T> {
     }
 
     /// Retires one fact, if it is declared.
-    pub(crate) fn retire_one(&mut self, batch: &mut Batch, fact: T) {
+    pub(crate) fn retire_one(&mut self, batch: &mut SourceBatch, fact: T) {
         if let Some(id) = self.ids[fact.index()].take() {
             batch.retire(id);
         }
     }
 
     /// Retires all facts.
-    pub(crate) fn retire(&mut self, batch: &mut Batch) {
+    pub(crate) fn retire(&mut self, batch: &mut SourceBatch) {
         for id in self.ids.iter_mut().filter_map(Option::take) {
             batch.retire(id);
         }

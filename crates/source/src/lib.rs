@@ -1,6 +1,6 @@
 //! Sources and the poller: how the facts about one node are measured.
 //!
-//! A [`Source`] reads one kernel interface and fills a [`Batch`] with facts; the [`Poller`] decides
+//! A [`Source`] reads one kernel interface and fills a [`SourceBatch`] with facts; the [`Poller`] decides
 //! when to read it and passes the samples on to a `barograph_model::Sink`. This is a crate of its
 //! own because it is the only one that knows what `/proc` and `/sys` look like; it owns no clock
 //! and no stream.
@@ -57,7 +57,7 @@ pub mod policy;
 pub mod probe;
 pub mod sources;
 
-pub use batch::{Batch, FACTS_MAX, FactId};
+pub use batch::{FACTS_MAX, FactId, SourceBatch};
 pub use budget::BudgetConfig;
 pub use catalogue::{SourceSpec, catalogue, cost_of, source_of, with_those_that_are_off};
 pub use config::{IntervalCaps, PolicyKind, SourceConfig};
@@ -68,7 +68,7 @@ pub use policy_spec::{
     PressureTrigger,
 };
 pub use poller::{Poller, STOP_WAIT, SelfFact, all_facts};
-pub use report::{Missing, PaceReport, Report, SourceReport, SourceState};
+pub use report::{MissingPart, PaceReport, SourceCoverage, SourceReport, SourceState};
 pub use source::{ABSENT_NS, STALL_NS, Source};
 pub use sources::block_trace::{BlockTraceConfig, BlockTraceMode};
 pub use sources::cgroup::CgroupConfig;

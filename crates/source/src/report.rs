@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Something that a source could not see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Missing {
+pub struct MissingPart {
     /// The thing that is missing, in words.
     pub what: String,
     /// The reason why it is missing.
@@ -13,7 +13,7 @@ pub struct Missing {
     pub remedy: String,
 }
 
-impl Missing {
+impl MissingPart {
     /// Creates it from the missing thing, the reason and the remedy.
     pub fn new(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
@@ -26,11 +26,11 @@ impl Missing {
 
 /// A description of what a source sees and what it does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct SourceCoverage {
     /// One sentence about the things that the source sees.
     pub sees: String,
     /// The things that the source does not see, each with its reason.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingPart>,
 }
 
 /// The count with its noun: `1 disk`, `2 disks`.
@@ -94,7 +94,7 @@ pub struct SourceReport {
     /// Number of its streams.
     pub streams: usize,
     /// The things that the source does not see, each with its reason.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingPart>,
     /// Number of reads since the start.
     pub polls: u64,
     /// Number of reads that failed in part or whole.

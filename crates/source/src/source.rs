@@ -2,7 +2,7 @@
 
 use barograph_model::NS_PER_S;
 
-use crate::{Batch, Report, SourceError};
+use crate::{SourceBatch, SourceCoverage, SourceError};
 
 /// Longest time of a read that does not count as hung, unless [`Source::stall_ns`] sets another
 /// one: a hung source is reported as down and not read again until its read ends.
@@ -17,14 +17,14 @@ pub trait Source: Send {
     fn name(&self) -> &'static str;
 
     /// Reads the interface once and puts the facts that were found. `now_ns` is wall time, for the
-    /// samples; times between reads are measured with [`Batch::monotonic_ns`].
+    /// samples; times between reads are measured with [`SourceBatch::monotonic_ns`].
     ///
     /// On a partial failure, puts what was read and returns the fault as well. An interface that
     /// this machine does not have is no fault: it belongs in the report.
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError>;
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError>;
 
     /// Describes what the last read saw, what it could not see, and why.
-    fn report(&self) -> Report;
+    fn report(&self) -> SourceCoverage;
 
     /// Whether this machine has nothing of the kind that the source reads, by the last read, such as
     /// a file system that is not mounted. Such a source is read at most every [`ABSENT_NS`], and at

@@ -29,7 +29,7 @@ pub mod vm;
 pub mod zfs;
 
 use crate::fact::FactTable;
-use crate::{FactSpec, Missing, Source, SourceError};
+use crate::{FactSpec, MissingPart, Source, SourceError};
 
 pub use config::SourcesConfig;
 
@@ -58,7 +58,7 @@ pub(crate) const TABLE: &[SourceEntry] = &[
     SourceEntry { name: "btrfs", interval_ms: 10_000, usual: true, facts: &[btrfs::Fact::SPECS, btrfs::DeviceFact::SPECS], make: |c| Box::new(btrfs::Btrfs::new(&c.sys_root)) },
     SourceEntry { name: "zfs", interval_ms: 10_000, usual: true, facts: &[zfs::Fact::SPECS, zfs::PoolFact::SPECS, zfs::DatasetFact::SPECS], make: |c| Box::new(zfs::Zfs::new(&c.sys_root)) },
     SourceEntry { name: "nfs", interval_ms: 1000, usual: true, facts: &[nfs::Fact::SPECS], make: |c| Box::new(nfs::Nfs::new(&c.sys_root, &c.filesystem.skip_mounts)) },
-    SourceEntry { name: "lustre", interval_ms: 1000, usual: true, facts: &[lustre::Node::SPECS, lustre::Client::SPECS, lustre::Osc::SPECS, lustre::Mdc::SPECS, lustre::Import::SPECS, lustre::Ost::SPECS, lustre::Mdt::SPECS, lustre::Target::SPECS], make: |c| Box::new(lustre::Lustre::new(&c.sys_root, &c.lustre)) },
+    SourceEntry { name: "lustre", interval_ms: 1000, usual: true, facts: &[lustre::NodeFact::SPECS, lustre::ClientFact::SPECS, lustre::OscFact::SPECS, lustre::MdcFact::SPECS, lustre::ImportFact::SPECS, lustre::OstFact::SPECS, lustre::MdtFact::SPECS, lustre::TargetFact::SPECS], make: |c| Box::new(lustre::Lustre::new(&c.sys_root, &c.lustre)) },
     SourceEntry { name: "lustre_jobs", interval_ms: 10_000, usual: true, facts: &[lustre_jobs::Job::SPECS, lustre_jobs::Jobs::SPECS], make: |c| Box::new(lustre_jobs::LustreJobs::new(&c.sys_root, &c.lustre_jobs)) },
     SourceEntry { name: "gpfs", interval_ms: 10_000, usual: true, facts: &[gpfs::Fact::SPECS], make: |c| Box::new(gpfs::Gpfs::new(&c.sys_root, &c.helper)) },
     SourceEntry { name: "beegfs", interval_ms: 10_000, usual: false, facts: &[beegfs::Fact::SPECS], make: |c| Box::new(beegfs::Beegfs::new(&c.sys_root)) },
@@ -114,9 +114,9 @@ fn absent_or_fault(
 }
 
 /// The entry of the report for an absent file of `/proc`.
-fn missing_proc(what: &str, why: &Option<String>) -> Option<Missing> {
+fn missing_proc(what: &str, why: &Option<String>) -> Option<MissingPart> {
     let why = why.as_ref()?;
-    Some(Missing::new(
+    Some(MissingPart::new(
         what,
         why.as_str(),
         "mount /proc, or let the agent see the host's",

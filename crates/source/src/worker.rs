@@ -14,7 +14,7 @@ use std::time::Duration;
 use barograph_model::{Clock, NS_PER_MS};
 
 use crate::batch::Outbox;
-use crate::{Batch, Report, Source, SourceError};
+use crate::{Source, SourceBatch, SourceCoverage, SourceError};
 
 /// Time after which the poller first looks whether a read that it asked for has ended. It looks
 /// again whenever the read has taken twice as long.
@@ -28,7 +28,7 @@ pub(crate) struct ReadOutcome {
     pub(crate) begun_ns: i64,
     pub(crate) ended_ns: i64,
     pub(crate) cost_ns: i64,
-    pub(crate) report: Report,
+    pub(crate) report: SourceCoverage,
     pub(crate) refused: u64,
     /// Whether this machine has nothing of the kind that the source reads.
     pub(crate) is_absent: bool,
@@ -37,7 +37,7 @@ pub(crate) struct ReadOutcome {
 /// A slow source, and the batch that it fills.
 struct SlowSource {
     source: Box<dyn Source>,
-    batch: Batch,
+    batch: SourceBatch,
 }
 
 impl SlowSource {
@@ -119,7 +119,7 @@ impl Worker {
             stall_ns: source.stall_ns(),
             source: Some(Box::new(SlowSource {
                 source,
-                batch: Batch::new(),
+                batch: SourceBatch::new(),
             })),
             slot: Arc::default(),
             asked_ns: None,

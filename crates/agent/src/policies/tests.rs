@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use barograph_insight::{Graph, GraphLimits};
 use barograph_model::{Clock, Kind, Labels, ManualClock, NS_PER_S, Name, Projection, Unit, Value};
 use barograph_source::policy::IntervalPolicy;
-use barograph_source::{Batch, FactId, PolicySpec, Poller, Report, Source, SourceError};
+use barograph_source::{
+    FactId, PolicySpec, Poller, Source, SourceBatch, SourceCoverage, SourceError,
+};
 use barograph_stream::{LatestSample, Segment, SegmentConfig, SegmentReader};
 use serde_json::{Value as Json, json};
 
@@ -40,7 +42,7 @@ impl Source for Fake {
         self.name
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         for &(name, kind) in &self.gives[self.facts.len()..] {
             let descriptor = Descriptor {
@@ -62,8 +64,8 @@ impl Source for Fake {
         Ok(())
     }
 
-    fn report(&self) -> Report {
-        Report::default()
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage::default()
     }
 }
 

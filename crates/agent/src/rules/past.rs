@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_model::{
-    Buckets, Clock, Columns, Descriptor, Labels, NS_PER_S, Name, Past as _, PastRequest, Sample,
-    Span, SqlFault, SqlFaultKind, unbounded,
+    Buckets, Clock, Columns, Descriptor, Labels, NS_PER_S, Name, Past as _, PastRequest,
+    PastSamples, Sample, Span, SqlFault, SqlFaultKind, unbounded,
 };
 use barograph_query::{PastReader, ScopeChoice};
 use barograph_rule::FiringSummary;
@@ -243,7 +243,10 @@ impl<'a> Reading<'a> {
     fn samples(&mut self, span: Span) -> Result<(), SqlFault> {
         let wanted = |node: &str, descriptor: &Descriptor| self.place(node, descriptor).is_some();
         let found = self.reader.read(&self.request(&wanted, span))?;
-        for (series, columns) in found {
+        for PastSamples {
+            series, columns, ..
+        } in found
+        {
             if let Some(at) = self.place(&series.node, &series.descriptor) {
                 let samples = samples(&columns);
                 self.found[at].1.samples.extend(samples);

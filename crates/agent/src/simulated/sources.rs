@@ -1,7 +1,7 @@
 //! Sources whose values are drawn from a seed, with the facts of real ones.
 
 use barograph_model::{Descriptor, Labels, Name, Sample, Unit, Value, ValueType};
-use barograph_source::{Batch, FactId, Report, Source, SourceError, all_facts};
+use barograph_source::{FactId, Source, SourceBatch, SourceCoverage, SourceError, all_facts};
 
 use super::Random;
 
@@ -113,7 +113,7 @@ impl Source for FakeSource {
         self.name == "filesystem"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let fails = self.random.below(READS_PER_FAULT) == 0;
         let half = self.facts.len() / 2;
         for (at, (fact, id)) in self.facts.iter_mut().enumerate() {
@@ -137,7 +137,7 @@ impl Source for FakeSource {
         Ok(())
     }
 
-    fn report(&self) -> Report {
-        Report::default()
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage::default()
     }
 }

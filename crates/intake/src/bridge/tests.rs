@@ -9,7 +9,7 @@ use super::*;
 use crate::IntakeConfig;
 use crate::ScopeShared;
 use crate::identity::Instances;
-use crate::process::Takes;
+use crate::process::TakeBuffer;
 use crate::scope::{OpenScopes, ScopeSettings};
 use crate::shares::Shares;
 use crate::timing::TickClock;
@@ -86,7 +86,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
     let (mut instances, timing) = (Instances::default(), TickClock::new(&*clock));
     let mut rates = RecordRates::new(1e9);
     let counts = IngestCounts::default();
-    let mut takes = Takes::default();
+    let mut takes = TakeBuffer::default();
     let (door, mut bridge) = bridge(&dir.path().join("nobody"), true, 16).unwrap();
     let uid = rustix::process::getuid().as_raw();
     let now_ns = clock.now_ns();

@@ -41,7 +41,7 @@ pub(crate) enum NextStep {
 
 /// The stage of the steps. Times are those at which a stage ends at the latest.
 #[derive(Clone, Copy)]
-pub(super) enum Stage {
+pub(super) enum IntakeStage {
     /// The steps wait for the scopes of earlier lives and for the rate of the counter.
     Beginning(i64),
     /// The steps make rounds.

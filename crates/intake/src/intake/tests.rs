@@ -119,7 +119,7 @@ fn live_in(
             Work::Stepped(queue) => drop(queue.run_next()),
         }
     }
-    intake.stage = Stage::Running;
+    intake.stage = IntakeStage::Running;
     let outside = Outside {
         run_dir,
         door,

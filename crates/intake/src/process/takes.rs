@@ -25,9 +25,9 @@ const KEPT_TAKES: usize = 1 << 14;
 
 /// The takes of one look; the buffer is used by all looks, one after the other.
 #[derive(Default)]
-pub(crate) struct Takes(Vec<Take>);
+pub(crate) struct TakeBuffer(Vec<Take>);
 
-impl Takes {
+impl TakeBuffer {
     fn lend(&mut self) -> Vec<Take> {
         std::mem::take(&mut self.0)
     }

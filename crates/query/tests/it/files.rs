@@ -220,5 +220,5 @@ fn the_past_without_sql(run_dir: &RunDir) {
     };
     let found = reader.read(&request).unwrap();
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].1.numbers, (1..=20).collect::<Vec<u64>>());
+    assert_eq!(found[0].columns.numbers, (1..=20).collect::<Vec<u64>>());
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use barograph_archive::{ArchiveReader, SampleChunk, View};
 use barograph_model::{
-    Columns, Descriptor, Kind, ManualClock, Past as _, PastRequest, Sample, Span, SqlFaultKind,
-    Value, ValueType,
+    Columns, Descriptor, Kind, ManualClock, Past as _, PastRequest, PastSamples, Sample, Span,
+    SqlFaultKind, Value, ValueType,
 };
 use barograph_query::{Database, PastReader, ScopeChoice, Views};
 use barograph_stream::RunDir;
@@ -423,7 +423,10 @@ fn check_past(world: &mut World, told: &[Told], from: i64, length: i64) {
     };
     let found = world.reader.read(&request(1_000)).unwrap();
     let mut lines = Vec::new();
-    for (series, columns) in &found {
+    for PastSamples {
+        series, columns, ..
+    } in &found
+    {
         assert!(columns.ts.is_sorted());
         let device = series.descriptor.labels.get("device").unwrap();
         for row in 0..columns.len() {
@@ -445,11 +448,9 @@ fn check_past(world: &mut World, told: &[Told], from: i64, length: i64) {
         let fault = world.reader.read(&request(lines.len() - 1)).unwrap_err();
         assert_eq!(fault.kind, SqlFaultKind::Limit);
         let series = world.reader.series(&request(0)).unwrap();
-        assert!(
-            found
-                .iter()
-                .all(|(one, _)| series.iter().any(|s| s.descriptor == one.descriptor))
-        );
+        assert!(found.iter().all(|PastSamples { series: one, .. }| {
+            series.iter().any(|s| s.descriptor == one.descriptor)
+        }));
     }
 
     let most = lines.len() / 2;

@@ -319,7 +319,7 @@ fn past_without_sql(world: &World) {
             .read(&request)
             .unwrap()
             .iter()
-            .map(|(_, c)| c.len())
+            .map(|one| one.columns.len())
             .collect(),
     );
     lengths(
@@ -407,12 +407,12 @@ fn scopes_come_and_go_while_they_are_read() {
             let found = reader.read(&request).unwrap();
             let own = found
                 .iter()
-                .filter(|(s, _)| s.descriptor.name.as_str() == "disk.read.bytes");
-            assert_eq!(own.map(|(_, columns)| columns.len()).sum::<usize>(), 8);
+                .filter(|one| one.series.descriptor.name.as_str() == "disk.read.bytes");
+            assert_eq!(own.map(|one| one.columns.len()).sum::<usize>(), 8);
             let mut of_scopes = found
                 .iter()
-                .filter(|(s, _)| s.descriptor.name.as_str() == "app.a.count");
-            assert!(of_scopes.all(|(_, columns)| (1..=3).contains(&columns.len())));
+                .filter(|one| one.series.descriptor.name.as_str() == "app.a.count");
+            assert!(of_scopes.all(|one| (1..=3).contains(&one.columns.len())));
         }
     };
     std::thread::scope(|threads| {

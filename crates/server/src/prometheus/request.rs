@@ -246,7 +246,7 @@ fn duration_ns(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use barograph_model::{Buckets, Columns, Past, PastRequest, PastSeries, SqlFault};
+    use barograph_model::{Buckets, Past, PastRequest, PastSamples, PastSeries, SqlFault};
 
     use super::*;
 
@@ -258,7 +258,7 @@ mod tests {
             Ok(Vec::new())
         }
 
-        fn read(&self, _: &PastRequest<'_>) -> Result<Vec<(PastSeries, Columns)>, SqlFault> {
+        fn read(&self, _: &PastRequest<'_>) -> Result<Vec<PastSamples>, SqlFault> {
             Ok(Vec::new())
         }
 

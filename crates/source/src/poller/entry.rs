@@ -11,7 +11,9 @@ use crate::pace::Pace;
 use crate::policy::IntervalPolicy;
 use crate::report::counted;
 use crate::worker::{FIRST_LOOK_NS, ReadRequest, ReaderPool, Worker};
-use crate::{ABSENT_NS, Batch, Missing, Report, Source, SourceReport, SourceState};
+use crate::{
+    ABSENT_NS, MissingPart, Source, SourceBatch, SourceCoverage, SourceReport, SourceState,
+};
 
 facts! {
     /// The facts that the poller measures about each source.
@@ -55,7 +57,7 @@ pub(super) struct PollerEntry {
 /// The poller's own facts about a source.
 struct Own {
     facts: FactSet<SelfFact>,
-    batch: Batch,
+    batch: SourceBatch,
     feed: FactFeed,
 }
 
@@ -63,10 +65,13 @@ enum Driver {
     /// A source that is read on the loop.
     Live {
         source: Box<dyn Source>,
-        batch: Batch,
+        batch: SourceBatch,
     },
     /// A source that is read by a pool of threads, with the report of its last read.
-    Slow { worker: Worker, report: Report },
+    Slow {
+        worker: Worker,
+        report: SourceCoverage,
+    },
 }
 
 /// The work that was done at a deadline.
@@ -93,11 +98,11 @@ impl PollerEntry {
         let driver = match source.is_slow() {
             false => Driver::Live {
                 source,
-                batch: Batch::new(),
+                batch: SourceBatch::new(),
             },
             true => Driver::Slow {
                 worker: Worker::new(source),
-                report: Report::default(),
+                report: SourceCoverage::default(),
             },
         };
         let labels = Labels::new([("source", name)]).expect("names of sources are short");
@@ -116,7 +121,7 @@ impl PollerEntry {
             books: Books::default(),
             own: Own {
                 facts: FactSet::new(labels),
-                batch: Batch::new(),
+                batch: SourceBatch::new(),
                 feed: FactFeed::default(),
             },
         }
@@ -369,7 +374,7 @@ impl PollerEntry {
 
     pub(super) fn report(&self, now_ns: i64) -> SourceReport {
         let books = &self.books;
-        let Report {
+        let SourceCoverage {
             mut sees,
             mut missing,
         } = match &self.driver {
@@ -377,7 +382,7 @@ impl PollerEntry {
             Driver::Slow { report, .. } => report.clone(),
         };
         if self.feed.refused() > 0 || books.facts_refused > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 counted(self.feed.refused() + books.facts_refused as usize, "stream"),
                 "a limit on the number of streams was reached",
                 "raise the limit, or leave devices out in the configuration",

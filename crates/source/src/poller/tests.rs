@@ -10,7 +10,7 @@ use barograph_model::{
 };
 
 use super::*;
-use crate::{Batch, FactId, Report, SourceError};
+use crate::{FactId, SourceBatch, SourceCoverage, SourceError};
 
 #[derive(Default)]
 struct Constant {
@@ -25,7 +25,7 @@ impl Source for Constant {
         "constant"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let declare = || {
             let descriptor = Descriptor::gauge(
                 Name::new("constant.count").unwrap(),
@@ -42,8 +42,8 @@ impl Source for Constant {
         Ok(())
     }
 
-    fn report(&self) -> Report {
-        Report::default()
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage::default()
     }
 
     fn is_absent(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::util::faults::{BadLines, Faults};
 use crate::util::file::SysRoot;
 use crate::util::parse::{cut, escape, lines, number, words};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 /// Most servers that are followed.
 const SERVERS_MAX: usize = 1024;
@@ -100,7 +100,7 @@ impl Beegfs {
         role: &str,
         output: &[u8],
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
     ) -> BadLines {
         let mut bad = BadLines::default();
         let mut titles: Option<Vec<&[u8]>> = None;
@@ -128,7 +128,7 @@ impl Beegfs {
         bad
     }
 
-    fn put(&mut self, role: &str, row: &Row<'_>, now_ns: i64, batch: &mut Batch) {
+    fn put(&mut self, role: &str, row: &Row<'_>, now_ns: i64, batch: &mut SourceBatch) {
         let mut key = role.as_bytes().to_vec();
         key.push(b' ');
         key.extend_from_slice(row.name);
@@ -154,7 +154,7 @@ impl Beegfs {
         }
     }
 
-    fn sweep(&mut self, batch: &mut Batch) {
+    fn sweep(&mut self, batch: &mut SourceBatch) {
         self.servers.sweep(|server| {
             if let Server::Followed(facts) = server {
                 facts.retire(batch);
@@ -176,7 +176,7 @@ impl Source for Beegfs {
         STALL_NS
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         let mut whole = true;
         self.refusal = None;
@@ -205,13 +205,13 @@ impl Source for Beegfs {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut missing = Vec::new();
         let mut followed = Vec::new();
         for (key, server) in self.servers.iter() {
             match server {
                 Server::Followed(_) => followed.push(escape(key)),
-                Server::Unnameable(why) => missing.push(Missing::new(
+                Server::Unnameable(why) => missing.push(MissingPart::new(
                     format!("BeeGFS server {}", escape(key)),
                     why.as_str(),
                     "nothing: its name is too long for a label",
@@ -219,13 +219,13 @@ impl Source for Beegfs {
             }
         }
         if let Some(refusal) = &self.refusal {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "BeeGFS servers",
                 format!("{} {refusal}", CTL.name),
                 "on a client of BeeGFS 7 install beegfs-utils; elsewhere leave sources.poll.beegfs off",
             ));
         } else if followed.is_empty() && missing.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "BeeGFS servers",
                 "beegfs-ctl names none",
                 "check /etc/beegfs/beegfs-client.conf on this node",
@@ -239,7 +239,7 @@ impl Source for Beegfs {
                 followed.join(", ")
             ),
         };
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 

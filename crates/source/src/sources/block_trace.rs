@@ -42,7 +42,7 @@ use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{escape, lines};
 use crate::util::top::{Heavy, left_after};
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 pub use config::{BlockTraceConfig, BlockTraceMode};
 use device::TracedDevice;
@@ -84,7 +84,7 @@ pub struct BlockTrace {
     root: SysRoot,
     config: BlockTraceConfig,
     pipe: Pipe,
-    missing: Option<Missing>,
+    missing: Option<MissingPart>,
     retry_ns: i64,
     auto: Option<Auto>,
     /// When the pipe was last read or opened, in monotonic ns.
@@ -172,7 +172,7 @@ impl BlockTrace {
     }
 
     /// Stops tracing. The streams of all devices end.
-    fn end(&mut self, batch: &mut Batch) {
+    fn end(&mut self, batch: &mut SourceBatch) {
         self.pipe = Pipe::None;
         self.bytes.clear();
         self.tally.pairs.lost();
@@ -182,7 +182,7 @@ impl BlockTrace {
     }
 
     /// Begins and ends turns.
-    fn take_turns(&mut self, batch: &mut Batch, faults: &mut Faults) {
+    fn take_turns(&mut self, batch: &mut SourceBatch, faults: &mut Faults) {
         let monotonic_ns = batch.monotonic_ns();
         let Some(auto) = &mut self.auto else { return };
         if !auto.is_allowed && monotonic_ns >= self.retry_ns && self.root.is_real() {
@@ -216,7 +216,7 @@ impl BlockTrace {
     fn drain(
         &mut self,
         events_max: u64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bad: &mut BadLines,
     ) -> Result<(), SourceError> {
         let (fd, path) = match &self.pipe {
@@ -260,7 +260,7 @@ impl BlockTrace {
 
     /// Reads the events in the pipe. In the mode `auto` it reads as many as the budget pays for,
     /// and ends the turn if there were more.
-    fn follow(&mut self, batch: &mut Batch, bad: &mut BadLines, faults: &mut Faults) {
+    fn follow(&mut self, batch: &mut SourceBatch, bad: &mut BadLines, faults: &mut Faults) {
         let monotonic_ns = batch.monotonic_ns();
         let elapsed_ns = monotonic_ns.saturating_sub(self.drained_ns);
         let paid = self
@@ -294,7 +294,7 @@ impl BlockTrace {
         }
     }
 
-    fn decay(&mut self, monotonic_ns: i64, batch: &mut Batch) {
+    fn decay(&mut self, monotonic_ns: i64, batch: &mut SourceBatch) {
         let elapsed_ns = monotonic_ns.saturating_sub(self.decayed_ns);
         self.decayed_ns = monotonic_ns;
         let factor = left_after(elapsed_ns, self.config.half_life_ns());
@@ -308,7 +308,7 @@ impl BlockTrace {
         });
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         let counts = [
             (TraceFact::Events, self.tally.events),
             (TraceFact::Lost, self.tally.lost),
@@ -338,7 +338,7 @@ impl Source for BlockTrace {
         "block_trace"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let begin_s = thread_cpu_s();
         let mut faults = Faults::default();
         match self.auto {
@@ -373,18 +373,18 @@ impl Source for BlockTrace {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut missing: Vec<_> = self.missing.iter().cloned().collect();
         let from = match &self.pipe {
             Pipe::None if self.auto.is_some() && missing.is_empty() => {
                 let sees = "nothing now: in the mode auto, requests are traced while a disk is busy or slower than usual";
-                return Report {
+                return SourceCoverage {
                     sees: sees.to_owned(),
                     missing,
                 };
             }
             Pipe::None => {
-                return Report {
+                return SourceCoverage {
                     sees: format!("no {WHAT}"),
                     missing,
                 };
@@ -393,7 +393,7 @@ impl Source for BlockTrace {
             Pipe::Recorded(_) => self.root.path(RECORDING),
         };
         if self.lost_newly > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 counted(self.lost_newly as usize, "event"),
                 "they were overwritten before they were read: counts are too low, and quantiles favour short requests",
                 "make sources.block_trace.buffer_bytes or events_max larger, or sources.poll.block_trace.interval_ms shorter",
@@ -407,7 +407,7 @@ impl Source for BlockTrace {
             devices.join(", "),
             from.display()
         );
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 
     /// Reading a full buffer takes a while.
@@ -450,7 +450,7 @@ impl Tally {
     fn take(
         &mut self,
         line: &[u8],
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bad: &mut BadLines,
         (config, root): (&BlockTraceConfig, &SysRoot),
     ) {
@@ -526,11 +526,11 @@ fn numbered((major, minor): (u32, u32)) -> String {
     format!("{major}:{minor}")
 }
 
-fn recording(root: &SysRoot) -> Result<Pipe, Missing> {
+fn recording(root: &SysRoot) -> Result<Pipe, MissingPart> {
     let path: PathBuf = root.path(RECORDING);
     let opened = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     opened.map(Pipe::Recorded).map_err(|errno| {
-        Missing::new(
+        MissingPart::new(
             WHAT,
             format!("{}: {}", path.display(), std::io::Error::from(errno)),
             "trace the machine itself (sources.sys_root = \"/\"), or put a recording there",

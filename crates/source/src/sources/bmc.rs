@@ -18,7 +18,7 @@ use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
 use crate::util::helper::{HELPER_TIMEOUT, HelperConfig, REMEDY};
 use crate::util::parse::{cut, lines, number, words};
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 /// The program that answers, as named in reports.
 const PROGRAM: &str = "ipmitool dcmi power reading";
@@ -55,7 +55,7 @@ pub struct Bmc {
     helper: HelperConfig,
     facts: FactSet<Fact>,
     watts: Option<u64>,
-    missing: Option<Missing>,
+    missing: Option<MissingPart>,
     /// Number of reads since the last answer.
     unanswered: u32,
 }
@@ -96,7 +96,7 @@ impl Bmc {
             ),
             failed => return Err(failed.into_fault("barograph-helper")),
         };
-        self.missing = Some(Missing::new("power that the BMC measures", why, remedy));
+        self.missing = Some(MissingPart::new("power that the BMC measures", why, remedy));
         Ok(())
     }
 }
@@ -114,7 +114,7 @@ impl Source for Bmc {
         STALL_NS
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         self.watts = None;
         self.missing = None;
         let result = self.read_once(now_ns, batch);
@@ -128,8 +128,8 @@ impl Source for Bmc {
         result
     }
 
-    fn report(&self) -> Report {
-        Report {
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage {
             sees: match self.watts {
                 Some(watts) => format!("the BMC measures {watts} W"),
                 None => "no power reading of a BMC".to_owned(),
@@ -140,7 +140,7 @@ impl Source for Bmc {
 }
 
 impl Bmc {
-    fn read_once(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read_once(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let answer = match self.ask() {
             Ok(answer) => answer,
             Err(refusal) => return self.refused(refusal),
@@ -151,7 +151,7 @@ impl Bmc {
         })?;
         if let Err(why) = reading.usable() {
             let remedy = "look whether a newer firmware of the BMC measures power";
-            self.missing = Some(Missing::new("power that the BMC measures", why, remedy));
+            self.missing = Some(MissingPart::new("power that the BMC measures", why, remedy));
             return Ok(());
         }
         for ((_, fact), watts) in LINES.into_iter().zip(reading.watts) {

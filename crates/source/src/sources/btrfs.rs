@@ -16,7 +16,7 @@ use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::{number, sole_number, sole_text};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::absent_or_fault;
 
@@ -86,7 +86,7 @@ pub struct Btrfs {
     followed: Roster<Filesystem>,
     scan_next_ns: i64,
     refused: usize,
-    unnameable: Vec<Missing>,
+    unnameable: Vec<MissingPart>,
     absent: Option<String>,
 }
 
@@ -131,7 +131,7 @@ impl Btrfs {
     }
 
     /// Searches for file systems, and reads their layout.
-    fn scan(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
+    fn scan(&mut self, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut found = Vec::new();
         let listed = filesystems(&self.root).map(|(dirs, refused)| {
             found = dirs;
@@ -147,7 +147,7 @@ impl Btrfs {
                 Ok(filesystem) => Some(filesystem),
                 Err(fault) => {
                     let what = format!("btrfs {name}");
-                    unnameable.push(Missing::new(what, fault.to_string(), "none is known"));
+                    unnameable.push(MissingPart::new(what, fault.to_string(), "none is known"));
                     None
                 }
             };
@@ -165,7 +165,7 @@ impl Source for Btrfs {
         "btrfs"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         if self.is_absent() || batch.monotonic_ns() >= self.scan_next_ns {
             self.scan_next_ns = batch.monotonic_ns().saturating_add(SCAN_NS);
@@ -192,10 +192,10 @@ impl Source for Btrfs {
         self.followed.iter().next().is_none() && self.unnameable.is_empty()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut missing = self.unnameable.clone();
         if let Some(why) = &self.absent {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "btrfs",
                 why.as_str(),
                 "nothing to do on a machine without btrfs; a container needs the host's /sys",
@@ -203,7 +203,7 @@ impl Source for Btrfs {
         }
         let seen: Vec<_> = self.followed.iter().map(|(_, f)| f.describe()).collect();
         if seen.is_empty() && missing.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "btrfs",
                 "no btrfs is mounted",
                 "nothing to do on a machine without btrfs",
@@ -211,7 +211,7 @@ impl Source for Btrfs {
         }
         for (_, filesystem) in self.followed.iter() {
             if filesystem.missing > 0 {
-                missing.push(Missing::new(
+                missing.push(MissingPart::new(
                     format!(
                         "{} of {}",
                         counted(filesystem.missing as usize, "device"),
@@ -230,7 +230,7 @@ impl Source for Btrfs {
                 seen.join(", ")
             ),
         };
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
@@ -262,7 +262,7 @@ impl Filesystem {
     }
 
     /// Reads the profiles and devices of the file system.
-    fn look(&mut self, uuid: &str, dir: &Path, batch: &mut Batch) {
+    fn look(&mut self, uuid: &str, dir: &Path, batch: &mut SourceBatch) {
         let data = profiles(&data_dir(dir));
         self.copies = copies(&data);
         self.profile = data.join("+");
@@ -284,7 +284,7 @@ impl Filesystem {
     fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) -> bool {
@@ -334,7 +334,7 @@ impl Filesystem {
     fn put_commits(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) {
@@ -361,7 +361,7 @@ impl Filesystem {
     fn put_devices(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) {
@@ -406,7 +406,7 @@ impl Filesystem {
         )
     }
 
-    fn retire(&mut self, batch: &mut Batch) {
+    fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
         for (_, device) in self.devices.iter_mut() {
             device.facts.retire(batch);
@@ -429,7 +429,7 @@ impl Device {
     fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) -> (Option<bool>, Option<u64>) {

@@ -24,7 +24,7 @@ use crate::util::millis::ns;
 use crate::util::parse::{escape, sole_number};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::pressure;
 
@@ -166,7 +166,7 @@ impl Cgroups {
     }
 
     /// Searches for new and removed groups.
-    fn scan(&mut self, batch: &mut Batch) {
+    fn scan(&mut self, batch: &mut SourceBatch) {
         self.looker.devices = BlockDevices::find(&self.root);
         let (layout, counted) = CgroupLayout::find(&self.root, &self.looker.devices);
         self.looker.counted = counted;
@@ -198,7 +198,7 @@ impl Source for Cgroups {
         "cgroup"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         if batch.monotonic_ns() >= self.scan_next_ns {
             self.scan(batch);
             self.scan_next_ns = batch
@@ -212,42 +212,42 @@ impl Source for Cgroups {
         std::mem::take(&mut self.looker.faults).finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let speaking = self.groups.iter().filter(|(_, group)| group.speaks).count();
         let all = counted(self.groups.len(), "control group");
         let version = self.layout.version();
         let sees = format!("{all} ({version}), {speaking} of them with streams");
         let missing = self.explain();
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
 impl Cgroups {
-    fn explain(&self) -> Vec<Missing> {
+    fn explain(&self) -> Vec<MissingPart> {
         let mut missing = self.explain_io();
         if self.layout.memory.is_none() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "memory by control group",
                 "no memory controller is mounted",
                 "mount cgroup2 and enable its memory controller",
             ));
         }
         if self.layout.pressure.is_none() && self.layout.io.is_some() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "pressure by control group",
                 "version 1 of control groups does not tell it",
                 "mount cgroup2, it may stand beside version 1",
             ));
         }
         if self.cut > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("{} control groups or more", self.cut),
                 format!("only {} are followed", self.config.groups_max),
                 "raise cgroup.groups_max",
             ));
         }
         if self.looker.room.refused > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("{} devices of control groups", self.looker.room.refused),
                 format!(
                     "only {} have streams, and {} of one group; their sum is told",
@@ -260,16 +260,20 @@ impl Cgroups {
         for (_, group) in self.groups.iter() {
             if let Some(why) = &group.unnameable {
                 let what = format!("control group {}", group.label);
-                missing.push(Missing::new(what, why.as_str(), "give it a shorter path"));
+                missing.push(MissingPart::new(
+                    what,
+                    why.as_str(),
+                    "give it a shorter path",
+                ));
             }
         }
         missing
     }
 
-    fn explain_io(&self) -> Vec<Missing> {
+    fn explain_io(&self) -> Vec<MissingPart> {
         let base = self.root.path("sys/fs/cgroup");
         match &self.layout.io {
-            None => vec![Missing::new(
+            None => vec![MissingPart::new(
                 "I/O by control group",
                 format!(
                     "neither the io controller nor blkio is at {}",
@@ -282,7 +286,7 @@ impl Cgroups {
                 let mut below = self.groups.iter().filter(|(path, _)| *path != b"/");
                 let blind = self.groups.len() > 1 && below.all(|(_, group)| group.io.is_none());
                 let subtree = root.join("cgroup.subtree_control");
-                let missing = Missing::new(
+                let missing = MissingPart::new(
                     "I/O by control group",
                     "the io controller is on for the root alone",
                     format!(
@@ -342,12 +346,12 @@ impl Group {
         }
     }
 
-    fn retire(&mut self, batch: &mut Batch) {
+    fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
         self.by_device.retire(batch);
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch, looker: &mut Looker) {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch, looker: &mut Looker) {
         if self.gone || self.unnameable.is_some() {
             return;
         }
@@ -366,7 +370,7 @@ impl Group {
     fn read_files(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         looker: &mut Looker,
     ) -> Result<(), SourceError> {
         if let Some(files) = &mut self.io
@@ -397,7 +401,7 @@ impl Group {
     fn read_others(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         looker: &mut Looker,
     ) -> Result<(), SourceError> {
         let (bytes, faults) = (&mut looker.bytes, &mut looker.faults);
@@ -435,7 +439,7 @@ impl Group {
         Ok(())
     }
 
-    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &IoTraffic) {
+    fn put_traffic(&mut self, now_ns: i64, batch: &mut SourceBatch, traffic: &IoTraffic) {
         self.facts
             .count(batch, now_ns, Fact::ReadBytes, traffic.read_bytes);
         self.facts

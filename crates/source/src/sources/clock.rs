@@ -26,7 +26,7 @@ use crate::fact::{FactSet, facts};
 use crate::util::command::{Commands, Refusal};
 use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use chrony::Tracking;
 use kernel::Kernel;
@@ -61,7 +61,7 @@ pub struct Clock {
     commands: Commands,
     facts: FactSet<Fact>,
     sees: String,
-    missing: Vec<Missing>,
+    missing: Vec<MissingPart>,
 }
 
 /// The values to put; a field that is `None` then has no value.
@@ -101,7 +101,7 @@ impl Clock {
             }
             Err(kernel::ClockRefusal::Missing(why)) => why,
         };
-        self.missing.push(Missing::new(
+        self.missing.push(MissingPart::new(
             "what the kernel knows of its clock",
             why,
             "let the agent call adjtimex to read: SystemCallFilter=adjtimex clock_adjtime in its unit",
@@ -120,13 +120,13 @@ impl Clock {
                     return None;
                 }
             },
-            Err(Refusal::Absent) => Missing::new(
+            Err(Refusal::Absent) => MissingPart::new(
                 what,
                 "chronyc is not installed",
                 "install chrony; with another daemon the kernel's values are all there is",
             ),
-            Err(Refusal::Denied(why)) => Missing::new(what, why, "let the agent run chronyc"),
-            Err(Refusal::Failed(why)) => Missing::new(
+            Err(Refusal::Denied(why)) => MissingPart::new(what, why, "let the agent run chronyc"),
+            Err(Refusal::Failed(why)) => MissingPart::new(
                 what,
                 format!("chronyd does not answer chronyc ({why})"),
                 "start chronyd, and let it answer on 127.0.0.1 (cmdport, cmdallow in chrony.conf)",
@@ -136,7 +136,7 @@ impl Clock {
         None
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, state: &State) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, state: &State) {
         let float = |v: Option<f64>| v.map(Value::Float);
         let values = [
             (Fact::Synchronised, state.synchronised.map(Value::Bool)),
@@ -175,7 +175,7 @@ impl Source for Clock {
         STALL_NS
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         self.missing.clear();
         let kernel = self.kernel(&mut faults);
@@ -194,7 +194,7 @@ impl Source for Clock {
         }
         self.sees = state.sees(chrony.is_some());
         if state.synchronised == Some(false) {
-            self.missing.push(Missing::new(
+            self.missing.push(MissingPart::new(
                 "offset and error of the clock",
                 "nothing synchronises it",
                 "run chronyd with rtcsync, ntpd or systemd-timesyncd, and let it reach its servers",
@@ -203,8 +203,8 @@ impl Source for Clock {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
-        Report {
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage {
             sees: self.sees.clone(),
             missing: self.missing.clone(),
         }

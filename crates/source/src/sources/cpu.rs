@@ -7,7 +7,7 @@ use crate::report::counted;
 use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{cut, decimal, lines, words};
-use crate::{Batch, Report, Source, SourceError};
+use crate::{Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -83,7 +83,7 @@ impl Cpu {
         }
     }
 
-    fn read_stat(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn read_stat(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         let mut bad = BadLines::default();
         let mut online = 0;
         for line in lines(&self.bytes) {
@@ -128,7 +128,7 @@ impl Cpu {
         bad.report(self.stat.path(), faults);
     }
 
-    fn read_load(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn read_load(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         let mut bad = BadLines::default();
         match load(&self.bytes) {
             Some(loads) => {
@@ -147,7 +147,7 @@ impl Source for Cpu {
         "cpu"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         self.online = 0;
         let read = absent_or_fault(self.stat.read(&mut self.bytes), &mut self.stat_absent);
@@ -161,12 +161,12 @@ impl Source for Cpu {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let missing = [
             missing_proc("processor times", &self.stat_absent),
             missing_proc("load averages", &self.load_absent),
         ];
-        Report {
+        SourceCoverage {
             sees: counted(self.online as usize, "processor"),
             missing: missing.into_iter().flatten().collect(),
         }
@@ -191,7 +191,7 @@ fn ticks(line: &[u8]) -> Option<Ticks> {
 fn put_ticks(
     facts: &mut FactSet<Fact>,
     now_ns: i64,
-    batch: &mut Batch,
+    batch: &mut SourceBatch,
     ticks: Ticks,
     last: Option<Ticks>,
     ticks_per_s: f64,

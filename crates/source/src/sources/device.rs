@@ -29,7 +29,7 @@ use crate::util::identity::Identity;
 use crate::util::link::Link;
 use crate::util::parse::{escape, lines, sole_number, unescape_octal, words};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use crate::util::diskstats::SECTOR_BYTES;
 use topology::{DeviceKind, DeviceNode, Topology};
@@ -131,7 +131,7 @@ impl Devices {
         }
     }
 
-    fn put_devices(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn put_devices(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         let look = Look {
             root: &self.root,
             tiers: &self.tiers,
@@ -163,7 +163,7 @@ impl Devices {
 
     /// Puts the settings of the queues. They come after the other facts, so that they are the ones
     /// left out if there are too many facts.
-    fn put_queues(&mut self, now_ns: i64, batch: &mut Batch) {
+    fn put_queues(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         for node in self.topology.nodes.iter().filter(|n| n.kind.has_queue()) {
             if let Some(device) = self.devices.visit(&node.name, || None) {
                 let facts = &mut device.facts;
@@ -173,7 +173,7 @@ impl Devices {
         }
     }
 
-    fn put_pairs(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn put_pairs(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         let aliases = self.aliases();
         let mut key = Vec::new();
         for (at, node) in self.topology.nodes.iter().enumerate() {
@@ -268,7 +268,7 @@ impl Source for Devices {
         true
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         self.absent = None;
         match Topology::scan(&self.root, DEVICES_MAX, &mut self.bytes) {
@@ -290,7 +290,7 @@ impl Source for Devices {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut kinds: BTreeMap<DeviceKind, usize> = BTreeMap::new();
         let (mut nameless, mut uncounted) = (Vec::new(), Vec::new());
         for (name, device) in self.devices.iter() {
@@ -322,7 +322,7 @@ impl Source for Devices {
                 sees += &format!("; {what}: {}", names.join(", "));
             }
         }
-        Report {
+        SourceCoverage {
             sees,
             missing: self.missing(&nameless, &uncounted),
         }
@@ -330,30 +330,30 @@ impl Source for Devices {
 }
 
 impl Devices {
-    fn missing(&self, nameless: &[String], uncounted: &[String]) -> Vec<Missing> {
+    fn missing(&self, nameless: &[String], uncounted: &[String]) -> Vec<MissingPart> {
         let mut missing = Vec::new();
         if let Some(why) = &self.absent {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "block devices",
                 why.as_str(),
                 "mount /sys, or let the agent see the host's",
             ));
         } else if self.devices.len() == 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "block devices",
                 "the kernel lists none that is in use",
                 "nothing on a node without disks: set sources.poll.device.enabled = false",
             ));
         }
         if !nameless.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("model and serial number of {}", nameless.join(", ")),
                 "its driver does not give them in /sys, as is usual for virtual disks",
                 "where it matters, give the disk a serial number in the virtual machine's configuration",
             ));
         }
         if !uncounted.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("counters of {}", uncounted.join(", ")),
                 "queue/iostats is 0: the kernel does not count its requests",
                 "echo 1 > /sys/block/DEVICE/queue/iostats",
@@ -373,7 +373,13 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn identity(&self, device: &mut Device, at: usize, batch: &mut Batch, bytes: &mut Vec<u8>) {
+    fn identity(
+        &self,
+        device: &mut Device,
+        at: usize,
+        batch: &mut SourceBatch,
+        bytes: &mut Vec<u8>,
+    ) {
         let node = &self.topology.nodes[at];
         let (now_ns, every_ns) = (self.now_ns, self.every_ns);
         let facts = &mut device.facts;
@@ -433,7 +439,7 @@ impl Look<'_> {
         facts: &mut FactSet<Fact>,
         node: &DeviceNode,
         disks: usize,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
     ) {
         let mut read = |name: &str| {

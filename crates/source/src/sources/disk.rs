@@ -28,7 +28,7 @@ use crate::util::globs::Globs;
 use crate::util::millis::{ATTRIBUTES_INTERVAL_MS, ns};
 use crate::util::parse::{cut, escape, lines, sole_number, words};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::absent_or_fault;
 
@@ -140,7 +140,7 @@ impl Disks {
         }
     }
 
-    fn read_list(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn read_list(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         let mut bad = BadLines::default();
         let bytes = std::mem::take(&mut self.bytes);
         self.context.last_whole.clear();
@@ -164,7 +164,7 @@ impl Disks {
     }
 
     /// Reads the file of each disk, if there is no list of all.
-    fn read_each(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn read_each(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         let blocks = self.context.root.path("sys/block");
         let Ok((names, all)) = names_in(&blocks, DEVICES_MAX) else {
             self.blocks_absent = true;
@@ -214,7 +214,7 @@ impl Disks {
         self.sweep(batch);
     }
 
-    fn visit(&mut self, name: &[u8], counters: &Counters, now_ns: i64, batch: &mut Batch) {
+    fn visit(&mut self, name: &[u8], counters: &Counters, now_ns: i64, batch: &mut SourceBatch) {
         let context = &mut self.context;
         let attribute = &mut self.attribute;
         let make = || Some(context.classify(name, counters, attribute));
@@ -236,7 +236,7 @@ impl Disks {
         }
     }
 
-    fn sweep(&mut self, batch: &mut Batch) {
+    fn sweep(&mut self, batch: &mut SourceBatch) {
         self.devices.sweep(|device| {
             if let Device::Followed(disk) = device {
                 disk.retire(batch);
@@ -250,7 +250,7 @@ impl Source for Disks {
         "disk"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         if self.probed.changed() {
             for (_, device) in self.devices.iter_mut() {
@@ -272,7 +272,7 @@ impl Source for Disks {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let (mut followed, mut idle, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
         let (mut missing, mut blind) = (Vec::new(), Vec::new());
         let mut unmeasured = Vec::new();
@@ -290,7 +290,7 @@ impl Source for Disks {
                 Device::Idle => idle.push(escape(name)),
                 Device::Skipped => skipped.push(escape(name)),
                 Device::Partition => {}
-                Device::Unnameable(why) => missing.push(Missing::new(
+                Device::Unnameable(why) => missing.push(MissingPart::new(
                     format!("disk {}", escape(name)),
                     why.as_str(),
                     "give it a shorter name",
@@ -316,13 +316,13 @@ impl Source for Disks {
             sees += &format!("; greatest bandwidth not known (baro probe measures it): {names}");
         }
         self.missing_files(&blind, &mut missing);
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
 impl Disks {
     /// Appends the files that are missing; `blind` are the disks without attributes.
-    fn missing_files(&self, blind: &[&str], missing: &mut Vec<Missing>) {
+    fn missing_files(&self, blind: &[&str], missing: &mut Vec<MissingPart>) {
         missing.extend(self.probed.missing());
         if let Some(why) = &self.absent {
             let what = if self.blocks_absent {
@@ -334,10 +334,10 @@ impl Disks {
                 true => "mount /proc and /sys, or let the agent see the host's",
                 false => "each disk's own file is read instead, at a higher cost; mount /proc",
             };
-            missing.push(Missing::new(what, why.as_str(), remedy));
+            missing.push(MissingPart::new(what, why.as_str(), remedy));
         }
         if self.absent.is_none() && self.devices.iter().next().is_none() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "disks",
                 "the kernel lists none",
                 "nothing on a node without disks: set sources.poll.disk.enabled = false",
@@ -345,7 +345,7 @@ impl Disks {
         }
         if !blind.is_empty() {
             let blocks = self.context.root.path("sys/block");
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("attributes and tier of {}", blind.join(", ")),
                 format!("{} has no size for them", blocks.display()),
                 "mount /sys, or let the agent see the host's",

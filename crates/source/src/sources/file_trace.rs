@@ -27,7 +27,7 @@ use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{escape, lines, number};
 use crate::util::top::{Heavy, Multiply, Top, left_after};
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 /// Most processes that are listed at once.
 const PROCESSES_MAX: usize = 65_536;
@@ -304,7 +304,7 @@ impl FileTrace {
         }
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         self.facts.count(batch, now_ns, Fact::Samples, self.samples);
         self.facts.count(batch, now_ns, Fact::Moves, self.moves);
         self.extents.greatest(self.ranks.len(), &mut self.hottest);
@@ -337,7 +337,7 @@ impl Source for FileTrace {
         "file_trace"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let elapsed_ns = batch.monotonic_ns().saturating_sub(self.decayed_ns);
         self.decayed_ns = batch.monotonic_ns();
         let half_life_ns = self.config.half_life_ms.clamp(100, 1 << 40) as i64 * 1_000_000;
@@ -372,12 +372,12 @@ impl Source for FileTrace {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         if let Some(why) = &self.absent {
             let remedy = "mount /proc, or let the agent see the host's";
-            return Report {
+            return SourceCoverage {
                 sees: "no open files".to_owned(),
-                missing: vec![Missing::new("open files", why.as_str(), remedy)],
+                missing: vec![MissingPart::new("open files", why.as_str(), remedy)],
             };
         }
         let met = self.met_before.unwrap_or(self.met);
@@ -396,26 +396,26 @@ impl Source for FileTrace {
                 "paths are not told (sources.file_trace.names)"
             },
         );
-        let mut missing = vec![Missing::new(
+        let mut missing = vec![MissingPart::new(
             "accesses that move no position",
             "mmap, pread, pwrite and io_uring leave a file's position where it is, and what is opened and closed between two reads is never seen",
             "where tracing is allowed, enable sources.poll.block_trace",
         )];
         if met.denied > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("files of {} processes", met.denied),
                 "they belong to other users, or have raised privileges",
                 "run the agent as their user, or with CAP_SYS_PTRACE",
             ));
         }
         if met.left_out > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 counted(met.left_out, "open file"),
                 "a process has more than one read looks at",
                 "make sources.file_trace.files_max larger",
             ));
         }
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 
     /// There may be thousands of files to sample.

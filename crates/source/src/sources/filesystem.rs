@@ -26,7 +26,7 @@ use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::globs::Globs;
 use crate::util::millis::{ATTRIBUTES_INTERVAL_MS, ns};
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -113,7 +113,7 @@ pub struct Filesystems {
     tiers: Tiers,
     probes: Probes,
     followed: Vec<Followed>,
-    unnameable: Vec<Missing>,
+    unnameable: Vec<MissingPart>,
     refused: usize,
     absent: Option<String>,
 }
@@ -174,7 +174,7 @@ impl Filesystems {
     }
 
     /// Follows file systems that were mounted, and retires those that were unmounted.
-    fn choose(&mut self, batch: &mut Batch, faults: &mut Faults) {
+    fn choose(&mut self, batch: &mut SourceBatch, faults: &mut Faults) {
         let (mut mounts, bad) =
             mountinfo::choose(&self.bytes, &self.skip_fstypes, &self.skip_mounts);
         // A mount that is missing from an incomplete file may still exist.
@@ -208,7 +208,7 @@ impl Filesystems {
         bad.report(self.mountinfo.path(), faults);
     }
 
-    fn follow(&self, mount: Mount) -> Result<Followed, Missing> {
+    fn follow(&self, mount: Mount) -> Result<Followed, MissingPart> {
         let disk = whole_disk(&self.root, &mount.device, Some(&mount.number));
         let tier = self
             .tiers
@@ -221,7 +221,7 @@ impl Filesystems {
         ];
         let facts = FactSet::labelled(labels).map_err(|fault| {
             let what = format!("file system at {}", mount.label);
-            Missing::new(what, fault.to_string(), "mount it at a shorter path")
+            MissingPart::new(what, fault.to_string(), "mount it at a shorter path")
         })?;
         let slot = self.probes.add(self.path_of(&mount));
         Ok(Followed {
@@ -256,7 +256,7 @@ impl Source for Filesystems {
         true
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         let read = absent_or_fault(self.mountinfo.read(&mut self.bytes), &mut self.absent);
         if faults.take(read) == Some(true) && self.bytes != self.known {
@@ -279,7 +279,7 @@ impl Source for Filesystems {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let names = self
             .followed
             .iter()
@@ -298,7 +298,7 @@ impl Source for Filesystems {
         let zfs = self.followed.iter().filter(|f| f.mount.fstype == "zfs");
         let zfs: Vec<_> = zfs.map(|f| f.mount.label.as_str()).collect();
         if !zfs.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("compression, RAID level and disks of {}", zfs.join(", ")),
                 "the kernel's files do not tell them of zfs",
                 "zpool status and zfs get compression do",
@@ -307,18 +307,18 @@ impl Source for Filesystems {
         missing.extend(self.followed.iter().filter_map(Followed::missing));
         if let Some(fault) = &self.probes.thread_fault {
             let remedy = "raise the limit on threads (ulimit -u, pids.max)";
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "a thread to ask mounts",
                 fault.as_str(),
                 remedy,
             ));
         }
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
 impl Followed {
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, answer: MountAnswer) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, answer: MountAnswer) {
         let at_ns = batch.monotonic_ns();
         self.trouble = match answer {
             MountAnswer::Space(space) => {
@@ -347,7 +347,7 @@ impl Followed {
         };
     }
 
-    fn put_space(&mut self, now_ns: i64, batch: &mut Batch, space: &Space) {
+    fn put_space(&mut self, now_ns: i64, batch: &mut SourceBatch, space: &Space) {
         let counts = [
             (Fact::Total, space.total_bytes),
             (Fact::Free, space.free_bytes),
@@ -372,7 +372,7 @@ impl Followed {
     }
 
     /// Reads the attributes of the devices below it, if it is time to.
-    fn attributes(&mut self, now_ns: i64, batch: &mut Batch, root: &SysRoot, every_ns: i64) {
+    fn attributes(&mut self, now_ns: i64, batch: &mut SourceBatch, root: &SysRoot, every_ns: i64) {
         if batch.monotonic_ns() < self.attributes_next_ns {
             return;
         }
@@ -404,7 +404,7 @@ impl Followed {
         }
     }
 
-    fn missing(&self) -> Option<Missing> {
+    fn missing(&self) -> Option<MissingPart> {
         let (why, remedy) = match self.trouble? {
             Trouble::Silent { for_ns, .. } => (
                 format!("it has not answered for at least {} s", for_ns / NS_PER_S),
@@ -417,7 +417,7 @@ impl Followed {
             ),
         };
         let what = format!("space of {} ({})", self.mount.label, self.mount.fstype);
-        Some(Missing::new(what, why, remedy))
+        Some(MissingPart::new(what, why, remedy))
     }
 }
 

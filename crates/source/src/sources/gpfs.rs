@@ -19,7 +19,7 @@ use crate::util::helper::{HELPER_TIMEOUT, HelperConfig, REMEDY};
 use crate::util::parse::{cut, escape, lines, number, words};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 /// Most file systems that are followed.
 const FILESYSTEMS_MAX: usize = 256;
@@ -90,7 +90,13 @@ impl Gpfs {
         }
     }
 
-    fn read_lines(&mut self, output: &[u8], now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn read_lines(
+        &mut self,
+        output: &[u8],
+        now_ns: i64,
+        batch: &mut SourceBatch,
+        faults: &mut Faults,
+    ) {
         let mut bad = BadLines::default();
         self.filesystems.begin();
         for line in lines(output).filter(|line| !line.trim_ascii().is_empty()) {
@@ -116,7 +122,7 @@ impl Gpfs {
         bad.report(std::path::Path::new(PROGRAM), faults);
     }
 
-    fn sweep(&mut self, batch: &mut Batch) {
+    fn sweep(&mut self, batch: &mut SourceBatch) {
         self.filesystems.sweep(|filesystem| {
             if let Filesystem::Followed(followed) = filesystem {
                 followed.facts.retire(batch);
@@ -138,7 +144,7 @@ impl Source for Gpfs {
         STALL_NS
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         let answer = self
             .commands
@@ -165,13 +171,13 @@ impl Source for Gpfs {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut missing = Vec::new();
         let mut followed = Vec::new();
         for (name, filesystem) in self.filesystems.iter() {
             match filesystem {
                 Filesystem::Followed(followed_one) => followed.push(followed_one.label.clone()),
-                Filesystem::Unnameable(why) => missing.push(Missing::new(
+                Filesystem::Unnameable(why) => missing.push(MissingPart::new(
                     format!("file system {}", escape(name)),
                     why.as_str(),
                     "nothing: its name is too long for a label",
@@ -186,13 +192,13 @@ impl Source for Gpfs {
                 Refusal::Failed(why) if why.starts_with(HELPER_SAYS) => why.clone(),
                 other => format!("{PROGRAM} {other}"),
             };
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "Storage Scale file systems",
                 why,
                 format!("nothing on a node without Storage Scale; with it, {REMEDY}"),
             ));
         } else if followed.is_empty() && missing.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "Storage Scale file systems",
                 "mmpmon names none",
                 "mount one",
@@ -206,7 +212,7 @@ impl Source for Gpfs {
                 followed.join(", ")
             ),
         };
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
@@ -226,7 +232,7 @@ impl Filesystem {
 }
 
 impl Followed {
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, counts: &[u64; KEYS.len()]) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, counts: &[u64; KEYS.len()]) {
         for ((_, fact), count) in KEYS.iter().zip(counts) {
             self.facts.count(batch, now_ns, *fact, *count);
         }

@@ -24,7 +24,7 @@ use crate::util::file::SysRoot;
 use crate::util::globs::Globs;
 use crate::util::helper::{HELPER_TIMEOUT, HelperConfig};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use disk::{Gap, HealthDisk, HealthRound};
 use local::BadBlocks;
@@ -72,7 +72,7 @@ pub struct Health {
     skip: Globs,
     disks: Roster<HealthDisk>,
     absent: Option<String>,
-    unnameable: Vec<Missing>,
+    unnameable: Vec<MissingPart>,
 }
 
 impl Health {
@@ -91,7 +91,7 @@ impl Health {
     }
 
     /// Follows the disks that exist, and retires the others.
-    fn follow(&mut self, names: &[String], batch: &mut Batch) {
+    fn follow(&mut self, names: &[String], batch: &mut SourceBatch) {
         self.unnameable.clear();
         self.disks.begin();
         for name in names {
@@ -119,7 +119,7 @@ impl Source for Health {
         STALL_NS
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let names = match local::disks(&self.root) {
             Ok(names) => {
                 self.absent = None;
@@ -151,7 +151,7 @@ impl Source for Health {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let shown = |disk: &HealthDisk| match disk.celsius {
             Some(celsius) => format!("{} ({}, {celsius:.0} °C)", disk.name, disk.from()),
             None => format!("{} ({})", disk.name, disk.from()),
@@ -166,12 +166,12 @@ impl Source for Health {
         };
         let mut missing = self.unnameable.clone();
         match &self.absent {
-            Some(why) => missing.push(Missing::new(
+            Some(why) => missing.push(MissingPart::new(
                 "disks",
                 why.as_str(),
                 "mount /sys, or let the agent see the host's",
             )),
-            None if self.disks.len() == 0 => missing.push(Missing::new(
+            None if self.disks.len() == 0 => missing.push(MissingPart::new(
                 "disks",
                 "/sys/block has none that is not made of others",
                 "nothing: this machine has no disk of its own",
@@ -181,13 +181,13 @@ impl Source for Health {
         let mut gaps: Vec<_> = disks().filter_map(HealthDisk::missing_smart).collect();
         gaps.extend(disks().filter_map(HealthDisk::missing_blocks));
         missing.extend(together(gaps));
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
 /// One entry for all disks that miss the same thing for the same reason.
-fn together(gaps: Vec<Gap>) -> Vec<Missing> {
-    let mut entries: Vec<Missing> = Vec::new();
+fn together(gaps: Vec<Gap>) -> Vec<MissingPart> {
+    let mut entries: Vec<MissingPart> = Vec::new();
     for Gap {
         what,
         disk,
@@ -197,10 +197,10 @@ fn together(gaps: Vec<Gap>) -> Vec<Missing> {
     {
         let of = format!("{what} of ");
         let is_same =
-            |m: &&mut Missing| m.what.starts_with(&of) && m.why == why && m.remedy == remedy;
+            |m: &&mut MissingPart| m.what.starts_with(&of) && m.why == why && m.remedy == remedy;
         match entries.iter_mut().find(is_same) {
             Some(entry) => entry.what.extend([", ", &disk]),
-            None => entries.push(Missing::new(of + &disk, why, remedy)),
+            None => entries.push(MissingPart::new(of + &disk, why, remedy)),
         }
     }
     entries

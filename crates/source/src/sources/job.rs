@@ -34,7 +34,7 @@ use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
 use crate::util::parse::sole_text;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use find::FoundJobs;
 use followed::{FollowedJob, Putting};
@@ -177,7 +177,7 @@ pub struct Jobs {
     past: NotedJobs,
     /// Number of notes left behind by jobs that ended.
     left_behind: usize,
-    missing: Vec<Missing>,
+    missing: Vec<MissingPart>,
     devices: BlockDevices,
     /// The counters of control groups version 1 that really count.
     counted: Counted,
@@ -295,7 +295,7 @@ impl Jobs {
     /// others. Returns how many jobs were left out.
     fn meet(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         found: &FoundJobs,
         mut usages: BTreeMap<String, (&'static str, Usage)>,
         mut notes: Notes,
@@ -390,7 +390,7 @@ impl Source for Jobs {
         STALL_NS
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let at_ns = batch.monotonic_ns();
         let mut faults = Faults::default();
         let found = find::jobs(&self.root);
@@ -438,7 +438,7 @@ impl Source for Jobs {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let names: Vec<_> = self
             .jobs
             .iter()
@@ -461,7 +461,7 @@ impl Source for Jobs {
             let notes = counted(self.left_behind, "note");
             sees += &format!("; {notes} of ended jobs, which no epilog removed");
         }
-        Report {
+        SourceCoverage {
             sees,
             missing: self.missing.clone(),
         }

@@ -39,14 +39,16 @@ use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
 use crate::util::parse::escape;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use flow::{Flow, FlowTable, Scratch};
 use import::Connection;
 use node::NodeFacts;
 use places::{Param, Places, filesystem_of, target_of};
 use server::Served;
-pub(crate) use tables::{Client, Import, Mdc, Mdt, Node, Osc, Ost, Target};
+pub(crate) use tables::{
+    ClientFact, ImportFact, MdcFact, MdtFact, NodeFact, OscFact, OstFact, TargetFact,
+};
 
 /// Most descriptors that are kept open; files beyond that are opened for each poll.
 const DESCRIPTORS_MAX: usize = 512;
@@ -91,10 +93,10 @@ pub struct Lustre {
     scan_next_ns: i64,
     node: NodeFacts,
     clients: Roster<Named<Mounted>>,
-    osc: Roster<Named<Connection<Osc>>>,
-    mdc: Roster<Named<Connection<Mdc>>>,
-    ost: Roster<Named<Served<Ost>>>,
-    mdt: Roster<Named<Served<Mdt>>>,
+    osc: Roster<Named<Connection<OscFact>>>,
+    mdc: Roster<Named<Connection<MdcFact>>>,
+    ost: Roster<Named<Served<OstFact>>>,
+    mdt: Roster<Named<Served<MdtFact>>>,
     scratch: Scratch,
 }
 
@@ -108,7 +110,7 @@ enum Named<T> {
 struct Mounted {
     label: String,
     devices: Vec<Vec<u8>>,
-    flow: Flow<Client>,
+    flow: Flow<ClientFact>,
 }
 
 impl Lustre {
@@ -133,7 +135,7 @@ impl Lustre {
     }
 
     /// Finds file systems and targets that came or went, and reads slowly changing values.
-    fn scan(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn scan(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         self.present = self.places.present();
         match self.present {
             true => self.node.find(&self.root, &self.places),
@@ -163,7 +165,7 @@ impl Lustre {
         self.refusals(faults);
     }
 
-    fn scan_clients(&mut self, batch: &mut Batch) {
+    fn scan_clients(&mut self, batch: &mut SourceBatch) {
         let places = &self.places;
         let devices = places.devices("llite");
         self.clients.begin();
@@ -220,7 +222,7 @@ impl Source for Lustre {
         true
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         let at_ns = batch.monotonic_ns();
         if self.is_absent() || at_ns >= self.scan_next_ns {
@@ -261,16 +263,16 @@ impl Source for Lustre {
         !self.present
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         if !self.present {
             let why = format!(
                 "neither {} nor {} is there",
                 self.root.path("proc/fs/lustre").display(),
                 self.root.path("sys/fs/lustre").display()
             );
-            return Report {
+            return SourceCoverage {
                 sees: "no Lustre".to_owned(),
-                missing: vec![Missing::new(
+                missing: vec![MissingPart::new(
                     "Lustre",
                     why,
                     "none is needed if no Lustre is mounted or served here; else load its modules",
@@ -288,7 +290,7 @@ impl Source for Lustre {
         describe(&self.ost, &mut missing, |t| t.missing(places));
         describe(&self.mdt, &mut missing, |t| t.missing(places));
         self.too_many(&mut missing);
-        Report {
+        SourceCoverage {
             sees: self.sees(),
             missing,
         }
@@ -339,14 +341,14 @@ impl Lustre {
         }
     }
 
-    fn too_many(&self, missing: &mut Vec<Missing>) {
+    fn too_many(&self, missing: &mut Vec<MissingPart>) {
         let refused = self.clients.refused()
             + self.osc.refused()
             + self.mdc.refused()
             + self.ost.refused()
             + self.mdt.refused();
         if refused > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("{refused} file systems and targets"),
                 format!("only {} of each kind are followed", self.config.targets_max),
                 "raise lustre.targets_max",
@@ -386,7 +388,7 @@ fn scan_connections<T: FlowTable>(
     roster: &mut Roster<Named<Connection<T>>>,
     kind: &str,
     places: &Places,
-    batch: &mut Batch,
+    batch: &mut SourceBatch,
 ) {
     let devices = places.devices(kind);
     roster.begin();
@@ -413,7 +415,7 @@ fn scan_served<T: FlowTable>(
     kind: &str,
     stats: &str,
     places: &Places,
-    batch: &mut Batch,
+    batch: &mut SourceBatch,
 ) {
     let devices = places.devices(kind);
     roster.begin();
@@ -474,12 +476,12 @@ fn all<T>(roster: &Roster<Named<T>>) -> impl Iterator<Item = &T> {
 /// them.
 fn describe<T>(
     roster: &Roster<Named<T>>,
-    missing: &mut Vec<Missing>,
-    of: impl Fn(&T) -> Option<Missing>,
+    missing: &mut Vec<MissingPart>,
+    of: impl Fn(&T) -> Option<MissingPart>,
 ) {
     let lines = roster.iter().filter_map(|(name, thing)| match thing {
         Named::Followed(thing) => of(thing),
-        Named::Unnameable(why) => Some(Missing::new(
+        Named::Unnameable(why) => Some(MissingPart::new(
             format!("Lustre device {}", escape(name)),
             why.as_str(),
             "give it a shorter name",
@@ -491,7 +493,7 @@ fn describe<T>(
     missing.extend(lines.into_iter().take(NAMES_SHOWN_MAX));
     if let Some(last) = last {
         let what = format!("{more} more like these");
-        missing.push(Missing::new(what, last.why, last.remedy));
+        missing.push(MissingPart::new(what, last.why, last.remedy));
     }
 }
 

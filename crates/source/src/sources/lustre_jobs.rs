@@ -26,7 +26,7 @@ use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
 use crate::util::parse::sole_text;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::lustre::places::{Param, Places, filesystem_of, is_denied, missing_denied};
 
@@ -110,7 +110,7 @@ pub struct LustreJobs {
     present: bool,
     client: bool,
     jobid_var: Option<String>,
-    refused: Option<Missing>,
+    refused: Option<MissingPart>,
 }
 
 impl LustreJobs {
@@ -206,7 +206,7 @@ impl Source for LustreJobs {
         true
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         self.present = self.places.present();
         self.targets.begin();
@@ -238,10 +238,10 @@ impl Source for LustreJobs {
         !self.present
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         if self.targets.len() == 0 {
             let missing = self.refused.clone().unwrap_or_else(|| self.why_nothing());
-            return Report {
+            return SourceCoverage {
                 sees: "no Lustre targets that count by job".to_owned(),
                 missing: vec![missing],
             };
@@ -249,7 +249,7 @@ impl Source for LustreJobs {
         let found = &self.ledger.found;
         let mut missing: Vec<_> = self.refused.clone().into_iter().collect();
         if found.jobs == 0 && self.refused.is_none() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "jobs",
                 "no client names one in its requests, or none was active lately",
                 "tell all clients where to find the job: lctl set_param -P jobid_var=SLURM_JOB_ID",
@@ -257,14 +257,14 @@ impl Source for LustreJobs {
         }
         let alone = self.ledger.followed();
         if found.unnameable > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("{} by name", counted(found.unnameable, "job")),
                 "their names cannot be labels: too long, the same when written out, or `other`",
                 "set jobid_name of the clients to something shorter, such as %j",
             ));
         }
         if found.jobs > alone && alone >= self.jobs_max {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("{} by name", counted(found.jobs - alone, "job")),
                 format!(
                     "only the {} with the most traffic have streams of their own",
@@ -278,12 +278,12 @@ impl Source for LustreJobs {
             counted(found.jobs, "job"),
             counted(self.targets.len(), "target"),
         );
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
 impl LustreJobs {
-    fn why_nothing(&self) -> Missing {
+    fn why_nothing(&self) -> MissingPart {
         let what = "traffic by job";
         if !self.present {
             let why = format!(
@@ -291,7 +291,7 @@ impl LustreJobs {
                 self.root.path("proc/fs/lustre").display(),
                 self.root.path("sys/fs/lustre").display()
             );
-            return Missing::new(what, why, "none is needed where no Lustre is served");
+            return MissingPart::new(what, why, "none is needed where no Lustre is served");
         }
         let var = match (&self.jobid_var, self.client) {
             (Some(var), true) => format!("; this client names its jobs by jobid_var={var}"),
@@ -305,6 +305,6 @@ impl LustreJobs {
             }
             _ => "run the agent on the Lustre servers",
         };
-        Missing::new(what, why, remedy)
+        MissingPart::new(what, why, remedy)
     }
 }

@@ -7,7 +7,7 @@ use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::words;
-use crate::{Batch, Report, Source, SourceError};
+use crate::{Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -67,7 +67,7 @@ impl Source for Memory {
         "memory"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         self.total = None;
         if !absent_or_fault(self.file.read(&mut self.bytes), &mut self.absent)? {
             return Ok(());
@@ -91,12 +91,12 @@ impl Source for Memory {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let sees = match self.total {
             Some(total) => format!("{} MiB of memory", total >> 20),
             None => "nothing yet".to_owned(),
         };
-        Report {
+        SourceCoverage {
             sees,
             missing: missing_proc("memory", &self.absent).into_iter().collect(),
         }

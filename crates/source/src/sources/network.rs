@@ -13,7 +13,7 @@ use crate::util::millis::{ATTRIBUTES_INTERVAL_MS, ns};
 use crate::util::parse::{cut, escape, lines, sole_number, sole_text, words};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -137,7 +137,7 @@ impl Source for Network {
         "network"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         if !absent_or_fault(self.file.read(&mut self.bytes), &mut self.absent)? {
             return Ok(());
@@ -174,7 +174,7 @@ impl Source for Network {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut followed = Vec::new();
         let mut skipped = Vec::new();
         let mut missing: Vec<_> = missing_proc("network interfaces", &self.absent)
@@ -190,7 +190,7 @@ impl Source for Network {
                     }
                 }
                 Device::Skipped => skipped.push(escape(name)),
-                Device::Unnameable(why) => missing.push(Missing::new(
+                Device::Unnameable(why) => missing.push(MissingPart::new(
                     format!("interface {}", escape(name)),
                     why.as_str(),
                     "give it a shorter name",
@@ -198,7 +198,7 @@ impl Source for Network {
             }
         }
         if !blind.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("state of {}", blind.join(", ")),
                 format!(
                     "{} has no operstate for them",
@@ -215,7 +215,7 @@ impl Source for Network {
         if !skipped.is_empty() {
             sees += &format!("; left out by configuration: {}", skipped.join(", "));
         }
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
@@ -245,7 +245,7 @@ impl Device {
 }
 
 impl Followed {
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, columns: &[u64; COLUMNS_ALL]) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, columns: &[u64; COLUMNS_ALL]) {
         for (place, fact) in COLUMNS {
             self.facts.count(batch, now_ns, fact, columns[place]);
         }
@@ -259,7 +259,13 @@ impl Followed {
     }
 
     /// Reads the attributes. Unreadable ones are no fault: virtual interfaces do not have them.
-    fn attributes(&mut self, now_ns: i64, batch: &mut Batch, bytes: &mut Vec<u8>, every_ns: i64) {
+    fn attributes(
+        &mut self,
+        now_ns: i64,
+        batch: &mut SourceBatch,
+        bytes: &mut Vec<u8>,
+        every_ns: i64,
+    ) {
         self.sysfs_seen = self.operstate.read(bytes).is_ok();
         if let Some(state) = sole_text(bytes).filter(|_| self.sysfs_seen) {
             let up = matches!(state, "up" | "unknown");

@@ -21,7 +21,7 @@ use crate::util::globs::Globs;
 use crate::util::parse::{cut, escape, lines, unescape_octal};
 use crate::util::rate::Meter;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -98,7 +98,7 @@ impl Nfs {
         }
     }
 
-    fn read_blocks(&mut self, now_ns: i64, batch: &mut Batch) -> BadLines {
+    fn read_blocks(&mut self, now_ns: i64, batch: &mut SourceBatch) -> BadLines {
         let mut bad = BadLines::default();
         let mut block = MountBlock::default();
         for line in lines(&self.bytes) {
@@ -125,7 +125,7 @@ impl Source for Nfs {
         "nfs"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         if !absent_or_fault(self.file.read(&mut self.bytes), &mut self.absent)? {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Source for Nfs {
         self.mounts.len() == 0
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut missing: Vec<_> = missing_proc("NFS mounts", &self.absent)
             .into_iter()
             .collect();
@@ -159,7 +159,7 @@ impl Source for Nfs {
             match mount {
                 Mount::Followed(mount) => followed.push(mount.label.clone()),
                 Mount::Skipped => skipped.push(escape(&unescape_octal(name))),
-                Mount::Unnameable(why) => missing.push(Missing::new(
+                Mount::Unnameable(why) => missing.push(MissingPart::new(
                     format!("NFS mount {}", escape(name)),
                     why.as_str(),
                     "mount it at a shorter path",
@@ -167,7 +167,7 @@ impl Source for Nfs {
             }
         }
         if self.read_once && self.absent.is_none() && self.mounts.len() == 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "NFS statistics",
                 "no NFS file system is mounted in the agent's mount namespace",
                 "nothing on a node without NFS; mount one, or run the agent in the host's namespace",
@@ -184,7 +184,7 @@ impl Source for Nfs {
         if !skipped.is_empty() {
             sees += &format!("; left out by configuration: {}", skipped.join(", "));
         }
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
@@ -210,7 +210,7 @@ impl Mount {
 }
 
 impl Followed {
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, traffic: &MountCounters) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, traffic: &MountCounters) {
         let at_ns = batch.monotonic_ns();
         if self.put_ns.replace(at_ns) == Some(at_ns) {
             return;

@@ -26,7 +26,7 @@ use crate::fact::{FactSet, facts, int};
 use crate::report::counted;
 use crate::util::faults::Faults;
 use crate::util::file::SysRoot;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use address::{Host, PeerAddress};
 use probe::{PeerTarget, ProbeOutcome};
@@ -153,7 +153,7 @@ pub struct Peers {
     ways: Vec<Way>,
     timeout: Duration,
     resolver: Resolver,
-    unnameable: Vec<Missing>,
+    unnameable: Vec<MissingPart>,
 }
 
 /// One way to one peer.
@@ -228,7 +228,7 @@ impl Peers {
                         unanswered: 0,
                         newest: Newest::NotAsked,
                     }),
-                    Err(fault) => unnameable.push(Missing::new(
+                    Err(fault) => unnameable.push(MissingPart::new(
                         format!("peer {}", peer.name),
                         fault.to_string(),
                         "give it a shorter name",
@@ -255,7 +255,7 @@ impl Source for Peers {
         true
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         if !self.is_real || self.ways.is_empty() {
             return Ok(());
         }
@@ -289,20 +289,20 @@ impl Source for Peers {
         self.ways.is_empty() && self.unnameable.is_empty()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let names: BTreeSet<_> = self.ways.iter().map(|way| &*way.peer).collect();
         let mut missing = self.unnameable.clone();
         if names.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "round-trip times",
                 "no peers are configured",
                 "name some: [sources.peer] peers = [{ name = \"node2\", address = \"10.0.0.2:22\" }]",
             ));
             let sees = "no peers".to_owned();
-            return Report { sees, missing };
+            return SourceCoverage { sees, missing };
         }
         if !self.is_real {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "round-trip times",
                 "below another root nothing is sent",
                 "set sources.sys_root to /",
@@ -313,7 +313,7 @@ impl Source for Peers {
         let is_answered = |way: &&Way| matches!(way.newest, Newest::Answered);
         let answered = self.ways.iter().filter(is_answered).map(|way| &*way.peer);
         let answered: BTreeSet<_> = answered.collect();
-        Report {
+        SourceCoverage {
             sees: format!(
                 "{}, of which {} answered",
                 counted(names.len(), "peer"),
@@ -326,9 +326,9 @@ impl Source for Peers {
 
 impl Peers {
     /// The report's line for all peers at once, since the reason does not depend on the peer.
-    fn missing_icmp(&self) -> Option<Missing> {
+    fn missing_icmp(&self) -> Option<MissingPart> {
         let errno = self.ways.iter().find_map(Way::icmp_denied)?;
-        Some(Missing::new(
+        Some(MissingPart::new(
             "round-trip times of ICMP echo",
             format!(
                 "the agent may open no such socket: {}",
@@ -363,7 +363,7 @@ impl Way {
         })
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, outcome: ProbeOutcome) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, outcome: ProbeOutcome) {
         let (newest, round_trip) = match outcome {
             ProbeOutcome::Answered(time) => (Newest::Answered, Some(time.as_secs_f64())),
             ProbeOutcome::Silent => (Newest::Silent, None),
@@ -403,7 +403,7 @@ impl Way {
         }
     }
 
-    fn missing(&self) -> Option<Missing> {
+    fn missing(&self) -> Option<MissingPart> {
         let (why, remedy) = match &self.newest {
             Newest::NotAsked | Newest::Answered => return None,
             Newest::Ours(_) if self.icmp_denied().is_some() => return None,
@@ -425,7 +425,7 @@ impl Way {
             ),
         };
         let what = format!("{} to {}", self.method.as_str(), self.peer);
-        Some(Missing::new(what, why, remedy))
+        Some(MissingPart::new(what, why, remedy))
     }
 }
 
@@ -453,7 +453,7 @@ mod tests {
             ..PeerConfig::default()
         };
         let mut peers = Peers::new(Path::new("/"), &config);
-        let mut batch = Batch::new();
+        let mut batch = SourceBatch::new();
         let mut check = |outcome: ProbeOutcome, facts: usize| {
             batch.begin(0);
             peers.ways[0].put(0, &mut batch, outcome);
@@ -492,7 +492,7 @@ mod tests {
         });
         let mut peers = Peers::with_look_up(Path::new("/"), &config, look_up);
         for round in 0..3 {
-            let mut batch = Batch::new();
+            let mut batch = SourceBatch::new();
             batch.begin(round * NS_PER_S);
             peers.read(round, &mut batch).unwrap();
             assert!(matches!(peers.ways[1].newest, Newest::Answered));

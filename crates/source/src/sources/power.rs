@@ -38,7 +38,7 @@ use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{escape, sole_number};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use energy::{Energy, Growth};
 use scan::{FoundZone, SumPart, ZoneContent};
@@ -83,7 +83,7 @@ pub struct Power {
     pace: Pace,
     scan_next_ns: i64,
     hidden: Vec<String>,
-    unnameable: Vec<Missing>,
+    unnameable: Vec<MissingPart>,
 }
 
 struct Zone {
@@ -129,7 +129,7 @@ impl Power {
     }
 
     /// Follows zones that appeared, drops those that vanished, and tries denied ones again.
-    fn scan(&mut self, batch: &mut Batch, faults: &mut Faults) {
+    fn scan(&mut self, batch: &mut SourceBatch, faults: &mut Faults) {
         let seen = scan::find(&self.root, &mut self.bytes, faults);
         self.hidden = seen.hidden;
         self.unnameable.clear();
@@ -141,7 +141,7 @@ impl Power {
                 Ok(zone) => Some(zone),
                 Err(fault) => {
                     let remedy = "give it a shorter name";
-                    unnameable.push(Missing::new(&*found.label, fault.to_string(), remedy));
+                    unnameable.push(MissingPart::new(&*found.label, fault.to_string(), remedy));
                     None
                 }
             };
@@ -156,7 +156,7 @@ impl Power {
     }
 
     /// Puts the power of the node, once all parts of its sum are known.
-    fn put_node(&mut self, now_ns: i64, batch: &mut Batch) {
+    fn put_node(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         let chosen = NODE_SOURCES.iter().find(|(_, parts)| {
             let mut zones = self.zones.iter().filter(|(_, z)| parts.contains(&z.part));
             let known = |z: &Zone| matches!(z.trouble, None | Some(Trouble::TooSeldom));
@@ -201,7 +201,7 @@ impl Source for Power {
         "power"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let at_ns = batch.monotonic_ns();
         if !self.pace.is_due(at_ns) {
             return Ok(());
@@ -223,7 +223,7 @@ impl Source for Power {
         self.zones.len() == 0 && self.hidden.is_empty()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let labels: Vec<_> = self.zones.iter().map(|(_, z)| &*z.label).collect();
         let mut sees = match labels.is_empty() {
             true => "no power sensors".to_owned(),
@@ -234,7 +234,7 @@ impl Source for Power {
         }
         let mut missing = self.unnameable.clone();
         if let Some(zones) = self.troubled(|t| t == Trouble::Denied) {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("power of {zones}"),
                 "their counters are for root only (since CVE-2020-8694)",
                 "give the agent CAP_DAC_READ_SEARCH (AmbientCapabilities= and CapabilityBoundingSet= in \
@@ -243,7 +243,7 @@ impl Source for Power {
         }
         for (_, zone) in self.zones.iter() {
             if let Some(Trouble::Silent(errno)) = zone.trouble {
-                missing.push(Missing::new(
+                missing.push(MissingPart::new(
                     format!("power of {}", zone.label),
                     format!(
                         "{}: {}",
@@ -255,29 +255,29 @@ impl Source for Power {
             }
         }
         if let Some(zones) = self.troubled(|t| t == Trouble::TooSeldom) {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("power of {zones}"),
                 "between two reads their counters may have gone round more than once",
                 "read more often: sources.poll.power.interval_ms",
             ));
         }
         if !self.hidden.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("power zones {}", self.hidden.join(", ")),
                 "they are named but cannot be read: containers often hide /sys/devices/virtual/powercap",
                 "let the agent see the host's /sys, or run it on the host",
             ));
         }
         missing.extend(self.missing_node());
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
 impl Power {
-    fn missing_node(&self) -> Option<Missing> {
+    fn missing_node(&self) -> Option<MissingPart> {
         let (powercap, hwmon) = (self.root.path(scan::POWERCAP), self.root.path(scan::HWMON));
         if self.zones.len() == 0 && self.hidden.is_empty() {
-            return Some(Missing::new(
+            return Some(MissingPart::new(
                 "power of the node",
                 format!(
                     "no intel-rapl zone in {} and no power sensor in {}",
@@ -294,7 +294,7 @@ impl Power {
         };
         let none = !self.zones.iter().any(|(_, zone)| is_part(zone));
         (none && self.zones.len() > 0).then(|| {
-            Missing::new(
+            MissingPart::new(
                 "power of the node",
                 "the sensors that are there measure parts of it, which do not add up to it",
                 "load intel_rapl_msr or acpi_power_meter, or enable the source bmc",
@@ -320,7 +320,13 @@ impl Zone {
         })
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch, bytes: &mut Vec<u8>, faults: &mut Faults) {
+    fn read(
+        &mut self,
+        now_ns: i64,
+        batch: &mut SourceBatch,
+        bytes: &mut Vec<u8>,
+        faults: &mut Faults,
+    ) {
         self.read_once(now_ns, batch, bytes, faults);
         match self.watts {
             Some(_) => self.silent = 0,
@@ -334,7 +340,7 @@ impl Zone {
     fn read_once(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) {

@@ -8,7 +8,7 @@ use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{cut, decimal, lines, number, words};
 use crate::util::rate::Meter;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::absent_or_fault;
 
@@ -86,7 +86,7 @@ impl Source for Pressure {
         "pressure"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         for resource in &mut self.resources {
             let read = absent_or_fault(resource.file.read(&mut self.bytes), &mut resource.absent);
@@ -113,7 +113,7 @@ impl Source for Pressure {
         self.resources.iter().all(|r| r.absent.is_some())
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let seen: Vec<_> = self
             .resources
             .iter()
@@ -122,7 +122,7 @@ impl Source for Pressure {
             .collect();
         let missing = self.resources.iter().filter_map(|r| {
             let remedy = "needs Linux 4.20 with CONFIG_PSI; boot with psi=1 where it is off";
-            Some(Missing::new(
+            Some(MissingPart::new(
                 format!("pressure of {}", r.name),
                 r.absent.as_ref()?,
                 remedy,
@@ -132,7 +132,7 @@ impl Source for Pressure {
             true => "no pressure information".to_owned(),
             false => format!("pressure of {}", seen.join(", ")),
         };
-        Report {
+        SourceCoverage {
             sees,
             missing: missing.collect(),
         }

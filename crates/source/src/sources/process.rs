@@ -30,7 +30,7 @@ use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::{escape, number, words};
 use crate::util::rate::per_second;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use parse::ProcessIo;
 use rings::Rings;
@@ -259,7 +259,7 @@ impl Processes {
     }
 
     /// Chooses the processes that have streams from now on.
-    fn choose(&mut self, batch: &mut Batch, mut active: Vec<Active>, faults: &mut Faults) {
+    fn choose(&mut self, batch: &mut SourceBatch, mut active: Vec<Active>, faults: &mut Faults) {
         let known = &self.known;
         for chosen in &mut self.chosen {
             chosen.out = chosen.out.saturating_add(1);
@@ -284,7 +284,7 @@ impl Processes {
         }
     }
 
-    fn follow(&mut self, batch: &mut Batch, one: &Active, top: usize, faults: &mut Faults) {
+    fn follow(&mut self, batch: &mut SourceBatch, one: &Active, top: usize, faults: &mut Faults) {
         if let Some(chosen) = self.chosen.iter_mut().find(|c| c.pid == one.pid) {
             chosen.out = 0;
             if chosen.command != one.command {
@@ -314,7 +314,7 @@ impl Processes {
         }
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         for chosen in &mut self.chosen {
             let seen = self.known.get(&chosen.pid).and_then(|known| known.seen);
             let Some(seen) = seen else { continue };
@@ -333,7 +333,7 @@ impl Processes {
         }
     }
 
-    fn put_node(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn put_node(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         if self.counts.all > 0 {
             let (all, unreadable) = (self.counts.all as u64, self.counts.unreadable as u64);
             self.node.count(batch, now_ns, NodeFact::All, all);
@@ -359,7 +359,7 @@ impl Processes {
         }
     }
 
-    fn put_rings(&mut self, now_ns: i64, batch: &mut Batch) {
+    fn put_rings(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         let mut pids: Vec<u32> = self.readable().collect();
         pids.sort_unstable();
         self.rings = rings::look(&self.root.path("proc"), pids.into_iter());
@@ -392,7 +392,7 @@ impl Source for Processes {
         true
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         self.scans += 1;
         match self.scan(batch.monotonic_ns(), &mut faults) {
@@ -418,7 +418,7 @@ impl Source for Processes {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let counts = &self.counts;
         let sees = match counts.all {
             0 => "no processes".to_owned(),
@@ -431,24 +431,24 @@ impl Source for Processes {
         if counts.all == 0 {
             let proc = self.root.path("proc");
             let why = self.absent.clone();
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "processes",
                 why.unwrap_or_else(|| format!("{} lists none", proc.display())),
                 "mount /proc, or let the agent see the host's",
             ));
-            return Report { sees, missing };
+            return SourceCoverage { sees, missing };
         }
         missing.extend(self.explain());
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
 impl Processes {
-    fn explain(&self) -> Vec<Missing> {
+    fn explain(&self) -> Vec<MissingPart> {
         let counts = &self.counts;
         let mut missing = Vec::new();
         if counts.unreadable > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("reads and writes of {} of {} processes", counts.unreadable, counts.all),
                 "they are other users' or have more rights, and /proc/PID/io is shown only to who may trace a process",
                 "give the agent CAP_SYS_PTRACE (AmbientCapabilities= and CapabilityBoundingSet= of its service)",
@@ -456,28 +456,28 @@ impl Processes {
         }
         let read = counts.all - counts.left_out;
         if counts.without_io == read && read > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "reads and writes of processes",
                 "no process has a file io",
                 "a kernel with CONFIG_TASK_IO_ACCOUNTING",
             ));
         }
         if !counts.first_is_there {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "processes of other users",
                 "process 1 is not listed: /proc hides what is not our own (hidepid)",
                 "mount /proc with gid= of a group of the agent, or without hidepid",
             ));
         }
         if counts.left_out > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("processes beyond those read: {}", counts.left_out),
                 format!("only {} are read in one scan", self.config.processes_max),
                 "raise process.processes_max; a scan takes some microseconds for each",
             ));
         }
         if self.rings.cut {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "some io_uring rings",
                 format!("more than {} files are open", rings::FILES_MAX),
                 "nothing; the bound keeps a look short",

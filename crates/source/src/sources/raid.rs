@@ -15,7 +15,7 @@ use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::parse::escape;
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::absent_or_fault;
 
@@ -63,7 +63,7 @@ impl Source for Raid {
         "raid"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         let there = absent_or_fault(self.mdstat.read(&mut self.bytes), &mut self.absent)?;
         self.arrays.begin();
@@ -95,11 +95,11 @@ impl Source for Raid {
         self.absent.is_some()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut missing = Vec::new();
         let mut seen = Vec::new();
         if let Some(why) = &self.absent {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "software RAID of the kernel",
                 why.as_str(),
                 "nothing to do on a machine without md arrays; a container needs the host's /proc",
@@ -111,7 +111,7 @@ impl Source for Raid {
                     seen.push(describe(array));
                     tell_missing(array, &self.root, &mut missing);
                 }
-                Slot::Unnameable(why) => missing.push(Missing::new(
+                Slot::Unnameable(why) => missing.push(MissingPart::new(
                     format!("array {}", escape(name)),
                     why.as_str(),
                     "give it a shorter name",
@@ -122,7 +122,7 @@ impl Source for Raid {
             true => "no software RAID".to_owned(),
             false => format!("{}: {}", counted(seen.len(), "array"), seen.join(", ")),
         };
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 
@@ -153,10 +153,10 @@ fn describe(array: &Array) -> String {
     format!("{} ({})", array.label, parts.join(", "))
 }
 
-fn tell_missing(array: &Array, root: &SysRoot, missing: &mut Vec<Missing>) {
+fn tell_missing(array: &Array, root: &SysRoot, missing: &mut Vec<MissingPart>) {
     let label = &array.label;
     if !array.summary.sysfs_seen {
-        missing.push(Missing::new(
+        missing.push(MissingPart::new(
             format!("errors, bad blocks and mismatches of {label}"),
             format!(
                 "{} cannot be read",
@@ -167,14 +167,14 @@ fn tell_missing(array: &Array, root: &SysRoot, missing: &mut Vec<Missing>) {
     }
     let cut: Vec<_> = array.members_cut().map(escape).collect();
     if !cut.is_empty() {
-        missing.push(Missing::new(
+        missing.push(MissingPart::new(
             format!("some of the bad blocks of {} in {label}", cut.join(", ")),
             "the kernel cuts the list at the end of a page; the number is the least that it can be",
             "replace the disk",
         ));
     }
     if array.summary.members_refused > 0 {
-        missing.push(Missing::new(
+        missing.push(MissingPart::new(
             format!("{} members of {label}", array.summary.members_refused),
             "no more than 384 are followed",
             "none is needed: the array's own counts have them all",

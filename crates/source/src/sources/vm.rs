@@ -7,7 +7,7 @@ use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::words;
-use crate::{Batch, Report, Source, SourceError};
+use crate::{Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::{absent_or_fault, missing_proc};
 
@@ -93,7 +93,7 @@ impl Source for Vm {
         "vm"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         self.seen = 0;
         if !absent_or_fault(self.file.read(&mut self.bytes), &mut self.absent)? {
             return Ok(());
@@ -110,8 +110,8 @@ impl Source for Vm {
         faults.finish()
     }
 
-    fn report(&self) -> Report {
-        Report {
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage {
             sees: format!("{} counters of paging and reclaim", self.seen),
             missing: missing_proc("paging", &self.absent).into_iter().collect(),
         }

@@ -17,7 +17,7 @@ use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::{escape, words};
 use crate::util::roster::Roster;
-use crate::{Batch, Missing, Report, Source, SourceError};
+use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 use super::absent_or_fault;
 
@@ -85,7 +85,7 @@ pub struct Zfs {
     datasets: Roster<Dataset>,
     scan_next_ns: i64,
     size: Option<u64>,
-    unnameable: Vec<Missing>,
+    unnameable: Vec<MissingPart>,
     absent: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl Zfs {
         }
     }
 
-    fn put_arc(&mut self, now_ns: i64, batch: &mut Batch, faults: &mut Faults) {
+    fn put_arc(&mut self, now_ns: i64, batch: &mut SourceBatch, faults: &mut Faults) {
         let (values, bad) = self.lines.read(&self.bytes, |_, text| kstat_number(text));
         for (value, (_, fact)) in values.iter().zip(KEYS) {
             if let Some(value) = value {
@@ -120,7 +120,7 @@ impl Zfs {
     }
 
     /// Finds the pools and the mounted datasets.
-    fn scan(&mut self, batch: &mut Batch, faults: &mut Faults) {
+    fn scan(&mut self, batch: &mut SourceBatch, faults: &mut Faults) {
         let top = self.root.path("proc/spl/kstat/zfs");
         let Some((names, _)) = faults.take(names_in(&top, NAMES_MAX)) else {
             return;
@@ -144,7 +144,7 @@ impl Zfs {
                 Ok(pool) => Some(pool),
                 Err(fault) => {
                     let what = format!("pool {}", escape(name));
-                    unnameable.push(Missing::new(
+                    unnameable.push(MissingPart::new(
                         what,
                         fault.to_string(),
                         "give it a shorter name",
@@ -165,7 +165,7 @@ impl Zfs {
         self.datasets.sweep(|dataset| dataset.retire(batch));
     }
 
-    fn leave(&mut self, batch: &mut Batch) {
+    fn leave(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
         self.pools.begin();
         self.pools.sweep(|pool| pool.retire(batch));
@@ -181,7 +181,7 @@ impl Source for Zfs {
         "zfs"
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         let mut faults = Faults::default();
         let read = absent_or_fault(self.arcstats.read(&mut self.bytes), &mut self.absent);
         match faults.take(read) {
@@ -224,16 +224,16 @@ impl Source for Zfs {
         self.absent.is_some()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> SourceCoverage {
         let mut missing = self.unnameable.clone();
         if let Some(why) = &self.absent {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "zfs",
                 why.as_str(),
                 "nothing to do on a machine without zfs; a container needs the host's /proc",
             ));
             let sees = "no zfs".to_owned();
-            return Report { sees, missing };
+            return SourceCoverage { sees, missing };
         }
         for (_, dataset) in self.datasets.iter() {
             missing.extend(dataset.missing.clone());
@@ -247,7 +247,7 @@ impl Source for Zfs {
         if let Some(size) = self.size {
             sees += &format!("; {} MiB of cache", size >> 20);
         }
-        Report { sees, missing }
+        SourceCoverage { sees, missing }
     }
 }
 

@@ -17,13 +17,13 @@ impl Source for Slow {
         "slow"
     }
 
-    fn read(&mut self, _: i64, _: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, _: i64, _: &mut SourceBatch) -> Result<(), SourceError> {
         (self.0)();
         Ok(())
     }
 
-    fn report(&self) -> Report {
-        Report::default()
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage::default()
     }
 }
 

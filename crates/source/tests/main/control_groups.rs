@@ -1,7 +1,7 @@
 //! Tests of control groups: counters of version 1 that work and that only seem to, and traffic by
 //! device.
 
-use barograph_source::{CgroupConfig, Report};
+use barograph_source::{CgroupConfig, SourceCoverage};
 
 use crate::jobs::missing;
 use crate::support::{Reader, Tree, source};
@@ -50,7 +50,7 @@ fn often(tree: &Tree) -> Reader {
     )
 }
 
-fn says(report: &Report, part: &str) -> bool {
+fn says(report: &SourceCoverage, part: &str) -> bool {
     let mut missing = report.missing.iter();
     missing.any(|m| m.what.contains(part) && !m.why.is_empty() && !m.remedy.is_empty())
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use barograph_model::Sample;
-use barograph_source::{Missing, SourceError};
+use barograph_source::{MissingPart, SourceError};
 
 use crate::support::{Reader, Tree};
 
@@ -57,10 +57,10 @@ fn check(reader: &Reader, disk: &str, expect: &[(&str, Option<f64>)]) {
     }
 }
 
-fn missing(reader: &Reader, what: &str) -> Missing {
+fn missing(reader: &Reader, what: &str) -> MissingPart {
     let missing = reader.source.report().missing;
     let (kind, disk) = what.rsplit_once(' ').unwrap();
-    let is = |m: &&Missing| {
+    let is = |m: &&MissingPart| {
         let disks = m
             .what
             .strip_prefix(kind)

@@ -278,7 +278,7 @@ fn names_too_long_for_a_label_are_reported() {
         let mut reader = Reader::new(tree.source(name));
         reader.read().unwrap();
         let missing = reader.source.report().missing;
-        let remedy = |m: &barograph_source::Missing| m.remedy.contains("shorter");
+        let remedy = |m: &barograph_source::MissingPart| m.remedy.contains("shorter");
         assert!(missing.iter().any(remedy), "{name}: {missing:?}");
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use barograph_model::{NS_PER_S, Sample};
-use barograph_source::{JobConfig, Missing, Source, Squeue};
+use barograph_source::{JobConfig, MissingPart, Source, Squeue};
 
 use crate::support::{Reader, Tree, source};
 
@@ -37,7 +37,7 @@ pub(crate) fn text(reader: &Reader, stream: &str) -> Option<String> {
 }
 
 /// The missing data in a report that mention `part`.
-pub(crate) fn missing(source: &dyn Source, part: &str) -> Vec<Missing> {
+pub(crate) fn missing(source: &dyn Source, part: &str) -> Vec<MissingPart> {
     let mut missing = source.report().missing;
     missing.retain(|m| m.what.contains(part) || m.why.contains(part));
     missing

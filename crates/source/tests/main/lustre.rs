@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use barograph_model::{NS_PER_S, Value};
-use barograph_source::{Missing, SourcesConfig};
+use barograph_source::{MissingPart, SourcesConfig};
 
 use crate::support::{Reader, Tree, source};
 
@@ -33,7 +33,7 @@ fn text(reader: &Reader, stream: &str) -> Option<String> {
     }
 }
 
-fn missing(reader: &Reader, what: &str) -> Option<Missing> {
+fn missing(reader: &Reader, what: &str) -> Option<MissingPart> {
     let missing = reader.source.report().missing;
     missing.into_iter().find(|m| m.what.contains(what))
 }

@@ -12,8 +12,8 @@ use barograph_model::{
 };
 use barograph_source::policy::{Aimd, IntervalPolicy};
 use barograph_source::{
-    ABSENT_NS, Batch, FactId, Missing, Poller, Report, STALL_NS, Source, SourceError, SourceReport,
-    SourceState, SourcesConfig,
+    ABSENT_NS, FactId, MissingPart, Poller, STALL_NS, Source, SourceBatch, SourceCoverage,
+    SourceError, SourceReport, SourceState, SourcesConfig,
 };
 
 use crate::support::{Map, Tree};
@@ -40,7 +40,7 @@ pub(crate) struct Fake {
     pub during: Box<dyn FnMut() + Send>,
     slow: bool,
     stall_ns: i64,
-    missing: Vec<Missing>,
+    missing: Vec<MissingPart>,
     is_absent: Arc<AtomicBool>,
 }
 
@@ -82,7 +82,7 @@ impl Source for Fake {
         self.is_absent.load(Ordering::SeqCst)
     }
 
-    fn read(&mut self, now_ns: i64, batch: &mut Batch) -> Result<(), SourceError> {
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
         (self.during)();
         let value = self.value.load(Ordering::SeqCst);
         if value < 0 {
@@ -107,8 +107,8 @@ impl Source for Fake {
         Ok(())
     }
 
-    fn report(&self) -> Report {
-        Report {
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage {
             sees: "what it is told".to_owned(),
             missing: self.missing.clone(),
         }
@@ -311,7 +311,7 @@ fn a_failing_source_is_data() {
 fn states_of_what_is_missing() {
     let with_missing = |name, value: i64| {
         let mut fake = Fake::new(name);
-        fake.missing = vec![Missing::new("a thing", "it is not here", "bring it")];
+        fake.missing = vec![MissingPart::new("a thing", "it is not here", "bring it")];
         fake.value.store(value, Ordering::SeqCst);
         fake.boxed()
     };
@@ -363,7 +363,7 @@ fn streams_that_the_sink_refuses_are_reported() {
 #[test]
 fn what_this_machine_does_not_have_is_looked_for_seldom() {
     let mut fake = Fake::new("a");
-    fake.missing = vec![Missing::new("a thing", "it is not here", "bring it")];
+    fake.missing = vec![MissingPart::new("a thing", "it is not here", "bring it")];
     fake.value.store(0, Ordering::SeqCst);
     fake.is_absent.store(true, Ordering::SeqCst);
     let (value, is_absent) = (fake.value.clone(), fake.is_absent.clone());

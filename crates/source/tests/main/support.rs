@@ -9,7 +9,8 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, IntervalRequest, NS_PER_S, Sample, Sink, StreamKey};
 use barograph_source::sources::filesystem::{Filesystems, Space, StatFn};
 use barograph_source::{
-    Batch, FactId, FilesystemConfig, Source, SourceConfig, SourceError, SourcesConfig, all_sources,
+    FactId, FilesystemConfig, Source, SourceBatch, SourceConfig, SourceError, SourcesConfig,
+    all_sources,
 };
 use rustix::io::Errno;
 
@@ -157,7 +158,7 @@ fn copy(from: &Path, to: &Path) {
 /// Polls a source repeatedly, and keeps the descriptors of its facts.
 pub(crate) struct Reader {
     pub source: Box<dyn Source>,
-    pub batch: Batch,
+    pub batch: SourceBatch,
     pub names: BTreeMap<FactId, Descriptor>,
     pub reads: i64,
 }
@@ -166,7 +167,7 @@ impl Reader {
     pub(crate) fn new(source: Box<dyn Source>) -> Self {
         Self {
             source,
-            batch: Batch::new(),
+            batch: SourceBatch::new(),
             names: BTreeMap::new(),
             reads: 0,
         }

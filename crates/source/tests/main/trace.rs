@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use barograph_source::{BlockTraceMode, Missing, SourcesConfig};
+use barograph_source::{BlockTraceMode, MissingPart, SourcesConfig};
 use rustix::fs::{Mode, OFlags};
 
 use crate::support::{Reader, Tree, source};
@@ -334,7 +334,7 @@ fn lines_that_are_no_events_bound_a_read_too() {
     assert!(patience.is_some_and(|more| more > 0), "{patience:?}");
 }
 
-fn missing_of(reader: &Reader) -> Option<Missing> {
+fn missing_of(reader: &Reader) -> Option<MissingPart> {
     reader.source.report().missing.into_iter().next()
 }
 

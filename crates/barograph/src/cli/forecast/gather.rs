@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
-use barograph_client::{History, Observer, StreamInfo, SystemClock, Window};
+use barograph_client::{History, HistoryRange, Observer, StreamInfo, SystemClock};
 use barograph_forecast::delphi::{LEARNED_LEN_MIN, learned_len};
 use barograph_forecast::{EqualSteps, Resampling, Shape};
 use barograph_lab::{Column, Trace};
@@ -102,10 +102,10 @@ impl Gathered {
         progress(&format!("reading {} streams", streams.len()));
         let steps_max = self.steps_max(streams.len());
         let now_ns = SystemClock::new().now_ns();
-        let window = Window {
+        let window = HistoryRange {
             start_ns: now_ns.saturating_sub(since_ns),
             samples_max: SAMPLES_MAX.min(steps_max),
-            ..Window::default()
+            ..HistoryRange::default()
         };
         for stream in &streams {
             let descriptor = &stream.descriptor;

@@ -1,6 +1,6 @@
 //! The content of the screen, gathered from the streams, without drawing.
 
-use barograph_client::{Observer, Window};
+use barograph_client::{HistoryRange, Observer};
 use barograph_model::{NS_PER_S, Quality, Selector, Value};
 use serde_json::{Value as Json, json};
 
@@ -156,9 +156,9 @@ fn strips(observer: &Observer) -> Vec<Strip> {
         .filter_map(|v| {
             let device = v.descriptor.labels.get("device")?.to_owned();
             let selector = all("disk.busy.ratio").with_label("device", device.clone());
-            let window = Window {
+            let window = HistoryRange {
                 start_ns: v.looked_ns.saturating_sub(STRIP_NS),
-                ..Window::default()
+                ..HistoryRange::default()
             };
             let history = observer.history(&selector, &window).into_iter().next();
             let samples = history.map(|h| h.samples).unwrap_or_default();

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use barograph_model::{
-    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSeries, Span, TEXT_BYTES_MAX, ValueType,
-    Values, text_start,
+    Columns, Descriptor, NS_PER_S, Past, PastRequest, PastSamples, PastSeries, Span,
+    TEXT_BYTES_MAX, ValueType, Values, text_start,
 };
 use promql_parser::label::{MatchOp, Matcher};
 
@@ -163,7 +163,10 @@ pub(super) fn read(
     let mut list: Vec<Sampled> = Vec::new();
     let mut places: HashMap<LabelSet, usize> = HashMap::new();
     let read = past.read(&request)?;
-    for (series, columns) in read {
+    for PastSamples {
+        series, columns, ..
+    } in read
+    {
         context.check()?;
         let Some(exposed) = wanted.name_of(&series.node, &series.descriptor) else {
             continue;

@@ -3,7 +3,7 @@
 use crate::fact::{FactSet, facts, int};
 use crate::util::diskstats::SECTOR_BYTES;
 use crate::util::top::{Heavy, Top};
-use crate::{Batch, BlockTraceConfig};
+use crate::{BlockTraceConfig, SourceBatch};
 
 use super::histogram::Histogram;
 use super::issuers::Issuers;
@@ -109,7 +109,7 @@ impl TracedDevice {
         &mut self,
         request: &TraceRequest,
         issuer: Option<Issuer<'_>>,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
     ) {
         if let Some(issuer) = issuer {
             self.issuers.issued(request, issuer, batch);
@@ -162,7 +162,7 @@ impl TracedDevice {
     pub(super) fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         elapsed_s: f64,
         hottest: &mut Vec<Heavy<u64>>,
     ) {
@@ -183,7 +183,7 @@ impl TracedDevice {
         self.write.put(now_ns, batch, &mut self.facts, &WRITE);
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
         self.issuers.retire(batch);
         self.ranks.iter_mut().for_each(|facts| facts.retire(batch));
@@ -191,7 +191,7 @@ impl TracedDevice {
 }
 
 impl Direction {
-    fn put(&self, now_ns: i64, batch: &mut Batch, facts: &mut FactSet<Fact>, told: &Told) {
+    fn put(&self, now_ns: i64, batch: &mut SourceBatch, facts: &mut FactSet<Fact>, told: &Told) {
         let quantiles = |histogram: &Option<Histogram>| {
             let histogram = histogram.as_ref()?;
             (histogram.total() >= TOLD_MIN).then(|| histogram.quantiles(SHARES))?

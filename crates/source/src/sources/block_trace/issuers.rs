@@ -3,7 +3,7 @@
 //! Data that a process wrote through the page cache is issued later, by a thread of the kernel: it
 //! is counted for that thread.
 
-use crate::Batch;
+use crate::SourceBatch;
 use crate::fact::{FactSet, facts};
 use crate::util::diskstats::SECTOR_BYTES;
 
@@ -53,7 +53,12 @@ impl One {
 
 impl Issuers {
     /// Counts a request that was issued to the device.
-    pub(super) fn issued(&mut self, request: &TraceRequest, issuer: Issuer<'_>, batch: &mut Batch) {
+    pub(super) fn issued(
+        &mut self,
+        request: &TraceRequest,
+        issuer: Issuer<'_>,
+        batch: &mut SourceBatch,
+    ) {
         let known = |one: &One| one.process == issuer.process;
         if !self.all.get(self.guess).is_some_and(known) {
             self.guess = match self.all.iter().position(known) {
@@ -71,7 +76,7 @@ impl Issuers {
         *slot = slot.saturating_add(bytes);
     }
 
-    fn add(&mut self, issuer: Issuer<'_>, batch: &mut Batch) -> usize {
+    fn add(&mut self, issuer: Issuer<'_>, batch: &mut SourceBatch) -> usize {
         let one = One {
             process: issuer.process,
             command: String::from_utf8_lossy(issuer.command).into_owned(),
@@ -93,7 +98,13 @@ impl Issuers {
 
     /// Puts the rates since the last read, `elapsed_s` ago, of the processes that moved the most
     /// bytes.
-    pub(super) fn put(&mut self, now_ns: i64, batch: &mut Batch, device: &str, elapsed_s: f64) {
+    pub(super) fn put(
+        &mut self,
+        now_ns: i64,
+        batch: &mut SourceBatch,
+        device: &str,
+        elapsed_s: f64,
+    ) {
         if elapsed_s <= 0.0 {
             return;
         }
@@ -128,7 +139,7 @@ impl Issuers {
     }
 
     /// Ends all streams.
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         let all = self.all.drain(..);
         all.flat_map(|one| one.facts)
             .for_each(|mut facts| facts.retire(batch));

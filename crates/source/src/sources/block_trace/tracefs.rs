@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::Missing;
+use crate::MissingPart;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{lines, number, unescape_octal, words};
 
@@ -45,7 +45,7 @@ pub(super) struct Instance {
 
 impl Instance {
     /// Starts tracing. `buffer_bytes` is the size for all processors.
-    pub(super) fn start(root: &SysRoot, buffer_bytes: u64) -> Result<Self, Missing> {
+    pub(super) fn start(root: &SysRoot, buffer_bytes: u64) -> Result<Self, MissingPart> {
         let mut instance = Self::make(root)?;
         instance.set_up(buffer_bytes)?;
         Ok(instance)
@@ -53,7 +53,7 @@ impl Instance {
 
     /// Finds tracefs, removes abandoned instances, and creates one that traces nothing: a user who
     /// can create an instance may trace.
-    pub(super) fn make(root: &SysRoot) -> Result<Self, Missing> {
+    pub(super) fn make(root: &SysRoot) -> Result<Self, MissingPart> {
         let tracefs = find(root)?;
         clean_up(&tracefs);
         let name = format!(
@@ -67,7 +67,7 @@ impl Instance {
         Ok(Self { path, pipe: None })
     }
 
-    fn set_up(&mut self, buffer_bytes: u64) -> Result<(), Missing> {
+    fn set_up(&mut self, buffer_bytes: u64) -> Result<(), MissingPart> {
         let processors = names_in(&self.path.join("per_cpu"), 0).map_or(1, |(_, all)| all.max(1));
         let kb =
             (buffer_bytes / 1024 / processors as u64).clamp(PROCESSOR_KB_MIN, PROCESSOR_KB_MAX);
@@ -93,7 +93,7 @@ impl Instance {
         self.pipe.as_ref()
     }
 
-    fn write(&self, file: &str, text: &str) -> Result<(), Missing> {
+    fn write(&self, file: &str, text: &str) -> Result<(), MissingPart> {
         let path = self.path.join(file);
         let written = rustix::fs::open(&path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|fd| rustix::io::write(&fd, text.as_bytes()));
@@ -116,7 +116,7 @@ impl Drop for Instance {
 }
 
 /// A tracefs that has the events: at its usual places, else wherever it is mounted.
-fn find(root: &SysRoot) -> Result<PathBuf, Missing> {
+fn find(root: &SysRoot) -> Result<PathBuf, MissingPart> {
     let usual = ["sys/kernel/tracing", "sys/kernel/debug/tracing"].map(|path| root.path(path));
     let mut without = None;
     for path in usual.into_iter().chain(mounted(root)) {
@@ -129,17 +129,17 @@ fn find(root: &SysRoot) -> Result<PathBuf, Missing> {
         }
     }
     Err(match without {
-        Some(path) => Missing::new(
+        Some(path) => MissingPart::new(
             WHAT,
             format!("{} has no events/block", path.display()),
             "boot a kernel with CONFIG_BLK_DEV_IO_TRACE, or with CONFIG_BLOCK and CONFIG_EVENT_TRACING",
         ),
-        None if knows_tracefs(root) => Missing::new(
+        None if knows_tracefs(root) => MissingPart::new(
             WHAT,
             "tracefs is not mounted",
             "mount it: mount -t tracefs tracefs /sys/kernel/tracing",
         ),
-        None => Missing::new(
+        None => MissingPart::new(
             WHAT,
             "this kernel has no tracefs",
             "boot a kernel with CONFIG_BLK_DEV_IO_TRACE, which brings CONFIG_EVENT_TRACING with it",
@@ -235,7 +235,7 @@ fn started(pid: u32) -> Option<u64> {
     (!matches!(state, b"Z" | b"X" | b"x")).then(|| number(fields.nth(18)?))?
 }
 
-fn refused(path: &Path, errno: Errno) -> Missing {
+fn refused(path: &Path, errno: Errno) -> MissingPart {
     let why = format!("{}: {}", path.display(), std::io::Error::from(errno));
     let remedy = match errno {
         // Membership of a group that may write to tracefs is not enough: the files of an instance
@@ -249,7 +249,7 @@ fn refused(path: &Path, errno: Errno) -> Missing {
         Errno::NOMEM => "make sources.block_trace.buffer_bytes smaller",
         _ => "run the agent as root on a kernel with CONFIG_TRACING and instances (3.10 or newer)",
     };
-    Missing::new(WHAT, why, remedy)
+    MissingPart::new(WHAT, why, remedy)
 }
 
 #[cfg(test)]

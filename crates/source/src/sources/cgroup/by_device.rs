@@ -2,7 +2,7 @@
 
 use barograph_model::Labels;
 
-use crate::Batch;
+use crate::SourceBatch;
 use crate::fact::{FactSet, FactTable};
 use crate::util::rate::Meter;
 
@@ -64,7 +64,7 @@ impl<T: FactTable> ByDevice<T> {
     pub(in crate::sources) fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         table: &IoTable,
         of: (&'static str, &str),
         facts: &DeviceFacts<T>,
@@ -123,7 +123,7 @@ impl<T: FactTable> ByDevice<T> {
     }
 
     /// Ends all streams.
-    pub(in crate::sources) fn retire(&mut self, batch: &mut Batch) {
+    pub(in crate::sources) fn retire(&mut self, batch: &mut SourceBatch) {
         self.known
             .drain(..)
             .for_each(|mut known| known.facts.retire(batch));
@@ -131,7 +131,7 @@ impl<T: FactTable> ByDevice<T> {
 }
 
 impl<T: FactTable> OnDevice<T> {
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, row: &IoRow, facts: &DeviceFacts<T>) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, row: &IoRow, facts: &DeviceFacts<T>) {
         let at_ns = batch.monotonic_ns();
         let sides = [
             (

@@ -14,7 +14,7 @@
 
 use std::path::Path;
 
-use crate::Missing;
+use crate::MissingPart;
 use crate::util::file::HeldFile;
 
 use super::devices::BlockDevices;
@@ -148,24 +148,24 @@ impl Counted {
     }
 
     /// The traffic that is not counted, with the reason and the remedy.
-    pub(in crate::sources) fn explain(&self) -> Vec<Missing> {
+    pub(in crate::sources) fn explain(&self) -> Vec<MissingPart> {
         let mut missing = Vec::new();
         if !self.uncounted.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("I/O on {} by control group", named(&self.uncounted)),
                 "version 1 of control groups counts on a device once it has a limit (Linux 6.10 and later) or the scheduler bfq",
                 "mount version 2 with its io controller; or set a limit that no request reaches, `echo MAJOR:MINOR 1152921504606846976` into blkio.throttle.write_bps_device of a group",
             ));
         }
         if !self.partly.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("some of the I/O on {} by control group", named(&self.partly)),
                 "version 1 of control groups counted less than half of what was moved: it counts since a limit was set (Linux 6.10 and later), or groups that have a limit (before 6.5)",
                 "mount version 2 with its io controller",
             ));
         }
         if self.files.is_some() {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "which control group wrote what went through the page cache",
                 "version 1 of control groups counts what the kernel writes back at the root",
                 "mount version 2 with its io and memory controllers; what processes write is in process.write.bytes",

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::Batch;
+use crate::SourceBatch;
 use crate::fact::{FactSet, int};
 use crate::util::file::HeldFile;
 use crate::util::parse::{sole_number, sole_text};
@@ -73,7 +73,7 @@ pub(super) fn put(
     dir: &Path,
     now_ns: i64,
     every_ns: i64,
-    batch: &mut Batch,
+    batch: &mut SourceBatch,
     bytes: &mut Vec<u8>,
 ) -> bool {
     let queue = dir.join("queue");

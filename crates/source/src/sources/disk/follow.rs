@@ -9,7 +9,7 @@ use crate::util::file::{HeldFile, SysRoot};
 use crate::util::identity;
 use crate::util::link::Link;
 use crate::util::rate::per_second;
-use crate::{Batch, SourceError};
+use crate::{SourceBatch, SourceError};
 
 use super::attributes::{AttributeFiles, Text};
 use super::bandwidth::{Bandwidth, BandwidthOrigin};
@@ -113,7 +113,7 @@ impl FollowedDisk {
         })
     }
 
-    pub(super) fn put(&mut self, now_ns: i64, batch: &mut Batch, counters: &Counters) {
+    pub(super) fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, counters: &Counters) {
         self.put_counters(now_ns, batch, counters);
         let at_ns = batch.monotonic_ns();
         if let Some((then_ns, old)) = self.last.replace((at_ns, *counters))
@@ -132,7 +132,7 @@ impl FollowedDisk {
         self.put_bandwidth(now_ns, batch);
     }
 
-    fn put_counters(&mut self, now_ns: i64, batch: &mut Batch, c: &Counters) {
+    fn put_counters(&mut self, now_ns: i64, batch: &mut SourceBatch, c: &Counters) {
         let counts = [
             (Fact::ReadBytes, Some(c.read_bytes)),
             (Fact::WriteBytes, Some(c.write_bytes)),
@@ -160,7 +160,13 @@ impl FollowedDisk {
         }
     }
 
-    fn put_rates(&mut self, now_ns: i64, batch: &mut Batch, step: &Counters, elapsed_ns: i64) {
+    fn put_rates(
+        &mut self,
+        now_ns: i64,
+        batch: &mut SourceBatch,
+        step: &Counters,
+        elapsed_ns: i64,
+    ) {
         let latency = |ms: u64, ops: u64| {
             if ops == 0 {
                 0.0
@@ -195,7 +201,7 @@ impl FollowedDisk {
         }
     }
 
-    fn put_bandwidth(&mut self, now_ns: i64, batch: &mut Batch) {
+    fn put_bandwidth(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         let Some((rate, origin)) = self.bandwidth.now() else {
             return;
         };
@@ -229,7 +235,7 @@ impl FollowedDisk {
     pub(super) fn attributes(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         every_ns: i64,
     ) -> bool {
@@ -275,7 +281,7 @@ impl FollowedDisk {
         true
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
     }
 }
@@ -297,7 +303,7 @@ impl Quantiles {
         }
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, facts: &mut FactSet<Fact>) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch, facts: &mut FactSet<Fact>) {
         let quantiles = self.latencies.quantiles();
         for (i, fact) in self.facts.into_iter().enumerate() {
             match quantiles {

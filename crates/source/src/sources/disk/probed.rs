@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::Missing;
+use crate::MissingPart;
 use crate::probe::{self, ProbeRecords};
 
 /// Time between two checks of the file.
@@ -78,12 +78,12 @@ impl Probed {
         &self.records
     }
 
-    pub(super) fn missing(&self) -> Option<Missing> {
+    pub(super) fn missing(&self) -> Option<MissingPart> {
         let fault = self.thread_fault.clone();
         let why = fault.or_else(|| self.shared.lock().fault.clone())?;
         let what = format!("measurements in {}", self.path.display());
         let remedy = "remove the file and run baro probe again";
-        Some(Missing::new(what, why, remedy))
+        Some(MissingPart::new(what, why, remedy))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::util::command::{Commands, Refusal};
 use crate::util::file::SysRoot;
 use crate::util::globs::Globs;
 use crate::util::helper::{HelperConfig, REMEDY};
-use crate::{Batch, Missing, SourceError};
+use crate::{MissingPart, SourceBatch, SourceError};
 
 use super::Fact;
 use super::local::{self, BadBlocks};
@@ -94,11 +94,11 @@ pub(super) struct Gap {
 }
 
 impl HealthDisk {
-    pub(super) fn new(name: &str) -> Result<Self, Missing> {
+    pub(super) fn new(name: &str) -> Result<Self, MissingPart> {
         let facts = FactSet::labelled([("device", name.replace('!', "/"))]);
         let facts = facts.map_err(|fault| {
             let remedy = "give the device a shorter name";
-            Missing::new(format!("health of {name}"), fault.to_string(), remedy)
+            MissingPart::new(format!("health of {name}"), fault.to_string(), remedy)
         })?;
         Ok(Self {
             name: name.to_owned(),
@@ -209,7 +209,7 @@ impl HealthDisk {
     pub(super) fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         root: &SysRoot,
         smart: Option<&Smart>,
         kernel: &BadBlocks,
@@ -271,7 +271,7 @@ impl HealthDisk {
 
     /// Retires the facts of the disk's outdated answer, as far as the kernel does not give them
     /// now.
-    fn forget_smart(&mut self, batch: &mut Batch) {
+    fn forget_smart(&mut self, batch: &mut SourceBatch) {
         let bad = (!self.has_bad_blocks).then_some(Fact::Bad);
         let celsius = self.celsius.is_none().then_some(Fact::Temperature);
         for fact in OF_SMART.into_iter().chain(bad).chain(celsius) {
@@ -346,7 +346,7 @@ impl HealthDisk {
     }
 }
 
-fn put_smart(facts: &mut FactSet<Fact>, now_ns: i64, batch: &mut Batch, smart: &Smart) {
+fn put_smart(facts: &mut FactSet<Fact>, now_ns: i64, batch: &mut SourceBatch, smart: &Smart) {
     if let Some(is_ok) = smart.is_ok {
         facts.measured(batch, now_ns, Fact::Ok, is_ok);
     }

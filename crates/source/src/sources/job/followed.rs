@@ -1,6 +1,6 @@
 //! One job that is followed: its description, its resource usage and its streams.
 
-use crate::Batch;
+use crate::SourceBatch;
 use crate::fact::FactSet;
 use crate::sources::cgroup::by_device::{ByDevice, DeviceRoom};
 use crate::sources::cgroup::devices::BlockDevices;
@@ -74,12 +74,12 @@ impl FollowedJob {
     }
 
     /// Ends all streams of the job.
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
         self.by_device.retire(batch);
     }
 
-    pub(super) fn put(&mut self, batch: &mut Batch, with: &mut Putting<'_>) {
+    pub(super) fn put(&mut self, batch: &mut SourceBatch, with: &mut Putting<'_>) {
         let (now_ns, every_ns) = (with.now_ns, with.every_ns);
         self.put_description(now_ns, batch, every_ns);
         let state = match (&self.queued, &self.usage) {
@@ -108,7 +108,7 @@ impl FollowedJob {
         }
     }
 
-    fn put_description(&mut self, now_ns: i64, batch: &mut Batch, every_ns: i64) {
+    fn put_description(&mut self, now_ns: i64, batch: &mut SourceBatch, every_ns: i64) {
         let nothing = (Note::default(), Queued::default());
         let note = self.note.as_ref().unwrap_or(&nothing.0);
         let queued = self.queued.as_ref().unwrap_or(&nothing.1);
@@ -147,7 +147,7 @@ impl FollowedJob {
         }
     }
 
-    fn put_usage(&mut self, batch: &mut Batch, usage: &Usage, with: &mut Putting<'_>) {
+    fn put_usage(&mut self, batch: &mut SourceBatch, usage: &Usage, with: &mut Putting<'_>) {
         let now_ns = with.now_ns;
         let counts = [
             (Fact::Processes, usage.processes),
@@ -170,14 +170,14 @@ impl FollowedJob {
         }
     }
 
-    fn put_devices(&mut self, batch: &mut Batch, table: &IoTable, with: &mut Putting<'_>) {
+    fn put_devices(&mut self, batch: &mut SourceBatch, table: &IoTable, with: &mut Putting<'_>) {
         let of = ("job", &*self.id);
         let beside = (with.devices, &mut *with.room);
         self.by_device
             .put(with.now_ns, batch, table, of, &ON_DEVICE, beside);
     }
 
-    fn put_traffic(&mut self, now_ns: i64, batch: &mut Batch, traffic: &IoTraffic) {
+    fn put_traffic(&mut self, now_ns: i64, batch: &mut SourceBatch, traffic: &IoTraffic) {
         let facts = &mut self.facts;
         facts.count(batch, now_ns, Fact::ReadBytes, traffic.read_bytes);
         facts.count(batch, now_ns, Fact::WriteBytes, traffic.write_bytes);
@@ -193,7 +193,7 @@ impl FollowedJob {
     }
 
     /// Ends the streams of a job whose groups are gone and of which only the note is left.
-    fn retire_usage(&mut self, batch: &mut Batch) {
+    fn retire_usage(&mut self, batch: &mut SourceBatch) {
         const OF_GROUPS: [Fact; 10] = [
             Fact::Processes,
             Fact::Threads,

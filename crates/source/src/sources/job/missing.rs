@@ -1,6 +1,6 @@
 //! The missing data of jobs that the report lists, with reasons and remedies.
 
-use crate::Missing;
+use crate::MissingPart;
 use crate::report::counted;
 use crate::sources::cgroup::by_device::DEVICES_EACH_MAX;
 
@@ -13,13 +13,13 @@ impl Jobs {
     pub(super) fn explain(
         &self,
         found: &FoundJobs,
-        notes_missing: Option<Missing>,
-    ) -> Vec<Missing> {
+        notes_missing: Option<MissingPart>,
+    ) -> Vec<MissingPart> {
         let mut missing = Vec::new();
         if self.scheduler.is_none() && !self.prolog && self.jobs.len() == 0 {
             let groups = self.root.path("sys/fs/cgroup");
             let notes = self.root.path(note::DIRECTORY);
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "jobs",
                 format!(
                     "no control groups of Slurm, PBS, Torque or LSF below {}, and no {}",
@@ -38,7 +38,7 @@ impl Jobs {
         };
         let groupless = jobs().filter(|j| j.usage.is_none()).count();
         if groupless > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("what {} here", uses(groupless)),
                 "no control group of them is seen",
                 "let Slurm use proctrack/cgroup and jobacct_gather/cgroup; or their epilog did not run",
@@ -50,7 +50,7 @@ impl Jobs {
         ));
         let blind = silent(|u| u.memory_bytes.is_some());
         if blind > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("memory of {}", counted(blind, "job")),
                 "their control groups are not of the memory controller",
                 "set ConstrainRAMSpace=yes in cgroup.conf",
@@ -58,7 +58,7 @@ impl Jobs {
         }
         let uncounted = silent(|u| u.processes.is_some());
         if uncounted > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("processes of {}", counted(uncounted, "job")),
                 format!("their groups have no list of processes, or there are more than {BELOW_MAX} below them"),
                 "nothing; the bound keeps a read short",
@@ -66,7 +66,7 @@ impl Jobs {
         }
         missing.extend(self.explain_strangers());
         if found.cut {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 "jobs beyond those seen",
                 "there are more control groups than are looked at in one read",
                 "nothing; the bound keeps a read short",
@@ -76,14 +76,14 @@ impl Jobs {
     }
 
     /// Missing bytes of the node's own devices; `blind` is the number of jobs that have none.
-    fn explain_local(&self, found: &FoundJobs, blind: usize) -> Vec<Missing> {
+    fn explain_local(&self, found: &FoundJobs, blind: usize) -> Vec<MissingPart> {
         let mut missing = Vec::new();
         let mut groups = found.jobs.values().flat_map(|groups| &groups.directories);
         if blind > 0 && groups.any(|(role, _)| *role == CounterRole::Blkio) {
             missing.extend(self.counted.explain());
         }
         if blind > 0 {
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("local bytes of {}", counted(blind, "job")),
                 "their control groups have no io.stat, nor counters of blkio that count",
                 "set EnableExtraControllers=io in cgroup.conf (Slurm 24.05, version 2 of control groups)",
@@ -91,7 +91,7 @@ impl Jobs {
         }
         if self.room.refused > 0 {
             let max = self.devices_max;
-            missing.push(Missing::new(
+            missing.push(MissingPart::new(
                 format!("{} devices of jobs", self.room.refused),
                 format!(
                     "only {max} have streams, and {DEVICES_EACH_MAX} of one job; their sum is told"
@@ -103,7 +103,7 @@ impl Jobs {
     }
 
     /// Jobs whose control groups are known but not their owner.
-    fn explain_strangers(&self) -> Option<Missing> {
+    fn explain_strangers(&self) -> Option<MissingPart> {
         let strangers = self
             .jobs
             .iter()
@@ -132,7 +132,7 @@ impl Jobs {
                 "install etc/slurm/prolog.sh; where Slurm calls this node otherwise, set sources.job.node"
             }
         };
-        Some(Missing::new(
+        Some(MissingPart::new(
             format!("users, nodes and tasks of {}", counted(strangers, "job")),
             why,
             remedy,

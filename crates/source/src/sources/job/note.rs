@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::SourceError;
-use crate::report::Missing;
+use crate::report::MissingPart;
 use crate::util::faults::{BadLines, Faults};
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{cut, escape, lines, number};
@@ -39,7 +39,7 @@ pub(super) struct Notes {
     pub(super) jobs: BTreeMap<String, Note>,
     /// Whether the directory exists, so that a prolog has run here.
     pub(super) there: bool,
-    pub(super) missing: Option<Missing>,
+    pub(super) missing: Option<MissingPart>,
 }
 
 impl Notes {
@@ -62,7 +62,7 @@ impl Notes {
         };
         notes.there = true;
         if root.is_real() && !std::fs::metadata(&dir).is_ok_and(|m| is_roots(m.uid(), m.mode())) {
-            notes.missing = Some(Missing::new(
+            notes.missing = Some(MissingPart::new(
                 "what prologs wrote of jobs",
                 format!("others than root may write to {}", dir.display()),
                 "chown root and chmod 0755 it, and see who made it",

@@ -4,7 +4,7 @@
 use crate::fact::{FactSet, FactTable};
 use crate::util::faults::Faults;
 use crate::util::rate::per_second;
-use crate::{Batch, Missing, SourceError};
+use crate::{MissingPart, SourceBatch, SourceError};
 
 use super::places::{Param, Places, is_denied, missing_denied};
 use super::stats::{LineCount, LineKey, LineRole, Timed, parse};
@@ -92,7 +92,7 @@ impl<T: FlowTable> Flow<T> {
         self.refused = None;
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
     }
 
@@ -105,7 +105,7 @@ impl<T: FlowTable> Flow<T> {
     pub(super) fn read(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         scratch: &mut Scratch,
         faults: &mut Faults,
     ) -> bool {
@@ -141,7 +141,13 @@ impl<T: FlowTable> Flow<T> {
         true
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch, counts: &[Option<LineCount>], whole: bool) {
+    fn put(
+        &mut self,
+        now_ns: i64,
+        batch: &mut SourceBatch,
+        counts: &[Option<LineCount>],
+        whole: bool,
+    ) {
         let mut totals = Totals::default();
         for (key, count) in T::KEYS.iter().zip(counts) {
             let Some(count) = count else { continue };
@@ -173,7 +179,7 @@ impl<T: FlowTable> Flow<T> {
     fn put_way(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         way: &Way<T>,
         new: Data,
         old: Option<(i64, Data)>,
@@ -200,7 +206,7 @@ impl<T: FlowTable> Flow<T> {
     fn put_operations(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         operations: &Operations<T>,
         new: &Totals,
         old: Option<(i64, Totals)>,
@@ -219,7 +225,7 @@ impl<T: FlowTable> Flow<T> {
     }
 
     /// The report's line if there is no file to read or reading it is not permitted.
-    pub(super) fn missing(&self, what: &str, places: &Places) -> Option<Missing> {
+    pub(super) fn missing(&self, what: &str, places: &Places) -> Option<MissingPart> {
         let what = || format!("statistics of {what}");
         if let Some((at, errno)) = self.refused {
             return Some(missing_denied(what(), self.files[at].path(), errno));
@@ -228,7 +234,7 @@ impl<T: FlowTable> Flow<T> {
             return None;
         }
         let (why, remedy) = places.why_not_found();
-        Some(Missing::new(what(), why, remedy))
+        Some(MissingPart::new(what(), why, remedy))
     }
 }
 

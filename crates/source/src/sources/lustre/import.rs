@@ -20,11 +20,11 @@ use barograph_model::Value;
 use crate::fact::{FactSet, int};
 use crate::util::faults::{BadLines, Faults};
 use crate::util::parse::{cut, lines, number, sole_number, words};
-use crate::{Batch, Missing, SourceError};
+use crate::{MissingPart, SourceBatch, SourceError};
 
 use super::flow::{Flow, FlowTable, Scratch};
 use super::places::{Param, Places, is_denied, missing_denied};
-use super::tables::{Import, Osc};
+use super::tables::{ImportFact, OscFact};
 
 /// Longest word that is accepted as a state, in bytes.
 const STATE_BYTES_MAX: usize = 32;
@@ -45,11 +45,11 @@ pub(super) struct Connection<T> {
     pub(super) label: String,
     pub(super) devices: Vec<Vec<u8>>,
     pub(super) flow: Flow<T>,
-    facts: FactSet<Import>,
+    facts: FactSet<ImportFact>,
     imports: Vec<Param>,
     /// The value that was put last, kept so that an unchanged one is not allocated again.
     state: Value,
-    refused: Option<Missing>,
+    refused: Option<MissingPart>,
     /// Attribute files of the first device.
     active: Option<Param>,
     inflight_max: Option<Param>,
@@ -134,7 +134,7 @@ impl<T: FlowTable> Connection<T> {
             .for_each(|file| file.keep_within(room));
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.flow.retire(batch);
         self.facts.retire(batch);
     }
@@ -143,7 +143,7 @@ impl<T: FlowTable> Connection<T> {
     pub(super) fn read(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         scratch: &mut Scratch,
         faults: &mut Faults,
     ) -> bool {
@@ -154,7 +154,7 @@ impl<T: FlowTable> Connection<T> {
     fn read_imports(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) -> bool {
@@ -193,14 +193,14 @@ impl<T: FlowTable> Connection<T> {
         if all.state.is_some() {
             let connected = matches!(&self.state, Value::Text(state) if is_connected(state));
             let state = self.state.clone();
-            self.facts.measured(batch, now_ns, Import::State, state);
+            self.facts.measured(batch, now_ns, ImportFact::State, state);
             self.facts
-                .measured(batch, now_ns, Import::Connected, connected);
+                .measured(batch, now_ns, ImportFact::Connected, connected);
         }
         let counts = [
-            (Import::Inflight, all.inflight),
-            (Import::Timeouts, all.timeouts),
-            (Import::Attempts, all.attempts),
+            (ImportFact::Inflight, all.inflight),
+            (ImportFact::Timeouts, all.timeouts),
+            (ImportFact::Attempts, all.attempts),
         ];
         for (fact, value) in counts {
             if let Some(value) = value {
@@ -209,7 +209,7 @@ impl<T: FlowTable> Connection<T> {
         }
         if let Some(seconds) = all.estimate {
             self.facts
-                .measured(batch, now_ns, Import::Estimate, seconds as f64);
+                .measured(batch, now_ns, ImportFact::Estimate, seconds as f64);
         }
         true
     }
@@ -218,17 +218,17 @@ impl<T: FlowTable> Connection<T> {
     pub(super) fn read_attributes(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         every_ns: i64,
     ) {
         if let Some(active) = sole(&mut self.active, bytes).filter(|v| *v <= 1) {
             self.facts
-                .attribute(batch, now_ns, Import::Active, active == 1, every_ns);
+                .attribute(batch, now_ns, ImportFact::Active, active == 1, every_ns);
         }
         if let Some(max) = sole(&mut self.inflight_max, bytes) {
             self.facts
-                .attribute(batch, now_ns, Import::InflightMax, int(max), every_ns);
+                .attribute(batch, now_ns, ImportFact::InflightMax, int(max), every_ns);
         }
     }
 
@@ -240,18 +240,18 @@ impl<T: FlowTable> Connection<T> {
         }
     }
 
-    pub(super) fn missing(&self, places: &Places) -> Option<Missing> {
+    pub(super) fn missing(&self, places: &Places) -> Option<MissingPart> {
         let of_flow = || self.flow.missing(&self.label, places);
         self.refused.clone().or_else(of_flow)
     }
 }
 
-impl Connection<Osc> {
+impl Connection<OscFact> {
     /// Reads the dirty bytes in the client's cache and the grant for more.
-    pub(super) fn read_cache(&mut self, now_ns: i64, batch: &mut Batch, bytes: &mut Vec<u8>) {
+    pub(super) fn read_cache(&mut self, now_ns: i64, batch: &mut SourceBatch, bytes: &mut Vec<u8>) {
         let facts = self.flow.facts();
         if let Some(dirty) = sum(&mut self.dirty, bytes) {
-            facts.count(batch, now_ns, Osc::Dirty, dirty);
+            facts.count(batch, now_ns, OscFact::Dirty, dirty);
         }
     }
 
@@ -259,13 +259,13 @@ impl Connection<Osc> {
     pub(super) fn read_grant(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         every_ns: i64,
     ) {
         if let Some(grant) = sum(&mut self.grant, bytes) {
             let facts = self.flow.facts();
-            facts.attribute(batch, now_ns, Osc::Grant, int(grant), every_ns);
+            facts.attribute(batch, now_ns, OscFact::Grant, int(grant), every_ns);
         }
     }
 }

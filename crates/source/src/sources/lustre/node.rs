@@ -9,37 +9,37 @@ use crate::util::faults::{BadLines, Faults};
 use crate::util::file::SysRoot;
 use crate::util::parse::{lines, sole_text, words};
 use crate::util::rate::Meter;
-use crate::{Batch, Missing, SourceError};
+use crate::{MissingPart, SourceBatch, SourceError};
 
 use super::places::{Param, Places, is_denied, missing_denied};
-use super::tables::Node;
+use super::tables::NodeFact;
 
 /// Places of the LNet statistics, those of newer releases first.
 const LNET: [&str; 2] = ["sys/kernel/debug/lnet/stats", "proc/sys/lnet/stats"];
 /// Count of numbers in that line.
 const NUMBERS: usize = 11;
 /// The numbers that are used: position in the line and fact.
-const FACTS: [(usize, Node); 10] = [
-    (0, Node::Messages),
-    (2, Node::Errors),
-    (3, Node::Sent),
-    (4, Node::Received),
-    (5, Node::Routed),
-    (6, Node::Dropped),
-    (7, Node::SentBytes),
-    (8, Node::ReceivedBytes),
-    (9, Node::RoutedBytes),
-    (10, Node::DroppedBytes),
+const FACTS: [(usize, NodeFact); 10] = [
+    (0, NodeFact::Messages),
+    (2, NodeFact::Errors),
+    (3, NodeFact::Sent),
+    (4, NodeFact::Received),
+    (5, NodeFact::Routed),
+    (6, NodeFact::Dropped),
+    (7, NodeFact::SentBytes),
+    (8, NodeFact::ReceivedBytes),
+    (9, NodeFact::RoutedBytes),
+    (10, NodeFact::DroppedBytes),
 ];
 
 /// The facts of the node and their files.
 pub(super) struct NodeFacts {
-    facts: FactSet<Node>,
+    facts: FactSet<NodeFact>,
     health: Option<Param>,
     lnet: Option<Param>,
     sent: Meter,
     received: Meter,
-    missing: Option<Missing>,
+    missing: Option<MissingPart>,
     pub(super) unhealthy: bool,
 }
 
@@ -69,23 +69,23 @@ impl NodeFacts {
         self.missing = None;
         if self.lnet.is_none() {
             let (why, remedy) = places.why_not_found();
-            self.missing = Some(Missing::new("statistics of LNet", why, remedy));
+            self.missing = Some(MissingPart::new("statistics of LNet", why, remedy));
         }
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
         *self = Self::new();
     }
 
-    pub(super) fn missing(&self) -> Option<Missing> {
+    pub(super) fn missing(&self) -> Option<MissingPart> {
         self.missing.clone()
     }
 
     pub(super) fn read(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) {
@@ -94,7 +94,8 @@ impl NodeFacts {
             let healthy = sole_text(bytes).map(|text| text == "healthy");
             match healthy {
                 Some(healthy) => {
-                    self.facts.measured(batch, now_ns, Node::Healthy, healthy);
+                    self.facts
+                        .measured(batch, now_ns, NodeFact::Healthy, healthy);
                     self.unhealthy = !healthy;
                 }
                 None => fault(&self.health, bytes, faults),
@@ -108,14 +109,17 @@ impl NodeFacts {
         }
     }
 
-    fn put_lnet(&mut self, now_ns: i64, batch: &mut Batch, numbers: &[u64; NUMBERS]) {
+    fn put_lnet(&mut self, now_ns: i64, batch: &mut SourceBatch, numbers: &[u64; NUMBERS]) {
         for (place, fact) in FACTS {
             self.facts.count(batch, now_ns, fact, numbers[place]);
         }
         let at_ns = batch.monotonic_ns();
         let rates = [
-            (Node::SentRate, self.sent.rate(at_ns, numbers[7])),
-            (Node::ReceivedRate, self.received.rate(at_ns, numbers[8])),
+            (NodeFact::SentRate, self.sent.rate(at_ns, numbers[7])),
+            (
+                NodeFact::ReceivedRate,
+                self.received.rate(at_ns, numbers[8]),
+            ),
         ];
         for (fact, rate) in rates {
             if let Some(rate) = rate {
@@ -129,7 +133,7 @@ impl NodeFacts {
 fn read(
     file: &mut Option<Param>,
     bytes: &mut Vec<u8>,
-    missing: &mut Option<Missing>,
+    missing: &mut Option<MissingPart>,
     faults: &mut Faults,
 ) -> bool {
     let Some(param) = file else { return false };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::util::file::{HeldFile, SysRoot, names_in};
-use crate::{Missing, SourceError};
+use crate::{MissingPart, SourceError};
 
 /// The three trees in the order of trial: newer releases first.
 const BASES: [&str; 3] = ["sys/kernel/debug/lustre", "proc/fs/lustre", "sys/fs/lustre"];
@@ -103,9 +103,9 @@ pub(crate) fn denied(path: &Path, errno: Errno) -> (String, &'static str) {
 }
 
 /// The line of a report for a file that may not be read.
-pub(crate) fn missing_denied(what: String, path: &Path, errno: Errno) -> Missing {
+pub(crate) fn missing_denied(what: String, path: &Path, errno: Errno) -> MissingPart {
     let (why, remedy) = denied(path, errno);
-    Missing::new(what, why, remedy)
+    MissingPart::new(what, why, remedy)
 }
 
 /// The file of a parameter. Its descriptor is kept open if the limit on descriptors allows it.

@@ -4,28 +4,28 @@
 use crate::fact::{FactSet, int};
 use crate::util::faults::Faults;
 use crate::util::parse::{escape, lines, sole_number};
-use crate::{Batch, Missing, SourceError};
+use crate::{MissingPart, SourceBatch, SourceError};
 
 use super::flow::{Flow, FlowTable, Scratch};
 use super::places::{Param, Places};
-use super::tables::Target;
+use super::tables::TargetFact;
 
 /// The kinds of devices that have a target's space, the newest first.
 const DISKS: [&str; 3] = ["osd-ldiskfs", "osd-zfs", "osd-wbcfs"];
 /// Files of space: name, bytes or files per unit, fact.
-const SPACE: [(&str, u64, Target); 5] = [
-    ("kbytestotal", 1024, Target::Total),
-    ("kbytesfree", 1024, Target::Free),
-    ("kbytesavail", 1024, Target::Available),
-    ("filestotal", 1, Target::FilesTotal),
-    ("filesfree", 1, Target::FilesFree),
+const SPACE: [(&str, u64, TargetFact); 5] = [
+    ("kbytestotal", 1024, TargetFact::Total),
+    ("kbytesfree", 1024, TargetFact::Free),
+    ("kbytesavail", 1024, TargetFact::Available),
+    ("filestotal", 1, TargetFact::FilesTotal),
+    ("filesfree", 1, TargetFact::FilesFree),
 ];
 
 /// One target of this server.
 pub(super) struct Served<T> {
     pub(super) label: String,
     pub(super) flow: Flow<T>,
-    facts: FactSet<Target>,
+    facts: FactSet<TargetFact>,
     space: [Option<Param>; SPACE.len()],
     exports: Option<Param>,
     recovery: Option<Param>,
@@ -92,7 +92,7 @@ impl<T: FlowTable> Served<T> {
             .for_each(|file| file.keep_within(room));
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.flow.retire(batch);
         self.facts.retire(batch);
     }
@@ -100,7 +100,7 @@ impl<T: FlowTable> Served<T> {
     pub(super) fn read(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         scratch: &mut Scratch,
         faults: &mut Faults,
     ) -> bool {
@@ -111,7 +111,7 @@ impl<T: FlowTable> Served<T> {
     pub(super) fn read_attributes(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         every_ns: i64,
     ) {
@@ -131,14 +131,14 @@ impl<T: FlowTable> Served<T> {
             let used = total.saturating_sub(free) as f64;
             let usable = used + available as f64;
             if usable > 0.0 {
-                facts.attribute(batch, now_ns, Target::Used, used / usable, every_ns);
+                facts.attribute(batch, now_ns, TargetFact::Used, used / usable, every_ns);
             }
         }
         if let Some(exports) = read(&mut self.exports) {
-            facts.attribute(batch, now_ns, Target::Exports, int(exports), every_ns);
+            facts.attribute(batch, now_ns, TargetFact::Exports, int(exports), every_ns);
         }
         if let Some(degraded) = read(&mut self.degraded).filter(|v| *v <= 1) {
-            facts.attribute(batch, now_ns, Target::Degraded, degraded == 1, every_ns);
+            facts.attribute(batch, now_ns, TargetFact::Degraded, degraded == 1, every_ns);
         }
         self.read_recovery(now_ns, batch, bytes, every_ns);
     }
@@ -146,7 +146,7 @@ impl<T: FlowTable> Served<T> {
     fn read_recovery(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         every_ns: i64,
     ) {
@@ -156,12 +156,12 @@ impl<T: FlowTable> Served<T> {
         let status = file.read(bytes).ok().and_then(|()| recovery(bytes));
         if let Some(status) = status {
             let facts = &mut self.facts;
-            facts.text_attribute(batch, now_ns, Target::Recovery, status, every_ns);
+            facts.text_attribute(batch, now_ns, TargetFact::Recovery, status, every_ns);
             self.recovering = !matches!(status, "COMPLETE" | "INACTIVE");
         }
     }
 
-    pub(super) fn missing(&self, places: &Places) -> Option<Missing> {
+    pub(super) fn missing(&self, places: &Places) -> Option<MissingPart> {
         self.flow.missing(&self.label, places)
     }
 }

@@ -9,7 +9,7 @@ use super::stats::{LineKey, LineRole};
 
 facts! {
     /// Facts of the node.
-    pub(crate) enum Node in "lustre" {
+    pub(crate) enum NodeFact in "lustre" {
         Healthy: State Bool "healthy.flag" "flag" "Whether Lustre reports itself healthy.";
         Messages: Gauge Int "lnet.messages.count" "count" "Messages that LNet (Lustre's network) is handling now.";
         Errors: Counter Int "lnet.errors.count" "count" "Errors of LNet.";
@@ -28,7 +28,7 @@ facts! {
 
 facts! {
     /// Facts of a client's connection to one target.
-    pub(crate) enum Import in "lustre.import" {
+    pub(crate) enum ImportFact in "lustre.import" {
         State: State Text "state.name" "name" "State of the connection to the target: FULL if it is established, IDLE if it was closed because it was not used.";
         Connected: State Bool "connected.flag" "flag" "Whether the target can be used, which it can if its connection is FULL or IDLE.";
         Inflight: Gauge Int "inflight.requests" "requests" "Requests in flight at the moment of the poll.";
@@ -42,7 +42,7 @@ facts! {
 
 facts! {
     /// Facts of a target on its server.
-    pub(crate) enum Target in "lustre.target" {
+    pub(crate) enum TargetFact in "lustre.target" {
         Total: Gauge Int "total.bytes" "bytes" "Size of the target.";
         Free: Gauge Int "free.bytes" "bytes" "Unused space of the target.";
         Available: Gauge Int "available.bytes" "bytes" "Space that is available to clients.";
@@ -57,7 +57,7 @@ facts! {
 
 facts! {
     /// Facts of a mounted file system.
-    pub(crate) enum Client in "lustre.client" {
+    pub(crate) enum ClientFact in "lustre.client" {
         ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by programs, those from the cache included.";
         WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by programs.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by programs.";
@@ -96,7 +96,7 @@ facts! {
 
 facts! {
     /// Facts of the requests of a client to an object target.
-    pub(crate) enum Osc in "lustre.osc" {
+    pub(crate) enum OscFact in "lustre.osc" {
         ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from the target.";
         WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written to the target.";
         ReadOps: Counter Int "read.ops" "ops" "Read requests sent to the target.";
@@ -117,7 +117,7 @@ facts! {
 
 facts! {
     /// Facts of the requests of a client to a metadata target.
-    pub(crate) enum Mdc in "lustre.mdc" {
+    pub(crate) enum MdcFact in "lustre.mdc" {
         ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read from the target.";
         WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written to the target.";
         ReadOps: Counter Int "read.ops" "ops" "Read requests sent to the target.";
@@ -136,7 +136,7 @@ facts! {
 
 facts! {
     /// Facts of an object target on its server.
-    pub(crate) enum Ost in "lustre.ost" {
+    pub(crate) enum OstFact in "lustre.ost" {
         ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by clients.";
         WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by clients.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by clients.";
@@ -159,7 +159,7 @@ facts! {
 
 facts! {
     /// Facts of a metadata target on its server.
-    pub(crate) enum Mdt in "lustre.mdt" {
+    pub(crate) enum MdtFact in "lustre.mdt" {
         ReadBytes: Counter Int "read.bytes" "bytes" "Bytes read by clients.";
         WriteBytes: Counter Int "write.bytes" "bytes" "Bytes written by clients.";
         ReadOps: Counter Int "read.ops" "ops" "Reads by clients.";
@@ -233,7 +233,7 @@ const fn counted<T>(name: &'static [u8], role: LineRole, fact: T) -> LineKey<T> 
 
 // Not counted as metadata: `inode_permission` and `seek`, which ask no server, and lines that count
 // the same operation again (`opencount`, `getxattr_hits`).
-impl FlowTable for Client {
+impl FlowTable for ClientFact {
     #[rustfmt::skip]
     const KEYS: &'static [LineKey<Self>] = &[
         key(b"read_bytes", LineRole::ReadBytes),
@@ -267,7 +267,7 @@ impl FlowTable for Client {
     operations!(MetadataOps MetadataRate MetadataLatency);
 }
 
-impl FlowTable for Osc {
+impl FlowTable for OscFact {
     #[rustfmt::skip]
     const KEYS: &'static [LineKey<Self>] = &[
         key(b"req_waittime", LineRole::Request),
@@ -282,7 +282,7 @@ impl FlowTable for Osc {
 
 // A metadata target can be set up to hold the data of small files; it is then read like an object
 // target.
-impl FlowTable for Mdc {
+impl FlowTable for MdcFact {
     #[rustfmt::skip]
     const KEYS: &'static [LineKey<Self>] = &[
         key(b"req_waittime", LineRole::Request),
@@ -295,7 +295,7 @@ impl FlowTable for Mdc {
     operations!(RequestOps RequestRate RequestLatency);
 }
 
-impl FlowTable for Ost {
+impl FlowTable for OstFact {
     #[rustfmt::skip]
     const KEYS: &'static [LineKey<Self>] = &[
         key(b"read_bytes", LineRole::ReadBytes),
@@ -315,7 +315,7 @@ impl FlowTable for Ost {
 }
 
 // Not counted: `samedir_rename`, `crossdir_rename` and the like, which count renames again.
-impl FlowTable for Mdt {
+impl FlowTable for MdtFact {
     #[rustfmt::skip]
     const KEYS: &'static [LineKey<Self>] = &[
         counted(b"open", LineRole::Metadata, Self::Open),

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use barograph_model::NS_PER_S;
 
-use crate::Batch;
+use crate::SourceBatch;
 use crate::fact::{FactSet, FactTable};
 use crate::util::parse::escape;
 
@@ -213,7 +213,7 @@ impl Ledger {
     }
 
     /// Ends the poll of all targets: chooses the jobs that have streams, and puts all facts.
-    pub(super) fn settle(&mut self, now_ns: i64, batch: &mut Batch) {
+    pub(super) fn settle(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         let at_ns = batch.monotonic_ns();
         self.found.jobs = self.jobs.len() + self.rest_jobs;
         self.rank();
@@ -240,7 +240,7 @@ impl Ledger {
 
     /// Adds the growth to the jobs that have streams, and ends the streams of jobs that have been
     /// absent for long.
-    fn update(&mut self, at_ns: i64, batch: &mut Batch) {
+    fn update(&mut self, at_ns: i64, batch: &mut SourceBatch) {
         for (key, followed) in &mut self.followed {
             if let Some(job) = self.jobs.get(key) {
                 add(&mut followed.counts, &job.growth);
@@ -264,7 +264,7 @@ impl Ledger {
 
     /// Gives streams to the highest ranked jobs that have none, while there is room, or a job that
     /// has not been highly ranked for long can make room.
-    fn promote(&mut self, at_ns: i64, batch: &mut Batch) {
+    fn promote(&mut self, at_ns: i64, batch: &mut SourceBatch) {
         for at in 0..self.ranking.len() {
             let (rank, key) = self.ranking[at];
             if self.followed.contains_key(&key) {
@@ -290,7 +290,7 @@ impl Ledger {
 
     /// Ends the streams of the job that was highly ranked the longest time ago. This is done only
     /// for a job that is active, and only after `keep_ns`, so that streams do not flicker.
-    fn make_room(&mut self, rank: &Rank, at_ns: i64, batch: &mut Batch) -> bool {
+    fn make_room(&mut self, rank: &Rank, at_ns: i64, batch: &mut SourceBatch) -> bool {
         let oldest = self.followed.iter().min_by_key(|(_, f)| f.top_ns);
         let Some((key, oldest)) = oldest.map(|(key, f)| (*key, f.top_ns)) else {
             return false;
@@ -313,7 +313,7 @@ impl Ledger {
         (!taken).then_some((label, facts))
     }
 
-    fn put(&mut self, now_ns: i64, batch: &mut Batch) {
+    fn put(&mut self, now_ns: i64, batch: &mut SourceBatch) {
         let mut other_rates = self.rest.rates;
         let mut total_rates = self.rest.rates;
         add(&mut self.other_counts, &self.rest.growth);
@@ -350,7 +350,7 @@ impl Ledger {
     }
 
     /// Ends all streams after the last target has gone.
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.followed
             .values_mut()
             .for_each(|followed| followed.facts.retire(batch));
@@ -446,7 +446,7 @@ impl JobTable for Jobs {
 fn put<T: JobTable>(
     facts: &mut FactSet<T>,
     now_ns: i64,
-    batch: &mut Batch,
+    batch: &mut SourceBatch,
     counts: &JobCounters,
     rates: Option<[f64; RATES]>,
 ) {

@@ -1,6 +1,6 @@
 //! One array: the facts of its files, or of the list where it has no files.
 
-use crate::Batch;
+use crate::SourceBatch;
 use crate::SourceError;
 use crate::fact::{FactSet, facts};
 use crate::util::faults::Faults;
@@ -116,7 +116,7 @@ impl Array {
     pub(super) fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         listed: &ListedArray<'_>,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
@@ -180,7 +180,7 @@ impl Array {
     fn put_sync(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         listed: &ListedArray<'_>,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
@@ -217,7 +217,7 @@ impl Array {
     pub(super) fn put_members(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         listed: &ListedArray<'_>,
         root: &SysRoot,
         bytes: &mut Vec<u8>,
@@ -244,7 +244,7 @@ impl Array {
         cut.map(|(name, _)| name)
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
         for (_, member) in self.members.iter_mut() {
             member.facts.retire(batch);
@@ -270,7 +270,7 @@ impl Follow {
     fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         has_list: bool,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,

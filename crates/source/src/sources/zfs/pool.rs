@@ -9,7 +9,7 @@ use crate::util::faults::{BadLines, Faults};
 use crate::util::file::HeldFile;
 use crate::util::keyed::KeyedLines;
 use crate::util::parse::{cut, escape, lines, sole_text, words};
-use crate::{Batch, Missing, SourceError};
+use crate::{MissingPart, SourceBatch, SourceError};
 
 use super::kstat_number;
 
@@ -80,7 +80,7 @@ impl Pool {
     pub(super) fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) -> bool {
@@ -108,14 +108,19 @@ impl Pool {
         }
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         self.facts.retire(batch);
     }
 }
 
 /// Puts the counters of `io`: a line of names and a line of numbers, after a line about the kstat
 /// itself.
-fn put_io(facts: &mut FactSet<PoolFact>, now_ns: i64, batch: &mut Batch, bytes: &[u8]) -> bool {
+fn put_io(
+    facts: &mut FactSet<PoolFact>,
+    now_ns: i64,
+    batch: &mut SourceBatch,
+    bytes: &[u8],
+) -> bool {
     let mut rest = lines(bytes).skip(1);
     let (Some(names), Some(numbers)) = (rest.next(), rest.next()) else {
         return false;
@@ -140,7 +145,7 @@ pub(super) struct Dataset {
     name: Vec<u8>,
     facts: Option<FactSet<DatasetFact>>,
     /// The reason why the dataset has no streams, if it has none.
-    pub(super) missing: Option<Missing>,
+    pub(super) missing: Option<MissingPart>,
 }
 
 impl Dataset {
@@ -159,7 +164,7 @@ impl Dataset {
     pub(super) fn put(
         &mut self,
         now_ns: i64,
-        batch: &mut Batch,
+        batch: &mut SourceBatch,
         bytes: &mut Vec<u8>,
         faults: &mut Faults,
     ) -> bool {
@@ -189,7 +194,7 @@ impl Dataset {
         true
     }
 
-    fn rename(&mut self, name: &[u8], batch: &mut Batch) {
+    fn rename(&mut self, name: &[u8], batch: &mut SourceBatch) {
         self.retire(batch);
         self.name.clear();
         self.name.extend_from_slice(name);
@@ -198,12 +203,12 @@ impl Dataset {
         let made = FactSet::labelled(labels);
         self.missing = made.as_ref().err().map(|fault| {
             let what = format!("dataset {label}");
-            Missing::new(what, fault.to_string(), "give it a shorter name")
+            MissingPart::new(what, fault.to_string(), "give it a shorter name")
         });
         self.facts = made.ok();
     }
 
-    pub(super) fn retire(&mut self, batch: &mut Batch) {
+    pub(super) fn retire(&mut self, batch: &mut SourceBatch) {
         if let Some(facts) = &mut self.facts {
             facts.retire(batch);
         }
