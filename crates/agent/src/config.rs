@@ -244,8 +244,7 @@ impl Config {
             }
         };
         let (before, now) = (table(self), table(other));
-        let names = before.keys().chain(now.keys()).cloned();
-        let names: BTreeSet<String> = names.collect();
+        let names: BTreeSet<String> = before.keys().chain(now.keys()).cloned().collect();
         let differs = |name: &String| before.get(name) != now.get(name);
         let reloaded = |name: &String| ["insights", "policy"].contains(&name.as_str());
         let names = names.into_iter();

@@ -346,13 +346,13 @@ impl<'c> EventLoop<'c> {
             forecasts: &mut self.forecasts,
         };
         let faults = self.graph.become_these(&wanted.insights, &mut outputs);
-        let faults = faults.into_iter().map(|(name, error)| {
+        let told = faults.into_iter().map(|(name, error)| {
             warn!(%error, name, "an insight is left as it was");
             format!("insight {name}: {error}")
         });
-        let faults = faults.collect();
+        let told = told.collect();
         self.changer().become_these(wanted.policies);
-        faults
+        told
     }
 
     fn changer(&mut self) -> PolicyChanger<'_, 'c> {

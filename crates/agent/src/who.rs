@@ -316,9 +316,10 @@ impl IoShares {
             Some(device) => subject.device == device,
             None => self.is_told(subject),
         };
-        let all = self.of(kind);
-        let all = all.filter(|(subject, flow)| on(subject) && flow.sum() >= MOVES);
-        let mut all: Vec<(&Subject, Flow)> = all.map(|(subject, flow)| (subject, *flow)).collect();
+        let flows = self.of(kind);
+        let moving = flows.filter(|(subject, flow)| on(subject) && flow.sum() >= MOVES);
+        let mut all: Vec<(&Subject, Flow)> =
+            moving.map(|(subject, flow)| (subject, *flow)).collect();
         all.sort_by(|a, b| b.1.sum().total_cmp(&a.1.sum()).then(a.0.cmp(b.0)));
         let top = all.iter().filter(|(subject, _)| {
             let mut others = all.iter();

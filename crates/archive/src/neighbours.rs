@@ -136,8 +136,8 @@ impl NeighbourPlace {
     /// beyond a bound: the largest guest that can delete takes all of it.
     pub(crate) fn beyond(&self, bytes_max: u64, now_ns: i64) -> u64 {
         let mut state = self.all.lock();
-        let guests = state.archives.iter();
-        let guests = guests.filter(|(_, known)| known.rank == ArchiveRank::Guest);
+        let all = state.archives.iter();
+        let guests = all.filter(|(_, known)| known.rank == ArchiveRank::Guest);
         let mut guests: Vec<(u64, u64)> = guests.map(|(id, known)| (known.bytes, *id)).collect();
         let sum = guests
             .iter()

@@ -198,8 +198,8 @@ impl<'a> Scanner<'a> {
                 wanted.contains_key(&series.id)
             });
             let groups = pieces.into_iter().enumerate();
-            let groups = groups.filter(|(_, pieces)| !pieces.is_empty()).rev();
-            let groups = groups.collect();
+            let groups = groups.filter(|(_, pieces)| !pieces.is_empty());
+            let groups = groups.rev().collect();
             let part = OpenPart {
                 part,
                 index,

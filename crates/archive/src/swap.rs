@@ -61,12 +61,12 @@ pub(crate) fn finish(
         return Ok(());
     };
     let place = &layout.root().join(layout.partition(tier, hour));
-    let count = manifest.parts.keys();
-    let count = count.filter(|key| (key.tier, key.hour) == (tier, hour));
-    let count: Vec<PathBuf> = count.map(|key| key.waiting(layout)).collect();
+    let parts = manifest.parts.keys();
+    let parts = parts.filter(|key| (key.tier, key.hour) == (tier, hour));
+    let counted: Vec<PathBuf> = parts.map(|key| key.waiting(layout)).collect();
     let waiting = || -> io::Result<Vec<PathBuf>> {
         let there = storage.list(place)?;
-        let waits = |path: &PathBuf| count.contains(path) && !there.contains(&moved(path, place));
+        let waits = |path: &PathBuf| counted.contains(path) && !there.contains(&moved(path, place));
         Ok(storage.list(dir)?.into_iter().filter(waits).collect())
     };
     if !waiting()?.is_empty() {

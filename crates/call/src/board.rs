@@ -299,9 +299,9 @@ impl Board {
             .flat_map(|calls| calls.public())
             .collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse((row.call.issued_ns, row.call.id)));
-        let rows = rows.into_iter().take(ROWS_MAX);
-        let rows = rows.map(|(user, row)| row.to_public_document(user, now_ns));
-        Some(rows.collect())
+        let newest = rows.into_iter().take(ROWS_MAX);
+        let documents = newest.map(|(user, row)| row.to_public_document(user, now_ns));
+        Some(documents.collect())
     }
 
     /// The events since the last call of this function, oldest first, and the number of dropped

@@ -107,8 +107,8 @@ fn chunks(mut bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
         };
         let line = std::str::from_utf8(&bytes[..end]).unwrap_or_default();
         let digits = line.split(';').next().unwrap_or_default().trim();
-        let length = usize::from_str_radix(digits, 16).ok();
-        let length = length.filter(|length| *length <= ANSWER_BYTES_MAX);
+        let stated = usize::from_str_radix(digits, 16).ok();
+        let length = stated.filter(|length| *length <= ANSWER_BYTES_MAX);
         let length = length.ok_or_else(|| damaged("a piece has no length"))?;
         if length == 0 {
             return Ok(Some(whole));

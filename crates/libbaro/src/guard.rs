@@ -102,8 +102,8 @@ pub(crate) fn guarded<T>(
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
         Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let owned = panic.downcast_ref::<String>().map(String::as_str);
+            let text = owned.or_else(|| panic.downcast_ref::<&str>().copied());
             let text = text.unwrap_or("a panic");
             Failure::new(E_INTERNAL, format!("a defect in barograph: {text}"))
         }

@@ -124,10 +124,11 @@ pub(crate) fn rows_of<T: DeserializeOwned>(run_dir: &RunDir, name: &'static str)
 /// The reason why an insight has no streams, and so no table, if `table` is an insight's.
 #[cfg(feature = "bundled")]
 pub(crate) fn insight_without_streams(live: &Live, table: &str) -> Option<String> {
-    let insights = rows_of(&live.run_dir()?, barograph_stream::INSIGHTS_DOCUMENT);
-    let insights: Vec<barograph_stream::InsightsRow> = insights.ok()?;
-    let mut insights = insights.into_iter();
-    let insight = insights.find(|insight| insight.table.eq_ignore_ascii_case(table))?;
+    let rows = rows_of(&live.run_dir()?, barograph_stream::INSIGHTS_DOCUMENT);
+    let insights: Vec<barograph_stream::InsightsRow> = rows.ok()?;
+    let insight = insights
+        .into_iter()
+        .find(|insight| insight.table.eq_ignore_ascii_case(table))?;
     let mut why = format!("the insight {} is {}", insight.name, insight.state);
     for (joint, words) in [(": ", insight.reason), ("; what helps: ", insight.remedy)] {
         if !words.is_empty() {

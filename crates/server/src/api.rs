@@ -91,11 +91,9 @@ pub(crate) async fn status(
             serde_json::from_slice(&app.list_document(SOURCES_DOCUMENT)?).map_err(|e| {
                 Fault::internal(format!("{SOURCES_DOCUMENT} is not as it should be: {e}"))
             })?;
-        let archive = app.views.run_dir().document(ARCHIVE_DOCUMENT)?;
-        let archive = archive
-            .map(|text| serde_json::from_slice(&text))
-            .transpose();
-        let archive = archive.map_err(|e| {
+        let document = app.views.run_dir().document(ARCHIVE_DOCUMENT)?;
+        let parsed = document.map(|text| serde_json::from_slice(&text));
+        let archive = parsed.transpose().map_err(|e| {
             Fault::internal(format!("{ARCHIVE_DOCUMENT} is not as it should be: {e}"))
         })?;
         let sources: Vec<_> = sources.into_iter().filter(|s| s.state != "off").collect();

@@ -249,9 +249,9 @@ impl Tiers {
             return device.to_owned();
         }
         let link = std::fs::read_link(block.join("slaves").join(device)).ok();
-        let parent = link.as_deref().and_then(Path::parent);
-        let parent = parent.and_then(Path::file_name).and_then(OsStr::to_str);
-        let parent = parent.filter(|disk| self.root.path("sys/block").join(disk).is_dir());
+        let folder = link.as_deref().and_then(Path::parent);
+        let disk = folder.and_then(Path::file_name).and_then(OsStr::to_str);
+        let parent = disk.filter(|disk| self.root.path("sys/block").join(disk).is_dir());
         parent
             .map(|disk| disk.replace('!', "/"))
             .or_else(|| whole_disk(&self.root, device, None))

@@ -155,8 +155,8 @@ fn open_found(path: &Path) -> Result<OwnedFd, StreamError> {
         FileType::Symlink => {
             check_owner(path, &stat, &trusted_users(), USER_OR_ROOT)?;
             // The target is read from the very link that was checked.
-            let target = readlinkat(&entry, c"", Vec::new()).map_err(failed)?;
-            let target = target.into_string().map_err(|_| failed(Errno::ILSEQ))?;
+            let link = readlinkat(&entry, c"", Vec::new()).map_err(failed)?;
+            let target = link.into_string().map_err(|_| failed(Errno::ILSEQ))?;
             let target = path.parent().unwrap_or(Path::new("/")).join(target);
             openat(CWD, target, directory(), Mode::empty()).map_err(failed)
         }

@@ -144,8 +144,8 @@ impl StreamFollower {
             entries.map(|e| ((e.slot, e.generation), e)).collect();
         let gone = part.streams.keys().filter(|id| !there.contains_key(id));
         let gone: Vec<(usize, u16)> = gone.copied().collect();
-        let gone = gone.iter().filter_map(|id| part.streams.remove(id));
-        for stream in gone.collect::<Vec<Followed>>() {
+        let ended = gone.iter().filter_map(|id| part.streams.remove(id));
+        for stream in ended.collect::<Vec<Followed>>() {
             self.forget(stream.key, rules);
         }
         let part = &mut self.parts[at];

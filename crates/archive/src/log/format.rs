@@ -122,8 +122,8 @@ impl LogHeader {
         if version > VERSION {
             return Err(HeaderFault::Newer(version));
         }
-        let node = usize::from(bytes[NODE_AT - 1]);
-        let node = bytes[NODE_AT..MINOR_AT].get(..node.min(NODE_BYTES_MAX));
+        let node_bytes = usize::from(bytes[NODE_AT - 1]).min(NODE_BYTES_MAX);
+        let node = bytes[NODE_AT..MINOR_AT].get(..node_bytes);
         let node = node.and_then(|node| std::str::from_utf8(node).ok());
         if version == 0 || u32_at(bytes, 12) as usize != HEADER_BYTES {
             return Err(HeaderFault::Corrupt("its header has another length"));

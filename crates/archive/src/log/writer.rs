@@ -361,9 +361,9 @@ impl LogWriter {
     }
 
     fn write_batch(&mut self, batch: &mut JournalBatch) -> Result<(), ArchiveError> {
-        let new = batch.declares.iter().map(|(handle, _)| *handle);
-        let new = new.filter(|&h| self.known(h).is_some_and(|known| known.index.is_none()));
-        let new: Vec<u32> = new.collect();
+        let declared = batch.declares.iter().map(|(handle, _)| *handle);
+        let is_new = |h: &u32| self.known(*h).is_some_and(|known| known.index.is_none());
+        let new: Vec<u32> = declared.filter(is_new).collect();
         self.declare(&new)?;
         while batch.written < batch.records.len() {
             let end = self.frame_end(batch);

@@ -85,15 +85,19 @@ impl Subscription {
         };
         let window_bytes = cut.u64()?;
         let streams_max = cut.u64()?;
-        let count = cut.count(1).filter(|count| *count <= SELECTORS_MAX)?;
+        let selectors = cut.count(1).filter(|count| *count <= SELECTORS_MAX)?;
         let selector = |cut: &mut ByteReader<'_>| {
             let text = cut.text().filter(|text| text.len() <= SELECTOR_BYTES_MAX)?;
             Some(text.to_owned())
         };
-        let selectors = (0..count).map(|_| selector(cut)).collect::<Option<_>>()?;
-        let count = cut.count(POSITION_BYTES_MIN);
-        let count = count.filter(|count| *count <= POSITIONS_MAX)?;
-        let positions = (0..count).map(|_| position(cut)).collect::<Option<_>>()?;
+        let selectors = (0..selectors)
+            .map(|_| selector(cut))
+            .collect::<Option<_>>()?;
+        let positions = cut.count(POSITION_BYTES_MIN);
+        let positions = positions.filter(|count| *count <= POSITIONS_MAX)?;
+        let positions = (0..positions)
+            .map(|_| position(cut))
+            .collect::<Option<_>>()?;
         cut.is_empty().then_some(Self {
             selectors,
             window_bytes,

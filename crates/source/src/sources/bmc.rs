@@ -194,10 +194,10 @@ fn parse(answer: &[u8]) -> Result<Reading, String> {
         let known = LINES.iter().position(|(wanted, _)| *wanted == key);
         match known {
             Some(place) => {
-                let got = value.next().and_then(number).filter(|w| *w <= WATTS_MAX);
+                let read = value.next().and_then(number).filter(|w| *w <= WATTS_MAX);
                 let whole = value.next() == Some(b"Watts") && value.at_end();
                 let name = String::from_utf8_lossy(key);
-                let got = got.filter(|_| whole);
+                let got = read.filter(|_| whole);
                 let got = got.ok_or_else(|| format!("the line {name:?} has no number of watts"))?;
                 watts[place] = Some(got);
             }

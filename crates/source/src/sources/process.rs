@@ -246,9 +246,9 @@ impl Processes {
         }
         let scans = self.scans;
         let is_ended = |_: &u32, known: &mut Known| known.scan != scans;
-        let ended = self.known.extract_if(is_ended);
-        let ended = ended.filter_map(|(pid, known)| Some((pid, known.seen?)));
-        let ended: HashMap<u32, Seen> = ended.collect();
+        let forgotten = self.known.extract_if(is_ended);
+        let seen = forgotten.filter_map(|(pid, known)| Some((pid, known.seen?)));
+        let ended: HashMap<u32, Seen> = seen.collect();
         if counts.left_out == 0 {
             ended::settle(&ended, &mut self.known, &mut active, times.elapsed_ns);
         }

@@ -313,9 +313,9 @@ impl IngestFile {
         count_max: usize,
         each: &mut dyn FnMut(IngestDeclaration),
     ) -> Result<bool, StreamError> {
-        let all = Header(&self.header).word(header::DECLARED);
-        let all = usize::try_from(all).unwrap_or(usize::MAX);
-        let all = all.min(DECLARATIONS_BYTES);
+        let stated = Header(&self.header).word(header::DECLARED);
+        let stated = usize::try_from(stated).unwrap_or(usize::MAX);
+        let all = stated.min(DECLARATIONS_BYTES);
         if all <= self.declared {
             return Ok(false);
         }

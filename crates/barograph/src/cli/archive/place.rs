@@ -157,11 +157,11 @@ impl ChosenArchives {
                 owner: None,
             });
         }
-        let names = match fs::read_dir(scopes) {
+        let entries = match fs::read_dir(scopes) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
-            names => names?,
+            entries => entries?,
         };
-        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut names: Vec<String> = names.filter(|name| is_scope(name)).collect();
         names.sort();
         for scope in names.into_iter().take(SCOPES_MAX) {

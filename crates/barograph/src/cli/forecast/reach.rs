@@ -36,15 +36,14 @@ impl Reach {
         let observer = self.which.target.observer()?;
         let pattern = quoted(&self.which.name);
         let sql = format!("SELECT * FROM time_to({pattern}, {level}) ORDER BY stream, labels");
-        let rows = observer.sql(&sql, &SqlLimits::default())?;
-        let rows: Vec<Json> =
-            serde_json::from_slice(&rows.to_json_rows()).context("rows are no JSON")?;
+        let answer = observer.sql(&sql, &SqlLimits::default())?;
+        let all: Vec<Json> =
+            serde_json::from_slice(&answer.to_json_rows()).context("rows are no JSON")?;
         let is_meant = |row: &Json| {
             let name = row["stream"].as_str().unwrap_or_default();
             selector.matches(name, &labels(row))
         };
-        let rows = rows.into_iter().map(with_labels).filter(is_meant);
-        let rows: Vec<Json> = rows.collect();
+        let rows: Vec<Json> = all.into_iter().map(with_labels).filter(is_meant).collect();
         if rows.is_empty() {
             if observer.streams(&selector).is_empty() {
                 return Err(observer.unknown(&selector).into());
@@ -56,8 +55,8 @@ impl Reach {
         if self.which.target.json {
             return output::print_json(&Json::from(rows));
         }
-        let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
-        output::print_table(&["STREAM", "NOW", "LEVEL", "REACHED"], &[1, 2], &rows)
+        let lines: Vec<Vec<String>> = rows.iter().map(cells).collect();
+        output::print_table(&["STREAM", "NOW", "LEVEL", "REACHED"], &[1, 2], &lines)
     }
 }
 

@@ -289,9 +289,9 @@ impl Evaluation<'_> {
 
     fn aggregate(&self, aggregate: &AggregateExpr) -> Outcome<'_> {
         let aggregation = Aggregation::of(aggregate.op.id())?;
-        let argument = aggregate.param.as_deref().map(|p| self.scalar(p));
-        let argument = argument.transpose()?;
-        let argument = argument.as_ref().map_or(&[][..], |a| &a.values);
+        let scalar = aggregate.param.as_deref().map(|p| self.scalar(p));
+        let scalar = scalar.transpose()?;
+        let argument = scalar.as_ref().map_or(&[][..], |a| &a.values);
         let vector = self.vector(&aggregate.expr)?;
         let grouping = Grouping(aggregate.modifier.as_ref());
         vector.then(|vector| {

@@ -90,8 +90,8 @@ fn parse(text: &[u8]) -> Result<Kernel, String> {
         let Some(place) = KEYS.iter().position(|wanted| *wanted == key) else {
             continue;
         };
-        let value = std::str::from_utf8(line[mark + 1..].trim_ascii());
-        let value = value.ok().and_then(|v| v.parse::<i64>().ok());
+        let digits = std::str::from_utf8(line[mark + 1..].trim_ascii());
+        let value = digits.ok().and_then(|v| v.parse::<i64>().ok());
         let value = value.ok_or_else(|| format!("{} is no number", escape(key)))?;
         values[place] = Some(value);
     }

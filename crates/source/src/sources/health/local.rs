@@ -106,8 +106,8 @@ pub(super) fn celsius(root: &SysRoot, name: &str, is_awake: bool) -> Option<f64>
 
 /// The names in a directory that are a word and a number.
 fn numbered(folder: &Path, word: &str) -> Vec<String> {
-    let names = names_in(folder, NAMES_MAX).map(|(names, _)| names);
-    let names = names.unwrap_or_default().into_iter();
+    let found = names_in(folder, NAMES_MAX).map(|(names, _)| names);
+    let names = found.unwrap_or_default().into_iter();
     let names = names.filter_map(|name| String::from_utf8(name).ok());
     let is = |name: &String| {
         let rest = name.strip_prefix(word);

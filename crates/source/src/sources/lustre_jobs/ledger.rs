@@ -330,8 +330,8 @@ impl Ledger {
         }
         let rated = self.rated;
         for (key, followed) in &mut self.followed {
-            let rates = self.jobs.get(key).map_or([0.0; RATES], |job| job.rates);
-            let rates = rated.then_some(rates);
+            let of_job = self.jobs.get(key).map_or([0.0; RATES], |job| job.rates);
+            let rates = rated.then_some(of_job);
             put(&mut followed.facts, now_ns, batch, &followed.counts, rates);
         }
         let jobs = self.found.jobs as u64;
