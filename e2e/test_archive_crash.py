@@ -167,7 +167,7 @@ def test_the_bound_of_bytes_holds(start: Start) -> None:
     # late. The bound holds after each of its looks, again and again, and is never exceeded by much.
     for _ in range(3):
         eventually(
-            lambda: agent.ask("archive", "ls")["bytes"] <= bytes_max + 4 * 65536, "the bound holds", seconds=30
+            lambda: agent.ask("archive", "ls")["bytes"] <= bytes_max + 4 * 65536, "the bound holds", seconds=120
         )
         shed = document(agent)["losses"]["shed_samples"]
         eventually(lambda: document(agent)["losses"]["shed_samples"] > shed, "more is shed", seconds=60)

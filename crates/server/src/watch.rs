@@ -249,16 +249,17 @@ fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl Seri
 /// A response body of messages from a channel; each message owns the claim on its memory.
 #[derive(Debug)]
 pub(crate) struct MessageBody {
-    messages: mpsc::Receiver<Bytes>,
+    /// Given back first, so that whoever sees one watcher fewer finds its place free.
     _place: HeldPlace,
+    messages: mpsc::Receiver<Bytes>,
 }
 
 impl MessageBody {
     /// Makes a body of the messages of a channel; it holds `place` until it is dropped.
     pub(crate) fn new(messages: mpsc::Receiver<Bytes>, place: HeldPlace) -> Self {
         Self {
-            messages,
             _place: place,
+            messages,
         }
     }
 }
