@@ -58,6 +58,7 @@ const ROWS: &[Row] = &[
             "query",
             "client",
             "server",
+            "fabric",
             "recorder",
             "call",
             "intake",
@@ -99,6 +100,11 @@ const HEAVY: &[Heavy] = &[
     Heavy {
         name: "arrow-",
         owners: &["query"],
+        tests: &[],
+    },
+    Heavy {
+        name: "zenoh",
+        owners: &["fabric"],
         tests: &[],
     },
     // It replaces the allocator, so that only tests may have it.

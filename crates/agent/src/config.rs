@@ -9,7 +9,9 @@ use barograph_stream::{RunDir, SCOPES_DIR};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentError, ApplicationsConfig, ArchiveConfig, ExportConfig, ForecastConfig};
+use crate::{
+    AgentError, ApplicationsConfig, ArchiveConfig, ClusterConfig, ExportConfig, ForecastConfig,
+};
 use barograph_model::ConfigError;
 use barograph_recorder::seconds;
 use barograph_statement::StatementHead;
@@ -45,6 +47,8 @@ pub struct Config {
     pub export: ExportConfig,
     /// Applications: the values that running programs publish.
     pub applications: ApplicationsConfig,
+    /// The cluster of nodes that this one takes part in.
+    pub cluster: ClusterConfig,
     /// Forecasts of the near future of streams.
     pub forecast: ForecastConfig,
     /// Policies: streams that may be looked at seldom, and the error that is allowed between two
@@ -69,6 +73,7 @@ impl Default for Config {
             query: QueryConfig::default(),
             export: ExportConfig::default(),
             applications: ApplicationsConfig::default(),
+            cluster: ClusterConfig::default(),
             forecast: ForecastConfig::default(),
             policy: Vec::new(),
             budget: BudgetConfig::default(),
@@ -202,6 +207,7 @@ impl Config {
                 "it must be at most 63 bytes without control characters",
             );
         }
+        self.cluster.check(&self.node)?;
         if self.run_dir.as_os_str().is_empty() {
             self.run_dir = RunDir::default_path();
         }

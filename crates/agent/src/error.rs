@@ -54,6 +54,9 @@ pub enum AgentError {
     /// The intake cannot start.
     #[error(transparent)]
     Intake(#[from] barograph_intake::IntakeError),
+    /// The node cannot take part in its cluster.
+    #[error(transparent)]
+    Fabric(#[from] barograph_fabric::transport::ZenohFault),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

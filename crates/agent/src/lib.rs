@@ -13,6 +13,7 @@ mod documents;
 mod error;
 mod event_loop;
 mod export;
+mod fabric;
 mod facts;
 mod look;
 mod outlook;
@@ -35,14 +36,16 @@ pub use barograph_recorder::{
 };
 pub use barograph_source::{BlockTraceMode, probe};
 pub use barograph_stream::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CallsRow, FORECASTS_DOCUMENT,
-    ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_DOCUMENT,
-    KnobsRow, POLICIES_DOCUMENT, PoliciesRow, RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT,
-    STATEMENTS_DOCUMENT, SourcesRow, StatementsRow,
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CLUSTER_DOCUMENT, CallsRow,
+    FORECASTS_DOCUMENT, ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT,
+    InsightsRow, KNOBS_DOCUMENT, KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow,
+    PoliciesRow, RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow,
+    StatementsRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;
 pub use export::{ExportConfig, ReceiverConfig};
+pub use fabric::ClusterConfig;
 pub use look::{LookDocuments, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
+use crate::fabric::Fabric;
 use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::StatementStore;
 use crate::{AgentError, Config};
@@ -49,6 +50,7 @@ pub struct Agent {
     exporter: Option<Exporter>,
     applications: Option<Applications>,
     rules: Option<DeclaredRules>,
+    fabric: Option<Fabric>,
     control: Option<Arc<LoopControl>>,
     history: Arc<History>,
     _lock: AgentLock,
@@ -93,6 +95,7 @@ impl Agent {
             exporter: None,
             applications: None,
             rules: None,
+            fabric: None,
             control: None,
             history: Arc::clone(&parts.sampling.history),
             _lock: parts.lock,
@@ -120,6 +123,7 @@ impl Agent {
             let clock = Arc::clone(&world.clock);
             agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);
         }
+        agent.fabric = Fabric::start(&config.cluster, &config.node, &agent.run_dir, &world.clock)?;
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
         Ok(agent)
@@ -199,7 +203,7 @@ impl Agent {
         async move { while sampling.changed().await.is_ok() {} }
     }
 
-    /// Stops the parts in order: triggers, applications, sources and streams, exports, archive,
+    /// Stops the parts in order: the fabric, rules, applications, sources and streams, exports, archive,
     /// server.
     pub fn stop(self) {}
 
@@ -214,6 +218,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        drop(self.fabric.take());
         if let Some(rules) = self.rules.take() {
             rules.stop();
         }

@@ -3,6 +3,7 @@
 
 mod archive;
 mod call;
+mod cluster;
 mod doctor;
 mod documents;
 mod forecast;
@@ -14,6 +15,7 @@ mod io;
 mod knob;
 mod lab;
 mod latest;
+mod node;
 mod output;
 mod policy;
 mod probe;
@@ -85,6 +87,10 @@ enum Command {
     Knob(knob::Knob),
     /// Manage history: list it, check that it is intact, seal, compact and export it
     Archive(archive::ArchiveCommand),
+    /// List the nodes of the cluster
+    Node(node::Node),
+    /// Show this node's part in its cluster, or start a cluster on this machine
+    Cluster(cluster::Cluster),
     /// Have the agent read its configuration file again
     ///
     /// Insights and policies of the file are made, replaced and dropped so that they are those of
@@ -212,6 +218,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Trigger(trigger) => trigger.run(),
         Command::Knob(knob) => knob.run(),
         Command::Archive(archive) => archive.run(),
+        Command::Node(node) => node.run(),
+        Command::Cluster(cluster) => cluster.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Probe(probe) => probe.run(),
         Command::Reload(reload) => reload.run(),

@@ -7,11 +7,15 @@
 mod feed;
 pub mod frame;
 mod mirror;
+mod mirror_segment;
+mod node;
 mod publisher;
 mod subscriber;
 pub mod transport;
 
 pub use feed::{BEAT_NS, Feed, FeedCounts};
 pub use mirror::{Mirror, MirrorCounts, MirrorSink, Received};
+pub use mirror_segment::MirrorBounds;
+pub use node::{FabricNode, FabricStatus, NodeConfig};
 pub use publisher::{Publisher, SUBSCRIBERS_MAX};
 pub use subscriber::{Subscriber, SubscriberConfig};

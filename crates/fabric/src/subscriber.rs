@@ -103,6 +103,11 @@ impl Subscriber {
         Some(empty_frame(&FrameHeader { number, ..header }))
     }
 
+    /// Has the next [`Self::due`] ask for a new feed, since the owner may have lost the present one.
+    pub fn ask_again(&mut self) {
+        self.is_to_subscribe = true;
+    }
+
     /// Time of the next [`Self::due`] that may give a message if nothing is received before.
     pub fn deadline_ns(&self) -> i64 {
         if self.is_to_subscribe {

@@ -4,7 +4,9 @@
 //! them is exchanged: a network of the agent, or memory in tests and simulations.
 
 mod hello;
+mod inbox;
 mod memory;
+mod zenoh;
 
 use std::sync::Arc;
 
@@ -12,8 +14,9 @@ use thiserror::Error;
 
 use crate::frame::FRAME_BYTES_MAX;
 
-pub use hello::{HELLO_VERSION, Hello, HelloFault, NODE_NAME_BYTES_MAX, Refusal, check_name};
+pub use hello::{HELLO_VERSION, Hello, HelloFault, Refusal, check_name};
 pub use memory::{MemoryNetwork, MemoryTransport};
+pub use zenoh::{ZenohConfig, ZenohFault, ZenohTransport, ZenohWaker};
 
 /// Most messages that wait at a node to be received.
 pub const MESSAGES_WAITING_MAX: usize = 1_024;
@@ -91,6 +94,8 @@ pub struct TransportCounts {
     pub unsent: u64,
     /// Messages that were received.
     pub received: u64,
+    /// Messages that came and were not taken in: too much waited, or nobody vouched for the sender.
+    pub unreceived: u64,
     /// Events other than messages that nobody took in time: read [`Transport::peers`] again.
     pub events_lost: u64,
 }

@@ -19,7 +19,7 @@ use crate::listing::{Callable, Listing, ListingTable};
 use crate::live::Live;
 use crate::metric::{MetricAux, MetricTable};
 use crate::shape::MetricShape;
-use crate::snapshot::{Schema, StreamsSnapshot};
+use crate::snapshot::{Schema, StreamsSnapshot, over_nodes};
 use crate::sqlite::register;
 use crate::system::SYSTEM;
 
@@ -154,7 +154,7 @@ impl Catalogue {
             return Ok(false);
         }
         let mut changed = false;
-        for (table, shape) in &schema.shapes {
+        for (table, shape) in schema.metrics() {
             // A system table keeps its name; a metric of the same name is found as
             // `<node>_<metric>`.
             if listing(table).is_none() {
@@ -168,15 +168,44 @@ impl Catalogue {
                 }
             }
         }
+        changed |= self.add_over_nodes(connection, schema)?;
         let of_form =
             |form: WideForm, names: Vec<String>| names.into_iter().map(move |n| (form, n));
-        let families = of_form(WideForm::Family, families(schema.shapes.values()));
-        let publications = of_form(WideForm::Frames, publications(schema.shapes.values()));
+        let families = of_form(
+            WideForm::Family,
+            families(schema.metrics().map(|(_, shape)| shape)),
+        );
+        let publications = of_form(
+            WideForm::Frames,
+            publications(schema.metrics().map(|(_, shape)| shape)),
+        );
         let asked = self.asked.clone();
         for (form, name) in families.chain(publications).chain(asked) {
             changed |= self.add_family(connection, schema, form, &name)?;
         }
         self.seen = Some(Arc::clone(schema));
+        Ok(changed)
+    }
+
+    /// Registers `cluster_<metric>` for each metric, as soon as another node is mirrored, and
+    /// `<node>_<metric>` for the mirrored nodes; returns whether any was new.
+    fn add_over_nodes(&self, connection: &Connection, schema: &Schema) -> Result<bool> {
+        let mut changed = false;
+        for (metric, table, shape) in schema.over_nodes() {
+            let name = format!("cluster_{metric}");
+            if !schema.shapes.contains_key(&name) && listing(&name).is_none() {
+                changed |= self.add(connection, schema, &name, table, shape, None)?;
+            }
+            let own = schema.nodes.get(metric).map_or(&[][..], Vec::as_slice);
+            let nodes = schema.nodes.get(table).map_or(&[][..], Vec::as_slice);
+            let others = nodes.iter().filter(|node| !own.contains(node));
+            for node in others.take(NODE_TABLES_MAX) {
+                let alias = format!("{}_{metric}", identifier(node));
+                if !schema.shapes.contains_key(&alias) && listing(&alias).is_none() {
+                    changed |= self.add(connection, schema, &alias, table, shape, Some(node))?;
+                }
+            }
+        }
         Ok(changed)
     }
 
@@ -255,11 +284,13 @@ impl Catalogue {
         if self.names.lock().get(name).is_some_and(is_known) {
             return Ok(false);
         }
+        let (metric, is_over_nodes) = over_nodes(table);
         let aux = MetricAux {
             live: Arc::clone(&self.live),
             shape: Arc::clone(shape),
             table: schema.table_id(table),
-            name: table.into(),
+            name: metric.into(),
+            is_over_nodes,
             node: node.cloned(),
         };
         register::<MetricTable>(connection, name, aux)?;

@@ -57,14 +57,14 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Opens the segment and archive of an agent, and those of these scopes of applications. It is
-    /// an error if the run directory has no segment.
+    /// Opens the segment and archive of an agent, those of these scopes of applications, and the
+    /// mirrors of other nodes. It is an error if the run directory has no segment.
     pub fn open(
         run_dir: &RunDir,
         scopes: ScopeChoice,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        Self::of(Live::open(run_dir, scopes, clock)?)
+        Self::of(Live::open_cluster(run_dir, scopes, clock)?)
     }
 
     /// Opens an archive alone: that of a node whose agent is gone, or a copy. In it, `newest` marks

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_archive::{ArchiveError, View};
 use barograph_model::{Clock, NS_PER_S};
-use barograph_stream::{LOOK_NS, RunDir, ScopeChoice, SegmentFollower, SegmentPart};
+use barograph_stream::{LOOK_NS, RunDir, ScopeChoice, SegmentFollower, SegmentPart, StreamError};
 
 use crate::QueryError;
 use crate::asof_samples::AsofSamples;
@@ -202,6 +202,15 @@ impl Inner {
     }
 }
 
+/// Follows a run directory with the mirrors of other nodes.
+fn with_mirrors(
+    run_dir: &RunDir,
+    scopes: ScopeChoice,
+    now_ns: i64,
+) -> Result<SegmentFollower<SnapshotStream>, StreamError> {
+    SegmentFollower::open(run_dir, scopes, LOOK_NS, now_ns)?.with_mirrors(now_ns)
+}
+
 /// The result of a look at an archive.
 struct Seen {
     views: Views,
@@ -209,13 +218,25 @@ struct Seen {
 }
 
 impl Live {
-    /// Opens a run directory, these scopes of it, and the archives of their agent.
+    /// Opens a run directory, these scopes of it, and the archives of their agent; the mirrors of
+    /// other nodes are left out.
     pub(crate) fn open(
         run_dir: &RunDir,
         scopes: ScopeChoice,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        Self::with(Some(run_dir), scopes, None, clock)
+        let follower = SegmentFollower::open(run_dir, scopes, LOOK_NS, clock.now_ns())?;
+        Self::with(Some((run_dir, follower)), None, clock)
+    }
+
+    /// Opens a run directory with the mirrors of other nodes.
+    pub(crate) fn open_cluster(
+        run_dir: &RunDir,
+        scopes: ScopeChoice,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, QueryError> {
+        let follower = with_mirrors(run_dir, scopes, clock.now_ns())?;
+        Self::with(Some((run_dir, follower)), None, clock)
     }
 
     /// Opens a run directory, an archive, or both.
@@ -224,17 +245,21 @@ impl Live {
         views: Views,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        Self::with(run_dir, ScopeChoice::None, Some(views), clock)
+        let open = |run_dir| {
+            let follower =
+                SegmentFollower::open(run_dir, ScopeChoice::None, LOOK_NS, clock.now_ns());
+            follower.map(|follower| (run_dir, follower))
+        };
+        let rings = run_dir.map(open).transpose()?;
+        Self::with(rings, Some(views), clock)
     }
 
     fn with(
-        run_dir: Option<&RunDir>,
-        scopes: ScopeChoice,
+        rings: Option<(&RunDir, SegmentFollower<SnapshotStream>)>,
         views: Option<Views>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QueryError> {
-        let open = |run_dir| SegmentFollower::open(run_dir, scopes, LOOK_NS, clock.now_ns());
-        let follower = run_dir.map(open).transpose()?;
+        let (run_dir, follower) = rings.unzip();
         let mut inner = Inner {
             follower: None,
             changes: 0,
@@ -314,7 +339,7 @@ impl Live {
     /// Switches to another run directory.
     #[cfg(feature = "loadable")]
     pub(crate) fn move_to(&self, run_dir: &RunDir, scopes: ScopeChoice) -> Result<(), QueryError> {
-        let follower = SegmentFollower::open(run_dir, scopes, LOOK_NS, self.now_ns())?;
+        let follower = with_mirrors(run_dir, scopes, self.now_ns())?;
         let own = ArchivePlace::of(Some(run_dir), None);
         self.lock().begin(Some(follower), own);
         Ok(())
@@ -346,6 +371,13 @@ impl Live {
         let members = inner.snapshot.members(table);
         let streams = members.map(|m| (Arc::clone(&m.streams), m.horizon));
         Ok(streams.unwrap_or((Arc::default(), Horizon::NEVER)))
+    }
+
+    /// The names of the mirrored nodes at the last look.
+    pub(crate) fn mirrored_nodes(&self) -> Vec<Arc<str>> {
+        let inner = self.lock();
+        let mirrors = inner.snapshot.parts.iter().filter(|part| part.is_mirror());
+        mirrors.map(|part| Arc::clone(&part.node)).collect()
     }
 
     /// The number of a table's streams, of samples that their rings hold, and of its archived

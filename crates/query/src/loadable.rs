@@ -103,7 +103,7 @@ fn list(connection: &Connection, tables: &[String]) -> Result<()> {
 /// Opens the agent's run directory or, if there is none, the archive that the environment names.
 fn open() -> std::result::Result<Live, QueryError> {
     let clock = Arc::new(SystemClock::new());
-    let error = match Live::open(
+    let error = match Live::open_cluster(
         &RunDir::find(),
         ScopeChoice::Readable,
         Arc::clone(&clock) as _,

@@ -33,9 +33,12 @@ const ARCHIVED_SAMPLES: u64 = 100_000;
 pub(crate) struct MetricAux {
     pub(crate) live: Arc<Live>,
     pub(crate) shape: Arc<MetricShape>,
-    /// The table's number in the snapshot, and its name there.
+    /// The table's number in the snapshot.
     pub(crate) table: TableId,
+    /// The table of the metric, by which series of the past are found.
     pub(crate) name: Arc<str>,
+    /// Whether the table has the streams of all nodes, not of this one alone.
+    pub(crate) is_over_nodes: bool,
     /// The node of a table `<node>_<metric>`: only its streams are read.
     pub(crate) node: Option<Arc<str>>,
 }
@@ -77,6 +80,7 @@ impl VirtualTable for MetricTable {
             plan: ScanPlan::default(),
             now_ns: 0,
             streams: Arc::default(),
+            others: Vec::new(),
             horizon: Horizon::NEVER,
             rows: Vec::new(),
             at: 0,
@@ -94,6 +98,8 @@ pub(crate) struct MetricCursor {
     plan: ScanPlan,
     now_ns: i64,
     streams: Arc<[Arc<SnapshotStream>]>,
+    /// The nodes whose series do not belong to the table, since they are mirrored.
+    others: Vec<Arc<str>>,
     /// The time up to which the archive may have more of the table.
     horizon: Horizon,
     rows: Vec<Row>,
@@ -222,6 +228,9 @@ impl MetricCursor {
         let aux = &self.parts.aux;
         let (streams, horizon) = aux.live.streams_of(aux.table).map_err(failed)?;
         self.horizon = horizon;
+        if !aux.is_over_nodes {
+            self.others = aux.live.mirrored_nodes();
+        }
         let is_wanted = |s: &Arc<SnapshotStream>| self.wants(&s.node, &s.entry.descriptor);
         self.streams = if streams.iter().all(is_wanted) {
             streams
@@ -235,6 +244,7 @@ impl MetricCursor {
     fn wants(&self, node: &str, descriptor: &Descriptor) -> bool {
         let Parts { aux, columns } = &*self.parts;
         aux.node.as_ref().is_none_or(|only| **only == *node)
+            && self.others.iter().all(|other| **other != *node)
             && self
                 .plan
                 .texts

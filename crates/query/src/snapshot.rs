@@ -60,10 +60,14 @@ impl Default for TableMembers {
     }
 }
 
+/// The beginning of the key of a metric's table over all nodes. No table of a metric has a colon.
+const OVER_NODES: &str = "cluster:";
+
 /// The tables and their columns. It only grows while a connection lives: a table outlives its
 /// streams.
 #[derive(Clone, Default)]
 pub(crate) struct Schema {
+    /// By table; the keys of tables over all nodes begin with [`OVER_NODES`].
     pub(crate) shapes: BTreeMap<String, Arc<MetricShape>>,
     /// The nodes of each table's samples.
     pub(crate) nodes: BTreeMap<String, Vec<Arc<str>>>,
@@ -98,6 +102,12 @@ impl SnapshotPart {
     pub(crate) fn with_view(&self, view: Option<Arc<View>>) -> Self {
         let part = self.clone();
         Self { view, ..part }
+    }
+
+    /// Whether this is the mirror of another node.
+    pub(crate) fn is_mirror(&self) -> bool {
+        self.followed()
+            .is_some_and(|followed| followed.id.is_mirror)
     }
 
     /// The segment at one version of its directory; none if an archive is read alone.
@@ -191,14 +201,19 @@ impl StreamsSnapshot {
     /// have samples later than `ended_ns`.
     fn group(&mut self, ended_ns: i64) {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        let has_mirrors = self.parts.iter().any(|part| part.is_mirror());
         for stream in &self.streams {
-            let streams = &mut groups.entry(stream.table.clone()).or_default().streams;
-            streams.push(Arc::clone(stream));
+            for table in tables_of(&stream.table, stream.is_mirrored, has_mirrors) {
+                let streams = &mut groups.entry(table).or_default().streams;
+                streams.push(Arc::clone(stream));
+            }
         }
         for (at, part) in self.parts.iter().enumerate() {
             for (index, one) in part.series().iter().enumerate() {
                 let table = one.descriptor.name.table();
-                groups.entry(table).or_default().archived.push((at, index));
+                for table in tables_of(&table, part.is_mirror(), has_mirrors) {
+                    groups.entry(table).or_default().archived.push((at, index));
+                }
             }
         }
         if let Some(grown) = self.schema.grown(&groups, &self.parts) {
@@ -244,6 +259,24 @@ impl StreamsSnapshot {
     }
 }
 
+/// The metric of a table, and whether the table has the streams of all nodes.
+pub(crate) fn over_nodes(table: &str) -> (&str, bool) {
+    let metric = table.strip_prefix(OVER_NODES);
+    (metric.unwrap_or(table), metric.is_some())
+}
+
+/// The tables that have a stream of this metric: the metric's own has the streams of this node, and
+/// that of the cluster those of all nodes, as soon as another one is mirrored.
+fn tables_of(
+    metric: &str,
+    is_mirrored: bool,
+    has_mirrors: bool,
+) -> impl Iterator<Item = String> + use<> {
+    let own = (!is_mirrored).then(|| metric.to_owned());
+    let cluster = has_mirrors.then(|| format!("{OVER_NODES}{metric}"));
+    own.into_iter().chain(cluster)
+}
+
 impl Schema {
     /// The schema that includes these groups; `None` if this one already does.
     fn grown(&self, groups: &BTreeMap<String, Group>, parts: &[Arc<SnapshotPart>]) -> Option<Self> {
@@ -273,7 +306,19 @@ impl Schema {
         grown
     }
 
-    /// The number of a table of [`Self::shapes`].
+    /// The tables of this node's metrics, by name.
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = (&String, &Arc<MetricShape>)> {
+        let all = self.shapes.iter();
+        all.filter(|(table, _)| !table.starts_with(OVER_NODES))
+    }
+
+    /// The tables over all nodes: the metric, the key, and the columns of each.
+    pub(crate) fn over_nodes(&self) -> impl Iterator<Item = (&str, &String, &Arc<MetricShape>)> {
+        let all = self.shapes.range(OVER_NODES.to_owned()..);
+        all.map_while(|(table, shape)| Some((table.strip_prefix(OVER_NODES)?, table, shape)))
+    }
+
+    /// The number of a table.
     pub(crate) fn table_id(&self, table: &str) -> TableId {
         *self
             .numbers

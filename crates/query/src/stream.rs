@@ -23,6 +23,8 @@ pub(crate) const SET_BACK_NS_MAX: i64 = 60 * NS_PER_S;
 pub(crate) struct SnapshotStream {
     pub(crate) entry: DirectoryEntry,
     pub(crate) node: Arc<str>,
+    /// Whether another node owns it.
+    pub(crate) is_mirrored: bool,
     pub(crate) table: String,
     /// The descriptor, shared with values that outlive the stream.
     pub(crate) descriptor: Arc<Descriptor>,
@@ -63,7 +65,11 @@ pub(crate) struct Head {
 impl FollowedStream for SnapshotStream {
     fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self {
         let reader = segment.stream(&entry);
-        Self::new(reader, entry, Arc::clone(&part.node), &part.scope)
+        let stream = Self::new(reader, entry, Arc::clone(&part.node), &part.scope);
+        Self {
+            is_mirrored: part.is_mirror,
+            ..stream
+        }
     }
 
     fn entry(&self) -> &DirectoryEntry {
@@ -89,6 +95,7 @@ impl SnapshotStream {
             identity: identity(scope, &node, &entry.series),
             entry,
             node,
+            is_mirrored: false,
             table,
             reader,
             order,

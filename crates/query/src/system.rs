@@ -9,8 +9,9 @@ use std::sync::Arc;
 use barograph_archive::{PartInfo, PartKind};
 use barograph_stream::{
     FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS,
-    KNOBS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
-    PUBLICATIONS_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT, SegmentReader, SegmentState,
+    KNOBS_DOCUMENT, PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT,
+    PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT, SegmentReader,
+    SegmentState,
 };
 use rusqlite::Result;
 
@@ -26,7 +27,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 16] = [
+pub(crate) static SYSTEM: [Listing; 17] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -58,6 +59,14 @@ pub(crate) static SYSTEM: [Listing; 16] = [
         columns: NODES_COLUMNS,
         arguments: &[],
         produce: nodes,
+    },
+    Listing {
+        name: "peers",
+        kind: "system",
+        help: "the other nodes of the cluster: when they were heard, the round trip, how far their clock is ahead, and what of them is mirrored here",
+        columns: PEERS_COLUMNS,
+        arguments: &[],
+        produce: |live, _| document(live, PEERS_DOCUMENT, PEERS_COLUMNS),
     },
     Listing {
         name: "loss",
@@ -160,22 +169,27 @@ table! {
 
 fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.current().map_err(failed)?;
-    let shapes = &snapshot.schema.shapes;
-    let metrics = shapes.iter().map(|(name, shape)| {
+    let schema = &snapshot.schema;
+    let shapes = || schema.metrics().map(|(_, shape)| shape);
+    let metrics = schema.metrics().map(|(name, shape)| {
         table_row(name, shape.column_names().join(","), "metric", &shape.help)
     });
+    let over_nodes = schema.over_nodes().map(|(metric, _, shape)| {
+        let (name, columns) = (format!("cluster_{metric}"), shape.column_names().join(","));
+        table_row(&name, columns, "cluster", &shape.help)
+    });
     let wide = |form: WideForm, name: &str, what: &str| -> Option<CellRow> {
-        let wide = Wide::grown(None, form, name, shapes)?;
+        let wide = Wide::grown(None, form, name, &schema.shapes)?;
         let (word, arguments) = (form.word(), form.arguments().join(", "));
         let call = format!("{}({arguments})", form.table_of(name));
         let help = format!("{word}('{name}'): {what}");
         Some(table_row(&call, wide.column_names().join(","), word, &help))
     };
-    let families = families(shapes.values()).into_iter().filter_map(|name| {
+    let families = families(shapes()).into_iter().filter_map(|name| {
         let what = "a row per time with a column per metric";
         wide(WideForm::Family, &name, what)
     });
-    let frames = publications_of(shapes.values()).into_iter();
+    let frames = publications_of(shapes()).into_iter();
     let frames = frames.filter_map(|name| {
         let what = "a row per frame with a column per value";
         wide(WideForm::Frames, &name, what)
@@ -189,7 +203,11 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         };
         table_row(&call, columns.join(","), listing.kind, listing.help)
     });
-    let rows = metrics.chain(families).chain(frames).chain(listings);
+    let rows = metrics
+        .chain(over_nodes)
+        .chain(families)
+        .chain(frames)
+        .chain(listings);
     Ok(one(rows.collect()))
 }
 
@@ -235,10 +253,21 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         };
         rows.push(node_row(&own.node, Some(&known)));
     }
+    let mirrors = snapshot.parts.iter().filter(|part| part.is_mirror());
+    for part in mirrors.clone() {
+        let known = part.segment().map(|segment| OwnNode {
+            segment,
+            streams: part.streams().len(),
+            now_ns: live.now_ns(),
+        });
+        rows.push(node_row(&part.node, known.as_ref()));
+    }
     let mut archived: Vec<&Arc<str>> = snapshot.schema.nodes.values().flatten().collect();
     archived.sort();
     archived.dedup();
-    let is_other = |node: &&Arc<str>| own.segment().is_none() || **node != own.node;
+    let is_mirrored = |node: &Arc<str>| mirrors.clone().any(|part| part.node == *node);
+    let is_other =
+        |node: &&Arc<str>| (own.segment().is_none() || **node != own.node) && !is_mirrored(node);
     rows.extend(
         archived
             .into_iter()

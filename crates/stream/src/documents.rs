@@ -29,6 +29,11 @@ pub const STATEMENTS_DOCUMENT: &str = "statements.json";
 pub const AGENT_DOCUMENT: &str = "agent.json";
 /// One row per rule.
 pub const RULES_DOCUMENT: &str = "rules.json";
+/// One row per other node of the cluster; empty if the agent is in no cluster.
+pub const PEERS_DOCUMENT: &str = "peers.json";
+/// What the agent sends to other nodes, and why nodes do not work with it; null if it is in no
+/// cluster.
+pub const CLUSTER_DOCUMENT: &str = "cluster.json";
 /// One row per publication of a scope.
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
 /// One row per knob that programs of a scope offer.
@@ -169,6 +174,20 @@ document_rows! {
     sentinel: Option<String>,
     pressure: Option<String>,
     weight: Option<f64>,
+}
+
+document_rows! {
+    PeersRow, PEERS_COLUMNS of PEERS_DOCUMENT:
+    node: String = "TEXT",
+    state: String = "TEXT",
+    heard_ts: i64 = "INTEGER",
+    round_trip_ns: Option<i64> = "INTEGER",
+    ahead_ns: Option<i64> = "INTEGER",
+    streams: u64 = "INTEGER",
+    samples: u64 = "INTEGER",
+    missed: u64 = "INTEGER",
+    holes: u64 = "INTEGER",
+    fault: Option<String> = "TEXT",
 }
 
 document_rows! {

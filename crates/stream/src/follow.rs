@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, SeriesId};
 
+use crate::run_dir::NODES_DIR;
 use crate::{DirectoryEntry, RunDir, SegmentReader, SegmentState, StreamError};
 
 /// Time between two looks at the names of the run directory, in ns, for readers that may learn a
@@ -51,12 +52,15 @@ impl ScopeChoice {
 pub struct PartId {
     /// Name of the node.
     pub node: Arc<str>,
-    /// Name of the scope; empty for the node's own segment.
+    /// Name of the scope; empty for the node's own segment. Of the mirror of another node it is the
+    /// path of the mirror in the run directory, such as `nodes/b`.
     pub scope: Arc<str>,
+    /// Whether this is the mirror of another node.
+    pub is_mirror: bool,
 }
 
 impl PartId {
-    /// Whether this is the segment of the node itself, not that of a scope.
+    /// Whether this is the segment of the node itself, not that of a scope or a mirror.
     pub fn is_of_node(&self) -> bool {
         self.scope.is_empty()
     }
@@ -103,7 +107,12 @@ impl<S: FollowedStream> SegmentPart<S> {
 
     fn of(run_dir: RunDir, scope: Arc<str>, segment: SegmentReader) -> Self {
         let node = segment.node().into();
-        let id = PartId { node, scope };
+        let is_mirror = scope.starts_with(NODES_DIR);
+        let id = PartId {
+            node,
+            scope,
+            is_mirror,
+        };
         Self::read(id, run_dir, Arc::new(segment), &[])
     }
 
@@ -163,8 +172,10 @@ fn sort_key(entry: &DirectoryEntry) -> (&Name, &Labels, SeriesId) {
 pub struct SegmentFollower<S> {
     run_dir: RunDir,
     scopes: ScopeChoice,
+    /// Whether the mirrors of other nodes are followed.
+    has_mirrors: bool,
     look_ns: i64,
-    /// The node's own, then the scopes by name.
+    /// The node's own, then the scopes and mirrors by name.
     parts: Vec<Arc<SegmentPart<S>>>,
     /// Time of the last look at the run directory, ns since the epoch.
     looked_ns: Option<i64>,
@@ -185,6 +196,7 @@ impl<S: FollowedStream> SegmentFollower<S> {
         let mut follower = Self {
             run_dir: run_dir.clone(),
             scopes,
+            has_mirrors: false,
             look_ns,
             parts: vec![Arc::new(own)],
             looked_ns: None,
@@ -192,6 +204,14 @@ impl<S: FollowedStream> SegmentFollower<S> {
         };
         follower.follow(now_ns)?;
         Ok(follower)
+    }
+
+    /// Follows the mirrors of other nodes as well, from `now_ns` on.
+    pub fn with_mirrors(mut self, now_ns: i64) -> Result<Self, StreamError> {
+        self.has_mirrors = true;
+        self.looked_ns = None;
+        self.follow(now_ns)?;
+        Ok(self)
     }
 
     /// Replaces the parts that have changed at `now_ns`, in ns since the epoch. New streams are
@@ -240,7 +260,7 @@ impl<S: FollowedStream> SegmentFollower<S> {
         self.parts.iter().all(|p| is_live(p) && p.is_current())
     }
 
-    /// The parts: the node's own first, then those of the scopes by name.
+    /// The parts: the node's own first, then those of the scopes and mirrors by name.
     pub fn parts(&self) -> &[Arc<SegmentPart<S>>] {
         &self.parts
     }
@@ -266,9 +286,13 @@ impl<S: FollowedStream> SegmentFollower<S> {
         self.looked_ns.is_none_or(is_over)
     }
 
-    /// Forgets the scopes that have gone, and opens those that have come.
+    /// Forgets the scopes and mirrors that have gone, and opens those that have come.
     fn look_for_scopes(&self, parts: &mut Vec<Arc<SegmentPart<S>>>) {
-        let found = self.scopes.of(&self.run_dir);
+        let mut found = self.scopes.of(&self.run_dir);
+        if self.has_mirrors {
+            let mirrors = self.run_dir.mirrors().into_iter();
+            found.extend(mirrors.map(|(node, dir)| (format!("{NODES_DIR}/{node}"), dir)));
+        }
         let is_there = |id: &PartId| found.iter().any(|(scope, _)| **scope == *id.scope);
         parts.retain(|part| part.id.is_of_node() || is_there(&part.id));
         for (scope, run_dir) in found {

@@ -49,12 +49,13 @@ mod writer;
 pub use acl::{AccessList, Grantee};
 pub use clock::SystemClock;
 pub use documents::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_COLUMNS, CALLS_DOCUMENT, CallsRow,
-    DocumentColumns, FORECASTS_COLUMNS, FORECASTS_DOCUMENT, ForecastsRow, HANDLERS_DOCUMENT,
-    HandlersRow, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_COLUMNS, KNOBS_DOCUMENT,
-    KnobsRow, LabelsJson, MissingRow, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
-    PUBLICATIONS_DOCUMENT, PoliciesRow, PublicationsRow, RULES_COLUMNS, RULES_DOCUMENT, RulesRow,
-    SOURCES_COLUMNS, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow, StatementsRow,
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_COLUMNS, CALLS_DOCUMENT,
+    CLUSTER_DOCUMENT, CallsRow, DocumentColumns, FORECASTS_COLUMNS, FORECASTS_DOCUMENT,
+    ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, InsightsRow,
+    KNOBS_COLUMNS, KNOBS_DOCUMENT, KnobsRow, LabelsJson, MissingRow, PEERS_COLUMNS, PEERS_DOCUMENT,
+    POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, PeersRow,
+    PoliciesRow, PublicationsRow, RULES_COLUMNS, RULES_DOCUMENT, RulesRow, SOURCES_COLUMNS,
+    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow, StatementsRow,
 };
 pub use entry::{DirectoryEntry, StreamDirectory, value_bytes_max};
 pub use environment::environment;
@@ -71,7 +72,10 @@ pub use layout::{
 };
 pub use priority::{NICE, give_way};
 pub use reader::{HEARTBEAT_AGE_NS_MAX, SegmentReader, SegmentState};
-pub use run_dir::{AgentLock, AgentSocket, RunDir, SCOPE_OF_ALL, SCOPES_DIR, SCOPES_MAX, is_scope};
+pub use run_dir::{
+    AgentLock, AgentSocket, MIRRORS_MAX, NODE_NAME_BYTES_MAX, NODES_DIR, RunDir, SCOPE_OF_ALL,
+    SCOPES_DIR, SCOPES_MAX, is_node_name, is_scope,
+};
 pub use segment::{Segment, SegmentConfig};
 pub use trusted_dir::{DOCUMENT_BYTES_MAX, TrustedDir};
 pub use user::user_name;

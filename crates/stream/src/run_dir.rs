@@ -16,6 +16,9 @@ use crate::{FileLock, Incarnation, StreamError, environment};
 /// Most scopes that a reader follows.
 pub const SCOPES_MAX: usize = 64;
 
+/// Most mirrored nodes that a reader follows.
+pub const MIRRORS_MAX: usize = 1_024;
+
 /// Name of the public segment.
 pub(crate) const SEGMENT: &str = "segment";
 /// Parent of the run directories of users.
@@ -26,6 +29,10 @@ const SERVICES: &str = "/run";
 const SERVICE: &str = "barograph";
 /// Name of the directory of scopes in a run directory and in a state directory.
 pub const SCOPES_DIR: &str = "applications";
+/// Name of the directory of mirrors of other nodes in a run directory.
+pub const NODES_DIR: &str = "nodes";
+/// Most bytes of the name of a node of a cluster.
+pub const NODE_NAME_BYTES_MAX: usize = 64;
 /// Name of the scope that everyone may read.
 pub const SCOPE_OF_ALL: &str = "all";
 
@@ -35,8 +42,9 @@ pub const SCOPE_OF_ALL: &str = "all";
 pub struct RunDir {
     path: PathBuf,
     trust: DirTrust,
-    /// The name of the scope, if this is a scope's directory in a run directory.
-    scope: Option<String>,
+    /// If this is the directory of a scope or of a mirror in a run directory: the directory above it
+    /// there, and its name.
+    below: Option<(&'static str, String)>,
 }
 
 /// A socket on which an agent answers HTTP.
@@ -59,7 +67,7 @@ impl RunDir {
         Self {
             path,
             trust,
-            scope: None,
+            below: None,
         }
     }
 
@@ -97,13 +105,13 @@ impl RunDir {
     /// that was found (not chosen by the user) must belong to this user or root, or be given by
     /// root. [`StreamError::NoAgent`] if there is none.
     pub fn open(&self) -> Result<TrustedDir, StreamError> {
-        let Some(scope) = &self.scope else {
+        let Some((above, name)) = &self.below else {
             return TrustedDir::open(&self.path, self.trust);
         };
         // The run directory is two levels above, by construction.
         let root = self.path.ancestors().nth(2).unwrap_or(&self.path);
         let root = TrustedDir::open(root, self.trust)?;
-        root.below(SCOPES_DIR)?.below(scope)
+        root.below(above)?.below(name)
     }
 
     fn has_segment(&self) -> bool {
@@ -183,8 +191,31 @@ impl RunDir {
         Self {
             path: self.path.join(SCOPES_DIR).join(scope),
             trust: self.trust,
-            scope: Some(scope.to_owned()),
+            below: Some((SCOPES_DIR, scope.to_owned())),
         }
+    }
+
+    /// The directory of the mirror of another node: its segment has the streams of that node that
+    /// the agent has mirrored here.
+    pub fn mirror(&self, node: &str) -> Self {
+        Self {
+            path: self.path.join(NODES_DIR).join(node),
+            trust: self.trust,
+            below: Some((NODES_DIR, node.to_owned())),
+        }
+    }
+
+    /// The mirrors of other nodes, by name.
+    pub fn mirrors(&self) -> Vec<(String, Self)> {
+        let Ok(above) = self.open().and_then(|place| place.below(NODES_DIR)) else {
+            return Vec::new();
+        };
+        let names = above.names().unwrap_or_default();
+        let nodes = names.into_iter().filter(|name| is_node_name(name));
+        nodes
+            .take(MIRRORS_MAX)
+            .map(|name| (name.clone(), self.mirror(&name)))
+            .collect()
     }
 
     /// The names of all scopes, including those that this process may not read: names are no
@@ -334,6 +365,15 @@ pub fn is_scope(name: &str) -> bool {
     let is_number = |id: &str| id.parse::<u32>().is_ok_and(|n| n.to_string() == id);
     let id = name.strip_prefix('u').or_else(|| name.strip_prefix('g'));
     name == SCOPE_OF_ALL || id.is_some_and(is_number)
+}
+
+/// Whether `name` can name a node of a cluster, or a cluster: it becomes part of paths and keys.
+pub fn is_node_name(name: &str) -> bool {
+    let is_inner = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let begins = name.bytes().next();
+    begins.is_some_and(|b| b.is_ascii_alphanumeric())
+        && name.len() <= NODE_NAME_BYTES_MAX
+        && name.bytes().all(is_inner)
 }
 
 fn path_of_user(shared_memory: &Path, uid: u32) -> PathBuf {

@@ -48,6 +48,16 @@ pub(super) struct Up {
     /// within a budget, or always, or not [default: as configured, or else off]
     #[arg(long, value_name = "WHEN", value_enum)]
     block_trace: Option<BlockTrace>,
+    /// Name of the cluster that this node takes part in
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Address at which other nodes of the cluster reach this one, like 127.0.0.1:7447; may be given
+    /// several times
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_of_node, requires = "cluster")]
+    listen: Vec<String>,
+    /// Address of another node of the cluster, or of a zenoh router; may be given several times
+    #[arg(long, alias = "router", value_name = "ADDRESS:PORT", value_parser = address_of_node, requires = "cluster")]
+    peer: Vec<String>,
     /// Tree to read instead of /
     #[arg(long, value_name = "DIR")]
     sys_root: Option<PathBuf>,
@@ -69,7 +79,8 @@ impl Up {
     pub(super) fn run(self) -> anyhow::Result<()> {
         tracing_subscriber::fmt()
             .with_env_filter(
-                EnvFilter::try_from_env("BAROGRAPH_LOG").unwrap_or_else(|_| EnvFilter::new("warn")),
+                EnvFilter::try_from_env("BAROGRAPH_LOG")
+                    .unwrap_or_else(|_| EnvFilter::new("warn,zenoh=error")),
             )
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
@@ -106,6 +117,16 @@ impl Up {
         if let Some(when) = self.block_trace {
             when.apply(&mut config);
         }
+        let cluster = &mut config.cluster;
+        cluster.name = given.cluster.unwrap_or_else(|| cluster.name.clone());
+        for (given, configured) in [
+            (given.listen, &mut cluster.listen),
+            (given.peer, &mut cluster.peers),
+        ] {
+            if !given.is_empty() {
+                *configured = given;
+            }
+        }
         config.sources.sys_root = given.sys_root.unwrap_or(config.sources.sys_root);
         Ok(config)
     }
@@ -131,6 +152,14 @@ fn address(text: &str) -> Result<String, String> {
             Err("it must be ADDRESS:PORT, like 127.0.0.1:7070, or off".into())
         }
         _ => Ok(text.into()),
+    }
+}
+
+/// Refuses an invalid address of a node early, as wrong use.
+fn address_of_node(text: &str) -> Result<String, String> {
+    match text.parse::<std::net::SocketAddr>() {
+        Err(_) => Err("it must be ADDRESS:PORT, like 127.0.0.1:7447".into()),
+        Ok(_) => Ok(text.into()),
     }
 }
 

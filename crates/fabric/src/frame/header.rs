@@ -111,6 +111,12 @@ impl FrameHeader {
     }
 }
 
+/// Whether a frame says of itself that it has samples: its receiver is then a subscriber, and else a
+/// publisher. Nothing of it has been checked.
+pub fn is_of_samples(frame: &[u8]) -> bool {
+    frame.get(KIND_AT) == Some(&(FrameKind::Samples as u8))
+}
+
 /// Makes a frame that is its header alone, such as an acknowledgement.
 pub fn empty_frame(header: &FrameHeader) -> Vec<u8> {
     let mut frame = vec![0; HEADER_BYTES];

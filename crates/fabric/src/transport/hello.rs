@@ -5,13 +5,11 @@
 
 use std::sync::Arc;
 
-use barograph_stream::Incarnation;
+use barograph_stream::{Incarnation, NODE_NAME_BYTES_MAX, is_node_name};
 use thiserror::Error;
 
 /// Version of the protocol between nodes.
 pub const HELLO_VERSION: u8 = 1;
-/// Most bytes of the name of a node or a cluster.
-pub const NODE_NAME_BYTES_MAX: usize = 64;
 const MAGIC: [u8; 4] = *b"BARH";
 
 /// What a node says of itself.
@@ -147,12 +145,7 @@ impl Hello {
 
 /// Checks the name of a node or a cluster, which becomes part of keys and of paths.
 pub fn check_name(name: &str) -> Result<(), HelloFault> {
-    let is_inner = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    let begins = name
-        .bytes()
-        .next()
-        .is_some_and(|b| b.is_ascii_alphanumeric());
-    if begins && name.len() <= NODE_NAME_BYTES_MAX && name.bytes().all(is_inner) {
+    if is_node_name(name) {
         return Ok(());
     }
     let name = name.chars().take(NODE_NAME_BYTES_MAX);

@@ -1,12 +1,12 @@
 //! A transport in memory: nodes of one process, without threads, clocks and losses, so that a test
 //! is the same each time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::inbox::Inbox;
 use super::{
-    BYTES_WAITING_MAX, EVENTS_WAITING_MAX, Hello, HelloFault, MESSAGES_WAITING_MAX, Peer,
-    SendFault, Transport, TransportCounts, TransportEvent, check_name,
+    Hello, HelloFault, Peer, SendFault, Transport, TransportCounts, TransportEvent, check_name,
 };
 use crate::frame::FRAME_BYTES_MAX;
 
@@ -33,10 +33,7 @@ struct JoinedNode {
     hello: Hello,
     /// The nodes that this one works with, by name.
     peers: BTreeMap<Arc<str>, u64>,
-    events: VecDeque<TransportEvent>,
-    messages: VecDeque<(Arc<str>, Vec<u8>)>,
-    waiting_bytes: usize,
-    counts: TransportCounts,
+    inbox: Inbox,
 }
 
 impl MemoryNetwork {
@@ -56,9 +53,9 @@ impl MemoryNetwork {
         for (other_id, other) in &mut nodes.joined {
             match newcomer.hello.refusal(&other.hello) {
                 Some(here) => {
-                    newcomer.report(TransportEvent::Refused(here));
+                    newcomer.inbox.report(TransportEvent::Refused(here));
                     if let Some(there) = other.hello.refusal(&newcomer.hello) {
-                        other.report(TransportEvent::Refused(there));
+                        other.inbox.report(TransportEvent::Refused(there));
                     }
                 }
                 None if is_name_taken => {}
@@ -83,34 +80,14 @@ impl JoinedNode {
         Self {
             hello,
             peers: BTreeMap::new(),
-            events: VecDeque::new(),
-            messages: VecDeque::new(),
-            waiting_bytes: 0,
-            counts: TransportCounts::default(),
+            inbox: Inbox::default(),
         }
     }
 
     fn meet(&mut self, id: u64, hello: &Hello) {
         self.peers.insert(Arc::clone(&hello.node), id);
-        self.report(TransportEvent::Appeared(Arc::clone(&hello.node)));
-    }
-
-    fn report(&mut self, event: TransportEvent) {
-        if self.events.len() < EVENTS_WAITING_MAX {
-            self.events.push_back(event);
-        } else {
-            self.counts.events_lost += 1;
-        }
-    }
-
-    fn take_in(&mut self, from: Arc<str>, message: Vec<u8>) -> Result<(), SendFault> {
-        let bytes = self.waiting_bytes + message.len();
-        if self.messages.len() >= MESSAGES_WAITING_MAX || bytes > BYTES_WAITING_MAX {
-            return Err(SendFault::Full);
-        }
-        self.waiting_bytes = bytes;
-        self.messages.push_back((from, message));
-        Ok(())
+        self.inbox
+            .report(TransportEvent::Appeared(Arc::clone(&hello.node)));
     }
 }
 
@@ -123,7 +100,7 @@ impl Nodes {
         let to = *sender.peers.get(to).ok_or(SendFault::Unknown)?;
         let from = Arc::clone(&sender.hello.node);
         let receiver = self.joined.get_mut(&to).ok_or(SendFault::Unknown)?;
-        receiver.take_in(from, message)
+        receiver.inbox.take_in(from, message)
     }
 }
 
@@ -133,8 +110,8 @@ impl Transport for MemoryTransport {
         let result = nodes.send(self.id, to, message);
         if let Some(own) = nodes.joined.get_mut(&self.id) {
             match result {
-                Ok(()) => own.counts.sent += 1,
-                Err(_) => own.counts.unsent += 1,
+                Ok(()) => own.inbox.counts.sent += 1,
+                Err(_) => own.inbox.counts.unsent += 1,
             }
         }
         result
@@ -142,14 +119,7 @@ impl Transport for MemoryTransport {
 
     fn receive(&mut self, _: i64) -> Option<TransportEvent> {
         let mut nodes = self.network.nodes();
-        let own = nodes.joined.get_mut(&self.id)?;
-        if let Some(event) = own.events.pop_front() {
-            return Some(event);
-        }
-        let (from, bytes) = own.messages.pop_front()?;
-        own.waiting_bytes -= bytes.len();
-        own.counts.received += 1;
-        Some(TransportEvent::Message { from, bytes })
+        nodes.joined.get_mut(&self.id)?.inbox.next()
     }
 
     fn peers(&self) -> Vec<Peer> {
@@ -170,7 +140,7 @@ impl Transport for MemoryTransport {
         nodes
             .joined
             .get(&self.id)
-            .map_or_else(TransportCounts::default, |own| own.counts)
+            .map_or_else(TransportCounts::default, |own| own.inbox.counts)
     }
 }
 
@@ -183,7 +153,8 @@ impl Drop for MemoryTransport {
         for id in own.peers.values() {
             if let Some(peer) = nodes.joined.get_mut(id) {
                 peer.peers.remove(&own.hello.node);
-                peer.report(TransportEvent::Gone(Arc::clone(&own.hello.node)));
+                peer.inbox
+                    .report(TransportEvent::Gone(Arc::clone(&own.hello.node)));
             }
         }
     }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use barograph_fabric::frame::FRAME_BYTES_MAX;
 use barograph_fabric::transport::{
     BYTES_WAITING_MAX, HELLO_VERSION, Hello, HelloFault, MESSAGES_WAITING_MAX, MemoryNetwork,
-    MemoryTransport, NODE_NAME_BYTES_MAX, Refusal, SendFault, Transport, TransportEvent,
-    check_name,
+    MemoryTransport, Refusal, SendFault, Transport, TransportEvent, check_name,
 };
 use barograph_fabric::{Subscriber, SubscriberConfig};
 use barograph_model::Sample;
-use barograph_stream::Incarnation;
+use barograph_stream::{Incarnation, NODE_NAME_BYTES_MAX};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

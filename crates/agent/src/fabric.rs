@@ -1,0 +1,294 @@
+//! The agent's part in a cluster: its configuration, and the threads that step the fabric.
+//!
+//! It is apart from the fabric so that the fabric knows neither threads nor files of configuration.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_fabric::transport::{
+    HELLO_VERSION, Hello, Transport as _, ZenohConfig, ZenohTransport, ZenohWaker, check_name,
+};
+use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
+use barograph_model::{Clock, ConfigError, NS_PER_S};
+use barograph_stream::{CLUSTER_DOCUMENT, PEERS_DOCUMENT, RunDir, SegmentReader};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use tracing::warn;
+
+use crate::AgentError;
+
+/// Shortest time between two wakes of the fabric because of new samples of this node.
+const NEWS_PAUSE: Duration = Duration::from_micros(500);
+/// Longest wait for new samples of this node.
+const NEWS_WAIT: Duration = Duration::from_millis(500);
+
+/// The cluster that this node takes part in. Without a name, it takes part in none.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Name of the cluster. Empty: this node is alone. Only nodes of the same cluster work together.
+    pub name: String,
+    /// Addresses at which other nodes reach this one, such as `127.0.0.1:7447`. They must be of this
+    /// machine as long as messages between nodes are not encrypted.
+    pub listen: Vec<String>,
+    /// Addresses of other nodes, or of zenoh routers. One is enough: nodes tell each other of those
+    /// that they know.
+    pub peers: Vec<String>,
+    /// Streams of each other node that are mirrored into memory of this one.
+    pub mirror: Vec<String>,
+    /// Most nodes that are mirrored.
+    pub mirrors_max: usize,
+    /// Most mirrored streams of each node.
+    pub streams_max: usize,
+    /// Most samples of each mirrored stream that are kept in memory.
+    pub depth_max: u32,
+    /// Most memory of the rings of each mirrored node, in bytes.
+    pub ring_bytes_max: usize,
+    /// Most bytes on the way from each node.
+    pub window_bytes: u64,
+    /// Seconds without a sign of life after which a node counts as gone, 0.1 to 3600.
+    pub death_seconds: f64,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        let mirror = [
+            "node.*",
+            "tier.*",
+            "disk.*",
+            "filesystem.*",
+            "pressure.*",
+            "memory.*",
+            "network.*",
+        ];
+        Self {
+            name: String::new(),
+            listen: Vec::new(),
+            peers: Vec::new(),
+            mirror: mirror.map(str::to_owned).to_vec(),
+            mirrors_max: 64,
+            streams_max: 4_096,
+            depth_max: 1_024,
+            ring_bytes_max: 64 << 20,
+            window_bytes: 512 << 10,
+            death_seconds: 2.0,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// Checks names, addresses and ranges. `node` is the name of this node.
+    pub(crate) fn check(&self, node: &str) -> Result<(), AgentError> {
+        let refuse = |key, value: &dyn ToString, reason: String| {
+            Err(AgentError::from(ConfigError {
+                key,
+                value: value.to_string(),
+                reason,
+            }))
+        };
+        if !(0.1..=3_600.0).contains(&self.death_seconds) {
+            let reason = "it must be 0.1 to 3600".to_owned();
+            return refuse("cluster.death_seconds", &self.death_seconds, reason);
+        }
+        if self.depth_max < 2 {
+            return refuse(
+                "cluster.depth_max",
+                &self.depth_max,
+                "it must be 2 or more".into(),
+            );
+        }
+        for text in &self.mirror {
+            if let Err(error) = barograph_model::Selector::parse(text) {
+                return refuse("cluster.mirror", text, error.to_string());
+            }
+        }
+        if self.name.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = check_name(&self.name) {
+            return refuse("cluster.name", &self.name, error.to_string());
+        }
+        if let Err(error) = check_name(node) {
+            return refuse("node", &node, error.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// The threads of the fabric. Dropping it ends this node's part in the cluster.
+pub(crate) struct Fabric {
+    is_over: Arc<AtomicBool>,
+    waker: ZenohWaker,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Fabric {
+    /// Joins the cluster, if one is configured.
+    pub(crate) fn start(
+        config: &ClusterConfig,
+        node: &str,
+        run_dir: &RunDir,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Option<Self>, AgentError> {
+        if config.name.is_empty() {
+            publish(run_dir, PEERS_DOCUMENT, &json!([]));
+            publish(run_dir, CLUSTER_DOCUMENT, &Json::Null);
+            return Ok(None);
+        }
+        let segment = Arc::new(SegmentReader::of(run_dir)?);
+        let now_ns = clock.now_ns();
+        let hello = Hello {
+            version: HELLO_VERSION,
+            incarnation: segment.incarnation(),
+            start_ns: now_ns,
+            cluster: config.name.as_str().into(),
+            node: node.into(),
+        };
+        let transport = ZenohTransport::open(
+            &ZenohConfig {
+                hello,
+                listen: config.listen.clone(),
+                peers: config.peers.clone(),
+                death_ns: (config.death_seconds * NS_PER_S as f64) as i64,
+            },
+            Arc::clone(clock),
+        )?;
+        let waker = transport.waker();
+        let fabric = FabricNode::new(
+            transport,
+            Arc::clone(&segment),
+            NodeConfig {
+                run_dir: run_dir.clone(),
+                incarnation: segment.incarnation(),
+                wanted: config.mirror.clone(),
+                mirrors_max: config.mirrors_max,
+                bounds: MirrorBounds {
+                    streams_max: config.streams_max,
+                    depth_max: config.depth_max,
+                    ring_bytes_max: config.ring_bytes_max,
+                },
+                window_bytes: config.window_bytes,
+            },
+            now_ns,
+        );
+        let mut started = Self {
+            is_over: Arc::default(),
+            waker: waker.clone(),
+            threads: Vec::new(),
+        };
+        let shell = FabricShell {
+            fabric,
+            cluster: config.name.clone(),
+            node: node.to_owned(),
+            run_dir: run_dir.clone(),
+            clock: Arc::clone(clock),
+            has_subscribers: Arc::default(),
+            is_over: Arc::clone(&started.is_over),
+        };
+        let news = News {
+            segment,
+            waker,
+            has_subscribers: Arc::clone(&shell.has_subscribers),
+            is_over: Arc::clone(&started.is_over),
+        };
+        started.spawn("baro-fabric", move || shell.run())?;
+        started.spawn("baro-news", move || news.run())?;
+        Ok(Some(started))
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+        self.threads.push(thread.map_err(AgentError::Thread)?);
+        Ok(())
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        self.waker.wake();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                warn!("a thread of the fabric had panicked");
+            }
+        }
+    }
+}
+
+/// The thread that steps the fabric.
+struct FabricShell {
+    fabric: FabricNode<ZenohTransport>,
+    cluster: String,
+    node: String,
+    run_dir: RunDir,
+    clock: Arc<dyn Clock>,
+    has_subscribers: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl FabricShell {
+    fn run(mut self) {
+        let (mut published_ns, mut published) = (i64::MIN, 0);
+        while !self.is_over.load(Ordering::Acquire) {
+            let now_ns = self.clock.now_ns();
+            let deadline_ns = self.fabric.step(now_ns);
+            let has_subscribers = self.fabric.has_subscribers();
+            self.has_subscribers
+                .store(has_subscribers, Ordering::Release);
+            let is_due = now_ns.abs_diff(published_ns) >= NS_PER_S as u64;
+            if is_due || self.fabric.changes() != published {
+                (published_ns, published) = (now_ns, self.fabric.changes());
+                self.publish();
+            }
+            if let Some(event) = self.fabric.transport().receive(deadline_ns) {
+                self.fabric.take_in(event, self.clock.now_ns());
+            }
+        }
+        self.fabric.leave();
+    }
+
+    fn publish(&self) {
+        publish(&self.run_dir, PEERS_DOCUMENT, &json!(self.fabric.peers()));
+        let mut cluster = json!(self.fabric.status());
+        cluster["cluster"] = json!(self.cluster);
+        cluster["node"] = json!(self.node);
+        publish(&self.run_dir, CLUSTER_DOCUMENT, &cluster);
+    }
+}
+
+/// The thread that wakes the fabric when this node's streams have changed and somebody subscribes to
+/// them.
+struct News {
+    segment: Arc<SegmentReader>,
+    waker: ZenohWaker,
+    has_subscribers: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl News {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a shell: it waits for the segment, and between two wakes"
+    )]
+    fn run(self) {
+        while !self.is_over.load(Ordering::Acquire) {
+            if !self.has_subscribers.load(Ordering::Acquire) {
+                std::thread::sleep(NEWS_WAIT);
+                continue;
+            }
+            let seen = self.segment.tick();
+            self.waker.wake();
+            std::thread::sleep(NEWS_PAUSE);
+            self.segment.wait_tick(seen, NEWS_WAIT);
+        }
+    }
+}
+
+fn publish(run_dir: &RunDir, name: &str, document: &Json) {
+    if let Err(error) = run_dir.publish(name, document.to_string().as_bytes(), 0o644) {
+        warn!(%error, name, "a document is not written");
+    }
+}

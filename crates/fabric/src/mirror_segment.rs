@@ -1,0 +1,151 @@
+//! The segment of a mirrored node: memory of this node that has the streams of another one.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+
+use barograph_model::{Sample, StreamKey};
+use barograph_stream::{RunDir, Segment, SegmentConfig, StreamError, StreamWriter};
+
+use crate::frame::Announcement;
+use crate::mirror::MirrorSink;
+
+/// The bounds of one node's mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorBounds {
+    /// Most streams.
+    pub streams_max: usize,
+    /// Most samples of a stream; the owner's ring may hold more.
+    pub depth_max: u32,
+    /// Most bytes of all rings.
+    pub ring_bytes_max: usize,
+}
+
+/// A segment that a feed fills.
+#[derive(Debug)]
+pub(crate) struct MirrorSegment {
+    segment: Segment,
+    depth_max: u32,
+    /// The streams by key.
+    writers: Vec<Option<StreamWriter>>,
+    free: Vec<StreamKey>,
+    /// The wake bits of what was written since the last wake.
+    woken: u32,
+    /// Samples that the rings here could not take, such as values that are longer than announced.
+    pub(crate) refused: u64,
+}
+
+impl MirrorSegment {
+    /// Makes an empty segment for the node of this name.
+    pub(crate) fn create(
+        run_dir: &RunDir,
+        node: &str,
+        bounds: &MirrorBounds,
+        now_ns: i64,
+    ) -> Result<Self, StreamError> {
+        let dir = run_dir.mirror(node);
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(dir.path());
+        made.map_err(|source| StreamError::Io {
+            what: "make",
+            path: dir.path().to_owned(),
+            source,
+        })?;
+        let config = SegmentConfig {
+            streams_max: u32::try_from(bounds.streams_max).unwrap_or(u32::MAX),
+            ring_bytes_max: bounds.ring_bytes_max,
+            ..SegmentConfig::new(node)
+        };
+        Ok(Self {
+            segment: Segment::create(&dir.segment(), config, now_ns)?,
+            depth_max: bounds.depth_max,
+            writers: Vec::new(),
+            free: Vec::new(),
+            woken: 0,
+            refused: 0,
+        })
+    }
+
+    /// Publishes that the owner was heard at `now_ns`, by this node's clock, in ns since the epoch.
+    /// A mirror that is not told so any more is stale, and its readers see it.
+    pub(crate) fn heard(&mut self, now_ns: i64) {
+        self.segment.heartbeat(now_ns);
+    }
+
+    /// Wakes those who wait for what was written.
+    pub(crate) fn wake(&mut self) {
+        let woken = std::mem::take(&mut self.woken);
+        if woken != 0 {
+            self.segment.wake(woken);
+        }
+    }
+
+    /// Number of streams.
+    pub(crate) fn streams(&self) -> usize {
+        self.segment.streams()
+    }
+
+    /// Gives the memory of ended streams back; call it once per second.
+    pub(crate) fn give_memory_back(&mut self) {
+        self.segment.give_memory_back();
+    }
+
+    fn writer(&mut self, key: StreamKey) -> Option<&mut StreamWriter> {
+        self.writers.get_mut(key.0 as usize)?.as_mut()
+    }
+}
+
+impl MirrorSink for MirrorSegment {
+    fn declare(&mut self, announced: &Announcement) -> Option<StreamKey> {
+        let depth = announced.depth.clamp(2, self.depth_max);
+        let value_bytes_max = Some(announced.value_bytes_max).filter(|bytes| *bytes > 0);
+        let writer = self
+            .segment
+            .register_sized(
+                &announced.descriptor,
+                Some(depth),
+                value_bytes_max,
+                announced.life_ns,
+            )
+            .ok()?;
+        self.segment.expect_interval(&writer, announced.interval_ns);
+        let next = StreamKey(self.writers.len() as u32);
+        let key = self.free.pop().unwrap_or(next);
+        if key == next {
+            self.writers.push(None);
+        }
+        self.writers[key.0 as usize] = Some(writer);
+        Some(key)
+    }
+
+    fn retire(&mut self, key: StreamKey) {
+        let writer = self.writers.get_mut(key.0 as usize);
+        if let Some(writer) = writer.and_then(Option::take) {
+            self.segment.retire(writer);
+            self.free.push(key);
+        }
+    }
+
+    fn append(&mut self, key: StreamKey, _: u64, sample: &Sample) {
+        let appended = self.writer(key).map(|writer| {
+            let result = writer.append(sample);
+            (result.is_ok(), writer.wake_bit())
+        });
+        match appended {
+            Some((true, bit)) => self.woken |= bit,
+            Some((false, _)) => self.refused += 1,
+            None => {}
+        }
+    }
+
+    fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
+        if let Some(writer) = self.writer(key) {
+            writer.confirm(looked_ns);
+        }
+    }
+
+    fn miss(&mut self, _: StreamKey, _: u64, _: u64) {
+        // The mirror counts them.
+    }
+}

@@ -1,0 +1,339 @@
+//! A node of a cluster: it publishes its own streams to the others, and mirrors what it wants of
+//! theirs.
+//!
+//! It is a step that a shell repeats, over any transport. The segments of mirrors are files of the
+//! run directory; all else is memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use barograph_model::NS_PER_S;
+use barograph_stream::{Incarnation, NODES_DIR, PeersRow, RunDir, SegmentReader};
+use serde::Serialize;
+
+use crate::frame::is_of_samples;
+use crate::mirror::Received;
+use crate::mirror_segment::{MirrorBounds, MirrorSegment};
+use crate::publisher::Publisher;
+use crate::subscriber::{Subscriber, SubscriberConfig};
+use crate::transport::{Transport, TransportEvent};
+
+/// Most events that one step takes in, so that feeds are served between them.
+const EVENTS_MAX: usize = 4_096;
+/// Time for which the mirror of a node that has gone is kept, in ns.
+const KEEP_NS: i64 = 600 * NS_PER_S;
+/// Most refusals that are remembered.
+const REFUSALS_MAX: usize = 64;
+/// Longest time between two steps, in ns.
+const STEP_NS_MAX: i64 = NS_PER_S;
+
+/// What a node does in its cluster.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The run directory, which gets the mirrors.
+    pub run_dir: RunDir,
+    /// Incarnation of the node's segment.
+    pub incarnation: Incarnation,
+    /// Selectors of the streams that are mirrored, of every other node.
+    pub wanted: Vec<String>,
+    /// Most nodes that are mirrored.
+    pub mirrors_max: usize,
+    /// The bounds of each mirror.
+    pub bounds: MirrorBounds,
+    /// Most bytes on the way from each node.
+    pub window_bytes: u64,
+}
+
+/// A node of a cluster.
+#[derive(Debug)]
+pub struct FabricNode<T> {
+    transport: T,
+    config: NodeConfig,
+    publisher: Publisher,
+    nodes: BTreeMap<Arc<str>, OtherNode>,
+    refusals: VecDeque<String>,
+    changes: u64,
+    tidied_ns: i64,
+    /// Number of the next feed: no two feeds of this node have the same.
+    next_feed: u64,
+}
+
+/// Another node, for as long as it is connected and a while after.
+#[derive(Debug)]
+struct OtherNode {
+    is_connected: bool,
+    /// Time of the newest frame, or of the connection, by this node's clock, ns since the epoch.
+    heard_ns: i64,
+    /// `None` if nothing of this node is mirrored.
+    mirror: Option<NodeMirror>,
+    /// Why nothing is mirrored, or a frame was refused.
+    fault: Option<String>,
+}
+
+#[derive(Debug)]
+struct NodeMirror {
+    subscriber: Subscriber,
+    segment: MirrorSegment,
+}
+
+/// What a node has sent, for the document `cluster.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FabricStatus {
+    /// Number of nodes to which streams are sent.
+    pub subscribers: usize,
+    /// Samples sent.
+    pub samples: u64,
+    /// Bytes of frames sent.
+    pub bytes: u64,
+    /// Samples that this node's rings had overwritten before they could be sent.
+    pub lost: u64,
+    /// Messages that were not sent.
+    pub unsent: u64,
+    /// Messages that came and were not taken in.
+    pub unreceived: u64,
+    /// Subscriptions that were refused because there were too many.
+    pub refused: u64,
+    /// Why nodes do not work with this one.
+    pub refusals: Vec<String>,
+}
+
+impl<T: Transport> FabricNode<T> {
+    /// Makes a node that publishes this segment. Mirrors of an earlier life are removed.
+    pub fn new(transport: T, segment: Arc<SegmentReader>, config: NodeConfig, now_ns: i64) -> Self {
+        remove_mirrors(&config.run_dir);
+        Self {
+            transport,
+            config,
+            publisher: Publisher::new(segment),
+            nodes: BTreeMap::new(),
+            refusals: VecDeque::new(),
+            changes: 0,
+            tidied_ns: now_ns,
+            next_feed: now_ns.unsigned_abs(),
+        }
+    }
+
+    /// Takes in what has come and sends what is due at `now_ns`, in ns since the epoch. Returns the
+    /// time of the next step, unless something comes before.
+    pub fn step(&mut self, now_ns: i64) -> i64 {
+        for _ in 0..EVENTS_MAX {
+            let Some(event) = self.transport.receive(now_ns) else {
+                break;
+            };
+            self.take_in(event, now_ns);
+        }
+        while let Some((to, frame)) = self.publisher.due(now_ns) {
+            // A frame that was not sent is a hole, which its subscriber notices.
+            let _ = self.transport.send(&to, frame);
+        }
+        let mut deadline_ns = now_ns.saturating_add(STEP_NS_MAX);
+        for (node, other) in &mut self.nodes {
+            let Some(mirror) = other.mirror.as_mut().filter(|_| other.is_connected) else {
+                continue;
+            };
+            while let Some(message) = mirror.subscriber.due(now_ns) {
+                let _ = self.transport.send(node, message);
+            }
+            mirror.segment.wake();
+            deadline_ns = deadline_ns.min(mirror.subscriber.deadline_ns());
+        }
+        self.tidy(now_ns);
+        deadline_ns
+    }
+
+    /// Whether somebody subscribes to this node's streams: then it is to be stepped whenever they
+    /// have changed.
+    pub fn has_subscribers(&self) -> bool {
+        self.publisher.subscribers() > 0
+    }
+
+    /// A number that grows whenever a node appears, goes or is refused.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The transport, to wait for its next event with.
+    pub fn transport(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// Takes in an event that came at `now_ns`, in ns since the epoch.
+    pub fn take_in(&mut self, event: TransportEvent, now_ns: i64) {
+        if !matches!(event, TransportEvent::Message { .. }) {
+            self.changes += 1;
+        }
+        match event {
+            TransportEvent::Appeared(node) => self.appeared(node, now_ns),
+            TransportEvent::Gone(node) => {
+                if let Some(other) = self.nodes.get_mut(&node) {
+                    other.is_connected = false;
+                }
+            }
+            TransportEvent::Refused(refusal) => {
+                if self.refusals.len() >= REFUSALS_MAX {
+                    self.refusals.pop_front();
+                }
+                self.refusals.push_back(refusal.to_string());
+            }
+            TransportEvent::Message { from, bytes } => self.message(&from, &bytes, now_ns),
+        }
+    }
+
+    /// The other nodes that are known, by name.
+    pub fn peers(&self) -> Vec<PeersRow> {
+        let peers = self.transport.peers().into_iter();
+        let round_trips = peers.map(|peer| (peer.node, peer.round_trip_ns));
+        let round_trips: BTreeMap<Arc<str>, Option<i64>> = round_trips.collect();
+        let status = |(node, other): (&Arc<str>, &OtherNode)| {
+            let mirror = other.mirror.as_ref();
+            let counts = mirror.map(|mirror| mirror.subscriber.mirror().counts());
+            let counts = counts.unwrap_or_default();
+            let sent_ns = mirror.map_or(0, |mirror| mirror.subscriber.mirror().sent_ns());
+            let state = match other.is_connected {
+                true => "connected",
+                false => "gone",
+            };
+            PeersRow {
+                node: node.to_string(),
+                state: state.to_owned(),
+                heard_ts: other.heard_ns,
+                round_trip_ns: round_trips.get(node).copied().flatten(),
+                // The clock of the other node, less the time on the way.
+                ahead_ns: (sent_ns > 0).then(|| sent_ns.saturating_sub(other.heard_ns)),
+                streams: mirror.map_or(0, |mirror| mirror.segment.streams() as u64),
+                samples: counts.samples,
+                missed: counts.missed + counts.unplaced,
+                holes: counts.holes,
+                fault: other.fault.clone(),
+            }
+        };
+        self.nodes.iter().map(status).collect()
+    }
+
+    /// What was sent so far.
+    pub fn status(&self) -> FabricStatus {
+        let feeds = self.publisher.counts();
+        let carried = self.transport.counts();
+        FabricStatus {
+            subscribers: self.publisher.subscribers(),
+            samples: feeds.samples,
+            bytes: feeds.bytes,
+            lost: feeds.lost,
+            unsent: carried.unsent,
+            unreceived: carried.unreceived,
+            refused: self.publisher.refused(),
+            refusals: self.refusals.iter().cloned().collect(),
+        }
+    }
+
+    /// Ends this node's part in the cluster: its mirrors are closed and removed.
+    pub fn leave(self) {
+        let Self { config, nodes, .. } = self;
+        drop(nodes);
+        remove_mirrors(&config.run_dir);
+    }
+
+    fn appeared(&mut self, node: Arc<str>, now_ns: i64) {
+        if let Some(known) = self.nodes.get_mut(&node) {
+            known.is_connected = true;
+            if let Some(mirror) = &mut known.mirror {
+                mirror.subscriber.ask_again();
+            }
+            return;
+        }
+        let mirrored = self.nodes.values().filter(|other| other.mirror.is_some());
+        let made = if self.config.wanted.is_empty() {
+            Ok(None)
+        } else if mirrored.count() >= self.config.mirrors_max {
+            let most = self.config.mirrors_max;
+            Err(format!(
+                "{most} nodes are mirrored already: raise cluster.mirrors_max"
+            ))
+        } else {
+            self.mirror(&node, now_ns).map(Some)
+        };
+        let (mirror, fault) = match made {
+            Ok(mirror) => (mirror, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let other = OtherNode {
+            is_connected: true,
+            heard_ns: now_ns,
+            mirror,
+            fault,
+        };
+        self.nodes.insert(node, other);
+    }
+
+    fn mirror(&mut self, node: &str, now_ns: i64) -> Result<NodeMirror, String> {
+        let config = &self.config;
+        let segment = MirrorSegment::create(&config.run_dir, node, &config.bounds, now_ns);
+        let segment = segment.map_err(|error| error.to_string())?;
+        self.next_feed = self.next_feed.wrapping_add(1 << 32);
+        let subscriber = Subscriber::new(SubscriberConfig {
+            incarnation: config.incarnation,
+            first_feed: self.next_feed,
+            selectors: config.wanted.clone(),
+            is_from_oldest: true,
+            window_bytes: config.window_bytes,
+            streams_max: config.bounds.streams_max,
+        });
+        Ok(NodeMirror {
+            subscriber,
+            segment,
+        })
+    }
+
+    /// Takes in a message: of a feed of ours, or of a subscriber to this node.
+    fn message(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) {
+        if !is_of_samples(bytes) {
+            // Whoever sends something else is counted as silent, and forgotten.
+            let _ = self.publisher.receive(from, bytes, now_ns);
+            return;
+        }
+        let Some(other) = self.nodes.get_mut(from) else {
+            return;
+        };
+        let Some(mirror) = &mut other.mirror else {
+            return;
+        };
+        match mirror
+            .subscriber
+            .receive(bytes, now_ns, &mut mirror.segment)
+        {
+            Ok(Received::Taken) => {
+                other.heard_ns = now_ns;
+                other.fault = None;
+                mirror.segment.heard(now_ns);
+            }
+            Ok(_) => {}
+            Err(fault) => other.fault = Some(format!("a frame was refused: {fault}")),
+        }
+    }
+
+    /// Once a second: gives memory back, and forgets nodes that have long gone.
+    fn tidy(&mut self, now_ns: i64) {
+        if now_ns.abs_diff(self.tidied_ns) < STEP_NS_MAX as u64 {
+            return;
+        }
+        self.tidied_ns = now_ns;
+        for other in self.nodes.values_mut() {
+            if let Some(mirror) = &mut other.mirror {
+                mirror.segment.give_memory_back();
+            }
+        }
+        let is_over = |other: &OtherNode| {
+            !other.is_connected && now_ns.abs_diff(other.heard_ns) >= KEEP_NS as u64
+        };
+        let over = self.nodes.extract_if(.., |_, other| is_over(other));
+        for (node, other) in over {
+            drop(other);
+            let _ = std::fs::remove_dir_all(self.config.run_dir.mirror(&node).path());
+        }
+    }
+}
+
+/// Removes the directory of mirrors. What cannot be removed is replaced when its node appears.
+fn remove_mirrors(run_dir: &RunDir) {
+    let _ = std::fs::remove_dir_all(run_dir.path().join(NODES_DIR));
+}

@@ -1,0 +1,342 @@
+//! Whole nodes: over zenoh on loopback with real threads, and over a transport in memory on virtual
+//! time.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use barograph_fabric::transport::{
+    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Transport, TransportEvent, ZenohConfig,
+    ZenohFault, ZenohTransport,
+};
+use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
+use barograph_model::{
+    Clock as _, Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Unit, Value, ValueType,
+};
+use barograph_stream::{
+    Incarnation, LatestSample, PeersRow, RunDir, ScopeChoice, Segment, SegmentConfig,
+    SegmentFollower, StreamWriter, SystemClock,
+};
+
+const START_NS: i64 = 1_700_000_000 * NS_PER_S;
+/// Longest wait of a test over a real network, in ns.
+const PATIENCE_NS: i64 = 30 * NS_PER_S;
+
+fn hello(cluster: &str, node: &str, number: u8) -> Hello {
+    Hello {
+        version: HELLO_VERSION,
+        incarnation: Incarnation([number; 16]),
+        start_ns: START_NS,
+        cluster: cluster.into(),
+        node: node.into(),
+    }
+}
+
+/// An address of this machine that nobody listens at.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn open(hello: Hello, listen: &str, peers: &[&str]) -> ZenohTransport {
+    let config = ZenohConfig {
+        hello,
+        listen: vec![listen.into()],
+        peers: peers.iter().map(|&peer| peer.into()).collect(),
+        death_ns: NS_PER_S,
+    };
+    ZenohTransport::open(&config, Arc::new(SystemClock::new())).unwrap()
+}
+
+/// Receives until an event is the wanted one.
+fn expect(
+    transport: &mut ZenohTransport,
+    is_it: impl Fn(&TransportEvent) -> bool,
+) -> TransportEvent {
+    let mut seen = Vec::new();
+    let over_ns = SystemClock::new().now_ns() + PATIENCE_NS;
+    while SystemClock::new().now_ns() < over_ns {
+        match transport.receive(over_ns) {
+            Some(event) if is_it(&event) => return event,
+            Some(event) => seen.push(event),
+            None => {}
+        }
+    }
+    panic!("the event did not come; there were {seen:?}");
+}
+
+fn appeared(node: &str) -> impl Fn(&TransportEvent) -> bool {
+    move |event| *event == TransportEvent::Appeared(node.into())
+}
+
+fn gone(node: &str) -> impl Fn(&TransportEvent) -> bool {
+    move |event| *event == TransportEvent::Gone(node.into())
+}
+
+#[test]
+fn nodes_on_loopback_meet_talk_and_leave() {
+    let address = free_address();
+    let mut a = open(hello("rack", "a", 1), &address, &[]);
+    let mut b = open(hello("rack", "b", 2), "127.0.0.1:0", &[&address]);
+    expect(&mut a, appeared("b"));
+    expect(&mut b, appeared("a"));
+    // A node learns of the others from the one that it was told of.
+    let mut c = open(hello("rack", "c", 3), "127.0.0.1:0", &[&address]);
+    expect(&mut c, appeared("b"));
+    expect(&mut b, appeared("c"));
+    let message = vec![7; 300_000];
+    c.send("b", message.clone()).unwrap();
+    let came = expect(&mut b, |event| {
+        matches!(event, TransportEvent::Message { .. })
+    });
+    let from = "c".into();
+    let bytes = message;
+    assert_eq!(came, TransportEvent::Message { from, bytes });
+    let over_ns = SystemClock::new().now_ns() + PATIENCE_NS;
+    while b.peers().iter().any(|peer| peer.round_trip_ns.is_none()) {
+        let now_ns = SystemClock::new().now_ns();
+        assert!(now_ns < over_ns, "round trips: {:?}", b.peers());
+        for transport in [&mut a, &mut b, &mut c] {
+            transport.receive(now_ns + NS_PER_S / 100);
+        }
+    }
+    drop(c);
+    expect(&mut b, gone("c"));
+    assert!(b.send("c", vec![1]).is_err());
+}
+
+#[test]
+fn strangers_and_namesakes_are_refused_on_both_sides() {
+    let address = free_address();
+    let mut a = open(hello("rack", "a", 1), &address, &[]);
+    let check = |a: &mut ZenohTransport, other: Hello, reason: &str| {
+        let mut b = open(other, "127.0.0.1:0", &[&address]);
+        for transport in [a, &mut b] {
+            let refused = |event: &TransportEvent| match event {
+                TransportEvent::Refused(refusal) => refusal.to_string().contains(reason),
+                _ => false,
+            };
+            expect(transport, refused);
+        }
+        assert_eq!(b.peers(), []);
+    };
+    check(&mut a, hello("other", "b", 2), "correct the address");
+    check(&mut a, hello("rack", "a", 3), "rename one of the two");
+    let older = Hello {
+        version: HELLO_VERSION + 1,
+        ..hello("rack", "b", 4)
+    };
+    check(&mut a, older, "install the newer");
+    assert_eq!(a.peers(), []);
+}
+
+#[test]
+fn an_address_that_is_taken_or_outside_is_an_error() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let open = |listen: String| {
+        let config = ZenohConfig {
+            hello: hello("rack", "a", 1),
+            listen: vec![listen],
+            peers: Vec::new(),
+            death_ns: NS_PER_S,
+        };
+        ZenohTransport::open(&config, Arc::new(SystemClock::new())).err()
+    };
+    let fault = open(taken.local_addr().unwrap().to_string());
+    assert!(matches!(fault, Some(ZenohFault::Zenoh(_))), "{fault:?}");
+    let fault = open("192.0.2.1:7447".into());
+    assert!(
+        matches!(fault, Some(ZenohFault::Address { .. })),
+        "{fault:?}"
+    );
+}
+
+/// A node with streams of its own, over a transport in memory.
+struct Member {
+    dir: tempfile::TempDir,
+    segment: Segment,
+    writers: Vec<StreamWriter>,
+    node: FabricNode<MemoryTransport>,
+}
+
+impl Member {
+    fn new(network: &MemoryNetwork, name: &str, number: u8, now_ns: i64) -> Self {
+        Self::with(network, name, number, now_ns, 16, 64)
+    }
+
+    fn with(
+        network: &MemoryNetwork,
+        name: &str,
+        number: u8,
+        now_ns: i64,
+        mirrors_max: usize,
+        streams_max: usize,
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        let config = SegmentConfig {
+            incarnation: Some(Incarnation([number; 16])),
+            ..SegmentConfig::new(name)
+        };
+        let mut segment = Segment::create(&run_dir.segment(), config, now_ns).unwrap();
+        let writers = (0..3)
+            .map(|i| segment.register(&descriptor(i), Some(256), now_ns).unwrap())
+            .collect();
+        let transport = network.join(hello("rack", name, number)).unwrap();
+        let config = NodeConfig {
+            run_dir,
+            incarnation: Incarnation([number; 16]),
+            wanted: vec!["test.*".into()],
+            mirrors_max,
+            bounds: MirrorBounds {
+                streams_max,
+                depth_max: 128,
+                ring_bytes_max: 16 << 20,
+            },
+            window_bytes: 256 << 10,
+        };
+        let reader = Arc::new(segment.reader().unwrap());
+        let node = FabricNode::new(transport, reader, config, now_ns);
+        Self {
+            dir,
+            segment,
+            writers,
+            node,
+        }
+    }
+
+    fn put(&mut self, now_ns: i64, value: i64) {
+        for (stream, writer) in self.writers.iter_mut().enumerate() {
+            let sample = Sample::measured(now_ns, value + stream as i64);
+            writer.append(&sample).unwrap();
+        }
+        self.segment.heartbeat(now_ns);
+    }
+
+    /// The newest values of the mirror of a node, and whether its owner was heard lately.
+    fn mirrored(&self, node: &str, now_ns: i64) -> Option<(Vec<Value>, bool)> {
+        let run_dir = RunDir::new(self.dir.path());
+        let follower: SegmentFollower<barograph_stream::DirectoryEntry> =
+            SegmentFollower::open(&run_dir, ScopeChoice::None, 0, now_ns)
+                .unwrap()
+                .with_mirrors(now_ns)
+                .unwrap();
+        let part = follower
+            .parts()
+            .iter()
+            .find(|part| part.id.is_mirror && *part.id.node == *node)?;
+        let newest = |entry: &Arc<barograph_stream::DirectoryEntry>| {
+            let reader = part.segment.stream(entry);
+            match reader.latest() {
+                LatestSample::Sample { sample, .. } => Some(sample.value),
+                LatestSample::Empty | LatestSample::Gone => None,
+            }
+        };
+        let values = part.streams.iter().filter_map(newest).collect();
+        Some((values, part.segment.is_alive(now_ns)))
+    }
+
+    fn peer(&self, node: &str) -> PeersRow {
+        let peers = self.node.peers();
+        peers.into_iter().find(|peer| peer.node == node).unwrap()
+    }
+}
+
+fn descriptor(i: usize) -> Descriptor {
+    Descriptor {
+        name: Name::new("test.value").unwrap(),
+        labels: Labels::new([("i", i.to_string())]).unwrap(),
+        value_type: ValueType::Int,
+        unit: Unit::new("").unwrap(),
+        kind: Kind::Gauge,
+        help: String::new(),
+    }
+}
+
+fn ints(values: [i64; 3]) -> Vec<Value> {
+    values.map(Value::Int).to_vec()
+}
+
+#[test]
+fn a_mirror_follows_its_node_and_says_when_it_is_gone() {
+    let network = MemoryNetwork::default();
+    let mut now_ns = START_NS;
+    let mut a = Member::new(&network, "a", 1, now_ns);
+    let mut b = Member::new(&network, "b", 2, now_ns);
+    for step in 0..40 {
+        now_ns += NS_PER_S / 10;
+        b.put(now_ns, step);
+        a.node.step(now_ns);
+        b.node.step(now_ns);
+        a.node.step(now_ns);
+    }
+    assert_eq!(a.mirrored("b", now_ns), Some((ints([39, 40, 41]), true)));
+    assert_eq!(
+        b.mirrored("a", now_ns),
+        Some((Vec::new(), true)),
+        "its streams have no samples"
+    );
+    let peer = a.peer("b");
+    assert_eq!(
+        (peer.state.as_str(), peer.streams, peer.samples),
+        ("connected", 3, 120)
+    );
+    assert_eq!((peer.missed, peer.holes, peer.ahead_ns), (0, 0, Some(0)));
+
+    // The node goes: what is known stays, and is stale.
+    drop(b);
+    for _ in 0..80 {
+        now_ns += NS_PER_S / 10;
+        a.node.step(now_ns);
+    }
+    assert_eq!(a.mirrored("b", now_ns), Some((ints([39, 40, 41]), false)));
+    assert_eq!(a.peer("b").state, "gone");
+
+    // It returns with another life, whose samples replace those of the earlier one.
+    let mut b = Member::new(&network, "b", 3, now_ns);
+    for step in 0..20 {
+        now_ns += NS_PER_S / 10;
+        b.put(now_ns, 1_000 + step);
+        a.node.step(now_ns);
+        b.node.step(now_ns);
+        a.node.step(now_ns);
+    }
+    let expect = ints([1_019, 1_020, 1_021]);
+    assert_eq!(a.mirrored("b", now_ns), Some((expect, true)));
+    assert_eq!(a.peer("b").state, "connected");
+
+    // A node that has long gone is forgotten.
+    drop(b);
+    for _ in 0..700 {
+        now_ns += NS_PER_S;
+        a.node.step(now_ns);
+    }
+    assert_eq!(a.mirrored("b", now_ns), None);
+    assert_eq!(a.node.peers(), []);
+}
+
+#[test]
+fn the_number_of_mirrors_and_of_their_streams_is_bounded() {
+    let network = MemoryNetwork::default();
+    let mut now_ns = START_NS;
+    let mut here = Member::with(&network, "here", 1, now_ns, 2, 2);
+    let mut others: Vec<Member> = (2..6)
+        .map(|n| Member::new(&network, &format!("n{n}"), n, now_ns))
+        .collect();
+    for step in 0..30 {
+        now_ns += NS_PER_S / 10;
+        for other in &mut others {
+            other.put(now_ns, step);
+            other.node.step(now_ns);
+        }
+        here.node.step(now_ns);
+    }
+    let peers = here.node.peers();
+    assert_eq!(peers.len(), 4);
+    let streams: u64 = peers.iter().map(|peer| peer.streams).sum();
+    assert_eq!(streams, 4, "two streams of two nodes: {peers:?}");
+    let refused = |peer: &&PeersRow| {
+        let fault = peer.fault.as_deref();
+        fault.is_some_and(|fault| fault.contains("cluster.mirrors_max"))
+    };
+    assert_eq!(peers.iter().filter(refused).count(), 2, "{peers:?}");
+}

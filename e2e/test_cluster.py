@@ -1,0 +1,163 @@
+"""Agents that form a cluster on this machine: what one of them knows of the others."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness import BARO, QUICK, Agent, environment, eventually
+
+Start = Callable[..., Agent]
+FREE = "memory.available.bytes"
+
+
+def free_address() -> str:
+    """An address of this machine at which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{one.getsockname()[1]}"
+
+
+def cluster(start: Start, names: list[str], config: str = "") -> tuple[str, list[Agent]]:
+    """Agents of these names, which know the address of the first."""
+    address = free_address()
+    agents = []
+    for at, name in enumerate(names):
+        where = ["--listen", address] if at == 0 else ["--listen", "127.0.0.1:0", "--peer", address]
+        agents.append(start("--node", name, "--cluster", "rack", *where, config=config or QUICK))
+    return address, agents
+
+
+def peer(agent: Agent, node: str) -> dict[str, Any]:
+    """What an agent knows of another node; nothing if it does not know it."""
+    rows = agent.sql(f"SELECT * FROM peers WHERE node = '{node}'")
+    return rows[0] if rows else {"state": "unknown"}
+
+
+def nodes_of(agent: Agent, table: str) -> set[str]:
+    """The nodes whose newest values a table has; none if there is no such table yet."""
+    if not agent.sql(f"SELECT 1 FROM tables WHERE name = '{table}'"):
+        return set()
+    return {row["node"] for row in agent.sql(f"SELECT node FROM {table} WHERE newest")}
+
+
+def test_every_node_sees_all_of_them(start: Start) -> None:
+    _, agents = cluster(start, ["a", "b", "c"])
+    for agent in agents:
+        eventually(lambda agent=agent: nodes_of(agent, "cluster_memory_available_bytes") == {"a", "b", "c"}, "all nodes")
+        # The table of the metric has this node alone.
+        assert nodes_of(agent, "memory_available_bytes") == {agent.node}
+    first = agents[0]
+    assert first.sql("SELECT node FROM b_memory_available_bytes WHERE newest") == [{"node": "b"}]
+    rows = first.sql("SELECT node, state FROM nodes ORDER BY node")
+    assert rows == [{"node": node, "state": "live"} for node in "abc"]
+    # A mirrored value is the owner's, and so is its time.
+    of_owner = "SELECT ts, value FROM memory_total_bytes ORDER BY ts LIMIT 1"
+    there = agents[1].sql(of_owner)
+    mirrored = of_owner.replace("memory_total_bytes", "b_memory_total_bytes")
+    eventually(lambda: first.sql(mirrored) == there, "the owner's sample")
+    # Readers of the node alone see nothing of the others.
+    assert len(first.get(f"/api/v1/latest?match={FREE}").json) == 1
+    history = first.get(f"/api/v1/history?match={FREE}").json
+    assert [series["node"] for series in history] == ["a"]
+    assert first.get("/metrics").text.count("barograph_memory_total_bytes{") <= 1
+
+    def listed() -> dict[str, str]:
+        return {row["node"]: row["state"] for row in first.ask("node", "list")}
+
+    eventually(lambda: listed() == {"b": "connected", "c": "connected"}, "the list")
+    eventually(lambda: peer(first, "b")["round_trip_ns"], "a round trip")
+    assert "ROUND TRIP" in first.out("node", "list")
+    status = first.ask("cluster", "status")
+    assert (status["cluster"], status["node"], status["refusals"]) == ("rack", "a", [])
+
+
+def test_a_node_that_dies_is_seen_and_what_it_missed_is_fetched(start: Start) -> None:
+    _, (a, b) = cluster(start, ["a", "b"])
+    eventually(lambda: peer(a, "b").get("samples", 0) > 0, "the mirror")
+    assert b.process
+    # It is stopped: it goes on sampling afterwards, and its mirror has all.
+    b.process.send_signal(signal.SIGSTOP)
+    eventually(lambda: peer(a, "b")["state"] == "gone", "it is gone")
+    eventually(lambda: a.sql("SELECT state FROM nodes WHERE node = 'b'")[0]["state"] != "live", "its mirror is stale")
+    b.process.send_signal(signal.SIGCONT)
+    eventually(lambda: peer(a, "b")["state"] == "connected", "it is back")
+
+    samples = f"SELECT ts, value FROM b_{FREE.replace('.', '_')} WHERE ts < {time.time_ns()} ORDER BY ts"
+    own = samples.replace("FROM b_", "FROM ")
+    eventually(lambda: a.sql(samples) == b.sql(own), "the mirror has what its owner has")
+    assert peer(a, "b")["missed"] == 0
+
+    b.stop(signal.SIGKILL)
+    eventually(lambda: peer(a, "b")["state"] == "gone", "it is gone again")
+    b.start()
+    eventually(lambda: peer(a, "b")["state"] == "connected", "its next life")
+    newest = f"SELECT value, ts FROM b_{FREE.replace('.', '_')} WHERE newest"
+    began = time.time_ns()
+    eventually(lambda: a.sql(newest) and a.sql(newest)[0]["ts"] > began, "values of its next life")
+
+
+def test_who_does_not_belong_is_refused_with_the_reason(start: Start) -> None:
+    address, (a,) = cluster(start, ["a"])
+    stranger = start("--node", "s", "--cluster", "other", "--listen", "127.0.0.1:0", "--peer", address, config=QUICK)
+    namesake = start("--node", "a", "--cluster", "rack", "--listen", "127.0.0.1:0", "--peer", address, config=QUICK)
+
+    def refusals(agent: Agent) -> str:
+        return " ".join(agent.ask("cluster", "status")["refusals"])
+
+    eventually(lambda: "of cluster other" in refusals(a) and "rename one of the two" in refusals(a), "the reasons")
+    eventually(lambda: "of cluster rack" in refusals(stranger), "the reason at the other side")
+    eventually(lambda: "rename one of the two" in refusals(namesake), "the reason at the namesake")
+    assert a.ask("node", "list") == []
+    assert "refused" in a.out("cluster", "status")
+
+
+def test_what_is_wrong_in_the_configuration_is_said(start: Start) -> None:
+    def refused(*options: str, config: str = QUICK) -> str:
+        folder = Path(start(config=config).folder)
+        command = [BARO, "up", "--run-dir", folder / "r", "--state-dir", folder / "s", "--http", "127.0.0.1:0", *options]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+        assert run.returncode in (1, 2), run
+        return run.stderr
+
+    assert "not encrypted" in refused("--cluster", "rack", "--listen", "0.0.0.0:0")
+    assert "ADDRESS:PORT" in refused("--cluster", "rack", "--peer", "login1")
+    assert "letters" in refused("--cluster", "my rack")
+    assert "letters" in refused("--cluster", "rack", "--node", "a/b")
+    assert "--cluster" in refused("--listen", "127.0.0.1:0")
+
+
+def test_an_agent_alone_says_so(start: Start) -> None:
+    agent = start(config=QUICK)
+    assert agent.ask("node", "list") == [] and agent.ask("cluster", "status") is None
+    assert "no cluster" in agent.out("cluster", "status")
+    assert agent.sql("SELECT * FROM peers") == []
+    names = [row["name"] for row in agent.sql("SELECT name FROM tables")]
+    assert not [name for name in names if name.startswith("cluster_")]
+
+
+def test_a_cluster_on_this_machine_runs_until_it_is_stopped(tmp_path: Path) -> None:
+    ports = [free_address().rpartition(":")[2] for _ in range(2)]
+    first = tmp_path / "run"
+    command = [BARO, "cluster", "run", "2", "--run-dir", first, "--port", ports[0], "--http-port", ports[1]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(TMPDIR=str(tmp_path))) as run:
+
+        def states() -> list[str]:
+            listed = subprocess.run([BARO, "node", "list", "--run-dir", first], capture_output=True, text=True)
+            return [line.split()[1] for line in listed.stdout.splitlines() if line.startswith("node2")]
+
+        try:
+            eventually(lambda: states() == ["connected"], "the second node")
+        finally:
+            run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 0 and run.stdout
+        assert "node2: http://127.0.0.1:" in run.stdout.read()
+    assert not list(tmp_path.glob("barograph-cluster-*")) and not (first / "nodes").exists()
+    for run_dir in (first, tmp_path / "run-2"):
+        alive = subprocess.run([BARO, "status", "--run-dir", run_dir], capture_output=True, text=True)
+        assert "alive" not in alive.stdout.split("\n")[1]
