@@ -33,6 +33,7 @@ OUTPUT = "it is output, shown for reading"
 EXTENSION = "it is a function of the extension, whose own tests call it"
 BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
+IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
 TRACEFS = "it needs root and tracefs"
 
 # Pieces that are not run, with the reason.
@@ -40,6 +41,11 @@ NOT_RUN: Listed = {
     "README.md": {"make run": BUILDS, "make test": BUILDS},
     "applications.md": {'{"id":"u1000:7",': OUTPUT},
     "bridges.md": {"[[outputs.influxdb_v2]]": "it is Telegraf's configuration"},
+    "cluster.md": {
+        "baro cluster run": IN_CLUSTER,
+        "SELECT node, value FROM cluster_disk_busy_ratio": IN_CLUSTER,
+        "SELECT sum(value) FROM cluster_tier": IN_CLUSTER,
+    },
     "export.md": {
         "SET VARIABLE files": BUCKET,
         "SELECT count(*) FROM read_parquet(getvariable": BUCKET,
