@@ -25,6 +25,9 @@ const NEWS_PAUSE: Duration = Duration::from_micros(500);
 /// Longest wait for new samples of this node.
 const NEWS_WAIT: Duration = Duration::from_millis(500);
 
+/// Shortest time between two versions of the documents, in ns.
+const PUBLISH_NS_MIN: i64 = NS_PER_S / 10;
+
 /// The cluster that this node takes part in. Without a name, it takes part in none.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -238,8 +241,13 @@ impl FabricShell {
             let has_subscribers = self.fabric.has_subscribers();
             self.has_subscribers
                 .store(has_subscribers, Ordering::Release);
-            let is_due = now_ns.abs_diff(published_ns) >= NS_PER_S as u64;
-            if is_due || self.fabric.changes() != published {
+            let has_changed = self.fabric.changes() != published;
+            let pause_ns = if has_changed {
+                PUBLISH_NS_MIN
+            } else {
+                NS_PER_S
+            };
+            if now_ns.abs_diff(published_ns) >= pause_ns as u64 {
                 (published_ns, published) = (now_ns, self.fabric.changes());
                 self.publish();
             }

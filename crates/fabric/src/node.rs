@@ -22,6 +22,8 @@ use crate::transport::{Transport, TransportEvent};
 const EVENTS_MAX: usize = 4_096;
 /// Time for which the mirror of a node that has gone is kept, in ns.
 const KEEP_NS: i64 = 600 * NS_PER_S;
+/// Most nodes that are known at a time.
+const NODES_MAX: usize = 4_096;
 /// Most refusals that are remembered.
 const REFUSALS_MAX: usize = 64;
 /// Longest time between two steps, in ns.
@@ -170,10 +172,7 @@ impl<T: Transport> FabricNode<T> {
                 }
             }
             TransportEvent::Refused(refusal) => {
-                if self.refusals.len() >= REFUSALS_MAX {
-                    self.refusals.pop_front();
-                }
-                self.refusals.push_back(refusal.to_string());
+                self.refuse(refusal.to_string());
             }
             TransportEvent::Message { from, bytes } => self.message(&from, &bytes, now_ns),
         }
@@ -241,6 +240,10 @@ impl<T: Transport> FabricNode<T> {
             }
             return;
         }
+        if self.nodes.len() >= NODES_MAX && !self.forget_one() {
+            self.refuse(format!("{node}: {NODES_MAX} nodes are connected already"));
+            return;
+        }
         let mirrored = self.nodes.values().filter(|other| other.mirror.is_some());
         let made = if self.config.wanted.is_empty() {
             Ok(None)
@@ -263,6 +266,29 @@ impl<T: Transport> FabricNode<T> {
             fault,
         };
         self.nodes.insert(node, other);
+    }
+
+    fn refuse(&mut self, refusal: String) {
+        if self.refusals.len() >= REFUSALS_MAX {
+            self.refusals.pop_front();
+        }
+        self.refusals.push_back(refusal);
+    }
+
+    /// Forgets the node that has been gone for the longest time; returns whether there was one.
+    fn forget_one(&mut self) -> bool {
+        let gone = self.nodes.iter().filter(|(_, other)| !other.is_connected);
+        let oldest = gone.min_by_key(|(_, other)| other.heard_ns);
+        let Some(node) = oldest.map(|(node, _)| Arc::clone(node)) else {
+            return false;
+        };
+        self.nodes.remove(&node);
+        self.remove_mirror(&node);
+        true
+    }
+
+    fn remove_mirror(&self, node: &str) {
+        let _ = std::fs::remove_dir_all(self.config.run_dir.mirror(node).path());
     }
 
     fn mirror(&mut self, node: &str, now_ns: i64) -> Result<NodeMirror, String> {
@@ -326,10 +352,8 @@ impl<T: Transport> FabricNode<T> {
             !other.is_connected && now_ns.abs_diff(other.heard_ns) >= KEEP_NS as u64
         };
         let over = self.nodes.extract_if(.., |_, other| is_over(other));
-        for (node, other) in over {
-            drop(other);
-            let _ = std::fs::remove_dir_all(self.config.run_dir.mirror(&node).path());
-        }
+        let over: Vec<Arc<str>> = over.map(|(node, _)| node).collect();
+        over.iter().for_each(|node| self.remove_mirror(node));
     }
 }
 

@@ -80,8 +80,12 @@ impl Subscriber {
             }
             Ok(Received::Known) => {}
             Ok(Received::Hole) => self.is_to_subscribe = true,
-            // A sender whose frames are refused is asked again only after a silence.
-            Err(_) => self.heard_ns = now_ns,
+            // A sender whose frames are refused is asked again only after a silence. Its feed has
+            // ended, so that there is nothing to acknowledge.
+            Err(_) => {
+                self.heard_ns = now_ns;
+                self.acknowledge_at_ns = i64::MAX;
+            }
         }
         received
     }

@@ -17,7 +17,7 @@ use barograph_stream::{LOOK_NS, RunDir, ScopeChoice, SegmentFollower, SegmentPar
 use crate::QueryError;
 use crate::asof_samples::AsofSamples;
 use crate::memory::ScanMemory;
-use crate::snapshot::{Horizon, SnapshotPart, StreamsSnapshot, TableId};
+use crate::snapshot::{Horizon, MirroredNodes, SnapshotPart, StreamsSnapshot, TableId};
 use crate::source::{self, Views};
 use crate::stream::SnapshotStream;
 use crate::watch::StatementWatch;
@@ -322,6 +322,7 @@ impl Live {
     pub(crate) fn scopes(&self) -> Vec<(Arc<str>, RunDir)> {
         let inner = self.lock();
         let scopes = inner.snapshot.parts.iter().zip(&inner.places).skip(1);
+        let scopes = scopes.filter(|(part, _)| !part.is_mirror());
         scopes
             .filter_map(|(part, place)| Some((Arc::clone(&part.scope), place.run_dir.clone()?)))
             .collect()
@@ -366,18 +367,15 @@ impl Live {
 
     /// The present streams of a table, none if all have ended, and the time up to which the archive
     /// may have more.
-    pub(crate) fn streams_of(&self, table: TableId) -> Result<(Streams, Horizon), QueryError> {
+    pub(crate) fn streams_of(
+        &self,
+        table: TableId,
+    ) -> Result<(Streams, Horizon, MirroredNodes), QueryError> {
         let inner = self.follow()?;
         let members = inner.snapshot.members(table);
         let streams = members.map(|m| (Arc::clone(&m.streams), m.horizon));
-        Ok(streams.unwrap_or((Arc::default(), Horizon::NEVER)))
-    }
-
-    /// The names of the mirrored nodes at the last look.
-    pub(crate) fn mirrored_nodes(&self) -> Vec<Arc<str>> {
-        let inner = self.lock();
-        let mirrors = inner.snapshot.parts.iter().filter(|part| part.is_mirror());
-        mirrors.map(|part| Arc::clone(&part.node)).collect()
+        let (streams, horizon) = streams.unwrap_or((Arc::default(), Horizon::NEVER));
+        Ok((streams, horizon, inner.snapshot.mirrored.clone()))
     }
 
     /// The number of a table's streams, of samples that their rings hold, and of its archived

@@ -21,7 +21,7 @@ use crate::memory::ScanClaim;
 use crate::plan::{self, RowOrder, ScanPlan, TableSize};
 use crate::reading::Reading;
 use crate::shape::{MetricShape, ShapeColumn};
-use crate::snapshot::{Horizon, TableId};
+use crate::snapshot::{Horizon, MirroredNodes, TableId};
 use crate::sqlite::{Cursor, VirtualTable};
 use crate::stream::{SET_BACK_NS_MAX, SnapshotStream, row_id};
 
@@ -80,7 +80,7 @@ impl VirtualTable for MetricTable {
             plan: ScanPlan::default(),
             now_ns: 0,
             streams: Arc::default(),
-            others: Vec::new(),
+            others: None,
             horizon: Horizon::NEVER,
             rows: Vec::new(),
             at: 0,
@@ -99,7 +99,7 @@ pub(crate) struct MetricCursor {
     now_ns: i64,
     streams: Arc<[Arc<SnapshotStream>]>,
     /// The nodes whose series do not belong to the table, since they are mirrored.
-    others: Vec<Arc<str>>,
+    others: MirroredNodes,
     /// The time up to which the archive may have more of the table.
     horizon: Horizon,
     rows: Vec<Row>,
@@ -226,11 +226,9 @@ impl Cursor for MetricCursor {
 impl MetricCursor {
     fn choose_streams(&mut self) -> Result<()> {
         let aux = &self.parts.aux;
-        let (streams, horizon) = aux.live.streams_of(aux.table).map_err(failed)?;
+        let (streams, horizon, mirrored) = aux.live.streams_of(aux.table).map_err(failed)?;
         self.horizon = horizon;
-        if !aux.is_over_nodes {
-            self.others = aux.live.mirrored_nodes();
-        }
+        self.others = mirrored.filter(|_| !aux.is_over_nodes);
         let is_wanted = |s: &Arc<SnapshotStream>| self.wants(&s.node, &s.entry.descriptor);
         self.streams = if streams.iter().all(is_wanted) {
             streams
@@ -240,11 +238,17 @@ impl MetricCursor {
         Ok(())
     }
 
+    /// Whether the table does not have this node, since it is mirrored.
+    fn is_of_other(&self, node: &str) -> bool {
+        let mut others = self.others.iter().flat_map(|nodes| nodes.iter());
+        others.any(|other| **other == *node)
+    }
+
     /// Whether the scan wants a series of this table.
     fn wants(&self, node: &str, descriptor: &Descriptor) -> bool {
         let Parts { aux, columns } = &*self.parts;
         aux.node.as_ref().is_none_or(|only| **only == *node)
-            && self.others.iter().all(|other| **other != *node)
+            && !self.is_of_other(node)
             && self
                 .plan
                 .texts

@@ -139,8 +139,12 @@ pub(crate) struct StreamsSnapshot {
     /// The streams of all parts, sorted by name and labels.
     pub(crate) streams: Vec<Arc<SnapshotStream>>,
     pub(crate) schema: Arc<Schema>,
+    pub(crate) mirrored: MirroredNodes,
     by_table: Vec<TableMembers>,
 }
+
+/// The names of the nodes that are mirrored; `None` if there are none.
+pub(crate) type MirroredNodes = Option<Arc<[Arc<str>]>>;
 
 /// The members of a table while they are collected.
 #[derive(Default)]
@@ -158,10 +162,13 @@ impl StreamsSnapshot {
         if parts.len() > 1 {
             streams.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
         }
+        let mirrors = parts.iter().filter(|part| part.is_mirror());
+        let mirrored: Arc<[Arc<str>]> = mirrors.map(|part| Arc::clone(&part.node)).collect();
         let mut snapshot = Self {
             parts,
             streams,
             schema,
+            mirrored: Some(mirrored).filter(|nodes| !nodes.is_empty()),
             by_table: Vec::new(),
         };
         snapshot.group(ended_ns);
@@ -201,7 +208,7 @@ impl StreamsSnapshot {
     /// have samples later than `ended_ns`.
     fn group(&mut self, ended_ns: i64) {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-        let has_mirrors = self.parts.iter().any(|part| part.is_mirror());
+        let has_mirrors = self.mirrored.is_some();
         for stream in &self.streams {
             for table in tables_of(&stream.table, stream.is_mirrored, has_mirrors) {
                 let streams = &mut groups.entry(table).or_default().streams;

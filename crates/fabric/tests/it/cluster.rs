@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use barograph_fabric::transport::{
-    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Transport, TransportEvent, ZenohConfig,
-    ZenohFault, ZenohTransport,
+    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, SendFault, Transport,
+    TransportCounts, TransportEvent, ZenohConfig, ZenohFault, ZenohTransport,
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{
@@ -14,7 +14,7 @@ use barograph_model::{
 };
 use barograph_stream::{
     Incarnation, LatestSample, PeersRow, RunDir, ScopeChoice, Segment, SegmentConfig,
-    SegmentFollower, StreamWriter, SystemClock,
+    SegmentFollower, SegmentReader, StreamWriter, SystemClock,
 };
 
 const START_NS: i64 = 1_700_000_000 * NS_PER_S;
@@ -151,11 +151,12 @@ fn an_address_that_is_taken_or_outside_is_an_error() {
 }
 
 /// A node with streams of its own, over a transport in memory.
-struct Member {
+struct Member<T = MemoryTransport> {
+    name: String,
     dir: tempfile::TempDir,
     segment: Segment,
     writers: Vec<StreamWriter>,
-    node: FabricNode<MemoryTransport>,
+    node: FabricNode<T>,
 }
 
 impl Member {
@@ -165,6 +166,20 @@ impl Member {
 
     fn with(
         network: &MemoryNetwork,
+        name: &str,
+        number: u8,
+        now_ns: i64,
+        mirrors_max: usize,
+        streams_max: usize,
+    ) -> Self {
+        let transport = network.join(hello("rack", name, number)).unwrap();
+        Member::over(transport, name, number, now_ns, mirrors_max, streams_max)
+    }
+}
+
+impl<T: Transport> Member<T> {
+    fn over(
+        transport: T,
         name: &str,
         number: u8,
         now_ns: i64,
@@ -181,7 +196,6 @@ impl Member {
         let writers = (0..3)
             .map(|i| segment.register(&descriptor(i), Some(256), now_ns).unwrap())
             .collect();
-        let transport = network.join(hello("rack", name, number)).unwrap();
         let config = NodeConfig {
             run_dir,
             incarnation: Incarnation([number; 16]),
@@ -189,7 +203,7 @@ impl Member {
             mirrors_max,
             bounds: MirrorBounds {
                 streams_max,
-                depth_max: 128,
+                depth_max: 256,
                 ring_bytes_max: 16 << 20,
             },
             window_bytes: 256 << 10,
@@ -197,6 +211,7 @@ impl Member {
         let reader = Arc::new(segment.reader().unwrap());
         let node = FabricNode::new(transport, reader, config, now_ns);
         Self {
+            name: name.to_owned(),
             dir,
             segment,
             writers,
@@ -339,4 +354,173 @@ fn the_number_of_mirrors_and_of_their_streams_is_bounded() {
         fault.is_some_and(|fault| fault.contains("cluster.mirrors_max"))
     };
     assert_eq!(peers.iter().filter(refused).count(), 2, "{peers:?}");
+}
+
+/// Pseudo-random numbers, the same for the same seed (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// A transport that loses, doubles, delays and reorders messages until it is healed.
+struct BadTransport {
+    inner: MemoryTransport,
+    dice: Dice,
+    held: Vec<TransportEvent>,
+    is_healed: bool,
+}
+
+impl Transport for BadTransport {
+    fn send(&mut self, to: &str, message: Vec<u8>) -> Result<(), SendFault> {
+        self.inner.send(to, message)
+    }
+
+    fn receive(&mut self, deadline_ns: i64) -> Option<TransportEvent> {
+        if !self.held.is_empty() && (self.is_healed || self.dice.roll(4) == 0) {
+            let at = self.dice.roll(self.held.len() as u64) as usize;
+            return Some(self.held.swap_remove(at));
+        }
+        loop {
+            let event = self.inner.receive(deadline_ns)?;
+            if self.is_healed || !matches!(event, TransportEvent::Message { .. }) {
+                return Some(event);
+            }
+            match self.dice.roll(10) {
+                0 => {}
+                1 => {
+                    self.held.push(event.clone());
+                    return Some(event);
+                }
+                2 | 3 => self.held.push(event),
+                _ => return Some(event),
+            }
+        }
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        self.inner.peers()
+    }
+
+    fn counts(&self) -> TransportCounts {
+        self.inner.counts()
+    }
+}
+
+/// The samples of the first stream of a segment: its times and values, oldest first.
+fn ring_of(segment: &SegmentReader) -> Vec<(i64, Value)> {
+    let directory = segment.directory();
+    let Some(entry) = directory
+        .entries
+        .iter()
+        .find(|e| e.descriptor == descriptor(0))
+    else {
+        return Vec::new();
+    };
+    let mut samples = Vec::new();
+    segment.stream(entry).scan_some(0, u64::MAX, &mut samples);
+    samples.into_iter().map(|s| (s.ts, s.value)).collect()
+}
+
+/// Time by which the mirrors go on after the network has healed.
+const HEALED_NS: i64 = START_NS + 220 * (NS_PER_S / 20);
+
+/// Three nodes over a bad network, of which one restarts: what a mirror has was written by its owner,
+/// in that order and once; after the network has healed it has the newest, and nothing is stale.
+fn check_bad_network(seed: u64) {
+    let network = MemoryNetwork::default();
+    let mut now_ns = START_NS;
+    let names = ["a", "b", "c"];
+    let member = |at: usize, number: u8, now_ns: i64, dice: u64| {
+        let bad = BadTransport {
+            inner: network.join(hello("rack", names[at], number)).unwrap(),
+            dice: Dice(dice | 1),
+            held: Vec::new(),
+            is_healed: false,
+        };
+        Member::over(bad, names[at], number, now_ns, 16, 64)
+    };
+    let mut dice = Dice(seed | 1);
+    let mut members: Vec<Member<BadTransport>> = (0..3)
+        .map(|at| member(at, at as u8 + 1, now_ns, dice.roll(u64::MAX)))
+        .collect();
+    let mut truth: [Vec<(i64, Value)>; 3] = Default::default();
+    let mut value = 0;
+    for round in 0..300 {
+        now_ns += NS_PER_S / 20;
+        if round == 120 {
+            // A killed agent: its successor has another life and an empty segment.
+            let killed = members.remove(1);
+            drop(killed);
+            members.insert(1, member(1, 9, now_ns, dice.roll(u64::MAX)));
+        }
+        if round == 200 {
+            members
+                .iter_mut()
+                .for_each(|m| m.node.transport().is_healed = true);
+        }
+        // In the last rounds everything arrives.
+        let puts = if round < 290 { 4 } else { 1 };
+        for (at, member) in members.iter_mut().enumerate() {
+            for _ in 0..dice.roll(puts) {
+                value += 1;
+                member.put(now_ns + value, value);
+                truth[at].push((now_ns + value, Value::Int(value)));
+            }
+        }
+        for _ in 0..=dice.roll(3) {
+            let at = dice.roll(3) as usize;
+            members[at].node.step(now_ns);
+        }
+        members.iter_mut().for_each(|m| _ = m.node.step(now_ns));
+    }
+    for here in &members {
+        for (of, owner) in members.iter().enumerate() {
+            if owner.name != here.name {
+                check_mirror(here, owner, &truth[of], now_ns, seed);
+            }
+        }
+    }
+}
+
+/// Checks the mirror of a node after the network has healed.
+fn check_mirror(
+    here: &Member<BadTransport>,
+    owner: &Member<BadTransport>,
+    put: &[(i64, Value)],
+    now_ns: i64,
+    seed: u64,
+) {
+    let which = format!("seed {seed}: {} at {}", owner.name, here.name);
+    let run_dir = RunDir::new(here.dir.path());
+    let mirror = SegmentReader::of(&run_dir.mirror(&owner.name)).unwrap();
+    assert!(mirror.is_alive(now_ns), "{which}");
+    let mirrored = ring_of(&mirror);
+    let own = ring_of(&owner.segment.reader().unwrap());
+    assert_eq!(mirrored.last(), own.last(), "{which}: the newest");
+    // Each once and in order: a subsequence of what was ever put.
+    let mut all = put.iter();
+    let strange = mirrored
+        .iter()
+        .find(|sample| !all.any(|put| put == *sample));
+    assert_eq!(strange, None, "{which}");
+    // Everything since the network has healed is there.
+    let since = |ring: Vec<(i64, Value)>| -> Vec<(i64, Value)> {
+        let new = ring.into_iter().filter(|(ts, _)| *ts > HEALED_NS);
+        new.collect()
+    };
+    assert_eq!(since(mirrored), since(own), "{which}");
+}
+
+#[test]
+fn mirrors_converge_over_a_bad_network() {
+    let seeds = std::env::var("BAROGRAPH_SEEDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    (1..=seeds.unwrap_or(40)).for_each(check_bad_network);
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use barograph_archive::ArchiveLosses;
 use barograph_stream::ingest::{LOSS_STREAM, LOST_STREAM};
 use barograph_stream::{
-    FORECASTS_DOCUMENT, ForecastsRow, PUBLICATIONS_DOCUMENT, PublicationsRow, RunDir,
+    FORECASTS_DOCUMENT, ForecastsRow, PEERS_DOCUMENT, PUBLICATIONS_DOCUMENT, PeersRow,
+    PublicationsRow, RunDir,
 };
 use rusqlite::Result;
 
@@ -68,6 +69,18 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let what = what.filter(|_| !is_counted);
         rows.extend(what.map(|(what, count)| row(what, count, place.clone())));
     }
+    let peers: Vec<PeersRow> = match live.run_dir() {
+        Some(run_dir) => rows_of(&run_dir, PEERS_DOCUMENT)?,
+        None => Vec::new(),
+    };
+    rows.extend(peers.into_iter().map(|peer| {
+        let place = format!("mirror of {}", peer.node);
+        row(
+            "samples of another node that are not mirrored",
+            peer.missed,
+            place,
+        )
+    }));
     let forecasts = rows_everywhere(live, FORECASTS_DOCUMENT)?;
     let lost = forecast_losses(&forecasts).into_iter();
     rows.extend(lost.map(|(what, count)| row(what, count, FORECASTS_DOCUMENT.into())));
