@@ -220,6 +220,7 @@ struct Seen {
 impl Live {
     /// Opens a run directory, these scopes of it, and the archives of their agent; the mirrors of
     /// other nodes are left out.
+    #[cfg(feature = "bundled")]
     pub(crate) fn open(
         run_dir: &RunDir,
         scopes: ScopeChoice,
