@@ -1,5 +1,4 @@
-//! A node of a cluster: it publishes its own streams to the others, and mirrors what it wants of
-//! theirs.
+//! A node of a cluster: it publishes its own streams to other nodes, and mirrors streams of theirs.
 //!
 //! It is a step that a shell repeats, over any transport. The segments of mirrors are files of the
 //! run directory; all else is memory.
@@ -143,8 +142,8 @@ impl<T: Transport> FabricNode<T> {
         deadline_ns
     }
 
-    /// Whether somebody subscribes to this node's streams: then it is to be stepped whenever they
-    /// have changed.
+    /// Whether other nodes subscribe to this node's streams. Then each change of a stream is a reason
+    /// for a step.
     pub fn has_subscribers(&self) -> bool {
         self.publisher.subscribers() > 0
     }
@@ -187,6 +186,7 @@ impl<T: Transport> FabricNode<T> {
             let mirror = other.mirror.as_ref();
             let counts = mirror.map(|mirror| mirror.subscriber.mirror().counts());
             let counts = counts.unwrap_or_default();
+            let refused = mirror.map_or(0, |mirror| mirror.segment.refused);
             let sent_ns = mirror.map_or(0, |mirror| mirror.subscriber.mirror().sent_ns());
             let state = match other.is_connected {
                 true => "connected",
@@ -201,7 +201,7 @@ impl<T: Transport> FabricNode<T> {
                 ahead_ns: (sent_ns > 0).then(|| sent_ns.saturating_sub(other.heard_ns)),
                 streams: mirror.map_or(0, |mirror| mirror.segment.streams() as u64),
                 samples: counts.samples,
-                missed: counts.missed + counts.unplaced,
+                missed: counts.missed + counts.unplaced + refused,
                 holes: counts.holes,
                 fault: other.fault.clone(),
             }
