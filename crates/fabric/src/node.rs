@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::NS_PER_S;
-use barograph_stream::{Incarnation, NODES_DIR, PeersRow, RunDir, SegmentReader};
+use barograph_stream::{Incarnation, NODES_DIR, PeersRow, RunDir, SegmentReader, StreamError};
 use serde::Serialize;
 
 use crate::frame::is_of_samples;
@@ -244,28 +244,48 @@ impl<T: Transport> FabricNode<T> {
             self.refuse(format!("{node}: {NODES_MAX} nodes are connected already"));
             return;
         }
-        let mirrored = self.nodes.values().filter(|other| other.mirror.is_some());
-        let made = if self.config.wanted.is_empty() {
-            Ok(None)
-        } else if mirrored.count() >= self.config.mirrors_max {
-            let most = self.config.mirrors_max;
-            Err(format!(
-                "{most} nodes are mirrored already: raise cluster.mirrors_max"
-            ))
-        } else {
-            self.mirror(&node, now_ns).map(Some)
-        };
-        let (mirror, fault) = match made {
-            Ok(mirror) => (mirror, None),
-            Err(fault) => (None, Some(fault)),
-        };
         let other = OtherNode {
             is_connected: true,
             heard_ns: now_ns,
-            mirror,
-            fault,
+            mirror: None,
+            fault: None,
         };
         self.nodes.insert(node, other);
+        self.begin_mirrors(now_ns);
+    }
+
+    /// Begins the mirrors of connected nodes that have none: there was no room for them, or their
+    /// segment could not be made.
+    fn begin_mirrors(&mut self, now_ns: i64) {
+        if self.config.wanted.is_empty() {
+            return;
+        }
+        let mirrored = self.nodes.values().filter(|other| other.mirror.is_some());
+        let mut mirrored = mirrored.count();
+        let Self {
+            nodes,
+            config,
+            next_feed,
+            ..
+        } = self;
+        let without = nodes.iter_mut().filter(|(_, other)| other.mirror.is_none());
+        for (node, other) in without.filter(|(_, other)| other.is_connected) {
+            if mirrored >= config.mirrors_max {
+                let most = config.mirrors_max;
+                other.fault = Some(format!(
+                    "{most} nodes are mirrored already: raise cluster.mirrors_max"
+                ));
+                continue;
+            }
+            *next_feed = next_feed.wrapping_add(1 << 32);
+            match NodeMirror::create(config, node, *next_feed, now_ns) {
+                Ok(mirror) => {
+                    (other.mirror, other.fault) = (Some(mirror), None);
+                    mirrored += 1;
+                }
+                Err(error) => other.fault = Some(error.to_string()),
+            }
+        }
     }
 
     fn refuse(&mut self, refusal: String) {
@@ -289,25 +309,6 @@ impl<T: Transport> FabricNode<T> {
 
     fn remove_mirror(&self, node: &str) {
         let _ = std::fs::remove_dir_all(self.config.run_dir.mirror(node).path());
-    }
-
-    fn mirror(&mut self, node: &str, now_ns: i64) -> Result<NodeMirror, String> {
-        let config = &self.config;
-        let segment = MirrorSegment::create(&config.run_dir, node, &config.bounds, now_ns);
-        let segment = segment.map_err(|error| error.to_string())?;
-        self.next_feed = self.next_feed.wrapping_add(1 << 32);
-        let subscriber = Subscriber::new(SubscriberConfig {
-            incarnation: config.incarnation,
-            first_feed: self.next_feed,
-            selectors: config.wanted.clone(),
-            is_from_oldest: true,
-            window_bytes: config.window_bytes,
-            streams_max: config.bounds.streams_max,
-        });
-        Ok(NodeMirror {
-            subscriber,
-            segment,
-        })
     }
 
     /// Takes in a message: of a feed of ours, or of a subscriber to this node.
@@ -337,7 +338,8 @@ impl<T: Transport> FabricNode<T> {
         }
     }
 
-    /// Once a second: gives memory back, and forgets nodes that have long gone.
+    /// Once a second: gives memory back, forgets nodes that have long gone, and begins the mirrors for
+    /// which there is room now.
     fn tidy(&mut self, now_ns: i64) {
         if now_ns.abs_diff(self.tidied_ns) < STEP_NS_MAX as u64 {
             return;
@@ -354,6 +356,30 @@ impl<T: Transport> FabricNode<T> {
         let over = self.nodes.extract_if(.., |_, other| is_over(other));
         let over: Vec<Arc<str>> = over.map(|(node, _)| node).collect();
         over.iter().for_each(|node| self.remove_mirror(node));
+        self.begin_mirrors(now_ns);
+    }
+}
+
+impl NodeMirror {
+    /// Makes an empty mirror. Its subscriber numbers its feeds from `first_feed` on.
+    fn create(
+        config: &NodeConfig,
+        node: &str,
+        first_feed: u64,
+        now_ns: i64,
+    ) -> Result<Self, StreamError> {
+        let subscriber = Subscriber::new(SubscriberConfig {
+            incarnation: config.incarnation,
+            first_feed,
+            selectors: config.wanted.clone(),
+            is_from_oldest: true,
+            window_bytes: config.window_bytes,
+            streams_max: config.bounds.streams_max,
+        });
+        Ok(Self {
+            subscriber,
+            segment: MirrorSegment::create(&config.run_dir, node, &config.bounds, now_ns)?,
+        })
     }
 }
 

@@ -354,6 +354,28 @@ fn the_number_of_mirrors_and_of_their_streams_is_bounded() {
         fault.is_some_and(|fault| fault.contains("cluster.mirrors_max"))
     };
     assert_eq!(peers.iter().filter(refused).count(), 2, "{peers:?}");
+
+    // Mirrored nodes go and are forgotten: there is room for the others.
+    let mirrored = |name: &str| {
+        peers
+            .iter()
+            .any(|peer| peer.node == name && peer.streams > 0)
+    };
+    others.retain(|other| !mirrored(&other.name));
+    for step in 0..700 {
+        now_ns += NS_PER_S;
+        for other in &mut others {
+            other.put(now_ns, step);
+            other.node.step(now_ns);
+        }
+        here.node.step(now_ns);
+    }
+    let peers = here.node.peers();
+    let is_mirrored = |peer: &PeersRow| peer.streams == 2 && peer.fault.is_none();
+    assert!(
+        peers.len() == 2 && peers.iter().all(is_mirrored),
+        "{peers:?}"
+    );
 }
 
 /// Pseudo-random numbers, the same for the same seed (xorshift).
