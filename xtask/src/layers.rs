@@ -26,6 +26,8 @@ const ROWS: &[Row] = &[
     row("helper", &[]),
     // Frames between nodes, and the two ends of a feed.
     row("fabric", &["model", "stream"]),
+    // Who may be a node of a cluster: commands of administrators, never an agent.
+    row("membership", &["model", "stream", "fabric"]),
     row("archive", &["model", "stream", "testing"]),
     row("query", &["model", "stream", "archive"]),
     // The archive is used only by its demonstration and tests.
@@ -67,7 +69,15 @@ const ROWS: &[Row] = &[
     ),
     row(
         "baro",
-        &["model", "forecast", "archive", "client", "agent", "lab"],
+        &[
+            "model",
+            "forecast",
+            "archive",
+            "client",
+            "agent",
+            "lab",
+            "membership",
+        ],
     ),
     row("python", &["model", "client"]),
     row("sqlite", &["query"]),
@@ -105,6 +115,12 @@ const HEAVY: &[Heavy] = &[
     Heavy {
         name: "zenoh",
         owners: &["fabric"],
+        // A hostile member of a cluster speaks zenoh.
+        tests: &["membership"],
+    },
+    Heavy {
+        name: "rcgen",
+        owners: &["membership"],
         tests: &[],
     },
     // It replaces the allocator, so that only tests may have it.

@@ -2,13 +2,20 @@
 //!
 //! It is apart from the fabric so that the fabric knows neither threads nor files of configuration.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use barograph_fabric::security::{
+    CREDENTIALS_DIR, Credentials, REVOCATION_LIST, REVOCATION_LIST_BYTES_MAX,
+};
 use barograph_fabric::transport::{
-    HELLO_VERSION, Hello, Transport as _, ZenohConfig, ZenohTransport, ZenohWaker, check_name,
+    HELLO_VERSION, Hello, Transport as _, ZenohConfig, ZenohFault, ZenohTransport, ZenohWaker,
+    check_name,
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{Clock, ConfigError, NS_PER_S};
@@ -34,11 +41,12 @@ const PUBLISH_NS_MIN: i64 = NS_PER_S / 10;
 pub struct ClusterConfig {
     /// Name of the cluster. Empty: this node is alone. Only nodes of the same cluster work together.
     pub name: String,
-    /// Addresses at which other nodes reach this one, such as `127.0.0.1:7447`. They must be of this
-    /// machine as long as messages between nodes are not encrypted.
+    /// Addresses at which other nodes reach this one, such as `10.0.0.1:7447` or `0.0.0.0:7447`. If
+    /// this node has no certificate (`baro cluster init`, `baro cluster join`), they must be of this
+    /// machine, because nothing is encrypted then.
     pub listen: Vec<String>,
-    /// Addresses of other nodes, or of zenoh routers. One is enough: nodes tell each other of those
-    /// that they know.
+    /// Addresses of other nodes, or of zenoh routers, such as `login1:7447`. One is enough: nodes tell
+    /// each other of those that they know.
     pub peers: Vec<String>,
     /// Streams of each other node that are mirrored into memory of this one.
     pub mirror: Vec<String>,
@@ -133,7 +141,7 @@ impl Fabric {
     pub(crate) fn start(
         config: &ClusterConfig,
         node: &str,
-        run_dir: &RunDir,
+        (run_dir, state_dir): (&RunDir, &Path),
         clock: &Arc<dyn Clock>,
     ) -> Result<Option<Self>, AgentError> {
         if config.name.is_empty() {
@@ -150,15 +158,21 @@ impl Fabric {
             cluster: config.name.as_str().into(),
             node: node.into(),
         };
-        let transport = ZenohTransport::open(
+        let credentials = state_dir.join(CREDENTIALS_DIR);
+        let mut revocations = RevocationFile::new(credentials.join(REVOCATION_LIST));
+        let credentials = Credentials::load(&credentials, &config.name, node);
+        let credentials = credentials.map_err(ZenohFault::from)?;
+        let mut transport = ZenohTransport::open(
             &ZenohConfig {
                 hello,
                 listen: config.listen.clone(),
                 peers: config.peers.clone(),
                 death_ns: (config.death_seconds * NS_PER_S as f64) as i64,
+                credentials: credentials.map(Arc::new),
             },
             Arc::clone(clock),
         )?;
+        revocations.sync(&mut transport);
         let waker = transport.waker();
         let fabric = FabricNode::new(
             transport,
@@ -188,6 +202,7 @@ impl Fabric {
             node: node.to_owned(),
             run_dir: run_dir.clone(),
             clock: Arc::clone(clock),
+            revocations,
             has_subscribers: Arc::default(),
             is_over: Arc::clone(&started.is_over),
         };
@@ -228,6 +243,7 @@ struct FabricShell {
     node: String,
     run_dir: RunDir,
     clock: Arc<dyn Clock>,
+    revocations: RevocationFile,
     has_subscribers: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
 }
@@ -249,6 +265,7 @@ impl FabricShell {
             };
             if now_ns.abs_diff(published_ns) >= pause_ns as u64 {
                 (published_ns, published) = (now_ns, self.fabric.changes());
+                self.revocations.sync(self.fabric.transport());
                 self.publish();
             }
             if let Some(event) = self.fabric.transport().receive(deadline_ns) {
@@ -258,13 +275,77 @@ impl FabricShell {
         self.fabric.leave();
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
         publish(&self.run_dir, PEERS_DOCUMENT, &json!(self.fabric.peers()));
         let mut cluster = json!(self.fabric.status());
         cluster["cluster"] = json!(self.cluster);
         cluster["node"] = json!(self.node);
+        let transport = self.fabric.transport();
+        cluster["certificate_expires_ts"] = json!(transport.certificate_expires_ns());
+        cluster["fault"] = json!(transport.own_fault());
         publish(&self.run_dir, CLUSTER_DOCUMENT, &cluster);
     }
+}
+
+/// The list of revoked certificates on disk. `baro cluster revoke` writes it on one node; on the others
+/// it comes from the network, and is kept for the next start.
+struct RevocationFile {
+    path: PathBuf,
+    /// Time of the last change, and size, of the file that was read.
+    read: Option<(SystemTime, u64)>,
+    /// The list that is in the file.
+    kept: Option<Arc<[u8]>>,
+    has_failed: bool,
+}
+
+impl RevocationFile {
+    fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            read: None,
+            kept: None,
+            has_failed: false,
+        }
+    }
+
+    /// Gives the transport a list that is new on disk, and writes one that came from the network.
+    fn sync(&mut self, transport: &mut ZenohTransport) {
+        let found = std::fs::metadata(&self.path).ok();
+        let found = found.and_then(|found| Some((found.modified().ok()?, found.len())));
+        if found.is_some() && found != self.read {
+            self.read = found;
+            let list = read_bounded(&self.path, REVOCATION_LIST_BYTES_MAX as u64);
+            if list.is_ok_and(|list| transport.revoke(&list)) {
+                self.kept = transport.revocation_list();
+            }
+        }
+        let newest = transport.revocation_list();
+        if newest.is_none() || newest == self.kept {
+            return;
+        }
+        let written = newest.as_ref().map_or(Ok(()), |list| self.write(list));
+        match written {
+            Ok(()) => (self.kept, self.has_failed) = (newest, false),
+            Err(error) if !self.has_failed => {
+                self.has_failed = true;
+                let path = self.path.display();
+                warn!(%error, %path, "the list of revoked certificates is not kept");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn write(&self, list: &[u8]) -> std::io::Result<()> {
+        let new = self.path.with_extension("new");
+        std::fs::write(&new, list)?;
+        std::fs::rename(&new, &self.path)
+    }
+}
+
+fn read_bounded(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The thread that wakes the fabric when this node's streams have changed and somebody subscribes to

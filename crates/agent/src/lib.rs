@@ -30,6 +30,7 @@ mod statements;
 mod who;
 
 pub use barograph_call::{Board, CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
+pub use barograph_fabric::security::CREDENTIALS_DIR;
 pub use barograph_intake::ApplicationsConfig;
 pub use barograph_recorder::{
     ArchiveConfig, ArchiveDocument, ForecastConfig, ProcessMeter, Randomness, World,

@@ -123,7 +123,12 @@ impl Agent {
             let clock = Arc::clone(&world.clock);
             agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);
         }
-        agent.fabric = Fabric::start(&config.cluster, &config.node, &agent.run_dir, &world.clock)?;
+        agent.fabric = Fabric::start(
+            &config.cluster,
+            &config.node,
+            (&agent.run_dir, &config.state_dir),
+            &world.clock,
+        )?;
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
         Ok(agent)

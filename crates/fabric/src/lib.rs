@@ -10,6 +10,7 @@ mod mirror;
 mod mirror_segment;
 mod node;
 mod publisher;
+pub mod security;
 mod subscriber;
 pub mod transport;
 

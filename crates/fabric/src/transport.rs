@@ -5,7 +5,10 @@
 
 mod hello;
 mod inbox;
+mod keys;
 mod memory;
+mod network;
+mod roster;
 mod zenoh;
 
 use std::sync::Arc;

@@ -1,15 +1,18 @@
 //! The documents of an agent as commands read them: typed for people, and as they are for `--json`.
 
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use barograph_agent::{AGENT_DOCUMENT, AgentDocument};
 use barograph_client::RunDir;
 use barograph_model::Labels;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 
-use super::Target;
+use super::{Target, Usage};
 
 /// A row of a document. As JSON it is what the agent has written, of whatever version it is.
 pub(super) struct DocumentRow<T> {
@@ -100,4 +103,25 @@ pub(super) fn labels_of<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a Str
             .map(|(name, value)| (name.as_str(), value.as_str())),
     )
     .unwrap_or_default()
+}
+
+/// The state directory that the agent names. Only for an agent of this user: files are written
+/// there with this user's rights, so nobody else may choose the place.
+pub(super) fn state_of_agent(run_dir: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+    let found = run_dir.map_or_else(RunDir::find, RunDir::new);
+    let me = std::fs::metadata("/proc/self")?.uid();
+    let is_ours = std::fs::metadata(found.path()).is_ok_and(|dir| dir.uid() == me);
+    let agent: Option<AgentDocument> = match is_ours {
+        true => document(&found, AGENT_DOCUMENT)?,
+        false => None,
+    };
+    match (agent, run_dir) {
+        (Some(agent), _) => Ok(agent.state),
+        (None, None) => Ok(None),
+        (None, Some(dir)) => {
+            let dir = dir.display();
+            let text = format!("{dir} has no agent of this user: name its --state-dir or --config");
+            Err(Usage(text).into())
+        }
+    }
 }

@@ -1,16 +1,14 @@
 //! `baro probe`: measures what a disk can do, by reading, and keeps the result for the agent.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use barograph_agent::Config;
 use barograph_agent::probe::{self, Probe as Outcome, ProbeLimits};
-use barograph_agent::{AGENT_DOCUMENT, AgentDocument, Config};
-use barograph_client::RunDir;
 use clap::Args;
 use serde_json::Value as Json;
 
-use super::documents::document;
+use super::documents::state_of_agent;
 use super::{Usage, format, output};
 
 /// Share of zeros above which a note is printed.
@@ -83,28 +81,6 @@ impl Probe {
         output::print(&text(&outcome, kept))
     }
 
-    /// The state directory that the agent names. Only for an agent of this user: files are written
-    /// there with this user's rights, so nobody else may choose the place.
-    fn state_of_agent(&self) -> anyhow::Result<Option<PathBuf>> {
-        let run_dir = self.run_dir.as_ref().map_or_else(RunDir::find, RunDir::new);
-        let me = std::fs::metadata("/proc/self")?.uid();
-        let is_ours = std::fs::metadata(run_dir.path()).is_ok_and(|found| found.uid() == me);
-        let agent: Option<AgentDocument> = match is_ours {
-            true => document(&run_dir, AGENT_DOCUMENT)?,
-            false => None,
-        };
-        match (agent, &self.run_dir) {
-            (Some(agent), _) => Ok(agent.state),
-            (None, None) => Ok(None),
-            (None, Some(dir)) => {
-                let dir = dir.display();
-                let text =
-                    format!("{dir} has no agent of this user: name its --state-dir or --config");
-                Err(Usage(text).into())
-            }
-        }
-    }
-
     fn path(&self) -> anyhow::Result<PathBuf> {
         let mut config = match &self.config {
             Some(path) => Config::read(path)?,
@@ -113,7 +89,7 @@ impl Probe {
         if let Some(state_dir) = &self.state_dir {
             config.state_dir = state_dir.clone();
         } else if self.config.is_none()
-            && let Some(state_dir) = self.state_of_agent()?
+            && let Some(state_dir) = state_of_agent(self.run_dir.as_deref())?
         {
             config.state_dir = state_dir;
         }

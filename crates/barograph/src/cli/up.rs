@@ -51,7 +51,7 @@ pub(super) struct Up {
     /// Name of the cluster that this node takes part in
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Address at which other nodes of the cluster reach this one, like 127.0.0.1:7447; may be given
+    /// Address at which other nodes of the cluster reach this one, like 10.0.0.1:7447; may be given
     /// several times
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_of_node, requires = "cluster")]
     listen: Vec<String>,
@@ -157,9 +157,10 @@ fn address(text: &str) -> Result<String, String> {
 
 /// Refuses an invalid address of a node early, as wrong use.
 fn address_of_node(text: &str) -> Result<String, String> {
-    match text.parse::<std::net::SocketAddr>() {
-        Err(_) => Err("it must be ADDRESS:PORT, like 127.0.0.1:7447".into()),
-        Ok(_) => Ok(text.into()),
+    let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(_)) => Ok(text.into()),
+        _ => Err("it must be ADDRESS:PORT, like login1:7447 or 127.0.0.1:7447".into()),
     }
 }
 

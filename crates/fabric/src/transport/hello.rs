@@ -8,6 +8,8 @@ use std::sync::Arc;
 use barograph_stream::{Incarnation, NODE_NAME_BYTES_MAX, is_node_name};
 use thiserror::Error;
 
+use crate::security::ProofFault;
+
 /// Version of the protocol between nodes.
 pub const HELLO_VERSION: u8 = 1;
 const MAGIC: [u8; 4] = *b"BARH";
@@ -86,6 +88,14 @@ pub enum Refusal {
         node: Arc<str>,
         /// Time at which the other one started, by its own clock, ns since the epoch.
         start_ns: i64,
+    },
+    /// The other node does not prove who it is.
+    #[error("node {node} is not let in: {fault}")]
+    Unproven {
+        /// Name of the other node.
+        node: Arc<str>,
+        /// What its proof lacks.
+        fault: ProofFault,
     },
 }
 

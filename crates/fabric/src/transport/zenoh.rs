@@ -1,48 +1,31 @@
 //! The transport over zenoh. No other file knows zenoh.
 //!
 //! A node declares a liveliness token whose key is its hello, and subscribes to the messages whose
-//! key names it. Zenoh's callbacks only put what has come into the inbox.
+//! key names it. Zenoh's callbacks only put what has come into the roster.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barograph_model::{Clock, NS_PER_MS, NS_PER_S};
-use barograph_stream::Incarnation;
-use serde_json::json;
+use barograph_model::{Clock, NS_PER_S};
+use ring::rand::{SecureRandom as _, SystemRandom};
 use thiserror::Error;
 use zenoh::Wait as _;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Subscriber;
 use zenoh::qos::CongestionControl;
-use zenoh::sample::{Sample, SampleKind};
+use zenoh::sample::SampleKind;
 
-use super::inbox::Inbox;
+use super::keys::{ROOT, message_key};
+use super::network::network_of;
+use super::roster::{DATA, PING, PONG, REVOKED, Roster, Security};
 use super::{
-    Hello, HelloFault, Peer, Refusal, SendFault, Transport, TransportCounts, TransportEvent,
-    check_name,
+    Hello, HelloFault, Peer, SendFault, Transport, TransportCounts, TransportEvent, check_name,
 };
 use crate::frame::FRAME_BYTES_MAX;
+use crate::security::{Credentials, CredentialsFault, Identity, Verifier};
 
-/// First word of all keys.
-const ROOT: &str = "barograph";
-/// Most nodes that are known at a time.
-const NODES_MAX: usize = 16_384;
 /// Time between two measurements of round-trip times, in ns.
 const PING_NS: i64 = NS_PER_S;
-/// Most hellos that are remembered of nodes with the same name.
-const NAMESAKES_MAX: usize = 16;
-/// Most pings that wait to be answered.
-const PINGS_MAX: usize = 4_096;
-/// Batches of 64 KiB that may wait for one link, the most that zenoh allows.
-const QUEUE_BATCHES: usize = 16;
-/// Longer round trips are not believed, in ns.
-const ROUND_TRIP_NS_MAX: i64 = 60 * NS_PER_S;
-/// Kinds of messages, as a word of their keys.
-const DATA: &str = "data";
-const PING: &str = "ping";
-const PONG: &str = "pong";
 
 /// How a node takes part in a cluster.
 #[derive(Clone, Debug)]
@@ -55,6 +38,9 @@ pub struct ZenohConfig {
     pub peers: Vec<String>,
     /// Time without a sign of life after which a node counts as gone, in ns.
     pub death_ns: i64,
+    /// The node's certificates. Without them nothing is encrypted, and all addresses must be of this
+    /// machine.
+    pub credentials: Option<Arc<Credentials>>,
 }
 
 /// The reason why a node cannot take part in a cluster.
@@ -63,15 +49,28 @@ pub enum ZenohFault {
     /// A name breaks the rules of names.
     #[error(transparent)]
     Name(#[from] HelloFault),
-    /// An address is not allowed.
+    /// An address is not allowed without certificates.
     #[error(
-        "{address} is no address of this machine, like 127.0.0.1:7447: messages between nodes are \
-         not encrypted yet, so they may not leave the machine"
+        "{address} is no address of this machine, like 127.0.0.1:7447, and this node has no \
+         certificate: `baro cluster init` on one node and `baro cluster join` on the others make \
+         them, and then messages between nodes are encrypted and may leave the machine"
     )]
     Address {
         /// The address.
         address: String,
     },
+    /// An address is none.
+    #[error("{address} is no address of a node, like login1:7447 or 10.0.0.1:7447")]
+    NoAddress {
+        /// The address.
+        address: String,
+    },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsFault),
+    /// The system has no random numbers.
+    #[error("the system gives no random numbers")]
+    Random,
     /// Zenoh refused.
     #[error("the fabric cannot be opened: {0}")]
     Zenoh(String),
@@ -79,15 +78,15 @@ pub enum ZenohFault {
 
 /// A node's end of a zenoh network. The node leaves when it is dropped.
 pub struct ZenohTransport {
-    session: zenoh::Session,
+    /// `None` while a new session could not be opened.
+    session: Option<Session>,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
-    hello: Hello,
+    config: ZenohConfig,
     /// Time of the next ping, in ns of the monotonic clock.
     ping_ns: i64,
-    _messages: Subscriber<()>,
-    _hellos: Subscriber<()>,
-    _token: LivelinessToken,
+    /// Whether the session must be opened again, because certificates were revoked.
+    is_outdated: bool,
 }
 
 /// Ends the wait of a [`ZenohTransport`] for its next event.
@@ -103,31 +102,77 @@ impl ZenohWaker {
 }
 
 /// The state that zenoh's callbacks write.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    roster: Mutex<Roster>,
     news: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    inbox: Inbox,
-    nodes: BTreeMap<Arc<str>, KnownNode>,
-    /// Senders of pings that are not answered yet, with the bytes of each.
-    pings: Vec<(Arc<str>, Vec<u8>)>,
-    /// Whether [`ZenohWaker::wake`] was called since the last wait.
-    is_woken: bool,
-    /// Hellos of nodes that this one does not work with.
-    refused: BTreeMap<String, Refusal>,
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Roster> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// A node with which this one works.
-#[derive(Debug)]
-struct KnownNode {
-    hello: Hello,
-    round_trip_ns: Option<i64>,
-    /// Hellos of other nodes with the same name, of which the next is taken when this one goes.
-    namesakes: Vec<Hello>,
+/// One session of zenoh, and what this node has declared in it.
+struct Session {
+    session: zenoh::Session,
+    _messages: Subscriber<()>,
+    _hellos: Subscriber<()>,
+    _token: LivelinessToken,
+}
+
+impl Session {
+    fn open(
+        config: &ZenohConfig,
+        shared: &Arc<Shared>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, ZenohFault> {
+        let (own_key, revoked) = {
+            let mut roster = shared.lock();
+            let own_key = roster.own_key();
+            let security = roster.security();
+            let revoked = security.map(|security| security.verifier.revoked_serials().to_vec());
+            (own_key, revoked.unwrap_or_default())
+        };
+        let network = network_of(config, &revoked)?;
+        let network = zenoh::Config::from_json5(&network).map_err(told)?;
+        let session = zenoh::open(network).wait().map_err(told)?;
+        let (to, read) = (Arc::clone(shared), Arc::clone(clock));
+        let hellos = session
+            .liveliness()
+            .declare_subscriber(format!("{ROOT}/node/**"))
+            .history(true)
+            .callback(move |sample| {
+                let key = sample.key_expr().as_str();
+                match sample.kind() {
+                    SampleKind::Put => to.lock().came(key, read.now_ns()),
+                    SampleKind::Delete => to.lock().went(key),
+                }
+                to.news.notify_one();
+            })
+            .wait()
+            .map_err(told)?;
+        let (to, read) = (Arc::clone(shared), Arc::clone(clock));
+        let Hello { cluster, node, .. } = &config.hello;
+        let messages = session
+            .declare_subscriber(format!("{ROOT}/to/{cluster}/{node}/*/*/*"))
+            .callback(move |sample| {
+                let (key, bytes) = (sample.key_expr().as_str(), sample.payload().to_bytes());
+                to.lock().message(key, &bytes, read.monotonic_ns());
+                to.news.notify_one();
+            })
+            .wait()
+            .map_err(told)?;
+        let token = session.liveliness().declare_token(own_key);
+        let token = token.wait().map_err(told)?;
+        Ok(Self {
+            session,
+            _messages: messages,
+            _hellos: hellos,
+            _token: token,
+        })
+    }
 }
 
 impl ZenohTransport {
@@ -136,33 +181,19 @@ impl ZenohTransport {
         let hello = config.hello.clone();
         check_name(&hello.cluster)?;
         check_name(&hello.node)?;
-        let session = zenoh::open(zenoh_config(config)?).wait().map_err(told)?;
-        let shared = Arc::<Shared>::default();
-        let (to, own) = (Arc::clone(&shared), hello.clone());
-        let hellos = session
-            .liveliness()
-            .declare_subscriber(format!("{ROOT}/node/**"))
-            .history(true)
-            .callback(move |sample| to.hello(&own, &sample))
-            .wait()
-            .map_err(told)?;
-        let (to, read) = (Arc::clone(&shared), Arc::clone(&clock));
-        let messages = session
-            .declare_subscriber(format!("{ROOT}/to/{}/{}/*/*/*", hello.cluster, hello.node))
-            .callback(move |sample| to.message(&sample, read.monotonic_ns()))
-            .wait()
-            .map_err(told)?;
-        let token = session.liveliness().declare_token(key_of(&hello));
-        let token = token.wait().map_err(told)?;
+        let security = config.credentials.as_ref();
+        let security = security.map(|credentials| secured(credentials, &hello, clock.now_ns()));
+        let shared = Arc::new(Shared {
+            roster: Mutex::new(Roster::new(hello, security.transpose()?)),
+            news: Condvar::new(),
+        });
         Ok(Self {
-            session,
+            session: Some(Session::open(config, &shared, &clock)?),
             shared,
             ping_ns: clock.monotonic_ns(),
             clock,
-            hello,
-            _messages: messages,
-            _hellos: hellos,
-            _token: token,
+            config: config.clone(),
+            is_outdated: false,
         })
     }
 
@@ -171,50 +202,133 @@ impl ZenohTransport {
         ZenohWaker(Arc::clone(&self.shared))
     }
 
-    fn put(&self, to: &str, kind: &str, bytes: Vec<u8>) -> Result<(), SendFault> {
-        let Hello {
-            cluster,
-            node,
-            incarnation,
-            ..
-        } = &self.hello;
-        let key = format!("{ROOT}/to/{cluster}/{to}/{kind}/{node}/{incarnation}");
-        let put = self.session.put(key, bytes);
+    /// Takes a list of revoked certificates, if it is the authority's and newer than the last one. The
+    /// nodes of these certificates are dismissed, and all others are sent the list. Returns whether it
+    /// was taken.
+    pub fn revoke(&mut self, list: &[u8]) -> bool {
+        let now_ns = self.clock.now_ns();
+        let mut roster = self.shared.lock();
+        let security = roster.security();
+        if !security.is_some_and(|security| security.verifier.revoke(list, now_ns)) {
+            return false;
+        }
+        let fallen = roster.fallen(now_ns);
+        drop(roster);
+        // It is the last message to them, so that their administrators learn why.
+        for (node, _) in &fallen {
+            let _ = self.put(node, REVOKED, list);
+        }
+        self.dismiss(fallen);
+        self.is_outdated = true;
+        true
+    }
+
+    /// The newest list of revoked certificates.
+    pub fn revocation_list(&self) -> Option<Arc<[u8]>> {
+        let mut roster = self.shared.lock();
+        roster.security()?.verifier.revocation_list()
+    }
+
+    /// Time at which this node's certificate expires, ns since the epoch; `None` if it has none.
+    pub fn certificate_expires_ns(&self) -> Option<i64> {
+        self.shared.lock().security()?.verifier.own_expires_ns()
+    }
+
+    /// The reason why other nodes do not believe this one, if its certificate no longer holds.
+    pub fn own_fault(&self) -> Option<String> {
+        let now_ns = self.clock.now_ns();
+        let mut roster = self.shared.lock();
+        let fault = roster.security()?.verifier.own_fault(now_ns)?;
+        Some(format!("other nodes do not work with this one: {fault}"))
+    }
+
+    /// Sends a message, sealed if this node has certificates.
+    fn put(&self, to: &str, kind: &str, message: &[u8]) -> Result<(), SendFault> {
+        let channel = self.shared.lock().channel(to).ok_or(SendFault::Unknown)?;
+        let session = self.session.as_ref().ok_or(SendFault::Unknown)?;
+        let bytes = match channel {
+            Some(channel) => channel.seal(kind, message).ok_or(SendFault::Unknown)?,
+            None => message.to_vec(),
+        };
+        let key = message_key(&self.config.hello, to, kind);
+        let put = session.session.put(key, bytes);
         // Zenoh waits for a link at most for a few milliseconds, and drops the message then.
         let put = put.congestion_control(CongestionControl::Drop);
         put.wait().map_err(|_| SendFault::Unknown)
     }
 
-    /// Answers pings, and sends those that are due.
-    fn ping(&mut self) {
-        let pings = std::mem::take(&mut self.shared.lock().pings);
-        for (from, bytes) in pings {
-            let _ = self.put(&from, PONG, bytes);
+    /// Does what is due beside messages: answers pings, sends those that are due, reads lists of
+    /// revoked certificates, and dismisses nodes whose certificates have expired.
+    fn tend(&mut self) {
+        let (pings, lists) = {
+            let mut roster = self.shared.lock();
+            let pings = std::mem::take(&mut roster.pings);
+            (pings, std::mem::take(&mut roster.lists))
+        };
+        for list in lists {
+            self.revoke(&list);
+        }
+        let own_list = self.list_number();
+        for ping in pings {
+            let _ = self.put(&ping.from, PONG, &ping.sent);
+            let newer = self.revocation_list().filter(|_| ping.list < own_list);
+            if let Some(list) = newer {
+                let _ = self.put(&ping.from, REVOKED, &list);
+            }
         }
         let now_ns = self.clock.monotonic_ns();
         if now_ns < self.ping_ns {
             return;
         }
         self.ping_ns = now_ns.saturating_add(PING_NS);
-        let names: Vec<Arc<str>> = self.shared.lock().nodes.keys().cloned().collect();
-        for name in names {
-            let _ = self.put(&name, PING, now_ns.to_le_bytes().to_vec());
+        self.renew();
+        let fallen = self.shared.lock().fallen(self.clock.now_ns());
+        self.dismiss(fallen);
+        let peers: Vec<Peer> = self.shared.lock().peers().collect();
+        let ping = [now_ns.to_le_bytes(), own_list.to_le_bytes()].concat();
+        for peer in peers {
+            let _ = self.put(&peer.node, PING, &ping);
         }
+    }
+
+    /// Opens the session again if certificates were revoked: access control is decided when a session
+    /// begins. It is tried until it succeeds.
+    fn renew(&mut self) {
+        if !self.is_outdated && self.session.is_some() {
+            return;
+        }
+        self.session = None;
+        self.shared.lock().clear();
+        self.session = Session::open(&self.config, &self.shared, &self.clock).ok();
+        self.is_outdated = false;
+    }
+
+    fn dismiss(&self, fallen: Vec<(Arc<str>, crate::security::ProofFault)>) {
+        let mut roster = self.shared.lock();
+        for (node, fault) in fallen {
+            roster.dismiss(&node, fault);
+        }
+    }
+
+    /// Number of the newest list of revoked certificates; 0 if there is none.
+    fn list_number(&self) -> u64 {
+        let mut roster = self.shared.lock();
+        let security = roster.security();
+        let number = security.and_then(|security| security.verifier.revocation_number());
+        number.unwrap_or_default()
     }
 }
 
 impl Transport for ZenohTransport {
     fn send(&mut self, to: &str, message: Vec<u8>) -> Result<(), SendFault> {
-        let is_known = self.shared.lock().nodes.contains_key(to);
-        let result = match (message.len(), is_known) {
-            (bytes, _) if bytes > FRAME_BYTES_MAX => Err(SendFault::Large),
-            (_, false) => Err(SendFault::Unknown),
-            (_, true) => self.put(to, DATA, message),
+        let result = match message.len() {
+            bytes if bytes > FRAME_BYTES_MAX => Err(SendFault::Large),
+            _ => self.put(to, DATA, &message),
         };
-        let mut state = self.shared.lock();
+        let mut roster = self.shared.lock();
         match result {
-            Ok(()) => state.inbox.counts.sent += 1,
-            Err(_) => state.inbox.counts.unsent += 1,
+            Ok(()) => roster.inbox.counts.sent += 1,
+            Err(_) => roster.inbox.counts.unsent += 1,
         }
         result
     }
@@ -225,35 +339,30 @@ impl Transport for ZenohTransport {
     )]
     fn receive(&mut self, deadline_ns: i64) -> Option<TransportEvent> {
         loop {
-            self.ping();
+            self.tend();
             let until_ping_ns = self.ping_ns.saturating_sub(self.clock.monotonic_ns());
-            let mut state = self.shared.lock();
-            if let Some(event) = state.inbox.next() {
+            let mut roster = self.shared.lock();
+            if let Some(event) = roster.inbox.next() {
                 return Some(event);
             }
             let left_ns = deadline_ns.saturating_sub(self.clock.now_ns());
             if left_ns <= 0 {
                 return None;
             }
-            if std::mem::take(&mut state.is_woken) {
+            if std::mem::take(&mut roster.is_woken) {
                 return None;
             }
-            if state.pings.is_empty() {
+            if roster.pings.is_empty() && roster.lists.is_empty() {
                 let wait_ns = left_ns.min(until_ping_ns).max(0);
                 let wait = Duration::from_nanos(wait_ns.unsigned_abs());
-                let woken = self.shared.news.wait_timeout(state, wait);
+                let woken = self.shared.news.wait_timeout(roster, wait);
                 drop(woken.unwrap_or_else(PoisonError::into_inner));
             }
         }
     }
 
     fn peers(&self) -> Vec<Peer> {
-        let state = self.shared.lock();
-        let peer = |(node, known): (&Arc<str>, &KnownNode)| Peer {
-            node: Arc::clone(node),
-            round_trip_ns: known.round_trip_ns,
-        };
-        state.nodes.iter().map(peer).collect()
+        self.shared.lock().peers().collect()
     }
 
     fn counts(&self) -> TransportCounts {
@@ -261,236 +370,17 @@ impl Transport for ZenohTransport {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes in that a node has come or gone.
-    fn hello(&self, own: &Hello, sample: &Sample) {
-        let key = sample.key_expr().as_str();
-        let Some(hello) = hello_of(key).filter(|hello| hello.incarnation != own.incarnation) else {
-            return;
-        };
-        let mut state = self.lock();
-        match (sample.kind(), own.refusal(&hello)) {
-            (SampleKind::Put, Some(refusal)) => {
-                let is_new = !state.refused.contains_key(key);
-                if is_new && state.refused.len() < NODES_MAX {
-                    state.refused.insert(key.to_owned(), refusal.clone());
-                    state.inbox.report(TransportEvent::Refused(refusal));
-                }
-            }
-            (SampleKind::Put, None) => state.meet(hello),
-            (SampleKind::Delete, Some(_)) => drop(state.refused.remove(key)),
-            (SampleKind::Delete, None) => state.part(&hello),
-        }
-        drop(state);
-        self.news.notify_one();
-    }
-
-    /// Takes in a message that came at `now_ns` of the monotonic clock.
-    fn message(&self, sample: &Sample, now_ns: i64) {
-        let mut words = sample.key_expr().as_str().rsplit('/');
-        let mut word = || words.next().unwrap_or_default();
-        let (incarnation, from, kind) = (word(), word(), word());
-        let bytes = sample.payload().to_bytes();
-        let mut state = self.lock();
-        let State {
-            inbox,
-            nodes,
-            pings,
-            ..
-        } = &mut *state;
-        let sender = nodes.get_mut(from).filter(|known| {
-            incarnation == known.hello.incarnation.to_string() && bytes.len() <= FRAME_BYTES_MAX
-        });
-        let Some(known) = sender else {
-            inbox.counts.unreceived += 1;
-            return;
-        };
-        let from = Arc::clone(&known.hello.node);
-        let time = <[u8; 8]>::try_from(&*bytes).map(i64::from_le_bytes);
-        match (kind, time) {
-            (DATA, _) => {
-                if inbox.take_in(from, bytes.into_owned()).is_err() {
-                    inbox.counts.unreceived += 1;
-                }
-            }
-            (PING, Ok(_)) if pings.len() < PINGS_MAX => pings.push((from, bytes.into_owned())),
-            (PONG, Ok(sent_ns)) => {
-                let took_ns = now_ns.saturating_sub(sent_ns);
-                if (0..ROUND_TRIP_NS_MAX).contains(&took_ns) {
-                    known.round_trip_ns = Some(took_ns);
-                }
-            }
-            _ => inbox.counts.unreceived += 1,
-        }
-        drop(state);
-        self.news.notify_one();
-    }
-}
-
-impl State {
-    fn meet(&mut self, hello: Hello) {
-        let is_full = self.nodes.len() >= NODES_MAX;
-        match self.nodes.get_mut(&hello.node) {
-            Some(known) if known.hello == hello => {}
-            Some(known) => {
-                if known.namesakes.len() < NAMESAKES_MAX && !known.namesakes.contains(&hello) {
-                    known.namesakes.push(hello);
-                }
-            }
-            None if is_full => self.inbox.counts.events_lost += 1,
-            None => {
-                let node = Arc::clone(&hello.node);
-                let known = KnownNode {
-                    hello,
-                    round_trip_ns: None,
-                    namesakes: Vec::new(),
-                };
-                self.nodes.insert(Arc::clone(&node), known);
-                self.inbox.report(TransportEvent::Appeared(node));
-            }
-        }
-    }
-
-    fn part(&mut self, hello: &Hello) {
-        let Some(known) = self.nodes.get_mut(&hello.node) else {
-            return;
-        };
-        if known.hello != *hello {
-            known.namesakes.retain(|namesake| namesake != hello);
-            return;
-        }
-        let namesakes = std::mem::take(&mut known.namesakes);
-        self.nodes.remove(&hello.node);
-        let gone = TransportEvent::Gone(Arc::clone(&hello.node));
-        self.inbox.report(gone);
-        for namesake in namesakes {
-            self.meet(namesake);
-        }
-    }
+/// What this life of a node proves and checks.
+fn secured(credentials: &Credentials, hello: &Hello, now_ns: i64) -> Result<Security, ZenohFault> {
+    let mut random = [0; 32];
+    let filled = SystemRandom::new().fill(&mut random);
+    filled.map_err(|_| ZenohFault::Random)?;
+    Ok(Security {
+        identity: Identity::new(credentials, hello, random),
+        verifier: Verifier::new(credentials, now_ns)?,
+    })
 }
 
 fn told(error: zenoh::Error) -> ZenohFault {
     ZenohFault::Zenoh(error.to_string())
-}
-
-/// The key of the liveliness token of a node.
-fn key_of(hello: &Hello) -> String {
-    let Hello {
-        version,
-        incarnation,
-        start_ns,
-        cluster,
-        node,
-    } = hello;
-    format!("{ROOT}/node/{version}/{cluster}/{node}/{incarnation}/{start_ns}")
-}
-
-/// Reads the key of a liveliness token, which any peer may have made.
-fn hello_of(key: &str) -> Option<Hello> {
-    let rest = key.strip_prefix(ROOT)?.strip_prefix("/node/")?;
-    let words: Vec<&str> = rest.split('/').collect();
-    let [version, cluster, node, incarnation, start_ns] = words[..] else {
-        return None;
-    };
-    check_name(cluster).ok()?;
-    check_name(node).ok()?;
-    let number = u128::from_str_radix(incarnation, 16).ok()?;
-    let hello = Hello {
-        version: version.parse().ok()?,
-        incarnation: Incarnation(number.to_be_bytes()),
-        start_ns: start_ns.parse().ok()?,
-        cluster: cluster.into(),
-        node: node.into(),
-    };
-    (key_of(&hello) == key).then_some(hello)
-}
-
-fn zenoh_config(config: &ZenohConfig) -> Result<zenoh::Config, ZenohFault> {
-    let lease_ms = (config.death_ns / NS_PER_MS).max(100);
-    let text = json!({
-        "mode": "peer",
-        "listen": {"endpoints": endpoints(&config.listen)?, "exit_on_failure": true, "timeout_ms": 0},
-        "connect": {
-            "endpoints": endpoints(&config.peers)?,
-            "exit_on_failure": false,
-            "timeout_ms": -1,
-            "retry": {"period_init_ms": 500, "period_max_ms": 4_000, "period_increase_factor": 2},
-        },
-        "scouting": {
-            "multicast": {"enabled": false},
-            "gossip": {"enabled": true},
-        },
-        "adminspace": {"enabled": false},
-        "transport": {
-            "unicast": {"max_sessions": NODES_MAX},
-            "link": {
-                "protocols": ["tcp"],
-                "tx": {
-                    "lease": lease_ms,
-                    "keep_alive": 4,
-                    "queue": {"size": {"data": QUEUE_BATCHES}},
-                },
-                "rx": {"max_message_size": 2 * FRAME_BYTES_MAX},
-            },
-        },
-    });
-    zenoh::Config::from_json5(&text.to_string()).map_err(told)
-}
-
-/// Zenoh's names of these addresses, which must be of this machine.
-fn endpoints(addresses: &[String]) -> Result<Vec<String>, ZenohFault> {
-    let endpoint = |address: &String| {
-        let parsed = address.parse::<SocketAddr>();
-        let is_here = parsed.is_ok_and(|parsed| parsed.ip().is_loopback());
-        let fault = || ZenohFault::Address {
-            address: address.escape_debug().take(128).collect(),
-        };
-        is_here.then(|| format!("tcp/{address}")).ok_or_else(fault)
-    };
-    addresses.iter().map(endpoint).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_say_what_hellos_say() {
-        let hello = Hello {
-            version: 1,
-            incarnation: Incarnation([0x0a; 16]),
-            start_ns: -7,
-            cluster: "rack.1".into(),
-            node: "n_1-b".into(),
-        };
-        let key = key_of(&hello);
-        assert_eq!(hello_of(&key), Some(hello));
-        let check = |from: &str, to: &str| assert_eq!(hello_of(&key.replace(from, to)), None);
-        check("node/1", "node/300");
-        check("node/1", "node/01");
-        check("0a0a", "0A0A");
-        check("/-7", "");
-        check("/-7", "/-7/8");
-        check("n_1-b", "-b");
-        check("barograph", "barometer");
-    }
-
-    #[test]
-    fn only_addresses_of_this_machine_are_allowed() {
-        let check = |address: &str, expect: Option<&str>| {
-            let found = endpoints(&[address.to_owned()]).ok();
-            let expect = expect.map(|endpoint| vec![endpoint.to_owned()]);
-            assert_eq!(found, expect, "{address}");
-        };
-        check("127.0.0.1:7447", Some("tcp/127.0.0.1:7447"));
-        check("[::1]:0", Some("tcp/[::1]:0"));
-        check("0.0.0.0:7447", None);
-        check("192.168.0.1:7447", None);
-        check("node:7447", None);
-        check("127.0.0.1:7447#iface=eth0", None);
-    }
 }

@@ -43,6 +43,7 @@ fn open(hello: Hello, listen: &str, peers: &[&str]) -> ZenohTransport {
         listen: vec![listen.into()],
         peers: peers.iter().map(|&peer| peer.into()).collect(),
         death_ns: NS_PER_S,
+        credentials: None,
     };
     ZenohTransport::open(&config, Arc::new(SystemClock::new())).unwrap()
 }
@@ -138,6 +139,7 @@ fn an_address_that_is_taken_or_outside_is_an_error() {
             listen: vec![listen],
             peers: Vec::new(),
             death_ns: NS_PER_S,
+            credentials: None,
         };
         ZenohTransport::open(&config, Arc::new(SystemClock::new())).err()
     };

@@ -1,0 +1,340 @@
+//! The nodes that a transport knows, and what has come from them. A network's callbacks write it.
+//!
+//! It knows no network, so that what strangers send is judged in one place and without one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barograph_model::NS_PER_S;
+
+use super::inbox::Inbox;
+use super::keys::{hello_of, key_of, words_of};
+use super::{Hello, Peer, Refusal, TransportEvent};
+use crate::frame::FRAME_BYTES_MAX;
+use crate::security::{Channel, Identity, ProofFault, Proven, REVOCATION_LIST_BYTES_MAX, Verifier};
+
+/// Most nodes that are known at a time.
+pub(super) const NODES_MAX: usize = 16_384;
+/// Most hellos that are remembered of nodes with the same name.
+const NAMESAKES_MAX: usize = 16;
+/// Most pings that wait to be answered.
+const PINGS_MAX: usize = 4_096;
+/// Most lists of revoked certificates that wait to be read.
+const LISTS_MAX: usize = 16;
+/// Longer round trips are not believed, in ns.
+const ROUND_TRIP_NS_MAX: i64 = 60 * NS_PER_S;
+/// Kinds of messages, as a word of their keys.
+pub(super) const DATA: &str = "data";
+pub(super) const PING: &str = "ping";
+pub(super) const PONG: &str = "pong";
+pub(super) const REVOKED: &str = "revoked";
+
+/// The nodes that are known, and what has come from them.
+#[derive(Debug)]
+pub(super) struct Roster {
+    own: Hello,
+    security: Option<Security>,
+    pub(super) inbox: Inbox,
+    nodes: BTreeMap<Arc<str>, KnownNode>,
+    /// Pings that are not answered yet.
+    pub(super) pings: Vec<Ping>,
+    /// Lists of revoked certificates that were not read yet.
+    pub(super) lists: Vec<Vec<u8>>,
+    /// Whether a waker was used since the last wait.
+    pub(super) is_woken: bool,
+    /// Hellos of nodes that this one does not work with.
+    refused: BTreeMap<String, Refusal>,
+}
+
+/// What a node with certificates proves and checks.
+#[derive(Debug)]
+pub(super) struct Security {
+    pub(super) identity: Identity,
+    pub(super) verifier: Verifier,
+}
+
+/// A ping that came.
+#[derive(Debug)]
+pub(super) struct Ping {
+    pub(super) from: Arc<str>,
+    /// The time that the sender wants to have back.
+    pub(super) sent: [u8; 8],
+    /// Number of the sender's newest list of revoked certificates; 0 if it has none.
+    pub(super) list: u64,
+}
+
+/// A node with which this one works.
+#[derive(Debug)]
+struct KnownNode {
+    live: LiveNode,
+    round_trip_ns: Option<i64>,
+    /// Hellos of other lives or other nodes with the same name, of which the next is taken when this
+    /// one goes.
+    namesakes: Vec<LiveNode>,
+}
+
+/// One life of a node.
+#[derive(Clone, Debug)]
+struct LiveNode {
+    hello: Hello,
+    /// `None` if this node has no certificates.
+    secured: Option<Secured>,
+}
+
+/// What the proof of a node has given.
+#[derive(Clone, Debug)]
+struct Secured {
+    channel: Arc<Channel>,
+    serial: Arc<str>,
+    expires_ns: i64,
+}
+
+impl Roster {
+    /// An empty roster of the node with this hello.
+    pub(super) fn new(own: Hello, security: Option<Security>) -> Self {
+        Self {
+            own,
+            security,
+            inbox: Inbox::default(),
+            nodes: BTreeMap::new(),
+            pings: Vec::new(),
+            lists: Vec::new(),
+            is_woken: false,
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// The key that says that this node is alive.
+    pub(super) fn own_key(&self) -> String {
+        let identity = self.security.as_ref().map(|security| &security.identity);
+        key_of(&self.own, identity.map(|identity| &*identity.proof))
+    }
+
+    /// Takes in that a node has come, at `now_ns`, in ns since the epoch.
+    pub(super) fn came(&mut self, key: &str, now_ns: i64) {
+        let Some((hello, proof)) = self.foreign_hello(key) else {
+            return;
+        };
+        match self.judge(&hello, proof.as_deref(), now_ns) {
+            Ok(secured) => self.meet(LiveNode { hello, secured }),
+            Err(refusal) => self.refuse(key, refusal),
+        }
+    }
+
+    /// Takes in that a node has gone.
+    pub(super) fn went(&mut self, key: &str) {
+        self.refused.remove(key);
+        if let Some((hello, _)) = self.foreign_hello(key) {
+            self.part(&hello);
+        }
+    }
+
+    /// Takes in a message that came at `now_ns` of the monotonic clock.
+    pub(super) fn message(&mut self, key: &str, bytes: &[u8], now_ns: i64) {
+        if self.take_in(key, bytes, now_ns).is_none() {
+            self.inbox.counts.unreceived += 1;
+        }
+    }
+
+    /// The channel to a node: `None` if it is unknown, and `Some(None)` if messages are not sealed.
+    #[expect(
+        clippy::option_option,
+        reason = "unknown, open, and sealed are three answers"
+    )]
+    pub(super) fn channel(&self, node: &str) -> Option<Option<Arc<Channel>>> {
+        let known = self.nodes.get(node)?;
+        let secured = known.live.secured.as_ref();
+        Some(secured.map(|secured| Arc::clone(&secured.channel)))
+    }
+
+    /// The nodes that can be sent messages, by name.
+    pub(super) fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
+        self.nodes.iter().map(|(node, known)| Peer {
+            node: Arc::clone(node),
+            round_trip_ns: known.round_trip_ns,
+        })
+    }
+
+    /// What this node proves and checks; `None` if it has no certificates.
+    pub(super) fn security(&mut self) -> Option<&mut Security> {
+        self.security.as_mut()
+    }
+
+    /// The nodes whose certificates no longer hold at `now_ns`, in ns since the epoch, with the
+    /// reason.
+    pub(super) fn fallen(&self, now_ns: i64) -> Vec<(Arc<str>, ProofFault)> {
+        let revoked = self.security.as_ref();
+        let revoked = revoked.map_or(&[][..], |security| security.verifier.revoked_serials());
+        let fault = |(node, known): (&Arc<str>, &KnownNode)| {
+            let secured = known.live.secured.as_ref()?;
+            let fault = if revoked.iter().any(|serial| **serial == *secured.serial) {
+                ProofFault::Revoked
+            } else if secured.expires_ns <= now_ns {
+                ProofFault::Expired
+            } else {
+                return None;
+            };
+            Some((Arc::clone(node), fault))
+        };
+        self.nodes.iter().filter_map(fault).collect()
+    }
+
+    /// Stops working with a node, for this reason.
+    pub(super) fn dismiss(&mut self, node: &Arc<str>, fault: ProofFault) {
+        let Some(known) = self.nodes.get(node) else {
+            return;
+        };
+        let hello = known.live.hello.clone();
+        let node = Arc::clone(node);
+        self.refuse(&key_of(&hello, None), Refusal::Unproven { node, fault });
+        self.part(&hello);
+    }
+
+    /// Forgets all nodes, because the network begins anew.
+    pub(super) fn clear(&mut self) {
+        for node in std::mem::take(&mut self.nodes).into_keys() {
+            self.inbox.report(TransportEvent::Gone(node));
+        }
+        self.pings.clear();
+    }
+
+    /// The hello of another node than this one.
+    fn foreign_hello(&self, key: &str) -> Option<(Hello, Option<Vec<u8>>)> {
+        hello_of(key).filter(|(hello, _)| hello.incarnation != self.own.incarnation)
+    }
+
+    /// Decides whether this node works with another one.
+    fn judge(
+        &self,
+        hello: &Hello,
+        proof: Option<&[u8]>,
+        now_ns: i64,
+    ) -> Result<Option<Secured>, Refusal> {
+        if let Some(refusal) = self.own.refusal(hello) {
+            return Err(refusal);
+        }
+        let unproven = |fault| Refusal::Unproven {
+            node: Arc::clone(&hello.node),
+            fault,
+        };
+        let (security, proof) = match (&self.security, proof) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => return Err(unproven(ProofFault::Unasked)),
+            (Some(_), None) => return Err(unproven(ProofFault::Missing)),
+            (Some(security), Some(proof)) => (security, proof),
+        };
+        let proven = security.verifier.verify(hello, proof, now_ns);
+        let Proven {
+            public,
+            serial,
+            expires_ns,
+        } = proven.map_err(unproven)?;
+        let channel = security.identity.channel(&public);
+        let channel = channel.ok_or_else(|| unproven(ProofFault::Foreign))?;
+        Ok(Some(Secured {
+            channel: Arc::new(channel),
+            serial: serial.into(),
+            expires_ns,
+        }))
+    }
+
+    fn refuse(&mut self, key: &str, refusal: Refusal) {
+        let is_new = !self.refused.contains_key(key);
+        if is_new && self.refused.len() < NODES_MAX {
+            self.refused.insert(key.to_owned(), refusal.clone());
+            self.inbox.report(TransportEvent::Refused(refusal));
+        }
+    }
+
+    /// Takes in a message; `None` if its sender is not known, or has not written it.
+    fn take_in(&mut self, key: &str, bytes: &[u8], now_ns: i64) -> Option<()> {
+        let (kind, from, incarnation) = words_of(key);
+        let known = self.nodes.get_mut(from)?;
+        if incarnation != known.live.hello.incarnation.to_string() {
+            return None;
+        }
+        let bytes = match &known.live.secured {
+            Some(secured) => secured.channel.open(kind, bytes)?,
+            None => bytes.to_vec(),
+        };
+        let from = Arc::clone(&known.live.hello.node);
+        match kind {
+            DATA if bytes.len() <= FRAME_BYTES_MAX => self.inbox.take_in(from, bytes).ok(),
+            PING if self.pings.len() < PINGS_MAX => {
+                let (sent, rest) = bytes.split_first_chunk()?;
+                let (list, _) = rest.split_first_chunk()?;
+                self.pings.push(Ping {
+                    from,
+                    sent: *sent,
+                    list: u64::from_le_bytes(*list),
+                });
+                Some(())
+            }
+            PONG => {
+                let sent_ns = i64::from_le_bytes(bytes.try_into().ok()?);
+                let took_ns = now_ns.saturating_sub(sent_ns);
+                (0..ROUND_TRIP_NS_MAX).contains(&took_ns).then_some(())?;
+                known.round_trip_ns = Some(took_ns);
+                Some(())
+            }
+            REVOKED if self.lists.len() < LISTS_MAX && bytes.len() <= REVOCATION_LIST_BYTES_MAX => {
+                self.lists.push(bytes);
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    fn meet(&mut self, node: LiveNode) {
+        let is_full = self.nodes.len() >= NODES_MAX;
+        let name = Arc::clone(&node.hello.node);
+        match self.nodes.get_mut(&name) {
+            Some(known) if known.live.hello == node.hello => {}
+            // Only the node itself can prove a later life, and it has only one.
+            Some(known)
+                if node.secured.is_some() && node.hello.start_ns > known.live.hello.start_ns =>
+            {
+                let earlier = std::mem::replace(&mut known.live, node);
+                known.round_trip_ns = None;
+                if known.namesakes.len() < NAMESAKES_MAX {
+                    known.namesakes.push(earlier);
+                }
+                self.inbox.report(TransportEvent::Gone(Arc::clone(&name)));
+                self.inbox.report(TransportEvent::Appeared(name));
+            }
+            Some(known) => {
+                let is_new = !known.namesakes.iter().any(|one| one.hello == node.hello);
+                if known.namesakes.len() < NAMESAKES_MAX && is_new {
+                    known.namesakes.push(node);
+                }
+            }
+            None if is_full => self.inbox.counts.events_lost += 1,
+            None => {
+                let known = KnownNode {
+                    live: node,
+                    round_trip_ns: None,
+                    namesakes: Vec::new(),
+                };
+                self.nodes.insert(Arc::clone(&name), known);
+                self.inbox.report(TransportEvent::Appeared(name));
+            }
+        }
+    }
+
+    fn part(&mut self, hello: &Hello) {
+        let Some(known) = self.nodes.get_mut(&hello.node) else {
+            return;
+        };
+        if known.live.hello != *hello {
+            known.namesakes.retain(|namesake| namesake.hello != *hello);
+            return;
+        }
+        let namesakes = std::mem::take(&mut known.namesakes);
+        self.nodes.remove(&hello.node);
+        let gone = TransportEvent::Gone(Arc::clone(&hello.node));
+        self.inbox.report(gone);
+        for namesake in namesakes {
+            self.meet(namesake);
+        }
+    }
+}

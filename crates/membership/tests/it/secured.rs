@@ -1,0 +1,344 @@
+//! Nodes with certificates, over zenoh on loopback.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use barograph_fabric::security::{CREDENTIALS_DIR, Credentials, REVOCATION_LIST};
+use barograph_fabric::transport::{
+    HELLO_VERSION, Hello, Transport as _, TransportEvent, ZenohConfig, ZenohFault, ZenohTransport,
+};
+use barograph_membership::Authority;
+use barograph_model::{Clock as _, NS_PER_S};
+use barograph_stream::{Incarnation, SystemClock};
+use zenoh::Wait as _;
+
+use crate::admission::{authority, joined, now_ns};
+
+/// Longest wait of a test for the network, in ns.
+const PATIENCE_NS: i64 = 60 * NS_PER_S;
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn hello(node: &str, number: u8) -> Hello {
+    Hello {
+        version: HELLO_VERSION,
+        incarnation: Incarnation([number; 16]),
+        start_ns: i64::from(number),
+        cluster: "rack".into(),
+        node: node.into(),
+    }
+}
+
+fn open(
+    dir: Option<&Path>,
+    hello: Hello,
+    listen: &str,
+    peers: &[&str],
+) -> Result<ZenohTransport, ZenohFault> {
+    let credentials = dir.map(|dir| Credentials::load(dir, "rack", &hello.node));
+    let config = ZenohConfig {
+        credentials: credentials.transpose()?.flatten().map(Arc::new),
+        hello,
+        listen: vec![listen.into()],
+        peers: peers.iter().map(|&peer| peer.into()).collect(),
+        death_ns: NS_PER_S,
+    };
+    ZenohTransport::open(&config, Arc::new(SystemClock::new()))
+}
+
+/// Receives at several nodes in turn until one of the events is the wanted one.
+fn expect(
+    transports: &mut [&mut ZenohTransport],
+    is_it: impl Fn(&TransportEvent) -> bool,
+) -> TransportEvent {
+    let mut seen = Vec::new();
+    let over_ns = now_ns() + PATIENCE_NS;
+    while now_ns() < over_ns {
+        for transport in &mut *transports {
+            match transport.receive(now_ns() + NS_PER_S / 50) {
+                Some(event) if is_it(&event) => return event,
+                Some(event) => seen.push(event),
+                None => {}
+            }
+        }
+    }
+    panic!("the event did not come; there were {seen:?}");
+}
+
+fn appeared(node: &str) -> impl Fn(&TransportEvent) -> bool {
+    move |event| *event == TransportEvent::Appeared(node.into())
+}
+
+fn gone(node: &str) -> impl Fn(&TransportEvent) -> bool {
+    move |event| *event == TransportEvent::Gone(node.into())
+}
+
+fn refused(reason: &str) -> impl Fn(&TransportEvent) -> bool {
+    move |event| match event {
+        TransportEvent::Refused(refusal) => refusal.to_string().contains(reason),
+        _ => false,
+    }
+}
+
+fn is_message(event: &TransportEvent) -> bool {
+    matches!(event, TransportEvent::Message { .. })
+}
+
+#[test]
+fn members_meet_and_talk() {
+    let temp = tempfile::tempdir().unwrap();
+    let a_dir = authority(temp.path(), "rack");
+    let b_dir = joined(&a_dir, "b");
+    let address = free_address();
+    let mut a = open(Some(&a_dir), hello("a", 1), &address, &[]).unwrap();
+    let mut b = open(Some(&b_dir), hello("b", 2), "127.0.0.1:0", &[&address]).unwrap();
+    expect(&mut [&mut a], appeared("b"));
+    expect(&mut [&mut b], appeared("a"));
+    let bytes = vec![7; 300_000];
+    b.send("a", bytes.clone()).unwrap();
+    let came = expect(&mut [&mut a], is_message);
+    let from = "b".into();
+    assert_eq!(came, TransportEvent::Message { from, bytes });
+    let over_ns = now_ns() + PATIENCE_NS;
+    while a.peers().iter().any(|peer| peer.round_trip_ns.is_none()) {
+        assert!(now_ns() < over_ns, "round trips: {:?}", a.peers());
+        for transport in [&mut a, &mut b] {
+            transport.receive(now_ns() + NS_PER_S / 100);
+        }
+    }
+    assert!(a.own_fault().is_none());
+    let left_ns = a.certificate_expires_ns().unwrap() - now_ns();
+    assert!(left_ns > 364 * 86_400 * NS_PER_S, "{left_ns}");
+}
+
+#[test]
+fn who_has_no_certificate_of_this_cluster_is_not_seen() {
+    let temp = tempfile::tempdir().unwrap();
+    let a_dir = authority(temp.path(), "rack");
+    let address = free_address();
+    let mut a = open(Some(&a_dir), hello("a", 1), &address, &[]).unwrap();
+    // Another authority that uses the same names.
+    let foreign = authority(&temp.path().join("foreign"), "rack");
+    let foreign = joined(&foreign, "b");
+    let mut b = open(Some(&foreign), hello("b", 2), "127.0.0.1:0", &[&address]).unwrap();
+    let mut c = open(None, hello("c", 3), "127.0.0.1:0", &[&address]).unwrap();
+    let until_ns = now_ns() + 3 * NS_PER_S;
+    while now_ns() < until_ns {
+        for transport in [&mut a, &mut b, &mut c] {
+            let event = transport.receive(now_ns() + NS_PER_S / 10);
+            assert_eq!(event, None);
+        }
+    }
+}
+
+#[test]
+fn certificates_that_do_not_hold_are_an_error_at_the_start() {
+    let temp = tempfile::tempdir().unwrap();
+    let open = |dir: &Path| {
+        let fault = open(Some(dir), hello("a", 1), "127.0.0.1:0", &[]);
+        fault
+            .err()
+            .map(|fault| fault.to_string())
+            .unwrap_or_default()
+    };
+    let expired = temp.path().join("expired");
+    let long_ago_ns = now_ns() - 400 * 86_400 * NS_PER_S;
+    Authority::create(&expired, "rack", "a", long_ago_ns).unwrap();
+    assert!(open(&expired).contains("has expired"), "{}", open(&expired));
+    let early = temp.path().join("early");
+    Authority::create(&early, "rack", "a", now_ns() + 86_400 * NS_PER_S).unwrap();
+    assert!(open(&early).contains("not valid yet"), "{}", open(&early));
+    let other = temp.path().join("other");
+    Authority::create(&other, "rack", "b", now_ns()).unwrap();
+    assert!(open(&other).contains("rack/b"), "{}", open(&other));
+    let mixed = authority(temp.path(), "rack");
+    std::fs::copy(other.join("authority.pem"), mixed.join("authority.pem")).unwrap();
+    assert!(open(&mixed).contains("authority"), "{}", open(&mixed));
+    std::fs::write(mixed.join("node.pem"), "nothing").unwrap();
+    assert!(
+        open(&mixed).contains("baro cluster join"),
+        "{}",
+        open(&mixed)
+    );
+}
+
+#[test]
+fn a_member_that_is_revoked_is_dismissed_while_it_is_connected() {
+    let temp = tempfile::tempdir().unwrap();
+    let a_dir = authority(temp.path(), "rack");
+    let dirs = [joined(&a_dir, "b"), joined(&a_dir, "c")];
+    let address = free_address();
+    let mut a = open(Some(&a_dir), hello("a", 1), &address, &[]).unwrap();
+    let join = |dir, hello| open(Some(dir), hello, "127.0.0.1:0", &[&address]).unwrap();
+    let mut b = join(&dirs[0], hello("b", 2));
+    let mut c = join(&dirs[1], hello("c", 3));
+    expect(&mut [&mut a], appeared("b"));
+    expect(&mut [&mut c], appeared("b"));
+    Authority::open(&a_dir)
+        .unwrap()
+        .revoke("b", now_ns())
+        .unwrap();
+    let list = std::fs::read(a_dir.join(REVOCATION_LIST)).unwrap();
+    let mut forged = list.clone();
+    let at = forged.len() - 1;
+    forged[at] ^= 1;
+    assert!(!a.revoke(&forged), "it is not the authority's");
+    assert!(a.revoke(&list) && !a.revoke(&list), "it is taken once");
+    expect(&mut [&mut a], gone("b"));
+    expect(&mut [&mut a, &mut b, &mut c], refused("was revoked"));
+    assert!(a.send("b", vec![1]).is_err());
+    // The others learn it from the network, and work with each other as before.
+    let over_ns = now_ns() + PATIENCE_NS;
+    let is_told = |transport: &ZenohTransport| {
+        let names = transport.peers().into_iter().map(|peer| peer.node);
+        transport.revocation_list().is_some() && names.collect::<Vec<_>>().len() == 1
+    };
+    while !(is_told(&a) && is_told(&c)) {
+        assert!(now_ns() < over_ns, "{:?} {:?}", a.peers(), c.peers());
+        for transport in [&mut a, &mut b, &mut c] {
+            transport.receive(now_ns() + NS_PER_S / 100);
+        }
+    }
+    assert_eq!(c.revocation_list().as_deref(), Some(&*list));
+    let fault = b.own_fault();
+    assert!(
+        fault
+            .as_ref()
+            .is_some_and(|fault| fault.contains("revoked")),
+        "{fault:?}"
+    );
+    a.send("c", vec![1]).unwrap();
+    expect(&mut [&mut a, &mut c], is_message);
+    // A later life of the node gets no further.
+    drop(b);
+    let mut b = join(&dirs[0], hello("b", 4));
+    let until_ns = now_ns() + 2 * NS_PER_S;
+    while now_ns() < until_ns {
+        for transport in [&mut a, &mut b, &mut c] {
+            transport.receive(now_ns() + NS_PER_S / 10);
+        }
+    }
+    assert!(
+        is_told(&a) && is_told(&c),
+        "{:?} {:?}",
+        a.peers(),
+        c.peers()
+    );
+    // With a new certificate it is let in again.
+    drop(b);
+    let mut b = join(&joined(&a_dir, "b"), hello("b", 5));
+    expect(&mut [&mut a, &mut b], appeared("b"));
+}
+
+/// A session of zenoh with a member's certificate, in the hands of somebody hostile.
+fn hostile_session(dir: &Path, address: &str) -> zenoh::Session {
+    let file = |name: &str| dir.join(name).to_string_lossy().into_owned();
+    let network = serde_json::json!({
+        "mode": "peer",
+        "connect": {"endpoints": [format!("tls/{address}")]},
+        "scouting": {"multicast": {"enabled": false}},
+        "transport": {"link": {"tls": {
+            "root_ca_certificate": file("authority.pem"),
+            "enable_mtls": true,
+            "listen_private_key": file("node.pem"),
+            "listen_certificate": file("node.pem"),
+            "connect_private_key": file("node.pem"),
+            "connect_certificate": file("node.pem"),
+            "verify_name_on_connect": false,
+        }}},
+    });
+    let config = zenoh::Config::from_json5(&network.to_string()).unwrap();
+    zenoh::open(config).wait().unwrap()
+}
+
+#[test]
+fn a_hostile_member_cannot_speak_for_another_node_or_read_its_messages() {
+    let temp = tempfile::tempdir().unwrap();
+    let a_dir = authority(temp.path(), "rack");
+    let (b_dir, evil_dir) = (joined(&a_dir, "b"), joined(&a_dir, "evil"));
+    let address = free_address();
+    let mut a = open(Some(&a_dir), hello("a", 1), &address, &[]).unwrap();
+    let evil = hostile_session(&evil_dir, &address);
+    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let to = Arc::clone(&heard);
+    let _hellos = evil
+        .liveliness()
+        .declare_subscriber("barograph/**")
+        .history(true)
+        .callback(move |sample| to.lock().unwrap().push(sample.key_expr().to_string()))
+        .wait()
+        .unwrap();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let to = Arc::clone(&seen);
+    let _messages = evil
+        .declare_subscriber("barograph/to/**")
+        .callback(move |sample| {
+            to.lock()
+                .unwrap()
+                .push(sample.payload().to_bytes().into_owned())
+        })
+        .wait()
+        .unwrap();
+    let mut b = open(Some(&b_dir), hello("b", 2), "127.0.0.1:0", &[&address]).unwrap();
+    expect(&mut [&mut a], appeared("b"));
+    expect(&mut [&mut b], appeared("a"));
+    // It shows b's own hello, hellos with b's proof for other lives, and hellos without a proof.
+    let of_b = |key: &String| key.contains("/rack/b/");
+    let over_ns = now_ns() + PATIENCE_NS;
+    while !heard.lock().unwrap().iter().any(of_b) {
+        assert!(now_ns() < over_ns, "{heard:?}");
+        a.receive(now_ns() + NS_PER_S / 100);
+    }
+    let proven = heard
+        .lock()
+        .unwrap()
+        .iter()
+        .find(|key| of_b(key))
+        .unwrap()
+        .clone();
+    let incarnation = Incarnation([2; 16]).to_string();
+    let later = Incarnation([9; 16]).to_string();
+    let mut tokens = Vec::new();
+    let bare = proven.rsplit_once('/').unwrap().0.to_owned();
+    for key in [
+        proven.clone(),
+        proven.replace(&incarnation, &later),
+        bare.replace(&incarnation, &later),
+        format!("{}/AAAA", bare.replace(&incarnation, &later)),
+        format!(
+            "{}/{}",
+            bare.replace(&incarnation, &later),
+            "A".repeat(60_000)
+        ),
+        "barograph/node/1/rack".to_owned(),
+    ] {
+        tokens.push(evil.liveliness().declare_token(key).wait().unwrap());
+    }
+    // It writes as b, and floods.
+    let before = a.counts();
+    for kind in ["data", "ping", "pong", "revoked", "other"] {
+        for bytes in [vec![], vec![0; 24], vec![7; 2_000_000]] {
+            let key = format!("barograph/to/rack/a/{kind}/b/{incarnation}");
+            evil.put(key, bytes).wait().unwrap();
+        }
+    }
+    b.send("a", b"genuine".to_vec()).unwrap();
+    let came = expect(&mut [&mut a, &mut b], is_message);
+    let (from, bytes) = ("b".into(), b"genuine".to_vec());
+    assert_eq!(came, TransportEvent::Message { from, bytes });
+    while a.counts().unreceived < before.unreceived + 8 {
+        assert!(now_ns() < over_ns, "{:?}", a.counts());
+        a.receive(now_ns() + NS_PER_S / 100);
+    }
+    let names: Vec<_> = a.peers().into_iter().map(|peer| peer.node).collect();
+    assert_eq!(names, ["b".into()]);
+    assert_eq!(a.counts().received, before.received + 1);
+    // What it overheard has nothing in it that it can read.
+    let has_text = |bytes: &Vec<u8>| bytes.windows(7).any(|part| part == b"genuine");
+    assert!(!seen.lock().unwrap().iter().any(has_text));
+    assert_eq!(CREDENTIALS_DIR, "cluster");
+}
