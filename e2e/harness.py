@@ -118,6 +118,8 @@ class Agent:
         self.options = [str(option) for option in options]
         self.config = folder / "barograph.toml"
         self.config.write_text(config)
+        # What the command line begins with, such as `ip netns exec NAME`.
+        self.prefix: list[str] = []
         self.log = folder / "agent.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.place = ""
@@ -130,7 +132,7 @@ class Agent:
         common = ["--config", str(self.config), *places]
         if "--http" not in self.options:
             common += ["--http", "127.0.0.1:0"]
-        return [BARO, "up", *common, *self.options]
+        return [*self.prefix, BARO, "up", *common, *self.options]
 
     def start(self) -> Agent:
         """Starts the agent and waits for its ready line."""

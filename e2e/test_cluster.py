@@ -73,6 +73,13 @@ def test_every_node_sees_all_of_them(start: Start) -> None:
     eventually(lambda: listed() == {"b": "connected", "c": "connected"}, "the list")
     eventually(lambda: peer(first, "b")["round_trip_ns"], "a round trip")
     assert "ROUND TRIP" in first.out("node", "list")
+    # The same as streams, from which the network's health is computed.
+    health = "SELECT labels FROM latest WHERE name = 'network.health.seconds' AND node = 'a' AND value > 0 ORDER BY labels"
+    healthy = [{"labels": '{"peer":"b"}'}, {"labels": '{"peer":"c"}'}]
+    eventually(lambda: first.sql(health) == healthy, "the health of the network")
+    flags = first.sql("SELECT peer, value FROM fabric_connected_flag WHERE newest AND node = 'a' ORDER BY peer")
+    assert flags == [{"peer": "b", "value": 1}, {"peer": "c", "value": 1}]
+    assert first.sql("SELECT value > 0 AS sent FROM fabric_sent_samples WHERE newest AND node = 'a'") == [{"sent": 1}]
     status = first.ask("cluster", "status")
     assert (status["cluster"], status["node"], status["refusals"]) == ("rack", "a", [])
 
@@ -125,7 +132,7 @@ def test_what_is_wrong_in_the_configuration_is_said(start: Start) -> None:
         assert run.returncode in (1, 2), run
         return run.stderr
 
-    assert "not encrypted" in refused("--cluster", "rack", "--listen", "0.0.0.0:0")
+    assert "baro cluster init" in refused("--cluster", "rack", "--listen", "0.0.0.0:0")
     assert "ADDRESS:PORT" in refused("--cluster", "rack", "--peer", "login1")
     assert "letters" in refused("--cluster", "my rack")
     assert "letters" in refused("--cluster", "rack", "--node", "a/b")

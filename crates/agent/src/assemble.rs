@@ -15,6 +15,7 @@ use barograph_stream::{AgentLock, Incarnation, RunDir, Segment, SegmentConfig, S
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
+use crate::cluster_watch::ClusterState;
 use crate::control::wanted;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::policies::{Policies, WakeLoop};
@@ -96,6 +97,7 @@ impl AgentDirectories {
             policies: Policies::new(&config.sources, waking(events.clone())),
             ingest: Arc::default(),
             exports,
+            cluster: ClusterState::default(),
         };
         Ok(AgentParts {
             lock: self.lock,

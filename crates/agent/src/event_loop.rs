@@ -21,6 +21,7 @@ use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
 use crate::archive_watch::ArchiveWatch;
+use crate::cluster_watch::{ClusterState, ClusterWatch};
 use crate::documents::{self, RenderedInsights, RenderedSources};
 use crate::export::ExportWatch;
 use crate::facts::FactSink;
@@ -109,6 +110,8 @@ pub(crate) struct LoopParts {
     pub ingest: Arc<IngestCounts>,
     /// The success of the exports, if there are any.
     pub exports: Option<ExportStatus>,
+    /// What the fabric knows of the cluster.
+    pub cluster: ClusterState,
 }
 
 /// The loop, with everything that it owns.
@@ -126,6 +129,7 @@ pub(crate) struct EventLoop<'c> {
     policies: Policies,
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
+    cluster: ClusterWatch,
     saturation: DiskSaturation,
     history: Arc<History>,
     archive_watch: Option<ArchiveWatch>,
@@ -154,6 +158,7 @@ impl<'c> EventLoop<'c> {
             policies,
             ingest,
             exports,
+            cluster,
         } = parts;
         let clock = &*world.clock;
         // Beats and documents are due when sources are: the loop wakes once for all of them.
@@ -165,6 +170,7 @@ impl<'c> EventLoop<'c> {
         let archive_watch = archive
             .is_some()
             .then(|| ArchiveWatch::new(&mut streams, BEAT_NS));
+        let cluster = ClusterWatch::new(cluster, BEAT_NS);
         let exports = exports.map(|s| ExportWatch::new(s, &mut streams, BEAT_NS));
         let mut event_loop = Self {
             clock,
@@ -180,6 +186,7 @@ impl<'c> EventLoop<'c> {
             policies,
             self_watch,
             exports,
+            cluster,
             saturation: DiskSaturation::new(BEAT_NS),
             history,
             archive_watch,
@@ -267,6 +274,7 @@ impl<'c> EventLoop<'c> {
         };
         self.poller.run_due(&mut facts);
         let now_ns = self.clock.now_ns();
+        self.cluster.look(now_ns, &mut facts);
         self.evaluate(now_ns);
         let monotonic_ns = self.clock.monotonic_ns();
         if monotonic_ns >= self.next_beat_ns {

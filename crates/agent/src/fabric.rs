@@ -26,6 +26,7 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
+use crate::cluster_watch::ClusterState;
 
 /// Shortest time between two wakes of the fabric because of new samples of this node.
 const NEWS_PAUSE: Duration = Duration::from_micros(500);
@@ -129,6 +130,27 @@ impl ClusterConfig {
     }
 }
 
+impl ClusterConfig {
+    /// Joins the cluster, with the certificates in this directory if there are any.
+    fn join(
+        &self,
+        hello: Hello,
+        credentials: &Path,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<ZenohTransport, AgentError> {
+        let credentials = Credentials::load(credentials, &hello.cluster, &hello.node);
+        let credentials = credentials.map_err(ZenohFault::from)?;
+        let config = ZenohConfig {
+            hello,
+            listen: self.listen.clone(),
+            peers: self.peers.clone(),
+            death_ns: (self.death_seconds * NS_PER_S as f64) as i64,
+            credentials: credentials.map(Arc::new),
+        };
+        Ok(ZenohTransport::open(&config, Arc::clone(clock))?)
+    }
+}
+
 /// The threads of the fabric. Dropping it ends this node's part in the cluster.
 pub(crate) struct Fabric {
     is_over: Arc<AtomicBool>,
@@ -142,6 +164,7 @@ impl Fabric {
         config: &ClusterConfig,
         node: &str,
         (run_dir, state_dir): (&RunDir, &Path),
+        state: ClusterState,
         clock: &Arc<dyn Clock>,
     ) -> Result<Option<Self>, AgentError> {
         if config.name.is_empty() {
@@ -151,6 +174,8 @@ impl Fabric {
         }
         let segment = Arc::new(SegmentReader::of(run_dir)?);
         let now_ns = clock.now_ns();
+        let credentials = state_dir.join(CREDENTIALS_DIR);
+        let mut revocations = RevocationFile::new(credentials.join(REVOCATION_LIST));
         let hello = Hello {
             version: HELLO_VERSION,
             incarnation: segment.incarnation(),
@@ -158,20 +183,7 @@ impl Fabric {
             cluster: config.name.as_str().into(),
             node: node.into(),
         };
-        let credentials = state_dir.join(CREDENTIALS_DIR);
-        let mut revocations = RevocationFile::new(credentials.join(REVOCATION_LIST));
-        let credentials = Credentials::load(&credentials, &config.name, node);
-        let credentials = credentials.map_err(ZenohFault::from)?;
-        let mut transport = ZenohTransport::open(
-            &ZenohConfig {
-                hello,
-                listen: config.listen.clone(),
-                peers: config.peers.clone(),
-                death_ns: (config.death_seconds * NS_PER_S as f64) as i64,
-                credentials: credentials.map(Arc::new),
-            },
-            Arc::clone(clock),
-        )?;
+        let mut transport = config.join(hello, &credentials, clock)?;
         revocations.sync(&mut transport);
         let waker = transport.waker();
         let fabric = FabricNode::new(
@@ -203,6 +215,7 @@ impl Fabric {
             run_dir: run_dir.clone(),
             clock: Arc::clone(clock),
             revocations,
+            state,
             has_subscribers: Arc::default(),
             is_over: Arc::clone(&started.is_over),
         };
@@ -244,6 +257,7 @@ struct FabricShell {
     run_dir: RunDir,
     clock: Arc<dyn Clock>,
     revocations: RevocationFile,
+    state: ClusterState,
     has_subscribers: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
 }
@@ -276,8 +290,10 @@ impl FabricShell {
     }
 
     fn publish(&mut self) {
-        publish(&self.run_dir, PEERS_DOCUMENT, &json!(self.fabric.peers()));
-        let mut cluster = json!(self.fabric.status());
+        let (peers, status) = (self.fabric.peers(), self.fabric.status());
+        publish(&self.run_dir, PEERS_DOCUMENT, &json!(peers));
+        let mut cluster = json!(status);
+        self.state.set(peers, status);
         cluster["cluster"] = json!(self.cluster);
         cluster["node"] = json!(self.node);
         let transport = self.fabric.transport();

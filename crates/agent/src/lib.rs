@@ -7,6 +7,7 @@
 mod account;
 mod archive_watch;
 mod assemble;
+mod cluster_watch;
 mod config;
 mod control;
 mod documents;

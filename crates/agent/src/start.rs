@@ -101,6 +101,7 @@ impl Agent {
             _lock: parts.lock,
         };
         let ingest = Arc::clone(&parts.sampling.ingest);
+        let cluster = parts.sampling.cluster.clone();
         let (ready, first_round) = sync_channel(1);
         agent.sampler = Some(start_sampler(
             &config,
@@ -127,6 +128,7 @@ impl Agent {
             &config.cluster,
             &config.node,
             (&agent.run_dir, &config.state_dir),
+            cluster,
             &world.clock,
         )?;
         agent.publish_addresses(started_ns)?;

@@ -338,3 +338,80 @@ impl Roster {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use barograph_stream::Incarnation;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hello(node: &str, number: u8) -> Hello {
+        Hello {
+            version: 1,
+            incarnation: Incarnation([number; 16]),
+            start_ns: i64::from(number),
+            cluster: "rack".into(),
+            node: node.into(),
+        }
+    }
+
+    fn roster() -> Roster {
+        let mut roster = Roster::new(hello("a", 1), None);
+        roster.came(&key_of(&hello("b", 2), None), 0);
+        roster
+    }
+
+    fn names(roster: &Roster) -> Vec<String> {
+        let peers = roster.peers();
+        peers.map(|peer| peer.node.to_string()).collect()
+    }
+
+    #[test]
+    fn of_two_nodes_of_one_name_the_first_counts_until_it_goes() {
+        let mut roster = roster();
+        roster.came(&key_of(&hello("b", 3), None), 0);
+        let write = |roster: &mut Roster, number: u8| {
+            let key = super::super::keys::message_key(&hello("b", number), "a", DATA);
+            let before = roster.inbox.counts.unreceived;
+            roster.message(&key, b"frame", 0);
+            roster.inbox.counts.unreceived == before
+        };
+        assert!(write(&mut roster, 2) && !write(&mut roster, 3));
+        roster.went(&key_of(&hello("b", 2), None));
+        assert!(write(&mut roster, 3) && !write(&mut roster, 2));
+        roster.went(&key_of(&hello("b", 3), None));
+        assert!(names(&roster).is_empty());
+    }
+
+    #[test]
+    fn a_node_with_a_certificate_is_refused_where_there_is_none() {
+        let mut roster = roster();
+        let key = key_of(&hello("c", 3), Some(&[7; 300]));
+        roster.came(&key, 0);
+        assert_eq!(names(&roster), ["b"]);
+        let events: Vec<_> = std::iter::from_fn(|| roster.inbox.next()).collect();
+        let fault = ProofFault::Unasked;
+        let node = "c".into();
+        let refused = TransportEvent::Refused(Refusal::Unproven { node, fault });
+        assert_eq!(events, [TransportEvent::Appeared("b".into()), refused]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_taken_or_refused(
+            words in prop::collection::vec("[ -~]{0,20}|rack|a|b|data|ping|revoked|node|1", 0..9),
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut roster = roster();
+            let tail = words.join("/");
+            let sender = Incarnation([2; 16]);
+            for key in [tail.clone(), format!("barograph/node/{tail}"), format!("{tail}/b/{sender}")] {
+                roster.came(&key, 0);
+                roster.message(&key, &bytes, 0);
+                roster.went(&key);
+            }
+            prop_assert_eq!(names(&roster), ["b"]);
+        }
+    }
+}

@@ -1,4 +1,6 @@
 //! Tests of membership, with real certificates, sockets and networks.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod admission;
 mod secured;
