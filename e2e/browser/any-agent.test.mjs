@@ -193,7 +193,7 @@ test("Doctor: every source with its state", () =>
     assert.match(await page.locator(".sources td.state").first().innerText(), /ok|partial|unavailable|down/);
   }));
 
-for (const view of ["now", "streams", "applications", "insights", "sql", "doctor"]) {
+for (const view of ["now", "nodes", "streams", "applications", "insights", "sql", "doctor"]) {
   test(`${view}: no sideways scrolling at 360 pixels`, () =>
     visit(`#/${view}`, { size: "narrow" }, async (page) => {
       await page.locator("#main").waitFor();

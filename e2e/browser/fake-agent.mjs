@@ -8,7 +8,7 @@ import { readFile } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { answerApplications } from "./fake-sql.mjs";
-import { archiveOf, insightsOf, sourcesOf, streamsOf } from "./scenarios.mjs";
+import { archiveOf, insightsOf, sourcesOf, streamsOf, mirroredOf } from "./scenarios.mjs";
 
 const DIST = join(dirname(fileURLToPath(import.meta.url)), "../../web/dist");
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8" };
@@ -216,6 +216,13 @@ async function change(state, request, response, json) {
   return json(made);
 }
 
+/** The newest values of this node's streams, as the Nodes view reads them, and those of mirrored nodes. */
+function ofNodes({ streams, scenario }) {
+  const of = (s) => ["lab-3", s.name, JSON.stringify(s.labels), latestOf(s, Date.now()).value];
+  const named = streams.filter((s) => /^(node\.outlook|disk\.(busy|read|write)|tier|filesystem)\./.test(s.name));
+  return { columns: ["node", "name", "labels", "value"], rows: [...named.map(of), ...mirroredOf(scenario)], elapsed_ns: 400_000 };
+}
+
 function answerSql(state, sql, response, json) {
   const applications = answerApplications(state, sql);
   if (applications !== undefined) return json(applications);
@@ -227,6 +234,7 @@ function answerSql(state, sql, response, json) {
     return json({ columns: ["name", "columns"], rows, elapsed_ns: 41_000 });
   }
   if (table === "archive") return json({ columns: ["bytes", "samples"], rows: [[1_140_000_000, 367_000_000]], elapsed_ns: 900_000 });
+  if (table === "latest" && / in \(/i.test(sql)) return json(ofNodes(state));
   if (table === "latest") {
     const rows = state.streams.slice(0, 50).map((s) => [s.name, JSON.stringify(s.labels), latestOf(s, Date.now()).value, s.unit]);
     return json({ columns: ["name", "labels", "value", "unit"], rows, elapsed_ns: 187_000 });

@@ -1,10 +1,11 @@
 // The SQL of the fake agent: a few forms of statements, recognized by the table that they read. The
 // calm node has no calls and knobs at all, like agents before they existed.
 
-import { declaredOf, firingsOf, forecastsOf, frameOf, knobsOf, policiesOf, publicationsOf, valueOf } from "./scenarios.mjs";
+import { peersOf, declaredOf, firingsOf, forecastsOf, frameOf, knobsOf, policiesOf, publicationsOf, valueOf } from "./scenarios.mjs";
 
 const ns = (ms) => Number(`${Math.round(ms)}000000`);
 const table = (rows, columns = Object.keys(rows[0] ?? {})) => ({ columns, rows: rows.map((row) => columns.map((name) => row[name] ?? null)), elapsed_ns: 210_000 });
+const PEER = ["node", "state", "heard_ts", "round_trip_ns", "ahead_ns", "streams", "samples", "missed", "holes", "fault"];
 const PUBLICATION = ["scope", "name", "labels", "application", "user", "pid", "incarnation", "started_ts", "values", "frame", "taken", "lost", "missed", "dropped", "damaged", "refused", "refusal", "newest_ts"];
 
 /** The answer to a statement over applications; undefined for other statements. */
@@ -18,6 +19,7 @@ export function answerApplications(state, sql) {
   if (from === "publications") return table(alive.map((p) => publication(p, now)), PUBLICATION);
   if (from === "asof") return table(all.map((p) => ({ name: `app.${p.name}.frame`, labels: JSON.stringify(p.labels), sample_ts: ns(newest(p, now)), value: frameOf(p, now) })), ["name", "labels", "sample_ts", "value"]);
   if (from === "tables" && / in /i.test(sql)) return table(Object.keys(system).filter((name) => sql.includes(`'${name}'`)).map((name) => ({ name })), ["name"]);
+  if (from === "peers") return table(peersOf(scenario).map(withTimes), PEER);
   if (system[from] !== undefined) return table(system[from]());
   const named = /^frames$/.test(from) ? /frames\('([^']+)'/.exec(sql)?.[1] : /^app_(\w+)_frame$/.exec(from)?.[1];
   const p = all.find((one) => one.name === named && Object.entries(one.labels).every(([name, value]) => !new RegExp(`\\b${name} = '`).test(sql) || sql.includes(`${name} = '${value}'`)));

@@ -351,3 +351,18 @@ export function archiveOf(scenario, since) {
     trouble: broken ? "cannot write /var/lib/barograph/archive/nodes/lab-3/log/0000000000000412.log: No space left on device: free some, or lower archive.bytes_max" : "",
   };
 }
+
+/** The other nodes of the cluster: the calm node is alone. Times are ms. */
+export const peersOf = (scenario) => (scenario === "calm" ? [] : [
+  { node: "lab-4", state: "connected", heard_ts: Date.now(), round_trip_ns: 180_000, ahead_ns: 20_000, streams: 141, samples: 9000, missed: 0, holes: 0, fault: null },
+  { node: "lab-5", state: "gone", heard_ts: Date.now() - 90_000, round_trip_ns: null, ahead_ns: null, streams: 141, samples: 700, missed: 3, holes: 1, fault: null },
+]);
+
+/** The newest values of the mirrored nodes: node, name, labels, value. */
+export const mirroredOf = (scenario) => peersOf(scenario).flatMap(({ node }) => [
+  [node, "node.outlook.text", "{}", "/scratch is nearly full, 4 % free"],
+  [node, "disk.busy.ratio", '{"device":"nvme0n1"}', 0.42],
+  [node, "tier.available.bytes", '{"tier":"nvme"}', 4e10],
+  [node, "tier.total.bytes", '{"tier":"nvme"}', 1e12],
+  [node, "filesystem.available.bytes", '{"mount":"/scratch"}', 4e10],
+]);

@@ -48,6 +48,22 @@ test("a saturated device: where, since when, in words and in red ink", () =>
     assert.deepEqual(complaints, []);
   }));
 
+test("nodes: worst first, what is not known of a node that has gone, and one node's devices", () =>
+  withAgent({ scenario: "busy" }, "#/nodes", async (page, _agent, complaints) => {
+    const lines = page.getByRole("region", { name: "Nodes" }).locator("tbody tr");
+    await lines.nth(2).waitFor();
+    assert.match(await page.locator("h1").innerText(), /^Nodes: 3, not heard: 1, saturated: 1\.$/);
+    const shown = await lines.allInnerTexts();
+    assert.match(shown[0], /^lab-5 gone/);
+    assert.doesNotMatch(shown[0], /42|scratch/);
+    assert.match(shown[1], /^lab-3 here/);
+    assert.match(shown[2], /^lab-4\s+\/scratch is nearly full, 4 % free\s+nvme0n1\s+42 %/);
+    assert.match(await page.getByRole("region", { name: "Tiers" }).innerText(), /nvme[^\n]*\n?.*GiB/);
+    await page.getByRole("button", { name: "lab-4" }).click();
+    assert.match(await page.getByRole("region", { name: "Node lab-4" }).innerText(), /\/scratch\s+37\.3 GiB/);
+    assert.deepEqual(complaints, []);
+  }));
+
 test("broken: a hung mount, a source that is down, a device without news, nobody visible", () =>
   withAgent({ scenario: "broken" }, "", async (page, _agent, complaints) => {
     await page.locator(".troubles li").nth(2).waitFor();

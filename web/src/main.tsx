@@ -11,6 +11,7 @@ import type { View } from "./route";
 import { setTheme, startTheme, theme, THEMES } from "./theme";
 import { clock, duration } from "./text/format";
 import { Now, NOW_MATCHES } from "./view/now";
+import { Nodes } from "./view/nodes";
 import { Streams } from "./view/streams";
 import { Applications } from "./view/applications";
 import { Insights } from "./view/insights";
@@ -19,8 +20,11 @@ import { Doctor } from "./view/doctor";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
 
-const NAMES: Readonly<Record<View, string>> = { now: "Now", streams: "Streams", applications: "Applications", insights: "Insights", sql: "SQL", doctor: "Doctor" };
-const SCREENS: Readonly<Record<View, () => preact.JSX.Element>> = { now: Now, streams: Streams, applications: Applications, insights: Insights, sql: Sql, doctor: Doctor };
+const NAMES: Readonly<Record<View, string>> = { now: "Now", nodes: "Nodes", streams: "Streams", applications: "Applications", insights: "Insights", sql: "SQL", doctor: "Doctor" };
+const SCREENS: Readonly<Record<View, () => preact.JSX.Element>> = { now: Now, nodes: Nodes, streams: Streams, applications: Applications, insights: Insights, sql: Sql, doctor: Doctor };
+
+/** A stream that exists where the agent is in a cluster. */
+const CLUSTER_STREAM = "fabric.connected.count";
 
 const view = signal<View>("now");
 const status = signal<Status | null>(null);
@@ -64,6 +68,7 @@ function skip(event: Event): void {
 }
 
 function Head() {
+  void beat.value;
   return (
     <header class="head">
       <p class="name">
@@ -72,7 +77,7 @@ function Head() {
         {status.value !== null && <span class="node">{status.value.node}</span>}
       </p>
       <nav aria-label="Views">
-        {VIEWS.map((name) => (
+        {VIEWS.filter(isOffered).map((name) => (
           <a href={formatRoute(name)} aria-current={view.value === name ? "page" : undefined}>
             {NAMES[name]}
             {name === "now" && alarm.value && <span class="alarm" title="something is wrong"> ▲</span>}
@@ -87,6 +92,9 @@ function Head() {
     </header>
   );
 }
+
+/** The view of nodes is for clusters; a node that is alone has it only by its address. */
+const isOffered = (name: View): boolean => name !== "nodes" || view.value === "nodes" || named(CLUSTER_STREAM).length > 0;
 
 function nextTheme(): void {
   setTheme(THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length] ?? "auto");
@@ -127,7 +135,7 @@ startTheme();
 follow();
 addEventListener("hashchange", follow);
 start();
-want("now", NOW_MATCHES);
+want("now", [...NOW_MATCHES, CLUSTER_STREAM]);
 askStatus();
 setInterval(() => document.hidden || askStatus(), 30_000);
 // A restarted agent may have another version, node name or run directory.

@@ -1,6 +1,6 @@
 // The hash route: `#/streams?pin=a&pin=b`. Pure reading and writing; main.tsx follows it.
 
-export const VIEWS = ["now", "streams", "applications", "insights", "sql", "doctor"] as const;
+export const VIEWS = ["now", "nodes", "streams", "applications", "insights", "sql", "doctor"] as const;
 export type View = (typeof VIEWS)[number];
 
 export interface Route {

@@ -34,7 +34,7 @@ const OF_PEER: [(&str, ValueType, &str, Kind, &str); 5] = [
         ValueType::Float,
         "seconds",
         Kind::Gauge,
-        "How far the node's clock is ahead of this node's, less the time on the way",
+        "How far the node's clock is ahead of this node's, if a frame is on the way for half of a round trip",
     ),
     (
         "fabric.mirrored.samples",
@@ -302,13 +302,13 @@ mod tests {
         state.set(vec![peer("b", "connected"), peer("c", "gone")], status(7));
         watch.look(2, &mut kept);
         let value = |kept: &Kept, name: &str| kept.values.get(name).cloned();
-        let round_trip = r#"peer.round_trip.seconds{"method":"cluster","peer":"b"}"#;
+        let round_trip = "peer.round_trip.seconds{method=cluster,peer=b}";
         let expect = [
-            ("fabric.connected.count{}", Value::Int(1)),
-            ("fabric.sent.samples{}", Value::Int(7)),
-            (r#"fabric.connected.flag{"peer":"b"}"#, Value::Bool(true)),
-            (r#"fabric.connected.flag{"peer":"c"}"#, Value::Bool(false)),
-            (r#"fabric.missed.samples{"peer":"c"}"#, Value::Int(1)),
+            ("fabric.connected.count", Value::Int(1)),
+            ("fabric.sent.samples", Value::Int(7)),
+            ("fabric.connected.flag{peer=b}", Value::Bool(true)),
+            ("fabric.connected.flag{peer=c}", Value::Bool(false)),
+            ("fabric.missed.samples{peer=c}", Value::Int(1)),
             (round_trip, Value::Float(0.002)),
         ];
         for (name, expected) in expect {
@@ -319,7 +319,7 @@ mod tests {
                 kept = kept.streams
             );
         }
-        let of_gone = round_trip.replace("\"b\"", "\"c\"");
+        let of_gone = round_trip.replace("peer=b", "peer=c");
         assert_eq!(value(&kept, &of_gone), None, "nothing is measured of it");
         // Nothing new, and then a node is forgotten.
         watch.look(3, &mut kept);

@@ -192,13 +192,16 @@ impl<T: Transport> FabricNode<T> {
                 true => "connected",
                 false => "gone",
             };
+            let round_trip_ns = round_trips.get(node).copied().flatten();
+            // A frame is on the way for half of a round trip.
+            let way_ns = round_trip_ns.unwrap_or_default() / 2;
+            let ahead_ns = sent_ns.saturating_add(way_ns).saturating_sub(other.heard_ns);
             PeersRow {
                 node: node.to_string(),
                 state: state.to_owned(),
                 heard_ts: other.heard_ns,
-                round_trip_ns: round_trips.get(node).copied().flatten(),
-                // The clock of the other node, less the time on the way.
-                ahead_ns: (sent_ns > 0).then(|| sent_ns.saturating_sub(other.heard_ns)),
+                round_trip_ns,
+                ahead_ns: (sent_ns > 0).then_some(ahead_ns),
                 streams: mirror.map_or(0, |mirror| mirror.segment.streams() as u64),
                 samples: counts.samples,
                 missed: counts.missed + counts.unplaced + refused,

@@ -46,11 +46,13 @@ export interface Publication {
 
 export const PARTS = ["missed", "dropped", "damaged"] as const;
 
-const text = (cell: unknown): string => (cell === null || cell === undefined ? "" : String(cell));
+/** A cell as a text; empty if it is none. */
+export const text = (cell: unknown): string => (cell === null || cell === undefined ? "" : String(cell));
 /** A cell as a number; NaN if it is none. */
-const number = (cell: unknown): number => (cell === null || cell === undefined ? NaN : asNumber(cell));
+export const number = (cell: unknown): number => (cell === null || cell === undefined ? NaN : asNumber(cell));
 const count = (cell: unknown): number => number(cell) || 0;
-const time = (cell: unknown): number => number(cell) / NS_PER_MS;
+/** A time or a span in ns as ms. */
+export const time = (cell: unknown): number => number(cell) / NS_PER_MS;
 
 /** Parses a JSON object of texts, or `a=b,c=d`; anything else is empty. */
 export function labelsOf(cell: unknown): Labels {
