@@ -80,6 +80,9 @@ def test_every_node_sees_all_of_them(start: Start) -> None:
     flags = first.sql("SELECT peer, value FROM fabric_connected_flag WHERE newest AND node = 'a' ORDER BY peer")
     assert flags == [{"peer": "b", "value": 1}, {"peer": "c", "value": 1}]
     assert first.sql("SELECT value > 0 AS sent FROM fabric_sent_samples WHERE newest AND node = 'a'") == [{"sent": 1}]
+    shown = first.ask("top", "--nodes")
+    assert {(row["node"], row["state"]) for row in shown} == {("a", "here"), ("b", "connected"), ("c", "connected")}
+    assert "3 nodes, 0 not heard" in first.out("top", "--nodes", "--once")
     status = first.ask("cluster", "status")
     assert (status["cluster"], status["node"], status["refusals"]) == ("rack", "a", [])
 

@@ -15,6 +15,7 @@ const VIEWS = {
   now: ["#/now", ".strip .scale"],
   streams: [`#/streams?${new URLSearchParams(PINS.map((pin) => ["pin", pin]))}`, ".legend-table td.num .value"],
   past: [`#/streams?${new URLSearchParams([...PINS.map((pin) => ["pin", pin]), ["span", "24h"]])}`, ".legend-table td.num .value"],
+  nodes: ["#/nodes", ".nodes tbody tr"],
   applications: ["#/applications", ".begin pre, .publication .legend-table td.num .value"],
   insights: ["#/insights", "button.insight .spark"],
   sql: [`#/sql?${new URLSearchParams({ q: QUERY })}`, ".result .chart canvas"],

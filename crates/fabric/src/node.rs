@@ -195,7 +195,9 @@ impl<T: Transport> FabricNode<T> {
             let round_trip_ns = round_trips.get(node).copied().flatten();
             // A frame is on the way for half of a round trip.
             let way_ns = round_trip_ns.unwrap_or_default() / 2;
-            let ahead_ns = sent_ns.saturating_add(way_ns).saturating_sub(other.heard_ns);
+            let ahead_ns = sent_ns
+                .saturating_add(way_ns)
+                .saturating_sub(other.heard_ns);
             PeersRow {
                 node: node.to_string(),
                 state: state.to_owned(),

@@ -19,7 +19,8 @@ use crate::frame::FRAME_BYTES_MAX;
 
 pub use hello::{HELLO_VERSION, Hello, HelloFault, Refusal, check_name};
 pub use memory::{MemoryNetwork, MemoryTransport};
-pub use zenoh::{ZenohConfig, ZenohFault, ZenohTransport, ZenohWaker};
+pub use network::{ZenohConfig, ZenohFault};
+pub use zenoh::{ZenohTransport, ZenohWaker};
 
 /// Most messages that wait at a node to be received.
 pub const MESSAGES_WAITING_MAX: usize = 1_024;

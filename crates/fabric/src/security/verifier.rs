@@ -17,10 +17,9 @@ use x25519_dalek::{PublicKey, StaticSecret};
 
 use super::PROOF_BYTES_MAX;
 use super::channel::Channel;
-use super::credentials::{Credentials, identity_uri, name_of};
+use super::credentials::{Credentials, name_of};
 use super::fault::{CredentialsFault, ProofFault};
 use super::revocation::{RevocationList, hex};
-use crate::transport::Hello;
 
 /// What is signed begins with this, so that the signature counts for nothing else.
 const SIGNED: &[u8] = b"barograph hello 1\0";
@@ -40,8 +39,8 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Makes the proof for a hello. `random` must be secret, and new for each life of the node.
-    pub(crate) fn new(credentials: &Credentials, hello: &Hello, random: [u8; 32]) -> Self {
+    /// Makes the proof for a hello, as it is written. `random` must be secret, and new for each life of the node.
+    pub(crate) fn new(credentials: &Credentials, hello: &[u8], random: [u8; 32]) -> Self {
         let secret = StaticSecret::from(random);
         let public = PublicKey::from(&secret).to_bytes();
         let signature = credentials.key.sign(&signed(hello, &public));
@@ -106,10 +105,11 @@ impl Verifier {
         Ok(verifier)
     }
 
-    /// Checks the proof that came with a hello.
+    /// Checks the proof that came with a hello, as it is written, of the node with this name in
+    /// certificates.
     pub(crate) fn verify(
         &self,
-        hello: &Hello,
+        (hello, name): (&[u8], &str),
         proof: &[u8],
         now_ns: i64,
     ) -> Result<Proven, ProofFault> {
@@ -121,7 +121,7 @@ impl Verifier {
         let der = CertificateDer::from(der);
         let certificate = EndEntityCert::try_from(&der).map_err(|_| ProofFault::Foreign)?;
         self.check(&certificate, now_ns)?;
-        if name_of(&der) != Some(identity_uri(&hello.cluster, &hello.node)) {
+        if name_of(&der).as_deref() != Some(name) {
             return Err(ProofFault::Name);
         }
         certificate
@@ -215,8 +215,8 @@ impl Verifier {
     }
 }
 
-fn signed(hello: &Hello, public: &[u8; 32]) -> Vec<u8> {
-    [SIGNED, public, &hello.write()].concat()
+fn signed(hello: &[u8], public: &[u8; 32]) -> Vec<u8> {
+    [SIGNED, public, hello].concat()
 }
 
 /// Time at which a certificate expires, ns since the epoch.

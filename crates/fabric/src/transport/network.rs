@@ -1,15 +1,17 @@
-//! The configuration of zenoh, as text.
+//! How a node takes part in a cluster, and the configuration of zenoh that follows from it, as text.
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use barograph_model::NS_PER_MS;
 use serde_json::{Value as Json, json};
+use thiserror::Error;
 
 use super::roster::NODES_MAX;
-use super::zenoh::{ZenohConfig, ZenohFault};
+use super::{Hello, HelloFault};
 use crate::frame::FRAME_BYTES_MAX;
-use crate::security::{AUTHORITY_CERTIFICATE, NODE_CERTIFICATE};
+use crate::security::{AUTHORITY_CERTIFICATE, Credentials, CredentialsFault, NODE_CERTIFICATE};
 
 /// Batches of 64 KiB that may wait for one link, the most that zenoh allows.
 const QUEUE_BATCHES: usize = 16;
@@ -25,6 +27,55 @@ const ALL_MESSAGES: [&str; 9] = [
     "declare_liveliness_subscriber",
     "liveliness_query",
 ];
+
+/// How a node takes part in a cluster.
+#[derive(Clone, Debug)]
+pub struct ZenohConfig {
+    /// What the node says of itself.
+    pub hello: Hello,
+    /// Addresses, such as `127.0.0.1:7447`, at which other nodes reach this one.
+    pub listen: Vec<String>,
+    /// Addresses of nodes or of zenoh routers. Those that do not answer are tried again for ever.
+    pub peers: Vec<String>,
+    /// Time without a sign of life after which a node counts as gone, in ns.
+    pub death_ns: i64,
+    /// The node's certificates. Without them nothing is encrypted, and all addresses must be of this
+    /// machine.
+    pub credentials: Option<Arc<Credentials>>,
+}
+
+/// The reason why a node cannot take part in a cluster.
+#[derive(Debug, Error)]
+pub enum ZenohFault {
+    /// A name breaks the rules of names.
+    #[error(transparent)]
+    Name(#[from] HelloFault),
+    /// An address is not allowed without certificates.
+    #[error(
+        "{address} is no address of this machine, like 127.0.0.1:7447, and this node has no \
+         certificate: `baro cluster init` on one node and `baro cluster join` on the others make \
+         them, and then messages between nodes are encrypted and may leave the machine"
+    )]
+    Address {
+        /// The address.
+        address: String,
+    },
+    /// An address is none.
+    #[error("{address} is no address of a node, like login1:7447 or 10.0.0.1:7447")]
+    NoAddress {
+        /// The address.
+        address: String,
+    },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsFault),
+    /// The system has no random numbers.
+    #[error("the system gives no random numbers")]
+    Random,
+    /// Zenoh refused.
+    #[error("the fabric cannot be opened: {0}")]
+    Zenoh(String),
+}
 
 /// The configuration of a session. Links to nodes with these certificates carry nothing.
 pub(super) fn network_of(config: &ZenohConfig, revoked: &[String]) -> Result<String, ZenohFault> {

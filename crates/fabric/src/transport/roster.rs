@@ -11,7 +11,9 @@ use super::inbox::Inbox;
 use super::keys::{hello_of, key_of, words_of};
 use super::{Hello, Peer, Refusal, TransportEvent};
 use crate::frame::FRAME_BYTES_MAX;
-use crate::security::{Channel, Identity, ProofFault, Proven, REVOCATION_LIST_BYTES_MAX, Verifier};
+use crate::security::{
+    Channel, Identity, ProofFault, Proven, REVOCATION_LIST_BYTES_MAX, Verifier, identity_uri,
+};
 
 /// Most nodes that are known at a time.
 pub(super) const NODES_MAX: usize = 16_384;
@@ -223,7 +225,10 @@ impl Roster {
             (Some(_), None) => return Err(unproven(ProofFault::Missing)),
             (Some(security), Some(proof)) => (security, proof),
         };
-        let proven = security.verifier.verify(hello, proof, now_ns);
+        let name = identity_uri(&hello.cluster, &hello.node);
+        let proven = security
+            .verifier
+            .verify((&hello.write(), &name), proof, now_ns);
         let Proven {
             public,
             serial,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use barograph_model::{Clock, NS_PER_S};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use thiserror::Error;
 use zenoh::Wait as _;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Subscriber;
@@ -16,65 +15,14 @@ use zenoh::qos::CongestionControl;
 use zenoh::sample::SampleKind;
 
 use super::keys::{ROOT, message_key};
-use super::network::network_of;
+use super::network::{ZenohConfig, ZenohFault, network_of};
 use super::roster::{DATA, PING, PONG, REVOKED, Roster, Security};
-use super::{
-    Hello, HelloFault, Peer, SendFault, Transport, TransportCounts, TransportEvent, check_name,
-};
+use super::{Hello, Peer, SendFault, Transport, TransportCounts, TransportEvent, check_name};
 use crate::frame::FRAME_BYTES_MAX;
-use crate::security::{Credentials, CredentialsFault, Identity, Verifier};
+use crate::security::{Credentials, Identity, Verifier};
 
 /// Time between two measurements of round-trip times, in ns.
 const PING_NS: i64 = NS_PER_S;
-
-/// How a node takes part in a cluster.
-#[derive(Clone, Debug)]
-pub struct ZenohConfig {
-    /// What the node says of itself.
-    pub hello: Hello,
-    /// Addresses, such as `127.0.0.1:7447`, at which other nodes reach this one.
-    pub listen: Vec<String>,
-    /// Addresses of nodes or of zenoh routers. Those that do not answer are tried again for ever.
-    pub peers: Vec<String>,
-    /// Time without a sign of life after which a node counts as gone, in ns.
-    pub death_ns: i64,
-    /// The node's certificates. Without them nothing is encrypted, and all addresses must be of this
-    /// machine.
-    pub credentials: Option<Arc<Credentials>>,
-}
-
-/// The reason why a node cannot take part in a cluster.
-#[derive(Debug, Error)]
-pub enum ZenohFault {
-    /// A name breaks the rules of names.
-    #[error(transparent)]
-    Name(#[from] HelloFault),
-    /// An address is not allowed without certificates.
-    #[error(
-        "{address} is no address of this machine, like 127.0.0.1:7447, and this node has no \
-         certificate: `baro cluster init` on one node and `baro cluster join` on the others make \
-         them, and then messages between nodes are encrypted and may leave the machine"
-    )]
-    Address {
-        /// The address.
-        address: String,
-    },
-    /// An address is none.
-    #[error("{address} is no address of a node, like login1:7447 or 10.0.0.1:7447")]
-    NoAddress {
-        /// The address.
-        address: String,
-    },
-    /// The certificates cannot be used.
-    #[error(transparent)]
-    Credentials(#[from] CredentialsFault),
-    /// The system has no random numbers.
-    #[error("the system gives no random numbers")]
-    Random,
-    /// Zenoh refused.
-    #[error("the fabric cannot be opened: {0}")]
-    Zenoh(String),
-}
 
 /// A node's end of a zenoh network. The node leaves when it is dropped.
 pub struct ZenohTransport {
@@ -376,7 +324,7 @@ fn secured(credentials: &Credentials, hello: &Hello, now_ns: i64) -> Result<Secu
     let filled = SystemRandom::new().fill(&mut random);
     filled.map_err(|_| ZenohFault::Random)?;
     Ok(Security {
-        identity: Identity::new(credentials, hello, random),
+        identity: Identity::new(credentials, &hello.write(), random),
         verifier: Verifier::new(credentials, now_ns)?,
     })
 }

@@ -9,6 +9,7 @@ use super::super::format;
 use super::super::output::plain;
 use super::board::{Board, Strip, Tank};
 use super::causes::Cause;
+use super::nodes::NodeLine;
 
 const READ: Color = Color::Blue;
 const WRITE: Color = Color::Yellow;
@@ -19,6 +20,10 @@ const OLD: Color = Color::DarkGray;
 const NAME_COLUMNS: u16 = 10;
 /// Columns right of the pen, for the newest values.
 const VALUES_COLUMNS: u16 = 52;
+/// Columns of the table of nodes.
+const NODE_COLUMNS: [u16; 6] = [0, 20, 30, 44, 54, 66];
+/// Busy share from which a device counts as saturated.
+const SATURATED: f64 = 0.9;
 /// Block characters for heights in eighths of a line.
 const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
@@ -67,7 +72,71 @@ pub(super) fn board(board: &Board, paused: bool, area: Rect, buffer: &mut Buffer
     causes(&board.causes, plain, &mut pen);
     if area.height > 0 {
         pen.line = area.height - 1;
-        pen.text(0, "q quit   p pause", Style::new().fg(OLD));
+        pen.text(0, "q quit   p pause   n nodes", Style::new().fg(OLD));
+    }
+}
+
+/// Draws the nodes of the cluster.
+pub(super) fn nodes(
+    nodes: &[NodeLine],
+    now_ns: i64,
+    paused: bool,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let mut pen = Pen {
+        buffer,
+        area,
+        line: 0,
+    };
+    let lost = nodes.iter().filter(|node| !node.is_heard()).count();
+    let head = format!("{} nodes, {lost} not heard", nodes.len());
+    let style = Style::new().add_modifier(Modifier::BOLD);
+    pen.text(0, &head, style);
+    if paused {
+        pen.text(head.len() as u16 + 2, "paused", style);
+    }
+    pen.next();
+    pen.next();
+    let columns = ["node", "busy", "device", "heard", "round trip", "state"];
+    for (at, name) in NODE_COLUMNS.into_iter().zip(columns) {
+        pen.text(at, name, Style::new().fg(OLD));
+    }
+    pen.next();
+    for node in nodes {
+        let is_hot = node.busy.is_some_and(|busy| busy >= SATURATED);
+        let style = match node.is_heard() {
+            false => Style::new().fg(OLD),
+            true if is_hot => Style::new().fg(TROUBLE),
+            true => Style::new(),
+        };
+        let round_trip_s = node.round_trip_ns.unwrap_or_default() as f64 / 1e9;
+        let known = |text: String| if node.is_heard() { text } else { String::new() };
+        let cells = [
+            node.node.clone(),
+            known(format::number(node.busy.unwrap_or(f64::NAN), "ratio")),
+            known(node.device.clone().unwrap_or_default()),
+            match node.heard_ts {
+                Some(heard_ns) => format::age(now_ns.saturating_sub(heard_ns)),
+                None => node.state.clone(),
+            },
+            match node.round_trip_ns {
+                Some(_) => format::number(round_trip_s, "seconds"),
+                None => String::new(),
+            },
+            match node.is_heard() {
+                true => node.outlook.clone().unwrap_or_default(),
+                false => node.state.clone(),
+            },
+        ];
+        for (at, cell) in NODE_COLUMNS.into_iter().zip(cells) {
+            pen.text(at, &cell, style);
+        }
+        pen.next();
+    }
+    if area.height > 0 {
+        pen.line = area.height - 1;
+        pen.text(0, "q quit   p pause   n this node", Style::new().fg(OLD));
     }
 }
 
