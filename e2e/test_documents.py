@@ -34,6 +34,7 @@ EXTENSION = "it is a function of the extension, whose own tests call it"
 BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
 IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
+MEMBERS = "it needs nodes that join; test_membership.py has them"
 TRACEFS = "it needs root and tracefs"
 
 # Pieces that are not run, with the reason.
@@ -43,7 +44,15 @@ NOT_RUN: Listed = {
     "bridges.md": {"[[outputs.influxdb_v2]]": "it is Telegraf's configuration"},
     "cluster.md": {
         "baro cluster run": IN_CLUSTER,
-        "baro up --cluster": IN_CLUSTER,
+        "baro up --cluster rack1 --listen 127": IN_CLUSTER,
+        "baro cluster init": MEMBERS,
+        "baro up --cluster rack1 --listen 0": MEMBERS,
+        "baro cluster invite node-b": MEMBERS,
+        "baro cluster join": MEMBERS,
+        "baro up --cluster rack1 --node": MEMBERS,
+        "baro cluster members": MEMBERS,
+        "baro cluster revoke": MEMBERS,
+        "baro cluster invite router1": MEMBERS,
         "SELECT node, value FROM cluster_disk_busy_ratio": IN_CLUSTER,
     },
     "export.md": {
