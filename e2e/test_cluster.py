@@ -87,6 +87,42 @@ def test_every_node_sees_all_of_them(start: Start) -> None:
     assert (status["cluster"], status["node"], status["refusals"]) == ("rack", "a", [])
 
 
+def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
+    _, (a, b, c) = cluster(start, ["a", "b", "c"])
+    for node in "bc":
+        eventually(lambda node=node: peer(a, node)["state"] == "connected", "the others")
+    count = "SELECT count(*) > 0 AS some, min(node) AS own FROM memory_total_bytes"
+    answer = a.ask("sql", "--nodes", "all", count)
+    assert answer["columns"] == ["node", "some", "own"]
+    assert answer["rows"] == [[node, 1, node] for node in "abc"]
+    # A stream that is not mirrored, and only one of the nodes.
+    cpu = a.ask("sql", "--nodes", "b", "SELECT value > 0 AS busy FROM agent_cpu_seconds WHERE newest")
+    assert cpu["rows"] == [["b", 1]]
+    # What is wrong is said at once; what is wrong there is said of that node.
+    assert "no table" in a.error("sql", "--nodes", "all", "SELECT * FROM nonsense")
+    assert a.run("sql", "--nodes", "all", "DELETE FROM streams").returncode == 1
+    there = a.ask("sql", "--nodes", "b,c,x", "SELECT * FROM nonsense")
+    states = {node["node"]: node["state"] for node in there["nodes"]}
+    assert states == {"b": "failed", "c": "failed", "x": "gone"}
+    large = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) SELECT i, 'text' FROM n"
+    assert "aggregate" in a.ask("sql", "--nodes", "b", large)["nodes"][0]["reason"]
+
+    # A node that does not answer is late, then gone; the others' rows come.
+    assert b.process
+    b.process.send_signal(signal.SIGSTOP)
+    done = a.run("sql", "--nodes", "all", "SELECT 1 AS one")
+    assert done.returncode == 0 and "no rows of b: " in done.stderr and done.stdout.count("1") == 2, done
+    eventually(lambda: peer(a, "b")["state"] == "gone", "it is gone")
+    answer = a.ask("sql", "--nodes", "all", "SELECT 1 AS one")
+    assert [node["state"] for node in answer["nodes"]] == ["answered", "gone", "answered"]
+    assert [row[0] for row in answer["rows"]] == ["a", "c"]
+    b.process.send_signal(signal.SIGCONT)
+
+    alone = start(config=QUICK)
+    assert "in no cluster" in alone.error("sql", "--nodes", "all", "SELECT 1")
+    assert alone.ask("sql", "--nodes", alone.node, "SELECT 1 AS one")["rows"] == [[alone.node, 1]]
+
+
 def test_a_node_that_dies_is_seen_and_what_it_missed_is_fetched(start: Start) -> None:
     _, (a, b) = cluster(start, ["a", "b"])
     eventually(lambda: peer(a, "b").get("samples", 0) > 0, "the mirror")

@@ -53,6 +53,9 @@ NOT_RUN: Listed = {
         "baro cluster members": MEMBERS,
         "baro cluster revoke": MEMBERS,
         "baro cluster invite router1": MEMBERS,
+        "baro sql --nodes all": IN_CLUSTER,
+        "baro sql --nodes a,b": IN_CLUSTER,
+        "curl -d": IN_CLUSTER,
         "SELECT node, value FROM cluster_disk_busy_ratio": IN_CLUSTER,
     },
     "export.md": {

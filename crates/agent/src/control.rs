@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 use tracing::info;
 
 use crate::event_loop::{DesiredStatements, Event};
+use crate::node_queries::NodeSql;
 use crate::policies::statement;
 use crate::refusal::{StatementAnswer, StatementRefusal};
 use crate::rules::DeclaredRules;
@@ -40,6 +41,8 @@ pub(crate) struct LoopControl {
     pub statements: Arc<StatementStore>,
     /// The archives of the node and of the scopes.
     pub archives: (Arc<History>, ScopeHistories),
+    /// Statements on the nodes of the cluster.
+    pub nodes: NodeSql,
     /// The calls into programs; `None` if the agent takes in no applications.
     pub board: Option<Arc<Board>>,
     /// The rules, which have a thread of their own.
@@ -160,6 +163,10 @@ impl Control for LoopControl {
             .map_err(StatementRefusal::from)?;
         let rows: Vec<Json> = rows.iter().map(documents::test_row).collect();
         Ok(json!({ "rows": rows }))
+    }
+
+    fn ask_nodes(&self, sql: &str, nodes: &[String]) -> Result<Json, ControlFault> {
+        self.nodes.ask(sql, nodes)
     }
 
     fn reload(&self) -> Result<Json, ControlFault> {

@@ -19,7 +19,7 @@ use barograph_fabric::transport::{
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{Clock, ConfigError, NS_PER_S};
-use barograph_stream::{CLUSTER_DOCUMENT, PEERS_DOCUMENT, RunDir, SegmentReader};
+use barograph_stream::{CLUSTER_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SegmentReader};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -27,6 +27,7 @@ use tracing::warn;
 
 use crate::AgentError;
 use crate::cluster_watch::ClusterState;
+use crate::node_queries::{ClientSql, NodeQueries, NodeQueryDesk};
 
 /// Shortest time between two wakes of the fabric because of new samples of this node.
 const NEWS_PAUSE: Duration = Duration::from_micros(500);
@@ -61,6 +62,8 @@ pub struct ClusterConfig {
     pub ring_bytes_max: usize,
     /// Most bytes on the way from each node.
     pub window_bytes: u64,
+    /// Longest wait, in seconds, for the answers of other nodes to a statement, 0.1 to 600.
+    pub query_seconds: f64,
     /// Seconds without a sign of life after which a node counts as gone, 0.1 to 3600.
     pub death_seconds: f64,
 }
@@ -86,6 +89,7 @@ impl Default for ClusterConfig {
             depth_max: 1_024,
             ring_bytes_max: 64 << 20,
             window_bytes: 512 << 10,
+            query_seconds: 5.0,
             death_seconds: 2.0,
         }
     }
@@ -104,6 +108,10 @@ impl ClusterConfig {
         if !(0.1..=3_600.0).contains(&self.death_seconds) {
             let reason = "it must be 0.1 to 3600".to_owned();
             return refuse("cluster.death_seconds", &self.death_seconds, reason);
+        }
+        if !(0.1..=600.0).contains(&self.query_seconds) {
+            let reason = "it must be 0.1 to 600".to_owned();
+            return refuse("cluster.query_seconds", &self.query_seconds, reason);
         }
         if self.depth_max < 2 {
             return refuse(
@@ -131,6 +139,22 @@ impl ClusterConfig {
 }
 
 impl ClusterConfig {
+    /// What the node does in the cluster.
+    fn node(&self, run_dir: &RunDir, incarnation: Incarnation) -> NodeConfig {
+        NodeConfig {
+            run_dir: run_dir.clone(),
+            incarnation,
+            wanted: self.mirror.clone(),
+            mirrors_max: self.mirrors_max,
+            bounds: MirrorBounds {
+                streams_max: self.streams_max,
+                depth_max: self.depth_max,
+                ring_bytes_max: self.ring_bytes_max,
+            },
+            window_bytes: self.window_bytes,
+        }
+    }
+
     /// Joins the cluster, with the certificates in this directory if there are any.
     fn join(
         &self,
@@ -165,6 +189,7 @@ impl Fabric {
         node: &str,
         (run_dir, state_dir): (&RunDir, &Path),
         state: ClusterState,
+        (queries, engine): (NodeQueries, ClientSql),
         clock: &Arc<dyn Clock>,
     ) -> Result<Option<Self>, AgentError> {
         if config.name.is_empty() {
@@ -189,18 +214,7 @@ impl Fabric {
         let fabric = FabricNode::new(
             transport,
             Arc::clone(&segment),
-            NodeConfig {
-                run_dir: run_dir.clone(),
-                incarnation: segment.incarnation(),
-                wanted: config.mirror.clone(),
-                mirrors_max: config.mirrors_max,
-                bounds: MirrorBounds {
-                    streams_max: config.streams_max,
-                    depth_max: config.depth_max,
-                    ring_bytes_max: config.ring_bytes_max,
-                },
-                window_bytes: config.window_bytes,
-            },
+            config.node(run_dir, segment.incarnation()),
             now_ns,
         );
         let mut started = Self {
@@ -208,7 +222,16 @@ impl Fabric {
             waker: waker.clone(),
             threads: Vec::new(),
         };
+        let questions = queries.open(waker.clone());
+        let cancel = Arc::clone(&started.is_over);
+        let (desk, worker) = NodeQueryDesk::new(
+            questions,
+            engine,
+            waker.clone(),
+            (Arc::clone(clock), cancel),
+        );
         let shell = FabricShell {
+            desk,
             fabric,
             cluster: config.name.clone(),
             node: node.to_owned(),
@@ -227,6 +250,7 @@ impl Fabric {
         };
         started.spawn("baro-fabric", move || shell.run())?;
         started.spawn("baro-news", move || news.run())?;
+        started.spawn("baro-asked", move || worker.run())?;
         Ok(Some(started))
     }
 
@@ -251,6 +275,7 @@ impl Drop for Fabric {
 
 /// The thread that steps the fabric.
 struct FabricShell {
+    desk: NodeQueryDesk,
     fabric: FabricNode<ZenohTransport>,
     cluster: String,
     node: String,
@@ -267,6 +292,7 @@ impl FabricShell {
         let (mut published_ns, mut published) = (i64::MIN, 0);
         while !self.is_over.load(Ordering::Acquire) {
             let now_ns = self.clock.now_ns();
+            self.desk.step(&mut self.fabric, now_ns);
             let deadline_ns = self.fabric.step(now_ns);
             let has_subscribers = self.fabric.has_subscribers();
             self.has_subscribers

@@ -17,6 +17,7 @@ mod export;
 mod fabric;
 mod facts;
 mod look;
+mod node_queries;
 mod outlook;
 mod policies;
 mod reference;

@@ -24,6 +24,7 @@ use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::fabric::Fabric;
+use crate::node_queries::{ClientSql, NodeQueries, NodeSql};
 use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::StatementStore;
 use crate::{AgentError, Config};
@@ -117,9 +118,10 @@ impl Agent {
             histories: ScopeHistories::default(),
             world: world.clone(),
         };
-        let control = (parts.statements, read);
+        let queries = NodeQueries::default();
+        let control = (parts.statements, read, queries.clone());
         let started_ns = parts.started_ns;
-        agent.serve(&config, &world.clock, started_ns, shared, ingest, control)?;
+        let engine = agent.serve(&config, &world.clock, started_ns, shared, ingest, control)?;
         if let Some(exports) = exports {
             let clock = Arc::clone(&world.clock);
             agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);
@@ -129,6 +131,7 @@ impl Agent {
             &config.node,
             (&agent.run_dir, &config.state_dir),
             cluster,
+            (queries, engine),
             &world.clock,
         )?;
         agent.publish_addresses(started_ns)?;
@@ -136,7 +139,8 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Starts the parts that take requests and values: applications, rules, the server.
+    /// Starts the parts that take requests and values: applications, rules, the server. Returns the
+    /// engine of statements, with their limits.
     fn serve(
         &mut self,
         config: &Config,
@@ -144,8 +148,8 @@ impl Agent {
         started_ns: i64,
         shared: ScopeShared,
         ingest: Arc<IngestCounts>,
-        (statements, read): (Arc<StatementStore>, ReadConfig),
-    ) -> Result<(), AgentError> {
+        (statements, read, queries): (Arc<StatementStore>, ReadConfig, NodeQueries),
+    ) -> Result<ClientSql, AgentError> {
         let run_dir = &self.run_dir;
         let intake = intake_config(config);
         self.applications = Applications::start(&intake, run_dir, clock, ingest, shared.clone());
@@ -163,10 +167,18 @@ impl Agent {
         let rules = DeclaredRules::new(&kept, run_dir, clock, fire);
         rules.attend()?;
         self.rules = Some(rules.clone());
+        let engine = client_sql(config, run_dir, clock)?;
         let control = Arc::new(LoopControl {
             events: self.events.clone(),
             statements,
             archives: (Arc::clone(&self.history), shared.histories),
+            nodes: NodeSql {
+                node: self.node.clone(),
+                engine: engine.clone(),
+                patience_ns: (config.cluster.query_seconds * 1e9) as i64,
+                others: queries,
+                clock: Arc::clone(clock),
+            },
             board,
             rules,
             config: (read, Mutex::new(config.clone())),
@@ -174,9 +186,10 @@ impl Agent {
             next_snapshot_ns: Mutex::new(0),
         });
         self.control = Some(Arc::clone(&control));
-        let server = start_server(config, clock, run_dir, control, started_ns, ingest)?;
+        let parts = (engine.clone(), control, ingest);
+        let server = start_server(config, clock, run_dir, parts, started_ns)?;
         self.server = Some(server);
-        Ok(())
+        Ok(engine)
     }
 
     /// Reads the configuration again and applies its insights and policies. The answer names the
@@ -298,25 +311,35 @@ fn start_sampler(
         .map_err(AgentError::Thread)
 }
 
-fn start_server(
+/// Starts the engine that runs the statements of clients.
+fn client_sql(
     config: &Config,
-    clock: &Arc<dyn Clock>,
     run_dir: &RunDir,
-    control: Arc<LoopControl>,
-    started_ns: i64,
-    ingest: Option<IngestConfig>,
-) -> Result<Server, AgentError> {
-    let limits = SqlLimits {
-        rows_max: config.query.rows_max,
-        bytes_max: config.query.bytes_max,
-        time_ns_max: (config.query.seconds_max * 1e9) as i64,
-        memory_bytes_max: config.query.memory_bytes_max / 4,
-    };
+    clock: &Arc<dyn Clock>,
+) -> Result<ClientSql, AgentError> {
     let pool = PoolConfig {
         threads: config.query.threads,
         queue_max: config.query.waiting_max,
     };
-    let sql = Arc::new(QueryPool::start(run_dir, ScopeChoice::Public, clock, pool)?);
+    let engine = QueryPool::start(run_dir, ScopeChoice::Public, clock, pool)?;
+    Ok(ClientSql {
+        engine: Arc::new(engine),
+        limits: SqlLimits {
+            rows_max: config.query.rows_max,
+            bytes_max: config.query.bytes_max,
+            time_ns_max: (config.query.seconds_max * 1e9) as i64,
+            memory_bytes_max: config.query.memory_bytes_max / 4,
+        },
+    })
+}
+
+fn start_server(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    run_dir: &RunDir,
+    (sql, control, ingest): (ClientSql, Arc<LoopControl>, Option<IngestConfig>),
+    started_ns: i64,
+) -> Result<Server, AgentError> {
     let http = match config.http.as_str() {
         "off" => None,
         text => Some(text.parse().map_err(|_| ConfigError {
@@ -326,7 +349,7 @@ fn start_server(
         })?),
     };
     let limits = ServerLimits {
-        sql: limits,
+        sql: sql.limits,
         memory_bytes_max: config.query.memory_bytes_max / 2,
         ..ServerLimits::default()
     };
@@ -342,7 +365,7 @@ fn start_server(
     Ok(Server::start(
         server,
         run_dir.clone(),
-        sql,
+        sql.engine,
         // One thread for each answer, since as many may compute at once as there may be large
         // answers.
         Arc::new(

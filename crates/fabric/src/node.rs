@@ -14,6 +14,7 @@ use crate::frame::is_of_samples;
 use crate::mirror::Received;
 use crate::mirror_segment::{MirrorBounds, MirrorSegment};
 use crate::publisher::Publisher;
+use crate::query::{AskedStatement, NodeAnswers, Queries, is_of_queries};
 use crate::subscriber::{Subscriber, SubscriberConfig};
 use crate::transport::{Transport, TransportEvent};
 
@@ -57,6 +58,7 @@ pub struct FabricNode<T> {
     tidied_ns: i64,
     /// Number of the next feed: no two feeds of this node have the same.
     next_feed: u64,
+    queries: Queries,
 }
 
 /// Another node, for as long as it is connected and a while after.
@@ -111,6 +113,7 @@ impl<T: Transport> FabricNode<T> {
             changes: 0,
             tidied_ns: now_ns,
             next_feed: now_ns.unsigned_abs(),
+            queries: Queries::new(now_ns.unsigned_abs()),
         }
     }
 
@@ -128,6 +131,7 @@ impl<T: Transport> FabricNode<T> {
             let _ = self.transport.send(&to, frame);
         }
         let mut deadline_ns = now_ns.saturating_add(STEP_NS_MAX);
+        deadline_ns = deadline_ns.min(self.queries.deadline_ns());
         for (node, other) in &mut self.nodes {
             let Some(mirror) = other.mirror.as_mut().filter(|_| other.is_connected) else {
                 continue;
@@ -166,6 +170,7 @@ impl<T: Transport> FabricNode<T> {
         match event {
             TransportEvent::Appeared(node) => self.appeared(node, now_ns),
             TransportEvent::Gone(node) => {
+                self.queries.gone(&node);
                 if let Some(other) = self.nodes.get_mut(&node) {
                     other.is_connected = false;
                 }
@@ -224,10 +229,57 @@ impl<T: Transport> FabricNode<T> {
             bytes: feeds.bytes,
             lost: feeds.lost,
             unsent: carried.unsent,
-            unreceived: carried.unreceived,
+            unreceived: carried.unreceived.saturating_add(self.queries.refused),
             refused: self.publisher.refused(),
             refusals: self.refusals.iter().cloned().collect(),
         }
+    }
+
+    /// Sends a statement to other nodes: to these, or to all that are known if none is named. They
+    /// are waited for until `until_ns`, in ns since the epoch. Returns the number of the question;
+    /// `None` if too many wait.
+    pub fn ask(
+        &mut self,
+        sql: &str,
+        nodes: &[String],
+        (now_ns, until_ns): (i64, i64),
+    ) -> Option<u64> {
+        let is_connected = |node: &str| self.nodes.get(node).is_some_and(|one| one.is_connected);
+        let nodes: Vec<(Arc<str>, bool)> = match nodes {
+            [] => {
+                let known = self.nodes.iter();
+                let known = known.map(|(node, other)| (Arc::clone(node), other.is_connected));
+                known.collect()
+            }
+            nodes => {
+                let named = nodes.iter();
+                let named = named.map(|node| (node.as_str().into(), is_connected(node)));
+                named.collect()
+            }
+        };
+        let (number, message) = self
+            .queries
+            .ask(sql, nodes.iter().cloned(), (now_ns, until_ns))?;
+        for (node, _) in nodes.iter().filter(|(_, is_connected)| *is_connected) {
+            // A node that is not reached is late.
+            let _ = self.transport.send(node, message.clone());
+        }
+        Some(number)
+    }
+
+    /// The answers to a question, when all have come or its time is over.
+    pub fn answers(&mut self, now_ns: i64) -> Option<(u64, NodeAnswers)> {
+        self.queries.done(now_ns)
+    }
+
+    /// The next statement of another node that is to be run here.
+    pub fn asked(&mut self, now_ns: i64) -> Option<AskedStatement> {
+        self.queries.asked(now_ns)
+    }
+
+    /// Sends the rows of a statement to the node that asked, or the reason why there are none.
+    pub fn answer(&mut self, asked: &AskedStatement, outcome: Result<&[u8], &str>) {
+        let _ = self.transport.send(&asked.from, asked.answer(outcome));
     }
 
     /// Ends this node's part in the cluster: its mirrors are closed and removed.
@@ -318,6 +370,10 @@ impl<T: Transport> FabricNode<T> {
 
     /// Takes in a message: of a feed of ours, or of a subscriber to this node.
     fn message(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) {
+        if is_of_queries(bytes) {
+            self.queries.receive(from, bytes, now_ns);
+            return;
+        }
         if !is_of_samples(bytes) {
             // Whoever sends something else is counted as silent, and forgotten.
             let _ = self.publisher.receive(from, bytes, now_ns);

@@ -1,13 +1,13 @@
 //! The server that admits invited nodes. It runs while an administrator's command waits, and at no
 //! other time, so that nothing that can certify nodes listens for ever.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use barograph_model::Clock;
+use barograph_model::{Clock, NS_PER_S};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -19,7 +19,9 @@ use crate::invitation::{Invitations, Token};
 
 /// Most bytes of a request or an answer.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = 64 << 10;
-/// Longest wait for the next bytes of the other side.
+/// Longest time for which one node is served, in ns of the monotonic clock.
+const SERVED_NS_MAX: i64 = 10 * NS_PER_S;
+/// Longest wait of an invited node for the next bytes of the inviting one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Most nodes that are served at a time; more are closed at once, and try again.
 const SERVED_MAX: usize = 16;
@@ -40,6 +42,42 @@ pub(crate) enum Answer {
     Certificate(String),
     /// The reason why it is not admitted.
     Refused(String),
+}
+
+/// A connection that ends at a time, however slowly its other side sends, so that nobody keeps the
+/// places of others.
+struct TimedStream {
+    stream: TcpStream,
+    clock: Arc<dyn Clock>,
+    until_ns: i64,
+}
+
+impl TimedStream {
+    fn left(&self) -> std::io::Result<Duration> {
+        let left_ns = self.until_ns.saturating_sub(self.clock.monotonic_ns());
+        match u64::try_from(left_ns) {
+            Ok(left_ns) if left_ns > 0 => Ok(Duration::from_nanos(left_ns)),
+            _ => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl Read for TimedStream {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for TimedStream {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// What has come of one node's request.
@@ -182,13 +220,15 @@ impl Desk {
     /// Answers one request. Returns the name of the node that was admitted, or why none was.
     fn answer(&self, stream: TcpStream, config: Arc<ServerConfig>) -> Result<String, String> {
         let told = |error: &dyn std::fmt::Display| error.to_string();
-        stream
-            .set_nonblocking(false)
-            .map_err(|error| told(&error))?;
-        for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
-            set(&stream, Some(PATIENCE)).map_err(|error| told(&error))?;
-        }
+        let blocking = stream.set_nonblocking(false);
+        blocking.map_err(|error| told(&error))?;
         let connection = ServerConnection::new(config).map_err(|error| told(&error))?;
+        let now_ns = self.clock.monotonic_ns();
+        let stream = TimedStream {
+            stream,
+            clock: Arc::clone(&self.clock),
+            until_ns: now_ns.saturating_add(SERVED_NS_MAX),
+        };
         let mut stream = StreamOwned::new(connection, stream);
         let mut line = String::new();
         let mut reader = BufReader::new((&mut stream).take(MESSAGE_BYTES_MAX));

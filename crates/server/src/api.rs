@@ -267,6 +267,31 @@ pub(crate) async fn test_insight(
 /// The parameter that selects how JSON holds integers beyond 2^53.
 const BIG_INTEGERS: &str = "big_integers";
 
+/// `POST /api/v1/nodes/sql[?nodes=NAME,NAME]`: the rows of a statement on each of these nodes, or on
+/// all.
+pub(crate) async fn nodes_sql(
+    State(app): SharedApp,
+    RequestOrigin(way, client): RequestOrigin,
+    request: Request,
+) -> HandlerAnswer {
+    let params = Params::parse(request.uri().query(), &["nodes"])?;
+    let names = params.one("nodes")?.unwrap_or_default().split(',');
+    let names: Vec<String> = names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let sql = statement(request, &app).await?;
+    let delivery = Delivery {
+        is_large: false,
+        ..app.large((way, client), JSON).await?
+    };
+    deliver(delivery, move |mut pieces| {
+        pieces.json(&app.control.ask_nodes(&sql, &names)?)?;
+        pieces.finish()
+    })
+    .await
+}
+
 /// `POST /api/v1/sql?format=rows|table|arrow`
 pub(crate) async fn sql(
     State(app): SharedApp,

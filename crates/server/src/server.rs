@@ -300,6 +300,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ),
         (FIRE_PATH, post(fire::fire)),
         ("/api/v1/sql", post(api::sql)),
+        ("/api/v1/nodes/sql", post(api::nodes_sql)),
         ("/api/v1/query", both(prometheus::query)),
         ("/api/v1/query_range", both(prometheus::query_range)),
         ("/api/v1/series", both(prometheus::series)),

@@ -109,6 +109,11 @@ impl Control for FakeControl {
             .map(|_| json!({ "rows": [{ "value": 7 }] }))
     }
 
+    fn ask_nodes(&self, sql: &str, nodes: &[String]) -> Result<Value, ControlFault> {
+        self.execute(sql, None)
+            .map(|_| json!({ "columns": ["node"], "rows": [], "nodes": nodes }))
+    }
+
     fn reload(&self) -> Result<Value, ControlFault> {
         Ok(json!({ "left_out": [], "needs_restart": ["http"] }))
     }

@@ -2,14 +2,21 @@
 
 use std::io::{Read as _, Write as _};
 
-use barograph_client::{Cell, Rows};
+use std::time::Duration;
+
+use barograph_client::{AgentSocket, Cell, Rows};
 use barograph_model::{BigIntegers, SqlLimits};
 use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use serde_json::Value as Json;
 
-use super::{Target, output, statement};
+use super::{Target, http, output, statement};
+
+/// Longest wait for the nodes of a cluster: the longest that an agent may be configured to wait.
+const NODES_WAIT: Duration = Duration::from_secs(610);
 
 /// Form of the printed answer.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Aligned columns
     Table,
@@ -48,6 +55,10 @@ pub(super) struct Sql {
     /// Most rows in the answer
     #[arg(long, default_value_t = 1_000_000)]
     rows_max: usize,
+    /// Run it on nodes of the cluster, where the data is: on these (NAME,NAME), or on all. The rows of
+    /// each node come together, with its name in the first column
+    #[arg(long, value_name = "NAMES", conflicts_with_all = ["seconds_max", "rows_max", "big_integers"])]
+    nodes: Option<String>,
     #[command(flatten)]
     target: Target,
 }
@@ -64,6 +75,14 @@ impl Sql {
             return Err(
                 super::Usage("--seconds-max must be more than 0, at most 1000000".into()).into(),
             );
+        }
+        if let Some(nodes) = &self.nodes {
+            let is_json = self.target.json || self.format == Form::Json;
+            if !is_json && self.format != Form::Table {
+                let text = "--nodes gives a table or JSON";
+                return Err(super::Usage(text.into()).into());
+            }
+            return on_nodes(&self.target, nodes, &statement, is_json);
         }
         let observer = self.target.observer()?;
         let limits = SqlLimits {
@@ -98,6 +117,75 @@ impl Sql {
             }
         }
     }
+}
+
+/// The answer of the agent to a statement on nodes.
+#[derive(Deserialize)]
+struct NodeRows {
+    columns: Vec<String>,
+    rows: Vec<Vec<Json>>,
+    nodes: Vec<NodeState>,
+}
+
+/// What has come of one node.
+#[derive(Deserialize)]
+struct NodeState {
+    node: String,
+    state: String,
+    reason: Option<String>,
+}
+
+/// Runs a statement on nodes of the cluster. Nodes without an answer are named on standard error.
+fn on_nodes(target: &Target, nodes: &str, sql: &str, is_json: bool) -> anyhow::Result<()> {
+    let path = match nodes {
+        "all" => "/api/v1/nodes/sql".to_owned(),
+        nodes
+            if nodes
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || ".-_,".contains(c)) =>
+        {
+            format!("/api/v1/nodes/sql?nodes={nodes}")
+        }
+        _ => return Err(super::Usage("--nodes is all, or NAME,NAME".into()).into()),
+    };
+    let body = serde_json::json!({ "sql": sql });
+    let run_dir = target.run_dir();
+    let answer = http::post(&run_dir, AgentSocket::Read, &path, &body, NODES_WAIT)?;
+    if is_json {
+        return output::print_json(&answer);
+    }
+    let NodeRows {
+        columns,
+        rows,
+        nodes,
+    } = serde_json::from_value(answer)?;
+    let headings: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let is_number = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        column > 0
+            && cells
+                .into_iter()
+                .all(|cell| cell.is_number() || cell.is_null())
+    };
+    let right: Vec<usize> = (0..columns.len())
+        .filter(|&column| is_number(column))
+        .collect();
+    let text = |cell: &Json| match cell {
+        Json::Null => String::new(),
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let texts: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(text).collect())
+        .collect();
+    output::print_table(&headings, &right, &texts)?;
+    for node in nodes.iter().filter(|node| node.state != "answered") {
+        let reason = node.reason.as_deref().unwrap_or_default();
+        let words = [&node.node, &node.state, reason].map(output::plain);
+        output::tell(&format!("no rows of {}\n", words.join(": ")));
+    }
+    Ok(())
 }
 
 fn for_programs(bytes: &[u8]) -> anyhow::Result<()> {

@@ -1,0 +1,307 @@
+//! Statements that run on the nodes that own the data, and their answers.
+//!
+//! A node sends a statement to other nodes, each of which runs it and sends its rows back in one
+//! message: what is to be read of many nodes is filtered and aggregated where it is. A statement only
+//! reads, so whoever gets no answer may ask again. `docs/reference/fabric-format.md` defines the bytes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::frame::FRAME_BYTES_MAX;
+
+const ASK: [u8; 4] = *b"BARQ";
+const ANSWER: [u8; 4] = *b"BARA";
+const VERSION: u8 = 1;
+/// Bytes before the text of a statement: magic, version, number, patience.
+const ASK_HEAD: usize = 4 + 1 + 8 + 4;
+/// Bytes before an answer: magic, version, number, whether it is a fault.
+const ANSWER_HEAD: usize = 4 + 1 + 8 + 1;
+/// Most bytes of a statement for other nodes.
+pub const STATEMENT_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of the rows of one node.
+pub const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - ANSWER_HEAD;
+/// Most statements of this node that wait for answers.
+const QUESTIONS_MAX: usize = 32;
+/// Most statements of other nodes that wait to be run here; and of one node.
+const ASKED_MAX: usize = 64;
+const ASKED_OF_NODE_MAX: usize = 4;
+/// Longest time for which another node may want to wait, in ms.
+const PATIENCE_MS_MAX: u32 = 600_000;
+
+/// What has come of a statement on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeAnswer {
+    /// Its rows, as its SQL engine encoded them.
+    Rows(Vec<u8>),
+    /// It refused, and why.
+    Failed(String),
+    /// It did not answer in time.
+    Late,
+    /// It is not connected, or went away meanwhile.
+    Gone,
+}
+
+/// What has come of a statement, by the names of nodes.
+pub type NodeAnswers = Vec<(Arc<str>, NodeAnswer)>;
+
+/// A statement that another node wants to have run here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedStatement {
+    /// Name of the node that asks.
+    pub from: Arc<str>,
+    /// The statement.
+    pub sql: String,
+    /// Time after which nobody waits for the answer any more, ns since the epoch.
+    pub until_ns: i64,
+    number: u64,
+}
+
+/// The statements of this node that wait for answers, and those of other nodes that wait to be run.
+#[derive(Debug, Default)]
+pub(crate) struct Queries {
+    next: u64,
+    questions: BTreeMap<u64, Question>,
+    asked: VecDeque<AskedStatement>,
+    /// Messages that made no sense, or for which there was no room.
+    pub(crate) refused: u64,
+}
+
+#[derive(Debug)]
+struct Question {
+    until_ns: i64,
+    answers: BTreeMap<Arc<str>, Option<NodeAnswer>>,
+}
+
+/// Whether a message is a statement or an answer.
+pub(crate) fn is_of_queries(bytes: &[u8]) -> bool {
+    bytes.starts_with(&ASK) || bytes.starts_with(&ANSWER)
+}
+
+impl Queries {
+    /// Begins with this number, which no earlier life of the node has used.
+    pub(crate) fn new(first: u64) -> Self {
+        Self {
+            next: first,
+            ..Self::default()
+        }
+    }
+
+    /// Opens a question to nodes. Returns its number and the message for each node that is connected;
+    /// `None` if too many questions wait or the statement is too long.
+    pub(crate) fn ask(
+        &mut self,
+        sql: &str,
+        nodes: impl IntoIterator<Item = (Arc<str>, bool)>,
+        (now_ns, until_ns): (i64, i64),
+    ) -> Option<(u64, Vec<u8>)> {
+        if self.questions.len() >= QUESTIONS_MAX || sql.len() > STATEMENT_BYTES_MAX {
+            return None;
+        }
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        let patience_ms = until_ns.saturating_sub(now_ns) / 1_000_000;
+        let patience_ms = u32::try_from(patience_ms).unwrap_or_default();
+        let answer = |(node, is_connected): (Arc<str>, bool)| {
+            (node, (!is_connected).then_some(NodeAnswer::Gone))
+        };
+        let answers = nodes.into_iter().map(answer).collect();
+        self.questions
+            .insert(number, Question { until_ns, answers });
+        let head = [&ASK[..], &[VERSION], &number.to_le_bytes()].concat();
+        let message = [&head[..], &patience_ms.to_le_bytes(), sql.as_bytes()].concat();
+        Some((number, message))
+    }
+
+    /// Takes in a message of a node.
+    pub(crate) fn receive(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) {
+        let taken = match bytes.starts_with(&ASK) {
+            true => self.asked_by(from, bytes, now_ns),
+            false => self.answered_by(from, bytes),
+        };
+        if taken.is_none() {
+            self.refused += 1;
+        }
+    }
+
+    /// Takes in that a node has gone: it answers nothing, and nobody waits there.
+    pub(crate) fn gone(&mut self, node: &str) {
+        for question in self.questions.values_mut() {
+            if let Some(answer @ None) = question.answers.get_mut(node) {
+                *answer = Some(NodeAnswer::Gone);
+            }
+        }
+        self.asked.retain(|asked| *asked.from != *node);
+    }
+
+    /// A question whose answers are complete, or whose time is over.
+    pub(crate) fn done(&mut self, now_ns: i64) -> Option<(u64, NodeAnswers)> {
+        let is_done = |question: &Question| {
+            now_ns >= question.until_ns || question.answers.values().all(Option::is_some)
+        };
+        let found = self.questions.iter().find(|(_, one)| is_done(one));
+        let number = *found?.0;
+        let answers = self.questions.remove(&number)?.answers.into_iter();
+        let answers = answers.map(|(node, answer)| (node, answer.unwrap_or(NodeAnswer::Late)));
+        Some((number, answers.collect()))
+    }
+
+    /// The time at which the next question is over, ns since the epoch.
+    pub(crate) fn deadline_ns(&self) -> i64 {
+        let deadlines = self.questions.values().map(|question| question.until_ns);
+        deadlines.min().unwrap_or(i64::MAX)
+    }
+
+    /// The next statement that is to be run here. Those for which nobody waits any more are dropped.
+    pub(crate) fn asked(&mut self, now_ns: i64) -> Option<AskedStatement> {
+        self.asked.retain(|asked| now_ns < asked.until_ns);
+        self.asked.pop_front()
+    }
+
+    fn asked_by(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) -> Option<()> {
+        let (head, sql) = bytes.split_at_checked(ASK_HEAD)?;
+        let (number, patience) = (number_of(head)?, head.get(13..)?);
+        let patience_ms = u32::from_le_bytes(patience.try_into().ok()?).min(PATIENCE_MS_MAX);
+        let of_node = self.asked.iter().filter(|asked| asked.from == *from);
+        let has_room = of_node.count() < ASKED_OF_NODE_MAX && self.asked.len() < ASKED_MAX;
+        if !has_room || sql.len() > STATEMENT_BYTES_MAX {
+            return None;
+        }
+        self.asked.push_back(AskedStatement {
+            from: Arc::clone(from),
+            sql: std::str::from_utf8(sql).ok()?.to_owned(),
+            until_ns: now_ns.saturating_add(i64::from(patience_ms) * 1_000_000),
+            number,
+        });
+        Some(())
+    }
+
+    fn answered_by(&mut self, from: &Arc<str>, bytes: &[u8]) -> Option<()> {
+        let (head, rest) = bytes.split_at_checked(ANSWER_HEAD)?;
+        let question = self.questions.get_mut(&number_of(head)?)?;
+        let answer = question.answers.get_mut(from)?;
+        if answer.is_some() {
+            return None;
+        }
+        *answer = Some(match head.last()? {
+            0 => NodeAnswer::Rows(rest.to_vec()),
+            _ => NodeAnswer::Failed(String::from_utf8_lossy(rest).chars().take(1_024).collect()),
+        });
+        Some(())
+    }
+}
+
+impl AskedStatement {
+    /// The message with the answer: rows, or the reason why there are none.
+    pub(crate) fn answer(&self, outcome: Result<&[u8], &str>) -> Vec<u8> {
+        let large = format!(
+            "the rows of this node have more than {ANSWER_BYTES_MAX} bytes: filter, aggregate or \
+             LIMIT them in the statement"
+        );
+        let (is_fault, contents) = match outcome {
+            Ok(rows) if rows.len() <= ANSWER_BYTES_MAX => (0, rows),
+            Ok(_) => (1, large.as_bytes()),
+            Err(reason) => (1, reason.as_bytes()),
+        };
+        let number = self.number.to_le_bytes();
+        [&ANSWER[..], &[VERSION], &number, &[is_fault], contents].concat()
+    }
+}
+
+/// The number of a question in the head of a message of this version.
+fn number_of(head: &[u8]) -> Option<u64> {
+    let (version, rest) = head.get(4..)?.split_first()?;
+    let number = rest.first_chunk()?;
+    (*version == VERSION).then(|| u64::from_le_bytes(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(name: &str) -> Arc<str> {
+        name.into()
+    }
+
+    #[test]
+    fn a_statement_goes_to_nodes_and_each_answers_once() {
+        let (mut a, mut b) = (Queries::new(7), Queries::new(1));
+        let nodes = [(node("b"), true), (node("c"), false), (node("d"), true)];
+        let (number, message) = a.ask("SELECT 1", nodes, (100, 5_000_000_100)).unwrap();
+        assert!(is_of_queries(&message) && a.done(200).is_none());
+        b.receive(&node("a"), &message, 1_000);
+        let asked = b.asked(2_000).unwrap();
+        assert_eq!((&*asked.from, &*asked.sql), ("a", "SELECT 1"));
+        assert_eq!(asked.until_ns, 5_000_001_000);
+        assert!(b.asked(2_000).is_none());
+        let answer = asked.answer(Ok(b"[1]"));
+        a.receive(&node("x"), &answer, 300);
+        a.receive(&node("c"), &answer, 300);
+        a.receive(&node("b"), &answer, 300);
+        a.receive(&node("b"), &asked.answer(Err("again")), 300);
+        assert_eq!(a.refused, 3, "it was not asked, has gone, or has answered");
+        assert!(a.done(300).is_none(), "one has not answered");
+        let rows = NodeAnswer::Rows(b"[1]".to_vec());
+        let (b_, c, d) = (node("b"), node("c"), node("d"));
+        let expect = vec![(b_, rows), (c, NodeAnswer::Gone), (d, NodeAnswer::Late)];
+        assert_eq!(a.deadline_ns(), 5_000_000_100);
+        assert_eq!(a.done(5_000_000_100), Some((number, expect)));
+        assert_eq!(a.deadline_ns(), i64::MAX);
+    }
+
+    #[test]
+    fn who_goes_answers_nothing_and_asks_nothing() {
+        let mut a = Queries::new(0);
+        let (number, message) = a.ask("x", [(node("b"), true)], (0, 10)).unwrap();
+        a.receive(&node("b"), &message, 0);
+        a.gone("b");
+        assert_eq!(
+            a.done(1),
+            Some((number, vec![(node("b"), NodeAnswer::Gone)]))
+        );
+        assert!(a.asked(0).is_none());
+    }
+
+    #[test]
+    fn everything_has_a_maximum() {
+        let mut a = Queries::new(0);
+        for _ in 0..QUESTIONS_MAX {
+            assert!(a.ask("x", [(node("b"), true)], (0, 1_000_000)).is_some());
+        }
+        assert!(a.ask("x", [(node("b"), true)], (0, 1_000_000)).is_none());
+        let mut b = Queries::new(0);
+        let long = "x".repeat(STATEMENT_BYTES_MAX + 1);
+        assert!(b.ask(&long, [(node("b"), true)], (0, 1)).is_none());
+        let (_, message) = b.ask("x", [(node("b"), true)], (0, 1_000_000)).unwrap();
+        for from in 0..2 * ASKED_MAX {
+            for _ in 0..2 * ASKED_OF_NODE_MAX {
+                b.receive(&node(&from.to_string()), &message, 0);
+            }
+        }
+        let asked: Vec<_> = std::iter::from_fn(|| b.asked(0)).collect();
+        assert_eq!(asked.len(), ASKED_MAX);
+        assert_eq!(
+            asked.iter().filter(|one| &*one.from == "0").count(),
+            ASKED_OF_NODE_MAX
+        );
+        let large = asked[0].answer(Ok(&vec![0; ANSWER_BYTES_MAX + 1]));
+        assert!(large.len() < 1_000, "it is a fault with a remedy");
+        b.receive(&node("a"), &message, 0);
+        assert!(b.asked(1_000_000).is_none(), "nobody waits for it any more");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_taken_or_refused(
+            is_ask: bool,
+            rest in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut a = Queries::new(0);
+            a.ask("x", [(node("b"), true)], (0, 10)).unwrap();
+            let magic = if is_ask { ASK } else { ANSWER };
+            a.receive(&node("b"), &[&magic[..], &rest].concat(), 0);
+            let _ = (a.asked(0), a.done(100));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+"""Figures of clusters on this machine: what an agent costs beside how many others, and how soon a node
+that stops is seen.
+
+    python3 scripts/cluster_figures.py target/release/baro --agents 1,8,64
+
+For each number it starts `baro cluster run`, waits until every agent mirrors all others, measures for
+a while, stops one agent (SIGSTOP) until the others see it, and lets it go on. It prints a table in
+Markdown. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TICKS_S = os.sysconf("SC_CLK_TCK")
+PATIENCE_S = 300.0
+LOOK_S = 0.02
+HEAD = [
+    "agents", "mirrored streams", "CPU of an agent, % of a core", "memory of an agent, MB (PSS)",
+    "mirrors of an agent, MB of shared memory", "a stopped node is seen gone, s", "and back, s", "load",
+]
+
+
+class Cluster:
+    """`baro cluster run`, which is stopped at the end."""
+
+    def __init__(self, baro: Path, agents: int, folder: Path) -> None:
+        self.baro = baro
+        self.agents = agents
+        self.first = folder / "run"
+        ports = free_ports(agents)
+        command = [baro, "cluster", "run", str(agents), "--run-dir", self.first, "--port", str(ports), "--http-port", str(ports + agents)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(folder)})
+
+    def run_dir(self, number: int) -> Path:
+        """The run directory of an agent, counted from 1."""
+        return self.first if number == 1 else self.first.with_name(f"{self.first.name}-{number}")
+
+    def ask(self, *arguments: str, number: int = 1) -> Any:
+        """The answer of a command to one agent; nothing if it fails."""
+        command = [self.baro, *arguments, "--run-dir", self.run_dir(number), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def pids(self) -> list[int]:
+        """The processes of all agents."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
+
+    def stop(self) -> None:
+        """Stops all agents in order."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(PATIENCE_S)
+
+
+def free_ports(agents: int) -> int:
+    """The first of so many ports for other nodes, and so many of HTTP, that are free now."""
+    for first in range(21_000, 60_000, 2 * agents):
+        try:
+            for port in range(first, first + 2 * agents):
+                with socket.socket() as one:
+                    one.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise SystemExit("there are not so many free ports")
+
+
+def eventually(look: Callable[[], bool], what: str) -> float:
+    """Waits until `look` holds; returns the seconds that it took."""
+    began = time.monotonic()
+    while not look():
+        if time.monotonic() - began > PATIENCE_S:
+            raise SystemExit(f"not within {PATIENCE_S:.0f} s: {what}")
+        time.sleep(LOOK_S)
+    return time.monotonic() - began
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_S
+
+
+def pss_mb(pid: int) -> float:
+    """Memory of a process, with its share of what others share, in MB."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    kib = next(line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:"))
+    return int(kib) * 1024 / 1e6
+
+
+def mirrors_mb(run_dir: Path) -> float:
+    """Shared memory that the mirrors in a run directory take, in MB."""
+    files = [path for path in run_dir.glob("nodes/**/*") if path.is_file()]
+    return sum(path.stat().st_blocks * 512 for path in files) / 1e6
+
+
+def measure(cluster: Cluster, seconds: float) -> list[str]:
+    """A row of the table."""
+    others = cluster.agents - 1
+
+    def peers(number: int) -> list[dict[str, Any]]:
+        return cluster.ask("node", "list", number=number) or []
+
+    def is_whole(number: int) -> bool:
+        return sum(peer["state"] == "connected" and peer["samples"] > 0 for peer in peers(number)) == others
+
+    for number in range(1, cluster.agents + 1):
+        eventually(lambda number=number: is_whole(number), f"agent {number} mirrors all others")
+    time.sleep(seconds / 3)
+    pids = cluster.pids()
+    before = [cpu_s(pid) for pid in pids]
+    began = time.monotonic()
+    time.sleep(seconds)
+    took = time.monotonic() - began
+    shares = [100 * (cpu_s(pid) - was) / took for pid, was in zip(pids, before, strict=True)]
+    memory = [pss_mb(pid) for pid in pids]
+    load = os.getloadavg()[0]
+    streams = sum(peer["streams"] for peer in peers(1))
+    row = [str(cluster.agents), str(streams), f"{statistics.median(shares):.2f}", f"{statistics.median(memory):.1f}", f"{mirrors_mb(cluster.first):.1f}"]
+    if others == 0:
+        return [*row, "", "", f"{load:.1f}"]
+    last = f"node{cluster.agents}"
+
+    def state() -> str:
+        return next((peer["state"] for peer in peers(1) if peer["node"] == last), "")
+
+    agent = cluster.ask("status", number=cluster.agents)["pid"]
+    os.kill(agent, signal.SIGSTOP)
+    gone = eventually(lambda: state() == "gone", "it is gone")
+    os.kill(agent, signal.SIGCONT)
+    back = eventually(lambda: state() == "connected", "it is back")
+    return [*row, f"{gone:.1f}", f"{back:.1f}", f"{load:.1f}"]
+
+
+def main() -> None:
+    """Measures, and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("baro", type=Path, help="the program")
+    parser.add_argument("--agents", default="1,8,64", help="numbers of agents, with commas")
+    parser.add_argument("--seconds", type=float, default=30.0, help="time for which each is measured")
+    given = parser.parse_args()
+    print("| " + " | ".join(HEAD) + " |")
+    print("|" + " --- |" * len(HEAD), flush=True)
+    for agents in [int(number) for number in given.agents.split(",")]:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            cluster = Cluster(given.baro.resolve(), agents, Path(folder))
+            try:
+                row = measure(cluster, given.seconds)
+            finally:
+                cluster.stop()
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
