@@ -11,7 +11,7 @@ use barograph_fabric::transport::{Transport, ZenohWaker};
 use barograph_fabric::{ANSWER_BYTES_MAX, AskedStatement, FabricNode, NodeAnswer, NodeAnswers};
 use barograph_model::{
     BigIntegers, Clock, ControlFault, ControlFaultKind, ResultFormat, SqlEngine, SqlFault,
-    SqlLimits, SqlRequest,
+    SqlFaultKind, SqlLimits, SqlRequest,
 };
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -132,11 +132,17 @@ impl NodeSql {
         };
         if is_here {
             let ClientSql { engine, limits } = &self.engine;
-            let own = run(&**engine, sql, *limits, Arc::default()).map_err(|error| {
+            let own = match run(&**engine, sql, *limits, Arc::default()) {
+                Ok(rows) => NodeAnswer::Rows(rows),
                 // What is wrong here is wrong everywhere: the asker is told at once.
-                fault(ControlFaultKind::Statement, &error.message)
-            })?;
-            answers.insert(Arc::from(&*self.node), NodeAnswer::Rows(own));
+                Err(error)
+                    if matches!(error.kind, SqlFaultKind::Statement | SqlFaultKind::Refused) =>
+                {
+                    return Err(fault(ControlFaultKind::Statement, &error.message));
+                }
+                Err(error) => NodeAnswer::Failed(error.message),
+            };
+            answers.insert(Arc::from(&*self.node), own);
         }
         if let Some(asked) = asked {
             let patience = Duration::from_nanos(self.patience_ns.unsigned_abs());

@@ -4,6 +4,7 @@
 //! Both nodes derive the same two keys, one for each direction, from their key agreement (X25519,
 //! HKDF-SHA256). A message is sealed by ChaCha20-Poly1305 with a number that is never used twice.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
@@ -19,24 +20,30 @@ const CONTEXT: &[u8] = b"barograph fabric 1";
 pub(crate) struct Channel {
     send: LessSafeKey,
     receive: LessSafeKey,
-    sent: AtomicU64,
+    /// Number of the next message of this life of this node, to whichever node: a node that comes
+    /// back gets the same keys, and no number may be used twice with a key.
+    next: Arc<AtomicU64>,
 }
 
 impl Channel {
     /// Derives the keys from the secret that the two nodes agreed on. `ours` and `theirs` are the
-    /// public keys of the two.
-    pub(crate) fn new(agreed: &[u8; 32], ours: &[u8; 32], theirs: &[u8; 32]) -> Option<Self> {
+    /// public keys of the two. All channels of one life of a node have one count of messages.
+    pub(crate) fn new(
+        agreed: &[u8; 32],
+        (ours, theirs): (&[u8; 32], &[u8; 32]),
+        next: &Arc<AtomicU64>,
+    ) -> Option<Self> {
         let secret = Salt::new(HKDF_SHA256, CONTEXT).extract(agreed);
         Some(Self {
             send: key(&secret, ours, theirs)?,
             receive: key(&secret, theirs, ours)?,
-            sent: AtomicU64::new(0),
+            next: Arc::clone(next),
         })
     }
 
     /// Seals a message. `kind` is a word that the receiver must expect.
     pub(crate) fn seal(&self, kind: &str, message: &[u8]) -> Option<Vec<u8>> {
-        let number = self.sent.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+        let number = self.next.fetch_add(1, Ordering::Relaxed).to_le_bytes();
         let mut bytes = Vec::with_capacity(message.len() + SEAL_BYTES);
         bytes.extend_from_slice(&number);
         bytes.extend_from_slice(message);
@@ -88,8 +95,9 @@ mod tests {
     #[test]
     fn only_the_other_node_opens_what_was_sealed() {
         let (agreed, a, b) = ([7; 32], [1; 32], [2; 32]);
-        let ours = Channel::new(&agreed, &a, &b).unwrap();
-        let theirs = Channel::new(&agreed, &b, &a).unwrap();
+        let next = Arc::default();
+        let ours = Channel::new(&agreed, (&a, &b), &next).unwrap();
+        let theirs = Channel::new(&agreed, (&b, &a), &Arc::default()).unwrap();
         for message in [b"".as_slice(), b"frame", &[9; 70_000]] {
             let sealed = ours.seal("data", message).unwrap();
             assert_eq!(sealed.len(), message.len() + SEAL_BYTES);
@@ -103,9 +111,19 @@ mod tests {
                 assert_eq!(theirs.open("data", &sealed[..at]), None);
             }
         }
-        let other = Channel::new(&[8; 32], &b, &a).unwrap();
+        let other = Channel::new(&[8; 32], (&b, &a), &Arc::default()).unwrap();
         assert_eq!(other.open("data", &ours.seal("data", b"x").unwrap()), None);
-        let twice = [0; 2].map(|_| ours.seal("data", b"same").unwrap());
-        assert_ne!(twice[0], twice[1]);
+        // The node goes and comes back: the keys are the same, and the numbers go on.
+        let again = Channel::new(&agreed, (&a, &b), &next).unwrap();
+        let sealed = [&ours, &again, &ours].map(|channel| channel.seal("data", b"same").unwrap());
+        for (at, one) in sealed.iter().enumerate() {
+            assert_eq!(
+                theirs.open("data", one).as_deref(),
+                Some(b"same".as_slice())
+            );
+            let number = |sealed: &Vec<u8>| sealed[..NUMBER_BYTES].to_vec();
+            let same = sealed.iter().filter(|other| number(other) == number(one));
+            assert_eq!(same.count(), 1, "message {at}");
+        }
     }
 }

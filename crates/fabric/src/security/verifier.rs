@@ -4,6 +4,7 @@
 //! over its hello and that key, and the certificate.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use barograph_model::NS_PER_S;
@@ -30,6 +31,8 @@ pub(crate) struct Identity {
     /// The proof that goes with this node's hello.
     pub(crate) proof: Arc<[u8]>,
     public: [u8; 32],
+    /// Number of the next sealed message.
+    next: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Identity {
@@ -49,6 +52,7 @@ impl Identity {
             secret,
             proof: proof.into(),
             public,
+            next: Arc::default(),
         }
     }
 
@@ -56,7 +60,7 @@ impl Identity {
     pub(crate) fn channel(&self, theirs: &[u8; 32]) -> Option<Channel> {
         let agreed = self.secret.diffie_hellman(&PublicKey::from(*theirs));
         agreed.was_contributory().then_some(())?;
-        Channel::new(agreed.as_bytes(), &self.public, theirs)
+        Channel::new(agreed.as_bytes(), (&self.public, theirs), &self.next)
     }
 }
 
