@@ -19,6 +19,11 @@ use crate::heap;
 /// Time after which freed memory is given back to the system again.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
 
+/// What is logged unless `BAROGRAPH_LOG` says otherwise. Zenoh's session reports each message that
+/// comes before its key is known, while many nodes connect; the fabric counts it as a hole and asks
+/// again.
+const LOG_DEFAULT: &str = "warn,zenoh=error,zenoh::api::session=off";
+
 /// Arguments of `baro up`.
 #[derive(Args, Clone)]
 pub(super) struct Up {
@@ -80,7 +85,7 @@ impl Up {
         tracing_subscriber::fmt()
             .with_env_filter(
                 EnvFilter::try_from_env("BAROGRAPH_LOG")
-                    .unwrap_or_else(|_| EnvFilter::new("warn,zenoh=error")),
+                    .unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT)),
             )
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
