@@ -159,7 +159,9 @@ fn a_setuid_helper_refuses() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let copy = dir.path().join("helper");
-    std::fs::copy(BINARY, &copy).unwrap();
+    // Another process writes it, for the reason that `Fake` has.
+    let copied = Command::new("/bin/cp").arg(BINARY).arg(&copy).status();
+    assert!(copied.unwrap().success());
     // Only root can give a file to another user, and only root can run as another user.
     if std::os::unix::fs::chown(&copy, Some(65534), Some(65534)).is_err() {
         return;
@@ -185,8 +187,17 @@ impl Fake {
     fn new(script: &str, exit: SuccessStatus, run_ms: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        // Another process writes it: a descriptor of this one would be in the children that other
+        // tests fork meanwhile, and a file that somebody may write cannot be executed.
+        let written = Command::new("/bin/sh")
+            .args([
+                "-c",
+                "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\"; chmod 755 \"$0\"",
+            ])
+            .arg(&program)
+            .arg(script)
+            .status();
+        assert!(written.unwrap().success());
         for disk in ["sda", "sdb", "sdc", "sdd"] {
             let disk = dir.path().join("sys/block").join(disk);
             std::fs::create_dir_all(&disk).unwrap();
