@@ -3,14 +3,20 @@
 //! The fabric's thread leaves what it knows; the sampling loop writes it, as it writes what sources
 //! measure, so that insights and forecasts have it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use barograph_fabric::FabricStatus;
 use barograph_model::{
-    Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
+    Descriptor, Kind, Labels, NS_PER_S, Sample, Sink, StreamKey, Value, ValueType,
 };
 use barograph_stream::PeersRow;
+
+use crate::self_watch::descriptor;
+
+/// Most other nodes that have streams here: whoever shows many nodes must not take the room of the
+/// node's own streams. The table `peers` has them all.
+const PEERS_MAX: usize = 256;
 
 /// Streams of each other node: name, type, unit, kind, help.
 const OF_PEER: [(&str, ValueType, &str, Kind, &str); 5] = [
@@ -137,7 +143,7 @@ impl ClusterWatch {
         let interval_ns = self.interval_ns;
         let of_node = *self.of_node.get_or_insert_with(|| {
             OF_NODE.map(|(name, unit, kind, help)| {
-                let descriptor = descriptor(name, Labels::none(), ValueType::Int, unit, kind, help);
+                let descriptor = descriptor(name, ValueType::Int, unit, kind, help);
                 declare(sink, &descriptor, interval_ns)
             })
         });
@@ -155,11 +161,15 @@ impl ClusterWatch {
         for (key, count) in of_node.into_iter().zip(counts) {
             put(sink, key, now_ns, Some(int(count)));
         }
-        let is_over = |name: &String| !peers.iter().any(|peer| peer.node == *name);
+        let known: BTreeSet<&str> = peers.iter().map(|peer| &*peer.node).collect();
+        let is_over = |name: &String| !known.contains(name.as_str());
         for (_, keys) in self.of_peer.extract_if(.., |name, _| is_over(name)) {
             keys.into_iter().flatten().for_each(|key| sink.retire(key));
         }
         for peer in &peers {
+            if self.of_peer.len() >= PEERS_MAX && !self.of_peer.contains_key(&peer.node) {
+                continue;
+            }
             let keys = *self
                 .of_peer
                 .entry(peer.node.clone())
@@ -195,7 +205,10 @@ fn declare_peer(
         };
         // The name of a node is short enough for a label.
         let labels = labels.ok()?;
-        let descriptor = descriptor(name, labels, value_type, unit, kind, help);
+        let descriptor = Descriptor {
+            labels,
+            ..descriptor(name, value_type, unit, kind, help)
+        };
         declare(sink, &descriptor, interval_ns)
     })
 }
@@ -214,24 +227,6 @@ fn put(sink: &mut impl Sink, key: Option<StreamKey>, now_ns: i64, value: Option<
 
 fn int(count: u64) -> Value {
     Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
-}
-
-fn descriptor(
-    name: &str,
-    labels: Labels,
-    value_type: ValueType,
-    unit: &str,
-    kind: Kind,
-    help: &str,
-) -> Descriptor {
-    Descriptor {
-        name: Name::new(name).expect("a literal"),
-        labels,
-        value_type,
-        unit: Unit::new(unit).expect("a literal"),
-        kind,
-        help: help.into(),
-    }
 }
 
 #[cfg(test)]
@@ -328,5 +323,10 @@ mod tests {
         assert_eq!(value(&kept, round_trip), None);
         assert_eq!(value(&kept, &of_gone), Some(Value::Float(0.002)));
         assert_eq!(kept.streams.len(), OF_NODE.len() + 2 * OF_PEER.len());
+        // Somebody shows many nodes.
+        let many = |i: usize| peer(&format!("n{i}"), "connected");
+        state.set((0..2 * PEERS_MAX).map(many).collect(), status(9));
+        watch.look(5, &mut kept);
+        assert_eq!(watch.of_peer.len(), PEERS_MAX);
     }
 }

@@ -160,6 +160,7 @@ impl ClusterConfig {
         &self,
         hello: Hello,
         credentials: &Path,
+        revocation_list: Option<Vec<u8>>,
         clock: &Arc<dyn Clock>,
     ) -> Result<ZenohTransport, AgentError> {
         let credentials = Credentials::load(credentials, &hello.cluster, &hello.node);
@@ -170,6 +171,7 @@ impl ClusterConfig {
             peers: self.peers.clone(),
             death_ns: (self.death_seconds * NS_PER_S as f64) as i64,
             credentials: credentials.map(Arc::new),
+            revocation_list,
         };
         Ok(ZenohTransport::open(&config, Arc::clone(clock))?)
     }
@@ -201,6 +203,7 @@ impl Fabric {
         let now_ns = clock.now_ns();
         let credentials = state_dir.join(CREDENTIALS_DIR);
         let mut revocations = RevocationFile::new(credentials.join(REVOCATION_LIST));
+        let list = revocations.changed();
         let hello = Hello {
             version: HELLO_VERSION,
             incarnation: segment.incarnation(),
@@ -208,8 +211,8 @@ impl Fabric {
             cluster: config.name.as_str().into(),
             node: node.into(),
         };
-        let mut transport = config.join(hello, &credentials, clock)?;
-        revocations.sync(&mut transport);
+        let transport = config.join(hello, &credentials, list, clock)?;
+        revocations.kept = transport.revocation_list();
         let waker = transport.waker();
         let fabric = FabricNode::new(
             transport,
@@ -350,16 +353,24 @@ impl RevocationFile {
         }
     }
 
+    /// The list on disk, if it has changed since it was read. A read that fails is tried again.
+    fn changed(&mut self) -> Option<Vec<u8>> {
+        let found = std::fs::metadata(&self.path).ok()?;
+        let found = Some((found.modified().ok()?, found.len()));
+        if found == self.read {
+            return None;
+        }
+        let list = read_bounded(&self.path, REVOCATION_LIST_BYTES_MAX as u64).ok()?;
+        self.read = found;
+        Some(list)
+    }
+
     /// Gives the transport a list that is new on disk, and writes one that came from the network.
     fn sync(&mut self, transport: &mut ZenohTransport) {
-        let found = std::fs::metadata(&self.path).ok();
-        let found = found.and_then(|found| Some((found.modified().ok()?, found.len())));
-        if found.is_some() && found != self.read {
-            self.read = found;
-            let list = read_bounded(&self.path, REVOCATION_LIST_BYTES_MAX as u64);
-            if list.is_ok_and(|list| transport.revoke(&list)) {
-                self.kept = transport.revocation_list();
-            }
+        if let Some(list) = self.changed()
+            && transport.revoke(&list)
+        {
+            self.kept = transport.revocation_list();
         }
         let newest = transport.revocation_list();
         if newest.is_none() || newest == self.kept {

@@ -101,13 +101,13 @@ pub(crate) struct ClientSql {
 pub(crate) struct NodeSql {
     /// Name of this node.
     pub node: String,
-    /// The engine.
+    /// Runs the statement on this node.
     pub engine: ClientSql,
     /// Time for which other nodes are waited for, in ns.
     pub patience_ns: i64,
     /// The way to other nodes.
     pub others: NodeQueries,
-    /// The clock.
+    /// Gives the time until which other nodes are waited for.
     pub clock: Arc<dyn Clock>,
 }
 

@@ -180,8 +180,14 @@ impl SelfWatch {
     }
 }
 
-/// Returns the descriptor of one of these streams.
-fn descriptor(name: &str, value_type: ValueType, unit: &str, kind: Kind, help: &str) -> Descriptor {
+/// Returns the descriptor of a stream of the agent, without labels.
+pub(crate) fn descriptor(
+    name: &str,
+    value_type: ValueType,
+    unit: &str,
+    kind: Kind,
+    help: &str,
+) -> Descriptor {
     Descriptor {
         name: Name::new(name).expect("a literal"),
         labels: Labels::none(),

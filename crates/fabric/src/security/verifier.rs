@@ -149,13 +149,10 @@ impl Verifier {
             return false;
         }
         let before = self.revoked.replace(list);
-        // The check of a certificate checks the signature of the list, too.
+        // The check of a certificate that holds checks the signature of the list, too.
         let own = self.own.clone();
         let outcome = EndEntityCert::try_from(&own).map(|own| self.check(&own, now_ns));
-        let is_signed = matches!(
-            outcome,
-            Ok(Ok(()) | Err(ProofFault::Revoked | ProofFault::Expired))
-        );
+        let is_signed = matches!(outcome, Ok(Ok(()) | Err(ProofFault::Revoked)));
         if !is_signed {
             self.revoked = before;
         }

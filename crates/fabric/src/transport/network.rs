@@ -42,6 +42,8 @@ pub struct ZenohConfig {
     /// The node's certificates. Without them nothing is encrypted, and all addresses must be of this
     /// machine.
     pub credentials: Option<Arc<Credentials>>,
+    /// The newest list of revoked certificates that the node has, so that it counts from the beginning.
+    pub revocation_list: Option<Vec<u8>>,
 }
 
 /// The reason why a node cannot take part in a cluster.

@@ -130,7 +130,7 @@ impl ZenohTransport {
         check_name(&hello.cluster)?;
         check_name(&hello.node)?;
         let security = config.credentials.as_ref();
-        let security = security.map(|credentials| secured(credentials, &hello, clock.now_ns()));
+        let security = security.map(|credentials| secured(config, credentials, clock.now_ns()));
         let shared = Arc::new(Shared {
             roster: Mutex::new(Roster::new(hello, security.transpose()?)),
             news: Condvar::new(),
@@ -164,7 +164,7 @@ impl ZenohTransport {
         drop(roster);
         // It is the last message to them, so that their administrators learn why.
         for (node, _) in &fallen {
-            let _ = self.put(node, REVOKED, list);
+            let _ = self.put(node, REVOKED, list.to_vec());
         }
         self.dismiss(fallen);
         self.is_outdated = true;
@@ -191,12 +191,12 @@ impl ZenohTransport {
     }
 
     /// Sends a message, sealed if this node has certificates.
-    fn put(&self, to: &str, kind: &str, message: &[u8]) -> Result<(), SendFault> {
+    fn put(&self, to: &str, kind: &str, message: Vec<u8>) -> Result<(), SendFault> {
         let channel = self.shared.lock().channel(to).ok_or(SendFault::Unknown)?;
         let session = self.session.as_ref().ok_or(SendFault::Unknown)?;
         let bytes = match channel {
-            Some(channel) => channel.seal(kind, message).ok_or(SendFault::Unknown)?,
-            None => message.to_vec(),
+            Some(channel) => channel.seal(kind, &message).ok_or(SendFault::Unknown)?,
+            None => message,
         };
         let key = message_key(&self.config.hello, to, kind);
         let put = session.session.put(key, bytes);
@@ -218,10 +218,10 @@ impl ZenohTransport {
         }
         let own_list = self.list_number();
         for ping in pings {
-            let _ = self.put(&ping.from, PONG, &ping.sent);
+            let _ = self.put(&ping.from, PONG, ping.sent.to_vec());
             let newer = self.revocation_list().filter(|_| ping.list < own_list);
             if let Some(list) = newer {
-                let _ = self.put(&ping.from, REVOKED, &list);
+                let _ = self.put(&ping.from, REVOKED, list.to_vec());
             }
         }
         let now_ns = self.clock.monotonic_ns();
@@ -235,7 +235,7 @@ impl ZenohTransport {
         let peers: Vec<Peer> = self.shared.lock().peers().collect();
         let ping = [now_ns.to_le_bytes(), own_list.to_le_bytes()].concat();
         for peer in peers {
-            let _ = self.put(&peer.node, PING, &ping);
+            let _ = self.put(&peer.node, PING, ping.clone());
         }
     }
 
@@ -271,7 +271,7 @@ impl Transport for ZenohTransport {
     fn send(&mut self, to: &str, message: Vec<u8>) -> Result<(), SendFault> {
         let result = match message.len() {
             bytes if bytes > FRAME_BYTES_MAX => Err(SendFault::Large),
-            _ => self.put(to, DATA, &message),
+            _ => self.put(to, DATA, message),
         };
         let mut roster = self.shared.lock();
         match result {
@@ -319,13 +319,21 @@ impl Transport for ZenohTransport {
 }
 
 /// What this life of a node proves and checks.
-fn secured(credentials: &Credentials, hello: &Hello, now_ns: i64) -> Result<Security, ZenohFault> {
+fn secured(
+    config: &ZenohConfig,
+    credentials: &Credentials,
+    now_ns: i64,
+) -> Result<Security, ZenohFault> {
     let mut random = [0; 32];
     let filled = SystemRandom::new().fill(&mut random);
     filled.map_err(|_| ZenohFault::Random)?;
+    let mut verifier = Verifier::new(credentials, now_ns)?;
+    if let Some(list) = &config.revocation_list {
+        verifier.revoke(list, now_ns);
+    }
     Ok(Security {
-        identity: Identity::new(credentials, &hello.write(), random),
-        verifier: Verifier::new(credentials, now_ns)?,
+        identity: Identity::new(credentials, &config.hello.write(), random),
+        verifier,
     })
 }
 

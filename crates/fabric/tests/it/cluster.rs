@@ -44,6 +44,7 @@ fn open(hello: Hello, listen: &str, peers: &[&str]) -> ZenohTransport {
         peers: peers.iter().map(|&peer| peer.into()).collect(),
         death_ns: NS_PER_S,
         credentials: None,
+        revocation_list: None,
     };
     ZenohTransport::open(&config, Arc::new(SystemClock::new())).unwrap()
 }
@@ -140,6 +141,7 @@ fn an_address_that_is_taken_or_outside_is_an_error() {
             peers: Vec::new(),
             death_ns: NS_PER_S,
             credentials: None,
+            revocation_list: None,
         };
         ZenohTransport::open(&config, Arc::new(SystemClock::new())).err()
     };

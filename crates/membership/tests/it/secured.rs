@@ -47,6 +47,7 @@ fn open(
     let credentials = dir.map(|dir| Credentials::load(dir, "rack", &hello.node));
     let config = ZenohConfig {
         credentials: credentials.transpose()?.flatten().map(Arc::new),
+        revocation_list: dir.and_then(|dir| std::fs::read(dir.join(REVOCATION_LIST)).ok()),
         hello,
         listen: vec![listen.into()],
         peers: peers.iter().map(|&peer| peer.into()).collect(),
