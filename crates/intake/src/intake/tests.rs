@@ -22,7 +22,7 @@ mod steps;
 use super::super::{ScopeShared, bridge::bridge, door::KnockSocket};
 use super::*;
 use crate::{IntakeConfig, ScopeSettings};
-use opening::open;
+use opening::{open, take_in_all};
 
 /// A user that is not the agent's.
 const EVE: u32 = 12_345;
@@ -481,7 +481,7 @@ fn a_document_has_rows_of_every_user_and_says_how_many_are_left_out() {
         }
         scan(intake);
         open(intake, ScopeReader::All);
-        while intake.round(false).has_more {}
+        take_in_all(intake);
         intake.write_documents();
         let bytes = run_dir
             .scope("all")

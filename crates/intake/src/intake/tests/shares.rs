@@ -113,7 +113,7 @@ fn memory_for_rings_is_shared_and_given_back() {
         long(&eves[0], 60);
         scan(intake);
         open(intake, ScopeReader::All);
-        while intake.round(false).has_more {}
+        take_in_all(intake);
         // A ring of such values takes a little more than 1 MiB, and Eve may have half of all.
         let refused = count(intake, EVE, |p| p.counts.refused);
         assert_eq!(refused, 53, "7 of 60 are kept");
