@@ -90,6 +90,41 @@ fn refused(reason: &str) -> impl Fn(&TransportEvent) -> bool {
     }
 }
 
+/// Sends a message until it has come, since a link that a busy machine has broken for a moment loses
+/// messages. Returns how many came: all of them were sent here.
+fn deliver(
+    (from, of): (&mut ZenohTransport, &str),
+    (to, name): (&mut ZenohTransport, &str),
+    bytes: &[u8],
+) -> u64 {
+    let wanted = TransportEvent::Message {
+        from: of.into(),
+        bytes: bytes.to_vec(),
+    };
+    let mut came = 0;
+    let over_ns = now_ns() + PATIENCE_NS;
+    while came == 0 {
+        assert!(now_ns() < over_ns, "{wanted:?} did not come");
+        // While the other is away, there is nobody to send to.
+        let _ = from.send(name, bytes.to_vec());
+        let wait_ns = now_ns() + NS_PER_S / 5;
+        while let Some(event) = to.receive(wait_ns) {
+            came += is_one(Some(event), &wanted);
+        }
+        from.receive(now_ns() + NS_PER_S / 50);
+    }
+    came
+}
+
+/// How many messages came; another one than this is an error.
+fn is_one(event: Option<TransportEvent>, wanted: &TransportEvent) -> u64 {
+    let message = event.filter(is_message);
+    if let Some(message) = &message {
+        assert_eq!(message, wanted);
+    }
+    u64::from(message.is_some())
+}
+
 fn is_message(event: &TransportEvent) -> bool {
     matches!(event, TransportEvent::Message { .. })
 }
@@ -355,13 +390,14 @@ fn a_hostile_member_cannot_speak_for_another_node_or_read_its_messages() {
             evil.put(key, bytes).wait().unwrap();
         }
     }
-    b.send("a", b"genuine".to_vec()).unwrap();
-    let came = expect(&mut [&mut a, &mut b], is_message);
-    let (from, bytes) = ("b".into(), b"genuine".to_vec());
-    assert_eq!(came, TransportEvent::Message { from, bytes });
+    let mut came = deliver((&mut b, "b"), (&mut a, "a"), b"genuine");
+    let genuine = TransportEvent::Message {
+        from: "b".into(),
+        bytes: b"genuine".to_vec(),
+    };
     while a.counts().unreceived < before.unreceived + 8 {
         assert!(now_ns() < over_ns, "{:?}", a.counts());
-        a.receive(now_ns() + NS_PER_S / 100);
+        came += is_one(a.receive(now_ns() + NS_PER_S / 100), &genuine);
     }
     // It may be a node under its own name.
     let names = |a: &ZenohTransport| -> Vec<String> {
@@ -370,11 +406,10 @@ fn a_hostile_member_cannot_speak_for_another_node_or_read_its_messages() {
     };
     while names(&a) != ["b", "evil"] {
         assert!(now_ns() < over_ns, "{:?}", names(&a));
-        a.receive(now_ns() + NS_PER_S / 100);
+        came += is_one(a.receive(now_ns() + NS_PER_S / 100), &genuine);
     }
-    a.send("b", b"still".to_vec()).unwrap();
-    expect(&mut [&mut b], is_message);
-    assert_eq!(a.counts().received, before.received + 1);
+    deliver((&mut a, "a"), (&mut b, "b"), b"still");
+    assert_eq!(a.counts().received, before.received + came);
     // What it overheard has nothing in it that it can read.
     let has_text = |bytes: &Vec<u8>| bytes.windows(7).any(|part| part == b"genuine");
     assert!(!seen.lock().unwrap().iter().any(has_text));
