@@ -107,6 +107,21 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
     large = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) SELECT i, 'text' FROM n"
     assert "aggregate" in a.ask("sql", "--nodes", "b", large)["nodes"][0]["reason"]
 
+    # One answer over all nodes, of which each computes its part.
+    def combined(sql: str) -> list[list[Any]]:
+        return a.ask("sql", "--nodes", "all", "--combine", sql)["rows"]
+
+    total = "SELECT count(*) AS nodes, sum(value) = 3 * max(value) AS same FROM memory_total_bytes WHERE newest"
+    assert combined(total) == [[3, 1]]
+    assert combined("SELECT node, value FROM memory_total_bytes WHERE newest ORDER BY node DESC LIMIT 2 OFFSET 1") == [
+        row for row in reversed(a.ask("sql", "--nodes", "all", "SELECT node, value FROM memory_total_bytes WHERE newest")["rows"])
+    ][1:]
+    per_node = combined("SELECT node, avg(value) > 0 AS some FROM memory_total_bytes GROUP BY node ORDER BY node")
+    assert per_node == [[node, 1] for node in "abc"]
+    assert "NODES" in a.out("sql", "--nodes", "all", "--combine", total).upper()
+    assert "one value of each node" in a.error("sql", "--nodes", "all", "--combine", "SELECT median(value) FROM memory_total_bytes")
+    assert "--nodes" in a.error("sql", "--combine", "SELECT 1", status=2)
+
     # A node that does not answer is late, then gone; the others' rows come.
     assert b.process
     b.process.send_signal(signal.SIGSTOP)

@@ -49,7 +49,7 @@ typedef struct {
 } Segment;
 
 typedef struct {
-    uint64_t line_at, ring_at, text_at, generation;
+    uint64_t line_at, first_at, ring_at, text_at, generation;
     uint32_t depth, slot_bytes; /* of a slot; 0 of numbers */
     uint8_t type, kind;
     uint8_t copy[DESCRIPTOR_BYTES];
@@ -172,6 +172,7 @@ static bool read_descriptor(const Segment *segment, uint64_t slot, Stream *strea
     const uint8_t *bytes = stream->copy;
     stream->generation = high(before);
     stream->line_at = segment->lines_at + slot * LINE_BYTES;
+    stream->first_at = at + 72;
     stream->ring_at = copy[4];
     stream->text_at = copy[5];
     stream->depth = low(copy[6]);
@@ -194,7 +195,7 @@ static bool read_descriptor(const Segment *segment, uint64_t slot, Stream *strea
                                               stream->depth, stream->slot_bytes));
 }
 
-/* The number of samples so far; false when the stream has ended. */
+/* The number of the newest sample; false when the stream has ended. */
 static bool read_count(const Segment *segment, const Stream *stream, uint64_t *count) {
     uint64_t sequence = acquire(segment, stream->line_at);
     *count = sequence & COUNT_MASK;
@@ -251,7 +252,11 @@ static int64_t read_ring(const Segment *segment, const Stream *stream, uint64_t 
     *cursor = count;
     if (before >= count)
         return 0;
-    uint64_t from = oldest(stream, count);
+    uint64_t from = oldest(stream, count), begun = acquire(segment, stream->first_at);
+    if (begun > count)
+        begun = count; /* never, if the writer is correct */
+    if (from < begun)
+        from = begun;
     if (from < before + 1)
         from = before + 1;
     uint64_t length = count - from + 1, words = stream->slot_bytes / 8;

@@ -227,7 +227,10 @@ class Segment:
         if cursor >= count:
             return [], count, 0
         copies = []
-        for number in range(max(cursor + 1, count + 2 - stream.depth), count + 1):
+        # A mirror may begin in the middle of a stream's life.
+        begun = self._word(self.descriptors_at + stream.slot * DESCRIPTOR_BYTES + 72)
+        oldest = max(min(begun, count), count + 2 - stream.depth)
+        for number in range(max(cursor + 1, oldest), count + 1):
             at = stream.ring_at + (number - 1) % stream.depth * CELL_BYTES
             copies.append(self._cell(stream, at, number))
         _fence()

@@ -13,6 +13,7 @@ mod idle;
 mod insight;
 mod lustre;
 mod machines;
+mod mirror;
 mod neighbour;
 mod overhead;
 mod predicted;
@@ -66,6 +67,8 @@ pub(crate) const ALL: &[BenchCase] = &[
     ("archive.bytes", archive::bytes),
     ("sql.history", history::run),
     ("fabric.frames", fabric::run),
+    ("mirror.age", mirror::age),
+    ("fabric.rate", mirror::rate),
     ("poll.skew", served::hostile),
     ("apollo.fig4", figures::anatomy),
     ("apollo.fig5", overhead::run),

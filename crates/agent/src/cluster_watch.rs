@@ -283,6 +283,7 @@ mod tests {
             unsent: 0,
             unreceived: 0,
             refused: 0,
+            kept: 0,
             refusals: Vec::new(),
         }
     }

@@ -165,8 +165,13 @@ impl Control for LoopControl {
         Ok(json!({ "rows": rows }))
     }
 
-    fn ask_nodes(&self, sql: &str, nodes: &[String]) -> Result<Json, ControlFault> {
-        self.nodes.ask(sql, nodes)
+    fn ask_nodes(
+        &self,
+        sql: &str,
+        nodes: &[String],
+        is_combined: bool,
+    ) -> Result<Json, ControlFault> {
+        self.nodes.ask(sql, nodes, is_combined)
     }
 
     fn reload(&self) -> Result<Json, ControlFault> {

@@ -19,6 +19,7 @@ use barograph_fabric::transport::{
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{Clock, ConfigError, NS_PER_S};
+use barograph_recorder::{ArchiveConfig, World};
 use barograph_stream::{CLUSTER_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SegmentReader};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,7 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
+use crate::aggregator::{AggregatorConfig, NodeHistories};
 use crate::cluster_watch::ClusterState;
 use crate::node_queries::{ClientSql, NodeQueries, NodeQueryDesk};
 
@@ -66,6 +68,8 @@ pub struct ClusterConfig {
     pub query_seconds: f64,
     /// Seconds without a sign of life after which a node counts as gone, 0.1 to 3600.
     pub death_seconds: f64,
+    /// The history of other nodes that this node keeps.
+    pub aggregator: AggregatorConfig,
 }
 
 impl Default for ClusterConfig {
@@ -91,6 +95,7 @@ impl Default for ClusterConfig {
             window_bytes: 512 << 10,
             query_seconds: 5.0,
             death_seconds: 2.0,
+            aggregator: AggregatorConfig::default(),
         }
     }
 }
@@ -120,6 +125,7 @@ impl ClusterConfig {
                 "it must be 2 or more".into(),
             );
         }
+        self.aggregator.check()?;
         for text in &self.mirror {
             if let Err(error) = barograph_model::Selector::parse(text) {
                 return refuse("cluster.mirror", text, error.to_string());
@@ -144,7 +150,7 @@ impl ClusterConfig {
         NodeConfig {
             run_dir: run_dir.clone(),
             incarnation,
-            wanted: self.mirror.clone(),
+            wanted: [&self.mirror[..], &self.aggregator.streams[..]].concat(),
             mirrors_max: self.mirrors_max,
             bounds: MirrorBounds {
                 streams_max: self.streams_max,
@@ -192,8 +198,9 @@ impl Fabric {
         (run_dir, state_dir): (&RunDir, &Path),
         state: ClusterState,
         (queries, engine): (NodeQueries, ClientSql),
-        clock: &Arc<dyn Clock>,
+        (archive, world): (&ArchiveConfig, &World),
     ) -> Result<Option<Self>, AgentError> {
+        let clock = &world.clock;
         if config.name.is_empty() {
             publish(run_dir, PEERS_DOCUMENT, &json!([]));
             publish(run_dir, CLUSTER_DOCUMENT, &Json::Null);
@@ -214,12 +221,17 @@ impl Fabric {
         let transport = config.join(hello, &credentials, list, clock)?;
         revocations.kept = transport.revocation_list();
         let waker = transport.waker();
-        let fabric = FabricNode::new(
+        let mut fabric = FabricNode::new(
             transport,
             Arc::clone(&segment),
             config.node(run_dir, segment.incarnation()),
             now_ns,
         );
+        let aggregator = (&config.aggregator, config.window_bytes);
+        let dirs = (run_dir, state_dir);
+        if let Some(histories) = NodeHistories::of(aggregator, archive, dirs, world)? {
+            fabric.keep_histories(Box::new(histories));
+        }
         let mut started = Self {
             is_over: Arc::default(),
             waker: waker.clone(),

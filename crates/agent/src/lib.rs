@@ -5,6 +5,7 @@
 //! `docs/design/0001-one-node.md` describes when each thing happens.
 
 mod account;
+mod aggregator;
 mod archive_watch;
 mod assemble;
 mod cluster_watch;

@@ -13,11 +13,15 @@ use barograph_model::{
     BigIntegers, Clock, ControlFault, ControlFaultKind, ResultFormat, SqlEngine, SqlFault,
     SqlFaultKind, SqlLimits, SqlRequest,
 };
+use barograph_query::GatheredRows;
+use barograph_statement::{CombinedSelect, NODE_ROWS};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 /// Most statements on their way to the fabric's thread, and to the engine.
 const WAITING_MAX: usize = 32;
+/// Name of the column with the node of a row.
+const NODE: &str = "node";
 /// Time that answers of other nodes may be later than the patience of the asker.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -112,12 +116,36 @@ pub(crate) struct NodeSql {
 }
 
 impl NodeSql {
-    /// Runs a statement on these nodes, or on all that are known, and puts their rows together.
+    /// Runs a statement on these nodes, or on all that are known, and puts their rows together. If
+    /// they are to be combined, the answer is that of one SELECT over the rows of all nodes.
+    pub(crate) fn ask(
+        &self,
+        sql: &str,
+        nodes: &[String],
+        is_combined: bool,
+    ) -> Result<Json, ControlFault> {
+        if !is_combined {
+            return Ok(self.answers(sql, nodes)?.with_nodes());
+        }
+        let select = CombinedSelect::parse(sql)
+            .map_err(|error| fault(ControlFaultKind::Statement, &error.to_string()))?;
+        let Gathered { table, of, nodes } = self.answers(select.partial(), nodes)?;
+        drop(of);
+        let whole = select.whole(&table.columns);
+        let limits = (&self.engine.limits, &self.clock);
+        let rows = table.select(NODE_ROWS, &whole, limits);
+        let rows = rows.map_err(|error| fault(ControlFaultKind::Statement, &error.message))?;
+        let table: NodeTable = serde_json::from_slice(&rows.to_json_table())
+            .map_err(|error| fault(ControlFaultKind::Internal, &error.to_string()))?;
+        Ok(json!({"columns": table.columns, "rows": table.rows, "nodes": nodes}))
+    }
+
+    /// Runs a statement on these nodes, or on all that are known.
     #[expect(
         clippy::disallowed_methods,
         reason = "a client's thread waits for other nodes, for a bounded time"
     )]
-    pub(crate) fn ask(&self, sql: &str, nodes: &[String]) -> Result<Json, ControlFault> {
+    fn answers(&self, sql: &str, nodes: &[String]) -> Result<Gathered, ControlFault> {
         let is_here = nodes.is_empty() || nodes.contains(&self.node);
         let others: Vec<String> = nodes
             .iter()
@@ -155,7 +183,7 @@ impl NodeSql {
             })?;
             answers.extend(others.ok_or_else(busy)?);
         }
-        Ok(together(answers))
+        Ok(Gathered::of(answers))
     }
 }
 
@@ -166,53 +194,85 @@ struct NodeTable {
     rows: Vec<Vec<Json>>,
 }
 
-/// The rows of all nodes, each with the name of its node, and what has come of each node.
-fn together(answers: BTreeMap<Arc<str>, NodeAnswer>) -> Json {
-    let mut columns = vec!["node".to_owned()];
-    let mut rows = Vec::new();
-    let mut nodes = Vec::new();
-    for (node, answer) in answers {
-        let table = match answer {
-            NodeAnswer::Rows(bytes) => serde_json::from_slice::<NodeTable>(&bytes)
-                .map_err(|_| ("failed", "its rows cannot be read".to_owned())),
-            NodeAnswer::Failed(reason) => Err(("failed", reason)),
-            NodeAnswer::Late => Err(("late", "it did not answer in time".to_owned())),
-            NodeAnswer::Gone => Err(("gone", "it is not connected".to_owned())),
-        };
-        let (state, reason, count) = match table {
-            Ok(table) => {
-                let places: Vec<usize> = table
-                    .columns
-                    .iter()
-                    .map(|name| place(&mut columns, name))
-                    .collect();
-                let count = table.rows.len();
-                let of_node = |row| (Arc::clone(&node), places.clone(), row);
-                rows.extend(table.rows.into_iter().map(of_node));
-                ("answered", None, count)
-            }
-            Err((state, reason)) => (state, Some(reason), 0),
-        };
-        nodes.push(json!({"node": &*node, "state": state, "reason": reason, "rows": count}));
-    }
-    let rows: Vec<Vec<Json>> = rows
-        .into_iter()
-        .map(|(node, places, row): (Arc<str>, Vec<usize>, Vec<Json>)| {
-            let mut cells = vec![Json::Null; columns.len()];
-            cells[0] = json!(&*node);
-            for (place, cell) in places.into_iter().zip(row) {
-                if let Some(slot) = cells.get_mut(place).filter(|_| place > 0) {
-                    *slot = cell;
-                }
-            }
-            cells
-        })
-        .collect();
-    json!({"columns": columns, "rows": rows, "nodes": nodes})
+/// The rows of all nodes.
+struct Gathered {
+    /// The rows as the nodes have returned them, under the names of all their columns.
+    table: GatheredRows,
+    /// The node of each row.
+    of: Vec<Arc<str>>,
+    /// What has come of each node.
+    nodes: Vec<Json>,
 }
 
-/// The place of a column in the answer; a new one is added at the end. The first is the node's name,
-/// whatever the statement calls `node`.
+impl Gathered {
+    fn of(answers: BTreeMap<Arc<str>, NodeAnswer>) -> Self {
+        let mut gathered = Self {
+            table: GatheredRows::default(),
+            of: Vec::new(),
+            nodes: Vec::new(),
+        };
+        for (node, answer) in answers {
+            let table = match answer {
+                NodeAnswer::Rows(bytes) => serde_json::from_slice::<NodeTable>(&bytes)
+                    .map_err(|_| ("failed", "its rows cannot be read".to_owned())),
+                NodeAnswer::Failed(reason) => Err(("failed", reason)),
+                NodeAnswer::Late => Err(("late", "it did not answer in time".to_owned())),
+                NodeAnswer::Gone => Err(("gone", "it is not connected".to_owned())),
+            };
+            let (state, reason, count) = match table {
+                Ok(table) => ("answered", None, gathered.take(&node, table)),
+                Err((state, reason)) => (state, Some(reason), 0),
+            };
+            let told = json!({"node": &*node, "state": state, "reason": reason, "rows": count});
+            gathered.nodes.push(told);
+        }
+        gathered
+    }
+
+    /// Adds the rows of a node; returns how many.
+    fn take(&mut self, node: &Arc<str>, table: NodeTable) -> usize {
+        let columns = &mut self.table.columns;
+        let places: Vec<usize> = table
+            .columns
+            .iter()
+            .map(|name| place(columns, name))
+            .collect();
+        let count = table.rows.len();
+        for row in table.rows {
+            let mut cells = vec![Json::Null; columns.len()];
+            for (place, cell) in places.iter().zip(row) {
+                cells[*place] = cell;
+            }
+            self.table.rows.push(cells);
+            self.of.push(Arc::clone(node));
+        }
+        count
+    }
+
+    /// The rows, each with the name of its node in the first column, whatever the statement calls
+    /// `node`.
+    fn with_nodes(self) -> Json {
+        let GatheredRows { mut columns, rows } = self.table;
+        let own = columns.iter().position(|name| name == NODE);
+        own.map(|at| columns.remove(at));
+        let width = columns.len();
+        columns.insert(0, NODE.to_owned());
+        let with_node = |(node, mut cells): (Arc<str>, Vec<Json>)| {
+            if let Some(at) = own.filter(|at| *at < cells.len()) {
+                cells.remove(at);
+            }
+            // A later node may have brought further columns.
+            cells.resize(width, Json::Null);
+            cells.insert(0, json!(&*node));
+            cells
+        };
+        let rows = self.of.into_iter().zip(rows).map(with_node);
+        let rows: Vec<Vec<Json>> = rows.collect();
+        json!({"columns": columns, "rows": rows, "nodes": self.nodes})
+    }
+}
+
+/// The place of a column; a new one is added at the end.
 fn place(columns: &mut Vec<String>, name: &str) -> usize {
     let found = columns.iter().position(|column| column == name);
     found.unwrap_or_else(|| {
@@ -366,7 +426,7 @@ mod tests {
             ("e".into(), NodeAnswer::Failed("no table x".into())),
             ("f".into(), rows("nonsense")),
         ]);
-        let whole = together(answers);
+        let whole = Gathered::of(answers).with_nodes();
         assert_eq!(whole["columns"], json!(["node", "n", "x", "y"]));
         let expect = json!([["a", 1, "u", null], ["a", 2, null, null], ["b", 3, null, 7]]);
         assert_eq!(whole["rows"], expect);

@@ -132,7 +132,7 @@ impl Agent {
             (&agent.run_dir, &config.state_dir),
             cluster,
             (queries, engine),
-            &world.clock,
+            (&config.archive, &world),
         )?;
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");

@@ -44,6 +44,7 @@ mod scan;
 mod seal;
 mod series;
 mod sets;
+mod shards;
 mod snapshot;
 mod sources;
 mod storage;
@@ -72,6 +73,7 @@ pub use losses::ArchiveLosses;
 pub use neighbours::{ArchiveRank, Neighbours};
 pub use recover::marks_of;
 pub use series::{ArchivedSeries, ArchivedUpTo, DeclaredStream};
+pub use shards::{MergedArchives, merge_archives};
 pub use storage::{DiskStorage, FileAccess, OutFile, Storage};
 pub use target::CopyTarget;
 #[cfg(feature = "target")]

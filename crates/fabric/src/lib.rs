@@ -4,21 +4,26 @@
 //! It is a crate of its own because it owns zenoh and because it parses the bytes of other nodes.
 //! Apart from one file behind a trait, it knows no network: bytes and times are arguments.
 
+mod config;
 mod feed;
 pub mod frame;
+mod history;
 mod mirror;
 mod mirror_segment;
 mod node;
+mod node_mirror;
 mod publisher;
 mod query;
 pub mod security;
 mod subscriber;
 pub mod transport;
 
+pub use config::NodeConfig;
 pub use feed::{BEAT_NS, Feed, FeedCounts};
+pub use history::{DurableHistories, DurableHistory, HistoryOpening};
 pub use mirror::{Mirror, MirrorCounts, MirrorSink, Received};
 pub use mirror_segment::MirrorBounds;
-pub use node::{FabricNode, FabricStatus, NodeConfig};
+pub use node::{FabricNode, FabricStatus};
 pub use publisher::{Publisher, SUBSCRIBERS_MAX};
 pub use query::{ANSWER_BYTES_MAX, AskedStatement, NodeAnswer, NodeAnswers, STATEMENT_BYTES_MAX};
 pub use subscriber::{Subscriber, SubscriberConfig};

@@ -69,6 +69,8 @@ pub struct Mirror {
     feed: Option<OpenFeed>,
     /// The present life of each series.
     lives: HashMap<SeriesId, Life>,
+    /// How far lives were taken in before this mirror began, as far as they were not announced yet.
+    had: HashMap<(SeriesId, i64), u64>,
     counts: MirrorCounts,
     batch: Batch,
 }
@@ -108,9 +110,16 @@ impl Mirror {
             streams_max,
             feed: None,
             lives: HashMap::new(),
+            had: HashMap::new(),
             counts: MirrorCounts::default(),
             batch: Batch::empty(),
         }
+    }
+
+    /// Begins where an earlier mirror ended: samples up to these positions are known.
+    pub fn resume(&mut self, positions: &[Position]) {
+        let had = positions.iter().take(POSITIONS_MAX);
+        self.had = had.map(|p| ((p.series, p.life_ns), p.number)).collect();
     }
 
     /// Expects the frames of feed `id` from now on; those of earlier feeds are ignored.
@@ -132,9 +141,15 @@ impl Mirror {
             life_ns: life.life_ns,
             number: life.number,
         };
-        let had = self.lives.iter().filter(|(_, life)| life.number > 0);
-        let mut positions: Vec<Position> = had.map(position).collect();
-        positions.sort_by_key(|p| p.series);
+        let taken = self.lives.iter().filter(|(_, life)| life.number > 0);
+        let had = |(&(series, life_ns), &number): (&(SeriesId, i64), &u64)| Position {
+            series,
+            life_ns,
+            number,
+        };
+        let taken = taken.map(position);
+        let mut positions: Vec<Position> = taken.chain(self.had.iter().map(had)).collect();
+        positions.sort_by_key(|p| (p.series, p.life_ns));
         positions.truncate(POSITIONS_MAX);
         positions
     }
@@ -248,11 +263,12 @@ impl Mirror {
                 if let Some(key) = known.and_then(|life| life.key) {
                     sink.retire(key);
                 }
+                let had = self.had.remove(&(series, announced.life_ns));
                 let life = Life {
                     key: sink.declare(announced),
                     life_ns: announced.life_ns,
                     value_type: announced.descriptor.value_type,
-                    number: 0,
+                    number: had.unwrap_or(0),
                     announced: place,
                 };
                 self.lives.insert(series, life);
@@ -265,6 +281,7 @@ impl Mirror {
     /// began.
     fn end_lives_before(&mut self, sink: &mut impl MirrorSink) -> Option<()> {
         let id = self.feed.as_ref()?.id;
+        self.had.clear();
         let over = self.lives.extract_if(|_, life| life.announced.0 != id);
         let mut keys: Vec<StreamKey> = over.filter_map(|(_, life)| life.key).collect();
         keys.sort_by_key(|key| key.0);

@@ -20,13 +20,22 @@ pub struct MirrorBounds {
     pub ring_bytes_max: usize,
 }
 
+/// A stream of the segment.
+#[derive(Debug)]
+struct MirroredStream {
+    /// `None` if its ring was to begin anew and there was no room for that.
+    writer: Option<StreamWriter>,
+    /// What its owner has announced.
+    announced: Announcement,
+}
+
 /// A segment that a feed fills.
 #[derive(Debug)]
 pub(crate) struct MirrorSegment {
     segment: Segment,
     depth_max: u32,
     /// The streams by key.
-    writers: Vec<Option<StreamWriter>>,
+    streams: Vec<Option<MirroredStream>>,
     free: Vec<StreamKey>,
     /// The wake bits of what was written since the last wake.
     woken: u32,
@@ -60,7 +69,7 @@ impl MirrorSegment {
         Ok(Self {
             segment: Segment::create(&dir.segment(), config, now_ns)?,
             depth_max: bounds.depth_max,
-            writers: Vec::new(),
+            streams: Vec::new(),
             free: Vec::new(),
             woken: 0,
             refused: 0,
@@ -92,50 +101,85 @@ impl MirrorSegment {
     }
 
     fn writer(&mut self, key: StreamKey) -> Option<&mut StreamWriter> {
-        self.writers.get_mut(key.0 as usize)?.as_mut()
+        self.streams
+            .get_mut(key.0 as usize)?
+            .as_mut()?
+            .writer
+            .as_mut()
+    }
+
+    fn register(&mut self, announced: &Announcement) -> Option<StreamWriter> {
+        let depth = announced.depth.clamp(2, self.depth_max);
+        let value_bytes_max = Some(announced.value_bytes_max).filter(|bytes| *bytes > 0);
+        let writer = self.segment.register_sized(
+            &announced.descriptor,
+            Some(depth),
+            value_bytes_max,
+            announced.life_ns,
+        );
+        let writer = writer.ok()?;
+        self.segment.expect_interval(&writer, announced.interval_ns);
+        Some(writer)
+    }
+
+    /// Makes this the number of the stream's next sample. If there are samples already, the ring
+    /// begins anew: whoever reads it must not take a hole for two successive samples. That costs
+    /// little, since the samples after a hole are as many as the owner's ring holds.
+    fn begin_at(&mut self, key: StreamKey, number: u64) -> Option<()> {
+        let stream = self.streams.get_mut(key.0 as usize)?.as_mut()?;
+        let mut writer = stream.writer.take();
+        if writer.as_ref().is_none_or(|writer| !writer.is_empty()) {
+            let announced = stream.announced.clone();
+            if let Some(writer) = writer {
+                self.segment.retire(writer);
+            }
+            writer = self.register(&announced);
+        }
+        let mut writer = writer?;
+        self.segment.begin_at(&mut writer, number);
+        let stream = self.streams.get_mut(key.0 as usize)?.as_mut()?;
+        stream.writer = Some(writer);
+        Some(())
     }
 }
 
 impl MirrorSink for MirrorSegment {
     fn declare(&mut self, announced: &Announcement) -> Option<StreamKey> {
-        let depth = announced.depth.clamp(2, self.depth_max);
-        let value_bytes_max = Some(announced.value_bytes_max).filter(|bytes| *bytes > 0);
-        let writer = self
-            .segment
-            .register_sized(
-                &announced.descriptor,
-                Some(depth),
-                value_bytes_max,
-                announced.life_ns,
-            )
-            .ok()?;
-        self.segment.expect_interval(&writer, announced.interval_ns);
-        let next = StreamKey(self.writers.len() as u32);
+        let writer = self.register(announced)?;
+        let next = StreamKey(self.streams.len() as u32);
         let key = self.free.pop().unwrap_or(next);
         if key == next {
-            self.writers.push(None);
+            self.streams.push(None);
         }
-        self.writers[key.0 as usize] = Some(writer);
+        self.streams[key.0 as usize] = Some(MirroredStream {
+            writer: Some(writer),
+            announced: announced.clone(),
+        });
         Some(key)
     }
 
     fn retire(&mut self, key: StreamKey) {
-        let writer = self.writers.get_mut(key.0 as usize);
-        if let Some(writer) = writer.and_then(Option::take) {
-            self.segment.retire(writer);
+        let stream = self.streams.get_mut(key.0 as usize);
+        if let Some(stream) = stream.and_then(Option::take) {
+            if let Some(writer) = stream.writer {
+                self.segment.retire(writer);
+            }
             self.free.push(key);
         }
     }
 
-    fn append(&mut self, key: StreamKey, _: u64, sample: &Sample) {
-        let appended = self.writer(key).map(|writer| {
-            let result = writer.append(sample);
-            (result.is_ok(), writer.wake_bit())
+    fn append(&mut self, key: StreamKey, number: u64, sample: &Sample) {
+        let next = self.writer(key).map(|writer| writer.count() + 1);
+        if next != Some(number) {
+            self.begin_at(key, number);
+        }
+        let appended = self.writer(key).and_then(|writer| {
+            writer.append(sample).ok()?;
+            Some(writer.wake_bit())
         });
         match appended {
-            Some((true, bit)) => self.woken |= bit,
-            Some((false, _)) => self.refused += 1,
-            None => {}
+            Some(bit) => self.woken |= bit,
+            None => self.refused += 1,
         }
     }
 
@@ -146,6 +190,6 @@ impl MirrorSink for MirrorSegment {
     }
 
     fn miss(&mut self, _: StreamKey, _: u64, _: u64) {
-        // The mirror counts them.
+        // The mirror counts them, and the next sample has a later number.
     }
 }

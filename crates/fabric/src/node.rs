@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::NS_PER_S;
-use barograph_stream::{Incarnation, NODES_DIR, PeersRow, RunDir, SegmentReader, StreamError};
+use barograph_stream::{NODES_DIR, PeersRow, RunDir, SegmentReader};
 use serde::Serialize;
 
+use crate::config::NodeConfig;
 use crate::frame::is_of_samples;
+use crate::history::{DurableHistories, HistoryOpening};
 use crate::mirror::Received;
-use crate::mirror_segment::{MirrorBounds, MirrorSegment};
+use crate::node_mirror::NodeMirror;
 use crate::publisher::Publisher;
 use crate::query::{AskedStatement, NodeAnswers, Queries, is_of_queries};
-use crate::subscriber::{Subscriber, SubscriberConfig};
 use crate::transport::{Transport, TransportEvent};
 
 /// Most events that one step takes in, so that feeds are served between them.
@@ -28,23 +29,6 @@ const NODES_MAX: usize = 4_096;
 const REFUSALS_MAX: usize = 64;
 /// Longest time between two steps, in ns.
 const STEP_NS_MAX: i64 = NS_PER_S;
-
-/// What a node does in its cluster.
-#[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// The run directory, which gets the mirrors.
-    pub run_dir: RunDir,
-    /// Incarnation of the node's segment.
-    pub incarnation: Incarnation,
-    /// Selectors of the streams that are mirrored, of every other node.
-    pub wanted: Vec<String>,
-    /// Most nodes that are mirrored.
-    pub mirrors_max: usize,
-    /// The bounds of each mirror.
-    pub bounds: MirrorBounds,
-    /// Most bytes on the way from each node.
-    pub window_bytes: u64,
-}
 
 /// A node of a cluster.
 #[derive(Debug)]
@@ -59,6 +43,8 @@ pub struct FabricNode<T> {
     /// Number of the next feed: no two feeds of this node have the same.
     next_feed: u64,
     queries: Queries,
+    /// The histories of other nodes; `None` if this node keeps none.
+    histories: Option<Box<dyn DurableHistories>>,
 }
 
 /// Another node, for as long as it is connected and a while after.
@@ -71,12 +57,6 @@ struct OtherNode {
     mirror: Option<NodeMirror>,
     /// Why nothing is mirrored, or a frame was refused.
     fault: Option<String>,
-}
-
-#[derive(Debug)]
-struct NodeMirror {
-    subscriber: Subscriber,
-    segment: MirrorSegment,
 }
 
 /// What a node has sent, for the document `cluster.json`.
@@ -96,8 +76,17 @@ pub struct FabricStatus {
     pub unreceived: u64,
     /// Subscriptions that were refused because there were too many.
     pub refused: u64,
+    /// Number of nodes whose history is kept here.
+    pub kept: usize,
     /// Why nodes do not work with this one.
     pub refusals: Vec<String>,
+}
+
+impl OtherNode {
+    /// Whether the history of the node is kept here.
+    fn is_kept(&self) -> bool {
+        self.mirror.as_ref().is_some_and(NodeMirror::is_kept)
+    }
 }
 
 impl<T: Transport> FabricNode<T> {
@@ -114,7 +103,13 @@ impl<T: Transport> FabricNode<T> {
             tidied_ns: now_ns,
             next_feed: now_ns.unsigned_abs(),
             queries: Queries::new(now_ns.unsigned_abs()),
+            histories: None,
         }
+    }
+
+    /// Has this node keep the history of other nodes. Call it before the first step.
+    pub fn keep_histories(&mut self, histories: Box<dyn DurableHistories>) {
+        self.histories = Some(histories);
     }
 
     /// Takes in what has come and sends what is due at `now_ns`, in ns since the epoch. Returns the
@@ -136,7 +131,7 @@ impl<T: Transport> FabricNode<T> {
             let Some(mirror) = other.mirror.as_mut().filter(|_| other.is_connected) else {
                 continue;
             };
-            while let Some(message) = mirror.subscriber.due(now_ns) {
+            while let Some(message) = mirror.due(now_ns) {
                 let _ = self.transport.send(node, message);
             }
             mirror.segment.wake();
@@ -231,6 +226,7 @@ impl<T: Transport> FabricNode<T> {
             unsent: carried.unsent,
             unreceived: carried.unreceived.saturating_add(self.queries.refused),
             refused: self.publisher.refused(),
+            kept: self.nodes.values().filter(|other| other.is_kept()).count(),
             refusals: self.refusals.iter().cloned().collect(),
         }
     }
@@ -323,6 +319,7 @@ impl<T: Transport> FabricNode<T> {
             nodes,
             config,
             next_feed,
+            histories,
             ..
         } = self;
         let without = nodes.iter_mut().filter(|(_, other)| other.mirror.is_none());
@@ -334,8 +331,21 @@ impl<T: Transport> FabricNode<T> {
                 ));
                 continue;
             }
+            let history = histories.as_mut().map(|histories| histories.open(node));
+            let history = match history {
+                None | Some(HistoryOpening::NotKept) => None,
+                Some(HistoryOpening::Open(history)) => Some(history),
+                Some(HistoryOpening::UnderWay) => {
+                    mirrored += 1;
+                    continue;
+                }
+                Some(HistoryOpening::Failed(reason)) => {
+                    other.fault = Some(reason);
+                    continue;
+                }
+            };
             *next_feed = next_feed.wrapping_add(1 << 32);
-            match NodeMirror::create(config, node, *next_feed, now_ns) {
+            match NodeMirror::create(config, node, (*next_feed, now_ns), history) {
                 Ok(mirror) => {
                     (other.mirror, other.fault) = (Some(mirror), None);
                     mirrored += 1;
@@ -385,13 +395,10 @@ impl<T: Transport> FabricNode<T> {
         let Some(mirror) = &mut other.mirror else {
             return;
         };
-        match mirror
-            .subscriber
-            .receive(bytes, now_ns, &mut mirror.segment)
-        {
+        match mirror.receive(bytes, now_ns) {
             Ok(Received::Taken) => {
                 other.heard_ns = now_ns;
-                other.fault = None;
+                other.fault.clone_from(&mirror.trouble);
                 mirror.segment.heard(now_ns);
             }
             Ok(_) => {}
@@ -408,7 +415,10 @@ impl<T: Transport> FabricNode<T> {
         self.tidied_ns = now_ns;
         for other in self.nodes.values_mut() {
             if let Some(mirror) = &mut other.mirror {
-                mirror.segment.give_memory_back();
+                mirror.tidy();
+                if mirror.trouble.is_some() {
+                    other.fault.clone_from(&mirror.trouble);
+                }
             }
         }
         let is_over = |other: &OtherNode| {
@@ -418,29 +428,6 @@ impl<T: Transport> FabricNode<T> {
         let over: Vec<Arc<str>> = over.map(|(node, _)| node).collect();
         over.iter().for_each(|node| self.remove_mirror(node));
         self.begin_mirrors(now_ns);
-    }
-}
-
-impl NodeMirror {
-    /// Makes an empty mirror. Its subscriber numbers its feeds from `first_feed` on.
-    fn create(
-        config: &NodeConfig,
-        node: &str,
-        first_feed: u64,
-        now_ns: i64,
-    ) -> Result<Self, StreamError> {
-        let subscriber = Subscriber::new(SubscriberConfig {
-            incarnation: config.incarnation,
-            first_feed,
-            selectors: config.wanted.clone(),
-            is_from_oldest: true,
-            window_bytes: config.window_bytes,
-            streams_max: config.bounds.streams_max,
-        });
-        Ok(Self {
-            subscriber,
-            segment: MirrorSegment::create(&config.run_dir, node, &config.bounds, now_ns)?,
-        })
     }
 }
 

@@ -1,10 +1,14 @@
 //! The subscriber to one node's streams: it asks for a feed, takes it in, acknowledges it, and asks
 //! again from where it is when the feed has a hole or falls silent.
+//!
+//! A subscriber that keeps the streams durably acknowledges a frame only when it is durable. While
+//! nothing can be written, it repeats its last acknowledgement, so that the owner keeps the feed and
+//! sends nothing more than the window allows.
 
 use barograph_stream::Incarnation;
 
 use crate::feed::BEAT_NS;
-use crate::frame::{FrameFault, FrameHeader, FrameKind, Subscription, empty_frame};
+use crate::frame::{FrameFault, FrameHeader, FrameKind, Position, Subscription, empty_frame};
 use crate::mirror::{Mirror, MirrorSink, Received};
 
 /// Time without a frame after which a subscriber asks again, in ns: its request or the feed's
@@ -12,6 +16,8 @@ use crate::mirror::{Mirror, MirrorSink, Received};
 const SILENCE_NS: i64 = 3 * BEAT_NS;
 /// Time after which a frame is acknowledged, in ns; sooner if much has come.
 const ACKNOWLEDGE_NS: i64 = 100_000_000;
+/// Time between two looks whether frames are durable, in ns.
+const DURABLE_NS: i64 = 20_000_000;
 
 /// The wishes of a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +41,16 @@ pub struct SubscriberConfig {
 pub struct Subscriber {
     config: SubscriberConfig,
     mirror: Mirror,
+    /// If frames are acknowledged only when they are durable: the feed, and the number of its newest
+    /// durable frame.
+    durable: Option<(u64, u64)>,
     next_feed: u64,
     /// Time of the newest request or frame, ns since the epoch.
     heard_ns: i64,
     is_to_subscribe: bool,
     acknowledged: u64,
+    /// Time of the newest acknowledgement, ns since the epoch.
+    acknowledged_ns: i64,
     /// Bytes taken in since the last acknowledgement.
     unacknowledged_bytes: u64,
     acknowledge_at_ns: i64,
@@ -50,13 +61,29 @@ impl Subscriber {
     pub fn new(config: SubscriberConfig) -> Self {
         Self {
             mirror: Mirror::new(config.streams_max),
+            durable: None,
             next_feed: config.first_feed,
             heard_ns: i64::MIN,
             is_to_subscribe: true,
             acknowledged: 0,
+            acknowledged_ns: i64::MIN,
             unacknowledged_bytes: 0,
             acknowledge_at_ns: i64::MAX,
             config,
+        }
+    }
+
+    /// Goes on from these positions, which are durable, and acknowledges frames only when
+    /// [`Self::set_durable`] says so. Call it before the first feed.
+    pub fn keep_durably(&mut self, positions: &[Position]) {
+        self.mirror.resume(positions);
+        self.durable = Some((0, 0));
+    }
+
+    /// Notes that all frames of this feed up to this number are durable.
+    pub fn set_durable(&mut self, feed: u64, number: u64) {
+        if let Some(durable) = &mut self.durable {
+            *durable = (feed, number);
         }
     }
 
@@ -92,17 +119,31 @@ impl Subscriber {
 
     /// Makes the next message to the owner that is due at `now_ns`; `None` if there is none.
     pub fn due(&mut self, now_ns: i64) -> Option<Vec<u8>> {
+        if self.waiting().is_some() {
+            // The owner's window may be full: a silence begins only when the frames are durable.
+            self.heard_ns = now_ns;
+        }
         let is_silent = now_ns.abs_diff(self.heard_ns) >= SILENCE_NS as u64;
         if self.is_to_subscribe || is_silent {
             return Some(self.subscribe(now_ns));
         }
-        let (feed, number) = self.mirror.progress()?;
-        if now_ns < self.acknowledge_at_ns || number == self.acknowledged {
+        let (feed, taken) = self.mirror.progress()?;
+        if now_ns < self.acknowledge_at_ns {
+            return None;
+        }
+        let number = self.waiting().unwrap_or(taken);
+        let is_repeat_due = now_ns.abs_diff(self.acknowledged_ns) >= BEAT_NS as u64;
+        let is_behind = number < taken;
+        self.acknowledge_at_ns = match is_behind {
+            true => now_ns.saturating_add(DURABLE_NS),
+            false => i64::MAX,
+        };
+        if number == self.acknowledged && !(is_behind && is_repeat_due) {
             return None;
         }
         self.acknowledged = number;
+        self.acknowledged_ns = now_ns;
         self.unacknowledged_bytes = 0;
-        self.acknowledge_at_ns = i64::MAX;
         let header = self.header(FrameKind::Acknowledge, feed, now_ns);
         Some(empty_frame(&FrameHeader { number, ..header }))
     }
@@ -119,6 +160,19 @@ impl Subscriber {
         }
         let silent_ns = self.heard_ns.saturating_add(SILENCE_NS);
         silent_ns.min(self.acknowledge_at_ns)
+    }
+
+    /// Whether frames were taken in that are not durable yet.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting().is_some()
+    }
+
+    /// The newest durable frame of the present feed, if later ones were taken in.
+    fn waiting(&self) -> Option<u64> {
+        let (feed, durable) = self.durable?;
+        let (present, taken) = self.mirror.progress()?;
+        let number = if feed == present { durable } else { 0 };
+        (number < taken).then_some(number)
     }
 
     /// The streams that have been taken in.

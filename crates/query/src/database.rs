@@ -399,7 +399,7 @@ fn bound_heap(bytes: usize) {
     }
 }
 
-fn columns(statement: &Statement<'_>) -> Vec<Column> {
+pub(crate) fn columns(statement: &Statement<'_>) -> Vec<Column> {
     let column = |c: &rusqlite::Column<'_>| Column {
         name: c.name().to_owned(),
         declared: c.decl_type().unwrap_or_default().to_ascii_uppercase(),

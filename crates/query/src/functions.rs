@@ -214,14 +214,22 @@ pub(crate) fn wide_table(wide: &Arc<Wide>, name: &str) -> Callable {
     }
 }
 
-/// Registers the scalar functions on a connection.
-pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Result<()> {
+/// Registers `iso`, which needs no streams.
+pub(crate) fn register_iso(connection: &Connection) -> Result<()> {
     let pure = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_DETERMINISTIC
         | FunctionFlags::SQLITE_INNOCUOUS;
     connection.create_scalar_function("iso", 1, pure, |call| {
         call.get::<Option<i64>>(0)?.map(iso).transpose()
-    })?;
+    })
+}
+
+/// Registers the scalar functions on a connection.
+pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Result<()> {
+    let pure = FunctionFlags::SQLITE_UTF8
+        | FunctionFlags::SQLITE_DETERMINISTIC
+        | FunctionFlags::SQLITE_INNOCUOUS;
+    register_iso(connection)?;
     let clock = Arc::clone(live);
     // Deterministic, as SQLite's own functions of time: the same for all rows of a statement, so
     // that it can bound a scan.

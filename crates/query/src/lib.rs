@@ -58,6 +58,8 @@ mod fair;
 #[cfg(feature = "bundled")]
 mod fault;
 #[cfg(feature = "bundled")]
+mod gathered;
+#[cfg(feature = "bundled")]
 mod guard;
 #[cfg(feature = "bundled")]
 mod moment;
@@ -84,6 +86,7 @@ pub use source::Views;
 #[cfg(feature = "bundled")]
 pub use crate::{
     database::{Database, Prepared},
+    gathered::GatheredRows,
     guard::{GUEST_TEXT_BYTES_MAX, SQL_BYTES_MAX},
     moment::Moment,
     pool::{PoolConfig, QueryPool},

@@ -267,14 +267,15 @@ pub(crate) async fn test_insight(
 /// The parameter that selects how JSON holds integers beyond 2^53.
 const BIG_INTEGERS: &str = "big_integers";
 
-/// `POST /api/v1/nodes/sql[?nodes=NAME,NAME]`: the rows of a statement on each of these nodes, or on
-/// all.
+/// `POST /api/v1/nodes/sql[?nodes=NAME,NAME][&combine=1]`: the rows of a statement on each of these
+/// nodes, or on all, or of one SELECT over the rows of all.
 pub(crate) async fn nodes_sql(
     State(app): SharedApp,
     RequestOrigin(way, client): RequestOrigin,
     request: Request,
 ) -> HandlerAnswer {
-    let params = Params::parse(request.uri().query(), &["nodes"])?;
+    let params = Params::parse(request.uri().query(), &["nodes", "combine"])?;
+    let is_combined = params.flag("combine")?;
     let names = params.one("nodes")?.unwrap_or_default().split(',');
     let names: Vec<String> = names
         .filter(|name| !name.is_empty())
@@ -286,7 +287,7 @@ pub(crate) async fn nodes_sql(
         ..app.large((way, client), JSON).await?
     };
     deliver(delivery, move |mut pieces| {
-        pieces.json(&app.control.ask_nodes(&sql, &names)?)?;
+        pieces.json(&app.control.ask_nodes(&sql, &names, is_combined)?)?;
         pieces.finish()
     })
     .await

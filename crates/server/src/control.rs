@@ -30,8 +30,14 @@ pub trait Control: Send + Sync {
     ) -> Result<serde_json::Value, ControlFault>;
     /// Runs a read-only statement on nodes of the cluster, and waits for them for a bounded time. No
     /// name: all nodes that are known, this one included. Returns `{"columns": […], "rows": [[…]],
-    /// "nodes": […]}`: the first column is the node, and `nodes` says what has come of each.
-    fn ask_nodes(&self, sql: &str, nodes: &[String]) -> Result<serde_json::Value, ControlFault>;
+    /// "nodes": […]}`: the first column is the node, and `nodes` says what has come of each. If the
+    /// nodes are to be combined, the rows are those of one SELECT over all of them.
+    fn ask_nodes(
+        &self,
+        sql: &str,
+        nodes: &[String],
+        is_combined: bool,
+    ) -> Result<serde_json::Value, ControlFault>;
     /// Reads the configuration again, and returns the result.
     fn reload(&self) -> Result<serde_json::Value, ControlFault>;
 }

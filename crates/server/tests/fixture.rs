@@ -109,7 +109,7 @@ impl Control for FakeControl {
             .map(|_| json!({ "rows": [{ "value": 7 }] }))
     }
 
-    fn ask_nodes(&self, sql: &str, nodes: &[String]) -> Result<Value, ControlFault> {
+    fn ask_nodes(&self, sql: &str, nodes: &[String], _: bool) -> Result<Value, ControlFault> {
         self.execute(sql, None)
             .map(|_| json!({ "columns": ["node"], "rows": [], "nodes": nodes }))
     }

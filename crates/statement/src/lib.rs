@@ -10,6 +10,7 @@
 //! The crate reads no clock, file or socket. It is the one owner of `sqlparser`, whose syntax tree
 //! it passes on as [`ast`].
 
+mod combine;
 mod compile;
 mod error;
 mod expr;
@@ -21,6 +22,7 @@ mod value;
 mod words;
 
 pub use barograph_model::StatementKind;
+pub use combine::{CombinedSelect, NODE_ROWS};
 pub use compile::{Compiled, Compiler, ExprEnvironment};
 pub use error::StatementError;
 pub use expr::{ColumnField, ColumnRef, EvalFault, Expr, ExprInput, OVERFLOW, ScalarFunction};

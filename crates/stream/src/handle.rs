@@ -69,6 +69,8 @@ pub struct StreamReader {
     line_at: usize,
     wake_bit: NonZeroU32,
     generation: u32,
+    /// Offset of the number of the first sample.
+    first_at: usize,
     ring_at: usize,
     text_at: usize,
     depth: u64,
@@ -92,7 +94,7 @@ impl StreamReader {
     /// segment of `map` (`here` is false) or lies outside it.
     pub(crate) fn new(
         map: &Arc<FileMap>,
-        lines_at: usize,
+        (lines_at, first_at): (usize, usize),
         entry: &DirectoryEntry,
         here: bool,
     ) -> Self {
@@ -101,6 +103,7 @@ impl StreamReader {
             line_at: lines_at.saturating_add(entry.slot.saturating_mul(LINE_BYTES)),
             wake_bit: NonZeroU32::new(1 << (entry.slot % WAKE_BITS)).expect("one bit is set"),
             generation: u32::from(entry.generation),
+            first_at,
             ring_at: entry.ring_at,
             text_at: entry.text_at,
             depth: u64::from(entry.depth),
@@ -112,11 +115,13 @@ impl StreamReader {
         let inside = |at, bytes| map.words(at, bytes / 8).is_some();
         if !here
             || !inside(handle.line_at, LINE_BYTES)
+            || !inside(handle.first_at, 8)
             || !inside(handle.ring_at, depth * CELL_BYTES)
             || !inside(handle.text_at, handle.slots_bytes())
         {
             handle.generation = GENERATION_NEVER;
-            handle.line_at = 0; // Any valid words will do: none have this generation.
+            // Any valid words will do: none have this generation.
+            (handle.line_at, handle.first_at) = (0, 0);
         }
         handle
     }
@@ -159,11 +164,18 @@ impl StreamReader {
         Some((cell[0] as i64, value))
     }
 
-    /// Number of samples so far, or `None` if the stream has ended.
+    /// Number of the newest sample, or `None` if the stream has ended. It is the number of samples
+    /// so far, also of those before a mirror began.
     #[inline]
     pub fn count(&self) -> Option<u64> {
         let (generation, count) = line::split(self.line()[line::SEQUENCE].load(Ordering::Acquire));
         (generation == self.generation).then_some(count)
+    }
+
+    /// Number of the first sample that the ring has had. A mirror may begin in the middle of a
+    /// stream's life.
+    fn first(&self) -> u64 {
+        self.map.word(self.first_at).load(Ordering::Relaxed)
     }
 
     /// Time of the last look at the resource, ns since the epoch; 0 if there was none, or if the
@@ -200,7 +212,10 @@ impl StreamReader {
                 lost: 0,
             });
         }
-        let from = (cursor + 1).max(line::oldest_whole(count, self.depth));
+        // Another process has written it: no number is believed beyond what there is.
+        let first = self.first().min(count);
+        let oldest = line::oldest_whole(count, self.depth).max(first);
+        let from = (cursor + 1).max(oldest);
         let last = count.min(from.saturating_add(limit) - 1);
         for number in from..=last {
             let cell = line::copy(self.ring_cell(number));

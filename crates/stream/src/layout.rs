@@ -8,7 +8,7 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BAROSEG\0");
 /// Major version of the format; it changes when an older reader would misread a file.
 pub const VERSION_MAJOR: u32 = 1;
 /// Minor version of the format; it changes when something is added that an older reader may ignore.
-pub const VERSION_MINOR: u32 = 1;
+pub const VERSION_MINOR: u32 = 2;
 /// Byte order mark: it reads back as this number on a machine of the same byte order.
 pub(crate) const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -99,6 +99,8 @@ pub(crate) mod descriptor {
     pub(crate) const LENGTHS: usize = 56;
     /// i64: time of registration, ns since the epoch.
     pub(crate) const CREATED_NS: usize = 64;
+    /// u64: number of the first sample; 0 is 1.
+    pub(crate) const FIRST: usize = 72;
     /// The name, up to 120 bytes.
     pub(crate) const NAME: usize = 96;
     /// The unit, up to 30 bytes.

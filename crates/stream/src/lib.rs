@@ -70,6 +70,7 @@ pub use layout::{
     CELL_BYTES, DEPTH_DEFAULT, DEPTH_MAX, DESCRIPTOR_BYTES, NODE_BYTES_MAX, SLOTS_BYTES_MAX,
     STREAMS_DEFAULT, STREAMS_MAX, VALUE_BYTES_DEFAULT, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
 };
+pub use line::NUMBER_MAX;
 pub use priority::{NICE, give_way};
 pub use reader::{HEARTBEAT_AGE_NS_MAX, SegmentReader, SegmentState};
 pub use run_dir::{

@@ -48,8 +48,8 @@ const CELLS: usize = 2;
 pub(crate) const CELL_WORDS: usize = 3;
 
 const GENERATION_SHIFT: u32 = 48;
-/// Most samples in one generation of a slot.
-pub(crate) const COUNT_MAX: u64 = (1 << GENERATION_SHIFT) - 1;
+/// The highest number of a sample, in one life of a stream.
+pub const NUMBER_MAX: u64 = (1 << GENERATION_SHIFT) - 1;
 /// The generation of a handle that matches no slot: generations in memory have 16 bits.
 pub(crate) const GENERATION_NEVER: u32 = u32::MAX;
 
@@ -63,7 +63,7 @@ pub(crate) fn sequence(generation: u16, count: u64) -> u64 {
 
 /// Splits a sequence into its generation and its number of samples.
 pub(crate) fn split(sequence: u64) -> (u32, u64) {
-    ((sequence >> GENERATION_SHIFT) as u32, sequence & COUNT_MAX)
+    ((sequence >> GENERATION_SHIFT) as u32, sequence & NUMBER_MAX)
 }
 
 /// Empties a line and gives it a new generation.

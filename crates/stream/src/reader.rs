@@ -288,7 +288,8 @@ impl SegmentReader {
     /// [`Self::reopen_if_replaced`]) gives a handle whose stream is gone.
     pub fn stream(&self, entry: &DirectoryEntry) -> StreamReader {
         let here = entry.incarnation == self.geometry.incarnation;
-        StreamReader::new(&self.map, self.geometry.lines_at, entry, here)
+        let first_at = self.descriptor_at(entry.slot) + descriptor::FIRST;
+        StreamReader::new(&self.map, (self.geometry.lines_at, first_at), entry, here)
     }
 
     /// The present interval between looks at the entry's resource, in ns; 0 if it is unknown, or if

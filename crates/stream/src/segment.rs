@@ -455,6 +455,21 @@ impl Segment {
         self.map.set(at, interval_ns as u64, Ordering::Relaxed);
     }
 
+    /// Gives the first sample of this stream the number `first`, at least 1: a mirror begins in the
+    /// middle of a stream's life. The ring has no samples before it.
+    ///
+    /// # Panics
+    /// If the stream has samples already, or was registered in another segment.
+    pub fn begin_at(&self, writer: &mut StreamWriter, first: u64) {
+        let may_begin = writer.is_of(&self.map) && writer.is_empty();
+        assert!(may_begin, "a stream begins once, in its own segment");
+        let first = first.clamp(1, line::NUMBER_MAX);
+        let at = self.descriptor_at(writer.slot()) + layout::descriptor::FIRST;
+        // Whoever sees the first sample sees its number.
+        self.map.set(at, first, Ordering::Release);
+        writer.begin_at(first);
+    }
+
     /// Ends a stream: from now on its handles return that it is gone.
     ///
     /// # Panics

@@ -8,7 +8,7 @@ use barograph_model::{Sample, SeriesId, Value, ValueType, text_start};
 use crate::StreamError;
 use crate::entry::ValueSlots;
 use crate::layout::{CELL_BYTES, LINE_BYTES, WAKE_BITS};
-use crate::line::{self, CELL_WORDS, COUNT_MAX, LOOKED, RawCell};
+use crate::line::{self, CELL_WORDS, LOOKED, NUMBER_MAX, RawCell};
 use crate::map::FileMap;
 use crate::slots::{RingShape, SlotGrant};
 
@@ -24,7 +24,10 @@ pub struct StreamWriter {
     line_at: usize,
     ring_at: usize,
     text_at: usize,
+    /// Number of the newest sample; before the first one, the number before it.
     count: u64,
+    /// Number of the first sample.
+    first: u64,
     ring_index: usize,
     newest: RawCell,
     /// The newest value of a stream whose values are not numbers.
@@ -57,6 +60,7 @@ impl StreamWriter {
             ring_at,
             text_at,
             count: 0,
+            first: 1,
             ring_index: 0,
             newest: [0; CELL_WORDS],
             newest_value: None,
@@ -72,7 +76,7 @@ impl StreamWriter {
                 .newest_value
                 .as_ref()
                 .is_some_and(|newest| is_same(newest, &sample.value));
-        let changed = self.count == 0 || cell[1..] != self.newest[1..] || !same_value;
+        let changed = self.is_empty() || cell[1..] != self.newest[1..] || !same_value;
         if changed {
             self.publish(cell, &sample.value);
         }
@@ -82,7 +86,7 @@ impl StreamWriter {
 
     /// Records that the newest sample held until at least `looked_ns`; nothing is appended.
     pub fn confirm(&mut self, looked_ns: i64) {
-        if self.count > 0 {
+        if !self.is_empty() {
             self.set_looked(looked_ns);
         }
     }
@@ -125,9 +129,23 @@ impl StreamWriter {
         self.slots.value_bytes_max() as usize
     }
 
-    /// Samples appended so far.
+    /// Number of the newest sample, which is the number of samples appended so far unless the stream
+    /// began at a later one ([`Segment::begin_at`](crate::Segment::begin_at)).
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Whether nothing was appended yet.
+    pub fn is_empty(&self) -> bool {
+        self.count < self.first
+    }
+
+    /// Gives the first sample this number. The segment has published it.
+    pub(crate) fn begin_at(&mut self, first: u64) {
+        debug_assert!(self.is_empty(), "numbers of samples do not change");
+        self.first = first;
+        self.count = first - 1;
+        self.ring_index = (self.count % u64::from(self.shape.depth)) as usize;
     }
 
     fn encode(&self, sample: &Sample) -> Result<RawCell, StreamError> {
@@ -161,7 +179,7 @@ impl StreamWriter {
     }
 
     fn publish(&mut self, cell: RawCell, value: &Value) {
-        if self.count == COUNT_MAX {
+        if self.count == NUMBER_MAX {
             return; // As in `publish_cell`.
         }
         if self.slots != ValueSlots::None {
@@ -188,7 +206,7 @@ impl StreamWriter {
     fn publish_cell(&mut self, cell: RawCell) {
         // 2^48 samples in one generation are nine years at a million per second; after them the
         // stream stops rather than overflow into its generation.
-        if self.count == COUNT_MAX {
+        if self.count == NUMBER_MAX {
             return;
         }
         let line = self

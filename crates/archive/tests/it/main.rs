@@ -22,6 +22,7 @@ mod power;
 mod retain;
 mod seal;
 mod series;
+mod shards;
 mod stall;
 mod support;
 mod swap;

@@ -5,6 +5,7 @@
 
 mod export;
 mod ls;
+mod merge;
 mod place;
 mod verify;
 mod work;
@@ -42,6 +43,9 @@ enum Verb {
     Compact(work::Compact),
     /// Write the samples of a time range to a file or directory for other programs
     Export(export::Export),
+    /// Merge archives into a new one: of several nodes, or what several aggregators have kept of one
+    /// node, each sample once
+    Merge(merge::Merge),
 }
 
 impl ArchiveCommand {
@@ -53,6 +57,7 @@ impl ArchiveCommand {
             Verb::Seal(seal) => seal.run(),
             Verb::Compact(compact) => compact.run(),
             Verb::Export(export) => export.run(),
+            Verb::Merge(merge) => merge.run(),
         }
     }
 }

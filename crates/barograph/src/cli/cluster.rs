@@ -1,5 +1,6 @@
 //! `baro cluster`: this node's part in its cluster, its members, and clusters on one machine.
 
+mod health;
 mod members;
 mod run;
 
@@ -11,6 +12,7 @@ use serde_json::Value as Json;
 
 use super::documents::document_of_agent;
 use super::{Target, format, output};
+pub(super) use health::state_of_cluster;
 use members::{Init, Invite, Join, Members, Revoke};
 use run::Run;
 
@@ -91,6 +93,9 @@ fn status(target: &Target) -> anyhow::Result<()> {
         number("unsent"),
         number("unreceived"),
     );
+    if number("kept") > 0 {
+        text += &format!("keeps        the history of {} nodes\n", number("kept"));
+    }
     if let Some(fault) = status["fault"].as_str() {
         text += &format!("fault        {}\n", output::plain(fault));
     }

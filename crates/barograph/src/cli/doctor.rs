@@ -1,5 +1,5 @@
-//! `baro doctor`: reports what every source reads, what is missing, why, and its remedy; and which
-//! insights are live, and why the others are not.
+//! `baro doctor`: reports what every source reads, what is missing, why, and its remedy; which
+//! insights are live, and why the others are not; and what is wrong with archive and cluster.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use clap::Args;
 
 use super::documents::{DocumentRow, document};
 use super::output::plain;
-use super::{Target, archive, forecast, format, output};
+use super::{Target, archive, cluster, forecast, format, output};
 
 /// Most streams without a forecast that are named.
 const BEYOND_MAX: usize = 5;
@@ -43,6 +43,9 @@ impl Doctor {
         output::print(&state_of_insights(&insights))?;
         output::print(&self.state_of_forecasts()?)?;
         output::print(&self.state_of_statements())?;
+        if !self.probe {
+            output::print(&cluster::state_of_cluster(&self.target.run_dir()))?;
+        }
         output::print(&self.state_of_archive())
     }
 

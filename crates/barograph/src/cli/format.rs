@@ -49,6 +49,13 @@ pub(super) fn age(ns: i64) -> String {
     }
 }
 
+/// A difference of times in nanoseconds, with its sign.
+pub(super) fn difference(ns: i64) -> String {
+    let minus = if ns < 0 { "-" } else { "" };
+    let length = i64::try_from(ns.unsigned_abs()).unwrap_or(i64::MAX);
+    format!("{minus}{}", span(length))
+}
+
 /// A length of time in nanoseconds, in two units at most.
 pub(super) fn span(ns: i64) -> String {
     let s = (ns.max(0) as f64 / 1e9).round() as i64;
@@ -138,6 +145,7 @@ mod tests {
         check(90 * s, "1 min 30 s");
         check(3 * h + 20 * 60 * s + 29 * s, "3 h 20 min");
         check(4 * h - 1, "4 h");
+        assert_eq!([difference(-90 * s), difference(s)], ["-1 min 30 s", "1 s"]);
         check(24 * h - 1, "1 d");
         check(50 * h + h / 3, "2 d 2 h");
         assert_eq!(error(f32::INFINITY, "bytes"), "not known yet");

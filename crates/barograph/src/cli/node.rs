@@ -50,7 +50,7 @@ fn list(target: &Target) -> anyhow::Result<()> {
             peer.state.clone(),
             format::age(now_ns.saturating_sub(peer.heard_ts)),
             shown(&peer.round_trip_ns.map(format::span)),
-            shown(&peer.ahead_ns.map(format::span)),
+            shown(&peer.ahead_ns.map(format::difference)),
             peer.streams.to_string(),
             peer.samples.to_string(),
             peer.missed.to_string(),

@@ -59,6 +59,10 @@ pub(super) struct Sql {
     /// each node come together, with its name in the first column
     #[arg(long, value_name = "NAMES", conflicts_with_all = ["seconds_max", "rows_max", "big_integers"])]
     nodes: Option<String>,
+    /// With --nodes: one answer over all of them, as if their rows were in one table. Each node
+    /// aggregates, orders and cuts its own rows first
+    #[arg(long, requires = "nodes")]
+    combine: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -82,7 +86,8 @@ impl Sql {
                 let text = "--nodes gives a table or JSON";
                 return Err(super::Usage(text.into()).into());
             }
-            return on_nodes(&self.target, nodes, &statement, is_json);
+            let way = (nodes.as_str(), self.combine);
+            return on_nodes(&self.target, way, &statement, is_json);
         }
         let observer = self.target.observer()?;
         let limits = SqlLimits {
@@ -136,18 +141,24 @@ struct NodeState {
 }
 
 /// Runs a statement on nodes of the cluster. Nodes without an answer are named on standard error.
-fn on_nodes(target: &Target, nodes: &str, sql: &str, is_json: bool) -> anyhow::Result<()> {
+fn on_nodes(
+    target: &Target,
+    (nodes, is_combined): (&str, bool),
+    sql: &str,
+    is_json: bool,
+) -> anyhow::Result<()> {
     let path = match nodes {
-        "all" => "/api/v1/nodes/sql".to_owned(),
+        "all" => String::new(),
         nodes
             if nodes
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || ".-_,".contains(c)) =>
         {
-            format!("/api/v1/nodes/sql?nodes={nodes}")
+            format!("&nodes={nodes}")
         }
         _ => return Err(super::Usage("--nodes is all, or NAME,NAME".into()).into()),
     };
+    let path = format!("/api/v1/nodes/sql?combine={is_combined}{path}");
     let body = serde_json::json!({ "sql": sql });
     let run_dir = target.run_dir();
     let answer = http::post(&run_dir, AgentSocket::Read, &path, &body, NODES_WAIT)?;
@@ -162,10 +173,8 @@ fn on_nodes(target: &Target, nodes: &str, sql: &str, is_json: bool) -> anyhow::R
     let headings: Vec<&str> = columns.iter().map(String::as_str).collect();
     let is_number = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        column > 0
-            && cells
-                .into_iter()
-                .all(|cell| cell.is_number() || cell.is_null())
+        let mut cells = cells.into_iter();
+        (is_combined || column > 0) && cells.all(|cell| cell.is_number() || cell.is_null())
     };
     let right: Vec<usize> = (0..columns.len())
         .filter(|&column| is_number(column))

@@ -1,6 +1,7 @@
 //! Batches: successive samples of one stream, column by column.
 
 use barograph_model::{Quality, Sample, Value, ValueType};
+use barograph_stream::NUMBER_MAX;
 use barograph_stream::bytes::{ByteReader, put_i64, put_u64};
 
 use super::fault::{FrameFault, malformed};
@@ -91,9 +92,9 @@ fn read_parts(cut: &mut ByteReader<'_>, base_ns: i64, batch: &mut Batch) -> Opti
     batch.looked_ns = base_ns.wrapping_add(cut.i64()?);
     let count = cut.count(SAMPLE_BYTES_MIN)?;
     batch.value_type = ValueType::from_u8(cut.u8()?)?;
-    // Numbers of a life start at 1, and none wraps.
-    batch.first.checked_add(count as u64)?;
-    if batch.first == 0 {
+    // A batch without samples has the number after the last one.
+    let end = batch.first.checked_add(count as u64)?;
+    if batch.first == 0 || end > NUMBER_MAX + 1 {
         return None;
     }
     if count == 0 {

@@ -17,11 +17,11 @@ use barograph_stream::{
     SegmentFollower, SegmentReader, StreamWriter, SystemClock,
 };
 
-const START_NS: i64 = 1_700_000_000 * NS_PER_S;
+pub(crate) const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 /// Longest wait of a test over a real network, in ns.
 const PATIENCE_NS: i64 = 30 * NS_PER_S;
 
-fn hello(cluster: &str, node: &str, number: u8) -> Hello {
+pub(crate) fn hello(cluster: &str, node: &str, number: u8) -> Hello {
     Hello {
         version: HELLO_VERSION,
         incarnation: Incarnation([number; 16]),
@@ -155,16 +155,16 @@ fn an_address_that_is_taken_or_outside_is_an_error() {
 }
 
 /// A node with streams of its own, over a transport in memory.
-struct Member<T = MemoryTransport> {
+pub(crate) struct Member<T = MemoryTransport> {
     name: String,
-    dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
     segment: Segment,
-    writers: Vec<StreamWriter>,
-    node: FabricNode<T>,
+    pub(crate) writers: Vec<StreamWriter>,
+    pub(crate) node: FabricNode<T>,
 }
 
 impl Member {
-    fn new(network: &MemoryNetwork, name: &str, number: u8, now_ns: i64) -> Self {
+    pub(crate) fn new(network: &MemoryNetwork, name: &str, number: u8, now_ns: i64) -> Self {
         Self::with(network, name, number, now_ns, 16, 64)
     }
 
@@ -182,7 +182,7 @@ impl Member {
 }
 
 impl<T: Transport> Member<T> {
-    fn over(
+    pub(crate) fn over(
         transport: T,
         name: &str,
         number: u8,
@@ -223,7 +223,7 @@ impl<T: Transport> Member<T> {
         }
     }
 
-    fn put(&mut self, now_ns: i64, value: i64) {
+    pub(crate) fn put(&mut self, now_ns: i64, value: i64) {
         for (stream, writer) in self.writers.iter_mut().enumerate() {
             let sample = Sample::measured(now_ns, value + stream as i64);
             writer.append(&sample).unwrap();
@@ -260,7 +260,7 @@ impl<T: Transport> Member<T> {
     }
 }
 
-fn descriptor(i: usize) -> Descriptor {
+pub(crate) fn descriptor(i: usize) -> Descriptor {
     Descriptor {
         name: Name::new("test.value").unwrap(),
         labels: Labels::new([("i", i.to_string())]).unwrap(),
@@ -383,10 +383,10 @@ fn the_number_of_mirrors_and_of_their_streams_is_bounded() {
 }
 
 /// Pseudo-random numbers, the same for the same seed (xorshift).
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -395,11 +395,22 @@ impl Dice {
 }
 
 /// A transport that loses, doubles, delays and reorders messages until it is healed.
-struct BadTransport {
+pub(crate) struct BadTransport {
     inner: MemoryTransport,
     dice: Dice,
     held: Vec<TransportEvent>,
-    is_healed: bool,
+    pub(crate) is_healed: bool,
+}
+
+impl BadTransport {
+    pub(crate) fn new(inner: MemoryTransport, seed: u64) -> Self {
+        Self {
+            inner,
+            dice: Dice(seed | 1),
+            held: Vec::new(),
+            is_healed: false,
+        }
+    }
 }
 
 impl Transport for BadTransport {
@@ -438,8 +449,11 @@ impl Transport for BadTransport {
     }
 }
 
-/// The samples of the first stream of a segment: its times and values, oldest first.
-fn ring_of(segment: &SegmentReader) -> Vec<(i64, Value)> {
+/// A sample: its number, time and value.
+type Numbered = (u64, i64, Value);
+
+/// The samples of the first stream of a segment, oldest first.
+fn ring_of(segment: &SegmentReader) -> Vec<Numbered> {
     let directory = segment.directory();
     let Some(entry) = directory
         .entries
@@ -449,8 +463,11 @@ fn ring_of(segment: &SegmentReader) -> Vec<(i64, Value)> {
         return Vec::new();
     };
     let mut samples = Vec::new();
-    segment.stream(entry).scan_some(0, u64::MAX, &mut samples);
-    samples.into_iter().map(|s| (s.ts, s.value)).collect()
+    let scan = segment.stream(entry).scan_some(0, u64::MAX, &mut samples);
+    // The numbers of a mirror are those of the owner, and a ring has no hole.
+    let first = scan.unwrap().lost + 1;
+    let numbered = (first..).zip(samples);
+    numbered.map(|(n, s)| (n, s.ts, s.value)).collect()
 }
 
 /// Time by which the mirrors go on after the network has healed.
@@ -463,19 +480,21 @@ fn check_bad_network(seed: u64) {
     let mut now_ns = START_NS;
     let names = ["a", "b", "c"];
     let member = |at: usize, number: u8, now_ns: i64, dice: u64| {
-        let bad = BadTransport {
-            inner: network.join(hello("rack", names[at], number)).unwrap(),
-            dice: Dice(dice | 1),
-            held: Vec::new(),
-            is_healed: false,
-        };
-        Member::over(bad, names[at], number, now_ns, 16, 64)
+        let inner = network.join(hello("rack", names[at], number)).unwrap();
+        Member::over(
+            BadTransport::new(inner, dice),
+            names[at],
+            number,
+            now_ns,
+            16,
+            64,
+        )
     };
     let mut dice = Dice(seed | 1);
     let mut members: Vec<Member<BadTransport>> = (0..3)
         .map(|at| member(at, at as u8 + 1, now_ns, dice.roll(u64::MAX)))
         .collect();
-    let mut truth: [Vec<(i64, Value)>; 3] = Default::default();
+    let mut truth: [Vec<Numbered>; 3] = Default::default();
     let mut value = 0;
     for round in 0..300 {
         now_ns += NS_PER_S / 20;
@@ -496,7 +515,8 @@ fn check_bad_network(seed: u64) {
             for _ in 0..dice.roll(puts) {
                 value += 1;
                 member.put(now_ns + value, value);
-                truth[at].push((now_ns + value, Value::Int(value)));
+                let number = member.writers[0].count();
+                truth[at].push((number, now_ns + value, Value::Int(value)));
             }
         }
         for _ in 0..=dice.roll(3) {
@@ -518,7 +538,7 @@ fn check_bad_network(seed: u64) {
 fn check_mirror(
     here: &Member<BadTransport>,
     owner: &Member<BadTransport>,
-    put: &[(i64, Value)],
+    put: &[Numbered],
     now_ns: i64,
     seed: u64,
 ) {
@@ -536,8 +556,8 @@ fn check_mirror(
         .find(|sample| !all.any(|put| put == *sample));
     assert_eq!(strange, None, "{which}");
     // Everything since the network has healed is there.
-    let since = |ring: Vec<(i64, Value)>| -> Vec<(i64, Value)> {
-        let new = ring.into_iter().filter(|(ts, _)| *ts > HEALED_NS);
+    let since = |ring: Vec<Numbered>| -> Vec<Numbered> {
+        let new = ring.into_iter().filter(|(_, ts, _)| *ts > HEALED_NS);
         new.collect()
     };
     assert_eq!(since(mirrored), since(own), "{which}");

@@ -7,4 +7,5 @@ mod cluster;
 mod exercise;
 mod feeds;
 mod frames;
+mod histories;
 mod transport;

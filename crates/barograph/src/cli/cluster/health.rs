@@ -1,0 +1,200 @@
+//! What is wrong with this node's part in its cluster, with remedies, for `baro doctor`.
+
+use barograph_agent::{CLUSTER_DOCUMENT, PEERS_DOCUMENT, PeersRow};
+use barograph_client::{RunDir, SystemClock};
+use barograph_model::{Clock as _, NS_PER_S};
+use serde_json::Value as Json;
+
+use crate::cli::documents::{DocumentRow, document};
+use crate::cli::format;
+use crate::cli::output::plain;
+
+/// Difference of clocks that makes ages of mirrored values misleading, in ns.
+const AHEAD_NS_MAX: u64 = NS_PER_S as u64;
+/// Time before the end of a certificate at which it is spoken of, in ns.
+const EXPIRES_NS: i64 = 30 * 86_400 * NS_PER_S;
+/// Most nodes of each kind of fault that are named.
+const NAMED_MAX: usize = 8;
+
+/// The state of the cluster; empty if this node is in none, or without an agent.
+pub(in crate::cli) fn state_of_cluster(run_dir: &RunDir) -> String {
+    let status: Option<Json> = document(run_dir, CLUSTER_DOCUMENT).ok().flatten();
+    let peers: Option<Vec<DocumentRow<PeersRow>>> =
+        document(run_dir, PEERS_DOCUMENT).ok().flatten();
+    let peers = peers.unwrap_or_default();
+    let peers: Vec<&PeersRow> = peers.iter().map(|row| &**row).collect();
+    let now_ns = SystemClock::new().now_ns();
+    status.map_or_else(String::new, |status| page(&status, &peers, now_ns))
+}
+
+fn page(status: &Json, peers: &[&PeersRow], now_ns: i64) -> String {
+    let Some(cluster) = status["cluster"].as_str() else {
+        return String::new();
+    };
+    let connected = peers.iter().filter(|peer| peer.state == "connected");
+    let mut page = format!(
+        "\ncluster {}: {} of {} other nodes are connected\n",
+        plain(cluster),
+        connected.count(),
+        peers.len()
+    );
+    let mut say = |what: &str, why: &str, remedy: &str| {
+        page += &format!("\n{what}\n  why     {why}\n  remedy  {remedy}\n");
+    };
+    if let Some(fault) = status["fault"].as_str() {
+        say("this node is shut out", &plain(fault), RENEW);
+    }
+    if let Some(expires_ns) = status["certificate_expires_ts"].as_i64() {
+        let left_ns = expires_ns.saturating_sub(now_ns);
+        if (0..EXPIRES_NS).contains(&left_ns) {
+            let why = format!("it holds for {} more", format::age(left_ns));
+            say("the certificate of this node ends soon", &why, RENEW);
+        }
+    }
+    for refusal in status["refusals"].as_array().into_iter().flatten() {
+        let refusal = refusal.as_str().unwrap_or_default();
+        say("a node is refused", &plain(refusal), "as the reason says");
+    }
+    if peers.is_empty() {
+        say(
+            "no other node is known",
+            "nobody answers at the addresses of cluster.peers, and nobody has come to this one",
+            "check that the address of one other node is in cluster.peers, that its agent is up \
+             (`baro cluster status` there), and that no firewall is between them",
+        );
+    }
+    about_peers(peers, now_ns, &mut say);
+    page
+}
+
+const RENEW: &str = "`baro cluster invite` on the first node, `baro cluster join` here, and restart the \
+                     agent";
+
+/// What is wrong with other nodes, one kind of fault after the other.
+fn about_peers(peers: &[&PeersRow], now_ns: i64, say: &mut impl FnMut(&str, &str, &str)) {
+    let gone = |peer: &&&PeersRow| peer.state != "connected";
+    let gone: Vec<String> = peers
+        .iter()
+        .filter(gone)
+        .map(|peer| {
+            let silent_ns = now_ns.saturating_sub(peer.heard_ts);
+            format!("{} for {}", plain(&peer.node), format::age(silent_ns))
+        })
+        .collect();
+    if let Some(names) = named(&gone) {
+        say(
+            "nodes are not heard",
+            &names,
+            "see whether the node, its agent and the network between are up; the mirror goes on by \
+             itself, and a node that is gone for good is forgotten after 10 minutes",
+        );
+    }
+    for peer in peers {
+        if let Some(fault) = &peer.fault {
+            let what = format!("{} is not wholly mirrored", plain(&peer.node));
+            say(&what, &plain(fault), "as the reason says");
+        }
+    }
+    let ahead = peers.iter().filter_map(|peer| {
+        let ahead_ns = peer
+            .ahead_ns
+            .filter(|ns| ns.unsigned_abs() > AHEAD_NS_MAX)?;
+        Some(format!(
+            "{} by {}",
+            plain(&peer.node),
+            format::difference(ahead_ns)
+        ))
+    });
+    if let Some(names) = named(&ahead.collect::<Vec<_>>()) {
+        say(
+            "clocks of other nodes are ahead of this one (behind, if negative)",
+            &names,
+            "synchronise the clocks (chrony, ntpd): ages of mirrored values are wrong by as much",
+        );
+    }
+    let missed = peers.iter().filter(|peer| peer.missed > 0);
+    let missed = missed.map(|peer| format!("{}: {}", plain(&peer.node), peer.missed));
+    if let Some(names) = named(&missed.collect::<Vec<_>>()) {
+        say(
+            "samples of other nodes are missing here",
+            &names,
+            "their rings had overwritten them before they could be sent, or there was no room: longer \
+             rings there, a larger cluster.ring_bytes_max or fewer streams in cluster.mirror here",
+        );
+    }
+}
+
+/// The first of the names, and how many more there are; `None` if there are none.
+fn named(names: &[String]) -> Option<String> {
+    let shown = names.get(..NAMED_MAX.min(names.len()))?.join(", ");
+    let more = names.len().saturating_sub(NAMED_MAX);
+    match (names.len(), more) {
+        (0, _) => None,
+        (_, 0) => Some(shown),
+        (_, more) => Some(format!("{shown}, and {more} more")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW_NS: i64 = 1_000 * NS_PER_S;
+
+    fn peer(node: &str) -> PeersRow {
+        PeersRow {
+            node: node.into(),
+            state: "connected".into(),
+            heard_ts: NOW_NS,
+            ..PeersRow::default()
+        }
+    }
+
+    #[test]
+    fn a_healthy_cluster_takes_one_line() {
+        let status = json!({"cluster": "rack", "refusals": []});
+        let page = page(&status, &[&peer("b")], NOW_NS);
+        assert_eq!(page, "\ncluster rack: 1 of 1 other nodes are connected\n");
+        assert_eq!(super::page(&json!({}), &[], NOW_NS), "");
+    }
+
+    #[test]
+    fn each_fault_is_said_with_its_remedy() {
+        let status = json!({
+            "cluster": "rack",
+            "fault": "its certificate was revoked",
+            "certificate_expires_ts": NOW_NS + 60 * NS_PER_S,
+            "refusals": ["node \u{1b}x of cluster other"],
+        });
+        let silent = PeersRow {
+            state: "gone".into(),
+            heard_ts: NOW_NS - 120 * NS_PER_S,
+            ..peer("b")
+        };
+        let skewed = PeersRow {
+            ahead_ns: Some(-180 * NS_PER_S),
+            missed: 7,
+            fault: Some("its history is not kept: no space".into()),
+            ..peer("c")
+        };
+        let page = page(&status, &[&silent, &skewed], NOW_NS);
+        for text in [
+            "1 of 2 other nodes",
+            "was revoked",
+            "ends soon",
+            "of cluster other",
+            "b for 2",
+            "c is not wholly mirrored",
+            "no space",
+            "c by -3 min",
+            "c: 7",
+        ] {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+        assert!(!page.contains('\u{1b}'));
+        let alone = super::page(&json!({"cluster": "rack"}), &[], NOW_NS);
+        assert!(alone.contains("cluster.peers"), "{alone}");
+    }
+}

@@ -1,0 +1,172 @@
+//! The mirror of one node: its feed goes into a segment of this node's memory and, if the history of
+//! the node is kept, to the part that writes it.
+
+use std::collections::VecDeque;
+
+use barograph_model::{Sample, StreamKey};
+use barograph_stream::StreamError;
+
+use crate::config::NodeConfig;
+use crate::frame::{Announcement, FrameFault};
+use crate::history::DurableHistory;
+use crate::mirror::{MirrorSink, Received};
+use crate::mirror_segment::MirrorSegment;
+use crate::subscriber::{Subscriber, SubscriberConfig};
+
+/// The mirror of one node.
+#[derive(Debug)]
+pub(crate) struct NodeMirror {
+    pub(crate) subscriber: Subscriber,
+    pub(crate) segment: MirrorSegment,
+    /// What is wrong with the history at present.
+    pub(crate) trouble: Option<String>,
+    history: Option<KeptHistory>,
+}
+
+/// The history of the node, and the frames that are not durable yet.
+#[derive(Debug)]
+struct KeptHistory {
+    history: Box<dyn DurableHistory>,
+    frames: VecDeque<WaitingFrame>,
+}
+
+/// The newest frame of those that were handed to the writer together.
+#[derive(Clone, Copy, Debug)]
+struct WaitingFrame {
+    feed: u64,
+    number: u64,
+    /// Place in the order of writing.
+    place: u64,
+}
+
+impl NodeMirror {
+    /// Makes an empty mirror. Its subscriber numbers its feeds from `first_feed` on.
+    pub(crate) fn create(
+        config: &NodeConfig,
+        node: &str,
+        (first_feed, now_ns): (u64, i64),
+        history: Option<Box<dyn DurableHistory>>,
+    ) -> Result<Self, StreamError> {
+        let mut subscriber = Subscriber::new(SubscriberConfig {
+            incarnation: config.incarnation,
+            first_feed,
+            selectors: config.wanted.clone(),
+            is_from_oldest: true,
+            window_bytes: config.window_bytes,
+            streams_max: config.bounds.streams_max,
+        });
+        if let Some(history) = &history {
+            subscriber.keep_durably(&history.positions());
+        }
+        let mut mirror = Self {
+            subscriber,
+            segment: MirrorSegment::create(&config.run_dir, node, &config.bounds, now_ns)?,
+            trouble: None,
+            history: history.map(|history| KeptHistory {
+                history,
+                frames: VecDeque::new(),
+            }),
+        };
+        // The directory of the mirror is there now: its readers are told where the past is.
+        mirror.tidy();
+        Ok(mirror)
+    }
+
+    /// Whether the history of the node is kept.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.history.is_some()
+    }
+
+    /// Takes in a frame of samples that came at `now_ns`, ns since the epoch.
+    pub(crate) fn receive(&mut self, frame: &[u8], now_ns: i64) -> Result<Received, FrameFault> {
+        let mut sinks = MirrorSinks {
+            segment: &mut self.segment,
+            history: self.history.as_mut().map(|kept| &mut *kept.history),
+        };
+        self.subscriber.receive(frame, now_ns, &mut sinks)
+    }
+
+    /// Makes the next message to the owner that is due at `now_ns`; `None` if there is none.
+    pub(crate) fn due(&mut self, now_ns: i64) -> Option<Vec<u8>> {
+        if let Some(kept) = &mut self.history {
+            kept.attend(&mut self.subscriber);
+        }
+        self.subscriber.due(now_ns)
+    }
+
+    /// Does what is due once a second.
+    pub(crate) fn tidy(&mut self) {
+        self.segment.give_memory_back();
+        if let Some(kept) = &mut self.history {
+            self.trouble = kept.history.beat();
+        }
+    }
+}
+
+impl KeptHistory {
+    /// Hands over what has come, and has the subscriber acknowledge what is durable.
+    fn attend(&mut self, subscriber: &mut Subscriber) {
+        let newest = self.frames.back();
+        if let Some((feed, number)) = subscriber.mirror().progress()
+            && newest.is_none_or(|newest| (newest.feed, newest.number) != (feed, number))
+            && subscriber.is_waiting()
+        {
+            let place = self.history.submit();
+            self.frames.push_back(WaitingFrame {
+                feed,
+                number,
+                place,
+            });
+        }
+        while let Some(frame) = self.frames.front().copied()
+            && self.history.is_durable(frame.place)
+        {
+            self.frames.pop_front();
+            subscriber.set_durable(frame.feed, frame.number);
+        }
+    }
+}
+
+/// The receivers of a mirror's samples.
+struct MirrorSinks<'m> {
+    segment: &'m mut MirrorSegment,
+    history: Option<&'m mut (dyn DurableHistory + 'static)>,
+}
+
+impl MirrorSink for MirrorSinks<'_> {
+    fn declare(&mut self, announcement: &Announcement) -> Option<StreamKey> {
+        let key = self.segment.declare(announcement)?;
+        if let Some(history) = &mut self.history {
+            history.declare(key, announcement);
+        }
+        Some(key)
+    }
+
+    fn retire(&mut self, key: StreamKey) {
+        self.segment.retire(key);
+        if let Some(history) = &mut self.history {
+            history.retire(key);
+        }
+    }
+
+    fn append(&mut self, key: StreamKey, number: u64, sample: &Sample) {
+        self.segment.append(key, number, sample);
+        if let Some(history) = &mut self.history {
+            history.append(key, number, sample);
+        }
+    }
+
+    fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
+        self.segment.confirm(key, looked_ns);
+        if let Some(history) = &mut self.history {
+            history.confirm(key, looked_ns);
+        }
+    }
+
+    fn miss(&mut self, key: StreamKey, first: u64, count: u64) {
+        self.segment.miss(key, first, count);
+        if let Some(history) = &mut self.history {
+            history.miss(key, first);
+        }
+    }
+}
