@@ -156,6 +156,8 @@ def test_a_node_that_dies_is_seen_and_what_it_missed_is_fetched(start: Start) ->
 
     b.stop(signal.SIGKILL)
     eventually(lambda: peer(a, "b")["state"] == "gone", "it is gone again")
+    advice = a.out("doctor")
+    assert "cluster rack: 0 of 1 other nodes are connected" in advice and "nodes are not heard" in advice
     b.start()
     eventually(lambda: peer(a, "b")["state"] == "connected", "its next life")
     newest = f"SELECT value, ts FROM b_{FREE.replace('.', '_')} WHERE newest"
@@ -173,6 +175,9 @@ def test_who_does_not_belong_is_refused_with_the_reason(start: Start) -> None:
 
     eventually(lambda: "of cluster other" in refusals(a) and "rename one of the two" in refusals(a), "the reasons")
     eventually(lambda: "of cluster rack" in refusals(stranger), "the reason at the other side")
+    advice = a.out("doctor")
+    assert "a node is refused" in advice and "of cluster other" in advice
+    assert "no other node is known" in stranger.out("doctor")
     eventually(lambda: "rename one of the two" in refusals(namesake), "the reason at the namesake")
     assert a.ask("node", "list") == []
     assert "refused" in a.out("cluster", "status")

@@ -34,12 +34,19 @@ EXTENSION = "it is a function of the extension, whose own tests call it"
 BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
 IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
+KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
 MEMBERS = "it needs nodes that join; test_membership.py has them"
 TRACEFS = "it needs root and tracefs"
 
 # Pieces that are not run, with the reason.
 NOT_RUN: Listed = {
-    "README.md": {"make run": BUILDS, "make test": BUILDS},
+    "README.md": {
+        "make run": BUILDS,
+        "make test": BUILDS,
+        "baro cluster run": IN_CLUSTER,
+        'baro sql "SELECT node, device': IN_CLUSTER,
+        "baro sql --nodes all": IN_CLUSTER,
+    },
     "applications.md": {'{"id":"u1000:7",': OUTPUT},
     "bridges.md": {"[[outputs.influxdb_v2]]": "it is Telegraf's configuration"},
     "cluster.md": {
@@ -53,7 +60,12 @@ NOT_RUN: Listed = {
         "baro cluster members": MEMBERS,
         "baro cluster revoke": MEMBERS,
         "baro cluster invite router1": MEMBERS,
-        "baro sql --nodes all": IN_CLUSTER,
+        'baro sql --nodes all "SELECT max': IN_CLUSTER,
+        'baro sql --nodes all --combine "SELECT tier': IN_CLUSTER,
+        'baro sql --nodes all --combine "SELECT node': IN_CLUSTER,
+        "baro archive ls --archive-dir": KEPT,
+        "baro archive export --archive-dir": KEPT,
+        "baro archive merge": KEPT,
         "baro sql --nodes a,b": IN_CLUSTER,
         "curl -d": IN_CLUSTER,
         "SELECT node, value FROM cluster_disk_busy_ratio": IN_CLUSTER,

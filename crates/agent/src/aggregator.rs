@@ -33,6 +33,8 @@ const ENTRIES_MAX: usize = 8_192;
 /// Bytes that wait for the writer, for each byte that may be on the way: a sample takes more room
 /// there than in a frame.
 const BUFFER_FACTOR: u64 = 64;
+/// Least depth that is believed of a stream: the writer is hurried by half as many samples of it.
+const DEPTH_MIN: u32 = 64;
 /// Time before the end of a series in which its last sample is looked for, in ns.
 const LAST_NS: i64 = 3_600 * NS_PER_S;
 /// Beats after which every feed has gone on from where the archive was opened.
@@ -366,7 +368,7 @@ impl DurableHistory for NodeHistory {
         let declared = DeclaredStream {
             descriptor: Arc::new(of.clone()),
             life: announcement.life_ns,
-            depth: announcement.depth,
+            depth: announcement.depth.max(DEPTH_MIN),
         };
         self.push(JournalEntry::Declare(key, declared));
     }
@@ -432,7 +434,6 @@ impl DurableHistory for NodeHistory {
             self.before = None;
         }
         let status = self.history.status()?;
-        let trouble = status.troubles();
-        (!trouble.is_empty()).then(|| not_kept(&trouble))
+        Some(status.troubles()).filter(|trouble| !trouble.is_empty())
     }
 }

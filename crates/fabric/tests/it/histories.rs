@@ -291,4 +291,26 @@ fn a_disk_that_stalls_stops_the_owner_at_the_window_and_what_is_missing_is_marke
     assert_eq!(scan.lost + samples.len() as u64, scan.cursor);
     assert!(samples.iter().all(|sample| sample.ts > START_NS));
     assert_eq!(samples.last().unwrap().value, Value::Int(0));
+    drop(a);
+
+    // Samples that are lost while nobody keeps them leave a mark too, after the crash.
+    for _ in 0..20 {
+        now_ns += STEP_NS;
+        (0..20).for_each(|put| b.put(now_ns + put, put));
+        b.node.step(now_ns);
+    }
+    let mut a = Member::new(&network, "a", 3, now_ns);
+    a.node.keep_histories(Box::new(disk.clone()));
+    for _ in 0..20 {
+        now_ns += STEP_NS;
+        b.put(now_ns, 1);
+        a.node.step(now_ns);
+        b.node.step(now_ns);
+        disk.lock().sync();
+    }
+    let records = records_of(&disk);
+    let kept = records.values().next().unwrap();
+    let marks = kept.iter().filter(|(_, sample)| sample.is_none()).count();
+    assert_eq!(marks, 2);
+    assert!(kept.is_sorted_by(|a, b| a.0 < b.0));
 }
