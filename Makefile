@@ -4,6 +4,8 @@ PYTHON ?= python3
 CARGO ?= cargo
 # Arguments of `baro up` for `make run`, of the benchmark for `make bench`.
 ARGS ?=
+# Number of agents for `make run-cluster`.
+N ?= 3
 # Where `make install` puts program, library and headers.
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -12,7 +14,7 @@ DESTDIR ?=
 TESTED := --workspace --exclude barograph-python --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation web clean
+.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +22,10 @@ help: ## say what there is
 run: ## build quickly and start the agent on this node (ARGS="--http 127.0.0.1:7171")
 	$(CARGO) build $(TESTED) --bin baro
 	$${CARGO_TARGET_DIR:-target}/debug/baro up $(ARGS)
+
+run-cluster: ## the same with N agents that form a cluster (N=3)
+	$(CARGO) build $(TESTED) --bin baro
+	$${CARGO_TARGET_DIR:-target}/debug/baro cluster run $(N) $(ARGS)
 
 test: ## set up what the tests need and run all of them
 	@$(PYTHON) scripts/test.py

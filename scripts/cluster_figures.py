@@ -1,5 +1,5 @@
-"""Figures of clusters on this machine: what an agent costs beside how many others, and how soon a node
-that stops is seen.
+"""Figures of clusters on this machine: what an agent costs beside how many others, how soon a node that
+stops is seen, and how long a query of all nodes takes.
 
     python3 scripts/cluster_figures.py target/release/baro --agents 1,8,64
 
@@ -28,8 +28,11 @@ PATIENCE_S = 300.0
 LOOK_S = 0.02
 HEAD = [
     "agents", "mirrored streams", "CPU of an agent, % of a core", "memory of an agent, MB (PSS)",
-    "mirrors of an agent, MB of shared memory", "a stopped node is seen gone, s", "and back, s", "load",
+    "mirrors of an agent, MB of shared memory", "query of 1 table on one node, ms", "on all nodes",
+    "query of 8 tables on one node, ms", "on all nodes", "a stopped node is seen gone, s", "and back, s", "load",
 ]
+# Queries of each kind whose median is taken.
+QUERIES = 40
 
 
 class Cluster:
@@ -52,6 +55,23 @@ class Cluster:
         command = [self.baro, *arguments, "--run-dir", self.run_dir(number), "--json"]
         done = subprocess.run(command, capture_output=True, text=True)
         return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def query_ms(self, sql: str, nodes: str) -> float:
+        """The median time of a statement on nodes, over the socket of the first agent."""
+        body = sql.encode()
+        head = f"POST /api/v1/nodes/sql?nodes={nodes} HTTP/1.1\r\nHost: baro\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        times = []
+        for _ in range(QUERIES):
+            began = time.monotonic()
+            with socket.socket(socket.AF_UNIX) as one:
+                one.connect(str(self.first / "read.sock"))
+                one.sendall(head.encode() + body)
+                answer = b"".join(iter(lambda: one.recv(1 << 16), b""))
+            times.append(1000 * (time.monotonic() - began))
+            states = {node["state"] for node in json.loads(answer.split(b"\r\n\r\n", 1)[1])["nodes"]}
+            if states != {"answered"}:
+                raise SystemExit(f"not every node has answered: {answer!r}")
+        return statistics.median(times)
 
     def pids(self) -> list[int]:
         """The processes of all agents."""
@@ -128,7 +148,11 @@ def measure(cluster: Cluster, seconds: float) -> list[str]:
     memory = [pss_mb(pid) for pid in pids]
     load = os.getloadavg()[0]
     streams = sum(peer["streams"] for peer in peers(1))
+    tables = [row["name"] for row in cluster.ask("sql", "SELECT name FROM tables WHERE name LIKE 'memory_%' OR name LIKE 'cpu_%' LIMIT 8")]
+    one, eight = (" UNION ALL ".join(f"SELECT max(ts), '{name}' FROM {name}" for name in tables[:count]) for count in (1, 8))
+    queries = [cluster.query_ms(sql, nodes) for sql in (one, eight) for nodes in ("node1", "")]
     row = [str(cluster.agents), str(streams), f"{statistics.median(shares):.2f}", f"{statistics.median(memory):.1f}", f"{mirrors_mb(cluster.first):.1f}"]
+    row += [f"{took:.2f}" for took in queries]
     if others == 0:
         return [*row, "", "", f"{load:.1f}"]
     last = f"node{cluster.agents}"
