@@ -138,6 +138,32 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
     assert alone.ask("sql", "--nodes", alone.node, "SELECT 1 AS one")["rows"] == [[alone.node, 1]]
 
 
+def test_an_insight_reads_all_nodes_and_outlives_a_restart(start: Start) -> None:
+    _, (a, b, c) = cluster(start, ["a", "b", "c"])
+    # Apollo's Figure 2: the capacity over all nodes, here of memory.
+    sql = "CREATE INSIGHT all.memory.bytes AS SELECT sum(value) AS value FROM cluster_memory_total_bytes WHERE newest"
+    a.out("insight", "create", sql)
+    each = "CREATE INSIGHT each.memory.bytes AS SELECT node AS of_node, value FROM cluster_memory_total_bytes WHERE newest"
+    a.out("insight", "create", each)
+    own = a.sql("SELECT value FROM memory_total_bytes WHERE newest")[0]["value"]
+
+    def seen() -> tuple[float, set[str]]:
+        total = a.rows("SELECT value FROM all_memory_bytes WHERE newest")
+        nodes = a.rows("SELECT of_node FROM each_memory_bytes WHERE newest")
+        return (total[0]["value"] if total else 0, {row["of_node"] for row in nodes})
+
+    eventually(lambda: seen() == (3 * own, {"a", "b", "c"}), "the insights over three nodes")
+    a.restart()
+    eventually(lambda: seen() == (3 * own, {"a", "b", "c"}), "the same after a restart")
+    assert "statements:" not in a.out("doctor")
+    # A node that has left the cluster is no input any more.
+    c.stop()
+    eventually(lambda: peer(a, "c")["state"] == "gone", "c has left")
+    assert b.process
+    alone = start(config=QUICK)
+    assert "cluster_memory_total_bytes" in alone.error("insight", "create", sql)
+
+
 def test_a_node_that_dies_is_seen_and_what_it_missed_is_fetched(start: Start) -> None:
     _, (a, b) = cluster(start, ["a", "b"])
     eventually(lambda: peer(a, "b").get("samples", 0) > 0, "the mirror")

@@ -68,6 +68,8 @@ NOT_RUN: Listed = {
         "baro archive merge": KEPT,
         "baro sql --nodes a,b": IN_CLUSTER,
         "curl -d": IN_CLUSTER,
+        'baro insight create "CREATE INSIGHT all': IN_CLUSTER,
+        'baro insight create "CREATE INSIGHT busy': IN_CLUSTER,
         "SELECT node, value FROM cluster_disk_busy_ratio": IN_CLUSTER,
     },
     "export.md": {

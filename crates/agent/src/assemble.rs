@@ -15,6 +15,7 @@ use barograph_stream::{AgentLock, Incarnation, RunDir, Segment, SegmentConfig, S
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
+use crate::cluster_inputs::ClusterInputs;
 use crate::cluster_watch::ClusterState;
 use crate::control::wanted;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
@@ -85,6 +86,9 @@ impl AgentDirectories {
         let segment = Segment::create(&path, segment_config(config, incarnation), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
         let room = ForecastRoom::new(&config.forecast)?;
+        let is_clustered = !config.cluster.name.is_empty();
+        let first_key = segment_config(config, incarnation).streams_max;
+        let cluster_inputs = is_clustered.then(|| ClusterInputs::new(&self.run_dir, first_key));
         let sampling = LoopParts {
             run_dir: self.run_dir,
             segment,
@@ -98,6 +102,7 @@ impl AgentDirectories {
             ingest: Arc::default(),
             exports,
             cluster: ClusterState::default(),
+            cluster_inputs,
         };
         Ok(AgentParts {
             lock: self.lock,
@@ -149,6 +154,7 @@ fn segment_config(config: &Config, incarnation: Incarnation) -> SegmentConfig {
 pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
     let limits = GraphLimits {
         node: config.node.clone(),
+        is_clustered: !config.cluster.name.is_empty(),
         ..GraphLimits::default()
     };
     let mut graph = Graph::new(limits).with_clock(Arc::clone(clock));

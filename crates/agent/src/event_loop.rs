@@ -21,6 +21,7 @@ use serde_json::{Value as Json, json};
 use tracing::{info, warn};
 
 use crate::archive_watch::ArchiveWatch;
+use crate::cluster_inputs::ClusterInputs;
 use crate::cluster_watch::{ClusterState, ClusterWatch};
 use crate::documents::{self, RenderedInsights, RenderedSources};
 use crate::export::ExportWatch;
@@ -112,6 +113,8 @@ pub(crate) struct LoopParts {
     pub exports: Option<ExportStatus>,
     /// What the fabric knows of the cluster.
     pub cluster: ClusterState,
+    /// The inputs of insights over the cluster, if this node is in one.
+    pub cluster_inputs: Option<ClusterInputs>,
 }
 
 /// The loop, with everything that it owns.
@@ -130,6 +133,7 @@ pub(crate) struct EventLoop<'c> {
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
     cluster: ClusterWatch,
+    cluster_inputs: Option<ClusterInputs>,
     saturation: DiskSaturation,
     history: Arc<History>,
     archive_watch: Option<ArchiveWatch>,
@@ -159,6 +163,7 @@ impl<'c> EventLoop<'c> {
             ingest,
             exports,
             cluster,
+            cluster_inputs,
         } = parts;
         let clock = &*world.clock;
         // Beats and documents are due when sources are: the loop wakes once for all of them.
@@ -187,6 +192,7 @@ impl<'c> EventLoop<'c> {
             self_watch,
             exports,
             cluster,
+            cluster_inputs,
             saturation: DiskSaturation::new(BEAT_NS),
             history,
             archive_watch,
@@ -275,8 +281,13 @@ impl<'c> EventLoop<'c> {
         self.poller.run_due(&mut facts);
         let now_ns = self.clock.now_ns();
         self.cluster.look(now_ns, &mut facts);
-        self.evaluate(now_ns);
         let monotonic_ns = self.clock.monotonic_ns();
+        if monotonic_ns >= self.next_beat_ns
+            && let Some(inputs) = &mut self.cluster_inputs
+        {
+            inputs.look(now_ns, &mut self.graph);
+        }
+        self.evaluate(now_ns);
         if monotonic_ns >= self.next_beat_ns {
             self.next_beat_ns = next_after(monotonic_ns, self.next_beat_ns, BEAT_NS);
             self.beat(now_ns);

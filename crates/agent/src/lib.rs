@@ -8,6 +8,7 @@ mod account;
 mod aggregator;
 mod archive_watch;
 mod assemble;
+mod cluster_inputs;
 mod cluster_watch;
 mod config;
 mod control;

@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use barograph_model::{Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
 use barograph_statement::StatementOutcome;
+use barograph_statement::ast::Query;
 
 use crate::insight::{Insight, InsightParts, InsightRun};
 use crate::plan::InsightPlan;
 use crate::report::InsightReport;
-use crate::slot::{SlotStore, StreamSlot};
+use crate::slot::{OVER_NODES, SlotStore, StreamSlot};
 use crate::statement::{self, CreateInsight, InsightStatement};
 use crate::{GraphLimits, InsightError, names};
 
@@ -262,6 +263,26 @@ impl Graph {
         self.ignored
     }
 
+    /// Plans a SELECT. Tables over all nodes may be read before any node has been seen.
+    fn plan(&mut self, query: &Query) -> Result<InsightPlan, InsightError> {
+        loop {
+            let plan = InsightPlan::new(query, &self.store, &self.node);
+            let unknown = match &plan {
+                Err(InsightError::UnknownInput { table, .. }) if self.limits.is_clustered => table,
+                _ => return plan,
+            };
+            let metric = unknown.to_ascii_lowercase();
+            let metric = metric.strip_prefix(OVER_NODES);
+            let name = metric.and_then(|metric| Name::new(format!("cluster.{metric}")).ok());
+            // A name whose table is another one would be asked for again.
+            let name = name.filter(|name| self.store.table(&name.table()).is_none());
+            match name {
+                Some(name) => self.know_metric(&name),
+                None => return plan,
+            }
+        }
+    }
+
     fn install(
         &mut self,
         create: CreateInsight,
@@ -276,7 +297,7 @@ impl Graph {
             query,
         } = create;
         let replaced = self.may_be_created(&name, or_replace, builtin)?;
-        let plan = InsightPlan::new(&query, &self.store, &self.node).map_err(|e| match e {
+        let plan = self.plan(&query).map_err(|e| match e {
             InsightError::UnknownInput { table, .. }
                 if table.eq_ignore_ascii_case(&name.table()) =>
             {

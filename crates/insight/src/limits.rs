@@ -17,6 +17,8 @@ pub struct GraphLimits {
     pub depth_max: usize,
     /// The value of the column `node`.
     pub node: String,
+    /// Whether tables over all nodes, `cluster_<metric>`, may be read before they have streams.
+    pub is_clustered: bool,
 }
 
 impl Default for GraphLimits {
@@ -28,6 +30,7 @@ impl Default for GraphLimits {
             arguments_max: 1 << 18,
             depth_max: 64,
             node: String::new(),
+            is_clustered: false,
         }
     }
 }

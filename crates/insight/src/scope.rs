@@ -8,7 +8,7 @@ use barograph_statement::{
 };
 
 use crate::aggregate::{Aggregate, AggregateKind};
-use crate::slot::SlotStore;
+use crate::slot::{OVER_NODES, SlotStore};
 
 #[derive(Clone, Debug)]
 pub(crate) struct FromTable {
@@ -134,7 +134,8 @@ impl<'a> SelectScope<'a> {
             "ts" | "timestamp" => ColumnField::Ts,
             "error" => ColumnField::Error,
             "quality" => ColumnField::Quality,
-            "node" => ColumnField::Node(self.node.clone()),
+            // A table over all nodes has it as a label.
+            "node" if !self.is_over_nodes(from) => ColumnField::Node(self.node.clone()),
             // An insight sees only newest samples.
             "newest" => return Ok(Expr::Literal(SqlValue::Int(1))),
             "looked" | "age_ns" | "unit" => {
@@ -145,6 +146,11 @@ impl<'a> SelectScope<'a> {
             _ => ColumnField::Label(self.label(from, column)?),
         };
         Ok(Expr::Column(ColumnRef { from, field }))
+    }
+
+    fn is_over_nodes(&self, from: usize) -> bool {
+        let table = &self.store.tables[self.from[from].table as usize];
+        table.made_by.is_none() && table.name.starts_with(OVER_NODES)
     }
 
     /// Returns a label column. The labels of a table without streams are not known, so any label is

@@ -67,6 +67,9 @@ impl StreamSlot {
     }
 }
 
+/// Beginning of the names of tables over all nodes.
+pub(crate) const OVER_NODES: &str = "cluster_";
+
 /// All streams of one name; more exactly, of all names with the same underscore form.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTable {

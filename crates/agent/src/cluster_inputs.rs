@@ -1,0 +1,284 @@
+//! The inputs of insights over the cluster: for each stream of this node and of the mirrored ones, the
+//! stream `cluster.<name>` with the label `node`, in the graph alone.
+//!
+//! They have the names of SQL's tables over all nodes, so that an insight is a SELECT that was tried in
+//! SQL. Once a second the sampling loop reads what has changed in memory; it waits for no other node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barograph_insight::Graph;
+use barograph_model::{Descriptor, Labels, Name, StreamKey};
+use barograph_stream::{
+    DirectoryEntry, Incarnation, LOOK_NS, LatestSample, RunDir, ScopeChoice, SegmentFollower,
+    SegmentReader, StreamReader,
+};
+use tracing::{debug, warn};
+
+/// Most streams of all nodes that insights read. Further ones are left out, which is logged once.
+const INPUTS_MAX: usize = 16_384;
+/// Label with the name of the node that a stream is of.
+const NODE: &str = "node";
+
+/// The identity of a stream: the life of its segment, its slot, and the generation of the slot.
+type InputId = (Incarnation, usize, u16);
+
+/// The streams of all nodes, as inputs of the graph.
+pub(crate) struct ClusterInputs {
+    run_dir: RunDir,
+    /// `None` until the node's own segment could be opened.
+    follower: Option<SegmentFollower<DirectoryEntry>>,
+    /// The number of the follower's changes that the graph has seen.
+    changes: Option<u64>,
+    inputs: BTreeMap<InputId, ClusterInput>,
+    /// The first key: those below are of this node's own streams.
+    first_key: u32,
+    /// Number of keys that were ever in use.
+    keys: u32,
+    free: Vec<StreamKey>,
+    is_full: bool,
+}
+
+/// One stream.
+struct ClusterInput {
+    key: StreamKey,
+    segment: Arc<SegmentReader>,
+    entry: DirectoryEntry,
+    reader: StreamReader,
+    /// Number of the newest sample that the graph has.
+    count: u64,
+    interval_ns: i64,
+}
+
+impl ClusterInputs {
+    /// Inputs of the streams in this run directory. Keys from `first_key` on are theirs.
+    pub(crate) fn new(run_dir: &RunDir, first_key: u32) -> Self {
+        Self {
+            run_dir: run_dir.clone(),
+            follower: None,
+            changes: None,
+            inputs: BTreeMap::new(),
+            first_key,
+            keys: 0,
+            free: Vec::new(),
+            is_full: false,
+        }
+    }
+
+    /// Tells the graph what is new at `now_ns`, in ns since the epoch.
+    pub(crate) fn look(&mut self, now_ns: i64, graph: &mut Graph) {
+        if let Err(error) = self.follow(now_ns) {
+            debug!(%error, "insights over the cluster do not see the node's segment");
+        }
+        let changes = self.follower.as_ref().map(SegmentFollower::changes);
+        if changes != self.changes {
+            self.changes = changes;
+            self.read_directories(graph);
+        }
+        for input in self.inputs.values_mut() {
+            input.tell(graph);
+        }
+    }
+
+    fn follow(&mut self, now_ns: i64) -> Result<(), barograph_stream::StreamError> {
+        if let Some(follower) = &mut self.follower {
+            return follower.follow(now_ns);
+        }
+        let opened = SegmentFollower::open(&self.run_dir, ScopeChoice::None, LOOK_NS, now_ns)?;
+        self.follower = Some(opened.with_mirrors(now_ns)?);
+        Ok(())
+    }
+
+    /// Adds the streams that have come, and removes those that have gone.
+    fn read_directories(&mut self, graph: &mut Graph) {
+        let parts = self.follower.iter().flat_map(|follower| follower.parts());
+        let mut there = BTreeMap::new();
+        for part in parts {
+            let incarnation = part.segment.incarnation();
+            for entry in &part.streams {
+                let id = (incarnation, entry.slot, entry.generation);
+                there.insert(id, (Arc::clone(part), Arc::clone(entry)));
+            }
+        }
+        let gone = self.inputs.extract_if(.., |id, _| !there.contains_key(id));
+        for (_, input) in gone {
+            graph.stream_removed(input.key);
+            self.free.push(input.key);
+        }
+        for (id, (part, entry)) in there {
+            if self.inputs.contains_key(&id) {
+                continue;
+            }
+            let Some(descriptor) = of_node(&entry.descriptor, &part.id.node) else {
+                continue;
+            };
+            let Some(key) = self.key() else {
+                break;
+            };
+            graph.stream_added(key, &descriptor);
+            let input = ClusterInput {
+                key,
+                reader: part.segment.stream(&entry),
+                segment: Arc::clone(&part.segment),
+                entry: (*entry).clone(),
+                count: 0,
+                interval_ns: 0,
+            };
+            self.inputs.insert(id, input);
+        }
+    }
+
+    fn key(&mut self) -> Option<StreamKey> {
+        if let Some(key) = self.free.pop() {
+            return Some(key);
+        }
+        if self.keys as usize >= INPUTS_MAX {
+            if !std::mem::replace(&mut self.is_full, true) {
+                warn!("insights over the cluster read {INPUTS_MAX} streams, and no further ones");
+            }
+            return None;
+        }
+        self.keys += 1;
+        Some(StreamKey(self.first_key + self.keys - 1))
+    }
+}
+
+impl ClusterInput {
+    fn tell(&mut self, graph: &mut Graph) {
+        let interval_ns = self.segment.interval_ns(&self.entry);
+        if interval_ns != self.interval_ns {
+            self.interval_ns = interval_ns;
+            graph.interval(self.key, interval_ns);
+        }
+        let looked_ns = self.reader.looked_ns();
+        if self.reader.count().is_some_and(|count| count != self.count)
+            && let LatestSample::Sample { sample, count, .. } = self.reader.latest()
+        {
+            self.count = count;
+            graph.sample(self.key, &sample);
+        }
+        if self.count > 0 && looked_ns > 0 {
+            graph.looked(self.key, looked_ns);
+        }
+    }
+}
+
+/// The stream as one of several nodes; `None` if its name or labels have no room for it.
+fn of_node(descriptor: &Descriptor, node: &str) -> Option<Descriptor> {
+    let name = Name::new(format!("cluster.{}", descriptor.name)).ok()?;
+    let labels = descriptor.labels.iter().filter(|(label, _)| *label != NODE);
+    let labels = labels.chain([(NODE, node)]);
+    Some(Descriptor {
+        name,
+        labels: Labels::new(labels).ok()?,
+        ..descriptor.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_insight::GraphLimits;
+    use barograph_model::{NS_PER_S, Sample, Sink, Unit, Value, ValueType};
+    use barograph_stream::{Segment, SegmentConfig};
+
+    use super::*;
+
+    const NOW_NS: i64 = 1_700_000_000 * NS_PER_S;
+
+    /// A sink that keeps the newest value of each stream.
+    #[derive(Default)]
+    struct Newest(Vec<(String, Option<Value>)>);
+
+    impl Sink for Newest {
+        fn declare(&mut self, descriptor: &Descriptor, _: Option<u32>) -> Option<StreamKey> {
+            self.0.push((descriptor.to_string(), None));
+            Some(StreamKey(self.0.len() as u32 - 1))
+        }
+
+        fn retire(&mut self, key: StreamKey) {
+            self.0[key.0 as usize].1 = None;
+        }
+
+        fn put(&mut self, key: StreamKey, sample: &Sample) {
+            self.0[key.0 as usize].1 = Some(sample.value.clone());
+        }
+
+        fn confirm(&mut self, _: StreamKey, _: i64) {}
+
+        fn expect_interval(&mut self, _: StreamKey, _: i64) {}
+    }
+
+    fn free(mount: &str) -> Descriptor {
+        Descriptor {
+            labels: Labels::new([("mount", mount)]).unwrap(),
+            ..Descriptor::gauge(
+                Name::new("filesystem.available.bytes").unwrap(),
+                ValueType::Int,
+                Unit::new("bytes").unwrap(),
+            )
+        }
+    }
+
+    fn segment(run_dir: &RunDir, node: &str, value: i64) -> Segment {
+        std::fs::create_dir_all(run_dir.path()).unwrap();
+        let config = SegmentConfig::new(node);
+        let mut segment = Segment::create(&run_dir.segment(), config, NOW_NS).unwrap();
+        let mut writer = segment.register(&free("/scratch"), None, NOW_NS).unwrap();
+        writer.append(&Sample::measured(NOW_NS, value)).unwrap();
+        segment.heartbeat(NOW_NS);
+        segment
+    }
+
+    #[test]
+    fn an_insight_reads_all_nodes_and_forgets_those_that_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        let mut graph = Graph::new(GraphLimits {
+            node: "a".into(),
+            is_clustered: true,
+            ..GraphLimits::default()
+        });
+        // It may be made before any node has been seen.
+        let sql = "CREATE INSIGHT all.free.bytes AS SELECT sum(value) AS value FROM \
+                   cluster_filesystem_available_bytes WHERE newest AND mount = '/scratch'";
+        graph.create(sql, false).unwrap();
+        let _own = segment(&run_dir, "a", 5);
+        let other = segment(&run_dir.mirror("b"), "b", 7);
+        let mut inputs = ClusterInputs::new(&run_dir, 100);
+        let mut sink = Newest::default();
+        let mut step = |inputs: &mut ClusterInputs, graph: &mut Graph, after_s: i64| {
+            let now_ns = NOW_NS + after_s * NS_PER_S;
+            inputs.look(now_ns, graph);
+            graph.evaluate(now_ns, &mut sink);
+            sink.0.iter().find_map(|(_, value)| value.clone())
+        };
+        assert_eq!(step(&mut inputs, &mut graph, 1), Some(Value::Int(12)));
+        drop(other);
+        std::fs::remove_dir_all(run_dir.mirror("b").path()).unwrap();
+        assert_eq!(step(&mut inputs, &mut graph, 10), Some(Value::Int(5)));
+        // By node, under another name than that of the column.
+        let sql = "CREATE INSIGHT each.free.bytes AS SELECT node AS of_node, value FROM \
+                   cluster_filesystem_available_bytes WHERE newest";
+        graph.create(sql, false).unwrap();
+        step(&mut inputs, &mut graph, 20);
+        assert!(
+            sink.0.iter().any(|(name, _)| name.contains("of_node=a")),
+            "{:?}",
+            sink.0
+        );
+    }
+
+    #[test]
+    fn a_stream_without_room_for_the_label_is_left_out() {
+        let long = Descriptor {
+            name: Name::new("a".repeat(118)).unwrap(),
+            ..free("/")
+        };
+        assert!(of_node(&long, "n").is_none());
+        let labels = of_node(&free("/"), "n").unwrap();
+        assert_eq!(
+            labels.to_string(),
+            "cluster.filesystem.available.bytes{mount=/,node=n}"
+        );
+    }
+}
