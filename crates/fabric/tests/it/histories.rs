@@ -8,7 +8,7 @@ use barograph_fabric::frame::{Announcement, Position};
 use barograph_fabric::transport::MemoryNetwork;
 use barograph_fabric::{DurableHistories, DurableHistory, HistoryOpening};
 use barograph_model::{NS_PER_S, Sample, SeriesId, StreamKey, Value};
-use barograph_stream::RunDir;
+use barograph_stream::{RunDir, SegmentReader};
 
 use super::cluster::{BadTransport, Dice, Member, START_NS, descriptor, hello};
 
@@ -226,6 +226,21 @@ fn a_history_has_each_sample_once_after_crashes_of_either_side() {
     (1..=seeds.unwrap_or(60)).for_each(check_history);
 }
 
+/// The ring of the mirror has the owner's numbers, and no hole.
+fn check_ring(here: &Member, owner: &Member) {
+    let mirror = RunDir::new(here.dir.path()).mirror("b");
+    let mirror = SegmentReader::of(&mirror).unwrap();
+    let entries = mirror.directory().entries;
+    let entry = entries.iter().find(|e| e.descriptor == descriptor(0));
+    let reader = mirror.stream(entry.unwrap());
+    assert_eq!(reader.count(), Some(owner.writers[0].count()));
+    let mut samples = Vec::new();
+    let scan = reader.scan(0, &mut samples).unwrap();
+    assert_eq!(scan.lost + samples.len() as u64, scan.cursor);
+    assert!(samples.iter().all(|sample| sample.ts > START_NS));
+    assert_eq!(samples.last().unwrap().value, Value::Int(0));
+}
+
 #[test]
 fn a_disk_that_stalls_stops_the_owner_at_the_window_and_what_is_missing_is_marked() {
     let network = MemoryNetwork::default();
@@ -279,18 +294,7 @@ fn a_disk_that_stalls_stops_the_owner_at_the_window_and_what_is_missing_is_marke
         .unwrap();
     assert_eq!(numbers[mark], numbers[mark - 1] + 1);
     assert!(a.node.peers()[0].missed > 100_000);
-    // The ring of the mirror has the owner's numbers, and no hole.
-    let mirror = RunDir::new(a.dir.path()).mirror("b");
-    let mirror = barograph_stream::SegmentReader::of(&mirror).unwrap();
-    let entries = mirror.directory().entries;
-    let entry = entries.iter().find(|e| e.descriptor == descriptor(0));
-    let reader = mirror.stream(entry.unwrap());
-    assert_eq!(reader.count(), Some(b.writers[0].count()));
-    let mut samples = Vec::new();
-    let scan = reader.scan(0, &mut samples).unwrap();
-    assert_eq!(scan.lost + samples.len() as u64, scan.cursor);
-    assert!(samples.iter().all(|sample| sample.ts > START_NS));
-    assert_eq!(samples.last().unwrap().value, Value::Int(0));
+    check_ring(&a, &b);
     drop(a);
 
     // Samples that are lost while nobody keeps them leave a mark too, after the crash.
