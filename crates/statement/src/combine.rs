@@ -350,7 +350,10 @@ impl Parts<'_> {
             item_expr(self.select.projection.get(at)?)
         };
         let found = match key {
-            Expr::Identifier(name) => alias_expr(self.select, name),
+            // As in SQLite, a column comes before the alias of what is computed from it.
+            Expr::Identifier(name) => {
+                alias_expr(self.select, name).filter(|expr| !mentions(expr, name))
+            }
             Expr::Value(value) => match &value.value {
                 Value::Number(text, _) => of_position(text),
                 _ => None,
@@ -506,14 +509,27 @@ fn arguments(function: &mut Function) -> impl Iterator<Item = &mut Expr> {
         })
 }
 
+/// Whether a name is in the expression.
+fn mentions(expr: &Expr, name: &Ident) -> bool {
+    if let Expr::Identifier(found) = expr {
+        return found.value.eq_ignore_ascii_case(&name.value);
+    }
+    parts_of(&mut expr.clone()).any(|part| mentions(part, name))
+}
+
+/// The arguments of a function, or the operands of an expression.
+fn parts_of(expr: &mut Expr) -> impl Iterator<Item = &mut Expr> {
+    let parts: Vec<&mut Expr> = match expr {
+        Expr::Function(function) => arguments(function).collect(),
+        other => operands(other).unwrap_or_default(),
+    };
+    parts.into_iter()
+}
+
 /// Whether an aggregate is in the expression.
 fn has_aggregate(expr: &Expr) -> bool {
-    let mut expr = expr.clone();
-    if let Expr::Function(function) = &mut expr {
-        return aggregate(function) || arguments(function).any(|argument| has_aggregate(argument));
-    }
-    let operands = operands(&mut expr);
-    operands.is_some_and(|operands| operands.into_iter().any(|operand| has_aggregate(operand)))
+    let is_one = matches!(expr, Expr::Function(function) if aggregate(function));
+    is_one || parts_of(&mut expr.clone()).any(|part| has_aggregate(part))
 }
 
 /// The operands of an expression; `None` if it is of a kind that has no place beside aggregates.

@@ -45,6 +45,17 @@ fn aggregates_are_made_from_those_of_the_nodes() {
 }
 
 #[test]
+fn a_column_comes_before_the_alias_of_what_is_computed_from_it() {
+    let (partial, whole) = combined("SELECT upper(x) AS x, count(*) FROM t GROUP BY x");
+    let groups = "SELECT x AS \"k0\", count(*) AS \"a0\" FROM t GROUP BY x";
+    assert_eq!(partial, groups);
+    assert!(
+        whole.starts_with("SELECT upper(\"k0\") AS \"x\""),
+        "{whole}"
+    );
+}
+
+#[test]
 fn rows_are_ordered_and_cut_on_each_node_and_then_together() {
     let check = |sql: &str, partial: &str, whole: &str| {
         assert_eq!(combined(sql), (partial.to_owned(), whole.to_owned()));
