@@ -159,17 +159,19 @@ def test_raw_samples_go_when_they_are_old_and_tiers_stay(start: Start) -> None:
 
 def test_the_bound_of_bytes_holds(start: Start) -> None:
     bytes_max = 1 << 20
-    config = f"[archive]\nbytes_max = {bytes_max}\n{SMALL}" + QUICK.replace("200", "10")
-    agent = start(config=config)
+    config = f"[archive]\nbytes_max = {bytes_max}\n{SMALL}"
+    agent = start(config=config + QUICK.replace("200", "10"))
     shed = eventually(lambda: document(agent)["losses"]["shed_samples"], "the oldest is shed", seconds=120)
     assert shed > 0
     # What is written before the sealer looks again comes on top, and on a busy machine it looks
-    # late. The bound holds after each of its looks, again and again, and is never exceeded by much.
+    # late: the bound is exceeded, but never by much.
     for _ in range(3):
-        eventually(
-            lambda: agent.ask("archive", "ls")["bytes"] <= bytes_max + 4 * 65536, "the bound holds", seconds=120
-        )
         shed = document(agent)["losses"]["shed_samples"]
         eventually(lambda: document(agent)["losses"]["shed_samples"] > shed, "more is shed", seconds=60)
         assert agent.ask("archive", "ls")["bytes"] <= 4 * bytes_max
+    # As soon as less is written than the sealer can seal, it holds.
+    agent.stop()
+    agent.config.write_text(config)
+    agent.start()
+    eventually(lambda: agent.ask("archive", "ls")["bytes"] <= bytes_max + 4 * 65536, "the bound holds", seconds=120)
     verified(agent)

@@ -121,6 +121,8 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
     assert "NODES" in a.out("sql", "--nodes", "all", "--combine", total).upper()
     assert "one value of each node" in a.error("sql", "--nodes", "all", "--combine", "SELECT median(value) FROM memory_total_bytes")
     assert "--nodes" in a.error("sql", "--combine", "SELECT 1", status=2)
+    nobody = a.ask("sql", "--nodes", "x", "--combine", "SELECT device FROM disk_busy_ratio ORDER BY value")
+    assert (nobody["rows"], nobody["nodes"][0]["state"]) == ([], "gone")
 
     # A node that does not answer is late, then gone; the others' rows come.
     assert b.process

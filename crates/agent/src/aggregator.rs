@@ -33,6 +33,8 @@ const ENTRIES_MAX: usize = 8_192;
 /// Bytes that wait for the writer, for each byte that may be on the way: a sample takes more room
 /// there than in a frame.
 const BUFFER_FACTOR: u64 = 64;
+/// The least and the most of it.
+const BUFFER_BYTES: (u64, u64) = (8 << 20, 1 << 30);
 /// Least depth that is believed of a stream: the writer is hurried by half as many samples of it.
 const DEPTH_MIN: u32 = 64;
 /// Time before the end of a series in which its last sample is looked for, in ns.
@@ -146,7 +148,9 @@ impl NodeHistories {
             durable: vec!["*".into()],
             leave_out: Vec::new(),
             commit_seconds: config.commit_seconds,
-            buffer_bytes_max: window_bytes.saturating_mul(BUFFER_FACTOR),
+            buffer_bytes_max: window_bytes
+                .saturating_mul(BUFFER_FACTOR)
+                .clamp(BUFFER_BYTES.0, BUFFER_BYTES.1),
             bytes_max: config.bytes_max,
             // What is copied to a target would lie beside the history of this node.
             target: String::new(),

@@ -131,6 +131,10 @@ impl NodeSql {
             .map_err(|error| fault(ControlFaultKind::Statement, &error.to_string()))?;
         let Gathered { table, of, nodes } = self.answers(select.partial(), nodes)?;
         drop(of);
+        if table.columns.is_empty() {
+            // No node has answered, and there is no table to select from.
+            return Ok(json!({"columns": [], "rows": [], "nodes": nodes}));
+        }
         let whole = select.whole(&table.columns);
         let limits = (&self.engine.limits, &self.clock);
         let rows = table.select(NODE_ROWS, &whole, limits);
