@@ -19,7 +19,7 @@ use barograph_fabric::{DurableHistories, DurableHistory, HistoryOpening};
 use barograph_model::{
     ConfigError, NS_PER_S, Pattern, Quality, Sample, Selector, SeriesId, Span, StreamKey,
 };
-use barograph_recorder::{ArchiveConfig, History, Job, World, make_parent, publish};
+use barograph_recorder::{ArchiveConfig, Backoff, History, Job, World, make_parent, publish};
 use barograph_stream::{AGENT_DOCUMENT, AgentDocument, RunDir};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,9 @@ pub(crate) struct NodeHistories {
     shared: Arc<AggregatorParts>,
     nodes: Vec<Pattern>,
     opening: BTreeMap<String, Job<Result<NodeHistory, String>>>,
+    /// The nodes whose history could not be opened, with the reason and the wait before the next
+    /// attempt.
+    failed: BTreeMap<String, (Backoff, String)>,
 }
 
 /// What all histories have in common.
@@ -168,6 +171,7 @@ impl NodeHistories {
             }),
             nodes: config.nodes.iter().map(Pattern::new).collect(),
             opening: BTreeMap::new(),
+            failed: BTreeMap::new(),
         }))
     }
 }
@@ -185,7 +189,13 @@ impl DurableHistories for NodeHistories {
         if !self.nodes.iter().any(|pattern| pattern.matches(node)) {
             return HistoryOpening::NotKept;
         }
+        let monotonic_ns = self.shared.world.clock.monotonic_ns();
         let Some(job) = self.opening.remove(node) else {
+            if let Some((backoff, reason)) = self.failed.get(node)
+                && !backoff.is_over(monotonic_ns)
+            {
+                return HistoryOpening::Failed(not_kept(reason));
+            }
             let (shared, name) = (Arc::clone(&self.shared), node.to_owned());
             let work = &self.shared.world.work;
             // An archive may have much to recover, which other nodes do not wait for.
@@ -202,11 +212,25 @@ impl DurableHistories for NodeHistories {
             self.opening.insert(node.to_owned(), job);
             return HistoryOpening::UnderWay;
         }
-        match job.join() {
-            Ok(Ok(history)) => HistoryOpening::Open(Box::new(history)),
-            Ok(Err(reason)) => HistoryOpening::Failed(not_kept(&reason)),
-            Err(_) => HistoryOpening::Failed(not_kept(&"its start has panicked: see the log")),
+        let panicked = |_| Err("its start has panicked: see the log".to_owned());
+        match job.join().unwrap_or_else(panicked) {
+            Ok(history) => {
+                self.failed.remove(node);
+                HistoryOpening::Open(Box::new(history))
+            }
+            Err(reason) => {
+                let (backoff, why) = self.failed.entry(node.to_owned()).or_default();
+                backoff.failed(monotonic_ns);
+                why.clone_from(&reason);
+                HistoryOpening::Failed(not_kept(&reason))
+            }
         }
+    }
+
+    fn await_only(&mut self, awaited: &dyn Fn(&str) -> bool) {
+        // An archive that is open by then is closed again.
+        self.opening.retain(|node, _| awaited(node));
+        self.failed.retain(|node, _| awaited(node));
     }
 }
 

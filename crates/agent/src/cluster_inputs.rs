@@ -4,14 +4,14 @@
 //! They have the names of SQL's tables over all nodes, so that an insight is a SELECT that was tried in
 //! SQL. Once a second the sampling loop reads what has changed in memory; it waits for no other node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barograph_insight::Graph;
 use barograph_model::{Descriptor, Labels, Name, StreamKey};
 use barograph_stream::{
     DirectoryEntry, Incarnation, LOOK_NS, LatestSample, RunDir, ScopeChoice, SegmentFollower,
-    SegmentReader, StreamReader,
+    SegmentPart, SegmentReader, StreamReader,
 };
 use tracing::{debug, warn};
 
@@ -30,6 +30,8 @@ pub(crate) struct ClusterInputs {
     follower: Option<SegmentFollower<DirectoryEntry>>,
     /// The number of the follower's changes that the graph has seen.
     changes: Option<u64>,
+    /// The segments as the graph has seen them.
+    parts: Vec<Arc<SegmentPart<DirectoryEntry>>>,
     inputs: BTreeMap<InputId, ClusterInput>,
     /// The first key: those below are of this node's own streams.
     first_key: u32,
@@ -39,7 +41,7 @@ pub(crate) struct ClusterInputs {
     is_full: bool,
 }
 
-/// One stream.
+/// A stream of one node, as an input of the graph.
 struct ClusterInput {
     key: StreamKey,
     segment: Arc<SegmentReader>,
@@ -57,6 +59,7 @@ impl ClusterInputs {
             run_dir: run_dir.clone(),
             follower: None,
             changes: None,
+            parts: Vec::new(),
             inputs: BTreeMap::new(),
             first_key,
             keys: 0,
@@ -89,23 +92,32 @@ impl ClusterInputs {
         Ok(())
     }
 
-    /// Adds the streams that have come, and removes those that have gone.
+    /// Adds the streams that have come, and removes those that have gone, of the segments that have
+    /// changed.
     fn read_directories(&mut self, graph: &mut Graph) {
-        let parts = self.follower.iter().flat_map(|follower| follower.parts());
-        let mut there = BTreeMap::new();
-        for part in parts {
-            let incarnation = part.segment.incarnation();
-            for entry in &part.streams {
-                let id = (incarnation, entry.slot, entry.generation);
-                there.insert(id, (Arc::clone(part), Arc::clone(entry)));
+        let follower = self.follower.as_ref();
+        let parts = follower.map_or_else(Vec::new, |follower| follower.parts().to_vec());
+        let before = std::mem::replace(&mut self.parts, parts);
+        for old in &before {
+            let is_it = |part: &Arc<_>| same_segment(part, old);
+            if !self.parts.iter().any(is_it) {
+                self.remove(old.segment.incarnation(), &BTreeSet::new(), graph);
             }
         }
-        let gone = self.inputs.extract_if(.., |id, _| !there.contains_key(id));
-        for (_, input) in gone {
-            graph.stream_removed(input.key);
-            self.free.push(input.key);
+        for part in self.parts.clone() {
+            // Streams that were left out may have room now.
+            if self.is_full || !before.iter().any(|old| Arc::ptr_eq(old, &part)) {
+                self.read_directory(&part, graph);
+            }
         }
-        for (id, (part, entry)) in there {
+    }
+
+    fn read_directory(&mut self, part: &SegmentPart<DirectoryEntry>, graph: &mut Graph) {
+        let incarnation = part.segment.incarnation();
+        let there = part.streams.iter().map(|e| (e.slot, e.generation));
+        self.remove(incarnation, &there.collect(), graph);
+        for entry in &part.streams {
+            let id = (incarnation, entry.slot, entry.generation);
             if self.inputs.contains_key(&id) {
                 continue;
             }
@@ -113,18 +125,28 @@ impl ClusterInputs {
                 continue;
             };
             let Some(key) = self.key() else {
-                break;
+                return;
             };
             graph.stream_added(key, &descriptor);
             let input = ClusterInput {
                 key,
-                reader: part.segment.stream(&entry),
+                reader: part.segment.stream(entry),
                 segment: Arc::clone(&part.segment),
-                entry: (*entry).clone(),
+                entry: (**entry).clone(),
                 count: 0,
                 interval_ns: 0,
             };
             self.inputs.insert(id, input);
+        }
+    }
+
+    /// Removes the inputs of a segment but those that are there.
+    fn remove(&mut self, of: Incarnation, there: &BTreeSet<(usize, u16)>, graph: &mut Graph) {
+        let all = (of, 0, 0)..=(of, usize::MAX, u16::MAX);
+        let is_gone = |id: &InputId, _: &mut ClusterInput| !there.contains(&(id.1, id.2));
+        for (_, input) in self.inputs.extract_if(all, is_gone) {
+            graph.stream_removed(input.key);
+            self.free.push(input.key);
         }
     }
 
@@ -141,6 +163,11 @@ impl ClusterInputs {
         self.keys += 1;
         Some(StreamKey(self.first_key + self.keys - 1))
     }
+}
+
+/// Whether two parts are of the same life of a segment.
+fn same_segment(a: &SegmentPart<DirectoryEntry>, b: &SegmentPart<DirectoryEntry>) -> bool {
+    a.segment.incarnation() == b.segment.incarnation()
 }
 
 impl ClusterInput {

@@ -65,6 +65,16 @@ pub struct KeepConfig {
     pub hour_ns: i64,
 }
 
+impl KeepConfig {
+    /// No tier is deleted by age.
+    pub const FOREVER: Self = Self {
+        raw_ns: i64::MAX,
+        second_ns: i64::MAX,
+        minute_ns: i64::MAX,
+        hour_ns: i64::MAX,
+    };
+}
+
 impl Default for KeepConfig {
     fn default() -> Self {
         Self {

@@ -83,12 +83,7 @@ fn merge_node(
         buffer_bytes_max: BUFFER_BYTES_MAX,
         bytes_max: u64::MAX,
         free_bytes_min: 0,
-        keep: KeepConfig {
-            raw_ns: i64::MAX,
-            second_ns: i64::MAX,
-            minute_ns: i64::MAX,
-            hour_ns: i64::MAX,
-        },
+        keep: KeepConfig::FOREVER,
         ..ArchiveConfig::new(out, &**node)
     };
     let keeper = Keeper::start(config, Arc::new(DiskStorage), Arc::clone(clock))?;

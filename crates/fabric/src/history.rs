@@ -45,6 +45,9 @@ pub trait DurableHistory: Debug + Send {
 pub trait DurableHistories: Debug + Send {
     /// Opens the history of a node. It may take several calls, none of which waits.
     fn open(&mut self, node: &str) -> HistoryOpening;
+
+    /// Gives up the openings of all nodes but these, which still wait for theirs.
+    fn await_only(&mut self, awaited: &dyn Fn(&str) -> bool);
 }
 
 /// The progress of opening a node's history.

@@ -322,6 +322,10 @@ impl<T: Transport> FabricNode<T> {
             histories,
             ..
         } = self;
+        if let Some(histories) = histories.as_mut() {
+            let awaits = |other: &OtherNode| other.is_connected && other.mirror.is_none();
+            histories.await_only(&|node| nodes.get(node).is_some_and(awaits));
+        }
         let without = nodes.iter_mut().filter(|(_, other)| other.mirror.is_none());
         for (node, other) in without.filter(|(_, other)| other.is_connected) {
             if mirrored >= config.mirrors_max {

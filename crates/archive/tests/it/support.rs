@@ -52,12 +52,7 @@ pub(crate) fn config(root: &Path) -> ArchiveConfig {
         flush_ns: 5_000_000,
         // Nothing is deleted by age, and the disk of the tests may be full.
         free_bytes_min: 0,
-        keep: KeepConfig {
-            raw_ns: i64::MAX,
-            second_ns: i64::MAX,
-            minute_ns: i64::MAX,
-            hour_ns: i64::MAX,
-        },
+        keep: KeepConfig::FOREVER,
         ..ArchiveConfig::new(root, "n1")
     }
 }

@@ -61,6 +61,8 @@ impl DurableHistories for SharedDisk {
             _ => HistoryOpening::NotKept,
         }
     }
+
+    fn await_only(&mut self, _: &dyn Fn(&str) -> bool) {}
 }
 
 #[derive(Debug)]

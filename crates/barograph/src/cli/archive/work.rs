@@ -136,12 +136,7 @@ impl Work {
         let config = ArchiveConfig {
             bytes_max: u64::MAX,
             free_bytes_min: 0,
-            keep: KeepConfig {
-                raw_ns: i64::MAX,
-                second_ns: i64::MAX,
-                minute_ns: i64::MAX,
-                hour_ns: i64::MAX,
-            },
+            keep: KeepConfig::FOREVER,
             ..ArchiveConfig::new(dir, self.node(dir)?)
         };
         let clock = Arc::new(SystemClock::new());
