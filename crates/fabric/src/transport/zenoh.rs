@@ -19,10 +19,13 @@ use super::network::{ZenohConfig, ZenohFault, network_of};
 use super::roster::{DATA, PING, PONG, REVOKED, Roster, Security};
 use super::{Hello, Peer, SendFault, Transport, TransportCounts, TransportEvent, check_name};
 use crate::frame::FRAME_BYTES_MAX;
-use crate::security::{Credentials, Identity, Verifier};
+use crate::security::{Channel, Credentials, Identity, Verifier};
 
 /// Time between two measurements of round-trip times, in ns.
 const PING_NS: i64 = NS_PER_S;
+/// How often a node whose certificate was revoked is told so, at intervals of [`PING_NS`]: a link that
+/// has just broken, or is busy, loses messages.
+const FAREWELLS: u32 = 5;
 
 /// A node's end of a zenoh network. The node leaves when it is dropped.
 pub struct ZenohTransport {
@@ -35,6 +38,10 @@ pub struct ZenohTransport {
     ping_ns: i64,
     /// Whether the session must be opened again, because certificates were revoked.
     is_outdated: bool,
+    /// The nodes that are still told that their certificates were revoked, and the channels to them.
+    dismissed: Vec<(Arc<str>, Arc<Channel>)>,
+    /// How often they are told yet.
+    farewells_left: u32,
 }
 
 /// Ends the wait of a [`ZenohTransport`] for its next event.
@@ -142,6 +149,8 @@ impl ZenohTransport {
             clock,
             config: config.clone(),
             is_outdated: false,
+            dismissed: Vec::new(),
+            farewells_left: 0,
         })
     }
 
@@ -161,14 +170,31 @@ impl ZenohTransport {
             return false;
         }
         let fallen = roster.fallen(now_ns);
+        let channels = fallen.iter().filter_map(|(node, _)| {
+            let channel = roster.channel(node)??;
+            Some((Arc::clone(node), channel))
+        });
+        self.dismissed.extend(channels);
         drop(roster);
-        // It is the last message to them, so that their administrators learn why.
-        for (node, _) in &fallen {
-            let _ = self.put(node, REVOKED, list.to_vec());
-        }
         self.dismiss(fallen);
+        self.farewells_left = FAREWELLS;
+        self.bid_farewell();
         self.is_outdated = true;
         true
+    }
+
+    /// Tells nodes that their certificates were revoked, so that their administrators learn why. It is
+    /// the last that they hear of this node.
+    fn bid_farewell(&mut self) {
+        if let Some(list) = self.revocation_list() {
+            for (node, channel) in &self.dismissed {
+                let _ = self.put_through(Some(channel), node, REVOKED, list.to_vec());
+            }
+        }
+        self.farewells_left = self.farewells_left.saturating_sub(1);
+        if self.farewells_left == 0 {
+            self.dismissed.clear();
+        }
     }
 
     /// The newest list of revoked certificates.
@@ -193,6 +219,17 @@ impl ZenohTransport {
     /// Sends a message, sealed if this node has certificates.
     fn put(&self, to: &str, kind: &str, message: Vec<u8>) -> Result<(), SendFault> {
         let channel = self.shared.lock().channel(to).ok_or(SendFault::Unknown)?;
+        self.put_through(channel.as_deref(), to, kind, message)
+    }
+
+    /// Sends a message through this channel.
+    fn put_through(
+        &self,
+        channel: Option<&Channel>,
+        to: &str,
+        kind: &str,
+        message: Vec<u8>,
+    ) -> Result<(), SendFault> {
         let session = self.session.as_ref().ok_or(SendFault::Unknown)?;
         let bytes = match channel {
             Some(channel) => channel.seal(kind, &message).ok_or(SendFault::Unknown)?,
@@ -240,8 +277,13 @@ impl ZenohTransport {
     }
 
     /// Opens the session again if certificates were revoked: access control is decided when a session
-    /// begins. It is tried until it succeeds.
+    /// begins. It is tried until it succeeds. The nodes of these certificates are told so before, since
+    /// nothing reaches them afterwards.
     fn renew(&mut self) {
+        if self.session.is_some() && !self.dismissed.is_empty() {
+            self.bid_farewell();
+            return;
+        }
         if !self.is_outdated && self.session.is_some() {
             return;
         }
