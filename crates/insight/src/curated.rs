@@ -54,6 +54,41 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
+/// Returns file name and statement of each built-in insight over the nodes of a cluster, in an order in
+/// which they can be created. A node that is in no cluster has none of them.
+pub fn curated_of_cluster() -> Vec<(&'static str, &'static str)> {
+    macro_rules! files {
+        ($($file:literal),* $(,)?) => {
+            vec![$(($file, include_str!(concat!("curated_of_cluster/", $file)))),*]
+        };
+    }
+    files![
+        "nodes.tier.available.bytes.sql",
+        "nodes.tier.total.bytes.sql",
+        "nodes.storage.available.bytes.sql",
+        "nodes.read.bytes_per_second.sql",
+        "nodes.write.bytes_per_second.sql",
+        "nodes.load.ratio.sql",
+        "nodes.busiest.ratio.sql",
+        "nodes.available.count.sql",
+        "nodes.network.health.seconds.sql",
+    ]
+}
+
+/// Returns the names of the metrics that the built-in insights over a cluster read: of this node, and of
+/// all nodes (`cluster.…`).
+pub fn curated_inputs_of_cluster() -> [&'static str; 7] {
+    [
+        "cluster.network.health.seconds",
+        "cluster.node.busiest.ratio",
+        "cluster.node.read.bytes_per_second",
+        "cluster.node.write.bytes_per_second",
+        "cluster.tier.available.bytes",
+        "cluster.tier.total.bytes",
+        "fabric.connected.count",
+    ]
+}
+
 /// Returns the names of the measured metrics that the built-in insights read. They must be made
 /// known to the graph (`Graph::know_metric`) before the insights are created, since their streams
 /// come later, or never on a node without such a device.

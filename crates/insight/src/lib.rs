@@ -22,7 +22,9 @@ mod slot;
 mod snapshot;
 mod statement;
 
-pub use curated::{FIFTEEN, curated, curated_inputs};
+pub use curated::{
+    FIFTEEN, curated, curated_inputs, curated_inputs_of_cluster, curated_of_cluster,
+};
 pub use error::InsightError;
 pub use graph::Graph;
 pub use limits::GraphLimits;

@@ -328,42 +328,48 @@ fn an_idle_or_empty_node() {
 fn files_are_named_after_their_insight_and_say_what_they_mean() {
     let mut rig = node();
     for (file, sql) in curated() {
-        let name = file.trim_end_matches(".sql");
-        assert_eq!(rig.report(name).sql, sql.trim());
-        assert!(
-            sql.starts_with("-- ") && sql.contains("-- Unit: ") && sql.contains("Meaning: "),
-            "{file}"
-        );
-        let inputs = sql.lines().find_map(|l| l.strip_prefix("-- Inputs: "));
-        let named: BTreeSet<&str> = inputs.unwrap_or_default().split(", ").collect();
-        let report = rig.report(name);
-        let read: BTreeSet<&str> = report.inputs.iter().map(String::as_str).collect();
-        assert_eq!(named, read, "{file}");
-        let none = sql.lines().find_map(|l| l.strip_prefix("-- No value: "));
-        assert!(
-            none.is_none_or(|l| l.contains("; ")),
-            "{file}: say what helps after a semicolon"
-        );
-        assert!(!rig.report(name).help.is_empty(), "{file}");
-        let dropped = rig
-            .graph
-            .drop(&format!("DROP INSIGHT {name}"), &mut rig.out);
-        assert!(dropped.is_err(), "{file}");
+        check_file(&mut rig, file, sql);
     }
     let in_folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/curated")).unwrap();
     assert_eq!(in_folder.count(), curated().len(), "every file is embedded");
 }
 
+/// Checks that the file of a built-in insight is named after it and says what it means.
+pub(crate) fn check_file(rig: &mut Rig, file: &str, sql: &str) {
+    let name = file.trim_end_matches(".sql");
+    assert_eq!(rig.report(name).sql, sql.trim());
+    assert!(
+        sql.starts_with("-- ") && sql.contains("-- Unit: ") && sql.contains("Meaning: "),
+        "{file}"
+    );
+    let inputs = sql.lines().find_map(|l| l.strip_prefix("-- Inputs: "));
+    let named: BTreeSet<&str> = inputs.unwrap_or_default().split(", ").collect();
+    let report = rig.report(name);
+    let read: BTreeSet<&str> = report.inputs.iter().map(String::as_str).collect();
+    assert_eq!(named, read, "{file}");
+    let none = sql.lines().find_map(|l| l.strip_prefix("-- No value: "));
+    assert!(
+        none.is_none_or(|l| l.contains("; ")),
+        "{file}: say what helps after a semicolon"
+    );
+    assert!(!report.help.is_empty(), "{file}");
+    let dropped = rig
+        .graph
+        .drop(&format!("DROP INSIGHT {name}"), &mut rig.out);
+    assert!(dropped.is_err(), "{file}");
+}
+
+/// The metrics that the insights of a graph read and that are no insights.
+pub(crate) fn measured(rig: &Rig) -> Vec<String> {
+    let reports = rig.graph.reports();
+    let made: BTreeSet<&String> = reports.iter().map(|r| &r.name).collect();
+    let read: BTreeSet<&String> = reports.iter().flat_map(|r| &r.inputs).collect();
+    read.difference(&made).map(|name| (*name).clone()).collect()
+}
+
 #[test]
 fn the_inputs_are_those_that_are_named() {
-    let reports = node().graph.reports();
-    let made: BTreeSet<&str> = reports.iter().map(|r| r.name.as_str()).collect();
-    let read: BTreeSet<&str> = reports
-        .iter()
-        .flat_map(|r| r.inputs.iter().map(String::as_str))
-        .collect();
-    let measured: Vec<&str> = read.difference(&made).copied().collect();
-    assert_eq!(measured, curated_inputs());
+    assert_eq!(measured(&node()), curated_inputs());
 }
 
 #[test]

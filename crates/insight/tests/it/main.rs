@@ -4,6 +4,7 @@
 
 mod beside;
 mod curated;
+mod curated_of_cluster;
 mod equal_to_sqlite;
 mod graph;
 mod hostile;
