@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import barograph
+import pytest
 from harness import BARO, QUICK, Agent, environment, eventually
 
 Start = Callable[..., Agent]
@@ -124,6 +129,15 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
     nobody = a.ask("sql", "--nodes", "x", "--combine", "SELECT device FROM disk_busy_ratio ORDER BY value")
     assert (nobody["rows"], nobody["nodes"][0]["state"]) == ([], "gone")
 
+    # The same from Python.
+    total_rows = barograph.sql_on_nodes(total, combine=True, run_dir=a.run_dir)
+    assert (total_rows.columns, total_rows.rows()) == (["nodes", "same"], [{"nodes": 3, "same": 1}])
+    each = barograph.sql_on_nodes("SELECT 1 AS one", ["b", "x"], run_dir=a.run_dir)
+    assert each.rows() == [{"node": "b", "one": 1}] and len(each.pandas()) == 1
+    assert [(node.node, node.state, node.rows) for node in each.nodes] == [("b", "answered", 1), ("x", "gone", 0)]
+    with pytest.raises(barograph.ControlError, match="no table"):
+        barograph.sql_on_nodes("SELECT * FROM nonsense", run_dir=a.run_dir)
+
     # A node that does not answer is late, then gone; the others' rows come.
     assert b.process
     b.process.send_signal(signal.SIGSTOP)
@@ -164,6 +178,94 @@ def test_an_insight_reads_all_nodes_and_outlives_a_restart(start: Start) -> None
     assert b.process
     alone = start(config=QUICK)
     assert "cluster_memory_total_bytes" in alone.error("insight", "create", sql)
+
+
+@pytest.fixture
+def devices() -> Iterator[dict[tuple[str, str], Path]]:
+    """The devices of Apollo's Figure 2, by node and tier: file systems in memory, each of another size."""
+    folder = Path(tempfile.mkdtemp(prefix="fig2-"))
+    mounts: dict[tuple[str, str], Path] = {}
+    try:
+        for size, (node, tier) in enumerate([("a", "fast"), ("a", "flash"), ("b", "fast"), ("b", "flash"), ("c", "slow")], 1):
+            mount = folder / f"{node}-{tier}"
+            mount.mkdir()
+            made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}m", "tmpfs", mount], capture_output=True)
+            if made.returncode != 0:
+                pytest.skip(f"mounting a tmpfs is not permitted here: {made.stderr.decode().strip()}")
+            mounts[node, tier] = mount
+        yield mounts
+    finally:
+        for mount in mounts.values():
+            subprocess.run(["umount", "-l", mount], check=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_capacity_load_and_health_of_the_cluster_come_with_it(start: Start, devices: dict[tuple[str, str], Path]) -> None:
+    def rules(node: str) -> str:
+        own = [(mount, tier) for (of, tier), mount in devices.items() if of == node]
+        return "".join(f'[[sources.tiers.rules]]\nmount = "{mount}"\ntier = "{tier}"\n' for mount, tier in own)
+
+    address = free_address()
+    agents = []
+    for node in "abc":
+        where = ["--listen", address] if node == "a" else ["--listen", "127.0.0.1:0", "--peer", address]
+        agents.append(start("--node", node, "--cluster", "rack", *where, config=QUICK + rules(node)))
+
+    def free(tier: str) -> int:
+        states = [os.statvfs(mount) for (_, of), mount in devices.items() if of == tier]
+        return sum(state.f_bavail * state.f_frsize for state in states)
+
+    tiers = "SELECT tier, value FROM nodes_tier_available_bytes WHERE newest AND tier IN ('fast', 'flash', 'slow')"
+    for agent in agents:
+        # Every node has the same view, and it changes with the devices.
+        expect = {tier: free(tier) for tier in ("fast", "flash", "slow")}
+        eventually(lambda a=agent, e=expect: {row["tier"]: row["value"] for row in a.rows(tiers)} == e, "the capacity")
+    (devices["b", "flash"] / "file").write_bytes(bytes(1 << 20))
+    expect = {tier: free(tier) for tier in ("fast", "flash", "slow")}
+    a = agents[0]
+    eventually(lambda: {row["tier"]: row["value"] for row in a.rows(tiers)} == expect, "less is free on b")
+    total = a.rows("SELECT value FROM nodes_storage_available_bytes WHERE newest")[0]["value"]
+    assert total >= sum(expect.values())
+    eventually(lambda: a.rows("SELECT value FROM nodes_available_count WHERE newest") == [{"value": 3}], "the nodes")
+    eventually(lambda: a.rows("SELECT 1 FROM nodes_network_health_seconds WHERE newest AND value > 0"), "round trips")
+    shares = "SELECT of_node, value FROM nodes_load_ratio WHERE newest"
+    eventually(lambda: {row["of_node"] for row in a.rows(shares)} == set("abc"), "the load")
+    alone = start(config=QUICK)
+    assert not alone.has("nodes.*"), "a node without a cluster has none of them"
+
+
+def test_racks_form_a_tree_whose_insights_add_up(start: Start) -> None:
+    """Two racks of a head and a leaf, and one node above: each mirrors the level below alone."""
+    address = free_address()
+    below = {"top": "*-head", "r1-head": "r1-*", "r2-head": "r2-*", "r1-leaf": "none", "r2-leaf": "none"}
+    agents = {}
+    for node, mirrored in below.items():
+        where = ["--listen", address] if node == "top" else ["--listen", "127.0.0.1:0", "--peer", address]
+        tree = f'[cluster]\nmirror_nodes = ["{mirrored}"]\nmirror = ["memory.*", "tier.*", "racks.*"]\n'
+        agents[node] = start("--node", node, "--cluster", "site", *where, config=QUICK + tree)
+    rack = "CREATE INSIGHT racks.memory.bytes AS SELECT sum(value) AS value FROM cluster_memory_total_bytes WHERE newest"
+    top = "CREATE INSIGHT site.memory.bytes AS SELECT sum(value) AS value FROM cluster_racks_memory_bytes WHERE newest"
+    agents["r1-head"].out("insight", "create", rack)
+    agents["r2-head"].out("insight", "create", rack)
+    agents["top"].out("insight", "create", top)
+    own = agents["top"].sql("SELECT value FROM memory_total_bytes WHERE newest")[0]["value"]
+    total = "SELECT value FROM site_memory_bytes WHERE newest"
+    eventually(lambda: agents["top"].rows(total) == [{"value": 4 * own}], "two racks of two nodes")
+
+    def mirrored(node: str) -> set[str]:
+        return {row["node"] for row in agents[node].sql("SELECT node FROM nodes")} - {node}
+
+    assert mirrored("top") == {"r1-head", "r2-head"}
+    assert mirrored("r1-head") == {"r1-leaf"}
+    assert mirrored("r1-leaf") == set()
+    # All of them are known, and asked.
+    asked = agents["r1-leaf"].ask("sql", "--nodes", "all", "--combine", "SELECT count(*) AS nodes FROM memory_total_bytes WHERE newest")
+    assert asked["rows"] == [[5]]
+    # A rack whose head dies shows in the age of the sum, and comes back with it.
+    agents["r2-head"].stop(signal.SIGKILL)
+    eventually(lambda: peer(agents["top"], "r2-head")["state"] == "gone", "the head is gone")
+    agents["r2-head"].start()
+    eventually(lambda: agents["top"].rows(total) == [{"value": 4 * own}], "both racks again")
 
 
 def test_a_node_that_dies_is_seen_and_what_it_missed_is_fetched(start: Start) -> None:

@@ -35,6 +35,7 @@ BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
 IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
 KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
+NODE_CALLS = "it needs programs on several nodes; test_node_calls.py has them"
 MEMBERS = "it needs nodes that join; test_membership.py has them"
 TRACEFS = "it needs root and tracefs"
 
@@ -71,6 +72,10 @@ NOT_RUN: Listed = {
         'baro insight create "CREATE INSIGHT all': IN_CLUSTER,
         'baro insight create "CREATE INSIGHT busy': IN_CLUSTER,
         "SELECT node, value FROM cluster_disk_busy_ratio": IN_CLUSTER,
+        "CREATE INSIGHT site": IN_CLUSTER,
+        "baro call fire checkpoint --nodes": NODE_CALLS,
+        "baro knob set lulesh.dt 0.5 --nodes": NODE_CALLS,
+        "curl --unix-socket": NODE_CALLS,
     },
     "export.md": {
         "SET VARIABLE files": BUCKET,

@@ -1,11 +1,13 @@
 """Figures of clusters on this machine: what an agent costs beside how many others, how soon a node that
 stops is seen, and how long a query of all nodes takes.
 
-    python3 scripts/cluster_figures.py target/release/baro --agents 1,8,64
+    python3 scripts/cluster_figures.py target/release/baro --agents 1,8,16
+    python3 scripts/cluster_figures.py target/release/baro --agents 64 --star
 
 For each number it starts `baro cluster run`, waits until every agent mirrors all others, measures for
 a while, stops one agent (SIGSTOP) until the others see it, and lets it go on. It prints a table in
-Markdown. Nothing else should run on the machine.
+Markdown. Nothing else should run on the machine. With `--star` every agent mirrors the first one alone, as
+the leaves of a tree do, and the first serves all others.
 """
 
 from __future__ import annotations
@@ -38,12 +40,17 @@ QUERIES = 40
 class Cluster:
     """`baro cluster run`, which is stopped at the end."""
 
-    def __init__(self, baro: Path, agents: int, folder: Path) -> None:
+    def __init__(self, baro: Path, agents: int, folder: Path, is_star: bool) -> None:
         self.baro = baro
         self.agents = agents
+        self.is_star = is_star
         self.first = folder / "run"
         ports = free_ports(agents)
         command = [baro, "cluster", "run", str(agents), "--run-dir", self.first, "--port", str(ports), "--http-port", str(ports + agents)]
+        if is_star:
+            config = folder / "star.toml"
+            config.write_text('[cluster]\nmirror_nodes = ["node1"]\n')
+            command += ["--config", config]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(folder)})
 
     def run_dir(self, number: int) -> Path:
@@ -133,8 +140,11 @@ def measure(cluster: Cluster, seconds: float) -> list[str]:
     def peers(number: int) -> list[dict[str, Any]]:
         return cluster.ask("node", "list", number=number) or []
 
+    def is_mirrored(peer: dict[str, Any]) -> bool:
+        return peer["samples"] > 0 or (cluster.is_star and peer["node"] != "node1")
+
     def is_whole(number: int) -> bool:
-        return sum(peer["state"] == "connected" and peer["samples"] > 0 for peer in peers(number)) == others
+        return sum(peer["state"] == "connected" and is_mirrored(peer) for peer in peers(number)) == others
 
     for number in range(1, cluster.agents + 1):
         eventually(lambda number=number: is_whole(number), f"agent {number} mirrors all others")
@@ -174,12 +184,13 @@ def main() -> None:
     parser.add_argument("baro", type=Path, help="the program")
     parser.add_argument("--agents", default="1,8,64", help="numbers of agents, with commas")
     parser.add_argument("--seconds", type=float, default=30.0, help="time for which each is measured")
+    parser.add_argument("--star", action="store_true", help="every agent mirrors the first alone")
     given = parser.parse_args()
     print("| " + " | ".join(HEAD) + " |")
     print("|" + " --- |" * len(HEAD), flush=True)
     for agents in [int(number) for number in given.agents.split(",")]:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            cluster = Cluster(given.baro.resolve(), agents, Path(folder))
+            cluster = Cluster(given.baro.resolve(), agents, Path(folder), given.star)
             try:
                 row = measure(cluster, given.seconds)
             finally:

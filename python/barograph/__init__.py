@@ -47,15 +47,19 @@ from barograph._barograph import (
     __version__,
 )
 from barograph._archive import Archive
-from barograph._calls import Fired
+from barograph._calls import Fired, NodeFired
 from barograph._calls import fire as _fire
 from barograph._control import Control, ControlError
+from barograph._nodes import NodeRows, NodeState
+from barograph._nodes import ask as _ask_nodes
 from barograph._publication import Publication, ValueSpec, counter, gauge, publication, state
 from barograph._result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
+
+    from barograph._nodes import Nodes
 
 __all__ = [
     "AmbiguousStreamError",
@@ -67,6 +71,9 @@ __all__ = [
     "Fired",
     "Knob",
     "NoAgentError",
+    "NodeFired",
+    "NodeRows",
+    "NodeState",
     "Observer",
     "Publication",
     "QueryError",
@@ -93,6 +100,7 @@ __all__ = [
     "publication",
     "set_knob",
     "sql",
+    "sql_on_nodes",
     "state",
     "status",
     "stream",
@@ -175,6 +183,7 @@ def fire(
     target: Mapping[str, str] | None = None,
     wait: float = 0.0,
     expires: float | None = None,
+    nodes: Nodes | None = None,
     run_dir: str | PathLike[str] | None = None,
 ) -> Fired:
     """Calls the handlers of a name in the programs that have them and all labels of ``target``
@@ -182,11 +191,12 @@ def fire(
 
     ``payload`` is None, a bool, an int, a float, a str, bytes, or anything that JSON has. ``wait``
     is the longest wait for their answers in seconds, at most 30; the call expires after ``expires``
-    seconds (60). Raises ControlError if the agent refuses (``kind`` is the reason: no program
+    seconds (60). ``nodes`` names the nodes of the cluster whose programs are called, ``"all"`` or a
+    list; this node alone unless given. Raises ControlError if the agent refuses (``kind`` is the reason: no program
     matches, no right, busy), NoAgentError if no agent answers.
     """
     agent = connect(run_dir).run_dir
-    return _fire(agent, name, payload, False, target or {}, wait, expires)
+    return _fire(agent, name, payload, False, target or {}, wait, expires, nodes=nodes)
 
 
 def set_knob(
@@ -196,6 +206,7 @@ def set_knob(
     target: Mapping[str, str] | None = None,
     wait: float = 0.0,
     at_frame: int | None = None,
+    nodes: Nodes | None = None,
     run_dir: str | PathLike[str] | None = None,
 ) -> Fired:
     """Sets a knob, named ``publication.knob``, in the programs that have it. Otherwise like
@@ -206,7 +217,25 @@ def set_knob(
     ended that frame leaves its knob unchanged, and is counted in ``late``.
     """
     agent = connect(run_dir).run_dir
-    return _fire(agent, name, value, True, target or {}, wait, None, at_frame)
+    return _fire(agent, name, value, True, target or {}, wait, None, at_frame, nodes)
+
+
+def sql_on_nodes(
+    statement: str,
+    nodes: Nodes = "all",
+    *,
+    combine: bool = False,
+    run_dir: str | PathLike[str] | None = None,
+) -> NodeRows:
+    """Runs a read-only statement on nodes of the cluster, ``"all"`` or a list of names, each on its
+    own tables and at the same time. The first column of the rows is the node; with ``combine`` the
+    rows are those of one SELECT over all nodes.
+
+    Waits as long as the agent is configured to (5 s). Nodes that have not answered are in ``nodes``
+    of the result, with the reason. Raises ControlError if the agent refuses the statement,
+    NoAgentError if no agent answers.
+    """
+    return _ask_nodes(connect(run_dir).run_dir, statement, nodes, combine)
 
 
 # The observer behind the functions below, with the run directory for which it was opened.

@@ -14,10 +14,22 @@ from typing import Any
 
 from barograph._barograph import NoAgentError
 from barograph._control import post
+from barograph._nodes import SECONDS_MAX, Nodes, names
 
 _WAIT_SECONDS_MAX = 30.0
 # Time that the agent may take to answer, in addition to the requested wait.
 _ANSWER_SECONDS_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFired:
+    """What has come of a call on one node."""
+
+    node: str
+    state: str
+    """The state of the call there, ``nobody`` if no process matches, ``unanswered`` if the node does
+    not take it or has not answered."""
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,9 @@ class Fired:
     late: int
     """Those for which the frame that a knob was to be set at was over."""
     state: str
+    """The agent's word; on several nodes, ``incomplete`` if one of them has not answered."""
+    nodes: tuple[NodeFired, ...] = ()
+    """What has come of each node, if the call was for several."""
 
 
 def fire(
@@ -45,6 +60,7 @@ def fire(
     wait: float,
     expires: float | None,
     at_frame: int | None = None,
+    nodes: Nodes | None = None,
 ) -> Fired:
     """See :func:`barograph.fire` and :func:`barograph.set_knob`."""
     if knob and type(payload) not in (bool, int, float):
@@ -58,9 +74,13 @@ def fire(
         body["expires_s"] = expires
     if at_frame is not None:
         body["at_frame"] = at_frame
+    answer_seconds = _ANSWER_SECONDS_MAX
+    if nodes is not None:
+        body["nodes"] = names(nodes)
+        answer_seconds = SECONDS_MAX
     if payload is not None:
         body["payload_type"], body["payload"] = _payload(payload)
-    answer = _ask(run_dir, body, wait + _ANSWER_SECONDS_MAX)
+    answer = _ask(run_dir, body, wait + answer_seconds)
     return Fired(
         id=str(answer.get("id", "")),
         matched=int(answer.get("matched", 0)),
@@ -68,6 +88,10 @@ def fire(
         failed=int(answer.get("failed", 0)),
         late=int(answer.get("late", 0)),
         state=str(answer.get("state", "")),
+        nodes=tuple(
+            NodeFired(node["node"], node["state"], node["reason"])
+            for node in answer.get("nodes", ())
+        ),
     )
 
 

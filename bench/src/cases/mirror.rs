@@ -11,7 +11,7 @@ use barograph_fabric::transport::{
     HELLO_VERSION, Hello, Transport as _, ZenohConfig, ZenohTransport, ZenohWaker,
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
-use barograph_model::{Clock, NS_PER_S};
+use barograph_model::{Clock, NS_PER_S, Pattern};
 use barograph_stream::{
     Incarnation, RunDir, Segment, SegmentConfig, SegmentReader, StreamReader, StreamWriter,
 };
@@ -276,6 +276,7 @@ impl Node {
         let config = NodeConfig {
             run_dir,
             incarnation,
+            nodes: vec![Pattern::new("*")],
             wanted: vec!["*".into()],
             mirrors_max: 1,
             bounds: MirrorBounds {

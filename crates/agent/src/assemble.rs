@@ -157,15 +157,19 @@ pub(crate) fn graph(config: &Config, clock: &Arc<dyn Clock>) -> Graph {
         is_clustered: !config.cluster.name.is_empty(),
         ..GraphLimits::default()
     };
+    let is_clustered = limits.is_clustered;
     let mut graph = Graph::new(limits).with_clock(Arc::clone(clock));
-    let curated_inputs = barograph_insight::curated_inputs();
-    for name in barograph_source::all_facts()
-        .map(|fact| fact.name)
-        .chain(curated_inputs)
-    {
+    let facts = barograph_source::all_facts().map(|fact| fact.name);
+    let mut inputs: Vec<&str> = facts.chain(barograph_insight::curated_inputs()).collect();
+    let mut insights = barograph_insight::curated();
+    if is_clustered {
+        inputs.extend(barograph_insight::curated_inputs_of_cluster());
+        insights.extend(barograph_insight::curated_of_cluster());
+    }
+    for name in inputs {
         graph.know_metric(&Name::new(name).expect("names of facts are literals"));
     }
-    for (file, sql) in barograph_insight::curated() {
+    for (file, sql) in insights {
         if let Err(error) = graph.create(sql, true) {
             warn!(%error, file, "a built-in insight is left out");
         }

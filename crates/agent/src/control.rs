@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_insight::TestQuery;
-use barograph_model::{ArchiveVerb, Clock, ControlFault, ControlFaultKind, RequestSender};
+use barograph_model::{ArchiveVerb, Clock, ControlFault, RequestSender};
 use barograph_server::Control;
 use barograph_statement::{StatementHead, StatementKind, StatementWords, statement_head};
 use serde_json::{Value as Json, json};
 use tracing::info;
 
 use crate::event_loop::{DesiredStatements, Event};
+use crate::node_calls::NodeCalls;
 use crate::node_queries::NodeSql;
 use crate::policies::statement;
 use crate::refusal::{StatementAnswer, StatementRefusal};
 use crate::rules::DeclaredRules;
 use crate::statements::StatementStore;
 use crate::{AgentError, Config, documents};
-use barograph_call::{Board, CallRequest};
 use barograph_recorder::{History, ScopeHistories};
 
 /// Longest wait of a request for the loop's answer.
@@ -43,8 +43,8 @@ pub(crate) struct LoopControl {
     pub archives: (Arc<History>, ScopeHistories),
     /// Statements on the nodes of the cluster.
     pub nodes: NodeSql,
-    /// The calls into programs; `None` if the agent takes in no applications.
-    pub board: Option<Arc<Board>>,
+    /// Calls into programs on the nodes of the cluster.
+    pub calls: NodeCalls,
     /// The rules, which have a thread of their own.
     pub rules: DeclaredRules,
     /// The function that reads the configuration again, and the configuration in force.
@@ -184,12 +184,6 @@ impl Control for LoopControl {
     }
 
     fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
-        let (request, wait) = CallRequest::parse(request, asker)?;
-        let board = self.board.as_ref().ok_or_else(|| ControlFault {
-            kind: ControlFaultKind::Unknown,
-            message: "this agent takes in no applications (applications.enabled)".into(),
-        })?;
-        let (fired, outcome) = board.fire_and_wait(&request, wait)?;
-        Ok(fired.json(outcome))
+        self.calls.fire(request, asker)
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use barograph_call::Board;
 use barograph_fabric::security::{
     CREDENTIALS_DIR, Credentials, REVOCATION_LIST, REVOCATION_LIST_BYTES_MAX,
 };
@@ -18,7 +19,7 @@ use barograph_fabric::transport::{
     check_name,
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
-use barograph_model::{Clock, ConfigError, NS_PER_S};
+use barograph_model::{Clock, ConfigError, NS_PER_S, Pattern};
 use barograph_recorder::{ArchiveConfig, World};
 use barograph_stream::{CLUSTER_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SegmentReader};
 use schemars::JsonSchema;
@@ -29,7 +30,9 @@ use tracing::warn;
 use crate::AgentError;
 use crate::aggregator::{AggregatorConfig, NodeHistories};
 use crate::cluster_watch::ClusterState;
-use crate::node_queries::{ClientSql, NodeQueries, NodeQueryDesk};
+use crate::node_calls::NodeCallWorker;
+use crate::node_queries::{ClientSql, NodeQueryWorker};
+use crate::node_questions::{NodeQuestionDesk, NodeQuestions};
 
 /// Shortest time between two wakes of the fabric because of new samples of this node.
 const NEWS_PAUSE: Duration = Duration::from_micros(500);
@@ -52,8 +55,10 @@ pub struct ClusterConfig {
     /// Addresses of other nodes, or of zenoh routers, such as `login1:7447`. One is enough: nodes tell
     /// each other of those that they know.
     pub peers: Vec<String>,
-    /// Streams of each other node that are mirrored into memory of this one.
+    /// Streams of other nodes that are mirrored into memory of this one.
     pub mirror: Vec<String>,
+    /// Names of the nodes that are mirrored, as patterns such as `rack1-*`.
+    pub mirror_nodes: Vec<String>,
     /// Most nodes that are mirrored.
     pub mirrors_max: usize,
     /// Most mirrored streams of each node.
@@ -64,7 +69,10 @@ pub struct ClusterConfig {
     pub ring_bytes_max: usize,
     /// Most bytes on the way from each node.
     pub window_bytes: u64,
-    /// Longest wait, in seconds, for the answers of other nodes to a statement, 0.1 to 600.
+    /// Nodes whose calls into programs of this one are made, as patterns such as `login*`, with the
+    /// rights that they say their callers have. This node must have a certificate then. Empty: none.
+    pub calls_from: Vec<String>,
+    /// Longest wait, in seconds, for the answers of other nodes to a statement or a call, 0.1 to 600.
     pub query_seconds: f64,
     /// Seconds without a sign of life after which a node counts as gone, 0.1 to 3600.
     pub death_seconds: f64,
@@ -88,11 +96,13 @@ impl Default for ClusterConfig {
             listen: Vec::new(),
             peers: Vec::new(),
             mirror: mirror.map(str::to_owned).to_vec(),
+            mirror_nodes: vec!["*".to_owned()],
             mirrors_max: 64,
             streams_max: 4_096,
             depth_max: 1_024,
             ring_bytes_max: 64 << 20,
             window_bytes: 512 << 10,
+            calls_from: Vec::new(),
             query_seconds: 5.0,
             death_seconds: 2.0,
             aggregator: AggregatorConfig::default(),
@@ -147,9 +157,15 @@ impl ClusterConfig {
 impl ClusterConfig {
     /// What the node does in the cluster.
     fn node(&self, run_dir: &RunDir, incarnation: Incarnation) -> NodeConfig {
+        let kept = match self.aggregator.streams.is_empty() {
+            true => &[],
+            false => &self.aggregator.nodes[..],
+        };
+        let nodes = self.mirror_nodes.iter().chain(kept);
         NodeConfig {
             run_dir: run_dir.clone(),
             incarnation,
+            nodes: nodes.map(Pattern::new).collect(),
             wanted: [&self.mirror[..], &self.aggregator.streams[..]].concat(),
             mirrors_max: self.mirrors_max,
             bounds: MirrorBounds {
@@ -159,6 +175,21 @@ impl ClusterConfig {
             },
             window_bytes: self.window_bytes,
         }
+    }
+
+    /// Fails if calls of other nodes are to be made although nobody can prove which node it is.
+    fn check_callers(&self, transport: &ZenohTransport) -> Result<(), AgentError> {
+        if self.calls_from.is_empty() || transport.certificate_expires_ns().is_some() {
+            return Ok(());
+        }
+        Err(AgentError::from(ConfigError {
+            key: "cluster.calls_from",
+            value: self.calls_from.join(", "),
+            reason:
+                "it needs certificates, because without them any user of the machine can be such \
+                     a node: `baro cluster init` and `baro cluster join` make them"
+                    .into(),
+        }))
     }
 
     /// Joins the cluster, with the certificates in this directory if there are any.
@@ -183,6 +214,15 @@ impl ClusterConfig {
     }
 }
 
+/// What answers other nodes on this one, and the way to ask them.
+pub(crate) struct NodeServices {
+    pub questions: NodeQuestions,
+    /// Runs the statements of other nodes.
+    pub engine: ClientSql,
+    /// Makes the calls of other nodes; `None` if this node takes in no applications.
+    pub board: Option<Arc<Board>>,
+}
+
 /// The threads of the fabric. Dropping it ends this node's part in the cluster.
 pub(crate) struct Fabric {
     is_over: Arc<AtomicBool>,
@@ -197,7 +237,7 @@ impl Fabric {
         node: &str,
         (run_dir, state_dir): (&RunDir, &Path),
         state: ClusterState,
-        (queries, engine): (NodeQueries, ClientSql),
+        services: NodeServices,
         (archive, world): (&ArchiveConfig, &World),
     ) -> Result<Option<Self>, AgentError> {
         let clock = &world.clock;
@@ -219,6 +259,7 @@ impl Fabric {
             node: node.into(),
         };
         let transport = config.join(hello, &credentials, list, clock)?;
+        config.check_callers(&transport)?;
         revocations.kept = transport.revocation_list();
         let waker = transport.waker();
         let mut fabric = FabricNode::new(
@@ -237,14 +278,7 @@ impl Fabric {
             waker: waker.clone(),
             threads: Vec::new(),
         };
-        let questions = queries.open(waker.clone());
-        let cancel = Arc::clone(&started.is_over);
-        let (desk, worker) = NodeQueryDesk::new(
-            questions,
-            engine,
-            waker.clone(),
-            (Arc::clone(clock), cancel),
-        );
+        let desk = started.answer_others(config, node, services, clock)?;
         let shell = FabricShell {
             desk,
             fabric,
@@ -265,8 +299,36 @@ impl Fabric {
         };
         started.spawn("baro-fabric", move || shell.run())?;
         started.spawn("baro-news", move || news.run())?;
-        started.spawn("baro-asked", move || worker.run())?;
         Ok(Some(started))
+    }
+
+    /// Starts the threads that answer other nodes. Returns the desk by which they get questions.
+    fn answer_others(
+        &mut self,
+        config: &ClusterConfig,
+        node: &str,
+        services: NodeServices,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<NodeQuestionDesk, AgentError> {
+        let NodeServices {
+            questions,
+            engine,
+            board,
+        } = services;
+        let questions = questions.open(self.waker.clone());
+        let (desk, statements, calls) = NodeQuestionDesk::new(questions, &self.waker);
+        let queries = NodeQueryWorker {
+            asked: statements,
+            engine,
+            clock: Arc::clone(clock),
+            cancel: Arc::clone(&self.is_over),
+        };
+        self.spawn("baro-asked", move || queries.run())?;
+        if !config.calls_from.is_empty() {
+            let calls = NodeCallWorker::new(calls, board, (node, &config.calls_from), clock);
+            self.spawn("baro-called", move || calls.run())?;
+        }
+        Ok(desk)
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentError> {
@@ -290,7 +352,7 @@ impl Drop for Fabric {
 
 /// The thread that steps the fabric.
 struct FabricShell {
-    desk: NodeQueryDesk,
+    desk: NodeQuestionDesk,
     fabric: FabricNode<ZenohTransport>,
     cluster: String,
     node: String,

@@ -1,14 +1,12 @@
-//! Statements that run on other nodes: from a client of this node to the fabric's thread, and from
-//! other nodes to this node's SQL engine.
+//! Statements on the nodes of the cluster: those of this node's clients, whose rows are put together,
+//! and those of other nodes, which this node's SQL engine runs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barograph_fabric::transport::{Transport, ZenohWaker};
-use barograph_fabric::{ANSWER_BYTES_MAX, AskedStatement, FabricNode, NodeAnswer, NodeAnswers};
+use barograph_fabric::{ANSWER_BYTES_MAX, NodeAnswer, QuestionKind};
 use barograph_model::{
     BigIntegers, Clock, ControlFault, ControlFaultKind, ResultFormat, SqlEngine, SqlFault,
     SqlFaultKind, SqlLimits, SqlRequest,
@@ -18,80 +16,10 @@ use barograph_statement::{CombinedSelect, NODE_ROWS};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-/// Most statements on their way to the fabric's thread, and to the engine.
-const WAITING_MAX: usize = 32;
+use crate::node_questions::{AskedQuestions, NodeQuestions, answered, fault, meant};
+
 /// Name of the column with the node of a row.
 const NODE: &str = "node";
-/// Time that answers of other nodes may be later than the patience of the asker.
-const GRACE: Duration = Duration::from_millis(500);
-
-/// A statement for other nodes.
-pub(crate) struct NodeQuestion {
-    sql: String,
-    /// Names of the nodes; all that are known if there are none.
-    nodes: Vec<String>,
-    until_ns: i64,
-    /// Gets the answers; `None` if too many statements wait.
-    reply: SyncSender<Option<NodeAnswers>>,
-}
-
-/// The way to the fabric's thread. It is closed while this node is in no cluster.
-#[derive(Clone, Default)]
-pub(crate) struct NodeQueries(Arc<Mutex<Option<OpenWay>>>);
-
-/// The sender of questions, and what wakes the fabric's thread to read them.
-type OpenWay = (SyncSender<NodeQuestion>, ZenohWaker);
-
-impl NodeQueries {
-    /// Opens the way.
-    pub(crate) fn open(&self, waker: ZenohWaker) -> Receiver<NodeQuestion> {
-        let (to, from) = sync_channel(WAITING_MAX);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((to, waker));
-        from
-    }
-
-    /// Asks other nodes. The receiver gets their answers by `until_ns`, in ns since the epoch.
-    fn ask(
-        &self,
-        sql: &str,
-        nodes: &[String],
-        until_ns: i64,
-    ) -> Result<Receiver<Option<NodeAnswers>>, ControlFault> {
-        let way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (to, waker) = way.as_ref().ok_or_else(|| {
-            let text = "this node is in no cluster: `baro up --cluster NAME …`";
-            fault(ControlFaultKind::Refused, text)
-        })?;
-        let (reply, answers) = sync_channel(1);
-        let question = NodeQuestion {
-            sql: sql.to_owned(),
-            nodes: nodes.to_vec(),
-            until_ns,
-            reply,
-        };
-        match to.try_send(question) {
-            Ok(()) => waker.wake(),
-            Err(TrySendError::Full(_)) => return Err(busy()),
-            Err(TrySendError::Disconnected(_)) => {
-                let text = "this node is leaving its cluster";
-                return Err(fault(ControlFaultKind::Busy, text));
-            }
-        }
-        Ok(answers)
-    }
-}
-
-fn busy() -> ControlFault {
-    let text = "too many statements for other nodes wait already: try again";
-    fault(ControlFaultKind::Busy, text)
-}
-
-fn fault(kind: ControlFaultKind, message: &str) -> ControlFault {
-    ControlFault {
-        kind,
-        message: message.to_owned(),
-    }
-}
 
 /// The engine of the statements of clients, which sees what all users of the node may see, and the
 /// limits of a statement.
@@ -110,7 +38,7 @@ pub(crate) struct NodeSql {
     /// Time for which other nodes are waited for, in ns.
     pub patience_ns: i64,
     /// The way to other nodes.
-    pub others: NodeQueries,
+    pub others: NodeQuestions,
     /// Gives the time until which other nodes are waited for.
     pub clock: Arc<dyn Clock>,
 }
@@ -145,27 +73,17 @@ impl NodeSql {
     }
 
     /// Runs a statement on these nodes, or on all that are known.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a client's thread waits for other nodes, for a bounded time"
-    )]
     fn answers(&self, sql: &str, nodes: &[String]) -> Result<Gathered, ControlFault> {
-        let is_here = nodes.is_empty() || nodes.contains(&self.node);
-        let others: Vec<String> = nodes
-            .iter()
-            .filter(|node| **node != self.node)
-            .cloned()
-            .collect();
+        let (is_here, others) = meant(nodes, &self.node);
         let mut answers = BTreeMap::new();
         let until_ns = self.clock.now_ns().saturating_add(self.patience_ns);
-        let asked = match nodes.is_empty() || !others.is_empty() {
-            true => Some(self.others.ask(sql, &others, until_ns)?),
-            false => None,
-        };
+        let question = (QuestionKind::Statement, sql);
+        let asked = others.map(|others| self.others.ask(question, &others, until_ns));
+        let asked = asked.transpose()?;
         if is_here {
             let ClientSql { engine, limits } = &self.engine;
             let own = match run(&**engine, sql, *limits, Arc::default()) {
-                Ok(rows) => NodeAnswer::Rows(rows),
+                Ok(rows) => NodeAnswer::Answered(rows),
                 // What is wrong here is wrong everywhere: the asker is told at once.
                 Err(error)
                     if matches!(error.kind, SqlFaultKind::Statement | SqlFaultKind::Refused) =>
@@ -178,14 +96,7 @@ impl NodeSql {
         }
         if let Some(asked) = asked {
             let patience = Duration::from_nanos(self.patience_ns.unsigned_abs());
-            let others = asked.recv_timeout(patience + GRACE);
-            let others = others.map_err(|_| {
-                fault(
-                    ControlFaultKind::Busy,
-                    "the fabric does not answer: try again",
-                )
-            })?;
-            answers.extend(others.ok_or_else(busy)?);
+            answers.extend(asked.wait(patience)?);
         }
         Ok(Gathered::of(answers))
     }
@@ -216,13 +127,10 @@ impl Gathered {
             nodes: Vec::new(),
         };
         for (node, answer) in answers {
-            let table = match answer {
-                NodeAnswer::Rows(bytes) => serde_json::from_slice::<NodeTable>(&bytes)
-                    .map_err(|_| ("failed", "its rows cannot be read".to_owned())),
-                NodeAnswer::Failed(reason) => Err(("failed", reason)),
-                NodeAnswer::Late => Err(("late", "it did not answer in time".to_owned())),
-                NodeAnswer::Gone => Err(("gone", "it is not connected".to_owned())),
-            };
+            let table = answered(answer).and_then(|bytes| {
+                serde_json::from_slice::<NodeTable>(&bytes)
+                    .map_err(|_| ("failed", "its rows cannot be read".to_owned()))
+            });
             let (state, reason, count) = match table {
                 Ok(table) => ("answered", None, gathered.take(&node, table)),
                 Err((state, reason)) => (state, Some(reason), 0),
@@ -305,106 +213,28 @@ fn run(
     Ok(engine.query(&request)?.body)
 }
 
-/// The statements of other nodes, on the fabric's thread and on the one that runs them. That is one
-/// thread for all nodes together, so that clients of this node keep the others.
-pub(crate) struct NodeQueryDesk {
-    questions: Receiver<NodeQuestion>,
-    waiting: BTreeMap<u64, SyncSender<Option<NodeAnswers>>>,
-    to_engine: SyncSender<AskedStatement>,
-    answers: Receiver<(AskedStatement, Result<Vec<u8>, String>)>,
-}
-
-/// What the thread that runs statements of other nodes needs.
+/// Runs the statements of other nodes, one after the other.
 pub(crate) struct NodeQueryWorker {
-    asked: Receiver<AskedStatement>,
-    answers: SyncSender<(AskedStatement, Result<Vec<u8>, String>)>,
-    engine: ClientSql,
-    waker: ZenohWaker,
-    clock: Arc<dyn Clock>,
+    pub asked: AskedQuestions,
+    pub engine: ClientSql,
+    pub clock: Arc<dyn Clock>,
     /// Set when the agent stops.
-    cancel: Arc<AtomicBool>,
+    pub cancel: Arc<AtomicBool>,
 }
 
 impl NodeQueryWorker {
-    /// Runs statements until the desk is gone.
+    /// Runs statements until the fabric has ended.
     pub(crate) fn run(self) {
-        for asked in &self.asked {
+        while let Ok(asked) = self.asked.wait() {
             let left_ns = asked.until_ns.saturating_sub(self.clock.now_ns());
             let ClientSql { engine, limits } = &self.engine;
             let limits = SqlLimits {
                 time_ns_max: limits.time_ns_max.min(left_ns.max(1)),
                 ..*limits
             };
-            let outcome = run(&**engine, &asked.sql, limits, Arc::clone(&self.cancel));
-            let outcome = outcome.map_err(|fault| fault.message);
-            if self.answers.send((asked, outcome)).is_err() {
-                return;
-            }
-            self.waker.wake();
-        }
-    }
-}
-
-impl NodeQueryDesk {
-    /// A desk, and the work of the thread beside it.
-    pub(crate) fn new(
-        questions: Receiver<NodeQuestion>,
-        engine: ClientSql,
-        waker: ZenohWaker,
-        (clock, cancel): (Arc<dyn Clock>, Arc<AtomicBool>),
-    ) -> (Self, NodeQueryWorker) {
-        let (to_engine, asked) = sync_channel(WAITING_MAX);
-        let (to_desk, answers) = sync_channel(WAITING_MAX);
-        let desk = Self {
-            questions,
-            waiting: BTreeMap::new(),
-            to_engine,
-            answers,
-        };
-        let worker = NodeQueryWorker {
-            asked,
-            answers: to_desk,
-            engine,
-            waker,
-            clock,
-            cancel,
-        };
-        (desk, worker)
-    }
-
-    /// Moves statements and answers between the fabric, the engine and the clients of this node.
-    pub(crate) fn step<T: Transport>(&mut self, fabric: &mut FabricNode<T>, now_ns: i64) {
-        while let Ok(question) = self.questions.try_recv() {
-            let NodeQuestion {
-                sql,
-                nodes,
-                until_ns,
-                reply,
-            } = question;
-            match fabric.ask(&sql, &nodes, (now_ns, until_ns)) {
-                Some(number) => drop(self.waiting.insert(number, reply)),
-                // The client may have gone.
-                None => drop(reply.try_send(None)),
-            }
-        }
-        while let Some((number, answers)) = fabric.answers(now_ns) {
-            if let Some(reply) = self.waiting.remove(&number) {
-                let _ = reply.try_send(Some(answers));
-            }
-        }
-        while let Some(asked) = fabric.asked(now_ns) {
-            if let Err(TrySendError::Full(asked) | TrySendError::Disconnected(asked)) =
-                self.to_engine.try_send(asked)
-            {
-                fabric.answer(&asked, Err("too many statements of other nodes wait here"));
-            }
-        }
-        loop {
-            match self.answers.try_recv() {
-                Ok((asked, Ok(rows))) => fabric.answer(&asked, Ok(&rows)),
-                Ok((asked, Err(reason))) => fabric.answer(&asked, Err(&reason)),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+            let outcome = run(&**engine, &asked.text, limits, Arc::clone(&self.cancel));
+            self.asked
+                .answer(asked, outcome.map_err(|fault| fault.message));
         }
     }
 }
@@ -415,7 +245,7 @@ mod tests {
 
     #[test]
     fn rows_of_nodes_are_put_together_by_the_names_of_columns() {
-        let rows = |text: &str| NodeAnswer::Rows(text.as_bytes().to_vec());
+        let rows = |text: &str| NodeAnswer::Answered(text.as_bytes().to_vec());
         let answers = BTreeMap::from([
             (
                 "a".into(),

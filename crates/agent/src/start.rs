@@ -23,8 +23,10 @@ use tracing::{info, warn};
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
-use crate::fabric::Fabric;
-use crate::node_queries::{ClientSql, NodeQueries, NodeSql};
+use crate::fabric::{Fabric, NodeServices};
+use crate::node_calls::NodeCalls;
+use crate::node_queries::{ClientSql, NodeSql};
+use crate::node_questions::NodeQuestions;
 use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::StatementStore;
 use crate::{AgentError, Config};
@@ -118,8 +120,8 @@ impl Agent {
             histories: ScopeHistories::default(),
             world: world.clone(),
         };
-        let queries = NodeQueries::default();
-        let control = (parts.statements, read, queries.clone());
+        let questions = NodeQuestions::default();
+        let control = (parts.statements, read, questions.clone());
         let started_ns = parts.started_ns;
         let engine = agent.serve(&config, &world.clock, started_ns, shared, ingest, control)?;
         if let Some(exports) = exports {
@@ -131,7 +133,11 @@ impl Agent {
             &config.node,
             (&agent.run_dir, &config.state_dir),
             cluster,
-            (queries, engine),
+            NodeServices {
+                questions,
+                engine,
+                board: agent.applications.as_ref().map(|a| Arc::clone(a.board())),
+            },
             (&config.archive, &world),
         )?;
         agent.publish_addresses(started_ns)?;
@@ -148,7 +154,7 @@ impl Agent {
         started_ns: i64,
         shared: ScopeShared,
         ingest: Arc<IngestCounts>,
-        (statements, read, queries): (Arc<StatementStore>, ReadConfig, NodeQueries),
+        (statements, read, questions): (Arc<StatementStore>, ReadConfig, NodeQuestions),
     ) -> Result<ClientSql, AgentError> {
         let run_dir = &self.run_dir;
         let intake = intake_config(config);
@@ -168,6 +174,7 @@ impl Agent {
         rules.attend()?;
         self.rules = Some(rules.clone());
         let engine = client_sql(config, run_dir, clock)?;
+        let patience_ns = (config.cluster.query_seconds * 1e9) as i64;
         let control = Arc::new(LoopControl {
             events: self.events.clone(),
             statements,
@@ -175,11 +182,17 @@ impl Agent {
             nodes: NodeSql {
                 node: self.node.clone(),
                 engine: engine.clone(),
-                patience_ns: (config.cluster.query_seconds * 1e9) as i64,
-                others: queries,
+                patience_ns,
+                others: questions.clone(),
                 clock: Arc::clone(clock),
             },
-            board,
+            calls: NodeCalls {
+                node: self.node.clone(),
+                board,
+                patience_ns,
+                others: questions,
+                clock: Arc::clone(clock),
+            },
             rules,
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),

@@ -10,7 +10,7 @@ use barograph_model::{
 use barograph_stream::calls::{Call, CallKind, CallPayload, CallTarget};
 use barograph_stream::{Incarnation, user_name};
 use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use thiserror::Error;
 
 use crate::value::{payload_of, unhex};
@@ -195,7 +195,7 @@ impl CallRequest {
             by: CallOrigin {
                 uid: asker.uid,
                 pid: asker.pid,
-                via: asker.via.into(),
+                via: asker.via.to_string(),
             },
             only_user,
             at_frame: body.at_frame,
@@ -296,16 +296,45 @@ impl CallOutcome {
         self.waiting == 0
     }
 
-    pub(super) fn add(&mut self, other: Self) {
-        self.matched += other.matched;
-        self.acknowledged += other.acknowledged;
-        self.failed += other.failed;
-        self.refused += other.refused;
-        self.late += other.late;
-        self.expired += other.expired;
-        self.gone += other.gone;
-        self.busy += other.busy;
-        self.waiting += other.waiting;
+    /// Adds the processes of another outcome.
+    pub fn add(&mut self, mut other: Self) {
+        self.waiting = self.waiting.saturating_add(other.waiting);
+        for ((_, sum), (_, more)) in self.numbers().into_iter().zip(other.numbers()) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+
+    /// The numbers in the answer of the API.
+    pub fn to_json(mut self) -> Map<String, Json> {
+        let numbers = self.numbers().into_iter();
+        let numbers = numbers.map(|(name, number)| (name.to_owned(), json!(number)));
+        numbers.collect()
+    }
+
+    /// Reads an answer of the API of another node. What is missing there counts as 0.
+    pub fn from_json(answer: &Json) -> Self {
+        let mut outcome = Self::default();
+        for (name, number) in outcome.numbers() {
+            *number = answer[name].as_u64().unwrap_or_default();
+        }
+        let settled = outcome.numbers().into_iter().skip(1);
+        let settled = settled.fold(0_u64, |sum, (_, number)| sum.saturating_add(*number));
+        outcome.waiting = outcome.matched.saturating_sub(settled);
+        outcome
+    }
+
+    /// The numbers of the answer of the API, by name: `matched` first, then those that have settled.
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 8] {
+        [
+            ("matched", &mut self.matched),
+            ("acknowledged", &mut self.acknowledged),
+            ("failed", &mut self.failed),
+            ("refused", &mut self.refused),
+            ("late", &mut self.late),
+            ("expired", &mut self.expired),
+            ("gone", &mut self.gone),
+            ("busy", &mut self.busy),
+        ]
     }
 }
 
@@ -343,20 +372,12 @@ impl CallsMade {
                 "user": user_name(left.uid), "processes": left.processes, "reason": left.reason,
             })
         });
-        json!({
-            "id": ids.first(),
-            "ids": ids,
-            "matched": outcome.matched,
-            "acknowledged": outcome.acknowledged,
-            "failed": outcome.failed,
-            "refused": outcome.refused,
-            "late": outcome.late,
-            "expired": outcome.expired,
-            "gone": outcome.gone,
-            "busy": outcome.busy,
-            "left_out": left_out.collect::<Vec<Json>>(),
-            "state": outcome.state(),
-        })
+        let mut answer = outcome.to_json();
+        answer.insert("id".into(), json!(ids.first()));
+        answer.insert("ids".into(), json!(ids));
+        answer.insert("left_out".into(), left_out.collect());
+        answer.insert("state".into(), json!(outcome.state()));
+        Json::Object(answer)
     }
 }
 

@@ -77,7 +77,7 @@ impl World {
             &RequestSender {
                 uid: Some(0),
                 pid: Some(1),
-                via: "control.sock",
+                via: "control.sock".into(),
                 may_control: true,
             },
         )

@@ -17,6 +17,8 @@ use crate::http;
 
 /// Time that the agent may take to answer, in addition to the requested wait.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// The same if it asks other nodes: the longest time for which they may be waited for, and some more.
+const NODES_WAIT: Duration = Duration::from_secs(610);
 
 /// A call: a trigger to be fired, or a knob to be set.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub struct Fire {
     pub target: Vec<(String, String)>,
     /// The one life of one process that the call is for; `None`: any.
     pub incarnation: Option<Incarnation>,
+    /// The nodes of the cluster whose programs are called. `None`: this node alone; no name: all nodes.
+    pub nodes: Option<Vec<String>>,
     /// The payload. Floats must be finite.
     pub payload: CallPayload,
     /// Time until the call expires, from now: 1 s to 24 h; 60 s if `None`.
@@ -49,6 +53,7 @@ impl Fire {
             is_knob: false,
             target: Vec::new(),
             incarnation: None,
+            nodes: None,
             payload,
             expires: None,
             at_frame: None,
@@ -68,6 +73,13 @@ impl Fire {
     #[must_use]
     pub fn to(mut self, label: impl Into<String>, value: impl Into<String>) -> Self {
         self.target.push((label.into(), value.into()));
+        self
+    }
+
+    /// Calls programs of these nodes of the cluster, or of all nodes if none is named.
+    #[must_use]
+    pub fn on_nodes(mut self, nodes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.nodes = Some(nodes.into_iter().map(Into::into).collect());
         self
     }
 
@@ -104,6 +116,11 @@ impl Fire {
         if let Some(expires) = self.expires {
             body.insert("expires_s".into(), json!(expires.as_secs_f64()));
         }
+        if let Some(nodes) = &self.nodes {
+            let all = nodes.is_empty();
+            let nodes = if all { json!("all") } else { json!(nodes) };
+            body.insert("nodes".into(), nodes);
+        }
         if let Some(at_frame) = self.at_frame {
             body.insert("at_frame".into(), json!(at_frame));
         }
@@ -131,8 +148,23 @@ pub struct Fired {
     pub failed: u64,
     /// Number of processes that had already ended the frame at which the knob was to be set.
     pub late: u64,
-    /// The agent's word for the state of the call: `fired`, `acknowledged`, `expired`…
+    /// The agent's word for the state of the call: `fired`, `acknowledged`, `expired`… On several
+    /// nodes, `incomplete` if one of them has not answered.
     pub state: String,
+    /// What has come of each node, if the call was for several.
+    pub nodes: Vec<NodeFired>,
+}
+
+/// What has come of a call on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFired {
+    /// Name of the node.
+    pub node: String,
+    /// The state of the call there, `nobody` if no process matches, `unanswered` if the node does not
+    /// take it or has not answered.
+    pub state: String,
+    /// The reason, if nobody matches or there is no answer.
+    pub reason: Option<String>,
 }
 
 /// The reasons why a call was not fired.
@@ -166,7 +198,11 @@ pub enum FireError {
 /// Fires a trigger, or sets a knob, through the agent of a run directory.
 pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     let body = fire.body()?.to_string();
-    let wait = fire.wait.min(FIRE_WAIT_MAX) + ANSWER_WAIT;
+    let answer_wait = match fire.nodes {
+        Some(_) => NODES_WAIT,
+        None => ANSWER_WAIT,
+    };
+    let wait = fire.wait.min(FIRE_WAIT_MAX) + answer_wait;
     let ask = |door: AgentSocket| http::post(run_dir, door, FIRE_PATH, &body, wait);
     // Who may control the agent may fire for everyone; others may for their own programs.
     let answer = match ask(AgentSocket::Control) {
@@ -193,6 +229,12 @@ pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     }
     let number = |name: &str| said[name].as_u64().unwrap_or(0);
     let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+    let nodes = said["nodes"].as_array().into_iter().flatten();
+    let nodes = nodes.map(|node| NodeFired {
+        node: node["node"].as_str().unwrap_or_default().to_owned(),
+        state: node["state"].as_str().unwrap_or_default().to_owned(),
+        reason: node["reason"].as_str().map(str::to_owned),
+    });
     Ok(Fired {
         id: text("id"),
         matched: number("matched"),
@@ -200,6 +242,7 @@ pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
         failed: number("failed"),
         late: number("late"),
         state: text("state"),
+        nodes: nodes.collect(),
     })
 }
 
@@ -272,6 +315,14 @@ mod tests {
             let refused = Fire::trigger("a", payload).body().unwrap_err();
             assert!(matches!(refused, FireError::Argument(_)));
         }
+        let on = |nodes: &[&str]| {
+            let fire = plain.clone().on_nodes(nodes.iter().copied());
+            fire.body().unwrap()["nodes"].clone()
+        };
+        assert_eq!(
+            (on(&[]), on(&["a", "b"])),
+            (json!("all"), json!(["a", "b"]))
+        );
         let twice = plain.to("rank", "1").to("rank", "2");
         assert!(twice.body().is_err());
     }
@@ -312,6 +363,7 @@ mod tests {
             failed: 1,
             late: 0,
             state: "acknowledged".into(),
+            nodes: Vec::new(),
         };
         assert_eq!(fired, expect);
         let asked = read.join().unwrap();

@@ -43,7 +43,7 @@ pub use barograph_stream::{
     is_scope,
 };
 pub use error::ClientError;
-pub use fire::{Fire, FireError, Fired, fire};
+pub use fire::{Fire, FireError, Fired, NodeFired, fire};
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, HistoryRange};
 pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::Observer;

@@ -1,5 +1,6 @@
 //! What a node does in its cluster.
 
+use barograph_model::Pattern;
 use barograph_stream::{Incarnation, RunDir};
 
 use crate::mirror_segment::MirrorBounds;
@@ -11,7 +12,9 @@ pub struct NodeConfig {
     pub run_dir: RunDir,
     /// Incarnation of the node's segment.
     pub incarnation: Incarnation,
-    /// Selectors of the streams that are mirrored, of every other node.
+    /// Names of the nodes that are mirrored, as patterns.
+    pub nodes: Vec<Pattern>,
+    /// Selectors of the streams that are mirrored, of each of these nodes.
     pub wanted: Vec<String>,
     /// Most nodes that are mirrored.
     pub mirrors_max: usize,
@@ -19,4 +22,11 @@ pub struct NodeConfig {
     pub bounds: MirrorBounds,
     /// Most bytes on the way from each node.
     pub window_bytes: u64,
+}
+
+impl NodeConfig {
+    /// Whether streams of the node are mirrored.
+    pub(crate) fn mirrors(&self, node: &str) -> bool {
+        !self.wanted.is_empty() && self.nodes.iter().any(|pattern| pattern.matches(node))
+    }
 }

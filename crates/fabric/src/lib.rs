@@ -13,7 +13,7 @@ mod mirror_segment;
 mod node;
 mod node_mirror;
 mod publisher;
-mod query;
+mod question;
 pub mod security;
 mod subscriber;
 pub mod transport;
@@ -25,5 +25,7 @@ pub use mirror::{Mirror, MirrorCounts, MirrorSink, Received};
 pub use mirror_segment::MirrorBounds;
 pub use node::{FabricNode, FabricStatus};
 pub use publisher::{Publisher, SUBSCRIBERS_MAX};
-pub use query::{ANSWER_BYTES_MAX, AskedStatement, NodeAnswer, NodeAnswers, STATEMENT_BYTES_MAX};
+pub use question::{
+    ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, QUESTION_BYTES_MAX, QuestionKind,
+};
 pub use subscriber::{Subscriber, SubscriberConfig};

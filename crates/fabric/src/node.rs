@@ -16,7 +16,7 @@ use crate::history::{DurableHistories, HistoryOpening};
 use crate::mirror::Received;
 use crate::node_mirror::NodeMirror;
 use crate::publisher::Publisher;
-use crate::query::{AskedStatement, NodeAnswers, Queries, is_of_queries};
+use crate::question::{AskedQuestion, NodeAnswers, QuestionKind, Questions, is_of_questions};
 use crate::transport::{Transport, TransportEvent};
 
 /// Most events that one step takes in, so that feeds are served between them.
@@ -42,7 +42,7 @@ pub struct FabricNode<T> {
     tidied_ns: i64,
     /// Number of the next feed: no two feeds of this node have the same.
     next_feed: u64,
-    queries: Queries,
+    questions: Questions,
     /// The histories of other nodes; `None` if this node keeps none.
     histories: Option<Box<dyn DurableHistories>>,
 }
@@ -53,8 +53,8 @@ struct OtherNode {
     is_connected: bool,
     /// Time of the newest frame, or of the connection, by this node's clock, ns since the epoch.
     heard_ns: i64,
-    /// `None` if nothing of this node is mirrored.
-    mirror: Option<NodeMirror>,
+    /// `None` if nothing of this node is mirrored. Most of many nodes are only known, so it is apart.
+    mirror: Option<Box<NodeMirror>>,
     /// Why nothing is mirrored, or a frame was refused.
     fault: Option<String>,
 }
@@ -85,7 +85,7 @@ pub struct FabricStatus {
 impl OtherNode {
     /// Whether the history of the node is kept here.
     fn is_kept(&self) -> bool {
-        self.mirror.as_ref().is_some_and(NodeMirror::is_kept)
+        self.mirror.as_ref().is_some_and(|mirror| mirror.is_kept())
     }
 }
 
@@ -102,7 +102,7 @@ impl<T: Transport> FabricNode<T> {
             changes: 0,
             tidied_ns: now_ns,
             next_feed: now_ns.unsigned_abs(),
-            queries: Queries::new(now_ns.unsigned_abs()),
+            questions: Questions::new(now_ns.unsigned_abs()),
             histories: None,
         }
     }
@@ -126,7 +126,7 @@ impl<T: Transport> FabricNode<T> {
             let _ = self.transport.send(&to, frame);
         }
         let mut deadline_ns = now_ns.saturating_add(STEP_NS_MAX);
-        deadline_ns = deadline_ns.min(self.queries.deadline_ns());
+        deadline_ns = deadline_ns.min(self.questions.deadline_ns());
         for (node, other) in &mut self.nodes {
             let Some(mirror) = other.mirror.as_mut().filter(|_| other.is_connected) else {
                 continue;
@@ -165,7 +165,7 @@ impl<T: Transport> FabricNode<T> {
         match event {
             TransportEvent::Appeared(node) => self.appeared(node, now_ns),
             TransportEvent::Gone(node) => {
-                self.queries.gone(&node);
+                self.questions.gone(&node);
                 if let Some(other) = self.nodes.get_mut(&node) {
                     other.is_connected = false;
                 }
@@ -224,19 +224,19 @@ impl<T: Transport> FabricNode<T> {
             bytes: feeds.bytes,
             lost: feeds.lost,
             unsent: carried.unsent,
-            unreceived: carried.unreceived.saturating_add(self.queries.refused),
+            unreceived: carried.unreceived.saturating_add(self.questions.refused),
             refused: self.publisher.refused(),
             kept: self.nodes.values().filter(|other| other.is_kept()).count(),
             refusals: self.refusals.iter().cloned().collect(),
         }
     }
 
-    /// Sends a statement to other nodes: to these, or to all that are known if none is named. They
-    /// are waited for until `until_ns`, in ns since the epoch. Returns the number of the question;
+    /// Sends a statement or a call to other nodes: to these, or to all that are known if none is named.
+    /// They are waited for until `until_ns`, in ns since the epoch. Returns the number of the question;
     /// `None` if too many wait.
     pub fn ask(
         &mut self,
-        sql: &str,
+        question: (QuestionKind, &str),
         nodes: &[String],
         (now_ns, until_ns): (i64, i64),
     ) -> Option<u64> {
@@ -253,9 +253,9 @@ impl<T: Transport> FabricNode<T> {
                 named.collect()
             }
         };
-        let (number, message) = self
-            .queries
-            .ask(sql, nodes.iter().cloned(), (now_ns, until_ns))?;
+        let (number, message) =
+            self.questions
+                .ask(question, nodes.iter().cloned(), (now_ns, until_ns))?;
         for (node, _) in nodes.iter().filter(|(_, is_connected)| *is_connected) {
             // A node that is not reached is late.
             let _ = self.transport.send(node, message.clone());
@@ -265,16 +265,16 @@ impl<T: Transport> FabricNode<T> {
 
     /// The answers to a question, when all have come or its time is over.
     pub fn answers(&mut self, now_ns: i64) -> Option<(u64, NodeAnswers)> {
-        self.queries.done(now_ns)
+        self.questions.done(now_ns)
     }
 
-    /// The next statement of another node that is to be run here.
-    pub fn asked(&mut self, now_ns: i64) -> Option<AskedStatement> {
-        self.queries.asked(now_ns)
+    /// The next question of another node to this one.
+    pub fn asked(&mut self, now_ns: i64) -> Option<AskedQuestion> {
+        self.questions.asked(now_ns)
     }
 
-    /// Sends the rows of a statement to the node that asked, or the reason why there are none.
-    pub fn answer(&mut self, asked: &AskedStatement, outcome: Result<&[u8], &str>) {
+    /// Sends the answer to a question to the node that asked, or the reason why there is none.
+    pub fn answer(&mut self, asked: &AskedQuestion, outcome: Result<&[u8], &str>) {
         let _ = self.transport.send(&asked.from, asked.answer(outcome));
     }
 
@@ -310,9 +310,6 @@ impl<T: Transport> FabricNode<T> {
     /// Begins the mirrors of connected nodes that have none: there was no room for them, or their
     /// segment could not be made.
     fn begin_mirrors(&mut self, now_ns: i64) {
-        if self.config.wanted.is_empty() {
-            return;
-        }
         let mirrored = self.nodes.values().filter(|other| other.mirror.is_some());
         let mut mirrored = mirrored.count();
         let Self {
@@ -322,12 +319,13 @@ impl<T: Transport> FabricNode<T> {
             histories,
             ..
         } = self;
+        let awaits = |node: &str, other: &OtherNode| {
+            other.is_connected && other.mirror.is_none() && config.mirrors(node)
+        };
         if let Some(histories) = histories.as_mut() {
-            let awaits = |other: &OtherNode| other.is_connected && other.mirror.is_none();
-            histories.await_only(&|node| nodes.get(node).is_some_and(awaits));
+            histories.await_only(&|node| nodes.get(node).is_some_and(|other| awaits(node, other)));
         }
-        let without = nodes.iter_mut().filter(|(_, other)| other.mirror.is_none());
-        for (node, other) in without.filter(|(_, other)| other.is_connected) {
+        for (node, other) in nodes.iter_mut().filter(|(node, other)| awaits(node, other)) {
             if mirrored >= config.mirrors_max {
                 let most = config.mirrors_max;
                 other.fault = Some(format!(
@@ -351,7 +349,7 @@ impl<T: Transport> FabricNode<T> {
             *next_feed = next_feed.wrapping_add(1 << 32);
             match NodeMirror::create(config, node, (*next_feed, now_ns), history) {
                 Ok(mirror) => {
-                    (other.mirror, other.fault) = (Some(mirror), None);
+                    (other.mirror, other.fault) = (Some(Box::new(mirror)), None);
                     mirrored += 1;
                 }
                 Err(error) => other.fault = Some(error.to_string()),
@@ -384,8 +382,8 @@ impl<T: Transport> FabricNode<T> {
 
     /// Takes in a message: of a feed of ours, or of a subscriber to this node.
     fn message(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) {
-        if is_of_queries(bytes) {
-            self.queries.receive(from, bytes, now_ns);
+        if is_of_questions(bytes) {
+            self.questions.receive(from, bytes, now_ns);
             return;
         }
         if !is_of_samples(bytes) {

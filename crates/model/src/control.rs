@@ -4,6 +4,7 @@
 //! They are a module of their own because the server, the archive, calls into programs and rules
 //! share them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -26,8 +27,9 @@ pub struct RequestSender {
     pub uid: Option<u32>,
     /// The process at the other end; unknown over TCP.
     pub pid: Option<u32>,
-    /// The way the request came in: `control.sock`, `read.sock` or `http`.
-    pub via: &'static str,
+    /// The way the request came in: `control.sock`, `read.sock`, `http`, or `node NAME` from another
+    /// node.
+    pub via: Cow<'static, str>,
     /// Whether the sender has the right to control.
     pub may_control: bool,
 }

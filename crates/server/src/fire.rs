@@ -43,7 +43,7 @@ pub(crate) async fn fire(
     let asker = RequestSender {
         uid: client.0,
         pid: pid.0,
-        via,
+        via: via.into(),
         may_control,
     };
     let (bytes, claim) = body_of(request, &app).await?;

@@ -204,6 +204,9 @@ pub(super) struct CallOptions {
     /// One life of one process: its incarnation in the table `publications`
     #[arg(long, value_name = "HEX")]
     incarnation: Option<String>,
+    /// Nodes of the cluster whose programs are called: all, or NAME,NAME; this node alone unless given
+    #[arg(long, value_name = "NODES")]
+    nodes: Option<String>,
     /// Wait this long for all answers, at most 30s; the exit code is 1 if not all have done it by
     /// then
     #[arg(long, value_name = "TIME")]
@@ -222,6 +225,11 @@ impl CallOptions {
         if let Some(incarnation) = &self.incarnation {
             body.insert("incarnation".into(), json!(incarnation));
         }
+        if let Some(nodes) = &self.nodes {
+            let names = super::node::names(nodes)?;
+            let nodes = names.map_or_else(|| json!("all"), |names| json!(names));
+            body.insert("nodes".into(), nodes);
+        }
         let expires = duration(&self.expires)?;
         body.insert("expires_s".into(), json!(expires.as_secs_f64()));
         body.insert("wait_s".into(), json!(wait.as_secs_f64()));
@@ -231,7 +239,11 @@ impl CallOptions {
             Ok(_) => AgentSocket::Control,
             Err(_) => AgentSocket::Read,
         };
-        let (body, wait_max) = (Json::Object(body), http::ANSWER_WAIT + wait);
+        let answer_wait = match &self.nodes {
+            Some(_) => super::node::ANSWER_WAIT,
+            None => http::ANSWER_WAIT,
+        };
+        let (body, wait_max) = (Json::Object(body), answer_wait + wait);
         let answer = http::post(&run_dir, door, "/api/v1/fire", &body, wait_max)?;
         let state = answer["state"].as_str().unwrap_or("unknown").to_owned();
         if target.json {
@@ -239,7 +251,7 @@ impl CallOptions {
         } else {
             output::print(&format!("{}\n", words(&answer, &state)))?;
         }
-        if !wait.is_zero() && state != "acknowledged" {
+        if state == "incomplete" || !wait.is_zero() && state != "acknowledged" {
             anyhow::bail!("not all have done it: {state}");
         }
         Ok(())
@@ -280,7 +292,16 @@ fn words(answer: &Json, state: &str) -> String {
     for left in answer["left_out"].as_array().into_iter().flatten() {
         let reason = left["reason"].as_str().unwrap_or_default();
         let user = output::plain(left["user"].as_str().unwrap_or_default());
-        text += &format!("\nnot called for user {user}: {reason}");
+        let of_node = left["node"].as_str().map(output::plain);
+        let of_node = of_node.map_or_else(String::new, |node| format!(" on {node}"));
+        text += &format!("\nnot called for user {user}{of_node}: {reason}");
+    }
+    for node in answer["nodes"].as_array().into_iter().flatten() {
+        let word = |key: &str| output::plain(node[key].as_str().unwrap_or_default());
+        text += &format!("\n{}: {}", word("node"), word("state"));
+        if node["reason"].is_string() {
+            text += &format!(": {}", word("reason"));
+        }
     }
     text
 }

@@ -1,4 +1,7 @@
-//! `baro node`: the nodes of the cluster, as this node knows them.
+//! `baro node`: the nodes of the cluster, as this node knows them. Commands that ask several nodes share
+//! how these are named, and how long they are waited for.
+
+use std::time::Duration;
 
 use barograph_agent::{PEERS_DOCUMENT, PeersRow};
 use barograph_client::SystemClock;
@@ -6,7 +9,26 @@ use barograph_model::Clock as _;
 use clap::{Args, Subcommand};
 
 use super::documents::{DocumentRow, document_of_agent, shown};
-use super::{Target, format, output};
+use super::{Target, Usage, format, output};
+
+/// Longest wait for other nodes: the longest that an agent may be configured to wait.
+pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(610);
+
+/// Reads the names of nodes, `NAME,NAME`; `None` if it is `all`.
+pub(super) fn names(text: &str) -> anyhow::Result<Option<Vec<&str>>> {
+    let is_name = |name: &str| {
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        !name.is_empty() && name.chars().all(is_of_name)
+    };
+    if text == "all" {
+        return Ok(None);
+    }
+    let names: Vec<&str> = text.split(',').collect();
+    match names.iter().all(|name| is_name(name)) {
+        true => Ok(Some(names)),
+        false => Err(Usage("--nodes is all, or NAME,NAME".into()).into()),
+    }
+}
 
 /// Arguments of `baro node`.
 #[derive(Args)]

@@ -2,8 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 
-use std::time::Duration;
-
 use barograph_client::{AgentSocket, Cell, Rows};
 use barograph_model::{BigIntegers, SqlLimits};
 use clap::{Args, ValueEnum};
@@ -11,9 +9,6 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{Target, http, output, statement};
-
-/// Longest wait for the nodes of a cluster: the longest that an agent may be configured to wait.
-const NODES_WAIT: Duration = Duration::from_secs(610);
 
 /// Form of the printed answer.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -147,21 +142,18 @@ fn on_nodes(
     sql: &str,
     is_json: bool,
 ) -> anyhow::Result<()> {
-    let path = match nodes {
-        "all" => String::new(),
-        nodes
-            if nodes
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || ".-_,".contains(c)) =>
-        {
-            format!("&nodes={nodes}")
-        }
-        _ => return Err(super::Usage("--nodes is all, or NAME,NAME".into()).into()),
-    };
+    let names = super::node::names(nodes)?;
+    let path = names.map_or_else(String::new, |names| format!("&nodes={}", names.join(",")));
     let path = format!("/api/v1/nodes/sql?combine={is_combined}{path}");
     let body = serde_json::json!({ "sql": sql });
     let run_dir = target.run_dir();
-    let answer = http::post(&run_dir, AgentSocket::Read, &path, &body, NODES_WAIT)?;
+    let answer = http::post(
+        &run_dir,
+        AgentSocket::Read,
+        &path,
+        &body,
+        super::node::ANSWER_WAIT,
+    )?;
     if is_json {
         return output::print_json(&answer);
     }

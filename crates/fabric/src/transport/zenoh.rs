@@ -23,6 +23,9 @@ use crate::security::{Channel, Credentials, Identity, Verifier};
 
 /// Time between two measurements of round-trip times, in ns.
 const PING_NS: i64 = NS_PER_S;
+/// Most nodes whose round-trip time is measured at a time. Of more, each has its turn: otherwise the pings
+/// of a large cluster would be most of its messages.
+const PINGED_MAX: usize = 8;
 /// How often a node whose certificate was revoked is told so, at intervals of [`PING_NS`]: a link that
 /// has just broken, or is busy, loses messages.
 const FAREWELLS: u32 = 5;
@@ -36,6 +39,8 @@ pub struct ZenohTransport {
     config: ZenohConfig,
     /// Time of the next ping, in ns of the monotonic clock.
     ping_ns: i64,
+    /// Number of nodes that were pinged so far.
+    pinged: usize,
     /// Whether the session must be opened again, because certificates were revoked.
     is_outdated: bool,
     /// The nodes that are still told that their certificates were revoked, and the channels to them.
@@ -146,6 +151,7 @@ impl ZenohTransport {
             session: Some(Session::open(config, &shared, &clock)?),
             shared,
             ping_ns: clock.monotonic_ns(),
+            pinged: 0,
             clock,
             config: config.clone(),
             is_outdated: false,
@@ -271,8 +277,9 @@ impl ZenohTransport {
         self.dismiss(fallen);
         let peers: Vec<Peer> = self.shared.lock().peers().collect();
         let ping = [now_ns.to_le_bytes(), own_list.to_le_bytes()].concat();
-        for peer in peers {
+        for peer in turn(&peers, self.pinged) {
             let _ = self.put(&peer.node, PING, ping.clone());
+            self.pinged = self.pinged.wrapping_add(1);
         }
     }
 
@@ -360,6 +367,15 @@ impl Transport for ZenohTransport {
     }
 }
 
+/// The nodes whose turn it is to be pinged, after so many.
+fn turn<T>(all: &[T], pinged: usize) -> impl Iterator<Item = &T> {
+    let first = pinged.checked_rem(all.len()).unwrap_or_default();
+    all.iter()
+        .cycle()
+        .skip(first)
+        .take(all.len().min(PINGED_MAX))
+}
+
 /// What this life of a node proves and checks.
 fn secured(
     config: &ZenohConfig,
@@ -381,4 +397,24 @@ fn secured(
 
 fn told(error: zenoh::Error) -> ZenohFault {
     ZenohFault::Zenoh(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_nodes_each_has_its_turn() {
+        assert_eq!(turn::<usize>(&[], 7).count(), 0);
+        assert_eq!(turn(&[1, 2, 3], 4).collect::<Vec<_>>(), [&2, &3, &1]);
+        let many: Vec<usize> = (0..PINGED_MAX * 2 + 5).collect();
+        let mut pinged = Vec::new();
+        for _ in 0..3 {
+            pinged.extend(turn(&many, pinged.len()).copied());
+        }
+        assert_eq!(pinged.len(), 3 * PINGED_MAX);
+        pinged.sort_unstable();
+        pinged.dedup();
+        assert_eq!(pinged, many);
+    }
 }

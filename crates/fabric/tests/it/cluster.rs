@@ -10,7 +10,7 @@ use barograph_fabric::transport::{
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{
-    Clock as _, Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Unit, Value, ValueType,
+    Clock as _, Descriptor, Kind, Labels, NS_PER_S, Name, Pattern, Sample, Unit, Value, ValueType,
 };
 use barograph_stream::{
     Incarnation, LatestSample, PeersRow, RunDir, ScopeChoice, Segment, SegmentConfig,
@@ -203,6 +203,7 @@ impl<T: Transport> Member<T> {
         let config = NodeConfig {
             run_dir,
             incarnation: Incarnation([number; 16]),
+            nodes: vec![Pattern::new("*")],
             wanted: vec!["test.*".into()],
             mirrors_max,
             bounds: MirrorBounds {

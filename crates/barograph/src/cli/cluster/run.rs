@@ -30,6 +30,9 @@ pub(super) struct Run {
     /// Run directory of the first agent; the others' have -2, -3 … after it
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// Configuration file of all agents; what is said here has precedence
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Name of the cluster
     #[arg(long, default_value = "local")]
     name: String,
@@ -124,6 +127,9 @@ impl Run {
             // Ctrl-C reaches this program alone, which stops them in order.
             .process_group(0)
             .kill_on_drop(true);
+        if let Some(config) = &self.config {
+            command.arg("--config").arg(config);
+        }
         if number > 1 {
             command.args(["--peer", &format!("127.0.0.1:{}", self.port)]);
         }

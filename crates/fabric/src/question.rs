@@ -1,38 +1,49 @@
-//! Statements that run on the nodes that own the data, and their answers.
+//! Questions to other nodes, and their answers: statements that run where the data is, and calls into
+//! programs there.
 //!
-//! A node sends a statement to other nodes, each of which runs it and sends its rows back in one
-//! message: what is to be read of many nodes is filtered and aggregated where it is. A statement only
-//! reads, so whoever gets no answer may ask again. `docs/reference/fabric-format.md` defines the bytes.
+//! A question goes to several nodes, and each of them answers in one message. A statement only reads,
+//! so whoever gets no answer may ask again; a call may have been made all the same.
+//! `docs/reference/fabric-format.md` defines the bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::frame::FRAME_BYTES_MAX;
 
-const ASK: [u8; 4] = *b"BARQ";
+const STATEMENT: [u8; 4] = *b"BARQ";
+const CALL: [u8; 4] = *b"BARC";
 const ANSWER: [u8; 4] = *b"BARA";
 const VERSION: u8 = 1;
-/// Bytes before the text of a statement: magic, version, number, patience.
-const ASK_HEAD: usize = 4 + 1 + 8 + 4;
+/// Bytes before the text of a question: magic, version, number, patience.
+const QUESTION_HEAD: usize = 4 + 1 + 8 + 4;
 /// Bytes before an answer: magic, version, number, whether it is a fault.
 const ANSWER_HEAD: usize = 4 + 1 + 8 + 1;
-/// Most bytes of a statement for other nodes.
-pub const STATEMENT_BYTES_MAX: usize = 64 << 10;
-/// Most bytes of the rows of one node.
+/// Most bytes of the text of a question: a statement, or a call as JSON.
+pub const QUESTION_BYTES_MAX: usize = 72 << 10;
+/// Most bytes of the answer of one node.
 pub const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - ANSWER_HEAD;
-/// Most statements of this node that wait for answers.
+/// Most questions of this node that wait for answers.
 const QUESTIONS_MAX: usize = 32;
-/// Most statements of other nodes that wait to be run here; and of one node.
+/// Most questions of other nodes that wait to be taken here; and of one node.
 const ASKED_MAX: usize = 64;
 const ASKED_OF_NODE_MAX: usize = 4;
 /// Longest time for which another node may want to wait, in ms.
 const PATIENCE_MS_MAX: u32 = 600_000;
 
-/// What has come of a statement on one node.
+/// The kind of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionKind {
+    /// A read-only statement for the node's SQL engine.
+    Statement,
+    /// A call into programs of the node, as JSON.
+    Call,
+}
+
+/// What has come of a question on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeAnswer {
-    /// Its rows, as its SQL engine encoded them.
-    Rows(Vec<u8>),
+    /// Its answer: for a statement the rows as its SQL engine encoded them, for a call the outcome.
+    Answered(Vec<u8>),
     /// It refused, and why.
     Failed(String),
     /// It did not answer in time.
@@ -41,27 +52,29 @@ pub enum NodeAnswer {
     Gone,
 }
 
-/// What has come of a statement, by the names of nodes.
+/// What has come of a question, by the names of nodes.
 pub type NodeAnswers = Vec<(Arc<str>, NodeAnswer)>;
 
-/// A statement that another node wants to have run here.
+/// A question of another node to this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskedStatement {
+pub struct AskedQuestion {
     /// Name of the node that asks.
     pub from: Arc<str>,
-    /// The statement.
-    pub sql: String,
+    /// Whether it is a statement or a call.
+    pub kind: QuestionKind,
+    /// The statement, or the call as JSON.
+    pub text: String,
     /// Time after which nobody waits for the answer any more, ns since the epoch.
     pub until_ns: i64,
     number: u64,
 }
 
-/// The statements of this node that wait for answers, and those of other nodes that wait to be run.
+/// The questions of this node that wait for answers, and those of other nodes that wait to be taken.
 #[derive(Debug, Default)]
-pub(crate) struct Queries {
+pub(crate) struct Questions {
     next: u64,
     questions: BTreeMap<u64, Question>,
-    asked: VecDeque<AskedStatement>,
+    asked: VecDeque<AskedQuestion>,
     /// Messages that made no sense, or for which there was no room.
     pub(crate) refused: u64,
 }
@@ -72,12 +85,29 @@ struct Question {
     answers: BTreeMap<Arc<str>, Option<NodeAnswer>>,
 }
 
-/// Whether a message is a statement or an answer.
-pub(crate) fn is_of_queries(bytes: &[u8]) -> bool {
-    bytes.starts_with(&ASK) || bytes.starts_with(&ANSWER)
+/// Whether a message is a question or an answer.
+pub(crate) fn is_of_questions(bytes: &[u8]) -> bool {
+    kind_of(bytes).is_some() || bytes.starts_with(&ANSWER)
 }
 
-impl Queries {
+/// The kind of a question; `None` if the message is none.
+fn kind_of(bytes: &[u8]) -> Option<QuestionKind> {
+    let kinds = [QuestionKind::Statement, QuestionKind::Call];
+    kinds
+        .into_iter()
+        .find(|kind| bytes.starts_with(kind.magic()))
+}
+
+impl QuestionKind {
+    fn magic(self) -> &'static [u8; 4] {
+        match self {
+            Self::Statement => &STATEMENT,
+            Self::Call => &CALL,
+        }
+    }
+}
+
+impl Questions {
     /// Begins with this number, which no earlier life of the node has used.
     pub(crate) fn new(first: u64) -> Self {
         Self {
@@ -87,14 +117,14 @@ impl Queries {
     }
 
     /// Opens a question to nodes. Returns its number and the message for each node that is connected;
-    /// `None` if too many questions wait or the statement is too long.
+    /// `None` if too many questions wait or the text is too long.
     pub(crate) fn ask(
         &mut self,
-        sql: &str,
+        (kind, text): (QuestionKind, &str),
         nodes: impl IntoIterator<Item = (Arc<str>, bool)>,
         (now_ns, until_ns): (i64, i64),
     ) -> Option<(u64, Vec<u8>)> {
-        if self.questions.len() >= QUESTIONS_MAX || sql.len() > STATEMENT_BYTES_MAX {
+        if self.questions.len() >= QUESTIONS_MAX || text.len() > QUESTION_BYTES_MAX {
             return None;
         }
         let number = self.next;
@@ -107,16 +137,16 @@ impl Queries {
         let answers = nodes.into_iter().map(answer).collect();
         self.questions
             .insert(number, Question { until_ns, answers });
-        let head = [&ASK[..], &[VERSION], &number.to_le_bytes()].concat();
-        let message = [&head[..], &patience_ms.to_le_bytes(), sql.as_bytes()].concat();
+        let head = [&kind.magic()[..], &[VERSION], &number.to_le_bytes()].concat();
+        let message = [&head[..], &patience_ms.to_le_bytes(), text.as_bytes()].concat();
         Some((number, message))
     }
 
     /// Takes in a message of a node.
     pub(crate) fn receive(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) {
-        let taken = match bytes.starts_with(&ASK) {
-            true => self.asked_by(from, bytes, now_ns),
-            false => self.answered_by(from, bytes),
+        let taken = match kind_of(bytes) {
+            Some(kind) => self.asked_by(from, (kind, bytes), now_ns),
+            None => self.answered_by(from, bytes),
         };
         if taken.is_none() {
             self.refused += 1;
@@ -151,24 +181,30 @@ impl Queries {
         deadlines.min().unwrap_or(i64::MAX)
     }
 
-    /// The next statement that is to be run here. Those for which nobody waits any more are dropped.
-    pub(crate) fn asked(&mut self, now_ns: i64) -> Option<AskedStatement> {
+    /// The next question to this node. Those for which nobody waits any more are dropped.
+    pub(crate) fn asked(&mut self, now_ns: i64) -> Option<AskedQuestion> {
         self.asked.retain(|asked| now_ns < asked.until_ns);
         self.asked.pop_front()
     }
 
-    fn asked_by(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) -> Option<()> {
-        let (head, sql) = bytes.split_at_checked(ASK_HEAD)?;
+    fn asked_by(
+        &mut self,
+        from: &Arc<str>,
+        (kind, bytes): (QuestionKind, &[u8]),
+        now_ns: i64,
+    ) -> Option<()> {
+        let (head, text) = bytes.split_at_checked(QUESTION_HEAD)?;
         let (number, patience) = (number_of(head)?, head.get(13..)?);
         let patience_ms = u32::from_le_bytes(patience.try_into().ok()?).min(PATIENCE_MS_MAX);
         let of_node = self.asked.iter().filter(|asked| asked.from == *from);
         let has_room = of_node.count() < ASKED_OF_NODE_MAX && self.asked.len() < ASKED_MAX;
-        if !has_room || sql.len() > STATEMENT_BYTES_MAX {
+        if !has_room || text.len() > QUESTION_BYTES_MAX {
             return None;
         }
-        self.asked.push_back(AskedStatement {
+        self.asked.push_back(AskedQuestion {
             from: Arc::clone(from),
-            sql: std::str::from_utf8(sql).ok()?.to_owned(),
+            kind,
+            text: std::str::from_utf8(text).ok()?.to_owned(),
             until_ns: now_ns.saturating_add(i64::from(patience_ms) * 1_000_000),
             number,
         });
@@ -183,22 +219,22 @@ impl Queries {
             return None;
         }
         *answer = Some(match head.last()? {
-            0 => NodeAnswer::Rows(rest.to_vec()),
+            0 => NodeAnswer::Answered(rest.to_vec()),
             _ => NodeAnswer::Failed(String::from_utf8_lossy(rest).chars().take(1_024).collect()),
         });
         Some(())
     }
 }
 
-impl AskedStatement {
-    /// The message with the answer: rows, or the reason why there are none.
+impl AskedQuestion {
+    /// The message with the answer, or with the reason why there is none.
     pub(crate) fn answer(&self, outcome: Result<&[u8], &str>) -> Vec<u8> {
         let large = format!(
             "the rows of this node have more than {ANSWER_BYTES_MAX} bytes: filter, aggregate or \
              LIMIT them in the statement"
         );
         let (is_fault, contents) = match outcome {
-            Ok(rows) if rows.len() <= ANSWER_BYTES_MAX => (0, rows),
+            Ok(answer) if answer.len() <= ANSWER_BYTES_MAX => (0, answer),
             Ok(_) => (1, large.as_bytes()),
             Err(reason) => (1, reason.as_bytes()),
         };
@@ -226,13 +262,20 @@ mod tests {
 
     #[test]
     fn a_statement_goes_to_nodes_and_each_answers_once() {
-        let (mut a, mut b) = (Queries::new(7), Queries::new(1));
+        let (mut a, mut b) = (Questions::new(7), Questions::new(1));
         let nodes = [(node("b"), true), (node("c"), false), (node("d"), true)];
-        let (number, message) = a.ask("SELECT 1", nodes, (100, 5_000_000_100)).unwrap();
-        assert!(is_of_queries(&message) && a.done(200).is_none());
+        let (number, message) = a
+            .ask(
+                (QuestionKind::Statement, "SELECT 1"),
+                nodes,
+                (100, 5_000_000_100),
+            )
+            .unwrap();
+        assert!(is_of_questions(&message) && a.done(200).is_none());
         b.receive(&node("a"), &message, 1_000);
         let asked = b.asked(2_000).unwrap();
-        assert_eq!((&*asked.from, &*asked.sql), ("a", "SELECT 1"));
+        assert_eq!((&*asked.from, &*asked.text), ("a", "SELECT 1"));
+        assert_eq!(asked.kind, QuestionKind::Statement);
         assert_eq!(asked.until_ns, 5_000_001_000);
         assert!(b.asked(2_000).is_none());
         let answer = asked.answer(Ok(b"[1]"));
@@ -242,7 +285,7 @@ mod tests {
         a.receive(&node("b"), &asked.answer(Err("again")), 300);
         assert_eq!(a.refused, 3, "it was not asked, has gone, or has answered");
         assert!(a.done(300).is_none(), "one has not answered");
-        let rows = NodeAnswer::Rows(b"[1]".to_vec());
+        let rows = NodeAnswer::Answered(b"[1]".to_vec());
         let (b_, c, d) = (node("b"), node("c"), node("d"));
         let expect = vec![(b_, rows), (c, NodeAnswer::Gone), (d, NodeAnswer::Late)];
         assert_eq!(a.deadline_ns(), 5_000_000_100);
@@ -251,9 +294,22 @@ mod tests {
     }
 
     #[test]
+    fn a_call_is_told_from_a_statement() {
+        let (mut a, mut b) = (Questions::new(0), Questions::new(0));
+        let call = (QuestionKind::Call, r#"{"request":{}}"#);
+        let (_, message) = a.ask(call, [(node("b"), true)], (0, 1_000_000)).unwrap();
+        assert!(is_of_questions(&message));
+        b.receive(&node("a"), &message, 0);
+        let asked = b.asked(0).unwrap();
+        assert_eq!((asked.kind, &*asked.text), call);
+    }
+
+    #[test]
     fn who_goes_answers_nothing_and_asks_nothing() {
-        let mut a = Queries::new(0);
-        let (number, message) = a.ask("x", [(node("b"), true)], (0, 10)).unwrap();
+        let mut a = Questions::new(0);
+        let (number, message) = a
+            .ask((QuestionKind::Statement, "x"), [(node("b"), true)], (0, 10))
+            .unwrap();
         a.receive(&node("b"), &message, 0);
         a.gone("b");
         assert_eq!(
@@ -265,15 +321,42 @@ mod tests {
 
     #[test]
     fn everything_has_a_maximum() {
-        let mut a = Queries::new(0);
+        let mut a = Questions::new(0);
         for _ in 0..QUESTIONS_MAX {
-            assert!(a.ask("x", [(node("b"), true)], (0, 1_000_000)).is_some());
+            assert!(
+                a.ask(
+                    (QuestionKind::Statement, "x"),
+                    [(node("b"), true)],
+                    (0, 1_000_000)
+                )
+                .is_some()
+            );
         }
-        assert!(a.ask("x", [(node("b"), true)], (0, 1_000_000)).is_none());
-        let mut b = Queries::new(0);
-        let long = "x".repeat(STATEMENT_BYTES_MAX + 1);
-        assert!(b.ask(&long, [(node("b"), true)], (0, 1)).is_none());
-        let (_, message) = b.ask("x", [(node("b"), true)], (0, 1_000_000)).unwrap();
+        assert!(
+            a.ask(
+                (QuestionKind::Statement, "x"),
+                [(node("b"), true)],
+                (0, 1_000_000)
+            )
+            .is_none()
+        );
+        let mut b = Questions::new(0);
+        let long = "x".repeat(QUESTION_BYTES_MAX + 1);
+        assert!(
+            b.ask(
+                (QuestionKind::Statement, &long),
+                [(node("b"), true)],
+                (0, 1)
+            )
+            .is_none()
+        );
+        let (_, message) = b
+            .ask(
+                (QuestionKind::Statement, "x"),
+                [(node("b"), true)],
+                (0, 1_000_000),
+            )
+            .unwrap();
         for from in 0..2 * ASKED_MAX {
             for _ in 0..2 * ASKED_OF_NODE_MAX {
                 b.receive(&node(&from.to_string()), &message, 0);
@@ -294,12 +377,11 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_comes_is_taken_or_refused(
-            is_ask: bool,
+            magic in prop::sample::select(vec![STATEMENT, CALL, ANSWER]),
             rest in prop::collection::vec(any::<u8>(), 0..64),
         ) {
-            let mut a = Queries::new(0);
-            a.ask("x", [(node("b"), true)], (0, 10)).unwrap();
-            let magic = if is_ask { ASK } else { ANSWER };
+            let mut a = Questions::new(0);
+            a.ask((QuestionKind::Statement, "x"), [(node("b"), true)], (0, 10)).unwrap();
             a.receive(&node("b"), &[&magic[..], &rest].concat(), 0);
             let _ = (a.asked(0), a.done(100));
         }
