@@ -35,6 +35,7 @@ BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
 IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
 KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
+LAKE = "it needs a lake; test_site.py has one"
 NODE_CALLS = "it needs programs on several nodes; test_node_calls.py has them"
 MEMBERS = "it needs nodes that join; test_membership.py has them"
 TRACEFS = "it needs root and tracefs"
@@ -103,6 +104,7 @@ NOT_RUN: Listed = {
         "systemctl enable": INSTALLS,
         "printf 'smart sda": "it needs the helper, installed, and a disk",
     },
+    "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
     "sql.md": {"cargo build": BUILDS, "SELECT baro_open(": EXTENSION, "SELECT baro_refresh(": EXTENSION},
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,
