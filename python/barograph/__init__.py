@@ -192,8 +192,8 @@ def fire(
     ``payload`` is None, a bool, an int, a float, a str, bytes, or anything that JSON has. ``wait``
     is the longest wait for their answers in seconds, at most 30; the call expires after ``expires``
     seconds (60). ``nodes`` names the nodes of the cluster whose programs are called, ``"all"`` or a
-    list; this node alone unless given. Raises ControlError if the agent refuses (``kind`` is the reason: no program
-    matches, no right, busy), NoAgentError if no agent answers.
+    list; this node alone unless given. Raises ControlError if the agent refuses (``kind`` is the
+    reason: no program matches, no right, busy), NoAgentError if no agent answers.
     """
     agent = connect(run_dir).run_dir
     return _fire(agent, name, payload, False, target or {}, wait, expires, nodes=nodes)
