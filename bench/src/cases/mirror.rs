@@ -1,5 +1,5 @@
-//! `mirror.age`, `mirror.read` and `fabric.rate`: two nodes over zenoh on loopback, in one process. A
-//! value is written at one of them, and read in the mirror of the other.
+//! `mirror.age`, `mirror.read`, `mirror.flow` and `fabric.rate`: two nodes over zenoh on loopback, in one
+//! process. A value is written at one of them, and read in the mirror of the other.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -48,18 +48,7 @@ pub(super) fn age(report: &mut Report) -> Result<(), Fault> {
         "ns",
         &[],
     );
-    let is_over = AtomicBool::new(false);
-    let mut ages = std::thread::scope(|scope| {
-        let (owner, over) = (&mut pair.owner, &is_over);
-        let writing = scope.spawn(move || {
-            let written = owner.write_slowly();
-            over.store(true, Ordering::Release);
-            written
-        });
-        let ages = ages(&reader, &is_over);
-        writing.join().map_err(|_| "the writer failed")??;
-        Ok::<_, Fault>(ages)
-    })?;
+    let mut ages = pair.ages(&reader)?;
     drop(pair);
     let spread = LatencySpread::of(&mut ages);
     let redis = peers::redis::stream_age(report, CHANGES_PER_S, SECONDS);
@@ -71,6 +60,23 @@ pub(super) fn age(report: &mut Report) -> Result<(), Fault> {
         let case = format!("age of a change where it is read, {what}, {CHANGES_PER_S} a second");
         report.row("mirror.age", &case, ours / 1e6, "ms", &peers);
     }
+    Ok(())
+}
+
+/// Measures the age of changes while a million of them a second are sent (SOS, off the node).
+pub(super) fn flow(report: &mut Report) -> Result<(), Fault> {
+    let mut pair = Pair::start(STREAMS)?;
+    let reader = pair.mirrored(STREAMS - 1)?;
+    let mut ages = pair.ages(&reader)?;
+    let seen = 100.0 * ages.len() as f64 / (CHANGES_PER_S * SECONDS) as f64;
+    let spread = LatencySpread::of(&mut ages);
+    let per_s = STREAMS as u64 * CHANGES_PER_S;
+    for (what, age_ns) in [("p50", spread.p50), ("p99", spread.p99)] {
+        let case = format!("age of a change where it is read, {what}, {per_s} a second in all");
+        report.row("mirror.flow", &case, age_ns / 1e6, "ms", &[]);
+    }
+    let case = "changes of one of the streams that were read";
+    report.row("mirror.flow", case, seen, "%", &[]);
     Ok(())
 }
 
@@ -198,6 +204,22 @@ impl Pair {
         })
     }
 
+    /// The ages of the changes of one stream, in ns, while all streams change at a steady rate.
+    fn ages(&mut self, reader: &StreamReader) -> Result<Vec<f64>, Fault> {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (owner, over) = (&mut self.owner, &is_over);
+            let writing = scope.spawn(move || {
+                let written = owner.write_steadily();
+                over.store(true, Ordering::Release);
+                written
+            });
+            let ages = ages(reader, &is_over);
+            writing.join().map_err(|_| "the writer failed")??;
+            Ok(ages)
+        })
+    }
+
     /// A reader of a mirrored stream that has a sample.
     fn mirrored(&self, stream: usize) -> Result<StreamReader, Fault> {
         let wanted = descriptor(stream);
@@ -218,17 +240,18 @@ impl Pair {
 }
 
 impl Owner {
-    /// Writes the first stream at a steady rate; each sample has the time at which it was written.
-    fn write_slowly(&mut self) -> Result<(), String> {
+    /// Writes all streams at a steady rate; each sample has the time at which it was written.
+    fn write_steadily(&mut self) -> Result<(), String> {
         let clock = SystemClock::new();
-        let writer = self.writers.first_mut().ok_or("there is no stream")?;
         let begin = now();
         for change in 0..CHANGES_PER_S * SECONDS {
             let due = Duration::from_nanos(change * NS_PER_S as u64 / CHANGES_PER_S);
             std::thread::sleep(due.saturating_sub(begin.elapsed()));
-            let written = writer.append_f64(clock.now_ns(), change as f64);
-            written.map_err(|error| error.to_string())?;
-            self.segment.wake(writer.wake_bit());
+            for writer in &mut self.writers {
+                let written = writer.append_f64(clock.now_ns(), change as f64);
+                written.map_err(|error| error.to_string())?;
+            }
+            self.segment.wake(u32::MAX);
         }
         Ok(())
     }

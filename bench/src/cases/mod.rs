@@ -68,6 +68,7 @@ pub(crate) const ALL: &[BenchCase] = &[
     ("sql.history", history::run),
     ("fabric.frames", fabric::run),
     ("mirror.age", mirror::age),
+    ("mirror.flow", mirror::flow),
     ("fabric.rate", mirror::rate),
     ("poll.skew", served::hostile),
     ("apollo.fig4", figures::anatomy),

@@ -566,8 +566,5 @@ fn check_mirror(
 
 #[test]
 fn mirrors_converge_over_a_bad_network() {
-    let seeds = std::env::var("BAROGRAPH_SEEDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    (1..=seeds.unwrap_or(40)).for_each(check_bad_network);
+    crate::seeds(40).for_each(check_bad_network);
 }

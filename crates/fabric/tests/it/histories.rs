@@ -223,9 +223,7 @@ fn check_history(seed: u64) {
 
 #[test]
 fn a_history_has_each_sample_once_after_crashes_of_either_side() {
-    let seeds = std::env::var("BAROGRAPH_SEEDS").ok();
-    let seeds = seeds.and_then(|text| text.parse().ok());
-    (1..=seeds.unwrap_or(60)).for_each(check_history);
+    crate::seeds(60).for_each(check_history);
 }
 
 /// The ring of the mirror has the owner's numbers, and no hole.
