@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import QUICK, Agent, eventually
+from harness import QUICK, Agent, Answer, eventually
 
 STRANGER = 65534
 MIB = 1 << 20
@@ -62,14 +63,21 @@ def test_slow_readers_of_large_answers_hold_a_bounded_memory(start: Callable[...
     eventually(lambda: agent.sql(polls)[0]["n"] > before + 100, "sampling goes on beside slow readers")
     assert memory(agent, "VmHWM") < quiet + MEMORY_MAX
     # Control requests have memory, places and turns of their own.
-    answer = agent.request("POST", "/api/v1/sql", "SELECT 1 AS x", "control.sock")
-    assert answer.status == 200 and answer.json == [{"x": 1}]
+    control = agent.request("POST", "/api/v1/sql", "SELECT 1 AS x", "control.sock")
+    assert control.status == 200 and control.json == [{"x": 1}]
     for reader in readers:
         reader.close()
     eventually(lambda: memory(agent, "VmRSS") < quiet + 48 * MIB, "the memory is given back", 60)
     # Memory that was reserved for readers that left is free once the agent has noticed.
-    whole = eventually(lambda: (given := agent.post_sql(LARGE)).status == 200 and given, "room for an answer")
-    assert whole.status == 200 and len(whole.json) == 300_000
+    def answer() -> Answer | None:
+        try:
+            given = agent.post_sql(LARGE)
+        except http.client.IncompleteRead:
+            # A busy machine takes longer than a statement may, so that its answer was cut.
+            return None
+        return given if given.status == 200 else None
+
+    assert len(eventually(answer, "room for an answer").json) == 300_000
 
 
 @pytest.fixture
