@@ -230,6 +230,9 @@ def test_capacity_load_and_health_of_the_cluster_come_with_it(start: Start, devi
     eventually(lambda: a.rows("SELECT 1 FROM nodes_network_health_seconds WHERE newest AND value > 0"), "round trips")
     shares = "SELECT of_node, value FROM nodes_load_ratio WHERE newest"
     eventually(lambda: {row["of_node"] for row in a.rows(shares)} == set("abc"), "the load")
+    # The page asks for all of them by name, beside some twenty more.
+    names = [insight["name"] for insight in a.ask("insight", "list")] + [f"more.{i}" for i in range(24)]
+    assert a.get("/api/v1/latest?" + "&".join(f"match={name}" for name in names)).status == 200, len(names)
     alone = start(config=QUICK)
     assert not alone.has("nodes.*"), "a node without a cluster has none of them"
 

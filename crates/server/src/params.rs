@@ -5,7 +5,7 @@ use barograph_model::Selector;
 use crate::fault::Fault;
 
 /// Most `match` parameters of one request.
-pub(crate) const MATCHES_MAX: usize = 64;
+pub(crate) const MATCHES_MAX: usize = 128;
 /// Longest `match` parameter, in bytes.
 pub(crate) const MATCH_BYTES_MAX: usize = 512;
 

@@ -279,8 +279,8 @@ fn words(answer: &Json, state: &str) -> String {
         .filter_map(Json::as_str)
         .collect();
     let mut text = format!(
-        "{state} {}: {} of {} have done it",
-        ids.join(" "),
+        "{}: {} of {} have done it",
+        [&[state], &ids[..]].concat().join(" "),
         answer["acknowledged"],
         answer["matched"]
     );
