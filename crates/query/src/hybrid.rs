@@ -16,7 +16,7 @@ use crate::feed::{BatchFeed, RowBatch};
 use crate::live::Live;
 use crate::plan::RowOrder;
 use crate::reading::{KnownSeries, Reading};
-use crate::shape::ShapeColumn;
+use crate::shape::{ShapeColumn, age_ns};
 use crate::stream::row_id;
 
 /// Identity of a sample: series on its node, life, and number.
@@ -151,7 +151,7 @@ impl Hybrid {
             ShapeColumn::Looked => context.set_result(known.looked_ns(columns.ts[row])),
             ShapeColumn::AgeNs => {
                 let looked_ns = known.looked_ns(columns.ts[row]);
-                context.set_result(now_ns.saturating_sub(looked_ns))
+                context.set_result(age_ns(now_ns, looked_ns))
             }
             ShapeColumn::Unit => context.set_result(known.descriptor.unit.as_str()),
         }

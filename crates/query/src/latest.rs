@@ -11,6 +11,7 @@ use rusqlite::Result;
 use crate::listing::{Arguments, Batches, per_stream, table};
 use crate::live::Live;
 use crate::matching::selector;
+use crate::shape::age_ns;
 use crate::snapshot::StreamsSnapshot;
 use crate::stream::SnapshotStream;
 
@@ -63,6 +64,6 @@ table! {
     "error" "REAL" = (sample.error != f32::INFINITY).then_some(f64::from(sample.error));
     "node" "TEXT" = Arc::clone(&stream.node);
     "looked" "INTEGER" = looked_ns;
-    "age_ns" "INTEGER" = now_ns.saturating_sub(looked_ns);
+    "age_ns" "INTEGER" = age_ns(now_ns, looked_ns);
     "unit" "TEXT" = stream.unit();
 }

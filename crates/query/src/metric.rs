@@ -20,7 +20,7 @@ use crate::live::Live;
 use crate::memory::ScanClaim;
 use crate::plan::{self, RowOrder, ScanPlan, TableSize};
 use crate::reading::Reading;
-use crate::shape::{MetricShape, ShapeColumn};
+use crate::shape::{MetricShape, ShapeColumn, age_ns};
 use crate::snapshot::{Horizon, MirroredNodes, TableId};
 use crate::sqlite::{Cursor, VirtualTable};
 use crate::stream::{SET_BACK_NS_MAX, SnapshotStream, row_id};
@@ -205,7 +205,7 @@ impl Cursor for MetricCursor {
             ShapeColumn::Looked => context.set_result(stream.looked_ns(row.sample.ts)),
             ShapeColumn::AgeNs => {
                 let looked_ns = stream.looked_ns(row.sample.ts);
-                context.set_result(self.now_ns.saturating_sub(looked_ns))
+                context.set_result(age_ns(self.now_ns, looked_ns))
             }
             ShapeColumn::Unit => context.set_result(stream.unit()),
         }

@@ -35,6 +35,12 @@ pub(crate) enum ShapeColumn {
     Unit,
 }
 
+/// The time since a look or a sign of life, in ns. A statement's time is read before its rows, so
+/// that a look may be later: its age is 0, as it is for the client and the server.
+pub(crate) fn age_ns(statement_ns: i64, looked_ns: i64) -> i64 {
+    statement_ns.saturating_sub(looked_ns).max(0)
+}
+
 /// Index of [`ShapeColumn::Newest`], which a plan uses.
 #[cfg(test)]
 pub(crate) const NEWEST_INDEX: usize = 5;
@@ -181,5 +187,18 @@ impl MetricShape {
                 None => "",
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_after_the_statement_began_has_no_age() {
+        assert_eq!(age_ns(1_000, 400), 600);
+        assert_eq!(age_ns(1_000, 1_881), 0);
+        assert_eq!(age_ns(i64::MAX, -1), i64::MAX);
+        assert_eq!(age_ns(i64::MIN, 1), 0);
     }
 }

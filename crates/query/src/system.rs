@@ -22,6 +22,7 @@ use crate::functions::{FUNCTIONS, Wide, WideForm, families, publications as publ
 use crate::latest;
 use crate::listing::{Arguments, Batches, Listing, one, per_stream, table};
 use crate::live::Live;
+use crate::shape::age_ns;
 use crate::snapshot::StreamsSnapshot;
 use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
@@ -233,7 +234,7 @@ table! {
     "node" "TEXT" = Arc::clone(node);
     "state" "TEXT" = own.map_or("archived", OwnNode::state);
     "heartbeat_ts" "INTEGER" = own.map(|own| own.segment.heartbeat_ns());
-    "age_ns" "INTEGER" = own.map(|own| own.now_ns.saturating_sub(own.segment.heartbeat_ns()));
+    "age_ns" "INTEGER" = own.map(|own| age_ns(own.now_ns, own.segment.heartbeat_ns()));
     "pid" "INTEGER" = own.map(|own| own.segment.pid() as i64);
     "incarnation" "TEXT" = own.map(|own| own.segment.incarnation().to_string());
     "streams" "INTEGER" = own.map(|own| own.streams as i64);
