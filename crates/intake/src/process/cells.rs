@@ -167,6 +167,8 @@ impl PublishingProcess {
         &mut self,
         round: &IntakeRound<'_, '_>,
     ) -> Result<bool, StreamError> {
+        // Records do not wait for a look at the cells, and need their declarations.
+        self.cells.is_begun |= self.file.positions().len() > 0;
         let is_due = round.monotonic_ns >= self.cells.look_due_ns;
         if !self.file.has_cells() || !is_due {
             return Ok(false);
@@ -198,9 +200,8 @@ impl PublishingProcess {
             };
         }
         let has_changed = cells.has_changed();
-        let has_records = self.file.positions().len() > 0;
         let is_long = self.file.declared_bytes() > HELD_BYTES_MAX;
-        cells.is_begun |= has_changed || has_records || is_long || cells.told.frames > 0;
+        cells.is_begun |= has_changed || is_long || cells.told.frames > 0;
         let interval_ns = self.file.cells_interval_ns();
         let rest_ns = if has_changed {
             interval_ns

@@ -79,3 +79,35 @@ fn at_the_end_all_that_is_committed_is_taken_in() {
         assert_eq!(intake.step(), NextStep::Never);
     });
 }
+
+/// Header fields of the format: the number of cells, and the time between two looks at them.
+const CELLS: (u64, u64) = (176, 3);
+const CELLS_INTERVAL: (u64, u64) = (184, 10_000_000_000);
+
+#[test]
+fn records_between_two_looks_at_the_cells_find_their_declarations() {
+    let clock = Arc::new(ManualClock::at(SystemClock::new().now_ns()));
+    let limits = ApplicationsConfig::default();
+    with_clock(limits, Arc::clone(&clock) as _, |intake, run_dir| {
+        let program = programs(run_dir, 1).remove(0);
+        let file = OpenOptions::new().write(true).open(program.path()).unwrap();
+        for (at, word) in [CELLS, CELLS_INTERVAL] {
+            std::os::unix::fs::FileExt::write_all_at(&file, &word.to_le_bytes(), at).unwrap();
+        }
+        publication(&program, "a", PublicationReaders::Owner);
+        assert!(value(&program, "v", ValueType::Int, 0));
+        scan(intake);
+        // Nothing was counted yet: the process has no streams, and its cells rest for a while.
+        intake.round(true);
+        let mut ring = program.thread(&SystemClock::new()).unwrap();
+        for n in 0..100 {
+            assert!(ring.put(kind::INT, 0, n, n));
+        }
+        ring.commit();
+        intake.round(true);
+        let us = rustix::process::getuid().as_raw();
+        let counts = count(intake, us, |process| process.counts.values);
+        let damaged = count(intake, us, |process| process.counts.damaged);
+        assert_eq!((counts, damaged), (100, 0));
+    });
+}
